@@ -1,4 +1,4 @@
-//! Addresses: what an endpoint is called, and the handle an address vector gives for it.
+//! Addresses of endpoints, and their indices in an address vector.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -29,8 +29,8 @@ impl FiAddr {
     pub const NOTAVAIL: Self = Self(u64::MAX);
 
     /// Context `index` of the scalable endpoint at this index of an address vector that was opened
-    /// with `bits` ([`crate::av::Attr::rx_ctx_bits`]; `fi_rx_addr`, fi_av(3)). Arithmetic: whether
-    /// there is such a context shows when it is used.
+    /// with `bits` ([`crate::av::Attr::rx_ctx_bits`]; `fi_rx_addr`, fi_av(3)). This is pure
+    /// arithmetic: whether the context exists is checked when the address is used.
     ///
     /// # Examples
     ///
@@ -50,12 +50,12 @@ impl FiAddr {
     }
 }
 
-/// How an address is written (`fi_info.addr_format`, with libfabric's numbers).
+/// The format of an address (`fi_info.addr_format`, with libfabric's numbers).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u32)]
 #[non_exhaustive]
 pub enum AddrFormat {
-    /// Any.
+    /// Any format.
     #[default]
     Unspec = 0,
     /// Any socket address.
@@ -74,7 +74,7 @@ pub enum AddrFormat {
     Bgq = 7,
     /// Of Mellanox' MXM.
     Mlx = 8,
-    /// A string: `scheme://...` or a provider's plain name.
+    /// A string: `scheme://...`, or a name that the provider defines.
     Str = 9,
     /// Of Intel's PSM2.
     Psmx2 = 10,
@@ -95,9 +95,9 @@ pub enum AddrFormat {
 }
 
 impl AddrFormat {
-    /// Whether an application that asks for `self` can use addresses of the format `has`: the
-    /// socket address formats of one family are compatible, and [`AddrFormat::Unspec`] on either
-    /// side is with all.
+    /// Whether an application that requests `self` can use addresses of the format `has`. The socket
+    /// address formats of one family are compatible with each other, and [`AddrFormat::Unspec`] with
+    /// every format.
     pub const fn accepts(self, has: Self) -> bool {
         use AddrFormat::{Sockaddr, SockaddrIn, SockaddrIn6, SockaddrIp, Unspec};
         match (self, has) {
@@ -117,7 +117,7 @@ pub enum Address {
     Str(String),
     /// An IP address and port.
     Ip(SocketAddr),
-    /// Bytes that mean something to one kind of network alone.
+    /// The bytes of an address in a format of one kind of network.
     Raw(AddrFormat, Vec<u8>),
 }
 
@@ -140,14 +140,14 @@ impl Address {
         }
     }
 
-    /// The address as bytes: a string with a zero behind it. An IP address is written out.
+    /// The address as bytes: its text, followed by a zero byte.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.to_string().into_bytes();
         bytes.push(0);
         bytes
     }
 
-    /// Reads what [`Self::to_bytes`] wrote; `None` if it is cut short or anything else.
+    /// Parses bytes that [`Self::to_bytes`] wrote; `None` if they are truncated or not an address.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let text = CStr::from_bytes_with_nul(bytes).ok()?;
         text.to_str().ok()?.parse().ok()
@@ -170,8 +170,8 @@ impl fmt::Display for Address {
 impl FromStr for Address {
     type Err = Error;
 
-    /// Reads `1.2.3.4:5` and `[::1]:5` as IP addresses, `FI_ADDR_EFA:00ff` as bytes of that format,
-    /// and everything else as a string address.
+    /// Parses `1.2.3.4:5` and `[::1]:5` as IP addresses, `FI_ADDR_EFA:00ff` as bytes of that format, and
+    /// any other text as a string address.
     fn from_str(text: &str) -> Result<Self, Error> {
         if let Ok(ip) = text.parse() {
             return Ok(Self::Ip(ip));
@@ -179,14 +179,14 @@ impl FromStr for Address {
         if text.is_empty() || text.contains('\0') {
             return Err(Error::new(
                 Errno::Inval,
-                format!("address {text:?} is no address"),
+                format!("address {text:?} is empty or contains a zero byte"),
             ));
         }
         Ok(raw(text).unwrap_or_else(|| Self::Str(text.to_owned())))
     }
 }
 
-/// Bytes of a format that has no other form here.
+/// Parses an [`Address::Raw`].
 fn raw(text: &str) -> Option<Address> {
     let (format, digits) = text.split_once(':')?;
     let format: AddrFormat = format.parse().ok()?;

@@ -1,9 +1,9 @@
-//! Memory that a domain makes: *special* memory where the provider has such, which peers of the
-//! machine reach by plain loads and stores.
+//! Memory that a domain allocates: *special* memory, if the provider has it, which peers on the same
+//! machine access by loads and stores.
 //!
-//! There is no man page for it. It is memory like any other to whoever has it: messages may be sent
-//! from it and received into it, and with remote rights it is the target of fi_rma(3) and
-//! fi_atomic(3). What is special is only how fast peers get at it.
+//! There is no man page for it. Operations use it like any other memory: messages may be sent from it
+//! and received into it, and with remote rights it is a target of fi_rma(3) and fi_atomic(3). Only the
+//! access by peers is faster.
 
 #![expect(unsafe_code, reason = "registration is a promise about the memory")]
 
@@ -13,21 +13,21 @@ use crate::handle::sole;
 use crate::pages::Pages;
 use crate::{Counter, Desc, Domain, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, mr};
 
-/// How memory is made.
+/// Attributes of an allocation.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Attr {
-    /// Who may do what with it. Local operations always may.
+    /// Access rights of peers. Local operations are always allowed.
     pub access: MrAccess,
-    /// The wanted key, where the application chooses keys; for memory with remote rights.
+    /// The requested key, for memory with remote rights where the application chooses keys.
     pub requested_key: u64,
-    /// Prefer huge pages: fewer misses of the address cache in large memory. A hint: where the
-    /// system has none, ordinary pages do.
+    /// Prefer huge pages: fewer TLB misses in large memory. This is a hint: where the system has no huge
+    /// pages, ordinary pages are used.
     pub huge_pages: bool,
 }
 
 impl Attr {
-    /// Memory with these rights, in ordinary pages.
+    /// Attributes with these rights, and ordinary pages.
     #[must_use]
     pub fn new(access: MrAccess) -> Self {
         Self {
@@ -36,14 +36,14 @@ impl Attr {
         }
     }
 
-    /// The same, under the key that the application has chosen.
+    /// Sets the requested key.
     #[must_use]
     pub fn with_key(mut self, key: u64) -> Self {
         self.requested_key = key;
         self
     }
 
-    /// The same, in huge pages if there are any.
+    /// Prefers huge pages.
     #[must_use]
     pub fn with_huge_pages(mut self) -> Self {
         self.huge_pages = true;
@@ -51,49 +51,49 @@ impl Attr {
     }
 }
 
-/// Memory that a domain has made, registered from its birth on. Dropping the last handle ends every
-/// right over it and gives the memory back.
+/// Memory that a domain has allocated and registered. Dropping the last handle revokes all rights and
+/// frees the memory.
 ///
 /// # Safety
 /// For implementors: until the last handle is dropped,
 /// - the bytes from [`Self::base`] on, [`Self::len`] of them rounded up to whole pages of 4096, are
-///   valid for reads and writes; they begin at a multiple of 4096, and were zero at first;
-/// - nobody else reads or writes them but the operations that their holder posts, and peers that use
-///   the rights of [`Attr::access`]; peers without [`MrAccess::REMOTE_WRITE`] cannot change them.
-#[expect(
-    clippy::len_without_is_empty,
-    reason = "there is no empty memory to ask for"
-)]
+///   valid for reads and writes; they begin at a multiple of 4096, and are zero at first;
+/// - besides their holder, only operations that the holder posts and peers with the rights of
+///   [`Attr::access`] access them; peers without [`MrAccess::REMOTE_WRITE`] cannot change them.
+#[expect(clippy::len_without_is_empty, reason = "an allocation is never empty")]
 pub unsafe trait Allocation: MemoryRegion {
     /// The first byte.
     fn base(&self) -> *mut u8;
 
-    /// Length in bytes, as it was asked for; never 0.
+    /// The requested length, in bytes; never 0.
     fn len(&self) -> usize;
 
-    /// What peers name the first byte by: [`crate::rma::RmaIov::addr`].
+    /// The remote address of the first byte ([`crate::rma::RmaIov::addr`]).
     fn remote_addr(&self) -> u64;
 
-    /// Whether it is special: whether peers of the machine reach it without system calls.
+    /// Whether it is special memory: peers on the same machine access it without system calls.
     fn is_special(&self) -> bool;
 }
 
-/// The key of memory that no peer may name (`FI_KEY_NOTAVAIL`).
+/// The key of memory that peers may not access (`FI_KEY_NOTAVAIL`).
 pub const NO_KEY: u64 = u64::MAX;
 
-/// Memory of this process alone, registered where that is needed: for domains without special
-/// memory.
+/// Allocates private memory of this process, for domains without special memory. It is registered if
+/// `attr` or the domain requires that.
 ///
 /// # Errors
-/// [`Errno::Inval`] for a length of zero, [`Errno::NoMem`] when there is no such memory; those of
-/// [`Domain::reg`].
+/// [`Errno::Inval`] for a length of zero, [`Errno::NoMem`] when the memory cannot be allocated;
+/// those of [`Domain::reg`].
 pub(crate) fn ordinary(
     domain: &(impl Domain + ?Sized),
     len: usize,
     attr: &Attr,
 ) -> Result<Arc<dyn Allocation>, Error> {
     if len == 0 {
-        return Err(Error::new(Errno::Inval, "memory of 0 bytes"));
+        return Err(Error::new(
+            Errno::Inval,
+            "memory of 0 bytes: the length must be at least 1",
+        ));
     }
     let pages = Pages::new(len)?;
     let is_remote = attr
@@ -126,14 +126,14 @@ fn register(
     };
     let memory = [IovMut::from_raw(pages.base().cast(), len)];
     // SAFETY: `Ordinary` drops the only handle of the region before the pages. With remote rights,
-    // its holder knows from `Allocation` that peers may change the bytes.
+    // `Allocation` tells its holder that peers may change the bytes.
     sole(unsafe { domain.reg(&memory, &attr) }?, "memory region")
 }
 
-/// What [`ordinary`] makes.
+/// An allocation of [`ordinary`].
 #[derive(Debug)]
 struct Ordinary {
-    // Before the memory, so that no peer has rights over it when it goes.
+    // Declared before the memory, so that the rights of peers are revoked before it is freed.
     region: Option<Arc<dyn MemoryRegion>>,
     pages: Pages,
     len: usize,
@@ -154,15 +154,16 @@ impl MemoryRegion for Ordinary {
         match &self.region {
             Some(region) => region.bind_counter(cntr, what),
             None => {
-                let what = "a counter for memory that peers may not use";
-                Err(Error::new(Errno::Inval, what))
+                let text = "cannot bind a counter: peers have no rights over the memory; allocate it with \
+                            remote access";
+                Err(Error::new(Errno::Inval, text))
             }
         }
     }
 }
 
-// SAFETY: the pages are whole, zeroed, this value's alone and freed after the region, whose rights
-// are all that anybody else has over them.
+// SAFETY: the pages are whole and zeroed, belong to this value alone, and are freed after the region;
+// other accesses use only the rights of the region.
 unsafe impl Allocation for Ordinary {
     fn base(&self) -> *mut u8 {
         self.pages.base()

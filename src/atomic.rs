@@ -1,6 +1,6 @@
 //! Atomic operations on a peer's memory: fi_atomic(3).
 
-#![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 #![expect(
     clippy::exhaustive_structs,
     reason = "callers and providers write every field, as of the man page's structures"
@@ -19,10 +19,10 @@ macro_rules! numbered {
         pub enum $name { $($variant),+ }
 
         impl $name {
-            /// All of them, in the order of libfabric's numbers, which begin at 0.
+            /// All values, in the order of libfabric's numbers, which begin at 0.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// The one with this number.
+            /// The value with this number.
             pub fn from_raw(number: u32) -> Option<Self> {
                 Self::ALL.get(number as usize).copied()
             }
@@ -31,13 +31,13 @@ macro_rules! numbered {
 }
 
 numbered! {
-    /// What an atomic does to the target (fi_atomic(3), with libfabric's numbers).
+    /// The operation of an atomic (fi_atomic(3), with libfabric's numbers).
     Op: Min Max Sum Prod Lor Land Bor Band Lxor Bxor AtomicRead AtomicWrite
         Cswap CswapNe CswapLe CswapLt CswapGe CswapGt Mswap Diff
 }
 
 numbered! {
-    /// The type of the elements (fi_atomic(3), with libfabric's numbers).
+    /// The type of elements (fi_atomic(3), with libfabric's numbers).
     Datatype: Int8 Uint8 Int16 Uint16 Int32 Uint32 Int64 Uint64
         Float Double FloatComplex DoubleComplex LongDouble LongDoubleComplex
         Int128 Uint128 Float16 Bfloat16 Float8E4m3 Float8E5m2
@@ -57,7 +57,7 @@ impl Datatype {
     }
 }
 
-/// Elements in local memory that are read: `struct fi_ioc`.
+/// A segment of elements in local memory that is read: `struct fi_ioc`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Ioc {
@@ -67,7 +67,7 @@ pub struct Ioc {
     pub count: usize,
 }
 
-/// Elements in local memory that are written: `struct fi_ioc`.
+/// A segment of elements in local memory that is written: `struct fi_ioc`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct IocMut {
@@ -79,7 +79,7 @@ pub struct IocMut {
 
 #[expect(unsafe_code, reason = "a description of memory, not an access to it")]
 mod thread_safety {
-    // SAFETY: the value is an address and a count; whoever dereferences it has its own argument.
+    // SAFETY: the value is an address and a count; code that dereferences it has its own argument.
     unsafe impl Send for super::Ioc {}
     // SAFETY: as above.
     unsafe impl Sync for super::Ioc {}
@@ -105,7 +105,7 @@ impl IocMut {
     }
 }
 
-/// Elements in a peer's memory: `struct fi_rma_ioc`.
+/// A segment of elements in a peer's memory: `struct fi_rma_ioc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct RmaIoc {
@@ -117,7 +117,7 @@ pub struct RmaIoc {
     pub key: u64,
 }
 
-/// One atomic.
+/// An atomic operation (`struct fi_msg_atomic`).
 #[derive(Clone, Copy, Debug)]
 pub struct AtomicMsg<'a> {
     /// The operands.
@@ -126,19 +126,19 @@ pub struct AtomicMsg<'a> {
     pub desc: &'a [Desc],
     /// The peer.
     pub dest: FiAddr,
-    /// The targets; as many elements in all as `iov`.
+    /// The target segments, with as many elements in total as `iov`.
     pub rma_iov: &'a [RmaIoc],
     /// The type of every element.
     pub datatype: Datatype,
-    /// What is done.
+    /// The operation.
     pub op: Op,
-    /// Comes back with the completion.
+    /// The context of the completion.
     pub context: Context,
-    /// Reaches the peer's completion, under [`OpFlags::REMOTE_CQ_DATA`].
+    /// Data for the peer's completion, under [`OpFlags::REMOTE_CQ_DATA`].
     pub data: u64,
 }
 
-/// What a short form does, to elements that lie side by side: the arguments that they all have.
+/// The target of a short form: consecutive elements, and the operation on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The peer.
@@ -149,31 +149,31 @@ pub struct Target {
     pub key: u64,
     /// The type of every element.
     pub datatype: Datatype,
-    /// What is done.
+    /// The operation.
     pub op: Op,
 }
 
-/// Which of the three families an operation belongs to, for [`Atomic::valid`].
+/// The three families of atomics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
-    /// fi_atomic: no result.
+    /// fi_atomic(3): no result.
     Base,
-    /// fi_fetch_atomic: the target's earlier value comes back.
+    /// fi_fetch_atomic(3): returns the target's earlier value.
     Fetch,
-    /// fi_compare_atomic: compare, and the earlier value comes back.
+    /// fi_compare_atomic(3): compares, and returns the target's earlier value.
     Compare,
 }
 
-/// What a provider answers for one operation and type: `struct fi_atomic_attr`.
+/// Limits for one operation and type: `struct fi_atomic_attr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
-    /// The most elements of one call.
+    /// The maximum number of elements of one call.
     pub count: usize,
     /// Size of one element in bytes.
     pub size: usize,
 }
 
-/// Atomics on a peer's memory; answers as in [`crate::Msg`].
+/// Atomics on a peer's memory. Return values are those of [`crate::Msg`].
 pub trait Atomic {
     /// Posts an atomic without a result (fi_atomicmsg(3)).
     ///
@@ -199,7 +199,8 @@ pub trait Atomic {
         Err(Errno::NoSys)
     }
 
-    /// Posts a compare-and-something that returns the earlier value (fi_compare_atomicmsg(3)).
+    /// Posts an atomic that compares first and returns the target's earlier value
+    /// (fi_compare_atomicmsg(3)).
     ///
     /// # Safety
     /// As [`crate::Msg::sendmsg`] for `msg.iov` and `compare`, [`crate::Msg::recvmsg`] for
@@ -217,10 +218,10 @@ pub trait Atomic {
         Err(Errno::NoSys)
     }
 
-    /// Posts an atomic without a result on elements that lie side by side, with the endpoint's
-    /// default flags (fi_atomic(3)). A provider overrides it where one element takes less time than
-    /// writing and checking an [`AtomicMsg`]: over shm, one element takes 373 instructions with its
-    /// completion, and 411 by [`Self::atomicmsg`]; with the earlier value 404 and 458.
+    /// Posts an atomic without a result on consecutive elements, with the endpoint's default flags
+    /// (fi_atomic(3)). A provider overrides it if it can avoid the cost of an [`AtomicMsg`]: over shm,
+    /// one element with its completion takes 373 instructions here, and 411 by [`Self::atomicmsg`];
+    /// 404 and 458 with the earlier value.
     ///
     /// # Safety
     /// As [`Self::atomicmsg`], for `buf`.
@@ -231,7 +232,7 @@ pub trait Atomic {
         unsafe { self.atomicmsg(&msg, OpFlags::DEFAULT) }
     }
 
-    /// Posts an atomic that returns the target's earlier value (fi_fetch_atomic(3)), likewise.
+    /// As [`Self::atomic_one`], and returns the target's earlier value (fi_fetch_atomic(3)).
     ///
     /// # Safety
     /// As [`Self::fetch_atomicmsg`], for `buf` and `result`.
@@ -248,22 +249,22 @@ pub trait Atomic {
         unsafe { self.fetch_atomicmsg(&msg, &[result], &[result_desc], OpFlags::DEFAULT) }
     }
 
-    /// Posts an atomic without a result on as many elements as `buf` holds, with a copy of it
-    /// (fi_inject_atomic(3)): no completion here.
+    /// Posts an atomic without a result, with a copy of the operands in `buf` (fi_inject_atomic(3)).
+    /// There is no completion at the initiator.
     ///
     /// # Errors
-    /// [`Errno::MsgSize`] above `tx_attr.inject_size`; [`Errno::Inval`] when `buf` does not hold
-    /// whole elements; [`Errno::Again`] when a queue is full.
+    /// [`Errno::MsgSize`] for more than `tx_attr.inject_size` bytes; [`Errno::Inval`] when `buf` does
+    /// not hold whole elements; [`Errno::Again`] when a queue is full.
     fn inject_atomic(&self, buf: &[u8], target: &Target) -> Result {
         let _ = (buf, target);
         Err(Errno::NoSys)
     }
 
-    /// Whether this endpoint carries the operation, and how many elements a call may have
-    /// (fi_atomicvalid(3) and its kin).
+    /// Queries whether this endpoint supports the operation, and its limits (fi_atomicvalid(3),
+    /// fi_fetch_atomicvalid(3), fi_compare_atomicvalid(3)).
     ///
     /// # Errors
-    /// [`Errno::OpNotSupp`] where it does not.
+    /// [`Errno::OpNotSupp`] for an unsupported operation.
     fn valid(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
         let _ = (family, datatype, op);
         Err(Errno::OpNotSupp)
@@ -272,7 +273,8 @@ pub trait Atomic {
 
 /// Short forms of [`Atomic`], under the man page's names, with the endpoint's default flags.
 ///
-/// Those that end in `v` take lists; the target is in one piece in all of them.
+/// Methods whose names end in `v` take lists of local segments. The target is one segment in all of
+/// them.
 pub trait AtomicExt: Atomic {
     /// fi_atomic(3).
     ///
@@ -381,7 +383,7 @@ pub trait AtomicExt: Atomic {
 impl<T: Atomic + ?Sized> AtomicExt for T {}
 
 impl Target {
-    /// The elements, as a call with flags takes them.
+    /// The target segment.
     #[inline]
     pub(crate) fn elements(&self, count: usize) -> RmaIoc {
         RmaIoc {
@@ -412,7 +414,7 @@ impl Target {
     }
 }
 
-/// Elements in all.
+/// The total number of elements.
 #[inline]
 fn count_of(iov: &[Ioc]) -> usize {
     iov.iter().fold(0, |sum, ioc| ioc.count.saturating_add(sum))

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Errno, Result, wait};
 
-/// What is counted (`enum fi_cntr_events`).
+/// The unit of a counter (`enum fi_cntr_events`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Events {
@@ -19,23 +19,23 @@ pub enum Events {
     Bytes = 1,
 }
 
-/// How a counter is opened (`struct fi_cntr_attr`).
+/// Attributes of a counter (`struct fi_cntr_attr`).
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Attr {
-    /// What is counted.
+    /// The unit of the counter.
     pub events: Events,
-    /// How a thread waits for it.
+    /// The wait object for threads that wait.
     pub wait_obj: wait::Object,
 }
 
-/// Reads `counter` until its successes reach `threshold`: [`Counter::wait`] without a wait object.
-/// Other threads run between two reads.
+/// Polls `counter` until its successes reach `threshold`: [`Counter::wait`] without a wait object. Yields
+/// the processor between two reads.
 ///
 /// # Errors
 /// As [`Counter::wait`].
 pub fn spin(counter: &dyn Counter, threshold: u64, timeout: Option<Duration>) -> Result {
-    // A time beyond what clocks count to is no end.
+    // A timeout that overflows the clock is no deadline.
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let errors = counter.read_err();
     loop {
@@ -52,11 +52,11 @@ pub fn spin(counter: &dyn Counter, threshold: u64, timeout: Option<Duration>) ->
     }
 }
 
-/// A pair of 64-bit numbers: successes and errors.
+/// A pair of 64-bit counters: successes and errors.
 pub trait Counter: Any + fmt::Debug + Send + Sync {
-    /// Drives progress and reads the successes (fi_cntr_read(3)).
+    /// Drives progress and returns the successes (fi_cntr_read(3)).
     fn read(&self) -> u64;
-    /// Drives progress and reads the errors (fi_cntr_readerr(3)).
+    /// Drives progress and returns the errors (fi_cntr_readerr(3)).
     fn read_err(&self) -> u64;
     /// Adds to the successes (fi_cntr_add(3)).
     fn add(&self, value: u64);
@@ -66,23 +66,23 @@ pub trait Counter: Any + fmt::Debug + Send + Sync {
     fn set(&self, value: u64);
     /// Sets the errors (fi_cntr_seterr(3)).
     fn set_err(&self, value: u64);
-    /// Drives progress, and says whether a number is another one than was read last. A provider that
-    /// cannot tell says so always.
+    /// Drives progress and returns whether a value has changed since it was last read. A provider that
+    /// cannot tell returns `true`.
     fn is_ready(&self) -> bool {
         true
     }
 
-    /// Waits until the successes reach `threshold` (fi_cntr_wait(3)): asleep with a wait object,
-    /// with [`wait::Object::None`] by reading, where other threads run between two reads.
+    /// Waits until the successes reach `threshold` (fi_cntr_wait(3)). The thread parks if the counter
+    /// has a wait object; with [`wait::Object::None`] it polls and yields.
     ///
     /// # Errors
-    /// [`Errno::TimedOut`]; [`Errno::Avail`] when the errors changed meanwhile.
+    /// [`Errno::TimedOut`] after `timeout`; [`Errno::Avail`] when the errors have changed meanwhile.
     fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result;
 
-    /// Whether it is safe to block in `poll(2)` on [`Self::wait_fd`] (fi_trywait(3)).
+    /// Checks that it is safe to block in `poll(2)` on [`Self::wait_fd`] (fi_trywait(3)).
     ///
     /// # Errors
-    /// [`Errno::Again`] when a number may have changed since it was read: read first.
+    /// [`Errno::Again`] when a value may have changed since it was read: read first.
     fn try_wait(&self) -> Result {
         Err(Errno::NoSys)
     }

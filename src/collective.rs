@@ -163,7 +163,7 @@ pub trait Collective {
 /// What the short forms read and write: the first elements, and `count` as the module's page has it.
 /// An address that the collective does not use at this member may be null.
 #[derive(Clone, Copy, Debug)]
-pub struct Lists {
+pub struct Buffers {
     /// The first element that is read.
     pub buf: *const c_void,
     /// The first element that is written.
@@ -172,7 +172,7 @@ pub struct Lists {
     pub count: usize,
 }
 
-impl Lists {
+impl Buffers {
     const fn of(self, msg: CollectiveMsg) -> CollectiveMsg {
         let Self { buf, result, count } = self;
         CollectiveMsg {
@@ -220,7 +220,7 @@ pub trait CollectiveExt: Collective {
     /// As [`Collective::collective`].
     unsafe fn alltoall(
         &self,
-        lists: Lists,
+        lists: Buffers,
         datatype: Datatype,
         group: FiAddr,
         flags: OpFlags,
@@ -237,7 +237,7 @@ pub trait CollectiveExt: Collective {
     /// As [`Collective::collective`].
     unsafe fn allreduce(
         &self,
-        lists: Lists,
+        lists: Buffers,
         (datatype, op): (Datatype, atomic::Op),
         group: FiAddr,
         flags: OpFlags,
@@ -258,7 +258,7 @@ pub trait CollectiveExt: Collective {
     /// As [`Collective::collective`].
     unsafe fn allgather(
         &self,
-        lists: Lists,
+        lists: Buffers,
         datatype: Datatype,
         group: FiAddr,
         flags: OpFlags,
@@ -275,7 +275,7 @@ pub trait CollectiveExt: Collective {
     /// As [`Collective::collective`].
     unsafe fn reduce_scatter(
         &self,
-        lists: Lists,
+        lists: Buffers,
         (datatype, op): (Datatype, atomic::Op),
         group: FiAddr,
         flags: OpFlags,
@@ -296,7 +296,7 @@ pub trait CollectiveExt: Collective {
     /// As [`Collective::collective`].
     unsafe fn reduce(
         &self,
-        lists: Lists,
+        lists: Buffers,
         (datatype, op): (Datatype, atomic::Op),
         (group, root): (FiAddr, FiAddr),
         flags: OpFlags,
@@ -318,7 +318,7 @@ pub trait CollectiveExt: Collective {
     /// As [`Collective::collective`].
     unsafe fn scatter(
         &self,
-        lists: Lists,
+        lists: Buffers,
         datatype: Datatype,
         (group, root): (FiAddr, FiAddr),
         flags: OpFlags,
@@ -339,7 +339,7 @@ pub trait CollectiveExt: Collective {
     /// As [`Collective::collective`].
     unsafe fn gather(
         &self,
-        lists: Lists,
+        lists: Buffers,
         datatype: Datatype,
         (group, root): (FiAddr, FiAddr),
         flags: OpFlags,

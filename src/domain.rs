@@ -148,7 +148,7 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// [`Errno::NoSys`] where there is no such work, or not with such flags; [`Errno::Inval`] for an
     /// endpoint or a counter of another provider.
     #[expect(unsafe_code, reason = "the caller's promise about the memory")]
-    unsafe fn queue_work(&self, work: &trigger::Work<'_>) -> Result<trigger::Ticket, Error> {
+    unsafe fn queue_work(&self, work: &trigger::Work<'_>) -> Result<trigger::WorkId, Error> {
         let _ = work;
         Err(Error::new(
             Errno::NoSys,
@@ -160,7 +160,7 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`Errno::NoEnt`] when it does not wait any more.
-    fn cancel_work(&self, ticket: trigger::Ticket) -> Result {
+    fn cancel_work(&self, ticket: trigger::WorkId) -> Result {
         let _ = ticket;
         Err(Errno::NoSys)
     }

@@ -67,7 +67,7 @@ pub unsafe trait Endpoint:
     /// bound then.
     fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
         let _ = late;
-        Err(LateBindings::refusal())
+        Err(LateBindings::unsupported())
     }
 
     /// Makes the endpoint a member of a multicast group (fi_join(3)): what is sent to the group is
@@ -150,7 +150,7 @@ pub struct LateBindings {
 
 impl LateBindings {
     /// The error of endpoints that take nothing after they are opened.
-    pub fn refusal() -> Error {
+    pub fn unsupported() -> Error {
         let what = "the provider's endpoints take no queue or counter after they are enabled: bind \
                     them before";
         Error::new(Errno::OpBadState, what)

@@ -26,7 +26,7 @@ macro_rules! errnos {
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
             /// Finds the variant of a positive number; `None` for a number without one.
-            pub const fn known(raw: i32) -> Option<Self> {
+            pub const fn try_from_raw(raw: i32) -> Option<Self> {
                 $(if raw == Self::$variant as i32 { return Some(Self::$variant); })+
                 None
             }
@@ -108,7 +108,7 @@ impl Errno {
     /// Turns a positive error number into its variant; a number without one becomes
     /// [`Errno::Other`].
     pub const fn from_raw(raw: i32) -> Self {
-        match Self::known(raw) {
+        match Self::try_from_raw(raw) {
             Some(errno) => errno,
             None => Self::Other,
         }

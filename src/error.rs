@@ -12,17 +12,17 @@ use crate::Errno;
 #[error("{}: {errno}{}", self.first_line(), self.other_lines())]
 pub struct Error {
     errno: Errno,
-    what: String,
+    message: String,
     #[source]
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 impl Error {
     /// Makes an error from its number and a sentence that names the object and the value.
-    pub fn new(errno: Errno, what: impl Into<String>) -> Self {
+    pub fn new(errno: Errno, message: impl Into<String>) -> Self {
         Self {
             errno,
-            what: what.into(),
+            message: message.into(),
             source: None,
         }
     }
@@ -40,16 +40,16 @@ impl Error {
     }
 
     /// The sentence without the number's text.
-    pub fn what(&self) -> &str {
-        &self.what
+    pub fn message(&self) -> &str {
+        &self.message
     }
 
     fn first_line(&self) -> &str {
-        self.what.lines().next().unwrap_or_default()
+        self.message.lines().next().unwrap_or_default()
     }
 
     fn other_lines(&self) -> &str {
-        self.what.find('\n').map_or("", |at| &self.what[at..])
+        self.message.find('\n').map_or("", |at| &self.message[at..])
     }
 }
 

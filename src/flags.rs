@@ -182,7 +182,7 @@ bitflags! {
         /// addition to those given here. Selvedge's own bit, which the short forms pass; the man
         /// page's `*msg` calls leave it out.
         const DEFAULT = 1 << 63;
-        /// The operation is deferred work ([`crate::trigger::Done::Counter`]), and its context means
+        /// The operation is deferred work ([`crate::trigger::CompletionTarget::Counter`]), and its context means
         /// something to the endpoint. Selvedge's own bit, between parts of a provider; without such
         /// work it changes nothing.
         const DEFERRED = 1 << 62;

@@ -1,43 +1,44 @@
 //! Selvedge: a communication fabric. libfabric's object model in Rust.
 //!
-//! A fabric lets a program hand whole messages and stretches of memory to a *provider*, a piece of
-//! code that knows one way of moving bytes: the memory of this machine, a socket, a device. This
-//! crate is the contract between the two: traits, plain data, and a layer that is safe to use. It
-//! knows no provider. The built-in ones are listed by the crate `selvedge-providers`.
+//! A program exchanges messages with peers and accesses their memory through a *provider*, which
+//! implements one transport: shared memory, TCP, UDP, or a device. This crate defines the interface
+//! between programs and providers: traits, plain data types, and a safe layer. It contains no
+//! provider; the crate `selvedge-providers` lists the built-in ones.
 //!
 //! ```text
-//!   Registry --getinfo(Hints)--> Info           which ways there are, and their limits
+//!   Registry --getinfo(Hints)--> Info           a description of an endpoint, with its limits
 //!                                 | open()
 //!            Fabric ------------> Domain        a network, and one interface of it
 //!                                 |
 //!        +----------------+-------+--------+------------------+
 //!        |                |                |                  |
 //!   AddressVector   CompletionQueue    Endpoint          MemoryRegion
-//!   who the peers   what is done,      where operations  what peers may
-//!   are             and progress       are posted        read and write
+//!   the peers       completions        posts             memory that peers
+//!                   and progress       operations        read and write
 //!                         ^                |
 //!                         +--- Context ----+
 //! ```
 //!
-//! - Discovery answers [`Hints`] with [`Info`]s, best first; the application opens one.
-//! - Everything an endpoint does is *posted*: the call returns at once, and a completion with the
-//!   post's [`Context`] says when it is done. [`Errno::Again`] means that a queue is full.
-//! - Nothing happens behind the application's back: reading a completion queue is what moves
-//!   things (manual progress).
-//! - Peers are numbers: an address vector turns an [`Address`] into an [`FiAddr`].
-//! - Handles close what they stand for when they are dropped, in any order.
+//! - Discovery returns [`Info`]s that match the application's [`Hints`], best first. The application
+//!   opens one.
+//! - Operations of an endpoint are *posted*: the call returns at once, and a completion with the post's
+//!   [`Context`] reports the result. [`Errno::Again`] means that a queue is full.
+//! - Progress is manual: reading a completion queue makes the endpoints that are bound to it progress.
+//!   The library runs no threads unless asked to.
+//! - An address vector maps the [`Address`] of a peer to an index, [`FiAddr`], which operations use.
+//! - Dropping a handle closes its object. Handles may be dropped in any order.
 //!
-//! # The three ways to post
+//! # Ownership of buffers
 //!
-//! | way | form | who keeps the bytes |
+//! | layer | methods | ownership of the buffer |
 //! |---|---|---|
-//! | owned | [`owned::Endpoint`], [`owned::AsyncEndpoint`] | the buffer moves in, and comes back with the completion |
-//! | inject | [`Msg::inject`], [`Tagged::tinject`] | they are copied before the call returns |
-//! | raw | [`Msg::sendmsg`] and its kin, `unsafe` | the caller, who promises it |
+//! | owned | [`owned::Endpoint`], [`owned::AsyncEndpoint`] | the operation owns it; the completion returns it |
+//! | inject | [`Msg::inject`], [`Tagged::tinject`] | the bytes are copied before the call returns |
+//! | raw | [`Msg::sendmsg`] and the other `unsafe` methods | the caller keeps it valid until the completion |
 //!
 //! # Examples
 //!
-//! A message to oneself, in safe code (`examples/hello.rs`):
+//! An endpoint sends a message to itself, in safe code (`examples/hello.rs`):
 //!
 //! ```
 //! use selvedge::owned::{Completions, Endpoint, Pool};
@@ -51,7 +52,7 @@
 //!     let domain = info.open()?;
 //!     let av = domain.av(&av::Attr::default())?;
 //!     let ep = Endpoint::open(&*domain, &info, av.clone())?;
-//!     let peer = av.insert_one(&ep.address()?)?; // ourselves
+//!     let peer = av.insert_one(&ep.address()?)?; // this endpoint
 //!
 //!     let pool = Pool::new(&*domain, 4096, 2)?;
 //!     let room = pool.take().ok_or(Errno::NoBufs)?;
@@ -70,30 +71,30 @@
 //! }
 //! ```
 //!
-//! # Where things are
+//! # Modules
 //!
-//! Names are libfabric's: the module of a man page `fi_cq(3)` is [`cq`], the method of
-//! `fi_tsendmsg(3)` is [`Tagged::tsendmsg`], the constant `FI_TAGGED` is [`Caps::TAGGED`].
+//! Names are those of libfabric: the man page `fi_cq(3)` corresponds to the module [`cq`], the function
+//! `fi_tsendmsg(3)` to the method [`Tagged::tsendmsg`], the constant `FI_TAGGED` to [`Caps::TAGGED`].
 //!
-//! | module | what is there |
+//! | module | content |
 //! |---|---|
-//! | [`owned`] | the safe layer: pools, buffers, endpoints that are polled or awaited, windows |
+//! | [`owned`] | the safe layer: pools, buffers, polled and async endpoints, shared regions |
 //! | [`info`] | [`Info`] and its attributes, [`Hints`] |
 //! | [`param`] | parameters from the environment (`FI_*`) |
-//! | [`log`] | messages for people (`FI_LOG_*`) |
-//! | [`msg`], [`tagged`], [`rma`], [`atomic`] | what an [`Endpoint`] does: [`Msg`], [`Tagged`], [`Rma`], [`Atomic`] |
-//! | [`op`] | any of these operations as a value: [`Op`] |
-//! | [`cq`], [`cntr`], [`eq`], [`wait`] | how it is learnt that something is done: [`CompletionQueue`], [`Counter`], [`EventQueue`], and how to sleep until then |
-//! | [`poll`] | several of them together |
-//! | [`text`] | descriptions in libfabric's layout |
-//! | [`trigger`] | what is done when a counter has reached a number |
-//! | [`collective`] | groups, and what their members do together: [`Collective`] |
+//! | [`log`] | log output (`FI_LOG_*`) |
+//! | [`msg`], [`tagged`], [`rma`], [`atomic`] | operations of an [`Endpoint`]: [`Msg`], [`Tagged`], [`Rma`], [`Atomic`] |
+//! | [`op`] | an operation as a value: [`Op`] |
+//! | [`cq`], [`cntr`], [`eq`], [`wait`] | completions and events: [`CompletionQueue`], [`Counter`], [`EventQueue`], and wait objects |
+//! | [`poll`] | poll sets and wait sets of queues and counters |
+//! | [`text`] | descriptions in the layout of fi_tostr(3) |
+//! | [`trigger`] | triggered operations and deferred work |
+//! | [`collective`] | collective operations of groups: [`Collective`] |
 //! | [`av`], [`mr`], [`alloc`] | [`AddressVector`], [`MemoryRegion`], [`Allocation`] |
-//! | [`presence`] | whether there is memory at an address that a peer has named |
+//! | [`presence`] | checks whether addresses are mapped |
 //!
-//! The objects themselves ([`Provider`], [`Registry`], [`Fabric`], [`Domain`], [`Endpoint`],
-//! [`PassiveEndpoint`]), the flag sets, [`Address`], [`Iov`] and the two errors ([`Errno`] for what
-//! a loop calls, [`Error`] for what a person reads) are at the top.
+//! The crate root has the objects ([`Provider`], [`Registry`], [`Fabric`], [`Domain`], [`Endpoint`],
+//! [`PassiveEndpoint`]), the flag sets, [`Address`], [`Iov`], and two error types: [`Errno`], a number,
+//! for the data path, and [`Error`], a number with a text, for set-up.
 
 #![deny(missing_docs)]
 #![warn(clippy::exhaustive_structs)]
@@ -111,6 +112,7 @@ mod endpoint;
 pub mod eq;
 mod errno;
 mod error;
+mod explanation;
 mod fabric;
 mod flags;
 mod handle;
@@ -136,7 +138,6 @@ pub mod tagged;
 pub mod text;
 mod tostr;
 pub mod trigger;
-mod verdict;
 pub mod wait;
 
 pub use addr::{AddrFormat, Address, FiAddr};
@@ -152,6 +153,7 @@ pub use endpoint::{Bindings, Counters, Endpoint, LateBindings};
 pub use eq::EventQueue;
 pub use errno::{Errno, Result};
 pub use error::Error;
+pub use explanation::{Explanation, Outcome};
 pub use fabric::Fabric;
 pub use flags::{Caps, CompletionFlags, InfoFlags, Mode, MrAccess, MrMode, MsgOrder, OpFlags};
 pub use info::{Hints, Info};
@@ -160,10 +162,9 @@ pub use mr::MemoryRegion;
 pub use msg::{Msg, MsgExt};
 pub use op::Op;
 pub use option::{EpOption, EpOptionName, Limits};
-pub use provider::{OtherName, Provider, Query};
+pub use provider::{Alias, Provider, Query};
 pub use registry::Registry;
 pub use rma::{Rma, RmaExt};
 pub use sep::ScalableEndpoint;
 pub use srx::SharedReceives;
 pub use tagged::{TagMatch, Tagged, TaggedExt};
-pub use verdict::{Outcome, Verdict};

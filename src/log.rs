@@ -52,7 +52,7 @@ static OUTPUT: RwLock<Option<Output>> = RwLock::new(None);
 /// Logs a message of a provider whose name is known only when the program runs. One load decides
 /// whether `what` is formatted at all.
 #[inline]
-pub fn of_provider(level: Level, provider: &str, subsystem: &str, what: fmt::Arguments<'_>) {
+pub fn log_as(level: Level, provider: &str, subsystem: &str, what: fmt::Arguments<'_>) {
     if level <= log::max_level() {
         log_to(level, provider, subsystem, what);
     }
@@ -264,12 +264,12 @@ mod tests {
     fn bad_values_are_named() {
         let level = dispatcher(&[("FI_LOG_LEVEL", "loud")]).unwrap_err();
         assert_eq!(
-            level.what(),
+            level.message(),
             "FI_LOG_LEVEL=\"loud\": expected one of off, error, warn, trace, info, debug"
         );
         let subsystem = dispatcher(&[("FI_LOG_SUBSYS", "av,cqs")]).unwrap_err();
         assert_eq!(
-            subsystem.what(),
+            subsystem.message(),
             "FI_LOG_SUBSYS=\"av,cqs\": \"cqs\" is none of core, fabric, domain, ep_ctrl, \
              ep_data, av, cq, eq, mr, cntr"
         );

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::info::{Offer, Version};
+use crate::info::{Candidate, Version};
 use crate::param::{self, Params};
 use crate::{Error, Fabric, Hints, Info, InfoFlags};
 
@@ -41,26 +41,28 @@ impl<'a> Query<'a> {
 
 /// A name of libfabric's that stands for a provider with another name here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OtherName {
+pub enum Alias {
     /// The same service, and the same protocol.
-    Same(&'static str),
+    SameProtocol(&'static str),
     /// The same service, over a protocol that peers of that name do not speak.
-    Instead(&'static str),
+    OtherProtocol(&'static str),
     /// A service that the provider does not have; the text says so, and what to ask for.
-    Missing(&'static str, &'static str),
+    Unsupported(&'static str, &'static str),
 }
 
-impl OtherName {
+impl Alias {
     /// The name.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Same(name) | Self::Instead(name) | Self::Missing(name, _) => name,
+            Self::SameProtocol(name) | Self::OtherProtocol(name) | Self::Unsupported(name, _) => {
+                name
+            }
         }
     }
 
     /// Whether the provider does what is asked for by this name.
     pub const fn is_served(self) -> bool {
-        matches!(self, Self::Same(_) | Self::Instead(_))
+        matches!(self, Self::SameProtocol(_) | Self::OtherProtocol(_))
     }
 }
 
@@ -74,7 +76,7 @@ pub trait Provider: fmt::Debug + Send + Sync {
 
     /// Names of libfabric's providers, alone or in layers, under which programs ask for what this one
     /// does.
-    fn other_names(&self) -> &'static [OtherName] {
+    fn aliases(&self) -> &'static [Alias] {
         &[]
     }
 
@@ -85,7 +87,7 @@ pub trait Provider: fmt::Debug + Send + Sync {
 
     /// Whether it takes part in discovery: a provider that is off unless it is asked for is not even
     /// listed.
-    fn is_on(&self, params: &Params) -> bool {
+    fn is_enabled(&self, params: &Params) -> bool {
         let _ = params;
         true
     }
@@ -95,7 +97,7 @@ pub trait Provider: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Why it cannot answer: a resource that is missing, a parameter that cannot be read.
-    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error>;
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error>;
 
     /// Opens the fabric of an [`Info`] of this provider (fi_fabric(3)).
     ///
@@ -114,19 +116,19 @@ impl<P: Provider + ?Sized> Provider for &'static P {
         (**self).version()
     }
 
-    fn other_names(&self) -> &'static [OtherName] {
-        (**self).other_names()
+    fn aliases(&self) -> &'static [Alias] {
+        (**self).aliases()
     }
 
     fn params(&self) -> &'static [param::Spec] {
         (**self).params()
     }
 
-    fn is_on(&self, params: &Params) -> bool {
-        (**self).is_on(params)
+    fn is_enabled(&self, params: &Params) -> bool {
+        (**self).is_enabled(params)
     }
 
-    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         (**self).getinfo(query)
     }
 

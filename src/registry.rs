@@ -5,12 +5,12 @@ mod unknown;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::explanation::{nothing_matches, per_provider};
 use crate::info::{Mismatch, Version};
 use crate::param::{Filter, Params};
-use crate::verdict::{nothing_matches, per_provider};
 use crate::{
-    AddrFormat, Errno, Error, Fabric, Hints, Info, InfoFlags, OtherName, Outcome, Provider, Query,
-    Verdict,
+    AddrFormat, Alias, Errno, Error, Explanation, Fabric, Hints, Info, InfoFlags, Outcome,
+    Provider, Query,
 };
 
 /// The providers that discovery asks, in order of preference.
@@ -93,15 +93,15 @@ impl Registry {
         flags: InfoFlags,
         hints: &Hints,
     ) -> Result<Vec<Info>, Error> {
-        let verdicts = self.explain(version, node, service, flags, hints)?;
-        verdicts.iter().for_each(tell_of_failure);
-        log_verdicts(&verdicts);
-        if !verdicts.iter().any(Verdict::is_taken) {
-            return Err(nothing_matches(&verdicts, &self.unknown_names(hints)?));
+        let explanations = self.explain(version, node, service, flags, hints)?;
+        explanations.iter().for_each(tell_of_failure);
+        log_explanations(&explanations);
+        if !explanations.iter().any(Explanation::is_taken) {
+            return Err(nothing_matches(&explanations, &self.unknown_names(hints)?));
         }
-        Ok(verdicts
+        Ok(explanations
             .into_iter()
-            .filter_map(Verdict::into_info)
+            .filter_map(Explanation::into_info)
             .collect())
     }
 
@@ -126,7 +126,7 @@ impl Registry {
         service: Option<&str>,
         flags: InfoFlags,
         hints: &Hints,
-    ) -> Result<Vec<Verdict>, Error> {
+    ) -> Result<Vec<Explanation>, Error> {
         let params = self.params();
         let query = Query {
             version,
@@ -144,7 +144,7 @@ impl Registry {
         Ok(self
             .providers
             .iter()
-            .filter(|provider| provider.is_on(&params))
+            .filter(|provider| provider.is_enabled(&params))
             .flat_map(|provider| ask(provider, &query, &filters))
             .collect())
     }
@@ -219,10 +219,10 @@ impl Registry {
 
     /// A sentence for each name of a list that no provider here has.
     fn unknown_layers(&self, given: &str, list: &Filter, params: &Params) -> Vec<String> {
-        let on = self.providers.iter().filter(|own| own.is_on(params));
+        let on = self.providers.iter().filter(|own| own.is_enabled(params));
         let known: Vec<_> = on.map(|own| own.name()).collect();
         let means = |own: &dyn Provider, layer: &str| {
-            let mut others = own.other_names().iter();
+            let mut others = own.aliases().iter();
             own.name().eq_ignore_ascii_case(layer)
                 || others.any(|it| Filter::parse(layer).admits(it.name()))
         };
@@ -287,8 +287,8 @@ impl Filters {
 
     fn name_mismatch(&self, provider: &dyn Provider, query: &Query<'_>) -> Mismatch {
         let mut has = provider.name().to_owned();
-        for other in provider.other_names() {
-            if let OtherName::Missing(name, remedy) = other
+        for other in provider.aliases() {
+            if let Alias::Unsupported(name, remedy) = other
                 && self.hint.admits(name)
             {
                 has = format!("{has} ({remedy})");
@@ -299,9 +299,9 @@ impl Filters {
 }
 
 /// The name in a list under which a provider does the work of another one.
-fn serves(provider: &dyn Provider, filter: &Filter) -> Option<OtherName> {
-    let mut others = provider.other_names().iter().copied();
-    let is_asked = |other: &OtherName| other.is_served() && filter.admits(other.name());
+fn serves(provider: &dyn Provider, filter: &Filter) -> Option<Alias> {
+    let mut others = provider.aliases().iter().copied();
+    let is_asked = |other: &Alias| other.is_served() && filter.admits(other.name());
     let is_own = !filter.admits_listed_only() || filter.admits(provider.name());
     others.find(is_asked).filter(|_| !is_own)
 }
@@ -313,7 +313,7 @@ fn admits(filter: &Filter, provider: &dyn Provider, name: &str) -> bool {
         false => serves(provider, filter),
     };
     let instead = other.filter(|_| name.eq_ignore_ascii_case(provider.name()));
-    if let Some(OtherName::Instead(other)) = instead {
+    if let Some(Alias::OtherProtocol(other)) = instead {
         warn_once(&format!(
             "{other} is asked for, and {name} does its work: peers that are libfabric's {other} \
              speak another protocol and refuse; use this library at both ends, or ask for tcp at \
@@ -361,17 +361,17 @@ fn check_prov_attr_only(query: &Query<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn ask(provider: &Arc<dyn Provider>, query: &Query<'_>, filters: &Filters) -> Vec<Verdict> {
-    let verdict = |outcome| Verdict {
+fn ask(provider: &Arc<dyn Provider>, query: &Query<'_>, filters: &Filters) -> Vec<Explanation> {
+    let explanation = |outcome| Explanation {
         provider: provider.name(),
         outcome,
     };
     if let Some(excluded) = filters.excludes(&**provider, query) {
-        return vec![verdict(excluded)];
+        return vec![explanation(excluded)];
     }
     if query.flags.contains(InfoFlags::PROV_ATTR_ONLY) {
         let info = stamped(Info::default(), provider, query);
-        return vec![verdict(Outcome::Taken(Box::new(info)))];
+        return vec![explanation(Outcome::Taken(Box::new(info)))];
     }
     let answer = query
         .params
@@ -384,9 +384,9 @@ fn ask(provider: &Arc<dyn Provider>, query: &Query<'_>, filters: &Filters) -> Ve
                 Ok(info) => filters.judge(&**provider, stamped(info, provider, query), query),
                 Err(mismatch) => Outcome::Refused(mismatch),
             })
-            .map(verdict)
+            .map(explanation)
             .collect(),
-        Err(error) => vec![verdict(Outcome::Failed(error))],
+        Err(error) => vec![explanation(Outcome::Failed(error))],
     }
 }
 
@@ -403,18 +403,18 @@ fn stamped(mut info: Info, provider: &Arc<dyn Provider>, query: &Query<'_>) -> I
 }
 
 /// A provider that failed goes unnoticed when another one has results, and in C also when none has.
-fn tell_of_failure(verdict: &Verdict) {
-    if let Outcome::Failed(_) = verdict.outcome {
-        tell_once(log::Level::Error, &verdict.to_string());
+fn tell_of_failure(explanation: &Explanation) {
+    if let Outcome::Failed(_) = explanation.outcome {
+        tell_once(log::Level::Error, &explanation.to_string());
     }
 }
 
 /// Logs a line for each provider: its offers that are taken, and why others are not.
-fn log_verdicts(verdicts: &[Verdict]) {
+fn log_explanations(explanations: &[Explanation]) {
     if log::max_level() < log::Level::Info {
         return;
     }
-    for (provider, reasons) in per_provider(verdicts) {
+    for (provider, reasons) in per_provider(explanations) {
         let target = "selvedge::core::core";
         log::info!(target: target, "discovery: {provider}: {}", reasons.join("; "));
     }

@@ -200,6 +200,6 @@ mod tests {
     #[test]
     fn an_unknown_name_is_named() {
         let error = "FI_MSG|FI_MGS".parse::<Caps>().unwrap_err();
-        assert_eq!(error.what(), "\"FI_MGS\" is no name that is known here");
+        assert_eq!(error.message(), "\"FI_MGS\" is no name that is known here");
     }
 }

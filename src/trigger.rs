@@ -36,7 +36,7 @@ pub enum Action<'a> {
         /// Its flags.
         flags: OpFlags,
         /// Who is told when it is done.
-        done: Done<'a>,
+        done: CompletionTarget<'a>,
     },
     /// The successes of a counter are set (`FI_OP_CNTR_SET`).
     Set(&'a Arc<dyn Counter>, u64),
@@ -46,7 +46,7 @@ pub enum Action<'a> {
 
 /// Who is told when an operation is done.
 #[derive(Clone, Copy, Debug)]
-pub enum Done<'a> {
+pub enum CompletionTarget<'a> {
     /// The queues and counters of its endpoint, as of any other post: an operation that is triggered.
     Endpoint,
     /// This counter, by one, and nobody else; with [`OpFlags::COMPLETION`] the endpoint's queue, too:
@@ -56,4 +56,4 @@ pub enum Done<'a> {
 
 /// Names work that was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ticket(pub u64);
+pub struct WorkId(pub u64);

@@ -19,7 +19,7 @@ fn info(provider: &str) -> Info {
 #[track_caller]
 fn is_a_sentence(provider: &str, refused: &Error) {
     assert_eq!(refused.errno(), Errno::NoSys, "{refused}");
-    let what = refused.what();
+    let what = refused.message();
     assert!(what.starts_with(provider), "{what}");
     assert!(what.len() < SENTENCE, "{} bytes: {what}", what.len());
 }

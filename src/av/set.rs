@@ -1,38 +1,39 @@
-//! Sets of an address vector's members, in an order: fi_av_set(3). Who takes part in a collective.
+//! Ordered sets of the members of an address vector: fi_av_set(3). A set lists the members of a
+//! collective group.
 //!
-//! Nothing is said to any peer: each member makes a set of the same endpoints in the same order.
+//! Sets are local: each member of a group makes a set of the same endpoints in the same order.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Identity;
 use crate::{AddressVector, Errno, FiAddr, Result};
 
-/// How a set is opened (`struct fi_av_set_attr`).
+/// Attributes of a set (`struct fi_av_set_attr`).
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SetAttr {
-    /// What the set has in it at first.
+    /// The initial members.
     pub range: Range,
-    /// Tells groups apart that are joined at the same time, if all members give it alike.
+    /// Distinguishes groups that are joined at the same time. All members of a group give the same key.
     pub comm_key: Vec<u8>,
 }
 
-/// Which members of a vector a set begins with.
+/// The initial members of a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Range {
-    /// None.
+    /// No members.
     #[default]
     Empty,
-    /// All (`FI_UNIVERSE`).
+    /// All members of the vector (`FI_UNIVERSE`).
     Universe,
-    /// Those from one index to another, which is included, in steps of `stride`. Indices without an
-    /// address are left out.
+    /// The indices from `start` to `end`, inclusive, in steps of `stride`. Indices that are not in use
+    /// are skipped.
     Indices {
         /// The first index.
         start: FiAddr,
         /// The last index.
         end: FiAddr,
-        /// From each index to the next; 1 takes all.
+        /// The step between indices; 1 selects all.
         stride: u64,
     },
 }
@@ -51,7 +52,7 @@ impl Set {
     ///
     /// # Errors
     /// [`Errno::Inval`] for a stride of 0 or an end before the start; [`Errno::NoSys`] where the
-    /// vector does not say who its members are.
+    /// vector does not list its members.
     pub fn open(av: &dyn AddressVector, attr: &SetAttr) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let members = match attr.range {
@@ -90,7 +91,7 @@ impl Set {
         &self.comm_key
     }
 
-    /// Appends those of `other` that are not in it (fi_av_set_union(3)).
+    /// Appends the members of `other` that are not in this set (fi_av_set_union(3)).
     ///
     /// # Errors
     /// [`Errno::Inval`] for a set of another vector's members.
@@ -104,7 +105,7 @@ impl Set {
         Ok(())
     }
 
-    /// Leaves only those that are in `other`, too (fi_av_set_intersect(3)).
+    /// Retains the members that are also in `other` (fi_av_set_intersect(3)).
     ///
     /// # Errors
     /// As [`Self::union`].
@@ -114,7 +115,7 @@ impl Set {
         Ok(())
     }
 
-    /// Takes out those of `other` (fi_av_set_diff(3)).
+    /// Removes the members of `other` (fi_av_set_diff(3)).
     ///
     /// # Errors
     /// As [`Self::union`].
@@ -124,7 +125,7 @@ impl Set {
         Ok(())
     }
 
-    /// Makes sure that `other` has members of the same vector.
+    /// Checks that `other` has members of the same vector.
     fn check_vector_of(&self, other: &Self) -> Result {
         match self.vector == other.vector {
             true => Ok(()),
@@ -132,10 +133,10 @@ impl Set {
         }
     }
 
-    /// Appends one (fi_av_set_insert(3)).
+    /// Appends a member (fi_av_set_insert(3)).
     ///
     /// # Errors
-    /// [`Errno::Inval`] if it is there already, or no index.
+    /// [`Errno::Inval`] if it is already in the set, or not an index.
     pub fn insert(&mut self, addr: FiAddr) -> Result {
         if [FiAddr::UNSPEC, FiAddr::NOTAVAIL].contains(&addr) || self.members.contains(&addr) {
             return Err(Errno::Inval);
@@ -144,24 +145,23 @@ impl Set {
         Ok(())
     }
 
-    /// Takes one out (fi_av_set_remove(3)).
+    /// Removes a member (fi_av_set_remove(3)).
     ///
     /// # Errors
-    /// [`Errno::Inval`] if it is not there.
+    /// [`Errno::Inval`] if it is not in the set.
     pub fn remove(&mut self, addr: FiAddr) -> Result {
-        let place = self.members.iter().position(|&other| other == addr);
-        self.members.remove(place.ok_or(Errno::Inval)?);
+        let index = self.members.iter().position(|&other| other == addr);
+        self.members.remove(index.ok_or(Errno::Inval)?);
         Ok(())
     }
 
-    /// What stands for the set where an address is asked for (fi_av_set_addr(3)). No message goes
-    /// there.
+    /// The address that identifies the set (fi_av_set_addr(3)). It is not a destination of messages.
     pub fn addr(&self) -> FiAddr {
         self.addr
     }
 }
 
-/// Above every index of a vector.
+/// First address of a set: above every index of a vector.
 const ADDRESSES: u64 = 1 << 62;
 
 #[cfg(test)]
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_joined_cut_and_changed_in_the_order_of_the_man_page() {
+    fn union_intersection_and_difference_keep_the_order_of_the_man_page() {
         let (mut low, mut high) = (set(0, 4, 1).unwrap(), set(4, 8, 1).unwrap());
         assert_ne!(low.addr(), high.addr());
         high.union(&low).unwrap();

@@ -1,16 +1,16 @@
 //! What discovery hands out: [`Info`], the description of one way to communicate.
 
 mod attr;
+mod candidate;
 mod hints;
-mod offer;
 mod origin;
 
 pub use attr::{
     COMP_ORDER_DATA, COMP_ORDER_STRICT, DomainAttr, EpAttr, EpType, FabricAttr, MemTagFormat, Nic,
     Progress, Protocol, ResourceMgmt, RxAttr, Threading, TrafficClass, TxAttr, Version,
 };
+pub use candidate::{Candidate, Mismatch};
 pub use hints::Hints;
-pub use offer::{Mismatch, Offer};
 
 use std::sync::Arc;
 

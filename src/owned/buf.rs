@@ -1,6 +1,9 @@
-//! Buffers: memory with one owner at a time.
+//! `Buf`: a buffer of a pool, with one owner at a time.
 
-#![expect(unsafe_code, reason = "a buffer lends its part of the slab as a slice")]
+#![expect(
+    unsafe_code,
+    reason = "a buffer borrows its part of the slab as a slice"
+)]
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -11,31 +14,31 @@ use std::sync::Arc;
 use super::pool::{Base, Slab};
 use crate::{Desc, Errno, Iov, IovMut, Result};
 
-/// One buffer of a [`super::Pool`]; it returns to the pool when it is dropped.
+/// A buffer of a [`super::Pool`]. It returns to the pool when it is dropped.
 ///
-/// It dereferences to the bytes of its message: as many as its *length* says, which is 0 after
-/// [`super::Pool::take`] and never above its *capacity*. A send sends these bytes. A receive
-/// offers the whole capacity and sets the length to what has arrived.
+/// A `Buf` dereferences to the bytes of its message. Their number is its *length*, which is 0 after
+/// [`super::Pool::take`] and at most its *capacity*. A send sends the message. A receive may fill the
+/// whole capacity, and sets the length to that of the received message.
 ///
-/// The messages of a multi-receive ([`super::Endpoint::recv_multi`]) are parts of one buffer, each a
-/// `Buf` of its own; it returns to the pool with the last of them.
-// Two words, so that it is moved in registers: it is moved several times for an operation.
+/// The messages of a multi-receive ([`super::Endpoint::recv_multi`]) are parts of one buffer. Each part
+/// is a `Buf`, and the buffer returns to the pool when the last part is dropped.
+// Two words, so that moves use registers: a buffer is moved several times for each operation.
 pub struct Buf {
     memory: ManuallyDrop<Box<Memory>>,
     len: usize,
 }
 
-/// The memory of a buffer. That of a pool's buffer goes to and fro between the buffer and the pool.
+/// The memory of a buffer. It is owned by the buffer, or by the pool's free list.
 pub(super) struct Memory {
     base: Base,
     capacity: usize,
     desc: Desc,
     index: u32,
-    /// Whether the domain has registered it for local operations.
+    /// Whether the domain has registered the memory for local operations.
     is_registered: bool,
-    /// What it goes back to; `None` in the pool, and for a part.
+    /// The slab that the memory returns to; `None` in the free list, and for a part.
     slab: Option<Arc<Slab>>,
-    /// The buffer that it is a part of, which returns to its pool with the last part.
+    /// The buffer that this memory is a part of. It returns to its pool with the last part.
     #[expect(
         dead_code,
         reason = "the buffer returns to its pool with the last part"
@@ -44,7 +47,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// The memory of a buffer that nobody has; its pool makes one of each index.
+    /// The memory of a free buffer. The pool makes one for each index.
     pub(super) fn new(slab: &Slab, index: u32) -> Box<Self> {
         Box::new(Self {
             base: slab.base(index),
@@ -59,7 +62,7 @@ impl Memory {
 }
 
 impl Buf {
-    /// The memory's owner from here on, which goes back to `slab`.
+    /// A buffer that owns `memory` and returns it to `slab`.
     #[inline]
     pub(super) fn new(mut memory: Box<Memory>, slab: Arc<Slab>) -> Self {
         memory.slab = Some(slab);
@@ -69,23 +72,23 @@ impl Buf {
         }
     }
 
-    /// The part of `whole` that begins at the address `start`, `len` bytes, all of them message, or
-    /// as many as there are.
+    /// The part of `whole` that begins at the address `start`, with a message of `len` bytes, cut at the
+    /// end of `whole`.
     ///
-    /// Nobody has these bytes: no other part was made of them, and no operation uses them any more.
+    /// No other part was made of these bytes, and no operation uses them any more.
     pub(super) fn part(whole: &Arc<Self>, start: usize, len: usize) -> Self {
         let start = start.saturating_sub(whole.base().addr());
         let start = start.min(whole.capacity());
         let len = len.min(whole.capacity() - start);
-        whole.piece(start, len, Some(Arc::clone(whole)))
+        whole.slice_of(start, len, Some(Arc::clone(whole)))
     }
 
-    /// A buffer of capacity 0, in the place of this one where an operation may still use it.
-    pub(super) fn stand_in(&self) -> Self {
-        self.piece(0, 0, None)
+    /// A buffer of capacity 0, to return in place of a buffer that an operation may still use.
+    pub(super) fn placeholder(&self) -> Self {
+        self.slice_of(0, 0, None)
     }
 
-    fn piece(&self, start: usize, len: usize, whole: Option<Arc<Self>>) -> Self {
+    fn slice_of(&self, start: usize, len: usize, whole: Option<Arc<Self>>) -> Self {
         let memory = Memory {
             base: self.memory.base.at(start),
             capacity: len,
@@ -99,7 +102,7 @@ impl Buf {
         }
     }
 
-    /// Bytes that fit.
+    /// The capacity, in bytes.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.memory.capacity
@@ -108,15 +111,15 @@ impl Buf {
     /// Replaces the message by a copy of `bytes`.
     ///
     /// # Errors
-    /// [`Errno::TooSmall`] when they do not fit; the message is what it was.
+    /// [`Errno::TooSmall`] when `bytes` exceeds the capacity. The message is unchanged then.
     pub fn write(&mut self, bytes: &[u8]) -> Result {
         self.set_len(bytes.len())?;
         self.copy_from_slice(bytes);
         Ok(())
     }
 
-    /// Changes the length of the message. Bytes that come in by this are what the memory last
-    /// held: zeros, or parts of earlier messages.
+    /// Sets the length of the message. Bytes that this adds have their last content: zeros, or bytes of
+    /// earlier messages.
     ///
     /// # Errors
     /// [`Errno::TooSmall`] above the capacity.
@@ -129,25 +132,25 @@ impl Buf {
         Ok(())
     }
 
-    /// The message, for a send.
+    /// The message, as the segment of a send.
     #[inline]
-    pub(super) fn message(&self) -> Iov {
+    pub(super) fn send_iov(&self) -> Iov {
         Iov::from_raw(self.base().cast(), self.len)
     }
 
-    /// The whole memory, for a receive.
+    /// The whole capacity, as the segment of a receive.
     #[inline]
-    pub(super) fn room(&self) -> IovMut {
+    pub(super) fn receive_iov(&self) -> IovMut {
         IovMut::from_raw(self.base().cast(), self.capacity())
     }
 
-    /// Whether its domain has registered it for local operations.
+    /// Whether the domain has registered the memory for local operations.
     #[inline]
     pub(super) fn is_registered(&self) -> bool {
         self.memory.is_registered
     }
 
-    /// The registration that covers it.
+    /// The registration descriptor of the memory.
     #[inline]
     pub(super) fn desc(&self) -> Desc {
         self.memory.desc
@@ -164,13 +167,12 @@ impl Deref for Buf {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the slab holds `capacity >= len` initialised bytes from `base` on, and lives as
-        // long as `self`. They are this buffer's alone, because the pool makes one `Memory` of each
-        // index and hands it to one buffer at a time, and its memory is made without a peer's right to
-        // write; a buffer that an operation uses is inside the endpoint, where nobody can borrow it. A
-        // part is within its buffer, which lives as long and which nobody can borrow any more, and is
-        // made of bytes that no other part has: the endpoint's completions name none twice. A stand-in
-        // has no bytes.
+        // SAFETY: the slab holds `capacity >= len` initialized bytes from `base` on, and lives as long
+        // as `self`. No other value accesses them: the pool makes one `Memory` for each index, a
+        // `Memory` belongs to one buffer at a time, and peers have no right to write to the slab. A
+        // buffer that an operation uses is inside the endpoint and cannot be borrowed. A part is within
+        // its buffer, which lives as long and can no longer be borrowed, and shares no bytes with other
+        // parts: the completions of the endpoint name no byte twice. A placeholder has no bytes.
         unsafe { slice::from_raw_parts(self.base(), self.len) }
     }
 }
@@ -178,7 +180,7 @@ impl Deref for Buf {
 impl DerefMut for Buf {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for `deref`; and `&mut self` is the only borrow of the only owner.
+        // SAFETY: as for `deref`; `&mut self` is the only borrow of the only owner.
         unsafe { slice::from_raw_parts_mut(self.base(), self.len) }
     }
 }
@@ -196,7 +198,7 @@ impl fmt::Debug for Buf {
 impl Drop for Buf {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: it is taken here and nowhere else, and never used afterwards.
+        // SAFETY: the memory is taken here alone, and not used afterwards.
         let mut memory = unsafe { ManuallyDrop::take(&mut self.memory) };
         if let Some(slab) = memory.slab.take() {
             slab.release(memory);

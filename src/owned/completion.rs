@@ -1,4 +1,4 @@
-//! What operations give back: completions, refusals and failures.
+//! The results of operations: completions and errors.
 
 use std::fmt;
 use std::iter;
@@ -7,34 +7,34 @@ use super::Buf;
 use super::endpoint::slots::Key;
 use crate::{CompletionFlags, Context, Errno, FiAddr, cq};
 
-/// One operation that is done, and its buffer.
+/// A completed operation, with its buffer.
 ///
-/// The length of a received buffer is that of the message. After a truncation
-/// ([`Errno::Trunc`]) it is what fitted, and [`cq::ErrEntry::olen`] says what was lost.
+/// The length of a received buffer is that of the message. After a truncation ([`Errno::Trunc`]) the
+/// buffer holds the bytes that fitted, and [`cq::ErrEntry::olen`] is the number of lost bytes.
 #[non_exhaustive]
 #[derive(Debug)]
 pub struct Completion {
-    /// The word given to the operation.
+    /// The context of the post.
     pub context: Context,
-    /// The buffer given to the operation.
+    /// The buffer of the post.
     pub buf: Buf,
-    /// How it ended. The error is boxed, because errors are rare and completions are many.
+    /// The result. The error is boxed, because errors are rare and completions are many.
     pub result: Result<Received, Box<cq::ErrEntry>>,
 }
 
-/// What came with a message. For a send only the flags say something.
+/// The metadata of a received message. For a send, only the flags are meaningful.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Received {
-    /// Who sent it, under [`crate::Caps::SOURCE`]; otherwise [`FiAddr::UNSPEC`].
+    /// The sender, under [`crate::Caps::SOURCE`]; otherwise [`FiAddr::UNSPEC`].
     pub src: FiAddr,
-    /// Its tag; 0 for an untagged message.
+    /// The tag; 0 for an untagged message.
     pub tag: u64,
-    /// The data of [`super::Endpoint::senddata`] and its kin.
+    /// The remote data of [`super::Endpoint::senddata`] and the other methods with `data`.
     pub data: Option<u64>,
-    /// What completed.
+    /// The kind of the completed operation, and further flags.
     pub flags: CompletionFlags,
-    /// Bytes that arrived; of a message that was looked at, bytes that it has.
+    /// The number of bytes received; for a peek, the length of the message.
     pub len: usize,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Debug for Received {
 }
 
 impl Received {
-    /// What a completion entry says.
+    /// The metadata in a completion entry.
     pub(super) fn new(entry: &cq::Entry, src: FiAddr) -> Self {
         let carries_data = entry.flags.contains(CompletionFlags::REMOTE_CQ_DATA);
         Self {
@@ -68,26 +68,26 @@ impl Received {
     }
 }
 
-/// A list of completions with room for a fixed number, to be used again and again.
+/// A reusable list of completions with a fixed capacity.
 #[derive(Debug)]
 pub struct Completions {
-    /// Those of the list, and vacant places.
-    places: Box<[Place]>,
+    /// The completions of the list, then vacant entries.
+    entries: Box<[Entry]>,
     len: usize,
 }
 
-/// Room for a completion. In pieces, so that a reader loads what it uses: a load of more than was stored
-/// at once, just before, waits.
+/// Storage for a completion. Its fields are stored one by one, so that a reader loads what was stored: a
+/// load that is wider than a preceding store stalls on store forwarding.
 #[derive(Debug)]
-struct Place {
-    /// `None` where the place is vacant.
+struct Entry {
+    /// `None` in a vacant entry.
     buf: Option<Buf>,
     context: Context,
     received: Received,
     error: Option<Box<cq::ErrEntry>>,
 }
 
-impl Place {
+impl Entry {
     const VACANT: Self = Self {
         buf: None,
         context: Context(0),
@@ -115,16 +115,16 @@ impl Place {
 }
 
 impl Completions {
-    /// An empty list with room for `room` completions, at least one.
-    pub fn with_capacity(room: usize) -> Self {
-        let vacant = iter::repeat_with(|| Place::VACANT);
+    /// An empty list with room for `capacity` completions, at least one.
+    pub fn with_capacity(capacity: usize) -> Self {
+        let vacant = iter::repeat_with(|| Entry::VACANT);
         Self {
-            places: vacant.take(room.max(1)).collect(),
+            entries: vacant.take(capacity.max(1)).collect(),
             len: 0,
         }
     }
 
-    /// Takes all of them out, the oldest first.
+    /// Removes all completions, the oldest first.
     #[inline]
     pub fn drain(&mut self) -> impl Iterator<Item = Completion> + '_ {
         Drain {
@@ -133,42 +133,44 @@ impl Completions {
         }
     }
 
-    /// How many there are.
+    /// The number of completions.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many fit in addition.
+    /// The number of vacant entries.
     #[inline]
     pub(super) fn free(&self) -> usize {
-        self.places.len() - self.len
+        self.entries.len() - self.len
     }
 
-    /// Adds one, and gives the buffer in it another length if there is one; gives it back where there
-    /// is no room.
-    // Nothing here panics before it is there: so it is written once, in its place.
+    /// Appends a completion, and sets the length of its buffer to `len` if there is one.
+    ///
+    /// # Errors
+    /// The completion, when the list is full.
+    // Nothing panics before the completion is stored, so it is written once, in place.
     #[inline(always)]
     pub(super) fn push(
         &mut self,
         completion: Completion,
         len: Option<usize>,
     ) -> Result<(), Completion> {
-        let Some(place @ Place { buf: None, .. }) = self.places.get_mut(self.len) else {
+        let Some(entry @ Entry { buf: None, .. }) = self.entries.get_mut(self.len) else {
             return Err(completion);
         };
-        place.context = completion.context;
+        entry.context = completion.context;
         match completion.result {
-            Ok(received) => place.received = received,
-            Err(error) => place.error = Some(error),
+            Ok(received) => entry.received = received,
+            Err(error) => entry.error = Some(error),
         }
-        let buf = place.buf.insert(completion.buf);
+        let buf = entry.buf.insert(completion.buf);
         self.len += 1;
         if let Some(len) = len {
             buf.set_len(len).expect("not above the capacity");
@@ -177,7 +179,7 @@ impl Completions {
     }
 }
 
-/// Takes completions out, the oldest first; those that are left in the end, too.
+/// Removes completions, the oldest first. Dropping it drops the remaining ones.
 struct Drain<'a> {
     first: usize,
     list: &'a mut Completions,
@@ -197,9 +199,9 @@ impl Iterator for Drain<'_> {
     #[inline]
     fn next(&mut self) -> Option<Completion> {
         let is_left = self.first < self.list.len;
-        let place = self.list.places.get_mut(self.first).filter(|_| is_left)?;
+        let entry = self.list.entries.get_mut(self.first).filter(|_| is_left)?;
         self.first += 1;
-        place.take()
+        entry.take()
     }
 
     #[inline]
@@ -219,65 +221,64 @@ impl Drop for Drain<'_> {
     }
 }
 
-/// Names one posted operation of an endpoint, for [`super::Endpoint::cancel`]. It never names
-/// another one, even after its own is done.
+/// Identifies one posted operation of an endpoint, for [`super::Endpoint::cancel`]. A handle is never
+/// reused for another operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle(pub(super) Key);
 
-/// A post that was not taken, with its buffer as it was.
+/// The error of a failed post. It returns the unchanged buffer.
 ///
-/// [`Errno::Again`] means that a queue is full: poll, and try again.
+/// [`Errno::Again`] means that a queue is full: poll, then retry.
 #[non_exhaustive]
 #[derive(Debug)]
-pub struct Refused {
-    /// Why.
+pub struct TryPostError {
+    /// The error number.
     pub errno: Errno,
-    /// The buffer given to the operation.
+    /// The buffer of the post.
     pub buf: Buf,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for TryPostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "operation refused: {}", self.errno)
+        write!(f, "post failed: {}", self.errno)
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for TryPostError {}
 
-impl From<Refused> for Errno {
-    fn from(refused: Refused) -> Self {
+impl From<TryPostError> for Errno {
+    fn from(refused: TryPostError) -> Self {
         refused.errno
     }
 }
 
-/// An operation of an [`super::AsyncEndpoint`] that did not succeed, with its buffer.
+/// The error of a failed operation of an [`super::AsyncEndpoint`]. It returns the buffer.
 #[non_exhaustive]
 #[derive(Debug)]
-pub struct Failed {
-    /// The buffer given to the operation. Where the endpoint's completions cannot be read, the
-    /// operation may still use that: then this is a buffer of capacity 0, and the other one stays
-    /// with the endpoint.
+pub struct OpError {
+    /// The buffer of the operation. When completions cannot be read, the operation may still use its
+    /// buffer: the buffer then stays with the endpoint, and this is one of capacity 0.
     pub buf: Buf,
-    /// How it ended. Boxed, because errors are rare and results are many.
+    /// The error entry. It is boxed, because errors are rare and results are many.
     pub entry: Box<cq::ErrEntry>,
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for OpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.entry.detail, self.entry.errno)
     }
 }
 
-impl std::error::Error for Failed {}
+impl std::error::Error for OpError {}
 
-impl From<Failed> for Errno {
-    fn from(failed: Failed) -> Self {
+impl From<OpError> for Errno {
+    fn from(failed: OpError) -> Self {
         failed.entry.errno
     }
 }
 
-impl Failed {
-    /// An operation without a completion.
+impl OpError {
+    /// The error of an operation without a completion.
     pub(super) fn without_completion(errno: Errno, buf: Buf, detail: &str) -> Self {
         let entry = cq::ErrEntry::new(cq::Entry::default(), errno, detail);
         Self {
@@ -287,9 +288,9 @@ impl Failed {
     }
 }
 
-impl From<Refused> for Failed {
-    fn from(Refused { errno, buf }: Refused) -> Self {
-        Self::without_completion(errno, buf, "operation refused")
+impl From<TryPostError> for OpError {
+    fn from(TryPostError { errno, buf }: TryPostError) -> Self {
+        Self::without_completion(errno, buf, "post failed")
     }
 }
 
@@ -298,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_that_is_unknown_says_what_it_needs() {
+    fn debug_output_of_an_unknown_source_names_the_missing_capability() {
         let entry = cq::Entry::default();
         let text = format!("{:?}", Received::new(&entry, FiAddr::UNSPEC));
         assert!(text.contains("src: unknown (needs Caps::SOURCE)"), "{text}");

@@ -1,24 +1,24 @@
-//! The free ones of a fixed number of indices, or of what was made of them, for any number of threads
-//! and without a lock. Each index has one holder at a time.
+//! `FreeList` and `FreeRing`: lock-free lists of the free ones of a fixed number of indices. Each index
+//! has one holder at a time.
 //!
-//! Indices that were released are taken again, in the order of their release, before one is taken for
-//! the first time. So no more indices are ever touched than were held at one time.
+//! Released indices are taken again, in the order of their release, before an index is taken for the
+//! first time. So no more indices are ever used than were held at the same time.
 
 use super::sync::{ArrayQueue, AtomicU32, AtomicU64, CachePadded, Ordering};
 
-/// Free indices, and values that were made of others, which any thread releases.
+/// A free list of values, each of which was made from an index. Any thread may release a value.
 #[derive(Debug)]
 pub(super) struct FreeList<T> {
     released: ArrayQueue<T>,
     untouched: Untouched,
 }
 
-/// One that was taken.
+/// A free entry that was taken.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Free<T> {
-    /// An index, for the first time.
+    /// An index that is taken for the first time.
     Untouched(u32),
-    /// What a holder has made of its index, and released.
+    /// The value that an earlier holder made from its index and released.
     Released(T),
 }
 
@@ -31,7 +31,7 @@ impl<T> FreeList<T> {
         }
     }
 
-    /// Takes one; `None` when all are held.
+    /// Takes a free entry; `None` when all are held.
     #[inline]
     pub(super) fn take(&self) -> Option<Free<T>> {
         let released = || self.released.pop().map(Free::Released);
@@ -39,8 +39,7 @@ impl<T> FreeList<T> {
         released().or_else(|| untouched().or_else(released))
     }
 
-    /// Gives back what was made of an index. What its holder did happens before its next holder has
-    /// it.
+    /// Releases a value. The accesses of its holder happen before those of its next holder.
     #[inline]
     pub(super) fn release(&self, value: T) {
         let is_released = self.released.push(value).is_ok();
@@ -50,25 +49,25 @@ impl<T> FreeList<T> {
         );
     }
 
-    /// How many are free; while other threads take and release some, about as many.
+    /// The number of free entries; approximate while other threads take and release entries.
     pub(super) fn len(&self) -> usize {
         self.untouched.len() + self.released.len()
     }
 }
 
-/// Free indices that one thread at a time releases, by plain stores.
+/// A free list of indices. Releases are serialized by the callers, and are plain stores.
 #[derive(Debug)]
 pub(super) struct FreeRing {
-    /// Those that were released, each at its position modulo the length, a power of two: there is room
-    /// for all.
+    /// Released indices, each at its position modulo the length. The length is a power of two with room
+    /// for all indices.
     ring: Box<[AtomicU32]>,
-    /// The position of the next one to take.
+    /// The position of the next index to take.
     head: CachePadded<AtomicU64>,
-    /// The position behind the last one. Written by the thread that releases.
+    /// The position behind the last index. Written by the thread that releases.
     tail: CachePadded<AtomicU64>,
     untouched: Untouched,
-    /// Whether threads that take are kept apart, too.
-    is_promised: bool,
+    /// Whether the callers serialize [`Self::take`], too.
+    is_serialized: bool,
 }
 
 impl FreeRing {
@@ -77,16 +76,16 @@ impl FreeRing {
         Self::build(count, false)
     }
 
-    /// The same for callers that keep each other apart whatever they call: where two do not, both may
-    /// have one index.
-    pub(super) fn promised(count: u32) -> Self {
+    /// As [`Self::new`], for callers that serialize all calls. If they do not, two may take the same
+    /// index.
+    pub(super) fn serialized(count: u32) -> Self {
         Self::build(count, true)
     }
 
-    fn build(count: u32, is_promised: bool) -> Self {
+    fn build(count: u32, is_serialized: bool) -> Self {
         let len = count.next_power_of_two();
         Self {
-            is_promised,
+            is_serialized,
             ring: (0..len).map(|_| AtomicU32::new(0)).collect(),
             head: CachePadded::new(AtomicU64::new(0)),
             tail: CachePadded::new(AtomicU64::new(0)),
@@ -101,8 +100,8 @@ impl FreeRing {
         released().or_else(|| self.untouched.take().or_else(released))
     }
 
-    /// Gives an index back. What its holder did happens before its next holder has it. Callers keep
-    /// each other apart.
+    /// Releases an index. The accesses of its holder happen before those of its next holder. Callers
+    /// serialize their calls.
     #[inline]
     pub(super) fn release(&self, index: u32) {
         let tail = self.tail.load(Ordering::Relaxed);
@@ -111,26 +110,26 @@ impl FreeRing {
         self.tail.store(tail + 1, Ordering::Release);
     }
 
-    /// How many indices there are.
+    /// The number of indices.
     pub(super) fn count(&self) -> usize {
         self.untouched.count as usize
     }
 
-    /// How many indices were ever taken: those below this one.
+    /// The number of indices that were ever taken. They are the indices below this number.
     pub(super) fn touched(&self) -> u32 {
         self.untouched.first()
     }
 
     #[inline]
     fn take_released(&self) -> Option<u32> {
-        // A thread that sees a position as taken also sees what its taker had released before: no index
-        // that is free is missed.
+        // A thread that sees a position as taken also sees the earlier releases of the thread that took
+        // it: no free index is missed.
         let mut head = self.head.load(Ordering::Acquire);
         // The acquire pairs with the release of the last index, and so with those of all before it.
         while head < self.tail.load(Ordering::Acquire) {
-            // Nothing else is put there before this one is taken, and then the exchange fails.
+            // The entry is overwritten only after it was taken, and then the exchange fails.
             let index = self.at(head).load(Ordering::Relaxed);
-            if self.is_promised {
+            if self.is_serialized {
                 self.head.store(head + 1, Ordering::Relaxed);
                 return Some(index);
             }
@@ -152,7 +151,7 @@ impl FreeRing {
     }
 }
 
-/// The indices that were never taken: those from one on.
+/// The indices that were never taken: those from `first` on.
 #[derive(Debug)]
 struct Untouched {
     first: AtomicU32,
@@ -173,7 +172,7 @@ impl Untouched {
         (self.count - self.first()) as usize
     }
 
-    /// Takes the first one. After the last one was taken, another one may have been released that the
+    /// Takes the first one. When it returns `None`, another thread may have released an index that the
     /// caller has not seen.
     #[cold]
     fn take(&self) -> Option<u32> {
@@ -192,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    /// Of which nothing is made.
+    /// A list of plain indices.
     struct Indices(FreeList<u32>);
 
     impl Indices {

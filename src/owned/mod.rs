@@ -1,35 +1,33 @@
-//! The safe layer: buffers that move into an operation and come back when it is done.
+//! The safe layer: endpoints whose operations own their buffers.
 //!
-//! An operation of a fabric outlives the call that posts it: the provider, or the peer, uses the
-//! bytes until a completion says otherwise. A borrow cannot guard them meanwhile, because a guard
-//! can be leaked. So nothing is borrowed here. A [`Buf`] is *moved* into the operation, and
-//! whoever reads the completion owns it again:
+//! An operation outlives the call that posts it: the provider, or a peer, accesses the buffer until
+//! the operation completes. A borrow cannot protect the buffer during that time, because a guard can
+//! be leaked. This layer therefore *moves* a [`Buf`] into the operation. The completion returns it:
 //!
 //! ```text
-//!            take()              send(buf, ..)              poll() / .await
-//!   Pool ------------> Buf ---------------------> slot ----------------------> Buf
-//!     ^                 |   Refused: at once back          Completion, Failed   |
-//!     +-----------------+-------------------------------------------------------+
+//!            take()              send(buf, ..)               poll() / .await
+//!   Pool ------------> Buf ---------------------> slot ------------------------> Buf
+//!     ^                 |       TryPostError            Completion, OpError       |
+//!     +-----------------+---------------------------------------------------------+
 //!                              drop: back to the pool
 //! ```
 //!
-//! - A [`Pool`] is one slab of equal buffers, registered once where the domain wants that. It may lie
-//!   in special memory ([`Pool::special`]), which peers copy large messages from by themselves.
-//! - An [`Endpoint`] is posted to and polled: [`Endpoint::poll`] adds [`Completion`]s to a list
-//!   that is used again and again. Nothing is allocated for an operation.
-//! - An [`AsyncEndpoint`] has the same operations as futures, for any executor; and it runs them
-//!   itself, asleep while there is nothing to do ([`AsyncEndpoint::run`]).
-//! - A [`Window`] is memory that peers may read and write; it is never lent as a slice. [`Remote`]
-//!   names a place in a peer's. Atomics
-//!   ([`Endpoint::fetch_atomic`]) change that of a peer.
+//! - A [`Pool`] is one slab of equal buffers. It is registered once, where the domain requires
+//!   registration. It may be in special memory ([`Pool::special`]), from which peers on the same
+//!   machine copy large messages directly.
+//! - An [`Endpoint`] has operations that are posted, and completions that are polled:
+//!   [`Endpoint::poll`] appends [`Completion`]s to a reusable list. No operation allocates memory.
+//! - An [`AsyncEndpoint`] has the same operations as futures, for any executor. It also runs futures
+//!   itself and parks the thread while they are pending ([`AsyncEndpoint::run`]).
+//! - A [`SharedRegion`] is local memory that peers may read and write. A [`RemoteAddr`] is an address
+//!   in such memory of a peer, for reads, writes and atomics ([`Endpoint::fetch_atomic`]).
 //!
-//! What this layer leaves out is what one buffer per operation cannot say: lists of pieces and
-//! borrowed slices. The raw layer ([`crate::Msg`] and its kin)
-//! has them, with `unsafe`.
+//! Each operation uses one owned buffer. The raw layer ([`crate::Msg`], [`crate::Tagged`],
+//! [`crate::Rma`], [`crate::Atomic`]) also takes lists of segments and borrowed memory, with `unsafe`.
 //!
 //! # Examples
 //!
-//! A message to oneself, polled:
+//! An endpoint sends a message to itself and polls for both completions:
 //!
 //! ```no_run
 //! use std::error::Error;
@@ -59,9 +57,9 @@
 //! }
 //! ```
 //!
-//! The same with futures; the send and the receive are under way together. `try_join!` ends with the
-//! first error and drops the other future, which cancels its operation: after a send that failed, a
-//! receive from anybody would be waited for in vain.
+//! The same with futures. The send and the receive are outstanding at the same time. `try_join!` ends
+//! with the first error and drops the other future, which cancels its operation: after a failed send,
+//! the receive would never complete.
 //!
 //! ```no_run
 //! use selvedge::owned::{AsyncEndpoint, Pool};
@@ -79,7 +77,7 @@
 //! }
 //! ```
 //!
-//! A buffer that was sent is gone until its completion:
+//! A posted buffer cannot be accessed before its completion:
 //!
 //! ```compile_fail,E0382
 //! # use selvedge::{Context, FiAddr, owned::{Buf, Endpoint}};
@@ -90,52 +88,53 @@
 //! ```
 //!
 //! ```compile_fail,E0382
-//! # use selvedge::{FiAddr, owned::{AsyncEndpoint, Buf, Failed}};
-//! async fn receive_and_write(ep: &AsyncEndpoint, mut buf: Buf) -> Result<(), Failed> {
+//! # use selvedge::{FiAddr, owned::{AsyncEndpoint, Buf, OpError}};
+//! async fn receive_and_write(ep: &AsyncEndpoint, mut buf: Buf) -> Result<(), OpError> {
 //!     let receive = ep.recv(buf, FiAddr::UNSPEC);
 //!     buf[0] = 1; // borrow of moved value: `buf`
 //!     receive.await.map(drop)
 //! }
 //! ```
 //!
-//! A future does not outlive its endpoint:
+//! A future cannot outlive its endpoint:
 //!
 //! ```compile_fail,E0505
-//! # use selvedge::{FiAddr, owned::{AsyncEndpoint, Buf, Failed}};
-//! async fn close_and_wait(ep: AsyncEndpoint, buf: Buf) -> Result<(), Failed> {
+//! # use selvedge::{FiAddr, owned::{AsyncEndpoint, Buf, OpError}};
+//! async fn close_and_wait(ep: AsyncEndpoint, buf: Buf) -> Result<(), OpError> {
 //!     let receive = ep.recv(buf, FiAddr::UNSPEC);
 //!     drop(ep); // cannot move out of `ep` because it is borrowed
 //!     receive.await.map(drop)
 //! }
 //! ```
 //!
-//! # Why it is sound
+//! # Soundness
 //!
-//! Code that uses this layer needs no `unsafe`, whatever it does with endpoints, buffers and
-//! futures. That rests on five points and on the provider's word:
+//! Code that uses this layer needs no `unsafe`, and cannot cause undefined behavior by any use of
+//! endpoints, buffers and futures. This rests on five invariants, and on the promises of the provider:
 //!
-//! 1. An endpoint opens its own provider endpoint and completion queue, refuses a provider
-//!    endpoint that somebody else holds a handle of, and lends neither. So every context on that
-//!    queue names one of its slots; accesses by peers, which have no context, are told apart by
-//!    their flags.
-//! 2. A slot keeps the buffer from before the post until the completion with the slot's number
-//!    *and generation* has been read. A completion with an old generation is passed over.
-//! 3. When a post fails, nothing was kept: the buffer leaves its slot at once, in [`Refused`] or
-//!    [`Failed`].
+//! 1. An endpoint opens its own provider endpoint and completion queue, rejects a provider endpoint
+//!    with another handle, and hands out neither. So every context on that queue is the key of one of
+//!    its slots. Completions of accesses by peers, which have no context, are recognized by their
+//!    flags.
+//! 2. A slot keeps the buffer from before the post until the completion with the slot's index *and
+//!    generation* has been read. A completion with an old generation is ignored.
+//! 3. A provider keeps nothing of a failed post: the buffer leaves its slot at once, in
+//!    [`TryPostError`] or [`OpError`].
 //! 4. Dropping an endpoint drops the provider endpoint first, which ends every access to the
-//!    buffers, then the queue, then the slots. Dropping a future leaves the buffer in its slot,
-//!    and the operation to points 2 and 4.
-//! 5. Leaking an endpoint leaks its slots with it; leaking a future leaks nothing that the
-//!    endpoint does not free.
+//!    buffers, then the queue, then the slots. Dropping a future leaves the buffer in its slot, and
+//!    invariants 2 and 4 apply to its operation.
+//! 5. Leaking an endpoint leaks its slots too. Leaking a future leaks nothing that the endpoint does
+//!    not free.
 //!
-//! Threads that share an endpoint take turns. Where the application has promised that no two use the
-//! objects of a domain or of a group at the same time ([`crate::Hints::promise_threading`]), that
-//! promise, which is `unsafe` to make, keeps them apart, here as in the provider.
+//! Threads that share an endpoint synchronize by a lock. Where the application has promised that no two
+//! threads use the objects of a domain or of a group at the same time
+//! ([`crate::Hints::promise_threading`], which is `unsafe`), the promise replaces the lock, as in the
+//! provider.
 //!
-//! The provider's word is the promise of two `unsafe` traits. [`crate::Endpoint`]: after the
-//! completion and after the last handle is gone, it never touches the buffer again.
-//! [`crate::Domain`]: its queues say that an operation is done when it is, and a region that was
-//! dropped has no more rights.
+//! The provider makes its promises by implementing two `unsafe` traits. [`crate::Endpoint`]: the
+//! provider does not access a buffer after its completion, or after the last handle was dropped.
+//! [`crate::Domain`]: a queue reports an operation only when it is done, and dropping a region revokes
+//! all rights of peers.
 
 mod buf;
 mod completion;
@@ -144,21 +143,22 @@ mod free_list;
 #[cfg(all(test, loom))]
 mod model;
 mod pool;
+mod shared_region;
+mod spin_lock;
 mod sync;
-mod turn;
-mod window;
 
 pub use buf::Buf;
-pub use completion::{Completion, Completions, Failed, Handle, Received, Refused};
+pub use completion::{Completion, Completions, Handle, OpError, Received, TryPostError};
 pub use endpoint::{
-    AsyncEndpoint, Claim, Claiming, Endpoint, Messages, Receiving, Remote, Sending,
+    AsyncEndpoint, Claim, Claiming, Endpoint, Messages, Receiving, RemoteAddr, Sending,
 };
 pub use pool::Pool;
-pub use window::Window;
+pub use shared_region::SharedRegion;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks; what the mutexes here guard is whole at every point that could panic.
+/// Locks a mutex and ignores poisoning: the protected values are consistent at every point that could
+/// panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

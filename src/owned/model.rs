@@ -1,5 +1,5 @@
-//! The lock-free parts, run by the model checker on the production source: a value has one holder at a
-//! time, and the next one sees what the last one wrote.
+//! Loom models of the lock-free parts, over the production source: a value has one holder at a time,
+//! and each holder sees the writes of the previous one.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
@@ -15,8 +15,8 @@ use loom::thread;
 
 use super::endpoint::slots::{Held, Key, Slots};
 use super::free_list::{Free, FreeList, FreeRing};
+use super::spin_lock::SpinLock;
 use super::sync::{Fault, plant};
-use super::turn::Turn;
 use crate::Context;
 
 /// Explores all interleavings with up to three preemptions.
@@ -31,7 +31,7 @@ fn is_noticed(model: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(model)).is_err()
 }
 
-/// Runs this in two threads.
+/// Runs `body` in two threads.
 fn twice(body: impl Fn(u64) + Clone + 'static) {
     let other = {
         let body = body.clone();
@@ -41,21 +41,22 @@ fn twice(body: impl Fn(u64) + Clone + 'static) {
     other.join().unwrap();
 }
 
-fn three_threads_take_turns(fault: Fault) {
+fn three_threads_lock(fault: Fault) {
     explore(fault, || {
-        let turn = Arc::new(Turn::new(0));
+        let lock = Arc::new(SpinLock::new(0));
         let third = {
-            let turn = Arc::clone(&turn);
-            thread::spawn(move || turn.take(|count| *count += 1))
+            let lock = Arc::clone(&lock);
+            thread::spawn(move || lock.with(|count| *count += 1))
         };
-        let of_two = Arc::clone(&turn);
-        twice(move |_| of_two.take(|count| *count += 1));
+        let shared = Arc::clone(&lock);
+        twice(move |_| shared.with(|count| *count += 1));
         third.join().unwrap();
-        assert_eq!(turn.take(|count| *count), 3);
+        assert_eq!(lock.with(|count| *count), 3);
     });
 }
 
-/// Two threads post, a third completes what it has heard of, in a table with this depth.
+/// Two threads add values to a table with this depth. A third removes the values whose keys it has
+/// seen.
 fn values_come_back_once(fault: Fault, depth: u32) {
     explore(fault, move || {
         let slots = Arc::new(Slots::<u64>::new(depth, ()));
@@ -89,11 +90,11 @@ fn values_come_back_once(fault: Fault, depth: u32) {
         });
         completer.join().unwrap();
         complete();
-        assert!(slots.reserve().is_some(), "a place was lost");
+        assert!(slots.reserve().is_some(), "a slot was lost");
     });
 }
 
-/// What both kinds of free indices have in common.
+/// The common interface of both free lists.
 trait Indices: Send + Sync + 'static {
     fn take(&self) -> Option<u32>;
     fn release(&self, index: u32);
@@ -111,7 +112,7 @@ impl Indices for FreeList<u32> {
     }
 }
 
-/// Releases are kept apart.
+/// Releases are serialized by a mutex.
 impl Indices for (FreeRing, Mutex<()>) {
     fn take(&self) -> Option<u32> {
         self.0.take()
@@ -123,19 +124,19 @@ impl Indices for (FreeRing, Mutex<()>) {
     }
 }
 
-/// Two threads hold an index each, twice, of as many as there are.
+/// Two threads each take and release an index twice, where there are two indices.
 fn two_indices_are_enough_for_two<I: Indices>(new: impl Fn() -> I + Send + Sync + 'static) {
     explore(Fault::None, move || {
         let indices = Arc::new(new());
         let held: Arc<[loom::cell::Cell<u64>; 2]> = Arc::default();
-        let of_two = Arc::clone(&indices);
+        let shared = Arc::clone(&indices);
         twice(move |_| {
             for _ in 0..2 {
-                let index = of_two.take().expect("one of two is free");
+                let index = shared.take().expect("one of two is free");
                 let count = &held[index as usize];
-                // The model checker says when two threads are at it.
+                // Loom reports an access by two threads at the same time.
                 count.set(count.get() + 1);
-                of_two.release(index);
+                shared.release(index);
             }
         });
         let mut left = [indices.take().unwrap(), indices.take().unwrap()];
@@ -145,8 +146,8 @@ fn two_indices_are_enough_for_two<I: Indices>(new: impl Fn() -> I + Send + Sync 
 }
 
 #[test]
-fn one_thread_at_a_time_has_the_turn() {
-    three_threads_take_turns(Fault::None);
+fn one_thread_at_a_time_holds_the_lock() {
+    three_threads_lock(Fault::None);
 }
 
 #[test]
@@ -163,7 +164,7 @@ fn each_index_has_one_holder_and_none_is_missed() {
 
 #[test]
 fn every_planted_fault_is_noticed() {
-    assert!(is_noticed(|| three_threads_take_turns(Fault::Turns)));
-    assert!(is_noticed(|| values_come_back_once(Fault::Words, 2)));
-    assert!(is_noticed(|| values_come_back_once(Fault::Words, 1)));
+    assert!(is_noticed(|| three_threads_lock(Fault::Lock)));
+    assert!(is_noticed(|| values_come_back_once(Fault::Word, 2)));
+    assert!(is_noticed(|| values_come_back_once(Fault::Word, 1)));
 }

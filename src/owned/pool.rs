@@ -1,8 +1,8 @@
-//! Pools: where buffers come from and return to.
+//! `Pool`: a fixed number of equal buffers in registered memory.
 
 #![expect(
     unsafe_code,
-    reason = "the address of the slab goes to other threads with it"
+    reason = "the address of the slab is sent to other threads with it"
 )]
 
 use std::fmt;
@@ -14,15 +14,15 @@ use super::free_list::{Free, FreeList};
 use crate::handle::sole;
 use crate::{Allocation, Desc, Domain, Errno, Error, MrAccess, MrMode, alloc};
 
-/// Buffers start on their own cache lines, so that neighbours in different hands do not slow each
-/// other down.
+/// Alignment of buffers: each begins on its own cache line, so that neighbours with different owners do
+/// not share one.
 const BUFFER_ALIGN: usize = 64;
 
 /// A fixed number of equal buffers in one page-aligned slab, registered once where the domain
 /// wants local memory registered ([`crate::MrMode::LOCAL`]).
 ///
-/// A pool is a handle: clones give out the same buffers. The slab lives as long as the last handle
-/// or buffer. The domain may be dropped before it.
+/// A pool is a handle; clones hand out the same buffers. The slab lives until the last handle and the
+/// last buffer are dropped. The domain may be dropped earlier.
 ///
 /// # Examples
 ///
@@ -34,7 +34,7 @@ const BUFFER_ALIGN: usize = 64;
 /// let mut buf = pool.take().ok_or(Errno::NoBufs)?;
 /// buf.write(b"hello")?;
 /// assert_eq!(&buf[..], b"hello");
-/// drop(buf); // the 64th buffer is back
+/// drop(buf); // returns to the pool
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
@@ -47,8 +47,8 @@ impl Pool {
     ///
     /// # Errors
     /// [`Errno::Inval`] for a size or count of zero, or a count above `u32::MAX`;
-    /// [`Errno::NoMem`] when there is no such memory; the domain's, when it wants memory
-    /// registered and does not register this.
+    /// [`Errno::NoMem`] when the memory cannot be allocated; those of [`Domain::reg`], where the domain
+    /// requires registration.
     pub fn new(domain: &dyn Domain, size: usize, count: usize) -> Result<Self, Error> {
         let (stride, len) = layout(size, count)?;
         let memory = alloc::ordinary(domain, len, &alloc::Attr::default())?;
@@ -57,12 +57,12 @@ impl Pool {
         })
     }
 
-    /// Makes such a pool in memory of the domain's ([`Domain::alloc`]). Where that is special, peers
-    /// of the machine copy large messages right out of it, without a system call. Peers never write
-    /// to it.
+    /// Makes a pool in memory that the domain allocates ([`Domain::alloc`]). Where that is special
+    /// memory, peers on the same machine copy large messages directly out of it, without a system call.
+    /// Peers never write to it.
     ///
     /// # Errors
-    /// As [`Self::new`], and [`Errno::Inval`] for remote rights: a [`super::Window`] is for those.
+    /// As [`Self::new`], and [`Errno::Inval`] for remote access rights: use a [`super::SharedRegion`].
     pub fn special(
         domain: &dyn Domain,
         size: usize,
@@ -72,8 +72,8 @@ impl Pool {
         let (stride, len) = layout(size, count)?;
         let remote = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
         if attr.access.intersects(remote) {
-            let what = format!("a pool with the rights {:?}", attr.access);
-            return Err(Error::new(Errno::Inval, what));
+            let message = format!("a pool with the rights {:?}", attr.access);
+            return Err(Error::new(Errno::Inval, message));
         }
         let memory = sole(domain.alloc(len, attr)?, "allocation")?;
         Ok(Self {
@@ -91,12 +91,12 @@ impl Pool {
         Some(Buf::new(memory, Arc::clone(&self.slab)))
     }
 
-    /// Bytes that each buffer holds.
+    /// The capacity of each buffer, in bytes.
     pub fn buffer_size(&self) -> usize {
         self.slab.size
     }
 
-    /// Buffers that [`Self::take`] could hand out now.
+    /// The number of free buffers.
     pub fn available(&self) -> usize {
         self.slab.free.len()
     }
@@ -111,13 +111,13 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// The memory of a pool, and the list of the buffers that nobody has.
+/// The memory of a pool, and the list of its free buffers.
 pub(super) struct Slab {
-    /// Keeps the memory.
+    /// Keeps the memory alive.
     _memory: Arc<dyn Allocation>,
-    /// Whether it is registered for local operations.
+    /// Whether the memory is registered for local operations.
     is_registered: bool,
-    /// The first byte and the descriptor, so that no dynamic call is needed for them.
+    /// The first byte and the descriptor of `_memory`, cached to avoid dynamic calls.
     base: Base,
     desc: Desc,
     size: usize,
@@ -125,17 +125,17 @@ pub(super) struct Slab {
     free: FreeList<Box<Memory>>,
 }
 
-/// The first byte of the slab, or of a buffer.
+/// The address of the first byte of the slab, or of a buffer.
 #[derive(Clone, Copy)]
 pub(super) struct Base(NonNull<u8>);
 
-// SAFETY: an address; who uses which bytes is decided by who has the buffer.
+// SAFETY: the value is an address; the owner of a buffer alone accesses its bytes.
 unsafe impl Send for Base {}
 // SAFETY: as above.
 unsafe impl Sync for Base {}
 
 impl Base {
-    /// The byte so many behind this one, in the same slab.
+    /// The address `offset` bytes behind this one, in the same slab.
     pub(super) fn at(self, offset: usize) -> Self {
         let address = self.0.as_ptr().wrapping_add(offset);
         Self(NonNull::new(address).expect("memory is never at address zero"))
@@ -170,40 +170,40 @@ impl Slab {
         self.base.at(index as usize * self.stride)
     }
 
-    /// Bytes of a buffer.
+    /// The size of a buffer, in bytes.
     pub(super) fn size(&self) -> usize {
         self.size
     }
 
-    /// Whether it is registered for local operations.
+    /// Whether the memory is registered for local operations.
     pub(super) fn is_registered(&self) -> bool {
         self.is_registered
     }
 
-    /// What local operations name the memory by.
+    /// The descriptor of the memory for local operations.
     pub(super) fn desc(&self) -> Desc {
         self.desc
     }
 
-    /// Takes the memory of a buffer back.
+    /// Returns the memory of a buffer to the free list.
     #[inline]
     pub(super) fn release(&self, memory: Box<Memory>) {
         self.free.release(memory);
     }
 }
 
-/// Distance between buffers and bytes in all.
+/// The distance between buffers, and the length of the slab, in bytes.
 fn layout(size: usize, count: usize) -> Result<(usize, usize), Error> {
-    let refuse = |errno| Error::new(errno, format!("a pool of {count} buffers of {size} bytes"));
+    let error = |errno| Error::new(errno, format!("a pool of {count} buffers of {size} bytes"));
     if size == 0 || count == 0 || u32::try_from(count).is_err() {
-        return Err(refuse(Errno::Inval));
+        return Err(error(Errno::Inval));
     }
     let stride = size
         .checked_next_multiple_of(BUFFER_ALIGN)
-        .ok_or_else(|| refuse(Errno::NoMem))?;
+        .ok_or_else(|| error(Errno::NoMem))?;
     let len = stride
         .checked_mul(count)
         .filter(|&len| isize::try_from(len).is_ok())
-        .ok_or_else(|| refuse(Errno::NoMem))?;
+        .ok_or_else(|| error(Errno::NoMem))?;
     Ok((stride, len))
 }

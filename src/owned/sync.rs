@@ -1,5 +1,5 @@
-//! The atomics, cells and queues that the lock-free parts are made of: those of the system, or the
-//! model checker's in its models.
+//! The atomics, cells and queues of the lock-free parts: those of std and crossbeam, or loom's in the
+//! models.
 
 #[cfg(not(all(test, loom)))]
 pub(super) use self::system::*;
@@ -41,22 +41,22 @@ mod model {
     pub(in crate::owned) use loom::sync::Mutex;
     pub(in crate::owned) use loom::sync::atomic::{AtomicU32, Ordering};
 
-    /// Releases that may be left out, to see it noticed.
+    /// A planted fault: stores that lose their release ordering.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(in crate::owned) enum Fault {
         None,
-        /// Those of turns.
-        Turns,
-        /// Those of words of places, and of rings.
-        Words,
+        /// The stores of the spin lock.
+        Lock,
+        /// The stores of state words of slots, and of free rings.
+        Word,
     }
 
     thread_local! {
-        // The threads of a model are one thread of the system.
+        // The threads of a model run on one system thread.
         static FAULT: std::cell::Cell<Fault> = const { std::cell::Cell::new(Fault::None) };
     }
 
-    /// Leaves releases out from now on, in the models of this thread.
+    /// Plants a fault for the following models of this thread.
     pub(in crate::owned) fn plant(fault: Fault) {
         FAULT.set(fault);
     }
@@ -81,7 +81,7 @@ mod model {
         }
 
         pub(in crate::owned) fn store(&self, value: bool, order: Ordering) {
-            self.0.store(value, unless(Fault::Turns, order));
+            self.0.store(value, unless(Fault::Lock, order));
         }
 
         pub(in crate::owned) fn compare_exchange(
@@ -108,7 +108,7 @@ mod model {
         }
 
         pub(in crate::owned) fn store(&self, value: u64, order: Ordering) {
-            self.0.store(value, unless(Fault::Words, order));
+            self.0.store(value, unless(Fault::Word, order));
         }
 
         pub(in crate::owned) fn compare_exchange_weak(
@@ -123,8 +123,8 @@ mod model {
         }
     }
 
-    /// A bounded queue with what `crossbeam_queue::ArrayQueue` promises: a value is pushed before it
-    /// is popped.
+    /// A bounded queue with the guarantee of `crossbeam_queue::ArrayQueue`: the push of a value happens
+    /// before its pop.
     #[derive(Debug)]
     pub(in crate::owned) struct ArrayQueue<T>(Mutex<VecDeque<T>>, usize);
 
@@ -151,7 +151,7 @@ mod model {
         }
     }
 
-    /// A wait for another thread.
+    /// A wait that lets another thread run.
     pub(in crate::owned) struct Backoff;
 
     impl Backoff {

@@ -423,7 +423,7 @@ mod tests {
             let error = params(name, value).check(&TABLE).unwrap_err();
             assert_eq!(error.errno(), Errno::Inval);
             assert_eq!(
-                error.what(),
+                error.message(),
                 format!("{name}={value:?}: expected {expected}")
             );
         }
@@ -432,10 +432,13 @@ mod tests {
     #[test]
     fn an_undeclared_parameter_is_an_error() {
         let error = Params::default().size("FI_DEMO_SIZE").unwrap_err();
-        assert_eq!(error.what(), "parameter FI_DEMO_SIZE is not declared");
+        assert_eq!(error.message(), "parameter FI_DEMO_SIZE is not declared");
         let error = params("A", "b").flag("FI_DEMO_SIZE").unwrap_err();
         assert_eq!(error.errno(), Errno::NoEnt);
-        assert_eq!(error.what(), "parameter FI_DEMO_SIZE is declared as size_t");
+        assert_eq!(
+            error.message(),
+            "parameter FI_DEMO_SIZE is declared as size_t"
+        );
     }
 
     #[test]

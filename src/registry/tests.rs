@@ -1,6 +1,6 @@
 //! Tests of discovery, over providers whose answers a test chooses.
 
-use crate::info::{EpType, Offer};
+use crate::info::{Candidate, EpType};
 use crate::param::Spec;
 use crate::{Address, Caps};
 
@@ -10,7 +10,7 @@ use super::*;
 #[derive(Debug)]
 struct Mock {
     name: &'static str,
-    answer: fn(&Query<'_>) -> Result<Vec<Offer>, Error>,
+    answer: fn(&Query<'_>) -> Result<Vec<Candidate>, Error>,
     params: &'static [Spec],
 }
 
@@ -27,7 +27,7 @@ impl Provider for Mock {
         self.params
     }
 
-    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         (self.answer)(query)
     }
 
@@ -37,7 +37,7 @@ impl Provider for Mock {
     }
 }
 
-const fn mock(name: &'static str, answer: fn(&Query<'_>) -> Result<Vec<Offer>, Error>) -> Mock {
+const fn mock(name: &'static str, answer: fn(&Query<'_>) -> Result<Vec<Candidate>, Error>) -> Mock {
     Mock {
         name,
         answer,
@@ -45,7 +45,7 @@ const fn mock(name: &'static str, answer: fn(&Query<'_>) -> Result<Vec<Offer>, E
     }
 }
 
-fn of_type(query: &Query<'_>, ep_type: EpType) -> Offer {
+fn of_type(query: &Query<'_>, ep_type: EpType) -> Candidate {
     let asked = query.hints.info().ep_attr.ep_type;
     let mut info = Info::default();
     info.ep_attr.ep_type = ep_type;
@@ -198,7 +198,7 @@ fn a_miss_says_which_attribute_refused() {
         .unwrap_err();
     assert_eq!(error.errno(), Errno::NoData);
     assert_eq!(
-        error.what(),
+        error.message(),
         "no provider has what is asked for\n\
          ofi_rxm: ep_type: asked for FI_EP_MSG, has FI_EP_RDM\n\
          shm: ep_type: asked for FI_EP_MSG, has FI_EP_RDM | FI_EP_DGRAM\n\
@@ -213,7 +213,7 @@ fn a_miss_says_what_excluded_a_provider() {
         .infos(&hints)
         .unwrap_err();
     assert_eq!(
-        error.what(),
+        error.message(),
         "no provider has what is asked for\n\
          ofi_rxm: ep_type: asked for FI_EP_DGRAM, has FI_EP_RDM\n\
          shm: excluded by FI_PROVIDER=^SHM\n\
@@ -224,7 +224,7 @@ fn a_miss_says_what_excluded_a_provider() {
         .unwrap_err();
     assert!(
         error
-            .what()
+            .message()
             .contains("\nshm: prov_name: asked for psm2, has shm\n"),
         "{error}"
     );
@@ -248,7 +248,7 @@ fn a_provider_made_at_run_time_lives_as_long_as_what_was_found_by_it() {
     let info = registry.infos(&hints).unwrap().remove(0);
     drop(registry);
     let error = info.open().unwrap_err();
-    assert!(error.what().starts_with("mock late opens no"), "{error}");
+    assert!(error.message().starts_with("mock late opens no"), "{error}");
     drop(info);
     assert!(weak.upgrade().is_none());
 }
@@ -262,7 +262,7 @@ fn a_provider_that_fails_does_not_hide_the_others() {
         .unwrap_err();
     assert!(
         error
-            .what()
+            .message()
             .ends_with("\nbroken: no device /dev/x: No such device"),
         "{error}"
     );
@@ -277,7 +277,7 @@ fn a_bad_parameter_fails_its_provider() {
         .unwrap_err();
     let reason = "\nshm: FI_SHM_TX_SIZE=\"banana\": expected a size such as 4096, 64k or 1m: \
                   Invalid argument\n";
-    assert!(error.what().contains(reason), "{error}");
+    assert!(error.message().contains(reason), "{error}");
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn a_bad_parameter_of_the_core_fails_discovery() {
     assert_eq!(error.errno(), Errno::Inval);
     assert!(
         error
-            .what()
+            .message()
             .starts_with("FI_ADDR_FORMAT=\"x25\": expected one of "),
         "{error}"
     );
@@ -301,7 +301,7 @@ fn explanations_cover_every_offer() {
         .explain(Version::API, None, None, InfoFlags::empty(), &hints)
         .unwrap()
         .iter()
-        .map(Verdict::to_string)
+        .map(Explanation::to_string)
         .collect();
     assert_eq!(
         texts,
@@ -409,9 +409,9 @@ fn promises_and_parameters_reach_the_results() {
 fn results_open_with_their_provider() {
     let hints = Hints::new().provider("shm");
     let info = registry(&[]).infos(&hints).unwrap().remove(0);
-    assert_eq!(info.open().unwrap_err().what(), "mock shm opens no ");
+    assert_eq!(info.open().unwrap_err().message(), "mock shm opens no ");
     assert_eq!(
-        registry(&[]).fabric(&info).unwrap_err().what(),
+        registry(&[]).fabric(&info).unwrap_err().message(),
         "mock shm opens no "
     );
 }
@@ -421,7 +421,7 @@ fn a_layered_result_opens_with_its_upper_layer() {
     let mut info = Info::default();
     info.fabric_attr.prov_name = "tcp;OFI_RXM".into();
     assert_eq!(
-        registry(&[]).fabric(&info).unwrap_err().what(),
+        registry(&[]).fabric(&info).unwrap_err().message(),
         "mock ofi_rxm opens no "
     );
     info.fabric_attr.prov_name = "psm2".into();
@@ -467,5 +467,5 @@ fn a_description_made_by_hand_opens_once_it_is_adopted() {
     info.fabric_attr.prov_name = "nobody".into();
     let error = registry.adopt(info, &Hints::new()).unwrap_err();
     assert_eq!(error.errno(), Errno::NoDev);
-    assert!(error.what().contains("nobody"), "{error}");
+    assert!(error.message().contains("nobody"), "{error}");
 }

@@ -17,7 +17,7 @@ pub(super) unsafe fn store(to: SharedBytes, from: *const u8) {
                 let (to, from) = (to.as_ptr().wrapping_add(at), from.wrapping_add(at));
                 // SAFETY: the stretches are parts of `to`, which its maker vouched for, and of what
                 // the caller vouched for.
-                unsafe { copy_by(Stores::ByString, from, to, len) };
+                unsafe { copy_with(CopyMethod::StringInstruction, from, to, len) };
             }
         }
         // SAFETY: passed on from the caller.
@@ -36,7 +36,7 @@ pub(super) unsafe fn load(from: SharedBytes, to: *mut u8) {
             for (at, len) in words_apart(from.as_ptr().addr(), from.len()) {
                 let (to, from) = (to.wrapping_add(at), from.as_ptr().wrapping_add(at));
                 // SAFETY: as in `store`.
-                unsafe { copy_by(Stores::ByString, from, to, len) };
+                unsafe { copy_with(CopyMethod::StringInstruction, from, to, len) };
             }
         }
         // SAFETY: passed on from the caller.
@@ -46,15 +46,15 @@ pub(super) unsafe fn load(from: SharedBytes, to: *mut u8) {
 
 /// By which instructions a long copy stores. Short ones are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stores {
+pub enum CopyMethod {
     /// As the C library has it: the string instruction.
-    ByString,
-    /// In pieces of [`PIECE`] bytes, which the C library copies by vectors.
-    InPieces,
+    StringInstruction,
+    /// In pieces of [`CHUNK`] bytes, which the C library copies by vectors.
+    Chunks,
 }
 
 /// Bytes that are copied without the string instruction.
-pub const PIECE: usize = 2048;
+pub const CHUNK: usize = 2048;
 
 /// Copies `len` bytes, by instructions that the compiler does not see: it cannot load a byte twice
 /// that another process may change, or have a view about accesses at the same time.
@@ -69,12 +69,12 @@ pub const PIECE: usize = 2048;
 /// - other threads of this process that access either at the same time do so as the documentation
 ///   of [`super`] has it.
 #[inline]
-pub unsafe fn copy_by(stores: Stores, from: *const u8, to: *mut u8, len: usize) {
+pub unsafe fn copy_with(stores: CopyMethod, from: *const u8, to: *mut u8, len: usize) {
     let behind = to.addr().wrapping_sub(from.addr());
     let step = match (stores, behind % 4096) {
         // A copy forward in pieces would read what it has written.
         _ if behind < len => len,
-        (Stores::InPieces, _) | (_, 1..32) => PIECE,
+        (CopyMethod::Chunks, _) | (_, 1..32) => CHUNK,
         _ => len,
     };
     let mut done = 0;
@@ -88,7 +88,7 @@ pub unsafe fn copy_by(stores: Stores, from: *const u8, to: *mut u8, len: usize) 
 }
 
 /// # Safety
-/// As [`copy_by`].
+/// As [`copy_with`].
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     cfg_select! {

@@ -1,6 +1,6 @@
 //! `SharedBytes`: memory that several threads and processes access at the same time.
 //!
-//! Registered memory with remote rights, the memory of an [`crate::owned::Window`] and mapped memory
+//! Registered memory with remote rights, the memory of an [`crate::owned::SharedRegion`] and mapped memory
 //! of a peer are accessed through this type alone: by the owner's copies and words, and by the
 //! writes, reads and atomics of peers that this process carries out. No reference to the bytes is
 //! ever made.
@@ -26,7 +26,7 @@
 //!
 //! The compiler makes one instruction of each atomic access, so a copy by granules is slower than
 //! `memmove` by a factor of up to 4. On x86-64 the copies here call the C library's `memmove` from
-//! inline assembly ([`copy_by`]). The compiler has to assume that inline assembly does anything
+//! inline assembly ([`copy_with`]). The compiler has to assume that inline assembly does anything
 //! that Rust code could do in its place. That Rust code is the copy by granules in this module,
 //! with each granule accessed any number of times: `memmove` loads from and stores to no other
 //! bytes, and each value that it can load is one that granules loaded at some time can give. So the
@@ -45,7 +45,7 @@
 mod copy;
 mod granule;
 
-pub use copy::{PIECE, Stores, copy_by};
+pub use copy::{CHUNK, CopyMethod, copy_with};
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering, fence};

@@ -2,7 +2,7 @@
 
 use futures::executor::block_on;
 use selvedge::atomic::{Datatype, Op, Target};
-use selvedge::owned::{Completions, Window};
+use selvedge::owned::{Completions, SharedRegion};
 use selvedge::{Context, Errno, FiAddr, MrAccess};
 
 use crate::loopback::Net;
@@ -10,12 +10,12 @@ use crate::under_watchdog;
 
 const KEY: u64 = 42;
 
-pub(crate) fn window(net: &Net) -> Window {
+pub(crate) fn window(net: &Net) -> SharedRegion {
     let access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
-    Window::new(&*net.domain, 64, access, KEY).unwrap()
+    SharedRegion::new(&*net.domain, 64, access, KEY).unwrap()
 }
 
-pub(crate) fn target(window: &Window, dest: FiAddr, op: Op) -> Target {
+pub(crate) fn target(window: &SharedRegion, dest: FiAddr, op: Op) -> Target {
     Target {
         dest,
         addr: window.addr(8),

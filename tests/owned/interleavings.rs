@@ -9,7 +9,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use selvedge::owned::{AsyncEndpoint, Buf, Completions, Endpoint, Handle, Pool, Refused};
+use selvedge::owned::{AsyncEndpoint, Buf, Completions, Endpoint, Handle, Pool, TryPostError};
 use selvedge::{Context, Errno, FiAddr};
 
 use crate::loopback::Net;
@@ -166,7 +166,7 @@ impl Polled {
             Ok(handle) => {
                 self.outstanding.insert(context.0, (index, place, handle));
             }
-            Err(Refused { buf, .. }) => assert_eq!(address(&buf), place),
+            Err(TryPostError { buf, .. }) => assert_eq!(address(&buf), place),
         }
     }
 

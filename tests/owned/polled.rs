@@ -307,7 +307,7 @@ fn a_mode_that_the_layer_does_not_meet_is_refused() {
     info.mode = Mode::CONTEXT2;
     let error = Endpoint::open(&*net.domain, &info, Arc::clone(&net.av)).unwrap_err();
     assert_eq!(error.errno(), Errno::Inval);
-    assert!(error.what().contains("CONTEXT2"), "{error}");
+    assert!(error.message().contains("CONTEXT2"), "{error}");
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! Windows that peers write to.
 
-use selvedge::owned::Window;
+use selvedge::owned::SharedRegion;
 use selvedge::{Errno, MrAccess, MrMode};
 
 use crate::loopback::Net;
 
 const KEY: u64 = 42;
 
-fn window(net: &Net, len: usize) -> Window {
-    Window::new(&*net.domain, len, MrAccess::REMOTE_WRITE, KEY).unwrap()
+fn window(net: &Net, len: usize) -> SharedRegion {
+    SharedRegion::new(&*net.domain, len, MrAccess::REMOTE_WRITE, KEY).unwrap()
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn rights_end_with_the_window() {
 fn an_empty_window_and_a_taken_key_are_refused() {
     let net = Net::new();
     let _window = window(&net, 8);
-    let open = |len| Window::new(&*net.domain, len, MrAccess::REMOTE_READ, KEY).unwrap_err();
+    let open = |len| SharedRegion::new(&*net.domain, len, MrAccess::REMOTE_READ, KEY).unwrap_err();
     assert_eq!(open(0).errno(), Errno::Inval);
     assert_eq!(open(8).errno(), Errno::NoKey);
 }
@@ -91,7 +91,7 @@ fn peers_address_it_as_the_domain_asks() {
     let net = Net::new();
     assert_eq!(window(&net, 8).addr(3), 3);
     let domain = net.domain.with_mr_mode(MrMode::VIRT_ADDR);
-    let window = Window::new(&domain, 8, MrAccess::REMOTE_READ, KEY).unwrap();
+    let window = SharedRegion::new(&domain, 8, MrAccess::REMOTE_READ, KEY).unwrap();
     assert_ne!(window.addr(0), 0);
     assert_eq!(window.addr(3), window.addr(0) + 3);
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures::executor::block_on;
 use selvedge::atomic::{Datatype, Op, Target};
 use selvedge::owned::{
-    AsyncEndpoint, Buf, Completion, Completions, Endpoint, Pool, Remote, Window,
+    AsyncEndpoint, Buf, Completion, Completions, Endpoint, Pool, RemoteAddr, SharedRegion,
 };
 use selvedge::{
     AddressVector, Caps, CompletionFlags, Context, Domain, EpOption, Errno, FiAddr, Hints, Info,
@@ -142,10 +142,10 @@ fn exchange_every_size(pool: fn(&Shm, usize, usize) -> Pool) {
 }
 
 /// Two endpoints, a window of the first one's domain, and where it begins to the second.
-fn with_a_window(shm: &Shm, len: usize) -> (Endpoint, Endpoint, Window, Remote) {
+fn with_a_window(shm: &Shm, len: usize) -> (Endpoint, Endpoint, SharedRegion, RemoteAddr) {
     let ((a, a_addr), (b, b_addr)) = (shm.polled(), shm.polled());
     let access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
-    let window = Window::new(&*shm.domain, len, access, 5).unwrap();
+    let window = SharedRegion::new(&*shm.domain, len, access, 5).unwrap();
     let pool = shm.pool(8, 2);
     a.trecv(pool.take().unwrap(), b_addr, 1, Context(1))
         .unwrap();
@@ -153,7 +153,7 @@ fn with_a_window(shm: &Shm, len: usize) -> (Endpoint, Endpoint, Window, Remote) 
         .unwrap();
     let mut done = Completions::with_capacity(2);
     while a.poll(&mut done).unwrap() + b.poll(&mut done).unwrap() < 4 {}
-    let place = Remote {
+    let place = RemoteAddr {
         peer: a_addr,
         addr: window.addr(0),
         key: window.key(),

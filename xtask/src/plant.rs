@@ -65,7 +65,7 @@ const PLANTS: &[Plant] = plants! {
     "providers/hook/src/watch.rs": "selvedge-hook" "--test=layers" {
         "a receive is timed as one of nothing": "(entry.len, entry.tag)," => "(0, entry.tag),"
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
-        "times of endpoints that are closed are lost": "totals.add(latency.rows());" => "totals.add(Vec::new());"
+        "times of endpoints that are closed are lost": "totals.add(latency.histograms());" => "totals.add(Vec::new());"
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
     }
     "providers/hook/src/shared.rs": "selvedge-hook" "--test=layers" {
@@ -87,23 +87,23 @@ const PLANTS: &[Plant] = plants! {
     "providers/hook/src/ledger.rs": "selvedge-hook" "--test=layers" {
         "a queue does not find shared receives": "own.or_else(|| self.take_shared(key, is_last))" => "own"
             fails "perf_times_shared_receives_at_whichever_endpoint_they_complete", "flight_keeps_the_posts_of_shared_receives_and_what_became_of_them";
-        "a send is taken for a receive": "tagged(Timed::TaggedSend, Timed::Send)" => "tagged(Timed::TaggedReceive, Timed::Receive)"
+        "a send is taken for a receive": "tagged(TimedOp::TaggedSend, TimedOp::Send)" => "tagged(TimedOp::TaggedReceive, TimedOp::Receive)"
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
     }
     "providers/hook/src/endpoint.rs": "selvedge-top" "--test=processes" {
         "the hooks keep a handle of every endpoint": "if has_events {" => "if has_events || true {"
             fails "times_are_told_by_kind_and_size_while_the_program_runs";
     }
-    "providers/kit/src/sight/latency.rs": "selvedge-kit" "--lib" {
-        "a quantile is that of half as many": "self.count() as f64 * part).max(1.0)" => "self.count() as f64 * part / 2.0).max(1.0)"
+    "providers/kit/src/telemetry/latency.rs": "selvedge-kit" "--lib" {
+        "a quantile is that of half as many": "self.count() as f64 * fraction).max(1.0)" => "self.count() as f64 * fraction / 2.0).max(1.0)"
             fails "quantiles_are_right_to_the_width_of_a_class";
         "times are classed by halves of a doubling": "& 3;" => "& 2;"
             fails "every_time_is_in_the_class_whose_bounds_are_around_it";
     }
-    "providers/kit/src/sight/calls.rs": "selvedge-kit" "--lib" {
+    "providers/kit/src/telemetry/calls.rs": "selvedge-kit" "--lib" {
         "a call ends in a place that is another's": "if words[AT_NUMBER].load(Ordering::Relaxed) == number + 1 {" => "{"
             fails "a_call_whose_place_was_taken_meanwhile_ends_nowhere";
-        "every try is a call": "is(AT_OUTCOME, word_of(Err(Errno::Again)))" => "is(AT_OUTCOME, u64::MAX)"
+        "every try is a call": "is(AT_OUTCOME, outcome_word(Err(Errno::Again)))" => "is(AT_OUTCOME, u64::MAX)"
             fails "a_call_that_is_tried_again_and_again_is_one";
     }
     "providers/hook/src/fault.rs": "selvedge-hook" "--lib" {
@@ -241,7 +241,7 @@ const PLANTS: &[Plant] = plants! {
             fails "whoever_puts_a_letter_hears_that_the_peer_sleeps";
         "places of letters are given back before they are read": "self.published = self.rx.position();" => "self.published = self.rx.position() + 8;"
             fails "letters_of_every_length_pass_as_long_as_there_is_room";
-        "a letter of any length is taken": "if len > LETTER {" => "if len > LETTER + 1 {"
+        "a letter of any length is taken": "if len > SMALL_MESSAGE_MAX {" => "if len > SMALL_MESSAGE_MAX + 1 {"
             fails "nonsense_in_a_lane_is_refused";
     }
     "providers/shm/src/provider/setup.rs": "selvedge-shm" "--test=collectives" {
@@ -252,12 +252,12 @@ const PLANTS: &[Plant] = plants! {
         "whoever sleeps is not woken by a letter": "            peer.wake();" => "            let _ = peer;"
             fails "a_member_that_is_killed_ends_the_collectives_of_those_who_sleep";
     }
-    "providers/kit/src/coll/quick.rs": "selvedge-shm" "--test=collectives" {
-        "a short round waits for the wrong member": "from: group.lane(receive.peer, receive.span.len)?" => "from: group.lane(send.peer, receive.span.len)?"
+    "providers/kit/src/coll/fast_path.rs": "selvedge-shm" "--test=collectives" {
+        "a short round waits for the wrong member": "from: group.channel(receive.peer, receive.span.len)?" => "from: group.channel(send.peer, receive.span.len)?"
             fails "barriers_that_come_again_hold_everybody_until_the_last_has_come";
-        "short collectives are not counted for others": "self.sight.groups.begun(group.sight, group.next_sequence);" => "self.sight.groups.begun(group.sight, 1);"
+        "short collectives are not counted for others": ".set_next_sequence(group.stats_slot, group.next_sequence);" => ".set_next_sequence(group.stats_slot, 1);"
             fails "collectives_that_go_the_short_way_are_counted_where_others_see_them";
-        "a short collective ends a round early": "quick.rounds.get(under.round) else" => "quick.rounds.get(under.round + usize::from(under.round > 0)) else"
+        "a short collective ends a round early": "fast_collective.rounds.get(fast_run.round) else" => "fast_collective.rounds.get(fast_run.round + usize::from(fast_run.round > 0)) else"
             fails "barriers_that_come_again_hold_everybody_until_the_last_has_come";
     }
     "providers/kit/src/coll/members.rs": "selvedge-kit" "--lib" {
@@ -297,15 +297,15 @@ const PLANTS: &[Plant] = plants! {
             fails "groups_of_contexts_and_endpoints_agree_with_the_oracle";
     }
     "providers/kit/src/sep.rs": "selvedge-shm" "--test=collectives" {
-        "a context that is refused is not named": "let what = format!(\"context {index} of {self:?}: {}\", error.what());" => "let what = error.what().to_owned();"
+        "a context that is refused is not named": "let what = format!(\"context {index} of {self:?}: {}\", error.message());" => "let what = error.message().to_owned();"
             fails "a_context_with_collectives_that_cannot_be_is_refused_by_name";
     }
     "util/capi/fabric/src/ep/cm.rs": "selvedge-fabric-c" "--test=programs" {
         "a transmit context joins no group": "TX_CM: Table<OpsCm, Ep> = joins(names());" => "TX_CM: Table<OpsCm, Ep> = names();"
             fails "contexts_in_c_join_groups_and_take_part_in_collectives";
     }
-    "providers/kit/src/coll/letters.rs": "selvedge-shm" "--test=collectives" {
-        "a letter that comes early is lost": "group.early.insert((lane, letter.tag), *letter).is_none()" => "group.early.contains_key(&(lane, letter.tag))"
+    "providers/kit/src/coll/small_message.rs": "selvedge-shm" "--test=collectives" {
+        "a letter that comes early is lost": ".insert((channel, message.tag), *message)\n            .is_none()" => ".contains_key(&(channel, message.tag))"
             fails "a_message_of_one_group_waits_while_another_group_reads_the_lane";
     }
     "util/cheetah/src/core.rs": "selvedge-cheetah" "--lib" {
@@ -316,27 +316,27 @@ const PLANTS: &[Plant] = plants! {
         "a stage of the end waits though it is reached": "Some(next) => state.stage = next," => "Some(next) => {\n                    state.stage = next;\n                    return Ok(false);\n                }"
             fails "a_context_that_waits_for_nobody_ends_at_once";
     }
-    "providers/kit/src/coll/sight.rs": "selvedge-top" "--test=processes" {
-        "nobody says that a collective waits": "self.sight.groups.show(&waiting);" => "self.sight.groups.show(&waiting[..0]);"
+    "providers/kit/src/coll/telemetry.rs": "selvedge-top" "--test=processes" {
+        "nobody says that a collective waits": "self.telemetry.groups.write_pending(&pending);" => "self.telemetry.groups.write_pending(&pending[..0]);"
             fails "a_member_that_does_not_come_is_named_by_those_that_wait_for_it";
-        "what has come is waited for as before": "self.sight.groups.show(&[]);" => "self.sight.groups.is_shown = false;"
+        "what has come is waited for as before": "self.telemetry.groups.write_pending(&[]);" => "self.telemetry.groups.has_pending = false;"
             fails "a_member_that_does_not_come_is_named_by_those_that_wait_for_it";
     }
     "util/top/src/groups.rs": "selvedge-top" "--test=processes" {
-        "receives of the layer are told of as the program's": "seen.waits.retain(|wait| wait.tag & LAYER == 0);" => "let _ = LAYER;"
+        "receives of the layer are told of as the program's": "seen.posted.retain(|wait| wait.tag & LAYER == 0);" => "let _ = LAYER;"
             fails "a_member_that_does_not_come_is_named_by_those_that_wait_for_it";
     }
-    "providers/kit/src/sight/groups.rs": "selvedge-kit" "--lib" {
-        "a group keeps its place when it is left": "if let Some(at) = place {\n            self.sheet.set(at, 0);" => "if let Some(at) = place.filter(|at| *at == 0) {\n            self.sheet.set(at, 0);"
+    "providers/kit/src/telemetry/groups.rs": "selvedge-kit" "--lib" {
+        "a group keeps its place when it is left": "if let Some(at) = slot {\n            self.page.set(at, 0);" => "if let Some(at) = slot.filter(|at| *at == 0) {\n            self.page.set(at, 0);"
             fails "groups_say_which_collective_is_the_next_as_long_as_they_are_joined";
     }
-    "providers/kit/src/sight/crash.rs": "selvedge-top" "--test=processes" {
-        "a signal writes nothing": "    write_out();\n    // SAFETY: as above.\n    unsafe { *errno = kept };" => "    // SAFETY: as above.\n    unsafe { *errno = kept };"
+    "providers/kit/src/telemetry/crash.rs": "selvedge-top" "--test=processes" {
+        "a signal writes nothing": "    write_pages();\n    // SAFETY: as above.\n    unsafe { *errno = saved };" => "    // SAFETY: as above.\n    unsafe { *errno = saved };"
             fails "a_signal_of_the_users_choice_writes_the_last_events_out_and_harms_nobody";
-        "a crash writes nothing": "    write_out();\n    let Some(before)" => "    let Some(before)"
+        "a crash writes nothing": "    write_pages();\n    let Some(previous)" => "    let Some(previous)"
             fails "a_crash_writes_the_last_events_out_and_stays_a_crash";
     }
-    "providers/kit/src/sight/settings.rs": "selvedge-top" "--test=processes" {
+    "providers/kit/src/telemetry/settings.rs": "selvedge-top" "--test=processes" {
         "crashes are caught without being asked": "crash: params.flag(\"FI_SIGHT_CRASH\")?," => "crash: params.flag(\"FI_SIGHT_CRASH\").is_ok(),"
             fails "without_being_asked_nobody_catches_signals";
         "a signal that does not exist is left out": "signal.map(Some).ok_or_else(|| {" => "Some(signal).ok_or_else(|| {"

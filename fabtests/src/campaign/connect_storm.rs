@@ -73,7 +73,7 @@ fn storm(processes: usize, endpoints_at_a_time: usize) -> anyhow::Result<(Exchan
     let mut exchanges = pair.exchange_for(STORM).context("in the storm")?;
     let mut contacts = 0;
     for process in &mut senders {
-        process.tell(&())?;
+        process.send(&())?;
         let mut timeout = Timeout::new("the end of a storm");
         while !process.is_readable()? {
             timeout.check()?;
@@ -91,7 +91,7 @@ fn storm(processes: usize, endpoints_at_a_time: usize) -> anyhow::Result<(Exchan
 /// that sent a message.
 pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
     let mut contacts = 0_u64;
-    while contacts == 0 || !process::has_order()? {
+    while contacts == 0 || !process::has_request()? {
         let mut endpoints = Vec::new();
         for _ in 0..config.endpoints_at_a_time {
             endpoints.push(connect(&config.target)?);
@@ -101,7 +101,7 @@ pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
             endpoint.drive()?;
         }
     }
-    process::answer(&contacts)
+    process::reply(&contacts)
 }
 
 /// Opens an endpoint and sends a message from it.

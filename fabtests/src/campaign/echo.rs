@@ -92,7 +92,7 @@ impl Echo {
         others: &[String],
     ) -> anyhow::Result<Self> {
         let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
-        process.tell(&Role::Echo(Config {
+        process.send(&Role::Echo(Config {
             partner: partner.name()?,
             params: params.iter().map(owned).collect(),
             others: others.to_vec(),
@@ -171,9 +171,9 @@ pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
         endpoint.trecv(partner, LARGEST, MATCH)?;
     }
     let mut traffic = BackgroundTraffic::new(&endpoint, &config.others)?;
-    process::answer(&endpoint.name()?)?;
+    process::reply(&endpoint.name()?)?;
     let mut idle_polls = 0;
-    while !process::has_order()? {
+    while !process::has_request()? {
         idle_polls += 1;
         while let Some(outcome) = endpoint.poll()? {
             idle_polls = 0;

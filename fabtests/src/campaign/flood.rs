@@ -125,8 +125,8 @@ pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
         while endpoint.take().is_some() {}
         timeout.check()?;
     }
-    process::answer(&u64::from(sent))?;
-    process::next_order::<()>()
+    process::reply(&u64::from(sent))?;
+    process::next_request::<()>()
 }
 
 /// Refused posts in succession that mean that the target takes no more messages.

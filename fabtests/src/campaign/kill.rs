@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, ensure};
 use selvedge_testkit::random::Random;
 use selvedge_testkit::timeout::Timeout;
-use selvedge_testkit::usage::{Usage, held, no_sockets};
+use selvedge_testkit::usage::{Usage, no_sockets, private_after_trim};
 
 use super::operation::{OPERATIONS, Operation};
 use super::path;
@@ -96,7 +96,7 @@ impl Sweep {
         for _ in 0..WARM_UP {
             self.run_attempt(Point::After(LONGEST))?;
         }
-        let (before, memory) = (Usage::now()?, held()?);
+        let (before, memory) = (Usage::now()?, private_after_trim()?);
         if plan.all && self.is_traced {
             self.run_all()?;
         } else {
@@ -171,7 +171,7 @@ impl Sweep {
             self.scenario.settle()?;
             after = Usage::now()?;
         }
-        let grown = held()?;
+        let grown = private_after_trim()?;
         ensure!(
             grown < memory + GROWTH,
             "the memory grew from {memory} to {grown} bytes"

@@ -153,7 +153,7 @@ pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
 
 fn connect_without_end(target: &TargetAddr) -> anyhow::Result<()> {
     let address = target.address()?;
-    process::answer(&())?;
+    process::reply(&())?;
     loop {
         // The target may refuse it, because there are many.
         let _ = connect(packet_socket()?.as_raw_fd(), &address);
@@ -170,12 +170,12 @@ fn leave_lingering_sockets(target: &TargetAddr) -> anyhow::Result<()> {
         leave_lingering_socket(&address, sender)
     };
     leave()?;
-    process::answer(&())?;
+    process::reply(&())?;
     for _ in 0..LINGERING {
         leave()?;
         std::thread::sleep(PAUSE);
     }
-    process::next_order::<()>()
+    process::next_request::<()>()
 }
 
 /// Number of lingering sockets, and the time between two.
@@ -216,6 +216,6 @@ fn take_names(targets: &[TargetAddr]) -> anyhow::Result<()> {
         listen(&socket, Backlog::new(1)?)?;
         taken.push(socket);
     }
-    process::answer(&())?;
-    process::next_order::<()>()
+    process::reply(&())?;
+    process::next_request::<()>()
 }

@@ -13,7 +13,7 @@ use selvedge::{Errno, FiAddr, TagMatch};
 use selvedge_testkit::process::Process;
 use selvedge_testkit::random::Random;
 use selvedge_testkit::timeout::Timeout;
-use selvedge_testkit::usage::{Usage, held, no_sockets};
+use selvedge_testkit::usage::{Usage, no_sockets, private_after_trim};
 
 use super::echo::Echo;
 use super::endpoint::{Access, CampaignEndpoint, Completion, blank};
@@ -142,7 +142,7 @@ fn row(
         done += 1;
         if done == WARM_UP {
             partner.collect()?;
-            (began, memory) = (Instant::now(), Some(held()?));
+            (began, memory) = (Instant::now(), Some(private_after_trim()?));
         }
     }
     row.figures.insert("messages", partner.received as f64);
@@ -536,7 +536,7 @@ impl Partner {
             timeout.check().with_context(what)?;
             self.take_completions()?;
         }
-        let grown = held()?;
+        let grown = private_after_trim()?;
         ensure!(
             grown < memory + GROWTH,
             "the memory grew from {memory} to {grown} bytes"

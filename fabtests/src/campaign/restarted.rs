@@ -112,13 +112,13 @@ pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
         },
         End::Exit(count) => {
             restarted.stream(count)?;
-            process::answer(&count)?;
+            process::reply(&count)?;
             std::process::exit(0)
         }
         End::Close(count) => {
             restarted.stream(count)?;
             drop(restarted);
-            process::answer(&count)
+            process::reply(&count)
         }
     }
 }

@@ -33,7 +33,7 @@ impl Role {
     /// The process cannot be started.
     pub(super) fn start(&self) -> anyhow::Result<Process> {
         let mut process = start_process()?;
-        process.tell(self)?;
+        process.send(self)?;
         Ok(process)
     }
 
@@ -80,5 +80,5 @@ pub struct Args {
 /// The first failure in the role.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     process::die_with_parent(args.parent)?;
-    process::next_order::<Role>()?.execute()
+    process::next_request::<Role>()?.execute()
 }

@@ -444,7 +444,7 @@ impl Scenario {
                 let last = self.endpoint.trecv(FiAddr::UNSPEC, 8, tag)?;
                 self.operations.outstanding.push((last, WAITING[1]));
             }
-            traced.process().tell(&())?;
+            traced.process().send(&())?;
         }
         let mut timeout = Timeout::new("the end of the target");
         loop {

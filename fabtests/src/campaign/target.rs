@@ -62,8 +62,8 @@ pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
     if operation.action != Action::Open {
         target.run_operation()?;
     }
-    process::answer(&())?;
-    process::next_order::<()>()?;
+    process::reply(&())?;
+    process::next_request::<()>()?;
     target.run_to_end()
 }
 

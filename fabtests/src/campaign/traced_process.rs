@@ -44,7 +44,7 @@ impl TracedProcess {
             let options = ptrace::Options::PTRACE_O_EXITKILL;
             ptrace::seize(process.pid(), options).context("ptrace(2)")?;
         }
-        process.tell(role)?;
+        process.send(role)?;
         Ok(Self { process, is_traced })
     }
 

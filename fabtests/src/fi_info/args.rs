@@ -133,5 +133,5 @@ impl Args {
 }
 
 fn option<T>(name: &str, value: Result<T, Error>) -> Result<T, Error> {
-    value.map_err(|error| Error::new(error.errno(), format!("option {name}: {}", error.what())))
+    value.map_err(|error| Error::new(error.errno(), format!("option {name}: {}", error.message())))
 }

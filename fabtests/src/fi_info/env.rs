@@ -75,5 +75,5 @@ fn bad_value(params: &Params, spec: &Spec) -> Option<String> {
     params
         .check_one(spec)
         .err()
-        .map(|error| error.what().to_owned())
+        .map(|error| error.message().to_owned())
 }

@@ -1,17 +1,17 @@
 //! The reason why each offer was taken or refused.
 
 use selvedge::param::Unknown;
-use selvedge::{Info, Outcome, Verdict};
+use selvedge::{Explanation, Info, Outcome};
 use serde_json::{Value, json};
 
 /// One line for each offer, or for a provider that was not queried; then the unknown variables.
-pub(super) fn text(verdicts: &[Verdict], unknown: &[Unknown]) -> String {
-    let offers = verdicts.iter().map(|verdict| {
-        let offer = offered(&verdict.outcome).map_or_else(String::new, label);
+pub(super) fn text(explanations: &[Explanation], unknown: &[Unknown]) -> String {
+    let offers = explanations.iter().map(|explanation| {
+        let offer = offered(&explanation.outcome).map_or_else(String::new, label);
         format!(
             "{}{offer}: {}\n",
-            verdict.provider,
-            reason(&verdict.outcome)
+            explanation.provider,
+            reason(&explanation.outcome)
         )
     });
     let unknown = unknown
@@ -20,23 +20,23 @@ pub(super) fn text(verdicts: &[Verdict], unknown: &[Unknown]) -> String {
     offers.chain(unknown).collect()
 }
 
-pub(super) fn json(verdicts: &[Verdict], unknown: &[Unknown]) -> Value {
+pub(super) fn json(explanations: &[Explanation], unknown: &[Unknown]) -> Value {
     let unknown: Vec<_> = unknown.iter().map(super::env::unknown_json).collect();
-    let verdicts: Vec<_> = verdicts.iter().map(verdict_json).collect();
-    json!({ "verdicts": verdicts, "unknown": unknown })
+    let explanations: Vec<_> = explanations.iter().map(explanation_json).collect();
+    json!({ "verdicts": explanations, "unknown": unknown })
 }
 
-fn verdict_json(verdict: &Verdict) -> Value {
+fn explanation_json(explanation: &Explanation) -> Value {
     let mut value = json!({
-        "provider": verdict.provider,
-        "outcome": outcome_name(&verdict.outcome),
-        "reason": reason(&verdict.outcome),
-        "info": offered(&verdict.outcome).map(super::json::info),
+        "provider": explanation.provider,
+        "outcome": outcome_name(&explanation.outcome),
+        "reason": reason(&explanation.outcome),
+        "info": offered(&explanation.outcome).map(super::json::info),
     });
-    if let Outcome::Refused(mismatch) = &verdict.outcome {
+    if let Outcome::Refused(mismatch) = &explanation.outcome {
         value["field"] = json!(mismatch.field);
-        value["asked"] = json!(mismatch.asked);
-        value["has"] = json!(mismatch.has);
+        value["asked"] = json!(mismatch.requested);
+        value["has"] = json!(mismatch.provided);
     }
     value
 }
@@ -61,7 +61,7 @@ fn outcome_name(outcome: &Outcome) -> &'static str {
 fn offered(outcome: &Outcome) -> Option<&Info> {
     match outcome {
         Outcome::Taken(info) => Some(info),
-        Outcome::Refused(mismatch) => mismatch.offered.as_deref(),
+        Outcome::Refused(mismatch) => mismatch.candidate.as_deref(),
         _ => None,
     }
 }

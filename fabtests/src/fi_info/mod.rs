@@ -95,7 +95,7 @@ fn infos(args: &Args, registry: &Registry) -> Result<String, Error> {
 }
 
 fn explain(args: &Args, registry: &Registry) -> Output {
-    let verdicts = args.query().and_then(|query| {
+    let explanations = args.query().and_then(|query| {
         registry.explain(
             Version::API,
             query.node.as_deref(),
@@ -104,17 +104,17 @@ fn explain(args: &Args, registry: &Registry) -> Output {
             &query.hints,
         )
     });
-    let verdicts = match verdicts {
-        Ok(verdicts) => verdicts,
+    let explanations = match explanations {
+        Ok(explanations) => explanations,
         Err(error) => return failed(args, &error),
     };
-    let is_any_taken = verdicts.iter().any(selvedge::Verdict::is_taken);
+    let is_any_taken = explanations.iter().any(selvedge::Explanation::is_taken);
     let unknown = registry.params().unknown();
     Output {
         text: if args.json {
-            pretty(&explain::json(&verdicts, &unknown))
+            pretty(&explain::json(&explanations, &unknown))
         } else {
-            explain::text(&verdicts, &unknown)
+            explain::text(&explanations, &unknown)
         },
         errors: String::new(),
         code: if is_any_taken {
@@ -128,7 +128,8 @@ fn explain(args: &Args, registry: &Registry) -> Output {
 fn failed(args: &Args, error: &Error) -> Output {
     let (text, errors) = if args.json {
         let errno = error.errno();
-        let error = json!({ "errno": errno.as_raw(), "name": errno.text(), "text": error.what() });
+        let error =
+            json!({ "errno": errno.as_raw(), "name": errno.text(), "text": error.message() });
         (pretty(&json!({ "error": error })), String::new())
     } else {
         (String::new(), format!("fi_info: {error}\n"))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use selvedge::info::{EpType, Mismatch, Nic, Offer, Protocol};
+use selvedge::info::{Candidate, EpType, Mismatch, Nic, Protocol};
 use selvedge::param::{Params, Spec};
 use selvedge::{
     AddrFormat, Address, Caps, Fabric, Mode, MrMode, MsgOrder, OpFlags, Provider, Query,
@@ -31,7 +31,7 @@ impl Provider for Demo {
         &PARAMS
     }
 
-    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         let asked = query.hints.info().ep_attr.ep_type;
         let offer = |ep_type: EpType| {
             let mut info = demo();

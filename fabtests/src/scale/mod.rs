@@ -55,12 +55,12 @@ pub fn measure(processes: usize, rounds: u32, timeout: Duration) -> anyhow::Resu
     let before = pss(&members)?;
     members
         .iter_mut()
-        .try_for_each(|member| member.tell_line(&names))?;
+        .try_for_each(|member| member.send_line(&names))?;
     receive_lines(&mut members)?;
     let begin = Instant::now();
     members
         .iter_mut()
-        .try_for_each(|member| member.tell_line("connect"))?;
+        .try_for_each(|member| member.send_line("connect"))?;
     receive_lines(&mut members)?;
     let first_contact = begin.elapsed();
     let mut times = Vec::new();
@@ -68,7 +68,7 @@ pub fn measure(processes: usize, rounds: u32, timeout: Duration) -> anyhow::Resu
         let begin = Instant::now();
         members
             .iter_mut()
-            .try_for_each(|member| member.tell_line("next round"))?;
+            .try_for_each(|member| member.send_line("next round"))?;
         receive_lines(&mut members)?;
         times.push(begin.elapsed());
     }

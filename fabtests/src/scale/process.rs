@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
-use selvedge::owned::{Completions, Endpoint, Pool, Refused};
+use selvedge::owned::{Completions, Endpoint, Pool, TryPostError};
 use selvedge::{Address, AddressVector, Caps, Context, Errno, FiAddr, Hints, Registry, av};
-use selvedge_testkit::process::{answer_line, next_line};
+use selvedge_testkit::process::{next_line, reply_line};
 
 /// Runs process `number` of `count` to its end.
 ///
@@ -14,14 +14,14 @@ use selvedge_testkit::process::{answer_line, next_line};
 /// An operation fails, or a message is wrong.
 pub fn run(number: usize, count: usize, rounds: u32) -> anyhow::Result<()> {
     let mut process = ScaleProcess::open(number, count)?;
-    answer_line(&process.ep.address()?.to_string())?;
+    reply_line(&process.ep.address()?.to_string())?;
     let names = next_line()?;
     process.insert(&names)?;
-    answer_line("inserted")?;
+    reply_line("inserted")?;
     for round in 0..=rounds {
         next_line()?;
         process.exchange(round)?;
-        answer_line("done")?;
+        reply_line("done")?;
     }
     // The parent reads figures and then kills this process.
     let _ = next_line();
@@ -110,7 +110,7 @@ impl ScaleProcess {
                 .tsend(buf, self.peers[other], tag, Context(other as u64))
             {
                 Ok(_) => return Ok(()),
-                Err(Refused {
+                Err(TryPostError {
                     errno: Errno::Again,
                     buf: returned,
                     ..

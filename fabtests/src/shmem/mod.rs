@@ -94,11 +94,11 @@ pub fn run(config: &Config) -> anyhow::Result<Totals> {
     let _deadline = Deadline::set(&processes, limit);
     let names = receive_lines(&mut processes)?.join(" ");
     for process in &mut processes {
-        process.tell_line(&names)?;
+        process.send_line(&names)?;
     }
     receive_lines(&mut processes)?;
     for process in &mut processes {
-        process.tell_line("run")?;
+        process.send_line("run")?;
     }
     let mut totals = Totals::default();
     for line in receive_lines(&mut processes)? {

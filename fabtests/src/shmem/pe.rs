@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use selvedge::info::Progress;
 use selvedge::{Address, Caps, Counter, Errno, FiAddr, Hints, Info, MrAccess, OpFlags};
 use selvedge_testkit::domain::{
-    Block, Count, DomainContext, DomainEndpoint, Plan, Remote, WaitStrategy, Waiting,
+    Block, Count, DomainContext, DomainEndpoint, EndpointConfig, Remote, WaitMethod, WaitStrategy,
 };
 
 use super::Config;
@@ -40,7 +40,7 @@ impl Pe {
     pub(super) fn open(config: &Config) -> anyhow::Result<Self> {
         let info = discover(config)?;
         let timeout = Duration::from_secs(config.timeout);
-        let strategy = WaitStrategy::new(Waiting::Sread, timeout);
+        let strategy = WaitStrategy::new(WaitMethod::Sread, timeout);
         let context = DomainContext::open(&*info.fabric()?, info, strategy, false)?;
         let (heap, access) = (
             Heap::new(config),
@@ -53,7 +53,7 @@ impl Pe {
         let incoming = context.count()?;
         memory.rights.count_writes(&incoming)?;
         Ok(Self {
-            target: context.end(Plan::default())?,
+            target: context.endpoint(EndpointConfig::default())?,
             context,
             heap,
             memory,

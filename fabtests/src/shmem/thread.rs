@@ -6,7 +6,8 @@ use anyhow::Context as _;
 use selvedge::atomic::{Datatype, Family, Op, Target};
 use selvedge::{Context, Errno, OpFlags};
 use selvedge_testkit::domain::{
-    Access, Block, Call, Count, DomainEndpoint, Parts, Piece, Plan, Remote,
+    Access, AtomicBuffers, AtomicCall, Block, Count, DomainEndpoint, EndpointConfig, Remote,
+    Segment,
 };
 
 use super::pe::{Pe, Peer};
@@ -36,16 +37,16 @@ impl<'a> Initiator<'a> {
     pub(super) fn open(pe: &'a Pe) -> anyhow::Result<Self> {
         let context = &pe.context;
         let (puts, gets) = (context.count()?, context.count()?);
-        let mut plan = Plan {
+        let mut plan = EndpointConfig {
             av: Some(Arc::clone(&pe.target.av)),
             tx_selective: true,
-            ..Plan::default()
+            ..EndpointConfig::default()
         };
         plan.counters.write = Some(Arc::clone(puts.cntr()));
         plan.counters.read = Some(Arc::clone(gets.cntr()));
         Ok(Self {
             pe,
-            end: context.end(plan)?,
+            end: context.endpoint(plan)?,
             puts,
             gets,
             posted_puts: 0,
@@ -63,7 +64,12 @@ impl<'a> Initiator<'a> {
 
     /// Puts bytes, and injects them if they are few enough. [`Self::quiet`] completes the put; the
     /// bytes must stay unchanged until then.
-    pub(super) fn put(&mut self, dest: usize, at: usize, bytes: &Piece<'_>) -> anyhow::Result<()> {
+    pub(super) fn put(
+        &mut self,
+        dest: usize,
+        at: usize,
+        bytes: &Segment<'_>,
+    ) -> anyhow::Result<()> {
         if bytes.len <= self.inject_size {
             let small = bytes.memory.get(bytes.at, bytes.len);
             return self.put_small(dest, at, &small);
@@ -88,7 +94,7 @@ impl<'a> Initiator<'a> {
         &mut self,
         dest: usize,
         at: usize,
-        bytes: &Piece<'_>,
+        bytes: &Segment<'_>,
     ) -> anyhow::Result<()> {
         let access = self
             .access(dest, at, 7)
@@ -103,7 +109,12 @@ impl<'a> Initiator<'a> {
     }
 
     /// Gets bytes.
-    pub(super) fn get(&mut self, src: usize, at: usize, buffer: &Piece<'_>) -> anyhow::Result<()> {
+    pub(super) fn get(
+        &mut self,
+        src: usize,
+        at: usize,
+        buffer: &Segment<'_>,
+    ) -> anyhow::Result<()> {
         let access = self.access(src, at, 0);
         self.post(|it| it.end.read(&[*buffer], &access))?;
         self.wait_for_get(src, "get")
@@ -112,7 +123,7 @@ impl<'a> Initiator<'a> {
     /// Gets a word.
     pub(super) fn get_word(&mut self, src: usize, at: usize) -> anyhow::Result<u64> {
         let words = self.words.clone();
-        self.get(src, at, &words.piece(RESULT, 8))?;
+        self.get(src, at, &words.segment(RESULT, 8))?;
         Ok(words.memory.word(RESULT))
     }
 
@@ -170,12 +181,12 @@ impl<'a> Initiator<'a> {
         let words = self.words.clone();
         words.memory.put(OPERAND, &value.to_ne_bytes());
         words.memory.put(COMPARAND, &expected.to_ne_bytes());
-        let parts = Parts {
-            operand: words.piece(OPERAND, 8),
-            comparand: words.piece(COMPARAND, 8),
-            result: words.piece(RESULT, 8),
+        let parts = AtomicBuffers {
+            operand: words.segment(OPERAND, 8),
+            comparand: words.segment(COMPARAND, 8),
+            result: words.segment(RESULT, 8),
         };
-        let call = Call {
+        let call = AtomicCall {
             family,
             datatype: Datatype::Uint64,
             op,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use selvedge_testkit::domain::Block;
-use selvedge_testkit::process::{answer_line, next_line};
+use selvedge_testkit::process::{next_line, reply_line};
 use selvedge_testkit::random::Random;
 
 use super::Config;
@@ -24,13 +24,13 @@ const LOCK_OWNER: usize = 0;
 /// An operation failed, took too long or had a wrong result.
 pub fn run_process(number: usize, config: &Config) -> anyhow::Result<()> {
     let mut pe = Pe::open(config)?;
-    answer_line(&pe.name()?)?;
+    reply_line(&pe.name()?)?;
     pe.insert(&next_line()?)?;
-    answer_line("ready")?;
+    reply_line("ready")?;
     next_line()?;
     let (epochs, operations) =
         work(number, config, &pe).with_context(|| format!("process {number}"))?;
-    answer_line(&format!("{epochs} {operations}"))
+    reply_line(&format!("{epochs} {operations}"))
 }
 
 fn work(number: usize, config: &Config, pe: &Pe) -> anyhow::Result<(u64, u64)> {
@@ -123,7 +123,7 @@ impl<'a> Worker<'a> {
     fn put_and_check(&mut self, peer: usize, number: u32) -> anyhow::Result<()> {
         let at = self.fill(number);
         let len = self.data.len();
-        self.initiator.put(peer, at, &self.local.piece(0, len))?;
+        self.initiator.put(peer, at, &self.local.segment(0, len))?;
         self.initiator.quiet()?;
         self.check(peer, at)
             .with_context(|| format!("a put of {len} bytes to process {peer}"))
@@ -134,7 +134,7 @@ impl<'a> Worker<'a> {
         let at = self.fill(number);
         let len = self.data.len();
         self.initiator
-            .put_and_reap(peer, at, &self.local.piece(0, len))?;
+            .put_and_reap(peer, at, &self.local.segment(0, len))?;
         self.check(peer, at)
             .with_context(|| format!("a put of {len} bytes to process {peer}"))
     }
@@ -160,7 +160,8 @@ impl<'a> Worker<'a> {
         }
         let len = self.data.len();
         self.local.memory.fill(DATA, len, 0);
-        self.initiator.get(peer, at, &self.local.piece(DATA, len))?;
+        self.initiator
+            .get(peer, at, &self.local.segment(DATA, len))?;
         let received = self.local.memory.get(DATA, len);
         ensure!(
             received == self.data,

@@ -32,7 +32,7 @@ pub fn providers() -> Vec<String> {
     let registry = selvedge_providers::builtin();
     let params = registry.params();
     let all = registry.providers().iter();
-    let enabled = all.filter(|provider| provider.is_on(&params));
+    let enabled = all.filter(|provider| provider.is_enabled(&params));
     enabled.map(|provider| provider.name().to_owned()).collect()
 }
 

@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use selvedge::atomic::{Datatype, Op};
 use selvedge_testkit::atomics::oracle;
-use selvedge_testkit::domain::Call;
+use selvedge_testkit::domain::AtomicCall;
 
 const OPS: [&str; 20] = [
     "min", "max", "sum", "prod", "lor", "land", "bor", "band", "lxor", "bxor", "read", "write",
@@ -67,7 +67,7 @@ fn number(name: &str, names: &[&str], prefix: &str, infix: &str) -> Option<u32> 
 }
 
 /// A call as upstream's tables name it.
-pub(super) fn name(call: Call) -> String {
+pub(super) fn name(call: AtomicCall) -> String {
     let op = OPS[call.op as usize].to_ascii_uppercase();
     let atomic = match call.op {
         Op::AtomicRead | Op::AtomicWrite => "ATOMIC_",
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(op("cswap_gt").unwrap(), Op::CswapGt);
         assert_eq!(datatype("uint64").unwrap(), Datatype::Uint64);
         assert!(op("minimum").is_err() && datatype("int7").is_err());
-        let call = Call {
+        let call = AtomicCall {
             family: Family::Fetch,
             datatype: Datatype::Int8,
             op: Op::AtomicRead,

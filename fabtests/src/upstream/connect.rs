@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use selvedge::eq::{self, Event};
 use selvedge::info::EpType;
 use selvedge::{Caps, Errno, EventQueue, FiAddr, Hints, Info, PassiveEndpoint, wait};
-use selvedge_testkit::domain::{DomainContext, DomainEndpoint, Plan};
+use selvedge_testkit::domain::{DomainContext, DomainEndpoint, EndpointConfig};
 use selvedge_testkit::failure::{errno, failure};
 
 use super::channel::{Channel, Manners};
@@ -174,11 +174,11 @@ impl Door {
     }
 
     /// What an endpoint of a connection is opened with.
-    pub(super) fn plan(&self, info: Info) -> Plan {
-        Plan {
+    pub(super) fn plan(&self, info: Info) -> EndpointConfig {
+        EndpointConfig {
             eq: Some(Arc::clone(&self.eq)),
             info: Some(info),
-            ..Plan::default()
+            ..EndpointConfig::default()
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Context as _;
 use selvedge::info::{EpType, Version};
 use selvedge::{AddrFormat, Address, Caps, Hints, Info, InfoFlags, Mode, MrMode};
-use selvedge_testkit::failure::lacks;
+use selvedge_testkit::failure::unsupported;
 
 use super::options::{Options, PORT};
 use crate::suite::defect::registry;
@@ -22,7 +22,7 @@ use crate::suite::defect::registry;
 /// When the options ask for what no provider can have.
 pub(super) fn hints(options: &Options, caps: Caps, ep_type: EpType) -> anyhow::Result<Hints> {
     if options.device_memory {
-        return Err(lacks("there is no memory of devices (FI_HMEM)"));
+        return Err(unsupported("there is no memory of devices (FI_HMEM)"));
     }
     let mut mode = Mode::CONTEXT | Mode::CONTEXT2;
     mode.set(Mode::RX_CQ_DATA, !options.without_rx_cq_data);
@@ -88,7 +88,9 @@ pub(super) fn toward(options: &Options, hints: &Hints, host: &str) -> anyhow::Re
 fn check_prefix(options: &Options, info: &Info) -> anyhow::Result<()> {
     if options.prefix && !info.mode.contains(Mode::MSG_PREFIX) {
         let name = &info.fabric_attr.prov_name;
-        return Err(lacks(format!("{name} wants no prefix (FI_MSG_PREFIX)")));
+        return Err(unsupported(format!(
+            "{name} wants no prefix (FI_MSG_PREFIX)"
+        )));
     }
     Ok(())
 }
@@ -148,7 +150,7 @@ impl Names {
         }
         let resolved = (host, 0).to_socket_addrs();
         let mut addresses = resolved.map_err(|error| {
-            lacks(format!(
+            unsupported(format!(
                 "no host {host:?}: {error}; names are written fi_shm://NAME"
             ))
         })?;

@@ -9,7 +9,9 @@ use std::time::Instant;
 use anyhow::{Context as _, bail, ensure};
 use selvedge::info::EpType;
 use selvedge::{Address, Caps, FiAddr, OpFlags, TagMatch};
-use selvedge_testkit::domain::{Access, Block, DomainEndpoint, Plan, Recv, Remote, SHARED, Send};
+use selvedge_testkit::domain::{
+    Access, Block, DomainEndpoint, EndpointConfig, Recv, Remote, SHARED, Send,
+};
 use selvedge_testkit::failure::wrong;
 
 use super::discover::{discover, hints};
@@ -245,7 +247,7 @@ impl Node {
     ) -> anyhow::Result<Self> {
         let size = options.sizes.one().unwrap_or(1024);
         let ground = ground::open(options, info)?;
-        let end = ground.end(Plan::default())?;
+        let end = ground.endpoint(EndpointConfig::default())?;
         let peers = job.exchange_addresses(&end)?;
         let rx = match kind {
             Kind::Msg => ground.buffers(size * job.ranks)?,
@@ -317,16 +319,16 @@ impl Node {
 
     fn post_recv(&self, place: usize, len: usize, tag: u64, context: u64) -> anyhow::Result<()> {
         let recv = Recv::new(context).tag(TagMatch::exact(tag));
-        let piece = self.rx.piece(place * self.size, len);
-        self.end.push("receive", |end| end.recv(&[piece], &recv))
+        let segment = self.rx.segment(place * self.size, len);
+        self.end.push("receive", |end| end.recv(&[segment], &recv))
     }
 
     fn post_send(&self, to: usize) -> anyhow::Result<()> {
-        let piece = self.tx.piece(to * self.size, self.size);
+        let segment = self.tx.segment(to * self.size, self.size);
         let context = SENDS + to as u64;
         if self.kind == Kind::Msg {
             let send = Send::new(self.peers[to], context).tag(TAG);
-            return self.end.push("send", |end| end.send(&[piece], &send));
+            return self.end.push("send", |end| end.send(&[segment], &send));
         }
         let remote = self.remotes[to];
         let access = Access::new(
@@ -338,7 +340,7 @@ impl Node {
             context,
         )
         .flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
-        self.end.push("write", |end| end.write(&[piece], &access))
+        self.end.push("write", |end| end.write(&[segment], &access))
     }
 
     /// From each of these ranks there is one message, and from nobody else.

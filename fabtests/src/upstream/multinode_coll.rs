@@ -12,13 +12,13 @@ use selvedge::eq::{self, Event};
 use selvedge::info::EpType;
 use selvedge::{Caps, Context, Errno, EventQueue, FiAddr, Membership, av};
 use selvedge_testkit::collectives::Collective;
-use selvedge_testkit::domain::{DomainEndpoint, Plan};
+use selvedge_testkit::domain::{DomainEndpoint, EndpointConfig};
 use selvedge_testkit::failure::{failure, wrong};
 
 use super::discover::{discover, hints};
 use super::ground;
 use super::multinode::Job;
-use super::options::{Options, Waiting};
+use super::options::{Options, WaitMethod};
 
 const JOINED: Context = Context(77);
 
@@ -26,9 +26,9 @@ const JOINED: Context = Context(77);
 pub(super) fn multinode_coll(options: &Options) -> anyhow::Result<()> {
     let ranks = super::multinode::ranks(options)?;
     let mut alone = super::multinode::alone(options);
-    if options.has("T") && is_crowd(ranks)? && alone.waiting == Waiting::Spin {
+    if options.has("T") && is_crowd(ranks)? && alone.waiting == WaitMethod::Spin {
         // Each would keep the processor from the one that it waits for.
-        alone.waiting = Waiting::Yield;
+        alone.waiting = WaitMethod::Yield;
     }
     let caps = Caps::MSG | Caps::COLLECTIVE;
     let info = discover(&alone, &hints(&alone, caps, EpType::Rdm)?)?;
@@ -78,9 +78,9 @@ impl Crew {
     fn open(options: &Options, info: selvedge::Info, job: &mut Job) -> anyhow::Result<Self> {
         let eq = info.fabric()?.eq(&eq::Attr::default())?;
         let ground = ground::open(options, info)?;
-        let end = ground.end(Plan {
+        let end = ground.endpoint(EndpointConfig {
             eq: Some(Arc::clone(&eq)),
-            ..Plan::default()
+            ..EndpointConfig::default()
         })?;
         Ok(Self {
             peers: job.exchange_addresses(&end)?,

@@ -26,7 +26,7 @@ const LARGE: [(&str, usize); 22] = [
     ("providers/hook/src", 14),
     ("providers/kit/src", 39),
     ("providers/kit/src/coll", 17),
-    ("providers/kit/src/sight", 13),
+    ("providers/kit/src/telemetry", 13),
     ("providers/lnx/src", 16),
     ("providers/ofi/src", 21),
     ("src", 44),

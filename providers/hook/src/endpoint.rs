@@ -9,7 +9,7 @@ use selvedge::{
     LateBindings, Membership, Op, OpFlags, Result, av,
 };
 use selvedge_kit::layer::{Around, EndpointLayer, Layers as _, ObjectLayer};
-use selvedge_kit::sight::name_of;
+use selvedge_kit::telemetry::endpoint_name;
 
 use crate::call::Args;
 use crate::post::Post;
@@ -38,7 +38,10 @@ impl HookedEndpoint {
             shared.complete_at(&bound);
         }
         let below = open(HookLayers::bindings(bind))?;
-        let name = below.address().map(|it| name_of(&it)).unwrap_or_default();
+        let name = below
+            .address()
+            .map(|it| endpoint_name(&it))
+            .unwrap_or_default();
         let watch = Watch::open(at.wanted(), info, bound, &name)?;
         let layer = Self {
             _shared: shared,

@@ -170,7 +170,7 @@ impl When {
 /// An error number by its name or its number.
 fn errno(name: &str) -> Option<Errno> {
     if let Ok(number) = name.parse() {
-        return Errno::known(number);
+        return Errno::try_from_raw(number);
     }
     let name = name.to_ascii_uppercase();
     let name = name.strip_prefix("FI_E").unwrap_or(&name);

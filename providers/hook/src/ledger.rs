@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionFlags, Context, Errno, FiAddr};
-use selvedge_kit::sight::{Timed, now};
+use selvedge_kit::telemetry::{TimedOp, now};
 
 use crate::watch::Watch;
 
@@ -20,7 +20,7 @@ pub(crate) struct Ledger {
     shared: Mutex<Vec<Weak<Self>>>,
 }
 
-type Key = (Timed, Context);
+type Key = (TimedOp, Context);
 
 /// An operation.
 #[derive(Clone, Debug)]
@@ -126,7 +126,7 @@ impl Ledger {
 }
 
 /// What completed, if it is an operation of this endpoint's own.
-fn kind(flags: CompletionFlags) -> Option<Timed> {
+fn kind(flags: CompletionFlags) -> Option<TimedOp> {
     let tagged = |yes, no| {
         if flags.contains(CompletionFlags::TAGGED) {
             yes
@@ -135,18 +135,18 @@ fn kind(flags: CompletionFlags) -> Option<Timed> {
         }
     };
     let kinds = [
-        (CompletionFlags::COLLECTIVE, Timed::Collective),
+        (CompletionFlags::COLLECTIVE, TimedOp::Collective),
         (
             CompletionFlags::RECV,
-            tagged(Timed::TaggedReceive, Timed::Receive),
+            tagged(TimedOp::TaggedReceive, TimedOp::Receive),
         ),
         (
             CompletionFlags::SEND,
-            tagged(Timed::TaggedSend, Timed::Send),
+            tagged(TimedOp::TaggedSend, TimedOp::Send),
         ),
-        (CompletionFlags::ATOMIC, Timed::Atomic),
-        (CompletionFlags::READ, Timed::Read),
-        (CompletionFlags::WRITE, Timed::Write),
+        (CompletionFlags::ATOMIC, TimedOp::Atomic),
+        (CompletionFlags::READ, TimedOp::Read),
+        (CompletionFlags::WRITE, TimedOp::Write),
     ];
     let found = kinds.into_iter().find(|(flag, _)| flags.contains(*flag));
     let is_peers = flags.intersects(CompletionFlags::REMOTE_READ | CompletionFlags::REMOTE_WRITE);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use selvedge::Result;
-use selvedge_kit::sight::latency::Row;
+use selvedge_kit::telemetry::latency::Histogram;
 
 use crate::call::{Call, Next};
 use crate::out::Out;
@@ -82,7 +82,7 @@ impl Drop for Perf {
 }
 
 /// The times of operations as a table; nothing without any.
-fn operations(rows: &[Row]) -> String {
+fn operations(rows: &[Histogram]) -> String {
     let mut table = String::new();
     if rows.is_empty() {
         return table;
@@ -99,7 +99,7 @@ fn operations(rows: &[Row]) -> String {
             (from, u64::MAX) => format!("{from}-"),
             (from, to) => format!("{from}-{to}"),
         };
-        let _ = write!(table, "{:<10} {bytes:>14}", row.what.name());
+        let _ = write!(table, "{:<10} {bytes:>14}", row.op.name());
         let [half, most, nearly, all] = [0.5, 0.9, 0.99, 0.999].map(|part| row.quantile(part));
         for number in [
             row.count(),

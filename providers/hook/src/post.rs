@@ -5,7 +5,7 @@ use std::sync::Arc;
 use selvedge::atomic::AtomicMsg;
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{Address, Context, FiAddr, Iov, IovMut, Op, OpFlags, Result, collective};
-use selvedge_kit::sight::Timed;
+use selvedge_kit::telemetry::TimedOp;
 
 use crate::call::Args;
 use crate::provider::At;
@@ -16,7 +16,7 @@ use crate::watch::Watch;
 pub(crate) struct Post<'a> {
     pub(crate) name: &'static str,
     /// What it is timed as, if it completes.
-    pub(crate) what: Option<Timed>,
+    pub(crate) what: Option<TimedOp>,
     pub(crate) len: usize,
     pub(crate) peer: FiAddr,
     pub(crate) context: Context,
@@ -78,25 +78,25 @@ impl<'a> Post<'a> {
     /// An operation.
     pub(crate) fn of(op: &'a Op<'a>, flags: OpFlags) -> Self {
         let (name, what, len) = match op {
-            Op::Send(msg) => ("sendmsg", Timed::Send, read(msg.iov)),
-            Op::Recv(msg) => ("recvmsg", Timed::Receive, written(msg.iov)),
-            Op::Inject { buf, .. } => ("inject", Timed::Inject, buf.len()),
-            Op::TaggedSend(msg) => ("tsendmsg", Timed::TaggedSend, read(msg.iov)),
-            Op::TaggedRecv(msg) => ("trecvmsg", Timed::TaggedReceive, written(msg.iov)),
-            Op::TaggedInject { buf, .. } => ("tinject", Timed::Inject, buf.len()),
-            Op::Read(msg) => ("readmsg", Timed::Read, written(msg.iov)),
-            Op::Write(msg) => ("writemsg", Timed::Write, read(msg.iov)),
-            Op::InjectWrite { buf, .. } => ("inject_write", Timed::Inject, buf.len()),
-            Op::Atomic(msg) => ("atomicmsg", Timed::Atomic, changed(msg)),
-            Op::FetchAtomic(msg, _) => ("fetch_atomicmsg", Timed::Atomic, changed(msg)),
-            Op::CompareAtomic(msg, ..) => ("compare_atomicmsg", Timed::Atomic, changed(msg)),
-            Op::InjectAtomic { buf, .. } => ("inject_atomic", Timed::Inject, buf.len()),
+            Op::Send(msg) => ("sendmsg", TimedOp::Send, read(msg.iov)),
+            Op::Recv(msg) => ("recvmsg", TimedOp::Receive, written(msg.iov)),
+            Op::Inject { buf, .. } => ("inject", TimedOp::Inject, buf.len()),
+            Op::TaggedSend(msg) => ("tsendmsg", TimedOp::TaggedSend, read(msg.iov)),
+            Op::TaggedRecv(msg) => ("trecvmsg", TimedOp::TaggedReceive, written(msg.iov)),
+            Op::TaggedInject { buf, .. } => ("tinject", TimedOp::Inject, buf.len()),
+            Op::Read(msg) => ("readmsg", TimedOp::Read, written(msg.iov)),
+            Op::Write(msg) => ("writemsg", TimedOp::Write, read(msg.iov)),
+            Op::InjectWrite { buf, .. } => ("inject_write", TimedOp::Inject, buf.len()),
+            Op::Atomic(msg) => ("atomicmsg", TimedOp::Atomic, changed(msg)),
+            Op::FetchAtomic(msg, _) => ("fetch_atomicmsg", TimedOp::Atomic, changed(msg)),
+            Op::CompareAtomic(msg, ..) => ("compare_atomicmsg", TimedOp::Atomic, changed(msg)),
+            Op::InjectAtomic { buf, .. } => ("inject_atomic", TimedOp::Inject, buf.len()),
             Op::Collective(msg) => {
                 let len = match msg.coll {
                     collective::Op::Barrier => 0,
                     _ => msg.count.saturating_mul(msg.datatype.size()),
                 };
-                ("collective", Timed::Collective, len)
+                ("collective", TimedOp::Collective, len)
             }
         };
         let (tag, key) = match op {
@@ -170,7 +170,7 @@ impl<'a> Post<'a> {
             }
             _ => args.num("len", self.len as u64).num("peer", self.peer.0),
         };
-        if self.what != Some(Timed::Inject) {
+        if self.what != Some(TimedOp::Inject) {
             args.num("context", self.context.0)
                 .text("flags", &self.flags);
         }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use selvedge::info::RxAttr;
-use selvedge::trigger::{Ticket, Work};
+use selvedge::trigger::{Work, WorkId};
 use selvedge::{
     AddressVector, Allocation, Bindings, CompletionQueue, Counter, Domain, Endpoint, Error,
     EventQueue, Fabric, Info, IovMut, MemoryRegion, PassiveEndpoint, Provider, Result,
@@ -193,7 +193,7 @@ unsafe impl DomainLayer for HookedDomain {
         Ok(Around::new(receives, layer))
     }
 
-    unsafe fn queue_work(&self, below: &dyn Domain, work: &Work<'_>) -> Result<Ticket, Error> {
+    unsafe fn queue_work(&self, below: &dyn Domain, work: &Work<'_>) -> Result<WorkId, Error> {
         let args = |args: &mut Args| {
             args.num("threshold", work.threshold);
         };
@@ -204,7 +204,7 @@ unsafe impl DomainLayer for HookedDomain {
         })
     }
 
-    fn cancel_work(&self, below: &dyn Domain, ticket: Ticket) -> Result {
+    fn cancel_work(&self, below: &dyn Domain, ticket: WorkId) -> Result {
         let cancel = || below.cancel_work(ticket);
         self.at.done("cancel_work", &|_| {}, cancel)
     }

@@ -12,9 +12,9 @@ use selvedge::{
     Result,
 };
 use selvedge_kit::layer::{Around, Layers};
-use selvedge_kit::sight::calls::{Call, Calls};
-use selvedge_kit::sight::latency::{Latency, Row};
-use selvedge_kit::sight::{Settings, Timed, crash, name_of, now};
+use selvedge_kit::telemetry::calls::{Call, CallRecorder};
+use selvedge_kit::telemetry::latency::{Histogram, LatencyRecorder};
+use selvedge_kit::telemetry::{Settings, TimedOp, crash, endpoint_name, now};
 
 use crate::ledger::{Ledger, Open};
 use crate::post::Post;
@@ -39,13 +39,13 @@ impl Wanted {
 
 /// The times of endpoints that are closed.
 #[derive(Debug, Default)]
-pub(crate) struct Totals(Mutex<Vec<Row>>);
+pub(crate) struct Totals(Mutex<Vec<Histogram>>);
 
 impl Totals {
-    fn add(&self, rows: Vec<Row>) {
+    fn add(&self, rows: Vec<Histogram>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for row in rows {
-            let is_same = |it: &&mut Row| (it.what, it.class) == (row.what, row.class);
+            let is_same = |it: &&mut Histogram| (it.op, it.size_class) == (row.op, row.size_class);
             match all.iter_mut().find(is_same) {
                 Some(known) => known.merge(&row),
                 None => all.push(row),
@@ -54,13 +54,13 @@ impl Totals {
     }
 
     /// All of them, in order.
-    pub(crate) fn rows(&self) -> Vec<Row> {
+    pub(crate) fn rows(&self) -> Vec<Histogram> {
         let mut rows = self
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        rows.sort_by_key(|row| (row.what, row.class));
+        rows.sort_by_key(|row| (row.op, row.size_class));
         rows
     }
 }
@@ -111,8 +111,8 @@ impl Side {
 /// What is kept of one endpoint.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    latency: Option<(Latency, Arc<Totals>)>,
-    calls: Option<Calls>,
+    latency: Option<(LatencyRecorder, Arc<Totals>)>,
+    calls: Option<CallRecorder>,
     tx: Side,
     rx: Side,
     names: Names,
@@ -170,12 +170,12 @@ impl Watch {
         }
         let provider = &info.fabric_attr.prov_name;
         let times = wanted.times.as_ref().map(|totals| {
-            let latency = Latency::open(provider, name)?;
+            let latency = LatencyRecorder::open(provider, name)?;
             Ok::<_, Error>((latency, Arc::clone(totals)))
         });
         let calls = wanted.calls.then(|| {
             crash::install(&Settings::read(info.params())?)?;
-            Calls::open(provider, name)
+            CallRecorder::open(provider, name)
         });
         Ok(Some(Arc::new(Self {
             latency: times.transpose()?,
@@ -226,10 +226,10 @@ impl Watch {
         if let (Err(_), Some((ledger, key))) = (answer, entered) {
             ledger.take_back(key, self, begun);
         }
-        if let (Ok(()), Some(Timed::Inject), Some((latency, _))) =
+        if let (Ok(()), Some(TimedOp::Inject), Some((latency, _))) =
             (answer, post.what, &self.latency)
         {
-            latency.add(Timed::Inject, post.len, now() - begun);
+            latency.record(TimedOp::Inject, post.len, now() - begun);
         }
         answer
     }
@@ -239,9 +239,9 @@ impl Watch {
         self: &Arc<Self>,
         post: &Post<'_>,
         begun: u64,
-    ) -> Option<(Arc<Ledger>, (Timed, Context))> {
-        let what = post.what.filter(|what| *what != Timed::Inject)?;
-        let is_receive = matches!(what, Timed::Receive | Timed::TaggedReceive);
+    ) -> Option<(Arc<Ledger>, (TimedOp, Context))> {
+        let what = post.what.filter(|what| *what != TimedOp::Inject)?;
+        let is_receive = matches!(what, TimedOp::Receive | TimedOp::TaggedReceive);
         let side = if is_receive { &self.rx } else { &self.tx };
         let flags = side.flags(post.flags);
         if side.is_selective() && !flags.contains(OpFlags::COMPLETION) {
@@ -267,21 +267,21 @@ impl Watch {
     /// The program has read the completion of an operation.
     pub(crate) fn over(
         &self,
-        what: Timed,
+        what: TimedOp,
         open: &Open,
         entry: &Entry,
         (now, outcome): (u64, Result),
     ) {
         let took = now.saturating_sub(open.begun);
         let (len, tag) = match what {
-            Timed::Receive | Timed::TaggedReceive => (entry.len, entry.tag),
+            TimedOp::Receive | TimedOp::TaggedReceive => (entry.len, entry.tag),
             _ => (open.len, open.tag),
         };
         if let Some((latency, _)) = &self.latency
             && open.is_timed
             && outcome.is_ok()
         {
-            latency.add(what, len, took);
+            latency.record(what, len, took);
         }
         if let Some(calls) = &self.calls {
             let call = Call {
@@ -304,7 +304,7 @@ impl Watch {
             }
         }
         if let Some((latency, totals)) = &self.latency {
-            totals.add(latency.rows());
+            totals.add(latency.histograms());
         }
     }
 }
@@ -360,7 +360,7 @@ impl Names {
         }
         let name = || {
             av.lookup(peer)
-                .map_or_else(|_| Arc::default(), |it| name_of(&it).into())
+                .map_or_else(|_| Arc::default(), |it| endpoint_name(&it).into())
         };
         Arc::clone(known.1.entry(peer).or_insert_with(name))
     }

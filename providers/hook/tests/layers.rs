@@ -19,8 +19,8 @@ use selvedge::{
     TaggedExt as _, alloc, av, cntr, cq, eq, tagged,
 };
 use selvedge_hook::{Hooked, hooked};
-use selvedge_kit::sight::calls::SeenCalls;
-use selvedge_kit::sight::layout::{CALLS_WORDS, FILE};
+use selvedge_kit::telemetry::calls::CallLog;
+use selvedge_kit::telemetry::layout::{CALLS_WORDS, MEMFD_NAME};
 
 static SHM: Hooked = hooked(&selvedge_shm::PROVIDER);
 static TCP: Hooked = hooked(&selvedge_tcp::PROVIDER);
@@ -538,11 +538,11 @@ fn posts_of_shared_receives_pass_each_layer() {
 }
 
 /// The last calls that are kept in this process, by whose they are.
-fn flights() -> Vec<SeenCalls> {
+fn flights() -> Vec<CallLog> {
     let fds = fs::read_dir("/proc/self/fd").unwrap().flatten();
     let sheets = fds.filter_map(|fd| {
         let target = fs::read_link(fd.path()).ok()?;
-        target.to_str()?.contains(FILE).then_some(())?;
+        target.to_str()?.contains(MEMFD_NAME).then_some(())?;
         let bytes = fs::read(fd.path()).ok()?;
         let words = bytes
             .as_chunks::<8>()
@@ -550,7 +550,7 @@ fn flights() -> Vec<SeenCalls> {
             .iter()
             .map(|word| u64::from_le_bytes(*word));
         let words: Box<[u64; CALLS_WORDS]> = words.collect::<Box<[u64]>>().try_into().ok()?;
-        SeenCalls::of(&words)
+        CallLog::parse(&words)
     });
     sheets.collect()
 }
@@ -562,7 +562,7 @@ fn flight_keeps_the_posts_of_shared_receives_and_what_became_of_them() {
     hall.exchange(1, 24);
     let shared = flights()
         .into_iter()
-        .find(|it| it.head.name.starts_with("srx "));
+        .find(|it| it.header.name.starts_with("srx "));
     let calls = shared.unwrap().calls;
     let calls: Vec<_> = calls.iter().map(|call| (&*call.name, call.len)).collect();
     assert_eq!(calls, [("trecvmsg", 24), ("trecv", 24)]);

@@ -414,7 +414,7 @@ mod tests {
             let error = counted("node", uncountable, 2).unwrap_err();
             assert_eq!(error.errno(), Errno::Inval);
             assert!(
-                error.what().contains(&format!("node {uncountable:?}")),
+                error.message().contains(&format!("node {uncountable:?}")),
                 "{error}"
             );
         }
@@ -428,7 +428,7 @@ mod tests {
         }
         let error = symmetric(("node0", 3), ("1", 2), 4).unwrap_err();
         assert!(
-            error.what().starts_with("3 nodes with 2 services"),
+            error.message().starts_with("3 nodes with 2 services"),
             "{error}"
         );
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use selvedge::info::{Progress, RxAttr, Threading};
-use selvedge::trigger::{Action, Ticket, Work};
+use selvedge::trigger::{Action, Work, WorkId};
 use selvedge::{
     Bindings, CompletionQueue, Counter, Endpoint, Errno, Error, Info, Result, SharedReceives, cntr,
     cq,
@@ -66,7 +66,7 @@ impl Base {
             }
             false => None,
         };
-        selvedge::log::of_provider(
+        selvedge::log::log_as(
             log::Level::Info,
             &info.fabric_attr.prov_name,
             "domain",
@@ -183,7 +183,7 @@ impl Base {
     ///
     /// # Safety
     /// As [`selvedge::Domain::queue_work`].
-    pub unsafe fn queue_work<E: Endpoint + Owing>(&self, work: &Work<'_>) -> Result<Ticket, Error> {
+    pub unsafe fn queue_work<E: Endpoint + Owing>(&self, work: &Work<'_>) -> Result<WorkId, Error> {
         self.check_birth()?;
         self.groups
             .check_span(&self.id, "work that waits", "FI_TRIGGER")?;
@@ -206,7 +206,7 @@ impl Base {
     ///
     /// # Errors
     /// As [`selvedge::Domain::cancel_work`].
-    pub fn cancel_work(&self, ticket: Ticket) -> Result {
+    pub fn cancel_work(&self, ticket: WorkId) -> Result {
         self.birth.check()?;
         let opened = self.opened();
         let mut cntrs = opened.cntrs.iter();
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(refused.len(), 2);
         for error in refused {
             assert_eq!(error.errno(), Errno::OpNotSupp);
-            assert!(error.what().contains("FI_THREAD_COMPLETION"), "{error}");
+            assert!(error.message().contains("FI_THREAD_COMPLETION"), "{error}");
         }
         for caps in [Caps::RMA_EVENT, Caps::TRIGGER] {
             let together = open(Caps::MSG | caps);

@@ -182,7 +182,7 @@ mod tests {
             "tcp domain lo",
             "127.0.0.0/8",
         ] {
-            assert!(error.what().contains(part), "{part}: {error}");
+            assert!(error.message().contains(part), "{part}: {error}");
         }
     }
 }

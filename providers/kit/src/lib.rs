@@ -27,7 +27,7 @@
 //! | [`shell::Shell`] | what every endpoint has around its state: its lock, what drives it, its end |
 //! | [`StoredOp`] | an operation with lists of its own, to be posted later |
 //! | [`Ledger`] | who is told of deferred work |
-//! | [`sight::Page`] | what an endpoint lets other processes see of it |
+//! | [`telemetry::StatsPage`] | what an endpoint lets other processes see of it |
 //! | [`Report`] | how an operation is told of when it is over |
 //! | [`layer::Around`] | an object around another of its kind: a layer says what it changes |
 //! | [`coll::open`] | collectives, for every endpoint with tagged messages |
@@ -35,7 +35,7 @@
 //! | [`inherit::Uninherited`] | a descriptor that forked children do not get |
 //!
 //! Nothing here talks to a device, a file or a peer: that is the provider's part. [`ip`] asks the
-//! system for its interfaces, and for names; [`sight`] for a memory file, and what a crash writes out
+//! system for its interfaces, and for names; [`telemetry`] for a memory file, and what a crash writes out
 //! goes to a file.
 
 #![deny(missing_docs)]
@@ -67,9 +67,9 @@ mod report;
 pub mod seal;
 pub mod sep;
 pub mod shell;
-pub mod sight;
 pub mod srx;
 mod stored_op;
+pub mod telemetry;
 pub mod wait;
 pub mod weak_list;
 mod work;

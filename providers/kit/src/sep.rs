@@ -94,7 +94,7 @@ impl ScalableEndpoint for Scalable {
         let seat = Arc::new(());
         *place = Arc::downgrade(&seat);
         (self.open)(index, info, bind, Seat(seat)).map_err(|error| {
-            let what = format!("context {index} of {self:?}: {}", error.what());
+            let what = format!("context {index} of {self:?}: {}", error.message());
             Error::new(error.errno(), what).because(error)
         })
     }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use selvedge::atomic::{Datatype, Family, Op};
-use selvedge::owned::Window;
+use selvedge::owned::SharedRegion;
 use selvedge::rma::RmaIov;
 use selvedge::{
     AddressVector, Bindings, CompletionQueue, Domain, Endpoint, Errno, Error, Info, IovMut,
@@ -99,10 +99,10 @@ impl Peer {
 }
 
 /// Runs `owner` with a window, and `peer` beside it in another thread.
-fn side_by_side(owner: impl FnOnce(&Window), peer: impl FnOnce(&Peer) + Send) {
+fn side_by_side(owner: impl FnOnce(&SharedRegion), peer: impl FnOnce(&Peer) + Send) {
     let keys = Arc::new(Keys::new(MrMode::empty()));
     let access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
-    let window = Window::new(&Memory(Arc::clone(&keys)), LEN, access, KEY).unwrap();
+    let window = SharedRegion::new(&Memory(Arc::clone(&keys)), LEN, access, KEY).unwrap();
     let (start, other) = (Barrier::new(2), Peer(keys));
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -76,7 +76,7 @@ impl AddressVector for Av {
                 None => {
                     log::warn!(
                         target: "selvedge::lnx::av",
-                        "{}", self.refusal(addr)
+                        "{}", self.rejection(addr)
                     );
                     FiAddr::NOTAVAIL
                 }
@@ -85,7 +85,7 @@ impl AddressVector for Av {
         Ok(inserted)
     }
 
-    fn refusal(&self, addr: &Address) -> Error {
+    fn rejection(&self, addr: &Address) -> Error {
         let what = format!(
             "address {addr} is refused: it does not name two links, as the address of an endpoint of \
              lnx does"

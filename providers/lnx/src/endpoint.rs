@@ -53,7 +53,7 @@ impl Endpoint {
             far: links[1].address().map_err(failed)?,
         };
         let epoll = watch_both(&links).map_err(|cause| failed(Errno::from_raw(cause as i32)))?;
-        ep.sight.set_name(&name.to_string());
+        ep.stats.set_name(&name.to_string());
         let mut state = State::new(links, ep, av, Manner::new(info, EAGER), name.clone());
         state.most = config.unexpected_size;
         state.listen().map_err(failed)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use selvedge::info::{EpType, Mismatch, Offer, Version};
+use selvedge::info::{Candidate, EpType, Mismatch, Version};
 use selvedge::param::Params;
 use selvedge::{
     AddrFormat, Address, Caps, Error, Hints, Info, InfoFlags, MsgOrder, Provider, Query, Registry,
@@ -137,7 +137,7 @@ impl Provider for Lnx {
         PARAMS
     }
 
-    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         let config = Config::read(query.params)?;
         if !is_asked_for(query) {
             return Ok(Vec::new());

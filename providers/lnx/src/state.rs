@@ -10,8 +10,8 @@ use rustc_hash::FxHashMap;
 use selvedge::cq::Entry;
 use selvedge::{Errno, FiAddr, Result};
 use selvedge_kit::copy::TxBuf;
-use selvedge_kit::sight::{Gauge, PeerStanding, PeerState, Standing};
 use selvedge_kit::srx::{Envelope, Kind, Manner, Matcher, Posted, Source};
+use selvedge_kit::telemetry::{Gauge, PeerSnapshot, PeerState, SnapshotWriter};
 use selvedge_kit::{Ep, Report};
 use slab::Slab;
 
@@ -192,39 +192,44 @@ impl State {
     /// Writes down how things stand, if that was long ago.
     pub(crate) fn show(&self) {
         let now = Instant::now();
-        if !self.ep.sight.is_due(now) {
+        if !self.ep.stats.is_snapshot_due(now) {
             return;
         }
-        self.ep.sight.write_standing(now, |standing| {
+        self.ep.stats.write_snapshot(now, |snapshot| {
             let posted = self.msgs.posted_len() + self.tags.posted_len();
             let unexpected = self.msgs.unexpected_len() + self.tags.unexpected_len();
             let outstanding = self.peers.iter().map(|peer| peer.busy).sum();
-            standing.gauge(Gauge::Posted, posted);
-            standing.gauge(Gauge::Unexpected, unexpected);
-            standing.gauge(Gauge::UnexpectedBytes, self.kept);
-            standing.gauge(Gauge::UnexpectedLimit, self.most);
-            standing.gauge(Gauge::Outstanding, outstanding);
-            standing.gauge(Gauge::Unread, self.ep.unread());
-            standing.gauge(Gauge::Peers, self.peers.len());
+            snapshot.set_gauge(Gauge::Posted, posted);
+            snapshot.set_gauge(Gauge::Unexpected, unexpected);
+            snapshot.set_gauge(Gauge::UnexpectedBytes, self.kept);
+            snapshot.set_gauge(Gauge::UnexpectedLimit, self.most);
+            snapshot.set_gauge(Gauge::Outstanding, outstanding);
+            snapshot.set_gauge(Gauge::Unread, self.ep.unread());
+            snapshot.set_gauge(Gauge::Peers, self.peers.len());
             for (kind, matcher) in [(Kind::Msg, &self.msgs), (Kind::Tagged, &self.tags)] {
-                standing.waits(matcher.posted());
-                standing.kept(kind, matcher.unexpected());
+                snapshot.add_posted(matcher.posted());
+                snapshot.add_unexpected(kind, matcher.unexpected());
             }
-            for (index, peer) in self.peers.iter().enumerate().take(Standing::PEERS) {
-                let row = PeerStanding {
+            for (index, peer) in self
+                .peers
+                .iter()
+                .enumerate()
+                .take(SnapshotWriter::MAX_PEERS)
+            {
+                let row = PeerSnapshot {
                     index: index as u32,
                     state: match peer.life {
-                        0 => PeerState::Greeting,
-                        _ => PeerState::Up,
+                        0 => PeerState::Handshaking,
+                        _ => PeerState::Connected,
                     },
-                    unanswered: peer.busy,
-                    held: 0,
-                    offered: 0,
-                    moving: 0,
-                    kept: 0,
+                    outstanding: peer.busy,
+                    queued: 0,
+                    unmatched: 0,
+                    transferring: 0,
+                    unexpected_bytes: 0,
                     is_full: false,
                 };
-                standing.peer(&peer.to_string(), &row);
+                snapshot.add_peer(&peer.to_string(), &row);
             }
         });
     }

@@ -194,7 +194,7 @@ mod tests {
             edit(&mut info);
             let error = answers.check(&info).unwrap_err();
             assert_eq!(error.errno(), Errno::Inval);
-            assert!(error.what().contains(field), "{field}: {error}");
+            assert!(error.message().contains(field), "{field}: {error}");
         }
         let mut less = answered();
         (less.tx_attr.inject_size, less.tx_attr.iov_limit) = (8, 1);

@@ -87,7 +87,7 @@ mod tests {
         });
         let error = error.unwrap_err();
         assert_eq!(error.errno(), Errno::Busy);
-        assert!(error.what().contains("\"tcp;ofi\""), "{error}");
+        assert!(error.message().contains("\"tcp;ofi\""), "{error}");
         assert_eq!(env::var(NAME), before);
         // What the library understands as it is needs no change.
         assert_eq!(with_filter("tcp", || Ok(7)).unwrap(), 7);

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::sync::Arc;
 
-use selvedge::info::{Mismatch, Offer, Version};
+use selvedge::info::{Candidate, Mismatch, Version};
 use selvedge::param::{Params, Spec};
 use selvedge::{Caps, Errno, Error, Hints, Info, Mode, MrMode, Provider, Query};
 use selvedge_kit::attr;
@@ -30,11 +30,11 @@ impl Provider for Ofi {
         PARAMS
     }
 
-    fn is_on(&self, params: &Params) -> bool {
+    fn is_enabled(&self, params: &Params) -> bool {
         library::is_asked_for(params)
     }
 
-    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         if !library::is_asked_for(query.params) {
             return Ok(Vec::new());
         }
@@ -94,7 +94,7 @@ fn asked(hints: &Hints, version: Version) -> Info {
     info
 }
 
-fn offers(library: &Library, found: Vec<Result<Info, Errno>>) -> Vec<Offer> {
+fn offers(library: &Library, found: Vec<Result<Info, Errno>>) -> Vec<Candidate> {
     let known = found.into_iter().filter_map(|info| match info {
         Ok(info) => {
             library.note(&info);
@@ -151,7 +151,7 @@ pub(crate) fn offered(mut info: Info) -> Info {
 }
 
 /// Some providers look neither at names nor at capabilities that they do not know.
-fn named_rightly(info: Info, query: &Query<'_>) -> Offer {
+fn named_rightly(info: Info, query: &Query<'_>) -> Candidate {
     let asked = query.hints.info();
     let names = [
         (
@@ -178,7 +178,7 @@ fn named_rightly(info: Info, query: &Query<'_>) -> Offer {
 
 /// Why there is nothing: the library does not say it, but what it has without the hints, held against
 /// them, mostly does.
-fn refusals(library: &'static Library, query: &Query<'_>, version: Version) -> Vec<Offer> {
+fn refusals(library: &'static Library, query: &Query<'_>, version: Version) -> Vec<Candidate> {
     let name = query.hints.info().fabric_attr.prov_name.as_str();
     let anything = Hints::anything().provider(name);
     let found = Ours::of(&asked(&anything, version), std::ptr::null_mut())
@@ -198,7 +198,7 @@ fn refusals(library: &'static Library, query: &Query<'_>, version: Version) -> V
     refused
 }
 
-fn nothing(library: &Library) -> Offer {
+fn nothing(library: &Library) -> Candidate {
     let has = format!("nothing of the kind in libfabric {}", library.version());
     Err(Mismatch::new("hints", "what they say", has))
 }

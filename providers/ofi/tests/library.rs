@@ -386,7 +386,7 @@ fn an_info_that_was_changed_after_discovery_is_refused_by_its_field() {
         edit(&mut changed);
         let error = open(&changed).unwrap_err();
         assert_eq!(error.errno(), Errno::Inval, "{field}: {error}");
-        assert!(error.what().contains(field), "{field}: {error}");
+        assert!(error.message().contains(field), "{field}: {error}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use selvedge::atomic::{Attr, Datatype, Family, Op};
 use selvedge::info::{EpType, RxAttr};
-use selvedge::trigger::{Ticket, Work};
+use selvedge::trigger::{Work, WorkId};
 use selvedge::{
     Address, AddressVector, Bindings, Caps, CompletionQueue, Counter, Endpoint, EpOption,
     EpOptionName, Errno, Error, EventQueue, Info, IovMut, Limits, MemoryRegion, MrMode,
@@ -65,9 +65,9 @@ impl Parts {
         mut place: Place,
     ) -> Result<Arc<dyn Endpoint>, Error> {
         if info.caps.contains(Caps::COLLECTIVE) {
-            return coll::open(info, bind, &self.base, |info, bind, mail| {
+            return coll::open(info, bind, &self.base, |info, bind, completions| {
                 let av = own_av(bind, self.base.id(), "an endpoint with FI_COLLECTIVE")?;
-                place.layer = Some(mail);
+                place.layer = Some(completions);
                 let endpoint = self.open(info, bind, place)?;
                 Ok(endpoint.into_inner(av))
             });
@@ -178,12 +178,12 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     #[expect(unsafe_code, reason = "the caller's promise about the memory")]
-    unsafe fn queue_work(&self, work: &Work<'_>) -> Result<Ticket, Error> {
+    unsafe fn queue_work(&self, work: &Work<'_>) -> Result<WorkId, Error> {
         // SAFETY: passed on from the caller.
         unsafe { self.0.base.queue_work::<endpoint::Endpoint>(work) }
     }
 
-    fn cancel_work(&self, ticket: Ticket) -> Result {
+    fn cancel_work(&self, ticket: WorkId) -> Result {
         self.0.base.cancel_work(ticket)
     }
 

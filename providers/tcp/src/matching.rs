@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use selvedge_kit::sight::{Gauge, Standing};
 use selvedge_kit::srx::{Allowance, Envelope, Kind, Manner, Matcher, Posted, Shared, Source};
+use selvedge_kit::telemetry::{Gauge, SnapshotWriter};
 use slab::Slab;
 
 use crate::connection::Id;
@@ -224,17 +224,17 @@ impl Matching {
     }
 
     /// Writes down what waits.
-    pub(crate) fn show(&self, standing: &mut Standing<'_>) {
+    pub(crate) fn show(&self, snapshot: &mut SnapshotWriter<'_>) {
         let matchers = [(Kind::Msg, &self.msgs), (Kind::Tagged, &self.tags)];
         let posted = matchers.iter().map(|(_, matcher)| matcher.posted_len());
         let unexpected = matchers.iter().map(|(_, matcher)| matcher.unexpected_len());
-        standing.gauge(Gauge::Posted, posted.sum());
-        standing.gauge(Gauge::Unexpected, unexpected.sum());
-        standing.gauge(Gauge::UnexpectedBytes, self.allowance.bytes());
-        standing.gauge(Gauge::UnexpectedLimit, self.allowance.limit());
+        snapshot.set_gauge(Gauge::Posted, posted.sum());
+        snapshot.set_gauge(Gauge::Unexpected, unexpected.sum());
+        snapshot.set_gauge(Gauge::UnexpectedBytes, self.allowance.bytes());
+        snapshot.set_gauge(Gauge::UnexpectedLimit, self.allowance.limit());
         for (kind, matcher) in matchers {
-            standing.waits(matcher.posted());
-            standing.kept(kind, matcher.unexpected());
+            snapshot.add_posted(matcher.posted());
+            snapshot.add_unexpected(kind, matcher.unexpected());
         }
     }
 }

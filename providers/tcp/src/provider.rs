@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use selvedge::info::{COMP_ORDER_STRICT, EpType, Offer, Protocol, Version};
-use selvedge::{Caps, Error, Info, MsgOrder, OtherName, Provider, Query, Result, param};
+use selvedge::info::{COMP_ORDER_STRICT, Candidate, EpType, Protocol, Version};
+use selvedge::{Alias, Caps, Error, Info, MsgOrder, Provider, Query, Result, param};
 use selvedge_kit::auth::KEY_MAX;
 use selvedge_kit::ip::{interface, places};
 use selvedge_kit::offer_progress;
@@ -29,13 +29,13 @@ impl Provider for Tcp {
         Version::API
     }
 
-    fn other_names(&self) -> &'static [OtherName] {
+    fn aliases(&self) -> &'static [Alias] {
         &[
             // What 1.17 called endpoints without connections.
-            OtherName::Same("net"),
-            OtherName::Instead("net;ofi_rxm"),
-            OtherName::Instead("tcp;ofi_rxm"),
-            OtherName::Instead("sockets"),
+            Alias::SameProtocol("net"),
+            Alias::OtherProtocol("net;ofi_rxm"),
+            Alias::OtherProtocol("tcp;ofi_rxm"),
+            Alias::OtherProtocol("sockets"),
         ]
     }
 
@@ -43,7 +43,7 @@ impl Provider for Tcp {
         PARAMS
     }
 
-    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         let config = Config::read(query.params)?;
         let interfaces = interface::all(config.iface.as_deref())?;
         let asked = &query.hints.info().domain_attr;
@@ -56,9 +56,9 @@ impl Provider for Tcp {
                 attr::grow_queues(&mut info, query, LONGEST_QUEUE);
                 attr::grow_inject(&mut info, query, LARGEST_INJECT);
                 if ep_type == EpType::Rdm {
-                    coll::offer(&mut info);
+                    coll::advertise(&mut info);
                 }
-                offers.push(attr::check(&info, query).map(coll::offered));
+                offers.push(attr::check(&info, query).map(coll::reserve_tag_bit));
             }
         }
         Ok(offers)

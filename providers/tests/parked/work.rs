@@ -6,7 +6,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use selvedge::trigger::{Action, Done, Work};
+use selvedge::trigger::{Action, CompletionTarget, Work};
 use selvedge::{Context, Desc, Errno, Iov, Op, OpFlags, cntr, cq, msg};
 
 use crate::LIMIT;
@@ -43,7 +43,7 @@ fn a_parked_thread_carries_out_work_that_another_one_has_tried() {
             ep: &shared.ep,
             op: send,
             flags: OpFlags::DEFAULT,
-            done: Done::Endpoint,
+            done: CompletionTarget::Endpoint,
         },
     };
     // SAFETY: the memory is never freed nor written.

@@ -54,7 +54,7 @@ impl Endpoint {
         let at = own_address(info)?.unwrap_or(anywhere);
         let opened = open_socket(at, config.buffer_size).and_then(|(socket, addr)| {
             let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
-            ep.sight.set_name(&addr.to_string());
+            ep.stats.set_name(&addr.to_string());
             let state = State::new(Parts {
                 ep,
                 av,

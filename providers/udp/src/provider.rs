@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use selvedge::info::{COMP_ORDER_STRICT, EpType, Offer, Protocol, Version};
-use selvedge::{AddrFormat, Caps, Error, Info, OpFlags, OtherName, Provider, Query, Result, param};
+use selvedge::info::{COMP_ORDER_STRICT, Candidate, EpType, Protocol, Version};
+use selvedge::{AddrFormat, Alias, Caps, Error, Info, OpFlags, Provider, Query, Result, param};
 use selvedge_kit::ip::{ADDRESS_MAX, interface, places};
 use selvedge_kit::{FabricId, attr, offer_progress};
 
@@ -24,8 +24,8 @@ impl Provider for Udp {
         Version::API
     }
 
-    fn other_names(&self) -> &'static [OtherName] {
-        &[OtherName::Missing(
+    fn aliases(&self) -> &'static [Alias] {
+        &[Alias::Unsupported(
             "udp;ofi_rxd",
             "which has datagrams only: for reliable endpoints ask for tcp",
         )]
@@ -35,7 +35,7 @@ impl Provider for Udp {
         PARAMS
     }
 
-    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         let config = Config::read(query.params)?;
         let interfaces = interface::all(config.iface.as_deref())?;
         let asked = &query.hints.info().domain_attr;

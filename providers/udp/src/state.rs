@@ -18,8 +18,8 @@ use selvedge_kit::cq::Sink;
 use selvedge_kit::eq::Queue;
 use selvedge_kit::ip::{Av, known_as};
 use selvedge_kit::shell::EndpointState;
-use selvedge_kit::sight::Gauge;
 use selvedge_kit::srx::{Envelope, Posted, Source};
+use selvedge_kit::telemetry::Gauge;
 use selvedge_kit::wait::Rest;
 use selvedge_kit::{Ep, Report};
 
@@ -379,12 +379,12 @@ impl State {
     /// Writes down how things stand, if that was long ago.
     fn show(&self) {
         let now = Instant::now();
-        if self.ep.sight.is_due(now) {
-            self.ep.sight.write_standing(now, |standing| {
-                standing.gauge(Gauge::Posted, self.receives.len());
-                standing.gauge(Gauge::Outstanding, self.sends.len());
-                standing.gauge(Gauge::Unread, self.ep.unread());
-                standing.waits(self.receives.iter());
+        if self.ep.stats.is_snapshot_due(now) {
+            self.ep.stats.write_snapshot(now, |snapshot| {
+                snapshot.set_gauge(Gauge::Posted, self.receives.len());
+                snapshot.set_gauge(Gauge::Outstanding, self.sends.len());
+                snapshot.set_gauge(Gauge::Unread, self.ep.unread());
+                snapshot.add_posted(self.receives.iter());
             });
         }
     }

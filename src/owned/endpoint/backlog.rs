@@ -1,220 +1,223 @@
-//! Posts that found a full queue, in the order in which they were made.
+//! `Backlog`: posts that found a full queue, in the order in which they were made.
 
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::port::Port;
+use super::endpoint_core::EndpointCore;
 use super::post::{Operands, Post};
 use super::slots::Key;
-use super::told::{After, Task};
-use crate::owned::{Buf, Refused, lock};
+use super::waiter::{Deferred, Waiter};
+use crate::owned::{Buf, TryPostError, lock};
 use crate::{Errno, FiAddr};
 
-/// Posts between which an order is kept: a full queue for one peer holds no other one up.
+/// Identifies a queue of posts whose order is kept. A full queue to one peer does not delay posts to
+/// other peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lane {
+pub(super) enum QueueKey {
     Receives,
     To(FiAddr),
 }
 
-/// The posts that wait for room. Those that come after one of their lane wait behind it.
+/// The posts that wait for room, in one queue for each [`QueueKey`]. A post waits behind all earlier
+/// posts of its queue.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    /// How many lanes there are: where there are none, as nearly always, nobody takes the lock.
+    /// Number of queues. It is nearly always 0, and then the lock is not taken.
     count: AtomicUsize,
-    lanes: Mutex<VecDeque<(Lane, VecDeque<Arc<Ticket>>)>>,
+    queues: Mutex<VecDeque<(QueueKey, VecDeque<Arc<QueuedPost>>)>>,
 }
 
-/// What becomes of one post that waits, for its future and for whoever posts it at last.
+/// A post in the backlog, shared by its future and the backlog.
 #[derive(Debug)]
-pub(super) struct Ticket(Mutex<Fate>);
+pub(super) struct QueuedPost(Mutex<PostState>);
 
 #[derive(Debug)]
-enum Fate {
-    Waiting(Waiting),
+enum PostState {
+    Pending(PendingPost),
     Posted(Key),
-    Refused(Refused),
-    /// The future has looked, or is gone.
-    Over,
+    Refused(TryPostError),
+    /// The future has taken the result, or was dropped.
+    Done,
 }
 
-/// A post, with a copy of what it borrowed.
+/// A post that waits, with copies of its borrowed operands.
 #[derive(Debug)]
-struct Waiting {
-    what: Post,
+struct PendingPost {
+    post: Post,
     operand: Box<[u8]>,
     compare: Box<[u8]>,
     buf: Buf,
-    task: Task,
+    waiter: Waiter,
 }
 
-/// What one more try has brought.
-enum Tried {
-    /// There is no room yet.
+/// The result of an attempt to post.
+enum Attempt {
+    /// The queue is still full.
     Full,
-    /// The ticket waits no more.
-    Done(After),
+    /// The post leaves the backlog.
+    Done(Deferred),
 }
 
-impl Lane {
-    pub(super) fn of(what: Post) -> Self {
-        what.dest().map_or(Self::Receives, Self::To)
+impl QueueKey {
+    pub(super) fn of(post: Post) -> Self {
+        post.dest().map_or(Self::Receives, Self::To)
     }
 }
 
 impl Backlog {
-    /// Whether a post of this lane waits.
-    pub(super) fn holds(&self, lane: Lane) -> bool {
+    /// Whether a post with this key waits.
+    pub(super) fn contains(&self, key: QueueKey) -> bool {
         self.count.load(Ordering::Acquire) > 0
-            && lock(&self.lanes).iter().any(|(other, _)| *other == lane)
+            && lock(&self.queues).iter().any(|(other, _)| *other == key)
     }
 
-    /// Has a post wait behind those of its lane.
+    /// Appends a post to its queue.
     pub(super) fn add(
         &self,
-        what: Post,
+        post: Post,
         operands: Operands<'_>,
         buf: Buf,
-        task: Task,
-    ) -> Arc<Ticket> {
-        let ticket = Arc::new(Ticket(Mutex::new(Fate::Waiting(Waiting {
-            what,
+        waiter: Waiter,
+    ) -> Arc<QueuedPost> {
+        let queued = Arc::new(QueuedPost(Mutex::new(PostState::Pending(PendingPost {
+            post,
             operand: operands.operand.into(),
             compare: operands.compare.into(),
             buf,
-            task,
+            waiter,
         }))));
-        let (lane, last) = (Lane::of(what), Arc::clone(&ticket));
-        let mut lanes = lock(&self.lanes);
-        match lanes.iter_mut().find(|(other, _)| *other == lane) {
-            Some((_, tickets)) => tickets.push_back(last),
-            None => lanes.push_back((lane, VecDeque::from([last]))),
+        let (key, last) = (QueueKey::of(post), Arc::clone(&queued));
+        let mut queues = lock(&self.queues);
+        match queues.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, posts)) => posts.push_back(last),
+            None => queues.push_back((key, VecDeque::from([last]))),
         }
-        self.count.store(lanes.len(), Ordering::Release);
-        ticket
+        self.count.store(queues.len(), Ordering::Release);
+        queued
     }
 
-    /// Posts what there is room for, each lane in its order; what is to be done then, without locks.
-    pub(super) fn flush(&self, port: &Port<Task>) -> Vec<After> {
-        let mut aftermath = Vec::new();
+    /// Posts as much as there is room for, each queue in its order. Returns the actions that the caller
+    /// runs without locks.
+    pub(super) fn flush(&self, core: &EndpointCore<Waiter>) -> Vec<Deferred> {
+        let mut deferred = Vec::new();
         if self.count.load(Ordering::Acquire) == 0 {
-            return aftermath;
+            return deferred;
         }
-        let mut lanes = lock(&self.lanes);
-        lanes.retain_mut(|(_, tickets)| {
-            while let Some(first) = tickets.front() {
-                let Tried::Done(after) = first.post(port) else {
+        let mut queues = lock(&self.queues);
+        queues.retain_mut(|(_, posts)| {
+            while let Some(first) = posts.front() {
+                let Attempt::Done(action) = first.post(core) else {
                     return true;
                 };
-                aftermath.push(after);
-                tickets.pop_front();
+                deferred.push(action);
+                posts.pop_front();
             }
             false
         });
-        // What little room there is goes to another lane the next time.
-        if !lanes.is_empty() {
-            lanes.rotate_left(1);
+        // The next call begins with another queue, so that each gets a share of the room.
+        if !queues.is_empty() {
+            queues.rotate_left(1);
         }
-        self.count.store(lanes.len(), Ordering::Release);
-        aftermath
+        self.count.store(queues.len(), Ordering::Release);
+        deferred
     }
 }
 
 impl Drop for Backlog {
     /// Frees the buffers of futures that were leaked.
     fn drop(&mut self) {
-        for (_, tickets) in mem::take(&mut *lock(&self.lanes)) {
-            for ticket in tickets {
-                ticket.leave();
+        for (_, posts) in mem::take(&mut *lock(&self.queues)) {
+            for queued in posts {
+                queued.detach();
             }
         }
     }
 }
 
-impl Ticket {
-    fn post(&self, port: &Port<Task>) -> Tried {
-        let mut fate = lock(&self.0);
-        let Waiting {
-            what,
+impl QueuedPost {
+    fn post(&self, core: &EndpointCore<Waiter>) -> Attempt {
+        let mut state = lock(&self.0);
+        let PendingPost {
+            post,
             operand,
             compare,
             buf,
-            task,
-        } = match mem::replace(&mut *fate, Fate::Over) {
-            Fate::Waiting(waiting) => waiting,
+            waiter,
+        } = match mem::replace(&mut *state, PostState::Done) {
+            PostState::Pending(pending) => pending,
             other => {
-                *fate = other;
-                return Tried::Done(After::Nothing);
+                *state = other;
+                return Attempt::Done(Deferred::None);
             }
         };
         let operands = Operands {
             operand: &operand,
             compare: &compare,
         };
-        match port.post(what, operands, buf, task.clone()) {
+        match core.post(post, operands, buf, waiter.clone()) {
             Ok(key) => {
-                *fate = Fate::Posted(key);
-                Tried::Done(After::Forget(task))
+                *state = PostState::Posted(key);
+                Attempt::Done(Deferred::DropWaiter(waiter))
             }
-            Err(Refused {
+            Err(TryPostError {
                 errno: Errno::Again,
                 buf,
             }) => {
-                *fate = Fate::Waiting(Waiting {
-                    what,
+                *state = PostState::Pending(PendingPost {
+                    post,
                     operand,
                     compare,
                     buf,
-                    task,
+                    waiter,
                 });
-                Tried::Full
+                Attempt::Full
             }
             Err(refused) => {
-                *fate = Fate::Refused(refused);
-                Tried::Done(task.waker().map_or(After::Nothing, After::Wake))
+                *state = PostState::Refused(refused);
+                Attempt::Done(waiter.waker().map_or(Deferred::None, Deferred::Wake))
             }
         }
     }
 
-    /// The key once it is posted; `None` while it waits, and then `task` is told.
-    pub(super) fn look(&self, task: Task) -> Result<Option<Key>, Refused> {
+    /// The key if the post has been made. While it waits, returns `None` and stores `waiter`.
+    pub(super) fn poll(&self, waiter: Waiter) -> Result<Option<Key>, TryPostError> {
         let before;
         {
-            let mut fate = lock(&self.0);
-            match &mut *fate {
-                Fate::Waiting(waiting) => before = mem::replace(&mut waiting.task, task),
-                other => return mem::replace(other, Fate::Over).ended(),
+            let mut state = lock(&self.0);
+            match &mut *state {
+                PostState::Pending(pending) => before = mem::replace(&mut pending.waiter, waiter),
+                other => return mem::replace(other, PostState::Done).into_key(),
             }
         }
         drop(before);
         Ok(None)
     }
 
-    /// Posts it no more: the key if it was posted, its buffer if not.
+    /// Removes the post from the backlog. Returns the key if it was posted, its buffer otherwise.
     pub(super) fn withdraw(&self) -> (Option<Key>, Option<Buf>) {
-        match mem::replace(&mut *lock(&self.0), Fate::Over) {
-            Fate::Waiting(waiting) => (None, Some(waiting.buf)),
-            Fate::Refused(refused) => (None, Some(refused.buf)),
-            Fate::Posted(key) => (Some(key), None),
-            Fate::Over => (None, None),
+        match mem::replace(&mut *lock(&self.0), PostState::Done) {
+            PostState::Pending(pending) => (None, Some(pending.buf)),
+            PostState::Refused(refused) => (None, Some(refused.buf)),
+            PostState::Posted(key) => (Some(key), None),
+            PostState::Done => (None, None),
         }
     }
 
-    /// Posts it no more. The key if that has happened.
-    pub(super) fn leave(&self) -> Option<Key> {
-        let fate = mem::replace(&mut *lock(&self.0), Fate::Over);
-        fate.ended().ok().flatten()
+    /// Removes the post from the backlog and drops its buffer. Returns the key if it was posted.
+    pub(super) fn detach(&self) -> Option<Key> {
+        let state = mem::replace(&mut *lock(&self.0), PostState::Done);
+        state.into_key().ok().flatten()
     }
 }
 
-impl Fate {
-    fn ended(self) -> Result<Option<Key>, Refused> {
+impl PostState {
+    fn into_key(self) -> Result<Option<Key>, TryPostError> {
         match self {
             Self::Posted(key) => Ok(Some(key)),
             Self::Refused(refused) => Err(refused),
-            Self::Waiting(_) | Self::Over => Ok(None),
+            Self::Pending(_) | Self::Done => Ok(None),
         }
     }
 }

@@ -1,33 +1,33 @@
-//! Messages that were set aside, awaited.
+//! Claimed messages of [`super::AsyncEndpoint`].
 
 use std::pin::Pin;
 use std::task::{self, Poll};
 
 use super::operation::{Operation, Receiving};
-use crate::owned::{Buf, Failed, Received};
+use crate::owned::{Buf, OpError, Received};
 
-/// The future of [`super::AsyncEndpoint::tclaim`].
+/// Future of [`super::AsyncEndpoint::tclaim`]. Resolves to the claimed message.
 #[derive(Debug)]
 #[must_use = "nothing is claimed before the future is polled"]
 pub struct Claiming<'a>(pub(super) Operation<'a>);
 
-/// A message that was set aside for whoever holds this (fi_trecvmsg(3) with `FI_CLAIM`). Dropping it
-/// drops the message.
+/// A claimed message (fi_trecvmsg(3) with `FI_CLAIM`): no other receive takes it. Dropping the claim
+/// discards the message.
 #[derive(Debug)]
-#[must_use = "dropping it drops the message"]
+#[must_use = "dropping the claim discards the message"]
 pub struct Claim<'a> {
     found: Received,
     receive: Operation<'a>,
 }
 
 impl<'a> Future for Claiming<'a> {
-    type Output = Result<Claim<'a>, Failed>;
+    type Output = Result<Claim<'a>, OpError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Self::Output> {
         let operation = &mut self.0;
         operation.poll(cx).map_ok(|(key, buf, found)| Claim {
             found,
-            receive: operation.redeem(key, buf),
+            receive: operation.receive_claimed(key, buf),
         })
     }
 }
@@ -43,9 +43,9 @@ impl<'a> Claim<'a> {
         Receiving(self.receive)
     }
 
-    /// Receives the message into another buffer, such as one that is long enough for it.
+    /// Receives the message into another buffer, such as one with enough capacity.
     pub fn recv_into(mut self, buf: Buf) -> Receiving<'a> {
-        self.receive.exchange(buf);
+        self.receive.replace_buf(buf);
         Receiving(self.receive)
     }
 }

@@ -1,21 +1,21 @@
-//! The endpoint of the safe layer whose operations are futures.
+//! `AsyncEndpoint`: the endpoint of the safe layer whose operations are futures.
 
 use std::sync::Arc;
 use std::task::{self, Waker};
 
-use super::backlog::{Backlog, Lane};
+use super::backlog::{Backlog, QueueKey};
 use super::claim::Claiming;
+use super::endpoint_core::{BATCH, EndpointCore};
 use super::messages::Messages;
 use super::operation::{Operation, Receiving, Sending};
-use super::port::{BATCH, Port};
+use super::parking::Parking;
 use super::post::{Operands, Post};
-use super::remote::Remote;
-use super::sleep::Dormitory;
+use super::remote::RemoteAddr;
 use super::slots::Key;
 use super::stage::Stage;
-use super::told::{After, Aftermath, Task};
+use super::waiter::{Deferred, DeferredActions, Waiter};
 use crate::atomic::{Family, Target};
-use crate::owned::{Buf, Refused};
+use crate::owned::{Buf, TryPostError};
 use crate::{
     Address, AddressVector, Domain, EpOption, Errno, Error, FiAddr, Info, OpFlags, Result,
     ScalableEndpoint, TagMatch, wait,
@@ -23,27 +23,27 @@ use crate::{
 
 /// An endpoint whose operations are awaited: `ep.send(buf, dest).await`.
 ///
-/// It needs no runtime. Polling one of its futures posts the operation if that was not done yet,
-/// reads the completion queue, gives what is there to the futures it belongs to, and wakes them.
-/// A future that is still pending asks to be polled again at once, since progress is manual: a
-/// pending future keeps its executor busy, and lets other tasks run in between. No future relies
-/// on another one being polled.
+/// No runtime is needed. Polling a future posts its operation (on the first poll), reads the
+/// completion queue, and wakes the futures whose operations have completed. Progress is manual, so a
+/// pending future wakes its own task at once: it keeps its executor busy, and other tasks run between
+/// its polls. No future depends on another future being polled.
 ///
-/// An endpoint that was opened by [`Self::open_waiting`] sleeps instead: its pending futures are
-/// woken when their operations are done, by whoever waits for that. [`Self::run`] runs a future and
-/// waits; under an executor of another make, a thread that calls [`Self::wait`] again and again
-/// does. Only a future whose post finds a full queue asks to be polled again at once.
+/// The futures of an endpoint opened with [`Self::open_waiting`] do not wake themselves. They are
+/// woken by a thread that waits for completions: one in [`Self::run`], which runs a future to
+/// completion, or, under any other executor, one that calls [`Self::wait`] in a loop. Only a future
+/// whose post finds a full queue wakes its own task at once.
 ///
-/// Operations are posted in the order of their futures' first polls: those to one peer, and all
-/// receives. One that finds a full queue waits, and so do those of its kind that come later; they
-/// are posted as room is found, whichever future's poll finds it.
+/// Operations to one peer are posted in the order of the first polls of their futures; so are
+/// receives. An operation that finds a full queue waits, and later operations to the same peer (or
+/// later receives) wait behind it. The poll of any future of the endpoint posts them when there is
+/// room.
 ///
-/// When completions cannot be read any more, each pending operation fails with that error: see
-/// [`Failed::buf`](crate::owned::Failed::buf).
+/// When completions can no longer be read, each pending operation fails with that error: see
+/// [`OpError::buf`](crate::owned::OpError::buf).
 ///
-/// Dropping a future is always allowed. Its operation is cancelled if that still works. The buffer
-/// returns to its pool when the operation is over, which is found by any later poll of a future of
-/// this endpoint or [`Self::progress`].
+/// A future may be dropped at any time. Its operation is then cancelled if possible. The buffer
+/// returns to its pool after the operation has ended, at a later poll of any future of this endpoint
+/// or a later [`Self::progress`].
 ///
 /// # Examples
 ///
@@ -61,10 +61,10 @@ use crate::{
 #[derive(Debug)]
 pub struct AsyncEndpoint {
     backlog: Backlog,
-    port: Port<Task>,
-    dormitory: Arc<Dormitory>,
-    /// Whether somebody waits for completions.
-    sleeps: bool,
+    core: EndpointCore<Waiter>,
+    parking: Arc<Parking>,
+    /// Whether the queue has a wait object, and a thread waits for completions.
+    is_waitable: bool,
 }
 
 impl AsyncEndpoint {
@@ -77,10 +77,11 @@ impl AsyncEndpoint {
         info: &Info,
         av: Arc<dyn AddressVector>,
     ) -> Result<Self, Error> {
-        Self::with(domain, info, av, wait::Object::None)
+        Self::build(domain, info, av, wait::Object::None)
     }
 
-    /// As [`Self::open`], with a queue that threads sleep at.
+    /// As [`Self::open`], with a wait object: threads can park until an operation completes
+    /// ([`Self::run`], [`Self::wait`]).
     ///
     /// # Errors
     /// As [`Self::open`]; [`Errno::NoSys`] for a wait object that the provider does not have.
@@ -90,11 +91,11 @@ impl AsyncEndpoint {
         av: Arc<dyn AddressVector>,
         object: wait::Object,
     ) -> Result<Self, Error> {
-        Self::with(domain, info, av, object)
+        Self::build(domain, info, av, object)
     }
 
-    /// Opens a context of a scalable endpoint of the domain, with a queue that threads sleep at if
-    /// `object` is one.
+    /// Opens a context of a scalable endpoint of the domain. `object` is the wait object of its
+    /// queue, or [`wait::Object::None`].
     ///
     /// # Errors
     /// As [`ScalableEndpoint::context`] and [`Self::open_waiting`].
@@ -106,26 +107,26 @@ impl AsyncEndpoint {
         object: wait::Object,
     ) -> Result<Self, Error> {
         let context = |bind| sep.context(index, info, bind);
-        let port = Port::around(domain, info, av, object, context)?;
-        Ok(Self::over(port, object))
+        let core = EndpointCore::open_with(domain, info, av, object, context)?;
+        Ok(Self::from_core(core, object))
     }
 
-    fn with(
+    fn build(
         domain: &dyn Domain,
         info: &Info,
         av: Arc<dyn AddressVector>,
         object: wait::Object,
     ) -> Result<Self, Error> {
-        let port = Port::open(domain, info, av, object)?;
-        Ok(Self::over(port, object))
+        let core = EndpointCore::open(domain, info, av, object)?;
+        Ok(Self::from_core(core, object))
     }
 
-    fn over(port: Port<Task>, object: wait::Object) -> Self {
+    fn from_core(core: EndpointCore<Waiter>, object: wait::Object) -> Self {
         Self {
-            dormitory: Arc::new(Dormitory::new(Arc::clone(port.cq()))),
+            parking: Arc::new(Parking::new(Arc::clone(core.cq()))),
             backlog: Backlog::default(),
-            port,
-            sleeps: object != wait::Object::None,
+            core,
+            is_waitable: object != wait::Object::None,
         }
     }
 
@@ -134,16 +135,16 @@ impl AsyncEndpoint {
     /// # Errors
     /// [`Errno::AddrNotAvail`] where it has none.
     pub fn address(&self) -> Result<Address> {
-        self.port.address()
+        self.core.address()
     }
 
-    /// Sends the message in `buf` (fi_send(3)) and gives the buffer back.
+    /// Sends the message in `buf` (fi_send(3)). Resolves to the buffer.
     pub fn send(&self, buf: Buf, dest: FiAddr) -> Sending<'_> {
         let (tag, data) = (None, None);
         self.sending(Post::Send { dest, tag, data }, buf)
     }
 
-    /// Sends the message in `buf`, and `data` to the peer's completion (fi_senddata(3)).
+    /// Sends the message in `buf`, with `data` for the peer's completion (fi_senddata(3)).
     pub fn senddata(&self, buf: Buf, data: u64, dest: FiAddr) -> Sending<'_> {
         let (tag, data) = (None, Some(data));
         self.sending(Post::Send { dest, tag, data }, buf)
@@ -155,8 +156,8 @@ impl AsyncEndpoint {
         self.receiving(Post::recv(src), buf)
     }
 
-    /// Receives messages into `buf`, one behind the other, until little of it is left (fi_recvmsg(3)
-    /// with `FI_MULTI_RECV`): see [`super::Endpoint::recv_multi`].
+    /// Receives messages into consecutive parts of `buf` (fi_recvmsg(3) with `FI_MULTI_RECV`): see
+    /// [`super::Endpoint::recv_multi`].
     pub fn recv_multi(&self, buf: Buf, src: FiAddr, tag: Option<TagMatch>) -> Messages<'_> {
         let flags = OpFlags::MULTI_RECV;
         Messages::new(self, Post::Recv { src, tag, flags }, buf)
@@ -167,7 +168,7 @@ impl AsyncEndpoint {
     /// # Errors
     /// As [`super::Endpoint::set`].
     pub fn set(&self, option: EpOption) -> Result {
-        self.port.set(option)
+        self.core.set(option)
     }
 
     /// Sends the message in `buf` to a receive that accepts `tag` (fi_tsend(3)).
@@ -188,36 +189,36 @@ impl AsyncEndpoint {
         self.receiving(Post::trecv(src, tag.into(), OpFlags::empty()), buf)
     }
 
-    /// Looks for the message that [`Self::trecv`] would take (fi_trecvmsg(3) with `FI_PEEK`). `buf`
-    /// is not used and comes back, with the tag, data, source and length of the message; it fails
-    /// with [`Errno::NoMsg`] when there is none.
+    /// Searches for the message that [`Self::trecv`] would receive (fi_trecvmsg(3) with `FI_PEEK`), and
+    /// resolves to its tag, data, source and length. The message stays in the queue, and `buf` is
+    /// returned unused. Fails with [`Errno::NoMsg`] when there is no such message.
     pub fn tpeek(&self, buf: Buf, src: FiAddr, tag: impl Into<TagMatch>) -> Receiving<'_> {
         let flags = OpFlags::PEEK;
         self.receiving(Post::trecv(src, tag.into(), flags), buf)
     }
 
-    /// As [`Self::tpeek`], and drops the message (`FI_DISCARD`).
+    /// As [`Self::tpeek`], and discards the message (`FI_DISCARD`).
     pub fn tdiscard(&self, buf: Buf, src: FiAddr, tag: impl Into<TagMatch>) -> Receiving<'_> {
         let flags = OpFlags::PEEK | OpFlags::DISCARD;
         self.receiving(Post::trecv(src, tag.into(), flags), buf)
     }
 
-    /// As [`Self::tpeek`], and sets the message aside (`FI_CLAIM`): no other receive takes it. `buf`
-    /// stays with the [`super::Claim`].
+    /// As [`Self::tpeek`], and claims the message (`FI_CLAIM`): no other receive takes it. The
+    /// [`super::Claim`] holds `buf`.
     pub fn tclaim(&self, buf: Buf, src: FiAddr, tag: impl Into<TagMatch>) -> Claiming<'_> {
-        let what = Post::trecv(src, tag.into(), OpFlags::PEEK | OpFlags::CLAIM);
-        Claiming(Operation::new(self, what, Operands::NONE, buf))
+        let post = Post::trecv(src, tag.into(), OpFlags::PEEK | OpFlags::CLAIM);
+        Claiming(Operation::new(self, post, Operands::NONE, buf))
     }
 
-    /// Sends a copy of `bytes` (fi_inject(3), and fi_injectdata(3) with `data`): no buffer, no
-    /// waiting.
+    /// Sends a copy of `bytes` (fi_inject(3), and fi_injectdata(3) with `data`). The call does not
+    /// wait, and there is no completion.
     ///
     /// # Errors
-    /// [`Errno::MsgSize`] above `tx_attr.inject_size`; [`Errno::Again`] when a queue is full, or
-    /// while something else to this peer waits for room.
+    /// [`Errno::MsgSize`] for more than `tx_attr.inject_size` bytes; [`Errno::Again`] when a queue is
+    /// full, or while an earlier operation to this peer waits for room.
     pub fn inject(&self, bytes: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
-        self.admit(dest)?;
-        self.port.inject(bytes, dest, data)
+        self.check_backlog(dest)?;
+        self.core.inject(bytes, dest, data)
     }
 
     /// As [`Self::inject`], tagged (fi_tinject(3), and fi_tinjectdata(3) with `data`).
@@ -225,58 +226,59 @@ impl AsyncEndpoint {
     /// # Errors
     /// As [`Self::inject`].
     pub fn tinject(&self, bytes: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
-        self.admit(dest)?;
-        self.port.tinject(bytes, dest, tag, data)
+        self.check_backlog(dest)?;
+        self.core.tinject(bytes, dest, tag, data)
     }
 
-    /// Writes the message in `buf` to a peer's memory (fi_write(3)), and gives the buffer back.
-    pub fn write(&self, buf: Buf, to: Remote) -> Sending<'_> {
+    /// Writes the message in `buf` to a peer's memory (fi_write(3)). Resolves to the buffer.
+    pub fn write(&self, buf: Buf, to: RemoteAddr) -> Sending<'_> {
         let data = None;
         self.sending(Post::Write { to, data }, buf)
     }
 
-    /// The same, with `data` for a completion of the peer's (fi_writedata(3)).
-    pub fn writedata(&self, buf: Buf, data: u64, to: Remote) -> Sending<'_> {
+    /// As [`Self::write`], with `data` for a completion at the peer (fi_writedata(3)).
+    pub fn writedata(&self, buf: Buf, data: u64, to: RemoteAddr) -> Sending<'_> {
         let data = Some(data);
         self.sending(Post::Write { to, data }, buf)
     }
 
-    /// Reads a peer's memory into `buf` (fi_read(3)), as many bytes as its length says, and gives
-    /// it back.
-    pub fn read(&self, buf: Buf, from: Remote) -> Sending<'_> {
+    /// Reads a peer's memory into `buf` (fi_read(3)), as many bytes as the length of `buf`. Resolves to
+    /// the buffer.
+    pub fn read(&self, buf: Buf, from: RemoteAddr) -> Sending<'_> {
         self.sending(Post::Read { from }, buf)
     }
 
     /// Writes a copy of `bytes` to a peer's memory (fi_inject_write(3), and fi_inject_writedata(3)
-    /// with `data`): no buffer, no waiting.
+    /// with `data`). The call does not wait, and there is no completion.
     ///
     /// # Errors
     /// As [`crate::Rma::inject_write`].
-    pub fn inject_write(&self, bytes: &[u8], to: Remote, data: Option<u64>) -> Result {
-        self.admit(to.peer)?;
-        self.port.inject_write(bytes, to, data)
+    pub fn inject_write(&self, bytes: &[u8], to: RemoteAddr, data: Option<u64>) -> Result {
+        self.check_backlog(to.peer)?;
+        self.core.inject_write(bytes, to, data)
     }
 
-    /// Changes a peer's memory by the operands in `buf` (fi_atomic(3)), and gives the buffer back.
+    /// Applies an atomic with the operands in `buf` to a peer's memory (fi_atomic(3)). Resolves to the
+    /// buffer.
     pub fn atomic(&self, buf: Buf, target: Target) -> Sending<'_> {
         let family = Family::Base;
         self.sending(Post::Atomic { family, target }, buf)
     }
 
-    /// Changes a peer's memory by `operand` (fi_fetch_atomic(3)), and gives `buf` back with what was
-    /// there before: see [`super::Endpoint::fetch_atomic`].
+    /// Applies an atomic with `operand` to a peer's memory (fi_fetch_atomic(3)). Resolves to `buf` with
+    /// the earlier values: see [`super::Endpoint::fetch_atomic`].
     pub fn fetch_atomic<'a>(&'a self, buf: Buf, operand: &'a [u8], target: Target) -> Sending<'a> {
         let operands = Operands {
             operand,
             ..Operands::NONE
         };
         let family = Family::Fetch;
-        let what = Post::Atomic { family, target };
-        Sending(Operation::new(self, what, operands, buf))
+        let post = Post::Atomic { family, target };
+        Sending(Operation::new(self, post, operands, buf))
     }
 
-    /// Compares a peer's memory with `compare` and changes it by `operand` where that says so
-    /// (fi_compare_atomic(3)); gives `buf` back with what was there before.
+    /// Compares a peer's memory with `compare`, and applies `operand` where the comparison holds
+    /// (fi_compare_atomic(3)). Resolves to `buf` with the earlier values.
     pub fn compare_atomic<'a>(
         &'a self,
         buf: Buf,
@@ -286,85 +288,88 @@ impl AsyncEndpoint {
     ) -> Sending<'a> {
         let operands = Operands { operand, compare };
         let family = Family::Compare;
-        let what = Post::Atomic { family, target };
-        Sending(Operation::new(self, what, operands, buf))
+        let post = Post::Atomic { family, target };
+        Sending(Operation::new(self, post, operands, buf))
     }
 
-    /// Changes a peer's memory by a copy of `operand` (fi_inject_atomic(3)): no buffer, no waiting.
+    /// Applies an atomic with a copy of `operand` to a peer's memory (fi_inject_atomic(3)). The call
+    /// does not wait, and there is no completion.
     ///
     /// # Errors
     /// As [`crate::Atomic::inject_atomic`].
     pub fn inject_atomic(&self, operand: &[u8], target: Target) -> Result {
-        self.admit(target.dest)?;
-        self.port.inject_atomic(operand, &target)
+        self.check_backlog(target.dest)?;
+        self.core.inject_atomic(operand, &target)
     }
 
-    /// Does what the poll of any future does: drives progress, wakes the futures whose operations
-    /// are done, posts what waited for room, and returns the buffers of futures that were dropped.
-    /// Says how many completions it met; one call reads a bounded number, and never waits.
+    /// Drives progress without a future: reads completions and wakes their futures, posts operations
+    /// that waited for room, and frees the buffers of dropped futures. Returns the number of
+    /// completions. One call reads a bounded number, and never waits.
     ///
     /// # Errors
     /// Those of [`crate::CompletionQueue::read`].
     pub fn progress(&self) -> Result<usize> {
-        let mut aftermath = Aftermath::default();
-        let count = self.port.read(BATCH, &mut aftermath);
-        aftermath.run();
+        let mut deferred = DeferredActions::default();
+        let count = self.core.read(BATCH, &mut deferred);
+        deferred.run();
         self.backlog
-            .flush(&self.port)
+            .flush(&self.core)
             .into_iter()
-            .for_each(After::run);
+            .for_each(Deferred::run);
         if count.is_err() {
             self.wake_all();
         }
         count
     }
 
-    fn sending(&self, what: Post, buf: Buf) -> Sending<'_> {
-        Sending(Operation::new(self, what, Operands::NONE, buf))
+    fn sending(&self, post: Post, buf: Buf) -> Sending<'_> {
+        Sending(Operation::new(self, post, Operands::NONE, buf))
     }
 
-    fn receiving(&self, what: Post, buf: Buf) -> Receiving<'_> {
-        Receiving(Operation::new(self, what, Operands::NONE, buf))
+    fn receiving(&self, post: Post, buf: Buf) -> Receiving<'_> {
+        Receiving(Operation::new(self, post, Operands::NONE, buf))
     }
 
-    /// Posts, behind whatever waits; a full queue is no failure.
-    pub(super) fn place(
+    /// Posts an operation, or appends it to the backlog when the queue is full or earlier operations
+    /// wait.
+    pub(super) fn post_or_queue(
         &self,
-        what: Post,
+        post: Post,
         operands: Operands<'_>,
         buf: Buf,
-        task: impl Fn() -> Task,
-    ) -> Result<Stage, Refused> {
-        let refused = match self.backlog.holds(Lane::of(what)) {
-            true => Refused {
+        waiter: impl Fn() -> Waiter,
+    ) -> Result<Stage, TryPostError> {
+        let refused = match self.backlog.contains(QueueKey::of(post)) {
+            true => TryPostError {
                 errno: Errno::Again,
                 buf,
             },
-            false => match self.port.post(what, operands, buf, task()) {
+            false => match self.core.post(post, operands, buf, waiter()) {
                 Ok(key) => return Ok(Stage::Posted(key)),
                 Err(refused) => refused,
             },
         };
         match refused.errno {
             Errno::Again => {
-                let ticket = self.backlog.add(what, operands, refused.buf, task());
-                Ok(Stage::Waiting(ticket))
+                let queued = self.backlog.add(post, operands, refused.buf, waiter());
+                Ok(Stage::Queued(queued))
             }
             _ => Err(refused),
         }
     }
 
-    /// Posts for what is set aside; a full queue is no failure.
-    pub(super) fn redeem(
+    /// Posts the receive or the discard of a claimed message. When the queue is full, the stage stays
+    /// [`Stage::Claimed`].
+    pub(super) fn post_claimed(
         &self,
         key: Key,
-        what: Post,
+        post: Post,
         buf: Buf,
-        task: Task,
-    ) -> Result<Stage, Refused> {
-        match self.port.redeem(key, what, buf, task) {
+        waiter: Waiter,
+    ) -> Result<Stage, TryPostError> {
+        match self.core.post_claimed(key, post, buf, waiter) {
             Ok(()) => Ok(Stage::Posted(key)),
-            Err(Refused {
+            Err(TryPostError {
                 errno: Errno::Again,
                 buf,
             }) => Ok(Stage::Claimed(key, buf)),
@@ -372,50 +377,51 @@ impl AsyncEndpoint {
         }
     }
 
-    /// Drops what is set aside. If there is no room for that even after a look, it stays until the
-    /// endpoint is closed.
+    /// Discards a claimed message. If the queue is still full after a poll, the message stays until
+    /// the endpoint is closed.
     pub(super) fn discard(&self, key: Key, buf: Buf) {
-        let what = Post::claimed(OpFlags::DISCARD);
-        if let Ok(Stage::Claimed(key, buf)) = self.redeem(key, what, buf, Task::Gone) {
+        let post = Post::claimed(OpFlags::DISCARD);
+        if let Ok(Stage::Claimed(key, buf)) = self.post_claimed(key, post, buf, Waiter::Dropped) {
             let _ = self.progress();
-            let _ = self.redeem(key, what, buf, Task::Gone);
+            let _ = self.post_claimed(key, post, buf, Waiter::Dropped);
         }
-        // A read that fails here fails again for a future that can say so.
+        // An error is ignored: the next read fails with it again, for a future that reports it.
         let _ = self.progress();
     }
 
-    /// Lets nothing pass that cannot wait while something to this peer does.
-    fn admit(&self, peer: FiAddr) -> Result {
-        let lane = Lane::To(peer);
-        if self.backlog.holds(lane) {
+    /// Fails with [`Errno::Again`] while operations to this peer are in the backlog: an injected
+    /// operation must not overtake them.
+    fn check_backlog(&self, peer: FiAddr) -> Result {
+        let key = QueueKey::To(peer);
+        if self.backlog.contains(key) {
             self.progress()?;
-            if self.backlog.holds(lane) {
+            if self.backlog.contains(key) {
                 return Err(Errno::Again);
             }
         }
         Ok(())
     }
 
-    /// Arranges that a pending future is polled again: at once, unless somebody waits.
+    /// Wakes the task of a pending future, unless a thread waits for completions.
     pub(super) fn poll_again(&self, cx: &task::Context<'_>) {
-        if !self.sleeps {
+        if !self.is_waitable {
             cx.waker().wake_by_ref();
         }
     }
 
-    /// Has every future that waits for a completion polled, after a read of completions that failed:
-    /// their own read fails, too, and ends them.
+    /// Wakes every future that waits for a completion, after a failed read of completions: their own
+    /// read fails too, and ends them.
     #[cold]
     pub(super) fn wake_all(&self) {
-        let wakers = self.port.owners().into_iter().filter_map(Task::waker);
+        let wakers = self.core.owners().into_iter().filter_map(Waiter::waker);
         wakers.for_each(Waker::wake);
     }
 
-    pub(super) fn port(&self) -> &Port<Task> {
-        &self.port
+    pub(super) fn core(&self) -> &EndpointCore<Waiter> {
+        &self.core
     }
 
-    pub(super) fn dormitory(&self) -> &Arc<Dormitory> {
-        &self.dormitory
+    pub(super) fn parking(&self) -> &Arc<Parking> {
+        &self.parking
     }
 }

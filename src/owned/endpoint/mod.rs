@@ -1,66 +1,65 @@
-//! The endpoint of the safe layer that is polled.
+//! `Endpoint`: the endpoint of the safe layer that is polled.
 
 mod backlog;
 mod claim;
+mod endpoint_core;
 mod future;
 mod messages;
 mod operation;
-mod port;
+mod parking;
 mod post;
 mod remote;
-mod sleep;
 pub(super) mod slots;
 mod stage;
-mod told;
+mod waiter;
 
 pub use claim::{Claim, Claiming};
 pub use future::AsyncEndpoint;
 pub use messages::Messages;
 pub use operation::{Receiving, Sending};
-pub use remote::Remote;
+pub use remote::RemoteAddr;
 
 use std::sync::Arc;
 
-use self::port::{Deliver, Finished, Port};
+use self::endpoint_core::{Deliver, EndpointCore, Finished};
 use self::post::{Operands, Post};
-use super::{Buf, Completion, Completions, Handle, Refused};
+use super::{Buf, Completion, Completions, Handle, TryPostError};
 use crate::atomic::{Family, Target};
 use crate::{
     Address, AddressVector, Context, Domain, EpOption, Error, FiAddr, Info, OpFlags, Result,
     ScalableEndpoint, TagMatch, wait,
 };
 
-/// An endpoint that is posted to and polled.
+/// An endpoint whose operations are posted and whose completions are polled.
 ///
-/// A post moves its buffer in. It comes back with the [`Completion`] that carries the post's
-/// `context`, or at once in [`Refused`]. As many operations may be outstanding as the attributes'
-/// `tx_attr.size` and `rx_attr.size` say together; posts beyond are refused with
-/// [`crate::Errno::Again`].
+/// A post takes ownership of its buffer. The [`Completion`] with the post's `context` returns the
+/// buffer, or [`TryPostError`] returns it at once. At most `tx_attr.size + rx_attr.size` operations
+/// may be outstanding; further posts fail with [`crate::Errno::Again`].
 ///
-/// It may be shared between threads. Dropping it closes it: the buffers of outstanding operations
-/// return to their pools, without completions.
+/// Threads may share an endpoint. Dropping it closes it: the buffers of outstanding operations return
+/// to their pools, without completions.
 ///
 /// # Examples
 ///
 /// See the [module](super).
 #[derive(Debug)]
 pub struct Endpoint {
-    port: Port<Context>,
+    core: EndpointCore<Context>,
 }
 
 impl Endpoint {
     /// Opens an endpoint with a completion queue of its own (fi_endpoint(3), fi_cq(3)).
     ///
     /// # Errors
-    /// Those of [`Domain::cq`] and [`Domain::endpoint`]; [`crate::Errno::Inval`] when `info.mode` asks
-    /// for a duty that this layer does not do.
+    /// Those of [`Domain::cq`] and [`Domain::endpoint`]; [`crate::Errno::Inval`] when `info.mode`
+    /// has a mode that this layer does not support.
     pub fn open(
         domain: &dyn Domain,
         info: &Info,
         av: Arc<dyn AddressVector>,
     ) -> Result<Self, Error> {
-        let port = Port::open(domain, info, av, wait::Object::None)?;
-        Ok(Self { port })
+        let core = EndpointCore::open(domain, info, av, wait::Object::None)?;
+        Ok(Self { core })
     }
 
     /// Opens a context of a scalable endpoint of the domain.
@@ -74,8 +73,8 @@ impl Endpoint {
         av: Arc<dyn AddressVector>,
     ) -> Result<Self, Error> {
         let context = |bind| sep.context(index, info, bind);
-        let port = Port::around(domain, info, av, wait::Object::None, context)?;
-        Ok(Self { port })
+        let core = EndpointCore::open_with(domain, info, av, wait::Object::None, context)?;
+        Ok(Self { core })
     }
 
     /// The address that peers insert (fi_getname(3)).
@@ -83,20 +82,20 @@ impl Endpoint {
     /// # Errors
     /// [`crate::Errno::AddrNotAvail`] where it has none.
     pub fn address(&self) -> Result<Address> {
-        self.port.address()
+        self.core.address()
     }
 
     /// Sends the message in `buf` (fi_send(3)).
     ///
     /// # Errors
-    /// [`crate::Errno::Again`] when a queue is full: poll and try again. Others as the provider says;
-    /// [`crate::Errno::NoSys`] where it has no messages.
-    pub fn send(&self, buf: Buf, dest: FiAddr, context: Context) -> Result<Handle, Refused> {
+    /// [`crate::Errno::Again`] when a queue is full: poll, then retry. [`crate::Errno::NoSys`] where the
+    /// provider has no messages. Other errors of the provider.
+    pub fn send(&self, buf: Buf, dest: FiAddr, context: Context) -> Result<Handle, TryPostError> {
         let (tag, data) = (None, None);
         self.post(Post::Send { dest, tag, data }, buf, context)
     }
 
-    /// Sends the message in `buf`, and `data` to the peer's completion (fi_senddata(3)).
+    /// Sends the message in `buf`, with `data` for the peer's completion (fi_senddata(3)).
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -106,7 +105,7 @@ impl Endpoint {
         data: u64,
         dest: FiAddr,
         context: Context,
-    ) -> Result<Handle, Refused> {
+    ) -> Result<Handle, TryPostError> {
         let (tag, data) = (None, Some(data));
         self.post(Post::Send { dest, tag, data }, buf, context)
     }
@@ -116,7 +115,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// As [`Self::send`].
-    pub fn recv(&self, buf: Buf, src: FiAddr, context: Context) -> Result<Handle, Refused> {
+    pub fn recv(&self, buf: Buf, src: FiAddr, context: Context) -> Result<Handle, TryPostError> {
         self.post(Post::recv(src), buf, context)
     }
 
@@ -130,7 +129,7 @@ impl Endpoint {
         dest: FiAddr,
         tag: u64,
         context: Context,
-    ) -> Result<Handle, Refused> {
+    ) -> Result<Handle, TryPostError> {
         let (tag, data) = (Some(tag), None);
         self.post(Post::Send { dest, tag, data }, buf, context)
     }
@@ -146,7 +145,7 @@ impl Endpoint {
         dest: FiAddr,
         tag: u64,
         context: Context,
-    ) -> Result<Handle, Refused> {
+    ) -> Result<Handle, TryPostError> {
         let (tag, data) = (Some(tag), Some(data));
         self.post(Post::Send { dest, tag, data }, buf, context)
     }
@@ -162,19 +161,19 @@ impl Endpoint {
         src: FiAddr,
         tag: impl Into<TagMatch>,
         context: Context,
-    ) -> Result<Handle, Refused> {
-        let what = Post::trecv(src, tag.into(), OpFlags::empty());
-        self.post(what, buf, context)
+    ) -> Result<Handle, TryPostError> {
+        let post = Post::trecv(src, tag.into(), OpFlags::empty());
+        self.post(post, buf, context)
     }
 
-    /// Receives messages into `buf`, one behind the other, until little of it is left (fi_recvmsg(3)
-    /// with `FI_MULTI_RECV`); `src` as in [`Self::recv`], `tag` for tagged messages.
+    /// Receives messages into consecutive parts of `buf` (fi_recvmsg(3) with `FI_MULTI_RECV`); `src` as
+    /// in [`Self::recv`], `tag` for tagged messages.
     ///
-    /// Each message has a completion with this `context`, whose buffer is the part of `buf` that the
-    /// message has, and no more. The last one says [`crate::CompletionFlags::MULTI_RECV`], be it in
-    /// [`super::Received::flags`] or in those of an error's entry; post another buffer then. `buf`
-    /// returns to its pool when that has come and all parts are dropped.
-    /// [`crate::EpOption::MinMultiRecv`] sets what is little ([`Self::set`]).
+    /// Each message has a completion with this `context`, whose buffer is the part of `buf` with the
+    /// message. The receive ends when less than [`crate::EpOption::MinMultiRecv`] bytes are left
+    /// ([`Self::set`]). The last completion has [`crate::CompletionFlags::MULTI_RECV`], in
+    /// [`super::Received::flags`] or in the flags of the error's entry; post another buffer then.
+    /// `buf` returns to its pool after the last completion, when all parts have been dropped.
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -184,14 +183,14 @@ impl Endpoint {
         src: FiAddr,
         tag: Option<TagMatch>,
         context: Context,
-    ) -> Result<Handle, Refused> {
+    ) -> Result<Handle, TryPostError> {
         let flags = OpFlags::MULTI_RECV;
         self.post(Post::Recv { src, tag, flags }, buf, context)
     }
 
-    /// Looks for the message that [`Self::trecv`] would take (fi_trecvmsg(3) with `FI_PEEK`). `buf`
-    /// is not used, and comes back with the completion: with the tag, data, source and length of the
-    /// message, or [`crate::Errno::NoMsg`].
+    /// Searches for the message that [`Self::trecv`] would receive (fi_trecvmsg(3) with `FI_PEEK`). The
+    /// completion reports its tag, data, source and length, or [`crate::Errno::NoMsg`]. The message
+    /// stays in the queue, and `buf` is returned unused.
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -201,12 +200,12 @@ impl Endpoint {
         src: FiAddr,
         tag: impl Into<TagMatch>,
         context: Context,
-    ) -> Result<Handle, Refused> {
+    ) -> Result<Handle, TryPostError> {
         let flags = OpFlags::PEEK;
         self.post(Post::trecv(src, tag.into(), flags), buf, context)
     }
 
-    /// As [`Self::tpeek`], and drops the message (`FI_DISCARD`).
+    /// As [`Self::tpeek`], and discards the message (`FI_DISCARD`).
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -216,13 +215,13 @@ impl Endpoint {
         src: FiAddr,
         tag: impl Into<TagMatch>,
         context: Context,
-    ) -> Result<Handle, Refused> {
+    ) -> Result<Handle, TryPostError> {
         let flags = OpFlags::PEEK | OpFlags::DISCARD;
         self.post(Post::trecv(src, tag.into(), flags), buf, context)
     }
 
-    /// As [`Self::tpeek`], and sets the message aside (`FI_CLAIM`) for [`Self::recv_claimed`] or
-    /// [`Self::discard_claimed`] with the handle that this call gives: no other receive takes it.
+    /// As [`Self::tpeek`], and claims the message (`FI_CLAIM`): no other receive takes it. Pass the
+    /// returned handle to [`Self::recv_claimed`] or [`Self::discard_claimed`] after the completion.
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -232,23 +231,28 @@ impl Endpoint {
         src: FiAddr,
         tag: impl Into<TagMatch>,
         context: Context,
-    ) -> Result<Handle, Refused> {
+    ) -> Result<Handle, TryPostError> {
         let flags = OpFlags::PEEK | OpFlags::CLAIM;
         self.post(Post::trecv(src, tag.into(), flags), buf, context)
     }
 
-    /// Receives the message that was claimed by the call that gave this handle, into `buf`.
+    /// Receives the message that [`Self::tclaim`] claimed under this handle into `buf`.
     ///
     /// # Errors
-    /// As [`Self::send`]; [`crate::Errno::NoMsg`] for a handle whose claim has not completed, has
-    /// found nothing, or was used before.
-    pub fn recv_claimed(&self, claim: Handle, buf: Buf, context: Context) -> Result<(), Refused> {
-        let what = Post::claimed(OpFlags::empty());
-        self.port.redeem(claim.0, what, buf, context)
+    /// As [`Self::send`]; [`crate::Errno::NoMsg`] when the claim has not completed, has found no
+    /// message, or was used before.
+    pub fn recv_claimed(
+        &self,
+        claim: Handle,
+        buf: Buf,
+        context: Context,
+    ) -> Result<(), TryPostError> {
+        let post = Post::claimed(OpFlags::empty());
+        self.core.post_claimed(claim.0, post, buf, context)
     }
 
-    /// Drops the message that was claimed by the call that gave this handle. `buf` is not used, and
-    /// comes back with the completion.
+    /// Discards the message that [`Self::tclaim`] claimed under this handle. The completion returns
+    /// `buf` unused.
     ///
     /// # Errors
     /// As [`Self::recv_claimed`].
@@ -257,27 +261,28 @@ impl Endpoint {
         claim: Handle,
         buf: Buf,
         context: Context,
-    ) -> Result<(), Refused> {
-        let what = Post::claimed(OpFlags::DISCARD);
-        self.port.redeem(claim.0, what, buf, context)
+    ) -> Result<(), TryPostError> {
+        let post = Post::claimed(OpFlags::DISCARD);
+        self.core.post_claimed(claim.0, post, buf, context)
     }
 
     /// Changes an option (fi_setopt(3)).
     ///
     /// # Errors
-    /// [`crate::Errno::NoProtoOpt`] where the option is unknown; [`crate::Errno::Inval`] for a bad
-    /// value.
+    /// [`crate::Errno::NoProtoOpt`] for an option that the provider does not have;
+    /// [`crate::Errno::Inval`] for an invalid value.
     pub fn set(&self, option: EpOption) -> Result {
-        self.port.set(option)
+        self.core.set(option)
     }
 
-    /// Sends a copy of `bytes` (fi_inject(3), and fi_injectdata(3) with `data`): no buffer, no
+    /// Sends a copy of `bytes` (fi_inject(3), and fi_injectdata(3) with `data`). There is no
     /// completion.
     ///
     /// # Errors
-    /// [`crate::Errno::MsgSize`] above `tx_attr.inject_size`; [`crate::Errno::Again`] when a queue is full.
+    /// [`crate::Errno::MsgSize`] for more than `tx_attr.inject_size` bytes; [`crate::Errno::Again`] when
+    /// a queue is full.
     pub fn inject(&self, bytes: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
-        self.port.inject(bytes, dest, data)
+        self.core.inject(bytes, dest, data)
     }
 
     /// As [`Self::inject`], tagged (fi_tinject(3), and fi_tinjectdata(3) with `data`).
@@ -285,19 +290,24 @@ impl Endpoint {
     /// # Errors
     /// As [`Self::inject`].
     pub fn tinject(&self, bytes: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
-        self.port.tinject(bytes, dest, tag, data)
+        self.core.tinject(bytes, dest, tag, data)
     }
 
     /// Writes the message in `buf` to a peer's memory (fi_write(3)).
     ///
     /// # Errors
-    /// As [`Self::send`]. What the peer does not allow is reported by the completion.
-    pub fn write(&self, buf: Buf, to: Remote, context: Context) -> Result<Handle, Refused> {
+    /// As [`Self::send`]. The completion reports an access that the peer denies.
+    pub fn write(
+        &self,
+        buf: Buf,
+        to: RemoteAddr,
+        context: Context,
+    ) -> Result<Handle, TryPostError> {
         let data = None;
         self.post(Post::Write { to, data }, buf, context)
     }
 
-    /// The same, with `data` for a completion of the peer's (fi_writedata(3)).
+    /// As [`Self::write`], with `data` for a completion at the peer (fi_writedata(3)).
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -305,55 +315,65 @@ impl Endpoint {
         &self,
         buf: Buf,
         data: u64,
-        to: Remote,
+        to: RemoteAddr,
         context: Context,
-    ) -> Result<Handle, Refused> {
+    ) -> Result<Handle, TryPostError> {
         let data = Some(data);
         self.post(Post::Write { to, data }, buf, context)
     }
 
-    /// Reads a peer's memory into `buf` (fi_read(3)), as many bytes as its length says.
+    /// Reads a peer's memory into `buf` (fi_read(3)), as many bytes as the length of `buf`.
     ///
     /// # Errors
     /// As [`Self::write`].
-    pub fn read(&self, buf: Buf, from: Remote, context: Context) -> Result<Handle, Refused> {
+    pub fn read(
+        &self,
+        buf: Buf,
+        from: RemoteAddr,
+        context: Context,
+    ) -> Result<Handle, TryPostError> {
         self.post(Post::Read { from }, buf, context)
     }
 
     /// Writes a copy of `bytes` to a peer's memory (fi_inject_write(3), and fi_inject_writedata(3)
-    /// with `data`): no buffer, no completion.
+    /// with `data`). There is no completion.
     ///
     /// # Errors
     /// As [`crate::Rma::inject_write`].
-    pub fn inject_write(&self, bytes: &[u8], to: Remote, data: Option<u64>) -> Result {
-        self.port.inject_write(bytes, to, data)
+    pub fn inject_write(&self, bytes: &[u8], to: RemoteAddr, data: Option<u64>) -> Result {
+        self.core.inject_write(bytes, to, data)
     }
 
-    /// Changes a peer's memory by the operands in `buf`, as many elements as there are
+    /// Applies an atomic with the operands in `buf` to as many elements of a peer's memory
     /// (fi_atomic(3)).
     ///
     /// # Errors
-    /// As [`Self::send`]; [`crate::Errno::Inval`] when the bytes are no whole elements,
-    /// [`crate::Errno::OpNotSupp`] where the operation is not carried. What the peer does not allow
-    /// is reported by the completion.
-    pub fn atomic(&self, buf: Buf, target: Target, context: Context) -> Result<Handle, Refused> {
+    /// As [`Self::send`]; [`crate::Errno::Inval`] when the bytes are not whole elements;
+    /// [`crate::Errno::OpNotSupp`] for an unsupported operation. The completion reports an access that
+    /// the peer denies.
+    pub fn atomic(
+        &self,
+        buf: Buf,
+        target: Target,
+        context: Context,
+    ) -> Result<Handle, TryPostError> {
         let family = Family::Base;
         self.post(Post::Atomic { family, target }, buf, context)
     }
 
-    /// Changes a peer's memory by a copy of `operand`, and puts what was there before into `buf`
-    /// (fi_fetch_atomic(3)). An [`crate::atomic::Op::AtomicRead`] takes no operand, and reads as many
-    /// elements as the length of `buf` says.
+    /// Applies an atomic with a copy of `operand` to a peer's memory, and stores the earlier values in
+    /// `buf` (fi_fetch_atomic(3)). An [`crate::atomic::Op::AtomicRead`] takes no operand, and reads as
+    /// many elements as fit the length of `buf`.
     ///
     /// # Errors
-    /// As [`Self::atomic`]; [`crate::Errno::TooSmall`] when `buf` has too little room.
+    /// As [`Self::atomic`]; [`crate::Errno::TooSmall`] when the capacity of `buf` is too small.
     pub fn fetch_atomic(
         &self,
         buf: Buf,
         operand: &[u8],
         target: Target,
         context: Context,
-    ) -> Result<Handle, Refused> {
+    ) -> Result<Handle, TryPostError> {
         let operands = Operands {
             operand,
             ..Operands::NONE
@@ -362,8 +382,8 @@ impl Endpoint {
         self.post_with(Post::Atomic { family, target }, operands, buf, context)
     }
 
-    /// Compares a peer's memory with `compare` and changes it by a copy of `operand` where that says
-    /// so; puts what was there before into `buf` (fi_compare_atomic(3)).
+    /// Compares a peer's memory with `compare`, applies a copy of `operand` where the comparison holds,
+    /// and stores the earlier values in `buf` (fi_compare_atomic(3)).
     ///
     /// # Errors
     /// As [`Self::fetch_atomic`].
@@ -374,59 +394,58 @@ impl Endpoint {
         compare: &[u8],
         target: Target,
         context: Context,
-    ) -> Result<Handle, Refused> {
+    ) -> Result<Handle, TryPostError> {
         let operands = Operands { operand, compare };
         let family = Family::Compare;
         self.post_with(Post::Atomic { family, target }, operands, buf, context)
     }
 
-    /// Changes a peer's memory by a copy of `operand` (fi_inject_atomic(3)): no buffer, no
+    /// Applies an atomic with a copy of `operand` to a peer's memory (fi_inject_atomic(3)). There is no
     /// completion.
     ///
     /// # Errors
     /// As [`crate::Atomic::inject_atomic`].
     pub fn inject_atomic(&self, operand: &[u8], target: Target) -> Result {
-        self.port.inject_atomic(operand, &target)
+        self.core.inject_atomic(operand, &target)
     }
 
-    /// Drives progress, adds completions to `done` while there is room, and says how many it
-    /// holds now. What `done` held before stays in front. One call reads a bounded number, and
-    /// never waits.
+    /// Drives progress and appends completions to `done` while there is room. Returns the length of
+    /// `done`. One call reads a bounded number of completions, and never waits.
     ///
-    /// Peers' accesses to this side's [`super::Window`]s are not reported.
+    /// Accesses of peers to local [`super::SharedRegion`]s are not reported.
     ///
     /// # Errors
-    /// Those of [`crate::CompletionQueue::read`]. The completions so far are in `done`.
+    /// Those of [`crate::CompletionQueue::read`]. `done` keeps the completions that it holds.
     pub fn poll(&self, done: &mut Completions) -> Result<usize> {
-        self.port.read(done.free(), done)?;
+        self.core.read(done.free(), done)?;
         Ok(done.len())
     }
 
-    /// Tries to take a posted operation back (fi_cancel(3)). If that works, it completes with
-    /// [`crate::Errno::Canceled`]. Its buffer comes with its completion in any case.
+    /// Tries to cancel a posted operation (fi_cancel(3)). A cancelled operation completes with
+    /// [`crate::Errno::Canceled`]. The completion returns the buffer in either case.
     ///
     /// # Errors
-    /// [`crate::Errno::NoEnt`] when it is too late, or the handle is another endpoint's.
+    /// [`crate::Errno::NoEnt`] when it is too late, or the handle belongs to another endpoint.
     pub fn cancel(&self, handle: Handle) -> Result {
-        self.port.cancel(handle.0)
+        self.core.cancel(handle.0)
     }
 
     #[inline(always)]
     fn post_with(
         &self,
-        what: Post,
+        post: Post,
         operands: Operands<'_>,
         buf: Buf,
         context: Context,
-    ) -> Result<Handle, Refused> {
-        let posted = self.port.post(what, operands, buf, context);
+    ) -> Result<Handle, TryPostError> {
+        let posted = self.core.post(post, operands, buf, context);
         posted.map(Handle)
     }
 
-    // Inlined, so that what is posted is known where it is looked at.
+    // Inlined, so that the compiler knows the kind of the post where it is matched.
     #[inline(always)]
-    fn post(&self, what: Post, buf: Buf, context: Context) -> Result<Handle, Refused> {
-        self.post_with(what, Operands::NONE, buf, context)
+    fn post(&self, post: Post, buf: Buf, context: Context) -> Result<Handle, TryPostError> {
+        self.post_with(post, Operands::NONE, buf, context)
     }
 }
 

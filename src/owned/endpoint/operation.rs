@@ -1,160 +1,162 @@
-//! Operations that are futures.
+//! The futures of [`AsyncEndpoint`]'s operations.
 
 use std::mem;
 use std::pin::Pin;
 use std::task::{self, Poll};
 
+use super::endpoint_core::Finished;
 use super::future::AsyncEndpoint;
-use super::port::Finished;
 use super::post::{Operands, Post};
 use super::slots::Key;
 use super::stage::Stage;
-use super::told::Task;
-use crate::owned::{Buf, Failed, Received};
+use super::waiter::Waiter;
+use crate::owned::{Buf, OpError, Received};
 use crate::{Errno, OpFlags};
 
-/// The future of a send or an atomic: gives the buffer back.
+/// Future of a send, a write, a read or an atomic. Resolves to the buffer.
 #[derive(Debug)]
 #[must_use = "nothing is posted before the future is polled"]
 pub struct Sending<'a>(pub(super) Operation<'a>);
 
 impl Future for Sending<'_> {
-    type Output = Result<Buf, Failed>;
+    type Output = Result<Buf, OpError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Self::Output> {
         self.0.poll(cx).map_ok(|(_, buf, _)| buf)
     }
 }
 
-/// The future of a receive: gives the buffer with the message, and what came with it.
+/// Future of a receive. Resolves to the buffer with the message, and the metadata of the message.
 #[derive(Debug)]
 #[must_use = "nothing is received before the future is polled"]
 pub struct Receiving<'a>(pub(super) Operation<'a>);
 
 impl Future for Receiving<'_> {
-    type Output = Result<(Buf, Received), Failed>;
+    type Output = Result<(Buf, Received), OpError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Self::Output> {
-        let over = self.0.poll(cx);
-        over.map_ok(|(_, buf, received)| (buf, received))
+        let outcome = self.0.poll(cx);
+        outcome.map_ok(|(_, buf, received)| (buf, received))
     }
 }
 
-/// What the futures are inside.
+/// The common implementation of the futures.
 #[derive(Debug)]
 pub(super) struct Operation<'a> {
     ep: &'a AsyncEndpoint,
-    what: Post,
+    post: Post,
     operands: Operands<'a>,
     stage: Stage,
 }
 
 impl<'a> Operation<'a> {
-    pub(super) fn new(ep: &'a AsyncEndpoint, what: Post, operands: Operands<'a>, buf: Buf) -> Self {
+    pub(super) fn new(ep: &'a AsyncEndpoint, post: Post, operands: Operands<'a>, buf: Buf) -> Self {
         let stage = Stage::Unposted(buf);
         Self {
             ep,
-            what,
+            post,
             operands,
             stage,
         }
     }
 
-    /// The receive of the message that this one has set aside under a key.
-    pub(super) fn redeem(&self, key: Key, buf: Buf) -> Self {
+    /// The receive of the message that this operation has claimed under `key`.
+    pub(super) fn receive_claimed(&self, key: Key, buf: Buf) -> Self {
         Self {
             ep: self.ep,
-            what: Post::claimed(OpFlags::empty()),
+            post: Post::claimed(OpFlags::empty()),
             operands: Operands::NONE,
             stage: Stage::Claimed(key, buf),
         }
     }
 
-    /// Takes another buffer for what is set aside.
-    pub(super) fn exchange(&mut self, buf: Buf) {
-        if let Stage::Claimed(_, before) = &mut self.stage {
-            *before = buf;
+    /// Replaces the buffer for the claimed message.
+    pub(super) fn replace_buf(&mut self, buf: Buf) {
+        if let Stage::Claimed(_, old) = &mut self.stage {
+            *old = buf;
         }
     }
 
-    /// Once it is over: what named it, its buffer, and what came.
+    /// Polls the operation. When it is done, returns its key, its buffer, and the metadata of the
+    /// message.
     pub(super) fn poll(
         &mut self,
         cx: &task::Context<'_>,
-    ) -> Poll<Result<(Key, Buf, Received), Failed>> {
+    ) -> Poll<Result<(Key, Buf, Received), OpError>> {
         let read = match self.advance(cx) {
             Ok(read) => read,
             Err(failed) => return Poll::Ready(Err(failed)),
         };
-        let mut over = self.collect(cx);
-        if let (Poll::Pending, Err(errno)) = (&over, read) {
-            over = Poll::Ready(self.give_up(errno));
+        let mut outcome = self.collect(cx);
+        if let (Poll::Pending, Err(errno)) = (&outcome, read) {
+            outcome = Poll::Ready(self.fail(errno));
         }
         match self.stage {
-            Stage::Unposted(_) | Stage::Claimed(..) | Stage::Waiting(_) => {
+            Stage::Unposted(_) | Stage::Claimed(..) | Stage::Queued(_) => {
                 cx.waker().wake_by_ref();
             }
             Stage::Posted(_) => self.ep.poll_again(cx),
-            Stage::Over => {}
+            Stage::Done => {}
         }
-        over
+        outcome
     }
 
-    /// Posts, if that was not done, and says whether completions could be read.
-    fn advance(&mut self, cx: &task::Context<'_>) -> Result<crate::Result, Failed> {
-        let task = || Task::Waiting(cx.waker().clone());
-        self.stage.post(self.ep, self.what, self.operands, task)?;
+    /// Posts the operation if necessary and drives progress. The inner result says whether completions
+    /// could be read.
+    fn advance(&mut self, cx: &task::Context<'_>) -> Result<crate::Result, OpError> {
+        let waiter = || Waiter::Future(cx.waker().clone());
+        self.stage.post(self.ep, self.post, self.operands, waiter)?;
         let read = self.ep.progress();
-        self.stage.settle(task)?;
+        self.stage.poll_queued(waiter)?;
         Ok(read.map(drop))
     }
 
-    /// Ends without a completion, because none can be read.
-    fn give_up(&mut self, errno: Errno) -> Result<(Key, Buf, Received), Failed> {
+    /// Ends the operation without a completion, because completions cannot be read.
+    fn fail(&mut self, errno: Errno) -> Result<(Key, Buf, Received), OpError> {
         let (key, finished) = self.stage.fail(self.ep, errno)?;
-        concluded(key, finished)
+        into_result(key, finished)
     }
 
-    fn collect(&mut self, cx: &task::Context<'_>) -> Poll<Result<(Key, Buf, Received), Failed>> {
+    fn collect(&mut self, cx: &task::Context<'_>) -> Poll<Result<(Key, Buf, Received), OpError>> {
         let key = match self.stage {
-            Stage::Unposted(_) | Stage::Claimed(..) | Stage::Waiting(_) => return Poll::Pending,
+            Stage::Unposted(_) | Stage::Claimed(..) | Stage::Queued(_) => return Poll::Pending,
             Stage::Posted(key) => key,
-            Stage::Over => panic!("future polled after it was ready"),
+            Stage::Done => panic!("future polled after it was ready"),
         };
-        let task = Task::Waiting(cx.waker().clone());
-        let Ok(finished) = self.ep.port().collect(key, task) else {
+        let waiter = Waiter::Future(cx.waker().clone());
+        let Ok(finished) = self.ep.core().collect(key, waiter) else {
             return Poll::Pending;
         };
-        self.stage = Stage::Over;
-        Poll::Ready(concluded(key, finished))
+        self.stage = Stage::Done;
+        Poll::Ready(into_result(key, finished))
     }
 }
 
-fn concluded(key: Key, finished: Finished<Task>) -> Result<(Key, Buf, Received), Failed> {
+fn into_result(key: Key, finished: Finished<Waiter>) -> Result<(Key, Buf, Received), OpError> {
     let Finished { buf, outcome, .. } = finished;
     match outcome {
         Ok(received) => Ok((key, buf, received)),
-        Err(entry) => Err(Failed { buf, entry }),
+        Err(entry) => Err(OpError { buf, entry }),
     }
 }
 
 impl Drop for Operation<'_> {
-    /// Leaves the buffer to the endpoint until its operation is over, and tries to make that soon.
+    /// Leaves the buffer with the endpoint until its operation ends, and tries to cancel the operation.
     fn drop(&mut self) {
-        let stage = mem::replace(&mut self.stage, Stage::Over);
+        let stage = mem::replace(&mut self.stage, Stage::Done);
         if let Stage::Claimed(key, buf) = stage {
             return self.ep.discard(key, buf);
         }
-        let Some(key) = stage.leave() else {
+        let Some(key) = stage.detach() else {
             return;
         };
-        match self.ep.port().collect(key, Task::Gone) {
-            Ok(found) if self.what.claims() && found.outcome.is_ok() => {
+        match self.ep.core().collect(key, Waiter::Dropped) {
+            Ok(found) if self.post.claims() && found.outcome.is_ok() => {
                 self.ep.discard(key, found.buf);
             }
             Ok(_) => {}
-            Err(_) if self.ep.port().cancel(key).is_ok() => {
-                // A read that fails here fails again for whoever can be told.
+            Err(_) if self.ep.core().cancel(key).is_ok() => {
+                // An error is ignored: the next read fails with it again, for a future that reports it.
                 let _ = self.ep.progress();
             }
             Err(_) => {}

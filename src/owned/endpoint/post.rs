@@ -1,10 +1,10 @@
-//! What is posted with a buffer, before the buffer is there, and how it becomes an [`Op`].
+//! `Post`: an operation on one buffer, before the buffer is known, and its conversion to an [`Op`].
 
-#![expect(unsafe_code, reason = "passes the promise of the slots on")]
+#![expect(unsafe_code, reason = "passes on the promise that the slots keep")]
 
 use std::ffi::c_void;
 
-use super::remote::Remote;
+use super::remote::RemoteAddr;
 use crate::atomic::{self, Family, Ioc, IocMut, Target};
 use crate::op::{Compared, Fetched};
 use crate::owned::Buf;
@@ -13,7 +13,7 @@ use crate::{
     Context, Desc, Endpoint, Errno, FiAddr, Iov, IovMut, Op, OpFlags, Result, TagMatch, msg, tagged,
 };
 
-/// An operation on one buffer: everything that an [`Op`] says but its memory and its context.
+/// An operation on one buffer: an [`Op`] without its memory and its context.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Post {
     /// A send of the message in the buffer, tagged with `tag`.
@@ -30,15 +30,15 @@ pub(super) enum Post {
         flags: OpFlags,
     },
     /// A write of the message in the buffer.
-    Write { to: Remote, data: Option<u64> },
-    /// A read into the buffer, over the message that is there.
-    Read { from: Remote },
-    /// An atomic: with the operands in the buffer ([`Family::Base`]), or with [`Operands`] and room
-    /// for the earlier values in the buffer.
+    Write { to: RemoteAddr, data: Option<u64> },
+    /// A read into the buffer, which overwrites its message.
+    Read { from: RemoteAddr },
+    /// An atomic. The buffer holds the operands ([`Family::Base`]), or receives the earlier values; the
+    /// operands are then in [`Operands`].
     Atomic { family: Family, target: Target },
 }
 
-/// What a post borrows for the call.
+/// The operands that a post borrows for the duration of the call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Operands<'a> {
     pub(super) operand: &'a [u8],
@@ -46,61 +46,61 @@ pub(super) struct Operands<'a> {
 }
 
 impl Operands<'_> {
-    /// Those of a post that borrows nothing.
+    /// No operands.
     pub(super) const NONE: Self = Self {
         operand: &[],
         compare: &[],
     };
 }
 
-/// What is in a buffer when its operation is done: as many bytes as the completion says, within these
-/// bounds.
+/// The length of the message in a buffer after its operation: the length that the completion reports,
+/// clamped to these bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Content {
-    least: usize,
-    most: usize,
+    min: usize,
+    max: usize,
 }
 
 impl Content {
-    /// Messages, in parts of it.
+    /// The buffer of a multi-receive holds messages in its parts.
     pub(super) const MESSAGES: Self = Self {
-        least: usize::MAX,
-        most: 0,
+        min: usize::MAX,
+        max: 0,
     };
-    /// What was in it before; and a message is set aside if one was found.
+    /// The buffer of a claim keeps its message, and its slot keeps the claim if a message was found.
     pub(super) const CLAIM: Self = Self {
-        least: usize::MAX,
-        most: 1,
+        min: usize::MAX,
+        max: 1,
     };
 
-    /// So many bytes.
+    /// Exactly `len` bytes.
     #[inline]
     const fn bytes(len: usize) -> Self {
-        let (least, most) = (len, len);
-        Self { least, most }
+        let (min, max) = (len, len);
+        Self { min, max }
     }
 
-    /// A message of as many bytes as fit.
+    /// A received message of at most `capacity` bytes.
     #[inline]
     const fn message(capacity: usize) -> Self {
-        let (least, most) = (0, capacity);
-        Self { least, most }
+        let (min, max) = (0, capacity);
+        Self { min, max }
     }
 
-    /// Whether the buffer comes back with the next completion, and nothing else is left.
+    /// Whether the next completion returns the buffer and frees the slot.
     #[inline]
     pub(super) const fn is_final(self) -> bool {
-        self.least <= self.most
+        self.min <= self.max
     }
 
-    /// How many bytes there are after a completion that says so many, where that is final.
+    /// The length of the message after a final completion that reports `completed` bytes.
     #[inline]
     pub(super) fn len(self, completed: usize) -> usize {
-        completed.min(self.most).max(self.least)
+        completed.min(self.max).max(self.min)
     }
 }
 
-/// The memory of a buffer that is about to move into its slot.
+/// The memory of a buffer that is about to be moved into its slot.
 pub(super) struct Memory {
     message: Iov,
     room: IovMut,
@@ -110,26 +110,26 @@ pub(super) struct Memory {
 impl Memory {
     pub(super) fn of(buf: &Buf) -> Self {
         Self {
-            message: buf.message(),
-            room: buf.room(),
+            message: buf.send_iov(),
+            room: buf.receive_iov(),
             desc: buf.desc(),
         }
     }
 }
 
-/// The promise that an operation on a buffer may be posted to an endpoint, once.
+/// Permission to post one operation on a buffer to an endpoint.
 pub(super) struct Submit<'a>(&'a dyn Endpoint);
 
 impl<'a> Submit<'a> {
     /// # Safety
-    /// The memory of the operation is valid, and nobody else touches it, until the post fails, the
-    /// completion with its context has been read, or `ep` has been dropped; injected memory until
-    /// the post returns.
+    /// The memory of the operation is valid, and nothing but the operation accesses it, until the post
+    /// fails, the completion with its context has been read, or `ep` has been dropped. For injected
+    /// memory this holds until the post returns.
     pub(super) const unsafe fn new(ep: &'a dyn Endpoint) -> Self {
         Self(ep)
     }
 
-    /// Inlined, so that each kind of operation is a call of the endpoint's method for it.
+    /// Inlined, so that each kind of operation becomes a direct call of its endpoint method.
     #[inline(always)]
     fn post(self, op: &Op<'_>, flags: OpFlags) -> Result {
         // SAFETY: the promise of `new`.
@@ -153,32 +153,32 @@ impl Post {
         Self::Recv { src, tag, flags }
     }
 
-    /// A receive of the message that was set aside, or with `DISCARD` its end.
+    /// A receive of the claimed message; with `DISCARD`, its discard.
     pub(super) const fn claimed(flags: OpFlags) -> Self {
         let flags = OpFlags::CLAIM.union(flags);
         Self::trecv(FiAddr::UNSPEC, TagMatch::ANY, flags)
     }
 
-    /// The peer that it is posted to; `None` for a receive.
+    /// The peer that the operation is posted to; `None` for a receive.
     pub(super) const fn dest(self) -> Option<FiAddr> {
         match self {
             Self::Send { dest, .. } => Some(dest),
-            Self::Write { to: place, .. } | Self::Read { from: place } => Some(place.peer),
+            Self::Write { to: remote, .. } | Self::Read { from: remote } => Some(remote.peer),
             Self::Atomic { target, .. } => Some(target.dest),
             Self::Recv { .. } => None,
         }
     }
 
-    /// Whether what it finds is set aside.
+    /// Whether the operation claims the message that it finds.
     pub(super) fn claims(self) -> bool {
         matches!(self, Self::Recv { flags, .. } if flags == CLAIMS)
     }
 
-    /// What the buffer will hold. An atomic that reads has no operands, but as many values as the
-    /// buffer's length says.
+    /// The content of the buffer after the operation. An atomic read has no operands; the length of
+    /// the buffer says how many values it reads.
     ///
     /// # Errors
-    /// [`Errno::TooSmall`] when that does not fit.
+    /// [`Errno::TooSmall`] when the content does not fit.
     #[inline(always)]
     pub(super) fn content(self, operand: &[u8], buf: &Buf) -> Result<Content> {
         let len = match self {
@@ -196,11 +196,11 @@ impl Post {
         }
     }
 
-    /// Posts the operation on `memory`. `tx_flags` are those of an operation that completes at the
-    /// sender. Operands are injected, since they are borrowed for this call.
+    /// Posts the operation on `memory`. `tx_flags` apply to operations other than receives and reads.
+    /// Operands are injected, because they are borrowed for this call.
     ///
     /// # Errors
-    /// Those of [`Op::post`]; [`Errno::Inval`] when the bytes of an atomic are no whole elements.
+    /// Those of [`Op::post`]; [`Errno::Inval`] when the bytes of an atomic are not whole elements.
     #[inline(always)]
     pub(super) fn submit(
         self,
@@ -294,17 +294,17 @@ impl Post {
             }
             Self::Atomic { family, target } => {
                 let message = || elements(&target, memory.message.base, memory.message.len);
-                let given = |bytes: &[u8]| elements(&target, bytes.as_ptr().cast(), bytes.len());
+                let borrowed = |bytes: &[u8]| elements(&target, bytes.as_ptr().cast(), bytes.len());
                 let is_read = family == Family::Fetch && target.op == atomic::Op::AtomicRead;
-                let own = match family {
+                let operand_ioc = match family {
                     _ if is_read => message()?,
                     Family::Base => message()?,
-                    Family::Fetch | Family::Compare => given(operands.operand)?,
+                    Family::Fetch | Family::Compare => borrowed(operands.operand)?,
                 };
-                let (iov, rma_iov) = ([own], [target.elements(own.count)]);
+                let (iov, rma_iov) = ([operand_ioc], [target.elements(operand_ioc.count)]);
                 let iov = if is_read { &[][..] } else { &iov[..] };
                 let fetched = Fetched {
-                    iov: &[IocMut::from_raw(memory.room.base, own.count)],
+                    iov: &[IocMut::from_raw(memory.room.base, operand_ioc.count)],
                     desc,
                 };
                 let injected = tx_flags | OpFlags::INJECT;
@@ -320,7 +320,7 @@ impl Post {
                     Family::Compare => {
                         let msg = target.msg(iov, &[], &rma_iov, context);
                         let compared = Compared {
-                            iov: &[given(operands.compare)?],
+                            iov: &[borrowed(operands.compare)?],
                             desc: &[],
                         };
                         submit.post(&Op::CompareAtomic(msg, compared, fetched), injected)
@@ -331,10 +331,10 @@ impl Post {
     }
 }
 
-/// The flags of a receive that sets a message aside.
+/// The flags of a receive that claims a message.
 const CLAIMS: OpFlags = OpFlags::PEEK.union(OpFlags::CLAIM);
 
-/// What the buffer of a receive with these flags will hold.
+/// The content of the buffer of a receive with these flags.
 #[inline]
 fn received(flags: OpFlags, buf: &Buf) -> Content {
     if flags.contains(OpFlags::MULTI_RECV) {
@@ -348,7 +348,7 @@ fn received(flags: OpFlags, buf: &Buf) -> Content {
     }
 }
 
-/// The flags with remote data, and the data.
+/// The flags with [`OpFlags::REMOTE_CQ_DATA`] if there is data, and the data.
 #[inline]
 fn with_data(flags: OpFlags, data: Option<u64>) -> (OpFlags, u64) {
     match data {
@@ -357,7 +357,7 @@ fn with_data(flags: OpFlags, data: Option<u64>) -> (OpFlags, u64) {
     }
 }
 
-/// Whole elements of the target's type.
+/// Describes bytes as elements of the target's type.
 fn elements(target: &Target, base: *const c_void, len: usize) -> Result<Ioc> {
     let size = target.datatype.size();
     if !len.is_multiple_of(size) {

@@ -1,25 +1,25 @@
-//! Places in a peer's memory.
+//! `RemoteAddr`: an address in a peer's registered memory.
 
 use crate::FiAddr;
 use crate::rma::RmaIov;
 
-/// A place in a peer's registered memory: a [`crate::owned::Window`] of its, for instance.
+/// An address in a peer's registered memory, such as a [`crate::owned::SharedRegion`] of that peer.
 #[expect(
     clippy::exhaustive_structs,
     reason = "three numbers that callers write"
 )]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remote {
+pub struct RemoteAddr {
     /// The peer.
     pub peer: FiAddr,
-    /// The first byte, as in [`RmaIov::addr`].
+    /// The address of the first byte, as in [`RmaIov::addr`].
     pub addr: u64,
     /// The region's key.
     pub key: u64,
 }
 
-impl Remote {
-    /// So many bytes from there on.
+impl RemoteAddr {
+    /// The `len` bytes from this address on.
     pub(super) const fn iov(&self, len: usize) -> RmaIov {
         RmaIov {
             addr: self.addr,

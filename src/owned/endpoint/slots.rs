@@ -1,9 +1,9 @@
-//! A fixed table whose keys never name a later occupant of their place. Threads add values without
-//! waiting for each other, and change them one after the other.
+//! `Slots`: a table of fixed size whose keys are never reused for a later value. Threads add values
+//! without waiting for each other, and change them under a lock.
 
 #![expect(
     unsafe_code,
-    reason = "the word of a place says whether there is a value in it"
+    reason = "the state word of a slot says whether it holds a value"
 )]
 
 use std::fmt;
@@ -12,10 +12,10 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 
 use crate::Context;
 use crate::owned::free_list::FreeRing;
+use crate::owned::spin_lock::SpinLock;
 use crate::owned::sync::{AtomicU64, Cell, Ordering};
-use crate::owned::turn::Turn;
 
-/// Names one value in a [`Slots`]: its place, and which of the place's occupants it is.
+/// The key of one value in a [`Slots`]: the index of its slot, and the generation of the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::owned) struct Key {
     index: u32,
@@ -35,67 +35,69 @@ impl From<Context> for Key {
     }
 }
 
-/// Up to `depth` values of type `T`. Memory for them is set aside at once and touched at first use;
-/// adding and removing never allocates. A `K` may be kept under the key of a value that was taken out.
+/// A table of up to `depth` values of type `T`. Its memory is allocated at once and touched at first
+/// use; adding and removing values never allocates. A `K` may be kept under the key of a value that
+/// was taken out.
 ///
-/// The thread that changes values has the `W` meanwhile, too.
+/// The lock also protects a `W`.
 pub(in crate::owned) struct Slots<T, K = (), W = ()> {
     table: Table<T, K>,
-    work: Turn<W>,
+    lock: SpinLock<W>,
 }
 
-/// What there is under a key.
+/// The content of an occupied slot.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::owned) enum Held<T, K = ()> {
-    /// A value, as it was added.
+    /// The value that was added.
     Added(T),
-    /// What was kept in its stead.
+    /// The value that was kept in its place.
     Kept(K),
 }
 
 struct Table<T, K> {
-    places: Box<[Place<T>]>,
-    /// By index. Apart, so that a value that is added and taken out is all that is touched.
+    slots: Box<[Slot<T>]>,
+    /// Kept values, by index. They are stored apart, so that adding and taking out a value touches its
+    /// slot alone.
     kept: Box<[Cell<MaybeUninit<K>>]>,
     free: FreeRing,
 }
 
-/// A place for a value. A free place is accessed by the thread that holds its index, a taken one by
-/// the thread that has the turn; the same holds for what is kept under that index.
-struct Place<T> {
-    /// The generation of the last occupant, times four, and 1 more while its value is there, 2 while
-    /// something is kept. The last one's, so that zeros are a free place.
+/// Storage for one value. A free slot is accessed by the thread that holds its index, an occupied one
+/// by the thread that holds the lock. The same holds for the kept value of that index.
+struct Slot<T> {
+    /// The generation of the last value, times 4, plus 1 while the added value is there, or 2 while a
+    /// kept value is. Zero is a free slot without a last value.
     word: AtomicU64,
     value: Cell<MaybeUninit<T>>,
 }
 
-// SAFETY: values go from thread to thread, which `T: Send` and `K: Send` allow; the free list and the
-// turn keep any two of them from accessing one at once.
+// SAFETY: values move between threads, which `T: Send` and `K: Send` allow. The free list and the lock
+// prevent two threads from accessing one value at the same time.
 unsafe impl<T: Send, K: Send> Sync for Table<T, K> {}
 
 impl Key {
-    /// The word of the place while the value is there.
+    /// The state word of the slot while the added value is there.
     const fn added(self) -> u64 {
         self.free() | 1
     }
 
-    /// The word of the place while something is kept.
+    /// The state word of the slot while a kept value is there.
     const fn kept(self) -> u64 {
         self.free() | 2
     }
 
-    /// The word of the place when neither is there.
+    /// The state word of the free slot.
     const fn free(self) -> u64 {
         (self.generation as u64) << 2
     }
 
-    /// The key of the last occupant of a place with this word.
+    /// The key of the last value of a slot with this state word.
     const fn last(index: u32, word: u64) -> Self {
         let generation = (word >> 2) as u32;
         Self { index, generation }
     }
 
-    /// The key of the next occupant. Its generation is not 0, so that a zero context is no key.
+    /// The key of the next value. Its generation is not 0, so that a zero context is never a key.
     fn next(self) -> Self {
         Self {
             generation: self.generation.wrapping_add(1).max(1),
@@ -106,243 +108,240 @@ impl Key {
 
 impl<T, K, W> Slots<T, K, W> {
     /// An empty table for `depth` values, at least one.
-    pub(in crate::owned) fn new(depth: u32, work: W) -> Self {
+    pub(in crate::owned) fn new(depth: u32, state: W) -> Self {
         Self {
             table: Table::with(FreeRing::new(depth)),
-            work: Turn::new(work),
+            lock: SpinLock::new(state),
         }
     }
 
-    /// The same for threads that keep each other apart: no method costs an atomic read-modify-write.
+    /// As [`Self::new`], for callers that serialize their calls: no method executes an atomic
+    /// read-modify-write.
     ///
     /// # Safety
-    /// No two threads call methods at once, and each call happens before the next one. A [`Vacancy`]
+    /// No two threads call methods at the same time, and each call happens before the next one. A [`VacantSlot`]
     /// counts as a call until it has a value.
-    pub(super) unsafe fn promised(depth: u32, work: W) -> Self {
+    pub(super) unsafe fn serialized(depth: u32, state: W) -> Self {
         Self {
-            table: Table::with(FreeRing::promised(depth)),
-            // SAFETY: passed on from the caller: every turn is taken by a method.
-            work: unsafe { Turn::promised(work) },
+            table: Table::with(FreeRing::serialized(depth)),
+            // SAFETY: passed on from the caller: only methods take the lock.
+            lock: unsafe { SpinLock::serialized(state) },
         }
     }
 
-    /// A free place for a value; `None` when the table is full.
+    /// Reserves a free slot; `None` when the table is full.
     #[inline]
-    pub(in crate::owned) fn reserve(&self) -> Option<Vacancy<'_, T>> {
+    pub(in crate::owned) fn reserve(&self) -> Option<VacantSlot<'_, T>> {
         let index = self.table.free.take()?;
-        let place = &self.table.places[index as usize];
-        // The ring hands on what the last holder of the index wrote.
-        let key = Key::last(index, place.word.load(Ordering::Relaxed)).next();
-        Some(Vacancy { place, key })
+        let slot = &self.table.slots[index as usize];
+        // The free list makes the writes of the last holder of the index visible.
+        let key = Key::last(index, slot.word.load(Ordering::Relaxed)).next();
+        Some(VacantSlot { slot, key })
     }
 
-    /// Calls `change` when no other thread changes values. It must not come back here.
+    /// Calls `access` under the lock. `access` must not call methods of this table.
     #[inline]
-    pub(super) fn change<R>(&self, change: impl FnOnce(&mut Changes<'_, T, K>, &mut W) -> R) -> R {
+    pub(super) fn with_lock<R>(
+        &self,
+        access: impl FnOnce(&mut LockedSlots<'_, T, K>, &mut W) -> R,
+    ) -> R {
         let table = &self.table;
-        self.work.take(|work| change(&mut Changes { table }, work))
+        self.lock
+            .with(|state| access(&mut LockedSlots { table }, state))
     }
 
-    /// Takes out what there is under a key; `None` when it is gone.
+    /// Takes out the content under a key; `None` when the key is stale.
     pub(in crate::owned) fn remove(&self, key: Key) -> Option<Held<T, K>> {
         self.update(key, |held| (None, held))
     }
 
-    /// As [`Changes::update`].
+    /// As [`LockedSlots::update`].
     pub(in crate::owned) fn update<R>(
         &self,
         key: Key,
         change: impl FnOnce(Held<T, K>) -> (Option<Held<T, K>>, R),
     ) -> Option<R> {
-        self.change(|changes, _| changes.update(key, change))
+        self.with_lock(|locked, _| locked.update(key, change))
     }
 }
 
-/// A free place whose index a thread holds. If it is dropped, the place is never used again.
-pub(in crate::owned) struct Vacancy<'a, T> {
-    place: &'a Place<T>,
+/// A free slot whose index a thread holds. If it is dropped, the slot is never used again.
+pub(in crate::owned) struct VacantSlot<'a, T> {
+    slot: &'a Slot<T>,
     key: Key,
 }
 
-impl<T> Vacancy<'_, T> {
+impl<T> VacantSlot<'_, T> {
     /// Adds a value.
     #[inline]
     pub(in crate::owned) fn put(self, value: T) -> Key {
-        let Self { place, key } = self;
-        place.value.with_mut(|to| {
-            // SAFETY: the place is free, and this thread holds its index.
+        let Self { slot, key } = self;
+        slot.value.with_mut(|to| {
+            // SAFETY: the slot is free, and this thread holds its index.
             unsafe { to.write(MaybeUninit::new(value)) }
         });
-        // Pairs with the acquire of `Changes::find`.
-        place.word.store(key.added(), Ordering::Release);
+        // Pairs with the acquire of `LockedSlots::find`.
+        slot.word.store(key.added(), Ordering::Release);
         key
     }
 }
 
-/// The place of what was taken out. Dropping it frees the place.
-pub(super) struct Taken<'a, T, K> {
+/// The slot of a content that was taken out. Dropping it frees the slot.
+pub(super) struct TakenSlot<'a, T, K> {
     table: &'a Table<T, K>,
-    place: &'a Place<T>,
+    slot: &'a Slot<T>,
     key: Key,
 }
 
-impl<T, K> Taken<'_, T, K> {
-    /// Has the place hold something under the same key.
+impl<T, K> TakenSlot<'_, T, K> {
+    /// Stores a content in the slot under the same key.
     #[inline]
     pub(super) fn put_back(self, held: Held<T, K>) {
         match held {
             Held::Added(value) => {
-                let Self { place, key, .. } = *ManuallyDrop::new(self);
-                Vacancy { place, key }.put(value);
+                let Self { slot, key, .. } = *ManuallyDrop::new(self);
+                VacantSlot { slot, key }.put(value);
             }
             Held::Kept(value) => self.keep(value),
         }
     }
 
-    /// Keeps something under the same key.
+    /// Keeps a value under the same key.
     #[inline]
     pub(super) fn keep(self, value: K) {
         let this = ManuallyDrop::new(self);
         this.table.kept(this.key).with_mut(|to| {
-            // SAFETY: nothing is there, and this thread has the turn.
+            // SAFETY: no kept value is there, and this thread holds the lock.
             unsafe { to.write(MaybeUninit::new(value)) }
         });
-        // Pairs with the acquire of `Changes::find`.
-        this.place.word.store(this.key.kept(), Ordering::Release);
+        // Pairs with the acquire of `LockedSlots::find`.
+        this.slot.word.store(this.key.kept(), Ordering::Release);
     }
 }
 
-impl<T, K> Drop for Taken<'_, T, K> {
+impl<T, K> Drop for TakenSlot<'_, T, K> {
     #[inline]
     fn drop(&mut self) {
         self.table.free.release(self.key.index);
     }
 }
 
-/// A value that is there, for the thread that has the turn.
-pub(super) struct Added<'c, 'a, T, K> {
-    changes: &'c mut Changes<'a, T, K>,
-    place: &'a Place<T>,
+/// A slot with an added value, for the thread that holds the lock.
+pub(super) struct OccupiedSlot<'c, 'a, T, K> {
+    locked: &'c mut LockedSlots<'a, T, K>,
+    slot: &'a Slot<T>,
     key: Key,
 }
 
-impl<'a, T, K> Added<'_, 'a, T, K> {
-    /// Calls `look` with the value.
+impl<'a, T, K> OccupiedSlot<'_, 'a, T, K> {
+    /// Calls `visit` with the value.
     #[inline]
-    pub(super) fn with<R>(&self, look: impl FnOnce(&T) -> R) -> R {
-        self.place.value.with_mut(|value| {
-            // SAFETY: the value is there, and this thread has the turn.
-            look(unsafe { &*value.cast::<T>() })
+    pub(super) fn with<R>(&self, visit: impl FnOnce(&T) -> R) -> R {
+        self.slot.value.with_mut(|value| {
+            // SAFETY: the value is there, and this thread holds the lock.
+            visit(unsafe { &*value.cast::<T>() })
         })
     }
 
-    /// Takes it out for now, and its place.
-    // No option: one that had its niche in the value would have it moved in parts.
+    /// Takes the value out.
+    // The result is not an `Option`: with its niche in the value, the value would be moved in parts.
     #[inline]
-    pub(super) fn take(self) -> (T, Taken<'a, T, K>) {
-        let Self {
-            changes,
-            place,
-            key,
-        } = self;
-        let value = place.value.with_mut(|from| {
-            // SAFETY: as above; from here on the word says that it is not there.
+    pub(super) fn take(self) -> (T, TakenSlot<'a, T, K>) {
+        let Self { locked, slot, key } = self;
+        let value = slot.value.with_mut(|from| {
+            // SAFETY: as above; from here on the state word says that the value is not there.
             unsafe { from.cast::<T>().read() }
         });
-        (value, changes.taken(place, key))
+        (value, locked.taken(slot, key))
     }
 }
 
-/// What a [`Slots`] holds, for the thread that has the turn.
-pub(super) struct Changes<'a, T, K> {
+/// The content of a [`Slots`], for the thread that holds the lock.
+pub(super) struct LockedSlots<'a, T, K> {
     table: &'a Table<T, K>,
 }
 
-impl<'a, T, K> Changes<'a, T, K> {
-    /// A value that is there.
+impl<'a, T, K> LockedSlots<'a, T, K> {
+    /// The slot of an added value.
     #[inline]
-    pub(super) fn added(&mut self, key: Key) -> Option<Added<'_, 'a, T, K>> {
-        let place = self.find(key, key.added())?;
-        let changes = self;
-        Some(Added {
-            changes,
-            place,
-            key,
-        })
+    pub(super) fn added(&mut self, key: Key) -> Option<OccupiedSlot<'_, 'a, T, K>> {
+        let slot = self.find(key, key.added())?;
+        let locked = self;
+        Some(OccupiedSlot { locked, slot, key })
     }
 
-    /// Takes out for now what there is under a key, and its place; `None` when it is gone.
-    pub(super) fn take(&mut self, key: Key) -> Option<(Held<T, K>, Taken<'a, T, K>)> {
-        let Some(place) = self.find(key, key.kept()) else {
-            let (value, place) = self.added(key)?.take();
-            return Some((Held::Added(value), place));
+    /// Takes out the content under a key; `None` when the key is stale.
+    pub(super) fn take(&mut self, key: Key) -> Option<(Held<T, K>, TakenSlot<'a, T, K>)> {
+        let Some(slot) = self.find(key, key.kept()) else {
+            let (value, slot) = self.added(key)?.take();
+            return Some((Held::Added(value), slot));
         };
         let value = self.table.kept(key).with_mut(|from| {
-            // SAFETY: it is there, and this thread has the turn; from here on the word says that it is
-            // not.
+            // SAFETY: the kept value is there, and this thread holds the lock; from here on the state
+            // word says that it is not.
             unsafe { from.cast::<K>().read() }
         });
-        Some((Held::Kept(value), self.taken(place, key)))
+        Some((Held::Kept(value), self.taken(slot, key)))
     }
 
-    /// Passes what there is under a key through `change`, which gives back what the place holds from
-    /// then on, if anything. `None` when it is gone.
+    /// Passes the content under a key to `change`, which returns the new content of the slot, if any.
+    /// `None` when the key is stale.
     pub(super) fn update<R>(
         &mut self,
         key: Key,
         change: impl FnOnce(Held<T, K>) -> (Option<Held<T, K>>, R),
     ) -> Option<R> {
-        let (held, place) = self.take(key)?;
-        let (rest, answer) = change(held);
+        let (held, slot) = self.take(key)?;
+        let (rest, result) = change(held);
         if let Some(held) = rest {
-            place.put_back(held);
+            slot.put_back(held);
         }
-        Some(answer)
+        Some(result)
     }
 
-    /// Calls `look` with all there is, in the order of places.
-    pub(super) fn for_each(&mut self, mut look: impl FnMut(Held<&T, &K>)) {
+    /// Calls `visit` with the content of each occupied slot, in the order of slots.
+    pub(super) fn for_each(&mut self, mut visit: impl FnMut(Held<&T, &K>)) {
         for index in 0..self.table.free.touched() {
-            let word = self.table.places[index as usize]
+            let word = self.table.slots[index as usize]
                 .word
                 .load(Ordering::Relaxed);
             let key = Key::last(index, word);
-            if let Some(place) = self.find(key, key.added()) {
-                place.value.with_mut(|value| {
-                    // SAFETY: the value is there, and this thread has the turn.
-                    look(Held::Added(unsafe { &*value.cast::<T>() }));
+            if let Some(slot) = self.find(key, key.added()) {
+                slot.value.with_mut(|value| {
+                    // SAFETY: the value is there, and this thread holds the lock.
+                    visit(Held::Added(unsafe { &*value.cast::<T>() }));
                 });
             } else if self.find(key, key.kept()).is_some() {
                 self.table.kept(key).with_mut(|value| {
                     // SAFETY: as above.
-                    look(Held::Kept(unsafe { &*value.cast::<K>() }));
+                    visit(Held::Kept(unsafe { &*value.cast::<K>() }));
                 });
             }
         }
     }
 
-    /// The place of a key, if it has this word. Only this thread can change that.
+    /// The slot of a key, if it has this state word. Only this thread can change the state.
     #[inline]
-    fn find(&self, key: Key, word: u64) -> Option<&'a Place<T>> {
-        let place = self.table.places.get(key.index as usize)?;
-        // Pairs with the releases of `Vacancy::put` and `Taken::keep`. A thread that was told of the
-        // key in an order, as by a completion queue, sees the value there.
-        (place.word.load(Ordering::Acquire) == word).then_some(place)
+    fn find(&self, key: Key, word: u64) -> Option<&'a Slot<T>> {
+        let slot = self.table.slots.get(key.index as usize)?;
+        // Pairs with the releases of `VacantSlot::put` and `TakenSlot::keep`. A thread that received the
+        // key through a synchronizing object, such as a completion queue, sees the value there.
+        (slot.word.load(Ordering::Acquire) == word).then_some(slot)
     }
 
-    /// Marks a place as free, and hands it on as one whose value the caller has.
+    /// Marks a slot as free and returns it. The caller has taken its value.
     #[inline]
-    fn taken(&mut self, place: &'a Place<T>, key: Key) -> Taken<'a, T, K> {
-        place.word.store(key.free(), Ordering::Relaxed);
+    fn taken(&mut self, slot: &'a Slot<T>, key: Key) -> TakenSlot<'a, T, K> {
+        slot.word.store(key.free(), Ordering::Relaxed);
         let table = self.table;
-        Taken { table, place, key }
+        TakenSlot { table, slot, key }
     }
 }
 
 impl<T, K> Table<T, K> {
     fn with(free: FreeRing) -> Self {
         Self {
-            places: empty(free.count()),
+            slots: empty(free.count()),
             kept: iter::repeat_with(|| Cell::new(MaybeUninit::uninit()))
                 .take(free.count())
                 .collect(),
@@ -357,10 +356,10 @@ impl<T, K> Table<T, K> {
 
 impl<T, K> Drop for Table<T, K> {
     fn drop(&mut self) {
-        let mut changes = Changes { table: self };
+        let mut locked = LockedSlots { table: self };
         for index in 0..self.free.touched() {
-            let word = self.places[index as usize].word.load(Ordering::Relaxed);
-            let held = changes.update(Key::last(index, word), |held| (None, held));
+            let word = self.slots[index as usize].word.load(Ordering::Relaxed);
+            let held = locked.update(Key::last(index, word), |held| (None, held));
             drop(held);
         }
     }
@@ -369,25 +368,25 @@ impl<T, K> Drop for Table<T, K> {
 impl<T, K, W> fmt::Debug for Slots<T, K, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slots")
-            .field("depth", &self.table.places.len())
+            .field("depth", &self.table.slots.len())
             .finish_non_exhaustive()
     }
 }
 
 #[cfg(not(all(test, loom)))]
-fn empty<T>(depth: usize) -> Box<[Place<T>]> {
-    let places = Box::new_zeroed_slice(depth);
-    // SAFETY: zeros are a free place: a word of 0, and a value that is not initialised.
-    unsafe { places.assume_init() }
+fn empty<T>(depth: usize) -> Box<[Slot<T>]> {
+    let slots = Box::new_zeroed_slice(depth);
+    // SAFETY: zeros are a valid free slot: a state word of 0, and an uninitialized value.
+    unsafe { slots.assume_init() }
 }
 
 #[cfg(all(test, loom))]
-fn empty<T>(depth: usize) -> Box<[Place<T>]> {
-    let place = || Place {
+fn empty<T>(depth: usize) -> Box<[Slot<T>]> {
+    let slot = || Slot {
         word: AtomicU64::new(0),
         value: Cell::new(MaybeUninit::uninit()),
     };
-    iter::repeat_with(place).take(depth).collect()
+    iter::repeat_with(slot).take(depth).collect()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -402,7 +401,7 @@ mod tests {
         /// Adds a value; gives it back when the table is full.
         fn insert(&self, value: T) -> Result<Key, T> {
             match self.reserve() {
-                Some(vacancy) => Ok(vacancy.put(value)),
+                Some(vacant) => Ok(vacant.put(value)),
                 None => Err(value),
             }
         }
@@ -410,7 +409,7 @@ mod tests {
         fn removed(&self, key: Key) -> Option<T> {
             self.remove(key).map(|held| match held {
                 Held::Added(value) => value,
-                Held::Kept(()) => unreachable!("nothing is kept here"),
+                Held::Kept(()) => unreachable!("no value is kept"),
             })
         }
     }
@@ -433,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_place_answers_to_no_key() {
+    fn a_free_slot_matches_no_key() {
         let slots = Slots::new(1, ());
         let key = slots.insert('a').unwrap();
         slots.removed(key);
@@ -464,16 +463,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_has_the_key_of_the_value() {
+    fn a_kept_value_has_the_key_of_the_added_value() {
         let slots: Slots<_, _> = Slots::new(1, ());
         let key = slots.reserve().unwrap().put('a');
         let kept = slots.update(key, |held| (Some(Held::Kept(5)), held));
         assert_eq!(kept, Some(Held::Added('a')));
         assert!(slots.reserve().is_none());
-        slots.change(|changes, ()| {
-            assert!(changes.added(key).is_none());
+        slots.with_lock(|locked, ()| {
+            assert!(locked.added(key).is_none());
             let mut seen = Vec::new();
-            changes.for_each(|held| match held {
+            locked.for_each(|held| match held {
                 Held::Added(_) => unreachable!(),
                 Held::Kept(&kept) => seen.push(kept),
             });
@@ -485,15 +484,15 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_was_looked_at_stays_until_it_is_taken() {
+    fn a_visited_value_stays_until_it_is_taken() {
         let slots = Slots::new(1, ());
         let key = slots.insert('a').unwrap();
-        slots.change(|changes, ()| {
-            let added = changes.added(key).unwrap();
+        slots.with_lock(|locked, ()| {
+            let added = locked.added(key).unwrap();
             assert_eq!(added.with(|&value| value), 'a');
-            let (value, _) = changes.added(key).unwrap().take();
+            let (value, _) = locked.added(key).unwrap().take();
             assert_eq!(value, 'a');
-            assert!(changes.added(key).is_none());
+            assert!(locked.added(key).is_none());
         });
         assert_eq!(slots.removed(key), None);
     }
@@ -501,7 +500,7 @@ mod tests {
     #[test]
     fn one_thread_needs_no_atomic_operations() {
         // SAFETY: one thread.
-        let slots: Slots<_> = unsafe { Slots::promised(2, ()) };
+        let slots: Slots<_> = unsafe { Slots::serialized(2, ()) };
         let keys = ['a', 'b'].map(|value| slots.insert(value).unwrap());
         assert_eq!(slots.insert('c'), Err('c'));
         assert_eq!(slots.removed(keys[1]), Some('b'));
@@ -512,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_is_used_again() {
+    fn every_slot_is_reused() {
         let slots = Slots::new(3, ());
         for _ in 0..4 {
             let keys: Vec<_> = (0..3).map(|i| slots.insert(i).unwrap()).collect();
@@ -522,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_survives_the_trip_through_a_context() {
+    fn a_key_survives_a_round_trip_through_a_context() {
         let key = Key {
             index: 0x1234_5678,
             generation: 0x9abc_def0,
@@ -531,12 +530,12 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_panics_takes_the_value_along() {
+    fn an_update_that_panics_drops_the_value() {
         let slots = Slots::new(2, ());
         let value = Arc::new(());
         let key = slots.insert(Arc::clone(&value)).unwrap();
-        let change = || slots.update(key, |_| -> (_, ()) { panic!("planted") });
-        assert!(catch_unwind(AssertUnwindSafe(change)).is_err());
+        let update = || slots.update(key, |_| -> (_, ()) { panic!("planted") });
+        assert!(catch_unwind(AssertUnwindSafe(update)).is_err());
         assert_eq!(Arc::strong_count(&value), 1);
         assert_eq!(slots.removed(key), None);
         let next = slots.insert(Arc::clone(&value)).unwrap();
@@ -555,27 +554,27 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_one_thread_adds_another_one_removes() {
+    fn one_thread_removes_a_value_that_another_added() {
         let slots = Slots::new(2, ());
-        let (tell, told) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         thread::scope(|scope| {
             for thread in 0..2_u64 {
-                let (slots, tell) = (&slots, tell.clone());
+                let (slots, tx) = (&slots, tx.clone());
                 scope.spawn(move || {
                     for value in 0..50 {
                         let value = Box::new(2 * value + thread);
-                        let vacancy = loop {
+                        let vacant = loop {
                             match slots.reserve() {
-                                Some(vacancy) => break vacancy,
+                                Some(vacant) => break vacant,
                                 None => thread::yield_now(),
                             }
                         };
-                        tell.send((*value, vacancy.put(value))).unwrap();
+                        tx.send((*value, vacant.put(value))).unwrap();
                     }
                 });
             }
             for _ in 0..100 {
-                let (value, key) = told.recv().unwrap();
+                let (value, key) = rx.recv().unwrap();
                 assert_eq!(slots.removed(key), Some(Box::new(value)));
                 assert_eq!(slots.removed(key), None);
             }

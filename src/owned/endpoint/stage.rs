@@ -1,95 +1,98 @@
-//! How far an awaited operation has come.
+//! `Stage`: the progress of an awaited operation from its first poll to its end.
 
 use std::mem;
 use std::sync::Arc;
 
-use super::backlog::Ticket;
+use super::backlog::QueuedPost;
+use super::endpoint_core::Finished;
 use super::future::AsyncEndpoint;
-use super::port::Finished;
 use super::post::{Operands, Post};
 use super::slots::Key;
-use super::told::Task;
+use super::waiter::Waiter;
 use crate::Errno;
-use crate::owned::{Buf, Failed};
+use crate::owned::{Buf, OpError};
 
+/// The stage of an awaited operation.
 #[derive(Debug)]
 pub(super) enum Stage {
     Unposted(Buf),
-    /// To be posted for what is set aside under this key.
+    /// Not posted yet: the receive of the message that was claimed under this key.
     Claimed(Key, Buf),
-    /// For room in a full queue.
-    Waiting(Arc<Ticket>),
+    /// In the backlog, because the queue was full.
+    Queued(Arc<QueuedPost>),
     Posted(Key),
-    Over,
+    Done,
 }
 
 impl Stage {
-    /// Posts, if that was not done; a full queue is no failure.
+    /// Posts the operation if it has not been posted. A full queue is not an error: the operation
+    /// stays unposted or goes to the backlog.
     pub(super) fn post(
         &mut self,
         ep: &AsyncEndpoint,
-        what: Post,
+        post: Post,
         operands: Operands<'_>,
-        task: impl Fn() -> Task,
-    ) -> Result<(), Failed> {
-        match mem::replace(self, Self::Over) {
-            Self::Unposted(buf) => *self = ep.place(what, operands, buf, task)?,
-            Self::Claimed(key, buf) => *self = ep.redeem(key, what, buf, task())?,
+        waiter: impl Fn() -> Waiter,
+    ) -> Result<(), OpError> {
+        match mem::replace(self, Self::Done) {
+            Self::Unposted(buf) => *self = ep.post_or_queue(post, operands, buf, waiter)?,
+            Self::Claimed(key, buf) => *self = ep.post_claimed(key, post, buf, waiter())?,
             stage => *self = stage,
         }
         Ok(())
     }
 
-    /// Sees whether a post that waited has been made; if not, `task` is told when it cannot be.
-    pub(super) fn settle(&mut self, task: impl Fn() -> Task) -> Result<(), Failed> {
-        let Self::Waiting(ticket) = self else {
+    /// Polls a post in the backlog. If it is still there, `waiter` is notified when it fails.
+    pub(super) fn poll_queued(&mut self, waiter: impl Fn() -> Waiter) -> Result<(), OpError> {
+        let Self::Queued(queued) = self else {
             return Ok(());
         };
-        match ticket.look(task()) {
+        match queued.poll(waiter()) {
             Ok(None) => {}
             Ok(Some(key)) => *self = Self::Posted(key),
             Err(refused) => {
-                *self = Self::Over;
+                *self = Self::Done;
                 return Err(refused.into());
             }
         }
         Ok(())
     }
 
-    /// Ends an operation after a read of completions that failed. Gives its outcome if another
-    /// thread has read that meanwhile.
+    /// Ends an operation after completions could not be read. Returns its outcome if another thread
+    /// has read its completion meanwhile.
     pub(super) fn fail(
         &mut self,
         ep: &AsyncEndpoint,
         errno: Errno,
-    ) -> Result<(Key, Finished<Task>), Failed> {
-        let (key, buf) = match mem::replace(self, Self::Over) {
+    ) -> Result<(Key, Finished<Waiter>), OpError> {
+        let (key, buf) = match mem::replace(self, Self::Done) {
             Self::Unposted(buf) | Self::Claimed(_, buf) => (None, Some(buf)),
-            Self::Waiting(ticket) => ticket.withdraw(),
+            Self::Queued(queued) => queued.withdraw(),
             Self::Posted(key) => (Some(key), None),
-            Self::Over => (None, None),
+            Self::Done => (None, None),
         };
-        let ended = match (key, buf) {
+        let outcome = match (key, buf) {
             (Some(key), _) => {
-                let abandoned = ep.port().abandon(key, Task::Gone);
+                let abandoned = ep.core().abandon(key, Waiter::Dropped);
                 abandoned.map(|finished| (key, finished))
             }
             (None, Some(buf)) => Err(buf),
-            (None, None) => unreachable!("an operation that is over is not polled"),
+            (None, None) => unreachable!("a finished operation is not polled"),
         };
-        ended.map_err(|buf| Failed::without_completion(errno, buf, UNREADABLE))
+        outcome.map_err(|buf| OpError::without_completion(errno, buf, UNREADABLE))
     }
 
-    /// Ends it for a future that goes; what is posted and not over.
-    pub(super) fn leave(self) -> Option<Key> {
+    /// Ends the operation for a future that is dropped. Returns the key if the operation is posted
+    /// and has not finished.
+    pub(super) fn detach(self) -> Option<Key> {
         match self {
             Self::Posted(key) => Some(key),
-            Self::Waiting(ticket) => ticket.leave(),
-            Self::Unposted(_) | Self::Claimed(..) | Self::Over => None,
+            Self::Queued(queued) => queued.detach(),
+            Self::Unposted(_) | Self::Claimed(..) | Self::Done => None,
         }
     }
 }
 
-/// What a failed operation says whose completion cannot be read.
+/// Error text of an operation whose completion cannot be read.
 const UNREADABLE: &str = "the endpoint's completions cannot be read, so whether the operation took \
                           place is unknown; close the endpoint and open another";

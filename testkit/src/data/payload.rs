@@ -25,8 +25,8 @@ pub fn write(seed: u64, stamp: Stamp, len: usize) -> Vec<u8> {
     let rest = match bytes.split_at_mut_checked(STAMPED) {
         Some((head, rest)) => {
             let words = [stamp.from, stamp.to, stamp.number, MAGIC];
-            for (place, word) in head.chunks_exact_mut(4).zip(words) {
-                place.copy_from_slice(&word.to_le_bytes());
+            for (dest, word) in head.chunks_exact_mut(4).zip(words) {
+                dest.copy_from_slice(&word.to_le_bytes());
             }
             rest
         }
@@ -57,10 +57,7 @@ pub fn verify(seed: u64, expected: Stamp, bytes: &[u8]) -> anyhow::Result<()> {
         return Ok(());
     };
     if let Some(other) = stamp(bytes) {
-        ensure!(
-            other == expected,
-            "{other:?} came in the place of {expected:?}"
-        );
+        ensure!(other == expected, "{other:?} came in place of {expected:?}");
     }
     Err(anyhow!(
         "{expected:?} of {} bytes is wrong at byte {at}: {:02x} instead of {:02x}",

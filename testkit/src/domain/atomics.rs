@@ -6,12 +6,12 @@ use selvedge::atomic::{AtomicMsg, Datatype, Family, Ioc, IocMut, Op, RmaIoc};
 use selvedge::op::{Compared, Fetched};
 use selvedge::{Context, Errno};
 
-use super::{Access, DomainEndpoint, Piece};
+use super::{Access, DomainEndpoint, Segment};
 use crate::op;
 
 /// What is done to what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct AtomicCall {
     pub family: Family,
     pub datatype: Datatype,
     pub op: Op,
@@ -19,10 +19,10 @@ pub struct Call {
 
 /// The local memory of a call; those without a comparand or a result ignore these.
 #[derive(Clone, Copy, Debug)]
-pub struct Parts<'a> {
-    pub operand: Piece<'a>,
-    pub comparand: Piece<'a>,
-    pub result: Piece<'a>,
+pub struct AtomicBuffers<'a> {
+    pub operand: Segment<'a>,
+    pub comparand: Segment<'a>,
+    pub result: Segment<'a>,
 }
 
 impl DomainEndpoint {
@@ -32,12 +32,12 @@ impl DomainEndpoint {
     /// The provider's.
     pub fn atomic(
         &self,
-        call: Call,
-        parts: &Parts<'_>,
+        call: AtomicCall,
+        parts: &AtomicBuffers<'_>,
         count: usize,
         access: &Access,
     ) -> Result<(), Errno> {
-        // SAFETY: the memory is of the endpoint's domain (`Piece::base`), which outlives the
+        // SAFETY: the memory is of the endpoint's domain (`Segment::base`), which outlives the
         // operation; nobody has references to it.
         self.atomic_op(call, parts, count, access, |op| unsafe {
             op.post(&*self.ep, access.flags)
@@ -47,13 +47,14 @@ impl DomainEndpoint {
     /// Makes the operation of an atomic, and passes it on.
     pub fn atomic_op<T>(
         &self,
-        call: Call,
-        parts: &Parts<'_>,
+        call: AtomicCall,
+        parts: &AtomicBuffers<'_>,
         count: usize,
         access: &Access,
         then: impl FnOnce(&selvedge::Op<'_>) -> T,
     ) -> T {
-        let ioc = |piece: &Piece<'_>| Ioc::from_raw(piece.base(self).cast_const().cast(), count);
+        let ioc =
+            |segment: &Segment<'_>| Ioc::from_raw(segment.base(self).cast_const().cast(), count);
         let msg = AtomicMsg {
             iov: &[ioc(&parts.operand)],
             desc: &[parts.operand.rights.desc()],

@@ -3,17 +3,19 @@
 #![expect(unsafe_code, reason = "posts are promises about memory")]
 
 use anyhow::Context as _;
-use selvedge::trigger::{Action, Done, Work};
+use selvedge::trigger::{Action, CompletionTarget, Work};
 use selvedge::{Op, OpFlags};
 
-use super::{Access, Call, Count, DomainContext, DomainEndpoint, Parts, Piece, Recv, Send};
+use super::{
+    Access, AtomicBuffers, AtomicCall, Count, DomainContext, DomainEndpoint, Recv, Segment, Send,
+};
 
 /// When a post is carried out, and who is told.
 #[derive(Clone, Copy, Debug)]
 pub struct Deferred<'a> {
     gate: &'a Count,
     threshold: u64,
-    done: Done<'a>,
+    done: CompletionTarget<'a>,
 }
 
 impl<'a> Deferred<'a> {
@@ -22,7 +24,7 @@ impl<'a> Deferred<'a> {
         Self {
             gate,
             threshold,
-            done: Done::Endpoint,
+            done: CompletionTarget::Endpoint,
         }
     }
 
@@ -31,7 +33,7 @@ impl<'a> Deferred<'a> {
         Self {
             gate,
             threshold,
-            done: Done::Counter(Some(done.cntr())),
+            done: CompletionTarget::Counter(Some(done.cntr())),
         }
     }
 }
@@ -93,12 +95,12 @@ impl DomainEndpoint {
     /// The domain's.
     pub fn send_deferred(
         &self,
-        pieces: &[Piece<'_>],
+        segments: &[Segment<'_>],
         send: &Send,
         deferred: &Deferred<'_>,
     ) -> anyhow::Result<()> {
         // SAFETY: the memory is of the endpoint's domain (`Lists`), which outlives it.
-        self.send_op(pieces, send, |op, flags| unsafe {
+        self.send_op(segments, send, |op, flags| unsafe {
             self.queue(op, flags, deferred)
         })
     }
@@ -109,12 +111,12 @@ impl DomainEndpoint {
     /// The domain's.
     pub fn recv_deferred(
         &self,
-        pieces: &[Piece<'_>],
+        segments: &[Segment<'_>],
         recv: &Recv,
         deferred: &Deferred<'_>,
     ) -> anyhow::Result<()> {
         // SAFETY: as above.
-        self.recv_op(pieces, recv, |op| unsafe {
+        self.recv_op(segments, recv, |op| unsafe {
             self.queue(op, recv.flags, deferred)
         })
     }
@@ -125,12 +127,12 @@ impl DomainEndpoint {
     /// The domain's.
     pub fn write_deferred(
         &self,
-        pieces: &[Piece<'_>],
+        segments: &[Segment<'_>],
         access: &Access,
         deferred: &Deferred<'_>,
     ) -> anyhow::Result<()> {
         // SAFETY: as above.
-        self.write_op(pieces, access, |op, flags| unsafe {
+        self.write_op(segments, access, |op, flags| unsafe {
             self.queue(op, flags, deferred)
         })
     }
@@ -141,12 +143,12 @@ impl DomainEndpoint {
     /// The domain's.
     pub fn atomic_deferred(
         &self,
-        call: Call,
-        parts: &Parts<'_>,
+        call: AtomicCall,
+        parts: &AtomicBuffers<'_>,
         access: &Access,
         deferred: &Deferred<'_>,
     ) -> anyhow::Result<()> {
-        // SAFETY: as above: `Piece::base` checks whose memory it is.
+        // SAFETY: as above: `Segment::base` checks whose memory it is.
         self.atomic_op(call, parts, 1, access, |op| unsafe {
             self.queue(op, access.flags, deferred)
         })

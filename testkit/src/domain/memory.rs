@@ -18,7 +18,7 @@ use selvedge::{
 };
 
 use super::Count;
-use crate::run::failure::{lacks, wrong};
+use crate::run::failure::{unsupported, wrong};
 
 /// Some pages. Clones are the same memory.
 #[derive(Clone, Debug)]
@@ -132,11 +132,11 @@ impl Memory {
         })
     }
 
-    /// Registers it as so many pieces of one region.
+    /// Registers it as so many segments of one region.
     ///
     /// # Errors
     /// The domain's.
-    pub fn register_pieces(
+    pub fn register_segments(
         &self,
         domain: &dyn Domain,
         access: MrAccess,
@@ -144,13 +144,13 @@ impl Memory {
         count: usize,
     ) -> anyhow::Result<Rights> {
         let len = self.0.len / count;
-        let piece = |at: usize| IovMut::from_raw(self.at(at * len, len).cast(), len);
-        let pieces: Vec<_> = (0..count).map(piece).collect();
+        let segment = |at: usize| IovMut::from_raw(self.at(at * len, len).cast(), len);
+        let segments: Vec<_> = (0..count).map(segment).collect();
         let mut attr = mr::Attr::default();
         attr.access = access;
         attr.requested_key = key;
         // SAFETY: as in `register`.
-        let region = Some(unsafe { domain.reg(&pieces, &attr) }?);
+        let region = Some(unsafe { domain.reg(&segments, &attr) }?);
         Ok(Rights { region, base: 0 })
     }
 
@@ -286,7 +286,7 @@ impl Rights {
         let region = region.context("nobody writes to memory without rights for peers")?;
         let bound = region.bind_counter(count.cntr(), MrAccess::REMOTE_WRITE);
         bound.map_err(|error| match error.errno() {
-            Errno::NoSys => lacks(error.to_string()),
+            Errno::NoSys => unsupported(error.to_string()),
             _ => anyhow::Error::new(error).context("cannot bind a counter to a region"),
         })
     }

@@ -1,5 +1,5 @@
 //! An open domain as programs use it: memory that stays as long as the domain, endpoints with their
-//! queues, and posts that name pieces of that memory. Nothing is copied and no buffer is kept for a
+//! queues, and posts that name segments of that memory. Nothing is copied and no buffer is kept for a
 //! post, so that programs that measure stand on it.
 
 mod atomics;
@@ -17,13 +17,13 @@ use selvedge::{
     ScalableEndpoint, SharedReceives, av,
 };
 
-use crate::run::failure::lacks;
+use crate::run::failure::unsupported;
 
-pub use atomics::{Call, Parts};
+pub use atomics::{AtomicBuffers, AtomicCall};
 pub use deferred::Deferred;
 pub use memory::{Memory, Remote, Rights};
-pub use post::{Access, Lists, Piece, Recv, Send};
-pub use wait::{Count, Failed, Queue, WaitStrategy, Waiting, sleep_at};
+pub use post::{Access, Lists, Recv, Segment, Send};
+pub use wait::{CompletionError, Count, Queue, WaitMethod, WaitStrategy, poll_fd};
 
 /// An open domain, and the memory that operations use: it stays until the last endpoint is closed.
 #[derive(Debug)]
@@ -163,7 +163,7 @@ impl DomainContext {
     pub fn count(&self) -> anyhow::Result<Count> {
         if self.info.domain_attr.cntr_cnt == 0 {
             let name = &self.info.fabric_attr.prov_name;
-            return Err(lacks(format!("{name} has no counters")));
+            return Err(unsupported(format!("{name} has no counters")));
         }
         Count::open(self.domain(), self.strategy)
     }
@@ -195,7 +195,7 @@ impl DomainContext {
     ///
     /// # Errors
     /// The domain's.
-    pub fn end(self: &Arc<Self>, plan: Plan) -> anyhow::Result<DomainEndpoint> {
+    pub fn endpoint(self: &Arc<Self>, plan: EndpointConfig) -> anyhow::Result<DomainEndpoint> {
         let open = |queue: Option<Queue>| match queue {
             Some(queue) => Ok(queue),
             None => self.queue(QUEUE),
@@ -242,8 +242,8 @@ pub struct Block {
 impl Block {
     /// A part of it.
     #[inline]
-    pub fn piece(&self, at: usize, len: usize) -> Piece<'_> {
-        Piece {
+    pub fn segment(&self, at: usize, len: usize) -> Segment<'_> {
+        Segment {
             memory: &self.memory,
             rights: &self.rights,
             at,
@@ -252,14 +252,14 @@ impl Block {
     }
 
     /// All of it.
-    pub fn whole(&self) -> Piece<'_> {
-        self.piece(0, self.memory.len())
+    pub fn whole(&self) -> Segment<'_> {
+        self.segment(0, self.memory.len())
     }
 }
 
 /// What an endpoint is opened with, where it is not all of its own.
 #[derive(Debug, Default)]
-pub struct Plan {
+pub struct EndpointConfig {
     /// The queue of its sends and other operations.
     pub tx: Option<Queue>,
     /// The queue of its receives.

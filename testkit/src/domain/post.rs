@@ -24,7 +24,7 @@ use crate::run::failure::{failure, wrong};
 
 /// Some bytes of memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Piece<'a> {
+pub struct Segment<'a> {
     /// The memory.
     pub memory: &'a Memory,
     /// Its registration.
@@ -35,15 +35,15 @@ pub struct Piece<'a> {
     pub len: usize,
 }
 
-impl Piece<'_> {
+impl Segment<'_> {
     /// The first byte, for an operation of an endpoint.
     ///
     /// # Panics
     /// When the memory is another domain's.
     #[inline]
-    pub fn base(&self, end: &DomainEndpoint) -> *mut u8 {
+    pub fn base(&self, ep: &DomainEndpoint) -> *mut u8 {
         assert!(
-            self.memory.owner() == end.context.number(),
+            self.memory.owner() == ep.context.number(),
             "memory of another domain"
         );
         self.memory.at(self.at, self.len)
@@ -270,29 +270,29 @@ impl DomainEndpoint {
         Ok(start.elapsed())
     }
 
-    /// Posts a send of some pieces, once.
+    /// Posts a send of some segments, once.
     ///
     /// # Errors
     /// The provider's.
     #[inline]
-    pub fn send(&self, pieces: &[Piece<'_>], send: &Send) -> Result<(), Errno> {
+    pub fn send(&self, segments: &[Segment<'_>], send: &Send) -> Result<(), Errno> {
         // SAFETY: the memory is of the endpoint's domain (`Lists`), which the endpoint's owner keeps
         // longer than the endpoint; nobody has references to it.
-        self.send_op(pieces, send, |op, flags| unsafe {
+        self.send_op(segments, send, |op, flags| unsafe {
             op.post(&*self.ep, flags)
         })
     }
 
-    /// Makes the operation of a send of some pieces, and passes it on with its flags.
+    /// Makes the operation of a send of some segments, and passes it on with its flags.
     #[inline]
     pub fn send_op<T>(
         &self,
-        pieces: &[Piece<'_>],
+        segments: &[Segment<'_>],
         send: &Send,
         then: impl FnOnce(&Op<'_>, OpFlags) -> T,
     ) -> T {
         let mut lists = Lists::default();
-        let (iov, desc) = lists.read(self, pieces);
+        let (iov, desc) = lists.read(self, segments);
         let msg = msg::SendMsg {
             iov,
             desc,
@@ -304,14 +304,16 @@ impl DomainEndpoint {
         then(&op::send(msg, send.tag), flags)
     }
 
-    /// Posts a receive into some pieces, once.
+    /// Posts a receive into some segments, once.
     ///
     /// # Errors
     /// The provider's.
     #[inline]
-    pub fn recv(&self, pieces: &[Piece<'_>], recv: &Recv) -> Result<(), Errno> {
+    pub fn recv(&self, segments: &[Segment<'_>], recv: &Recv) -> Result<(), Errno> {
         // SAFETY: as in `send`.
-        self.recv_op(pieces, recv, |op| unsafe { op.post(&*self.ep, recv.flags) })
+        self.recv_op(segments, recv, |op| unsafe {
+            op.post(&*self.ep, recv.flags)
+        })
     }
 
     /// The same at receives that endpoints of its domain share.
@@ -321,25 +323,25 @@ impl DomainEndpoint {
     pub fn recv_at(
         &self,
         srx: &dyn SharedReceives,
-        pieces: &[Piece<'_>],
+        segments: &[Segment<'_>],
         recv: &Recv,
     ) -> Result<(), Errno> {
         // SAFETY: as in `send`.
-        self.recv_op(pieces, recv, |op| unsafe {
+        self.recv_op(segments, recv, |op| unsafe {
             op.post_shared(srx, recv.flags)
         })
     }
 
-    /// Makes the operation of a receive into some pieces, and passes it on.
+    /// Makes the operation of a receive into some segments, and passes it on.
     #[inline]
     pub fn recv_op<T>(
         &self,
-        pieces: &[Piece<'_>],
+        segments: &[Segment<'_>],
         recv: &Recv,
         then: impl FnOnce(&Op<'_>) -> T,
     ) -> T {
         let mut lists = Lists::default();
-        let (iov, desc) = lists.write(self, pieces);
+        let (iov, desc) = lists.write(self, segments);
         let msg = msg::RecvMsg {
             iov,
             desc,
@@ -354,9 +356,9 @@ impl DomainEndpoint {
     /// # Errors
     /// The provider's.
     #[inline]
-    pub fn write(&self, pieces: &[Piece<'_>], access: &Access) -> Result<(), Errno> {
+    pub fn write(&self, segments: &[Segment<'_>], access: &Access) -> Result<(), Errno> {
         // SAFETY: as in `send`.
-        self.write_op(pieces, access, |op, flags| unsafe {
+        self.write_op(segments, access, |op, flags| unsafe {
             op.post(&*self.ep, flags)
         })
     }
@@ -365,17 +367,17 @@ impl DomainEndpoint {
     #[inline]
     pub fn write_op<T>(
         &self,
-        pieces: &[Piece<'_>],
+        segments: &[Segment<'_>],
         access: &Access,
         then: impl FnOnce(&Op<'_>, OpFlags) -> T,
     ) -> T {
         let mut lists = Lists::default();
-        let (iov, desc) = lists.read(self, pieces);
+        let (iov, desc) = lists.read(self, segments);
         let msg = WriteMsg {
             iov,
             desc,
             dest: access.peer,
-            rma_iov: &[place(access, pieces)],
+            rma_iov: &[rma_iov(access, segments)],
             context: Context(access.context),
             data: access.data.unwrap_or(0),
         };
@@ -387,14 +389,14 @@ impl DomainEndpoint {
     /// # Errors
     /// The provider's.
     #[inline]
-    pub fn read(&self, pieces: &[Piece<'_>], access: &Access) -> Result<(), Errno> {
+    pub fn read(&self, segments: &[Segment<'_>], access: &Access) -> Result<(), Errno> {
         let mut lists = Lists::default();
-        let (iov, desc) = lists.write(self, pieces);
+        let (iov, desc) = lists.write(self, segments);
         let msg = ReadMsg {
             iov,
             desc,
             src: access.peer,
-            rma_iov: &[place(access, pieces)],
+            rma_iov: &[rma_iov(access, segments)],
             context: Context(access.context),
         };
         // SAFETY: as in `send`.
@@ -452,64 +454,64 @@ impl DomainEndpoint {
     }
 }
 
-/// Where an access goes: as many bytes as the pieces have.
-fn place(access: &Access, pieces: &[Piece<'_>]) -> RmaIov {
+/// Where an access goes: as many bytes as the segments have.
+fn rma_iov(access: &Access, segments: &[Segment<'_>]) -> RmaIov {
     RmaIov {
         addr: access.remote.addr,
-        len: pieces.iter().map(|piece| piece.len).sum(),
+        len: segments.iter().map(|segment| segment.len).sum(),
         key: access.remote.key,
     }
 }
 
-/// The most pieces of a list.
-const MOST: usize = 4;
+/// The maximum number of segments in a list.
+const MAX_SEGMENTS: usize = 4;
 
 /// Lists of a call, on the stack.
 #[derive(Debug)]
 pub struct Lists {
-    read: [Iov; MOST],
-    write: [IovMut; MOST],
-    desc: [Desc; MOST],
+    read: [Iov; MAX_SEGMENTS],
+    write: [IovMut; MAX_SEGMENTS],
+    desc: [Desc; MAX_SEGMENTS],
 }
 
 impl Default for Lists {
     #[inline]
     fn default() -> Self {
         Self {
-            read: [const { Iov::from_raw(std::ptr::null(), 0) }; MOST],
-            write: [const { IovMut::from_raw(std::ptr::null_mut(), 0) }; MOST],
-            desc: [Desc::NONE; MOST],
+            read: [const { Iov::from_raw(std::ptr::null(), 0) }; MAX_SEGMENTS],
+            write: [const { IovMut::from_raw(std::ptr::null_mut(), 0) }; MAX_SEGMENTS],
+            desc: [Desc::NONE; MAX_SEGMENTS],
         }
     }
 }
 
 impl Lists {
-    /// The pieces, to be read, and their descriptors.
+    /// The segments, to be read, and their descriptors.
     #[inline]
-    pub fn read(&mut self, end: &DomainEndpoint, pieces: &[Piece<'_>]) -> (&[Iov], &[Desc]) {
-        self.describe(end, pieces);
-        for (iov, piece) in self.read.iter_mut().zip(pieces) {
-            *iov = piece.iov();
+    pub fn read(&mut self, ep: &DomainEndpoint, segments: &[Segment<'_>]) -> (&[Iov], &[Desc]) {
+        self.describe(ep, segments);
+        for (iov, segment) in self.read.iter_mut().zip(segments) {
+            *iov = segment.iov();
         }
-        (&self.read[..pieces.len()], &self.desc[..pieces.len()])
+        (&self.read[..segments.len()], &self.desc[..segments.len()])
     }
 
-    /// The pieces, to be written, and their descriptors.
+    /// The segments, to be written, and their descriptors.
     #[inline]
-    pub fn write(&mut self, end: &DomainEndpoint, pieces: &[Piece<'_>]) -> (&[IovMut], &[Desc]) {
-        self.describe(end, pieces);
-        for (iov, piece) in self.write.iter_mut().zip(pieces) {
-            *iov = piece.iov_mut();
+    pub fn write(&mut self, ep: &DomainEndpoint, segments: &[Segment<'_>]) -> (&[IovMut], &[Desc]) {
+        self.describe(ep, segments);
+        for (iov, segment) in self.write.iter_mut().zip(segments) {
+            *iov = segment.iov_mut();
         }
-        (&self.write[..pieces.len()], &self.desc[..pieces.len()])
+        (&self.write[..segments.len()], &self.desc[..segments.len()])
     }
 
     #[inline]
-    fn describe(&mut self, end: &DomainEndpoint, pieces: &[Piece<'_>]) {
-        for (desc, piece) in self.desc.iter_mut().zip(pieces) {
-            let owner = piece.memory.owner();
-            assert!(owner == end.context.number(), "memory of another domain");
-            *desc = piece.rights.desc();
+    fn describe(&mut self, ep: &DomainEndpoint, segments: &[Segment<'_>]) {
+        for (desc, segment) in self.desc.iter_mut().zip(segments) {
+            let owner = segment.memory.owner();
+            assert!(owner == ep.context.number(), "memory of another domain");
+            *desc = segment.rights.desc();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting for completions, in the four ways of `-c`, and never without end once the peer is known.
+//! Waits for completions by one of the four methods of `-c`, each with a timeout.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const POLLS: u32 = 1 << 12;
 
 /// How completions are waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Waiting {
+pub enum WaitMethod {
     /// Reads again and again.
     #[default]
     Spin,
@@ -31,14 +31,14 @@ pub enum Waiting {
 /// How a program waits.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitStrategy {
-    waiting: Waiting,
+    method: WaitMethod,
     timeout: Duration,
 }
 
 impl WaitStrategy {
     /// Waits in this way, and fails after `timeout`.
-    pub fn new(waiting: Waiting, timeout: Duration) -> Self {
-        Self { waiting, timeout }
+    pub fn new(method: WaitMethod, timeout: Duration) -> Self {
+        Self { method, timeout }
     }
 
     /// The same without an end: for a peer that may come at any time.
@@ -55,11 +55,11 @@ impl WaitStrategy {
     }
 
     fn object(self) -> wait::Object {
-        match self.waiting {
-            Waiting::Spin => wait::Object::None,
-            Waiting::Sread => wait::Object::Unspec,
-            Waiting::Fd => wait::Object::Fd,
-            Waiting::Yield => wait::Object::Yield,
+        match self.method {
+            WaitMethod::Spin => wait::Object::None,
+            WaitMethod::Sread => wait::Object::Unspec,
+            WaitMethod::Fd => wait::Object::Fd,
+            WaitMethod::Yield => wait::Object::Yield,
         }
     }
 
@@ -97,9 +97,9 @@ impl WaitStrategy {
 /// An operation that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("an operation failed: {}", .0.detail)]
-pub struct Failed(pub ErrEntry, #[source] Errno);
+pub struct CompletionError(pub ErrEntry, #[source] Errno);
 
-impl From<ErrEntry> for Failed {
+impl From<ErrEntry> for CompletionError {
     fn from(entry: ErrEntry) -> Self {
         let errno = entry.errno;
         Self(entry, errno)
@@ -146,7 +146,7 @@ impl Queue {
     /// Reads what is there.
     ///
     /// # Errors
-    /// Of an operation, [`Failed`].
+    /// Of an operation, [`CompletionError`].
     #[inline]
     pub fn poll(&self, out: &mut [Entry]) -> anyhow::Result<usize> {
         match self.cq.read(out) {
@@ -161,10 +161,10 @@ impl Queue {
     /// As [`Self::poll`]; that it takes too long.
     #[inline]
     pub fn wait(&self, out: &mut [Entry]) -> anyhow::Result<usize> {
-        match self.strategy.waiting {
-            Waiting::Spin | Waiting::Yield => self.spin(out),
-            Waiting::Sread => self.sleep(out),
-            Waiting::Fd => self.wait_at_descriptor(out),
+        match self.strategy.method {
+            WaitMethod::Spin | WaitMethod::Yield => self.spin(out),
+            WaitMethod::Sread => self.sleep(out),
+            WaitMethod::Fd => self.wait_at_descriptor(out),
         }
     }
 
@@ -187,7 +187,7 @@ impl Queue {
             Ok(entry) => Err(wrong(format!(
                 "an operation succeeded that has to fail: {entry:?}"
             ))),
-            Err(error) => error.downcast::<Failed>().map(|failed| failed.0),
+            Err(error) => error.downcast::<CompletionError>().map(|failed| failed.0),
         }
     }
 
@@ -203,7 +203,7 @@ impl Queue {
     }
 
     fn spin(&self, out: &mut [Entry]) -> anyhow::Result<usize> {
-        let yields = self.strategy.waiting == Waiting::Yield;
+        let yields = self.strategy.method == WaitMethod::Yield;
         self.strategy.until("waiting for a completion", || {
             let count = self.poll(out)?;
             if count == 0 && yields {
@@ -234,7 +234,7 @@ impl Queue {
                 return Ok(count);
             }
             match self.cq.try_wait() {
-                Ok(()) => sleep_at(descriptor, self.strategy.slice())?,
+                Ok(()) => poll_fd(descriptor, self.strategy.slice())?,
                 Err(Errno::Again) => {}
                 Err(errno) => return Err(errno).context("fi_trywait"),
             }
@@ -252,7 +252,7 @@ impl Queue {
     #[cold]
     fn failed(&self, errno: Errno) -> anyhow::Result<()> {
         match (errno, self.cq.read_err()) {
-            (Errno::Avail, Ok(entry)) => Err(Failed::from(entry).into()),
+            (Errno::Avail, Ok(entry)) => Err(CompletionError::from(entry).into()),
             // Somebody else has read it.
             (Errno::Avail | Errno::Again, Err(Errno::Again)) => Ok(()),
             _ => Err(failure(errno, "cannot read completions")),
@@ -264,7 +264,7 @@ impl Queue {
 ///
 /// # Errors
 /// The system's.
-pub fn sleep_at(descriptor: BorrowedFd<'_>, most: Duration) -> anyhow::Result<()> {
+pub fn poll_fd(descriptor: BorrowedFd<'_>, most: Duration) -> anyhow::Result<()> {
     let mut polled = [PollFd::new(descriptor, PollFlags::POLLIN)];
     let timeout = PollTimeout::try_from(most).unwrap_or(PollTimeout::MAX);
     match poll(&mut polled, timeout) {
@@ -307,9 +307,9 @@ impl Count {
     /// # Errors
     /// That it takes too long, or that an operation failed.
     pub fn wait(&self, value: u64) -> anyhow::Result<()> {
-        match self.strategy.waiting {
-            Waiting::Sread | Waiting::Fd => self.sleep(value),
-            Waiting::Spin | Waiting::Yield => {
+        match self.strategy.method {
+            WaitMethod::Sread | WaitMethod::Fd => self.sleep(value),
+            WaitMethod::Spin | WaitMethod::Yield => {
                 let errors = self.cntr.read_err();
                 self.strategy.until("waiting for a counter", || {
                     if self.cntr.read() >= value {

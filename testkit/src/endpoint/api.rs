@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use selvedge::cq::Entry;
-use selvedge::trigger::Ticket;
+use selvedge::trigger::WorkId;
 use selvedge::{Address, EpOption, Errno, FiAddr, SharedReceives};
 
 use super::post::{Completion, Post};
@@ -50,10 +50,10 @@ pub trait EndpointApi: fmt::Debug {
     ///
     /// # Errors
     /// As [`Self::poll`].
-    fn drive(&mut self) -> anyhow::Result<()>;
+    fn progress(&mut self) -> anyhow::Result<()>;
 
     /// Posts something that waits for a counter; the raw API alone.
-    fn defer(&mut self, _context: u64, _post: &mut Post, _when: Trigger) -> Result<Ticket, Errno> {
+    fn defer(&mut self, _context: u64, _post: &mut Post, _when: Trigger) -> Result<WorkId, Errno> {
         Err(Errno::NoSys)
     }
 

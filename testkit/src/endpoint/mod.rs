@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::{anyhow, ensure};
-use selvedge::trigger::Ticket;
+use selvedge::trigger::WorkId;
 use selvedge::{
     Address, AddressVector, CompletionQueue, Counter, Domain, Endpoint, EpOption, Errno,
     EventQueue, FiAddr, Info, PassiveEndpoint, SharedReceives,
@@ -164,9 +164,9 @@ impl TestEndpoint {
         post: impl Into<Post>,
         cntr: &Arc<dyn Counter>,
         threshold: u64,
-        told: Notify,
-    ) -> Result<(u64, Ticket), Errno> {
-        self.defer_in(&self.domain, post, cntr, threshold, told)
+        notify: Notify,
+    ) -> Result<(u64, WorkId), Errno> {
+        self.defer_in(&self.domain, post, cntr, threshold, notify)
     }
 
     /// The same by another domain than the endpoint's.
@@ -179,15 +179,15 @@ impl TestEndpoint {
         post: impl Into<Post>,
         cntr: &Arc<dyn Counter>,
         threshold: u64,
-        told: Notify,
-    ) -> Result<(u64, Ticket), Errno> {
+        notify: Notify,
+    ) -> Result<(u64, WorkId), Errno> {
         let (mut post, mut state) = (post.into(), self.state.borrow_mut());
         let context = state.next;
         let when = Trigger {
             domain: Arc::clone(domain),
             cntr: Arc::clone(cntr),
             threshold,
-            told,
+            notify,
         };
         let ticket = state.api.defer(context, &mut post, when)?;
         state.next += 1;
@@ -340,18 +340,18 @@ impl TestEndpoint {
     ///
     /// # Errors
     /// When that does not work.
-    pub fn drive(&self) -> anyhow::Result<()> {
-        self.state.borrow_mut().api.drive()
+    pub fn progress(&self) -> anyhow::Result<()> {
+        self.state.borrow_mut().api.progress()
     }
 
     /// Moves things on for a while: whatever can happen has happened then, if the peers do so, too.
     ///
     /// # Errors
-    /// As [`Self::drive`].
+    /// As [`Self::progress`].
     pub fn settle(&self) -> anyhow::Result<()> {
         for _ in 0..YIELDS {
             for _ in 0..TURNS {
-                self.drive()?;
+                self.progress()?;
             }
             // On a busy machine it takes milliseconds until this process runs again.
             std::thread::yield_now();

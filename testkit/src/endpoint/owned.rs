@@ -10,7 +10,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use anyhow::anyhow;
 use selvedge::atomic::Family;
 use selvedge::owned::{
-    self, AsyncEndpoint, Buf, Completions, Failed, Handle, Pool, Received, Refused, Remote,
+    self, AsyncEndpoint, Buf, Completions, Handle, OpError, Pool, Received, TryPostError,
 };
 use selvedge::{
     Address, AddressVector, CompletionFlags, Context, Domain, EpOption, Errno, FiAddr, Info, cq,
@@ -92,7 +92,7 @@ impl OwnedEndpoint {
 
     fn submit(&mut self, context: u64, post: &Post) -> Result<Option<Handle>, Errno> {
         let word = Context(context);
-        let handle: Result<Handle, Refused> = match post {
+        let handle: Result<Handle, TryPostError> = match post {
             Post::Send(tx) if tx.is_injected => {
                 return match tx.tag {
                     None => self.ep.inject(&tx.bytes, tx.to, tx.data),
@@ -133,7 +133,7 @@ impl OwnedEndpoint {
         Ok(Some(handle?))
     }
 
-    fn send(&self, tx: &Tx, buf: Buf, word: Context) -> Result<Handle, Refused> {
+    fn send(&self, tx: &Tx, buf: Buf, word: Context) -> Result<Handle, TryPostError> {
         match (tx.tag, tx.data) {
             (None, None) => self.ep.send(buf, tx.to, word),
             (None, Some(data)) => self.ep.senddata(buf, data, tx.to, word),
@@ -142,7 +142,7 @@ impl OwnedEndpoint {
         }
     }
 
-    fn recv(&self, rx: &Rx, buf: Buf, word: Context) -> Result<Handle, Refused> {
+    fn recv(&self, rx: &Rx, buf: Buf, word: Context) -> Result<Handle, TryPostError> {
         match (rx.kind, rx.tag) {
             (RxKind::Plain, None) => self.ep.recv(buf, rx.from, word),
             (RxKind::Plain, Some(tag)) => self.ep.trecv(buf, rx.from, tag, word),
@@ -154,7 +154,11 @@ impl OwnedEndpoint {
         }
     }
 
-    fn atomic(&mut self, atomic: &Atomic, word: Context) -> Result<Result<Handle, Refused>, Errno> {
+    fn atomic(
+        &mut self,
+        atomic: &Atomic,
+        word: Context,
+    ) -> Result<Result<Handle, TryPostError>, Errno> {
         let target = atomic.target();
         Ok(match atomic.family {
             Family::Base => {
@@ -201,12 +205,12 @@ impl EndpointApi for OwnedEndpoint {
 
     fn poll(&mut self) -> anyhow::Result<Option<Completion>> {
         if self.ready.is_empty() {
-            self.drive()?;
+            self.progress()?;
         }
         Ok(self.ready.pop_front())
     }
 
-    fn drive(&mut self) -> anyhow::Result<()> {
+    fn progress(&mut self) -> anyhow::Result<()> {
         let read = self.ep.poll(&mut self.done);
         for completion in self.done.drain() {
             let (context, buf) = (completion.context.0, completion.buf);
@@ -310,7 +314,7 @@ impl AsyncTestEndpoint {
     }
 
     /// Polls the futures in their order, and keeps what is done.
-    fn turn(&mut self) -> anyhow::Result<()> {
+    fn poll_futures(&mut self) -> anyhow::Result<()> {
         let mut task = TaskContext::from_waker(Waker::noop());
         for _ in 0..self.under_way.len() {
             let Some((context, mut future)) = self.under_way.pop_front() else {
@@ -359,17 +363,17 @@ impl EndpointApi for AsyncTestEndpoint {
 
     fn poll(&mut self) -> anyhow::Result<Option<Completion>> {
         if self.ready.is_empty() {
-            self.turn()?;
+            self.poll_futures()?;
         }
         Ok(self.ready.pop_front())
     }
 
-    fn drive(&mut self) -> anyhow::Result<()> {
-        self.turn()
+    fn progress(&mut self) -> anyhow::Result<()> {
+        self.poll_futures()
     }
 }
 
-async fn send(ep: &AsyncEndpoint, tx: &Tx, buf: Buf) -> Result<Buf, Failed> {
+async fn send(ep: &AsyncEndpoint, tx: &Tx, buf: Buf) -> Result<Buf, OpError> {
     match (tx.tag, tx.data) {
         (None, None) => ep.send(buf, tx.to).await,
         (None, Some(data)) => ep.senddata(buf, data, tx.to).await,
@@ -378,7 +382,7 @@ async fn send(ep: &AsyncEndpoint, tx: &Tx, buf: Buf) -> Result<Buf, Failed> {
     }
 }
 
-async fn recv(ep: &AsyncEndpoint, rx: &Rx, buf: Buf) -> Result<(Buf, Received), Failed> {
+async fn recv(ep: &AsyncEndpoint, rx: &Rx, buf: Buf) -> Result<(Buf, Received), OpError> {
     assert_eq!(rx.kind, RxKind::Plain, "futures are of plain receives");
     match rx.tag {
         None => ep.recv(buf, rx.from).await,
@@ -399,7 +403,7 @@ async fn change(context: u64, ep: &AsyncEndpoint, atomic: &Atomic, buf: Buf) -> 
 }
 
 /// What comes of something that gives its buffer back and says no more.
-fn given_back(context: u64, result: Result<Buf, Failed>) -> Completion {
+fn given_back(context: u64, result: Result<Buf, OpError>) -> Completion {
     brought(
         context,
         result.map(|mut buf| {
@@ -410,7 +414,7 @@ fn given_back(context: u64, result: Result<Buf, Failed>) -> Completion {
     )
 }
 
-fn brought(context: u64, result: Result<Buf, Failed>) -> Completion {
+fn brought(context: u64, result: Result<Buf, OpError>) -> Completion {
     match result {
         Ok(buf) => Completion {
             context,
@@ -426,7 +430,7 @@ fn brought(context: u64, result: Result<Buf, Failed>) -> Completion {
     }
 }
 
-fn received(context: u64, result: Result<(Buf, Received), Failed>) -> Completion {
+fn received(context: u64, result: Result<(Buf, Received), OpError>) -> Completion {
     match result {
         Ok((buf, received)) => success(context, &buf, received),
         Err(failed) => failure(context, &failed.buf, *failed.entry),
@@ -474,9 +478,9 @@ fn failure(context: u64, buf: &Buf, error: cq::ErrEntry) -> Completion {
     }
 }
 
-fn remote(place: RemoteAddr) -> Remote {
-    let RemoteAddr { peer, addr, key } = place;
-    Remote { peer, addr, key }
+fn remote(addr: RemoteAddr) -> owned::RemoteAddr {
+    let RemoteAddr { peer, addr, key } = addr;
+    owned::RemoteAddr { peer, addr, key }
 }
 
 /// Bytes of one pool.

@@ -19,8 +19,8 @@ pub struct Tx {
     pub bytes: Vec<u8>,
     /// Copied at once, without a completion.
     pub is_injected: bool,
-    /// Lengths of the pieces that it is cut into; the raw API alone.
-    pub pieces: Vec<usize>,
+    /// Lengths of the segments that it is cut into; the raw API alone.
+    pub segments: Vec<usize>,
     /// Flags in place of the endpoint's; the raw API alone.
     pub flags: Option<OpFlags>,
 }
@@ -34,7 +34,7 @@ impl Tx {
             data: None,
             bytes,
             is_injected: false,
-            pieces: Vec::new(),
+            segments: Vec::new(),
             flags: None,
         }
     }
@@ -56,8 +56,8 @@ pub struct Rx {
     pub tag: Option<TagMatch>,
     pub room: usize,
     pub kind: RxKind,
-    /// Lengths of the pieces that its room is cut into; the raw API alone.
-    pub pieces: Vec<usize>,
+    /// Lengths of the segments that its room is cut into; the raw API alone.
+    pub segments: Vec<usize>,
     /// Flags in place of the endpoint's; the raw API alone.
     pub flags: Option<OpFlags>,
 }
@@ -83,7 +83,7 @@ impl Rx {
             tag: None,
             room,
             kind: RxKind::Plain,
-            pieces: Vec::new(),
+            segments: Vec::new(),
             flags: None,
         }
     }
@@ -142,10 +142,10 @@ pub struct Write {
     pub is_injected: bool,
     /// Flags in place of the endpoint's; the raw API alone.
     pub flags: Option<OpFlags>,
-    /// Lengths of local pieces; the raw API alone.
-    pub pieces: Vec<usize>,
-    /// Remote pieces in place of one; the raw API alone.
-    pub places: Vec<RmaIov>,
+    /// Lengths of local segments; the raw API alone.
+    pub segments: Vec<usize>,
+    /// Remote segments in place of one; the raw API alone.
+    pub rma_iov: Vec<RmaIov>,
 }
 
 impl Write {
@@ -156,8 +156,8 @@ impl Write {
             data: None,
             is_injected: false,
             flags: None,
-            pieces: Vec::new(),
-            places: Vec::new(),
+            segments: Vec::new(),
+            rma_iov: Vec::new(),
         }
     }
 }
@@ -169,10 +169,10 @@ pub struct Read {
     pub len: usize,
     /// Flags in place of the endpoint's; the raw API alone.
     pub flags: Option<OpFlags>,
-    /// Lengths of local pieces; the raw API alone.
-    pub pieces: Vec<usize>,
-    /// Remote pieces in place of one; the raw API alone.
-    pub places: Vec<RmaIov>,
+    /// Lengths of local segments; the raw API alone.
+    pub segments: Vec<usize>,
+    /// Remote segments in place of one; the raw API alone.
+    pub rma_iov: Vec<RmaIov>,
 }
 
 impl Read {
@@ -181,8 +181,8 @@ impl Read {
             from,
             len,
             flags: None,
-            pieces: Vec::new(),
-            places: Vec::new(),
+            segments: Vec::new(),
+            rma_iov: Vec::new(),
         }
     }
 }
@@ -274,7 +274,7 @@ impl Post {
     }
 }
 
-/// What several kinds of posts can be told.
+/// Setters that several kinds of posts have.
 macro_rules! setters {
     ($($type:ty: $($name:ident)+;)+) => { $(impl $type { $(setters!(@ $name);)+ })+ };
     (@ data) => {
@@ -295,18 +295,18 @@ macro_rules! setters {
             self
         }
     };
-    (@ pieces) => {
-        /// Cut into pieces of these lengths.
-        pub fn pieces(mut self, lengths: &[usize]) -> Self {
-            self.pieces = lengths.to_vec();
+    (@ segments) => {
+        /// Cut into segments of these lengths.
+        pub fn segments(mut self, lengths: &[usize]) -> Self {
+            self.segments = lengths.to_vec();
             self
         }
     };
 }
 
 setters! {
-    Tx: data injected flags pieces;
-    Rx: flags pieces;
+    Tx: data injected flags segments;
+    Rx: flags segments;
     Write: data injected flags;
     Read: flags;
     Atomic: injected flags;

@@ -14,7 +14,7 @@ use selvedge::atomic::{AtomicMsg, Ioc, IocMut, RmaIoc};
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::op::{Compared, Fetched};
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
-use selvedge::trigger::{self, Action, Ticket};
+use selvedge::trigger::{self, Action, WorkId};
 use selvedge::{
     Address, AddressVector, CompletionFlags, CompletionQueue, Context, Counter, Domain, Endpoint,
     EpOption, Errno, FiAddr, Iov, IovMut, Op, OpFlags, SharedReceives, msg,
@@ -36,7 +36,7 @@ pub struct RawEndpoint {
     lent: BTreeMap<u64, Lent>,
     /// When the next post is to be carried out, if not at once; then, how its work is called.
     when: Option<Trigger>,
-    ticket: Option<Ticket>,
+    ticket: Option<WorkId>,
     allows_torn_receives: bool,
 }
 
@@ -46,10 +46,10 @@ pub struct Trigger {
     pub domain: Arc<dyn Domain>,
     pub cntr: Arc<dyn Counter>,
     pub threshold: u64,
-    pub told: Notify,
+    pub notify: Notify,
 }
 
-/// Who is told when it is done.
+/// Where the completion of deferred work is reported.
 #[derive(Clone, Debug)]
 pub enum Notify {
     Endpoint,
@@ -79,7 +79,7 @@ struct Room {
 ///
 /// # Errors
 /// The domain's.
-pub fn queue_count(domain: &dyn Domain, work: &trigger::Work<'_>) -> anyhow::Result<Ticket> {
+pub fn queue_count(domain: &dyn Domain, work: &trigger::Work<'_>) -> anyhow::Result<WorkId> {
     let is_post = matches!(work.action, Action::Post { .. });
     ensure!(!is_post, "{work:?} is about memory");
     // SAFETY: a counter is no memory.
@@ -126,10 +126,10 @@ impl RawEndpoint {
                 _ => unsafe { op.post(&*self.ep, flags) },
             };
         };
-        let (done, flags) = match &when.told {
-            Notify::Endpoint => (trigger::Done::Endpoint, flags),
+        let (done, flags) = match &when.notify {
+            Notify::Endpoint => (trigger::CompletionTarget::Endpoint, flags),
             Notify::Counter(cntr) => {
-                let done = trigger::Done::Counter(cntr.as_ref());
+                let done = trigger::CompletionTarget::Counter(cntr.as_ref());
                 (done, flags.difference(OpFlags::DEFAULT))
             }
         };
@@ -218,8 +218,8 @@ impl RawEndpoint {
         if tx.is_injected {
             return self.inject(&op::inject(&tx.bytes, tx.to, tx.tag, tx.data));
         }
-        let pieces = cut(std::mem::take(&mut tx.bytes), &tx.pieces);
-        let iov: Vec<_> = pieces.iter().map(|piece| Iov::new(piece)).collect();
+        let segments = cut(std::mem::take(&mut tx.bytes), &tx.segments);
+        let iov: Vec<_> = segments.iter().map(|segment| Iov::new(segment)).collect();
         let msg = msg::SendMsg {
             iov: &iov,
             desc: &[],
@@ -228,15 +228,15 @@ impl RawEndpoint {
             data: tx.data.unwrap_or(NO_DATA),
         };
         let flags = op::with_data(tx.flags.unwrap_or(OpFlags::DEFAULT), tx.data);
-        // SAFETY: `lent` keeps the pieces until the completion or the endpoint's end, and nobody
+        // SAFETY: `lent` keeps the segments until the completion or the endpoint's end, and nobody
         // writes to them there; a post that fails has kept nothing.
         let posted = unsafe { self.issue(&op::send(msg, tx.tag), flags) };
-        self.lend_out(context, posted, pieces, &mut tx.bytes)
+        self.lend_out(context, posted, segments, &mut tx.bytes)
     }
 
     fn recv(&mut self, context: u64, rx: &Rx) -> Result<(), Errno> {
         let mut room = Room::new(rx.room, rx.kind);
-        let iov = room.iov(&rx.pieces);
+        let iov = room.iov(&rx.segments);
         let flags = rx.flags.unwrap_or(OpFlags::DEFAULT)
             | match rx.kind {
                 RxKind::Plain => OpFlags::empty(),
@@ -273,30 +273,30 @@ impl RawEndpoint {
             });
         }
         let whole = [to.iov(write.bytes.len())];
-        let pieces = cut(std::mem::take(&mut write.bytes), &write.pieces);
-        let iov: Vec<_> = pieces.iter().map(|piece| Iov::new(piece)).collect();
+        let segments = cut(std::mem::take(&mut write.bytes), &write.segments);
+        let iov: Vec<_> = segments.iter().map(|segment| Iov::new(segment)).collect();
         let msg = WriteMsg {
             iov: &iov,
             desc: &[],
             dest: to.peer,
-            rma_iov: or_whole(&write.places, &whole),
+            rma_iov: or_whole(&write.rma_iov, &whole),
             context: Context(context),
             data: write.data.unwrap_or(NO_DATA),
         };
         let flags = op::with_data(write.flags.unwrap_or(OpFlags::DEFAULT), write.data);
-        // SAFETY: `lent` keeps the pieces until the completion or the endpoint's end.
+        // SAFETY: `lent` keeps the segments until the completion or the endpoint's end.
         let posted = unsafe { self.issue(&Op::Write(msg), flags) };
-        self.lend_out(context, posted, pieces, &mut write.bytes)
+        self.lend_out(context, posted, segments, &mut write.bytes)
     }
 
     fn read(&mut self, context: u64, read: &Read) -> Result<(), Errno> {
         let mut room = Room::new(read.len, RxKind::Plain);
-        let (iov, whole) = (room.iov(&read.pieces), [read.from.iov(read.len)]);
+        let (iov, whole) = (room.iov(&read.segments), [read.from.iov(read.len)]);
         let msg = ReadMsg {
             iov: &iov,
             desc: &[],
             src: read.from.peer,
-            rma_iov: or_whole(&read.places, &whole),
+            rma_iov: or_whole(&read.rma_iov, &whole),
             context: Context(context),
         };
         let flags = read.flags.unwrap_or(OpFlags::DEFAULT);
@@ -362,17 +362,17 @@ impl RawEndpoint {
         self.lend(context, lent);
     }
 
-    /// Keeps the pieces of what was posted, or puts them back into the post.
+    /// Keeps the segments of what was posted, or puts them back into the post.
     fn lend_out(
         &mut self,
         context: u64,
         posted: Result<(), Errno>,
-        pieces: Vec<Vec<u8>>,
+        segments: Vec<Vec<u8>>,
         bytes: &mut Vec<u8>,
     ) -> Result<(), Errno> {
         match posted {
-            Ok(()) => self.lend(context, Lent::Out(pieces)),
-            Err(_) => *bytes = pieces.concat(),
+            Ok(()) => self.lend(context, Lent::Out(segments)),
+            Err(_) => *bytes = segments.concat(),
         }
         posted
     }
@@ -442,7 +442,7 @@ impl EndpointApi for RawEndpoint {
         }
     }
 
-    fn drive(&mut self) -> anyhow::Result<()> {
+    fn progress(&mut self) -> anyhow::Result<()> {
         match self.cq.read(&mut []) {
             // An error that waits to be read is as good as silence here.
             Ok(_) | Err(Errno::Avail) => Ok(()),
@@ -454,7 +454,7 @@ impl EndpointApi for RawEndpoint {
         Some(self)
     }
 
-    fn defer(&mut self, context: u64, post: &mut Post, when: Trigger) -> Result<Ticket, Errno> {
+    fn defer(&mut self, context: u64, post: &mut Post, when: Trigger) -> Result<WorkId, Errno> {
         self.when = Some(when);
         self.post(context, post)?;
         Ok(self.ticket.take().expect("it was queued"))
@@ -470,7 +470,7 @@ impl Room {
         }
     }
 
-    /// The room, in pieces of these lengths; in one without any.
+    /// The room, in segments of these lengths; in one without any.
     fn iov(&mut self, lengths: &[usize]) -> Vec<IovMut> {
         let mut rest = &mut self.whole[CANARY..CANARY + self.len];
         if lengths.is_empty() {
@@ -478,8 +478,8 @@ impl Room {
         }
         let mut iov = Vec::new();
         for &length in lengths {
-            let (piece, behind) = rest.split_at_mut(length);
-            iov.push(IovMut::new(piece));
+            let (segment, behind) = rest.split_at_mut(length);
+            iov.push(IovMut::new(segment));
             rest = behind;
         }
         iov
@@ -540,28 +540,28 @@ impl Room {
     }
 }
 
-/// Cuts bytes into pieces of these lengths; one without any.
+/// Cuts bytes into segments of these lengths; one without any.
 fn cut(bytes: Vec<u8>, lengths: &[usize]) -> Vec<Vec<u8>> {
     if lengths.is_empty() {
         return vec![bytes];
     }
     let mut rest = &bytes[..];
-    let mut pieces = Vec::new();
+    let mut segments = Vec::new();
     for &length in lengths {
-        let (piece, behind) = rest.split_at(length);
-        pieces.push(piece.to_vec());
+        let (segment, behind) = rest.split_at(length);
+        segments.push(segment.to_vec());
         rest = behind;
     }
     let len = bytes.len();
     assert!(rest.is_empty(), "{lengths:?} do not make {len} bytes");
-    pieces
+    segments
 }
 
-/// The remote places of an access, or the whole of what it names where it has none.
-fn or_whole<'a>(places: &'a [RmaIov], whole: &'a [RmaIov]) -> &'a [RmaIov] {
-    match places.is_empty() {
+/// The remote segments of an access; `whole` if it names none.
+fn or_whole<'a>(rma_iov: &'a [RmaIov], whole: &'a [RmaIov]) -> &'a [RmaIov] {
+    match rma_iov.is_empty() {
         true => whole,
-        false => places,
+        false => rma_iov,
     }
 }
 

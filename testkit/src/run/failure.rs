@@ -7,8 +7,8 @@ pub fn failure(errno: Errno, what: impl Into<String>) -> anyhow::Error {
     Error::new(errno, what).into()
 }
 
-/// What the provider lacks: exit code 61, which scripts take for "not run".
-pub fn lacks(what: impl Into<String>) -> anyhow::Error {
+/// An error for a feature that the provider lacks: exit code 61, which scripts read as "not run".
+pub fn unsupported(what: impl Into<String>) -> anyhow::Error {
     failure(Errno::NoData, what)
 }
 
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn the_exit_code_is_the_errors_number_or_one() {
-        assert_eq!(exit_code(&lacks("x").context("y")), 61);
+        assert_eq!(exit_code(&unsupported("x").context("y")), 61);
         assert_eq!(exit_code(&anyhow::Error::new(Errno::NoSys)), 38);
         assert_eq!(exit_code(&failure(Errno::Trunc, "x")), 1);
         assert_eq!(exit_code(&anyhow::anyhow!("x")), 1);

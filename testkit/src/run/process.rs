@@ -59,7 +59,7 @@ impl Process {
     ///
     /// # Errors
     /// When the process has ended.
-    pub fn tell_line(&mut self, line: &str) -> anyhow::Result<()> {
+    pub fn send_line(&mut self, line: &str) -> anyhow::Result<()> {
         let written = self.input.write_all(format!("{line}\n").as_bytes());
         written.with_context(|| format!("process {} died", self.number))
     }
@@ -68,8 +68,8 @@ impl Process {
     ///
     /// # Errors
     /// When the process has ended.
-    pub fn tell(&mut self, value: &impl Serialize) -> anyhow::Result<()> {
-        self.tell_line(&serde_json::to_string(value)?)
+    pub fn send(&mut self, value: &impl Serialize) -> anyhow::Result<()> {
+        self.send_line(&serde_json::to_string(value)?)
     }
 
     /// Waits for the next line of the process.
@@ -192,7 +192,7 @@ pub fn die_with_parent(parent: i32) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When the parent has ended, or the value is of another type.
-pub fn next_order<T: DeserializeOwned>() -> anyhow::Result<T> {
+pub fn next_request<T: DeserializeOwned>() -> anyhow::Result<T> {
     let line = next_line()?;
     serde_json::from_str(&line).with_context(|| format!("{line:?} is no order"))
 }
@@ -212,7 +212,7 @@ pub fn next_line() -> anyhow::Result<String> {
 ///
 /// # Errors
 /// The system's.
-pub fn has_order() -> anyhow::Result<bool> {
+pub fn has_request() -> anyhow::Result<bool> {
     is_readable(&std::io::stdin())
 }
 
@@ -220,15 +220,15 @@ pub fn has_order() -> anyhow::Result<bool> {
 ///
 /// # Errors
 /// When the parent has ended.
-pub fn answer(value: &impl Serialize) -> anyhow::Result<()> {
-    answer_line(&serde_json::to_string(value)?)
+pub fn reply(value: &impl Serialize) -> anyhow::Result<()> {
+    reply_line(&serde_json::to_string(value)?)
 }
 
 /// In the child: sends the parent a line.
 ///
 /// # Errors
 /// When the parent has ended.
-pub fn answer_line(line: &str) -> anyhow::Result<()> {
+pub fn reply_line(line: &str) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
     output.write_all(format!("{line}\n").as_bytes())?;
     Ok(output.flush()?)

@@ -1,4 +1,4 @@
-//! Descriptors and memory of a process, to be compared with what it held before.
+//! Descriptors and memory of a process, to be compared with an earlier measurement.
 
 use std::fs;
 
@@ -78,7 +78,7 @@ pub fn private(process: &str) -> anyhow::Result<usize> {
 ///
 /// # Errors
 /// As [`private`].
-pub fn held() -> anyhow::Result<usize> {
+pub fn private_after_trim() -> anyhow::Result<usize> {
     #[expect(unsafe_code, reason = "no wrapper for malloc_trim(3)")]
     // SAFETY: it gives free memory back to the system and may be called at any time.
     unsafe {

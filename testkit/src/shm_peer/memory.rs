@@ -86,12 +86,12 @@ impl RawMemory {
     }
 }
 
-/// The seals that an honest outbox has.
-pub fn honest() -> SealFlag {
-    common() | SealFlag::from_bits_retain(libc::F_SEAL_FUTURE_WRITE)
+/// The seals of a valid outbox.
+pub fn outbox_seals() -> SealFlag {
+    doorbell_seals() | SealFlag::from_bits_retain(libc::F_SEAL_FUTURE_WRITE)
 }
 
-/// The seals that an honest doorbell has.
-pub fn common() -> SealFlag {
+/// The seals of a valid doorbell.
+pub fn doorbell_seals() -> SealFlag {
     SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL
 }

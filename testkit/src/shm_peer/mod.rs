@@ -15,7 +15,7 @@ use nix::sys::socket::{
 };
 use selvedge::info::EpType;
 
-pub use memory::{RawMemory, common, honest};
+pub use memory::{RawMemory, doorbell_seals, outbox_seals};
 
 /// Bytes of a packet.
 pub const PACKET: usize = 256;
@@ -30,24 +30,24 @@ pub const RELEASE: u32 = 7;
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     pub commands: usize,
-    pub answers: usize,
+    pub responses: usize,
     pub pool: usize,
 }
 
 impl Sizes {
     /// What an endpoint has that nobody has configured.
-    pub const USUAL: Self = Self {
+    pub const DEFAULT: Self = Self {
         commands: 256,
-        answers: 512,
+        responses: 512,
         pool: 65_536,
     };
 
-    pub const fn answers_at(self) -> usize {
+    pub const fn responses_at(self) -> usize {
         512
     }
 
     pub const fn commands_at(self) -> usize {
-        (self.answers_at() + self.answers * 16).next_multiple_of(128)
+        (self.responses_at() + self.responses * 16).next_multiple_of(128)
     }
 
     pub const fn lane_at(self) -> usize {
@@ -100,7 +100,7 @@ impl Hello<'_> {
         packet.extend((EpType::Rdm as u32).to_le_bytes());
         packet.extend(incarnation.to_le_bytes());
         packet.extend(0_u32.to_le_bytes());
-        for size in [sizes.commands, sizes.answers, sizes.pool] {
+        for size in [sizes.commands, sizes.responses, sizes.pool] {
             packet.extend((size as u32).to_le_bytes());
         }
         let addr = std::ptr::from_ref(nonce).expose_provenance() as u64;
@@ -169,12 +169,12 @@ impl PeerSocket {
     }
 
     /// Sends a packet; the other end may have hung up.
-    pub fn say(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) {
-        let _ = self.try_say(packet, fds);
+    pub fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) {
+        let _ = self.try_send(packet, fds);
     }
 
     /// Sends a packet. Says whether there was room.
-    pub fn try_say(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
+    pub fn try_send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
         let fds: Vec<_> = fds.iter().map(AsRawFd::as_raw_fd).collect();
         let rights = [ControlMessage::ScmRights(&fds)];
         let rights = if fds.is_empty() { &[][..] } else { &rights };
@@ -211,7 +211,7 @@ impl PeerSocket {
     }
 
     /// Whether the other end has hung up.
-    pub fn is_over(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         loop {
             match self.receive() {
                 Received::Nothing => return false,

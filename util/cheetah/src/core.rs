@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use selvedge::CompletionQueue;
-use selvedge::owned::Window;
+use selvedge::owned::SharedRegion;
 use selvedge_kit::wait::Spin;
 
 use crate::bell::{Bell, BellName};
@@ -456,12 +456,12 @@ impl Core {
     ///
     /// # Errors
     /// When there is none, or this context has finalized.
-    pub fn allocate(&self, len: usize) -> Result<Arc<Window>> {
+    pub fn allocate(&self, len: usize) -> Result<Arc<SharedRegion>> {
         self.with("allocating special memory", |engine| engine.allocate(len))
     }
 
     /// Gives special memory back.
-    pub fn free(&self, window: Arc<Window>) {
+    pub fn free(&self, window: Arc<SharedRegion>) {
         if let Some(engine) = &mut self.home.enter().engine {
             engine.free(window);
         }

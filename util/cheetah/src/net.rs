@@ -11,7 +11,7 @@ use std::time::Duration;
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::info::{EpType, Threading};
 use selvedge::msg::RecvMsg;
-use selvedge::owned::Window;
+use selvedge::owned::SharedRegion;
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::tagged;
 use selvedge::{
@@ -137,10 +137,10 @@ impl Net {
     }
 
     /// Memory that peers write and read directly.
-    pub(crate) fn window(&mut self, len: usize) -> Result<Window, selvedge::Error> {
+    pub(crate) fn window(&mut self, len: usize) -> Result<SharedRegion, selvedge::Error> {
         let attr = alloc::Attr::new(MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE);
         let key = self.key();
-        Window::with(&*self.domain, len, &attr.with_key(key))
+        SharedRegion::with(&*self.domain, len, &attr.with_key(key))
     }
 
     /// Memory that peers read directly.

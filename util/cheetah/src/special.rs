@@ -4,7 +4,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use selvedge::owned::Window;
+use selvedge::owned::SharedRegion;
 
 use crate::Result;
 use crate::core::Core;
@@ -15,11 +15,11 @@ use crate::core::Core;
 /// one. It is never lent as a slice, because others may write it at any time.
 pub struct Special {
     core: Rc<Core>,
-    window: Option<Arc<Window>>,
+    window: Option<Arc<SharedRegion>>,
 }
 
 impl Special {
-    pub(crate) fn new(core: Rc<Core>, window: Arc<Window>) -> Self {
+    pub(crate) fn new(core: Rc<Core>, window: Arc<SharedRegion>) -> Self {
         Self {
             core,
             window: Some(window),
@@ -72,7 +72,7 @@ impl Special {
         }
     }
 
-    fn window(&self) -> &Window {
+    fn window(&self) -> &SharedRegion {
         self.window.as_ref().expect("there until it is dropped")
     }
 }

@@ -1,28 +1,28 @@
 //! The last calls of an endpoint, in lines.
 
-use selvedge_kit::sight::Seen;
-use selvedge_kit::sight::calls::{Half, Outcome, SeenCall, SeenCalls};
+use selvedge_kit::telemetry::Stats;
+use selvedge_kit::telemetry::calls::{CallLog, CallRecord, Outcome, RecordKind};
 
 use crate::processes;
 use crate::units::{age, bytes, time};
 
 /// The last calls that are known of an endpoint, `most` of them, with how long ago they were made.
-pub(crate) fn lines(all: &[SeenCalls], seen: &Seen, now: u64, most: usize) -> Vec<String> {
-    let own = all.iter().find(|it| processes::is_of(&it.head, seen));
+pub(crate) fn lines(all: &[CallLog], seen: &Stats, now: u64, most: usize) -> Vec<String> {
+    let own = all.iter().find(|it| processes::is_of(&it.header, seen));
     own.map_or_else(Vec::new, |own| last(own, now, most))
 }
 
 /// Likewise of those that were found.
-pub(crate) fn last(own: &SeenCalls, now: u64, most: usize) -> Vec<String> {
+pub(crate) fn last(own: &CallLog, now: u64, most: usize) -> Vec<String> {
     of(own, (now, "ago"), most)
 }
 
 /// All calls that a crash has left of an endpoint.
-pub(crate) fn left(own: &SeenCalls, end: u64) -> Vec<String> {
+pub(crate) fn left(own: &CallLog, end: u64) -> Vec<String> {
     of(own, (end, "before its end"), usize::MAX)
 }
 
-fn of(own: &SeenCalls, (now, since): (u64, &str), most: usize) -> Vec<String> {
+fn of(own: &CallLog, (now, since): (u64, &str), most: usize) -> Vec<String> {
     let first = own.calls.len().saturating_sub(most);
     let last = own.calls[first..].iter().map(|call| {
         let before = now.saturating_sub(call.at) as f64 / 1e9;
@@ -37,8 +37,8 @@ fn of(own: &SeenCalls, (now, since): (u64, &str), most: usize) -> Vec<String> {
     std::iter::once(head).chain(last).collect()
 }
 
-fn sentence(call: &SeenCall) -> String {
-    let SeenCall { name, peer, .. } = call;
+fn sentence(call: &CallRecord) -> String {
+    let CallRecord { name, peer, .. } = call;
     let len = match call.len {
         0 => String::new(),
         len => format!(" of {}", bytes(len as f64)),
@@ -54,14 +54,16 @@ fn sentence(call: &SeenCall) -> String {
         "" => String::new(),
         peer => format!(" with {peer}"),
     };
-    let outcome = match (call.outcome, call.half) {
-        (Outcome::Failed(errno), Half::Completion(_)) => format!(" has failed: {errno}"),
-        (_, Half::Completion(took)) => format!(" is complete, after {}", time(took as f64)),
-        (Outcome::Inside, _) => ": has not returned".to_owned(),
-        (Outcome::Done, Half::Post(1)) => String::new(),
-        (Outcome::Done, Half::Post(tries)) => format!(", taken at the {tries}. try"),
-        (Outcome::Failed(errno), Half::Post(1)) => format!(": {errno}"),
-        (Outcome::Failed(errno), Half::Post(tries)) => format!(", tried {tries} times: {errno}"),
+    let outcome = match (call.outcome, call.kind) {
+        (Outcome::Failed(errno), RecordKind::Completion(_)) => format!(" has failed: {errno}"),
+        (_, RecordKind::Completion(took)) => format!(" is complete, after {}", time(took as f64)),
+        (Outcome::InProgress, _) => ": has not returned".to_owned(),
+        (Outcome::Done, RecordKind::Post(1)) => String::new(),
+        (Outcome::Done, RecordKind::Post(tries)) => format!(", taken at the {tries}. try"),
+        (Outcome::Failed(errno), RecordKind::Post(1)) => format!(": {errno}"),
+        (Outcome::Failed(errno), RecordKind::Post(tries)) => {
+            format!(", tried {tries} times: {errno}")
+        }
     };
     format!("{name}{len}{with}{place}{outcome}")
 }

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use selvedge_kit::sight::calls::SeenCalls;
-use selvedge_kit::sight::groups::SeenGroups;
-use selvedge_kit::sight::layout::WAITS;
-use selvedge_kit::sight::{self, Directed, Gauge, PeerState, Seen, SeenPeer, Wait};
+use selvedge_kit::telemetry::calls::CallLog;
+use selvedge_kit::telemetry::groups::GroupStats;
+use selvedge_kit::telemetry::layout::MAX_POSTED;
+use selvedge_kit::telemetry::{
+    self, Gauge, PeerState, PeerStats, PostedReceive, SourcePeer, Stats,
+};
 
 use crate::calls;
 use crate::groups;
@@ -20,34 +22,35 @@ const LONG: f64 = 1.0;
 
 /// What can be looked at: all endpoints, and the groups of those that have some.
 struct Scene<'a> {
-    seen: &'a [Seen],
-    groups: &'a [SeenGroups],
+    seen: &'a [Stats],
+    groups: &'a [GroupStats],
 }
 
 /// Calls that are told of.
 const LAST: usize = 8;
 
 /// What the endpoints of a process wait for, and the endpoints that they talk to.
-pub(crate) fn process(mut all: Vec<Seen>, pid: u32) -> String {
-    let now = sight::now();
+pub(crate) fn process(mut all: Vec<Stats>, pid: u32) -> String {
+    let now = telemetry::now();
     let pids: BTreeSet<u32> = all.iter().map(|seen| seen.pid).collect();
-    let groups: Vec<SeenGroups> = pids.into_iter().flat_map(processes::groups).collect();
+    let groups: Vec<GroupStats> = pids.into_iter().flat_map(processes::groups).collect();
     groups::without_own_receives(&mut all, &groups);
     let all = Scene {
         seen: &all,
         groups: &groups,
     };
-    let (own, others): (Vec<&Seen>, Vec<&Seen>) = all.seen.iter().partition(|seen| seen.pid == pid);
+    let (own, others): (Vec<&Stats>, Vec<&Stats>) =
+        all.seen.iter().partition(|seen| seen.pid == pid);
     let mut text = String::new();
     for seen in &own {
         endpoint(&mut text, &all, seen, now);
     }
-    let is_peer = |other: &&&Seen| {
+    let is_peer = |other: &&&Stats| {
         own.iter()
             .any(|seen| knows(seen, other) || knows(other, seen))
     };
     for shared in without_page(&processes::calls(pid), all.seen) {
-        let _ = writeln!(text, "process {pid}, {}", processes::title(&shared.head));
+        let _ = writeln!(text, "process {pid}, {}", processes::title(&shared.header));
         for line in calls::last(shared, now, LAST) {
             let _ = writeln!(text, "  {line}");
         }
@@ -72,11 +75,11 @@ pub(crate) fn flight(wreck: &Wreck) -> String {
         let own = wreck
             .calls
             .iter()
-            .find(|it| processes::is_of(&it.head, seen));
+            .find(|it| processes::is_of(&it.header, seen));
         let last_call = own.and_then(|own| own.calls.last()).map_or(0, |it| it.at);
         // The last thing that is known is the end of its time.
         let last = seen.events.last().map_or(0, |event| event.at);
-        let now = last.max(last_call).max(seen.looked).max(seen.opened);
+        let now = last.max(last_call).max(seen.snapshot_time).max(seen.opened);
         let _ = writeln!(text, "process {}, {}", seen.pid, title(seen));
         for line in table::details(seen) {
             let _ = writeln!(text, "  {line}");
@@ -96,8 +99,8 @@ pub(crate) fn flight(wreck: &Wreck) -> String {
         }
     }
     for own in without_page(&wreck.calls, &wreck.endpoints) {
-        let title = processes::title(&own.head);
-        let _ = writeln!(text, "process {}, {title}", own.head.pid);
+        let title = processes::title(&own.header);
+        let _ = writeln!(text, "process {}, {title}", own.header.pid);
         let now = own.calls.last().map_or(0, |it| it.at);
         for line in calls::left(own, now) {
             let _ = writeln!(text, "  {line}");
@@ -110,22 +113,19 @@ pub(crate) fn flight(wreck: &Wreck) -> String {
 }
 
 /// Calls of what has no page.
-fn without_page<'a>(
-    calls: &'a [SeenCalls],
-    pages: &'a [Seen],
-) -> impl Iterator<Item = &'a SeenCalls> {
-    let has_page = |calls: &SeenCalls| processes::has_page(&calls.head, pages);
+fn without_page<'a>(calls: &'a [CallLog], pages: &'a [Stats]) -> impl Iterator<Item = &'a CallLog> {
+    let has_page = |calls: &CallLog| processes::has_page(&calls.header, pages);
     calls.iter().filter(move |calls| !has_page(calls))
 }
 
-fn endpoint(text: &mut String, all: &Scene<'_>, seen: &Seen, now: u64) {
+fn endpoint(text: &mut String, all: &Scene<'_>, seen: &Stats, now: u64) {
     let command = processes::command(seen.pid).unwrap_or_else(|| "gone".to_owned());
     let _ = writeln!(text, "process {} ({command}), {}", seen.pid, title(seen));
-    let idle = now.saturating_sub(seen.looked) as f64 / 1e9;
+    let idle = now.saturating_sub(seen.snapshot_time) as f64 / 1e9;
     let how = match processes::state(seen.pid) {
         Some('T' | 't') => "The process is stopped.".to_owned(),
         Some('Z') | None => "The process is dead.".to_owned(),
-        Some(_) if seen.looked == 0 => "Nobody has read its queues yet.".to_owned(),
+        Some(_) if seen.snapshot_time == 0 => "Nobody has read its queues yet.".to_owned(),
         Some(_) if idle < LONG => "Its queues are read.".to_owned(),
         Some('S' | 'D') => format!(
             "It has not looked after itself for {}: its process sleeps, here or somewhere else.",
@@ -137,7 +137,7 @@ fn endpoint(text: &mut String, all: &Scene<'_>, seen: &Seen, now: u64) {
         ),
     };
     let _ = writeln!(text, "  {how}");
-    if !seen.is_whole {
+    if !seen.is_consistent {
         let _ = writeln!(
             text,
             "  It was being written down when it stopped; take it with care."
@@ -158,20 +158,20 @@ fn endpoint(text: &mut String, all: &Scene<'_>, seen: &Seen, now: u64) {
     }
 }
 
-fn title(seen: &Seen) -> String {
+fn title(seen: &Stats) -> String {
     format!("{} endpoint {}", seen.provider, seen.name)
 }
 
 /// What an endpoint waits for.
-fn waits(text: &mut String, scene: &Scene<'_>, seen: &Seen, now: u64) {
+fn waits(text: &mut String, scene: &Scene<'_>, seen: &Stats, now: u64) {
     let all = scene.seen;
     let mut lines = groups::lines(scene.groups, seen, now);
-    lines.extend(seen.waits.iter().map(|wait| receive(all, seen, wait)));
-    let more = seen.gauge(Gauge::Posted).saturating_sub(WAITS as u64);
+    lines.extend(seen.posted.iter().map(|wait| receive(all, seen, wait)));
+    let more = seen.gauge(Gauge::Posted).saturating_sub(MAX_POSTED as u64);
     if more > 0 {
         lines.push(format!("It waits for messages in {more} more receives."));
     }
-    lines.extend(seen.kept.iter().map(|kept| {
+    lines.extend(seen.unexpected.iter().map(|kept| {
         let tag = match kept.is_tagged {
             true => format!(" with tag {:#x}", kept.tag),
             false => String::new(),
@@ -181,7 +181,7 @@ fn waits(text: &mut String, scene: &Scene<'_>, seen: &Seen, now: u64) {
     }));
     let more = seen
         .gauge(Gauge::Unexpected)
-        .saturating_sub(seen.kept.len() as u64);
+        .saturating_sub(seen.unexpected.len() as u64);
     if more > 0 {
         lines.push(format!(
             "{more} more messages are there that no receive takes."
@@ -202,16 +202,18 @@ fn waits(text: &mut String, scene: &Scene<'_>, seen: &Seen, now: u64) {
     }
 }
 
-fn receive(all: &[Seen], seen: &Seen, wait: &Wait) -> String {
+fn receive(all: &[Stats], seen: &Stats, wait: &PostedReceive) -> String {
     let tag = match wait {
-        Wait {
+        PostedReceive {
             is_tagged: false, ..
         } => String::new(),
-        Wait { ignore: 0, tag, .. } => format!(" with tag {tag:#x}"),
-        Wait {
+        PostedReceive { ignore: 0, tag, .. } => format!(" with tag {tag:#x}"),
+        PostedReceive {
             ignore: u64::MAX, ..
         } => " with any tag".to_owned(),
-        Wait { ignore, tag, .. } => format!(" with tag {tag:#x} (but for the bits {ignore:#x})"),
+        PostedReceive { ignore, tag, .. } => {
+            format!(" with tag {tag:#x} (but for the bits {ignore:#x})")
+        }
     };
     let from = whose(all, seen, wait.from);
     let what = if wait.is_tagged {
@@ -225,30 +227,30 @@ fn receive(all: &[Seen], seen: &Seen, wait: &Wait) -> String {
     )
 }
 
-fn peer(all: &[Seen], seen: &Seen, peer: &SeenPeer) -> Vec<String> {
+fn peer(all: &[Stats], seen: &Stats, peer: &PeerStats) -> Vec<String> {
     let name = named(all, seen, peer);
     let mut lines = Vec::new();
     match peer.state {
-        PeerState::Awaited => lines.push(format!(
+        PeerState::Connecting => lines.push(format!(
             "It waits for {name} to be there, with {} operations; nobody has the name yet.",
-            peer.held + peer.unanswered
+            peer.queued + peer.outstanding
         )),
-        PeerState::Greeting => lines.push(format!("It waits for {name} to greet it.")),
-        PeerState::Ending => lines.push(format!(
+        PeerState::Handshaking => lines.push(format!("It waits for {name} to greet it.")),
+        PeerState::Draining => lines.push(format!(
             "{name} is gone; what it had sent last waits for receives here."
         )),
-        PeerState::Idle | PeerState::Up | PeerState::Gone => {}
+        PeerState::Idle | PeerState::Connected | PeerState::Disconnected => {}
     }
-    if peer.unanswered > 0 && peer.state != PeerState::Awaited {
+    if peer.outstanding > 0 && peer.state != PeerState::Connecting {
         lines.push(format!(
             "It waits for {name} to answer {}.",
-            operations(peer.unanswered)
+            operations(peer.outstanding)
         ));
     }
-    if peer.held > 0 && peer.state != PeerState::Awaited {
+    if peer.queued > 0 && peer.state != PeerState::Connecting {
         lines.push(format!(
             "{} to {name} have not left.",
-            operations(peer.held)
+            operations(peer.queued)
         ));
     }
     if peer.is_full {
@@ -256,16 +258,16 @@ fn peer(all: &[Seen], seen: &Seen, peer: &SeenPeer) -> Vec<String> {
             "There is no room for another message to {name}: it takes none."
         ));
     }
-    if peer.offered > 0 {
+    if peer.unmatched > 0 {
         lines.push(format!(
             "{name} waits for receives here for {} large messages.",
-            peer.offered
+            peer.unmatched
         ));
     }
-    if peer.moving > 0 {
+    if peer.transferring > 0 {
         lines.push(format!(
             "{} large messages of {name} are on their way.",
-            peer.moving
+            peer.transferring
         ));
     }
     lines
@@ -279,10 +281,10 @@ fn operations(number: u64) -> String {
 }
 
 /// Whose messages something is about.
-fn whose(all: &[Seen], seen: &Seen, from: Directed) -> String {
+fn whose(all: &[Stats], seen: &Stats, from: SourcePeer) -> String {
     match from {
-        Directed::Any => "anybody".to_owned(),
-        Directed::To(index) => match seen.peers.iter().find(|peer| peer.index == index) {
+        SourcePeer::Any => "anybody".to_owned(),
+        SourcePeer::Index(index) => match seen.peers.iter().find(|peer| peer.index == index) {
             Some(peer) => named(all, seen, peer),
             None => format!("peer {index}"),
         },
@@ -290,20 +292,20 @@ fn whose(all: &[Seen], seen: &Seen, from: Directed) -> String {
 }
 
 /// A peer's name, with its process if that can be looked into.
-fn named(all: &[Seen], seen: &Seen, peer: &SeenPeer) -> String {
-    let is_it = |other: &&Seen| other.provider == seen.provider && other.name == peer.name;
+fn named(all: &[Stats], seen: &Stats, peer: &PeerStats) -> String {
+    let is_it = |other: &&Stats| other.provider == seen.provider && other.name == peer.name;
     match all.iter().find(is_it) {
         Some(other) => format!("{} (process {})", peer.name, other.pid),
         None => peer.name.clone(),
     }
 }
 
-fn knows(seen: &Seen, other: &Seen) -> bool {
+fn knows(seen: &Stats, other: &Stats) -> bool {
     seen.provider == other.provider && seen.peers.iter().any(|peer| peer.name == other.name)
 }
 
 /// Pairs in which each waits for a message of the other, and neither has anything on its way.
-fn deadlocks(text: &mut String, own: &[&Seen], others: &[&Seen]) {
+fn deadlocks(text: &mut String, own: &[&Stats], others: &[&Stats]) {
     for one in own {
         for other in own.iter().chain(others) {
             let is_second = own.iter().any(|it| std::ptr::eq(*it, *other));
@@ -321,18 +323,18 @@ fn deadlocks(text: &mut String, own: &[&Seen], others: &[&Seen]) {
     }
 }
 
-fn waits_for(seen: &Seen, other: &Seen) -> bool {
+fn waits_for(seen: &Stats, other: &Stats) -> bool {
     let peers = seen.peers.iter().filter(|peer| peer.name == other.name);
     let mut indices = peers.map(|peer| peer.index);
     knows(seen, other)
-        && seen.waits.iter().any(|wait| match wait.from {
-            Directed::Any => true,
-            Directed::To(index) => indices.any(|it| it == index),
+        && seen.posted.iter().any(|wait| match wait.from {
+            SourcePeer::Any => true,
+            SourcePeer::Index(index) => indices.any(|it| it == index),
         })
 }
 
 /// Whether nothing is under way here.
-fn is_calm(seen: &Seen) -> bool {
+fn is_calm(seen: &Stats) -> bool {
     let gauges = [Gauge::Outstanding, Gauge::Unexpected, Gauge::Unread];
     gauges.iter().all(|gauge| seen.gauge(*gauge) == 0)
 }

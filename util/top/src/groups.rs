@@ -1,7 +1,7 @@
 //! What endpoints wait for in their collectives, in sentences.
 
-use selvedge_kit::sight::Seen;
-use selvedge_kit::sight::groups::{Awaited, SeenGroups, Waiting};
+use selvedge_kit::telemetry::Stats;
+use selvedge_kit::telemetry::groups::{AwaitedMember, GroupStats, PendingCollective};
 
 use crate::processes;
 use crate::units::age;
@@ -13,29 +13,34 @@ const SEQUENCE: u32 = 0xff_ffff;
 
 /// Takes what belongs to collectives out of the receives of endpoints that have some: it is told of in
 /// other words.
-pub(crate) fn without_own_receives(all: &mut [Seen], groups: &[SeenGroups]) {
+pub(crate) fn without_own_receives(all: &mut [Stats], groups: &[GroupStats]) {
     for seen in all.iter_mut().filter(|seen| of(groups, seen).is_some()) {
-        seen.waits.retain(|wait| wait.tag & LAYER == 0);
+        seen.posted.retain(|wait| wait.tag & LAYER == 0);
     }
 }
 
-fn of<'a>(groups: &'a [SeenGroups], seen: &Seen) -> Option<&'a SeenGroups> {
-    groups.iter().find(|it| processes::is_of(&it.head, seen))
+fn of<'a>(groups: &'a [GroupStats], seen: &Stats) -> Option<&'a GroupStats> {
+    groups.iter().find(|it| processes::is_of(&it.header, seen))
 }
 
 /// What the collectives of an endpoint wait for.
-pub(crate) fn lines(groups: &[SeenGroups], seen: &Seen, now: u64) -> Vec<String> {
+pub(crate) fn lines(groups: &[GroupStats], seen: &Stats, now: u64) -> Vec<String> {
     let own = of(groups, seen);
-    let waiting = own.map_or(&[][..], |own| &own.waiting);
+    let waiting = own.map_or(&[][..], |own| &own.pending);
     waiting
         .iter()
         .map(|it| sentence(groups, &seen.provider, it, now))
         .collect()
 }
 
-fn sentence(groups: &[SeenGroups], provider: &str, waiting: &Waiting, now: u64) -> String {
+fn sentence(
+    groups: &[GroupStats],
+    provider: &str,
+    waiting: &PendingCollective,
+    now: u64,
+) -> String {
     let since = age(now.saturating_sub(waiting.since) as f64 / 1e9);
-    let Waiting {
+    let PendingCollective {
         rank,
         members,
         sequence,
@@ -60,15 +65,15 @@ fn sentence(groups: &[SeenGroups], provider: &str, waiting: &Waiting, now: u64) 
     };
     let named = named.join("; ");
     match waiting {
-        Waiting {
-            is_outwards: true, ..
+        PendingCollective {
+            awaits_room: true, ..
         } if named.is_empty() => format!("{what}."),
-        Waiting {
-            is_outwards: true, ..
+        PendingCollective {
+            awaits_room: true, ..
         } => {
             format!("{what}, and waits for room for its messages to {named}{more}.")
         }
-        Waiting {
+        PendingCollective {
             is_exact: false,
             count,
             ..
@@ -80,10 +85,15 @@ fn sentence(groups: &[SeenGroups], provider: &str, waiting: &Waiting, now: u64) 
 }
 
 /// A member, and whether it has come.
-fn member(groups: &[SeenGroups], provider: &str, waiting: &Waiting, awaited: &Awaited) -> String {
+fn member(
+    groups: &[GroupStats],
+    provider: &str,
+    waiting: &PendingCollective,
+    awaited: &AwaitedMember,
+) -> String {
     let mut all = groups.iter();
-    let its = all.find(|it| it.head.provider == provider && it.head.name == awaited.name);
-    let pid = its.map_or_else(String::new, |its| format!(" (process {})", its.head.pid));
+    let its = all.find(|it| it.header.provider == provider && it.header.name == awaited.name);
+    let pid = its.map_or_else(String::new, |its| format!(" (process {})", its.header.pid));
     let how = match (waiting.coll, its) {
         (Some(_), Some(its)) => progress(its, waiting, awaited),
         _ => "",
@@ -91,12 +101,16 @@ fn member(groups: &[SeenGroups], provider: &str, waiting: &Waiting, awaited: &Aw
     format!("rank {}, {}{pid}{how}", awaited.rank, awaited.name)
 }
 
-fn progress(its: &SeenGroups, waiting: &Waiting, awaited: &Awaited) -> &'static str {
+fn progress(
+    its: &GroupStats,
+    waiting: &PendingCollective,
+    awaited: &AwaitedMember,
+) -> &'static str {
     let Some(number) = awaited.number else {
         return "";
     };
-    let is_in = |it: &&Waiting| it.group == number && it.sequence == waiting.sequence;
-    if its.waiting.iter().any(|it| is_in(&it)) {
+    let is_in = |it: &&PendingCollective| it.group == number && it.sequence == waiting.sequence;
+    if its.pending.iter().any(|it| is_in(&it)) {
         return ", which is in it and waits itself";
     }
     match its.groups.iter().find(|it| it.number == number) {

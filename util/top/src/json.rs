@@ -1,8 +1,10 @@
 //! The endpoints, and what else hooks know of, as JSON. Fields are only ever added.
 
-use selvedge_kit::sight::calls::{Half, Outcome, SeenCall, SeenCalls};
-use selvedge_kit::sight::latency::Latencies;
-use selvedge_kit::sight::{Directed, Event, Gauge, Head, Seen, SeenPeer, Tally, Way};
+use selvedge_kit::telemetry::calls::{CallLog, CallRecord, Outcome, RecordKind};
+use selvedge_kit::telemetry::latency::LatencyStats;
+use selvedge_kit::telemetry::{
+    Event, Gauge, OpCounter, PageHeader, PeerStats, ProtocolCounter, SourcePeer, Stats,
+};
 use serde_json::{Map, Value, json};
 
 use crate::options::Options;
@@ -25,16 +27,16 @@ pub(crate) fn all(options: &Options) -> anyhow::Result<Value> {
 fn without_page(pid: u32) -> Vec<Value> {
     let (latencies, calls) = (processes::latencies(pid), processes::calls(pid));
     let pages = processes::of(pid);
-    let heads = latencies.iter().map(|it| &it.head);
-    let heads = heads.chain(calls.iter().map(|it| &it.head));
-    let mut heads: Vec<&Head> = heads
+    let heads = latencies.iter().map(|it| &it.header);
+    let heads = heads.chain(calls.iter().map(|it| &it.header));
+    let mut heads: Vec<&PageHeader> = heads
         .filter(|head| !processes::has_page(head, &pages))
         .collect();
-    let name = |head: &Head| (head.provider.clone(), head.name.clone());
+    let name = |head: &PageHeader| (head.provider.clone(), head.name.clone());
     heads.sort_by_key(|head| name(head));
     heads.dedup_by_key(|head| name(head));
-    let of = |head: &Head| {
-        let is_own = |other: &Head| name(other) == name(head);
+    let of = |head: &PageHeader| {
+        let is_own = |other: &PageHeader| name(other) == name(head);
         json!({
             "pid": pid,
             "command": processes::command(pid),
@@ -50,10 +52,10 @@ fn without_page(pid: u32) -> Vec<Value> {
 
 fn endpoint(measured: &Measured) -> Value {
     let seen = &measured.seen;
-    let is_own = |head: &Head| processes::is_of(head, seen);
-    let tallies: Map<String, Value> = Tally::ALL
+    let is_own = |head: &PageHeader| processes::is_of(head, seen);
+    let tallies: Map<String, Value> = OpCounter::ALL
         .into_iter()
-        .map(|what| (what.name().to_owned(), pair(seen.tally(what))))
+        .map(|what| (what.name().to_owned(), pair(seen.op_counter(what))))
         .collect();
     json!({
         "pid": seen.pid,
@@ -61,8 +63,8 @@ fn endpoint(measured: &Measured) -> Value {
         "provider": seen.provider,
         "name": seen.name,
         "opened_ns": seen.opened,
-        "looked_ns": seen.looked,
-        "is_whole": seen.is_whole,
+        "looked_ns": seen.snapshot_time,
+        "is_whole": seen.is_consistent,
         "counts": tallies,
         "sent_by_way": ways(seen, true),
         "received_by_way": ways(seen, false),
@@ -80,14 +82,14 @@ fn endpoint(measured: &Measured) -> Value {
             "unread": seen.gauge(Gauge::Unread),
             "peers": seen.gauge(Gauge::Peers),
         },
-        "waits": seen.waits.iter().map(|wait| json!({
+        "waits": seen.posted.iter().map(|wait| json!({
             "tagged": wait.is_tagged,
             "from": source(seen, wait.from),
             "tag": wait.tag,
             "ignore": wait.ignore,
             "len": wait.len,
         })).collect::<Vec<_>>(),
-        "unexpected": seen.kept.iter().map(|kept| json!({
+        "unexpected": seen.unexpected.iter().map(|kept| json!({
             "tagged": kept.is_tagged,
             "from": source(seen, kept.from),
             "tag": kept.tag,
@@ -101,23 +103,23 @@ fn endpoint(measured: &Measured) -> Value {
 }
 
 /// How long operations took; null where that is not known.
-fn latency(all: &[Latencies], is_own: impl Fn(&Head) -> bool) -> Value {
-    let own = all.iter().find(|it| is_own(&it.head));
-    own.map_or(Value::Null, |own| json!(times::json(&own.rows)))
+fn latency(all: &[LatencyStats], is_own: impl Fn(&PageHeader) -> bool) -> Value {
+    let own = all.iter().find(|it| is_own(&it.header));
+    own.map_or(Value::Null, |own| json!(times::json(&own.histograms)))
 }
 
 /// The last calls, likewise.
-fn last_calls(all: &[SeenCalls], is_own: impl Fn(&Head) -> bool) -> Value {
-    let own = all.iter().find(|it| is_own(&it.head));
+fn last_calls(all: &[CallLog], is_own: impl Fn(&PageHeader) -> bool) -> Value {
+    let own = all.iter().find(|it| is_own(&it.header));
     own.map_or(Value::Null, |own| {
         json!(own.calls.iter().map(call).collect::<Vec<_>>())
     })
 }
 
-fn call(call: &SeenCall) -> Value {
-    let (tries, took) = match call.half {
-        Half::Post(tries) => (json!(tries), Value::Null),
-        Half::Completion(took) => (Value::Null, json!(took)),
+fn call(call: &CallRecord) -> Value {
+    let (tries, took) = match call.kind {
+        RecordKind::Post(tries) => (json!(tries), Value::Null),
+        RecordKind::Completion(took) => (Value::Null, json!(took)),
     };
     json!({
         "at_ns": call.at,
@@ -131,17 +133,22 @@ fn call(call: &SeenCall) -> Value {
         "tries": tries,
         "took_ns": took,
         "result": match call.outcome {
-            Outcome::Inside => Value::Null,
+            Outcome::InProgress => Value::Null,
             Outcome::Done => json!(0),
             Outcome::Failed(errno) => json!(-errno.as_raw()),
         },
     })
 }
 
-fn ways(seen: &Seen, is_sent: bool) -> Value {
-    let others = Way::ALL.into_iter().filter(|way| way.is_sent() == is_sent);
-    let others = others.map(|way| (way.name().to_owned(), pair(seen.way(way))));
-    let plain = std::iter::once(("plain".to_owned(), pair(seen.plain(is_sent))));
+fn ways(seen: &Stats, is_sent: bool) -> Value {
+    let others = ProtocolCounter::ALL
+        .into_iter()
+        .filter(|way| way.is_sent() == is_sent);
+    let others = others.map(|way| (way.name().to_owned(), pair(seen.protocol_counter(way))));
+    let plain = std::iter::once((
+        "plain".to_owned(),
+        pair(seen.default_protocol_counter(is_sent)),
+    ));
     Value::Object(plain.chain(others).collect())
 }
 
@@ -154,25 +161,25 @@ fn rate(rate: Rate) -> Value {
 }
 
 /// The peer's name, its number where the page has no place for it, or null for any.
-fn source(seen: &Seen, from: Directed) -> Value {
+fn source(seen: &Stats, from: SourcePeer) -> Value {
     match from {
-        Directed::Any => Value::Null,
-        Directed::To(index) => match seen.peers.iter().find(|peer| peer.index == index) {
+        SourcePeer::Any => Value::Null,
+        SourcePeer::Index(index) => match seen.peers.iter().find(|peer| peer.index == index) {
             Some(peer) => json!(peer.name),
             None => json!(index),
         },
     }
 }
 
-fn peer(peer: &SeenPeer) -> Value {
+fn peer(peer: &PeerStats) -> Value {
     json!({
         "name": peer.name,
         "state": peer.state.name(),
-        "unanswered": peer.unanswered,
-        "held": peer.held,
-        "offered": peer.offered,
-        "moving": peer.moving,
-        "kept_bytes": peer.kept,
+        "unanswered": peer.outstanding,
+        "held": peer.queued,
+        "offered": peer.unmatched,
+        "moving": peer.transferring,
+        "kept_bytes": peer.unexpected_bytes,
         "is_full": peer.is_full,
     })
 }
@@ -180,7 +187,7 @@ fn peer(peer: &SeenPeer) -> Value {
 fn event(event: &Event) -> Value {
     json!({
         "at_ns": event.at,
-        "what": event.what.name(),
+        "what": event.kind.name(),
         "number": event.number,
         "about": event.about,
     })

@@ -9,7 +9,7 @@ use ratatui::style::{Modifier, Style, Stylize};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table, TableState, Wrap};
 use ratatui::{DefaultTerminal, Frame};
-use selvedge_kit::sight::{Gauge, Seen};
+use selvedge_kit::telemetry::{Gauge, Stats};
 
 use crate::options::Options;
 use crate::processes;
@@ -101,7 +101,7 @@ impl Picture {
     }
 
     fn look(&mut self, options: &Options, seconds: f64) -> anyhow::Result<()> {
-        let before: Vec<Seen> = self
+        let before: Vec<Stats> = self
             .rows
             .iter()
             .map(|row| row.measured.seen.clone())
@@ -231,7 +231,7 @@ impl Picture {
         let events = seen
             .events
             .iter()
-            .map(selvedge_kit::sight::Event::sentence)
+            .map(selvedge_kit::telemetry::Event::sentence)
             .flat_map(broken);
         let events: Vec<_> = events.collect();
         let room = usize::from(text.height).saturating_sub(lines.len() + 1);
@@ -243,12 +243,12 @@ impl Picture {
 }
 
 /// How long the operations of an endpoint took.
-fn times(seen: &Seen) -> Vec<String> {
+fn times(seen: &Stats) -> Vec<String> {
     let all = processes::latencies(seen.pid);
-    let own = all.iter().find(|it| processes::is_of(&it.head, seen));
+    let own = all.iter().find(|it| processes::is_of(&it.header, seen));
     own.map_or_else(
         || vec![times::NONE.to_owned()],
-        |own| times::lines(&own.rows),
+        |own| times::lines(&own.histograms),
     )
 }
 
@@ -306,12 +306,12 @@ fn cells(row: &Measured) -> Vec<String> {
 mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
-    use selvedge_kit::sight::{Page, Tally, Way, What};
+    use selvedge_kit::telemetry::{EventKind, OpCounter, ProtocolCounter, StatsPage};
 
     use super::*;
 
     /// The picture of this process, whose pages are real ones.
-    fn screen(width: u16, pages: &[Page]) -> String {
+    fn screen(width: u16, pages: &[StatsPage]) -> String {
         let rows = processes::of(std::process::id()).into_iter().map(|seen| {
             let mut row = Tracked::new(Measured::new(None, seen, 1.0));
             row.history.extend(0..200);
@@ -337,16 +337,16 @@ mod tests {
             empty.contains("0 endpoints in 0 processes  out 0/s 0B/s  in 0/s 0B/s"),
             "{empty}"
         );
-        let page = Page::open("shm").unwrap();
+        let page = StatsPage::open("shm").unwrap();
         page.set_name("1234:0:0");
         for _ in 0..100 {
-            page.count(Tally::Sent, 8);
+            page.count(OpCounter::Sent, 8);
         }
-        page.count(Tally::Received, 1000);
-        page.count_way(Way::ReceivedInject, 1000);
-        page.note(What::Met, "1235:0:0", 0);
+        page.count(OpCounter::Received, 1000);
+        page.count_protocol(ProtocolCounter::ReceivedInject, 1000);
+        page.record_event(EventKind::Connected, "1235:0:0", 0);
         let reason = "nobody has the name fi_shm://some-server";
-        page.note(What::SendFailed, reason, 111);
+        page.record_event(EventKind::SendFailed, reason, 111);
         let pages = [page];
         let text = screen(80, &pages);
         for wanted in [

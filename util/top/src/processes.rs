@@ -7,24 +7,24 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering, fence};
 
 use anyhow::Context;
-use selvedge_kit::sight::calls::SeenCalls;
-use selvedge_kit::sight::groups::SeenGroups;
-use selvedge_kit::sight::latency::Latencies;
-use selvedge_kit::sight::layout::{FILE, Kind};
-use selvedge_kit::sight::seq::Words;
-use selvedge_kit::sight::{Head, Seen};
+use selvedge_kit::telemetry::calls::CallLog;
+use selvedge_kit::telemetry::groups::GroupStats;
+use selvedge_kit::telemetry::latency::LatencyStats;
+use selvedge_kit::telemetry::layout::{MEMFD_NAME, PageKind};
+use selvedge_kit::telemetry::seqlock::Words;
+use selvedge_kit::telemetry::{PageHeader, Stats};
 
 /// Every endpoint of the processes that may be looked into, by process and age.
-pub(crate) fn all() -> anyhow::Result<Vec<Seen>> {
-    let mut seen: Vec<Seen> = pids()?.into_iter().flat_map(of).collect();
+pub(crate) fn all() -> anyhow::Result<Vec<Stats>> {
+    let mut seen: Vec<Stats> = pids()?.into_iter().flat_map(of).collect();
     seen.sort_by_key(|seen| (seen.pid, seen.opened));
     Ok(seen)
 }
 
 /// The endpoints of a process; none for one that is gone, or another user's.
-pub(crate) fn of(pid: u32) -> Vec<Seen> {
-    let page = |file: &File| Seen::read(&Page(file), || copy(file, 0));
-    let mut seen = sheets(pid, Kind::Standing, page);
+pub(crate) fn of(pid: u32) -> Vec<Stats> {
+    let page = |file: &File| Stats::read(&Page(file), || copy(file, 0));
+    let mut seen = sheets(pid, PageKind::Stats, page);
     // A child has copies of its parent's descriptors, but not the parent's endpoints.
     seen.retain(|seen| seen.pid == pid);
     seen.sort_by_key(|seen| seen.opened);
@@ -32,27 +32,27 @@ pub(crate) fn of(pid: u32) -> Vec<Seen> {
 }
 
 /// How long the operations of a process took, for each endpoint of which that is known.
-pub(crate) fn latencies(pid: u32) -> Vec<Latencies> {
-    let read = |file: &File| Latencies::of(&*copy(file, 0)?);
-    let mut seen = sheets(pid, Kind::Latency, read);
-    seen.retain(|seen| seen.head.pid == pid);
-    seen.sort_by_key(|seen| seen.head.opened);
+pub(crate) fn latencies(pid: u32) -> Vec<LatencyStats> {
+    let read = |file: &File| LatencyStats::parse(&*copy(file, 0)?);
+    let mut seen = sheets(pid, PageKind::Latency, read);
+    seen.retain(|seen| seen.header.pid == pid);
+    seen.sort_by_key(|seen| seen.header.opened);
     seen
 }
 
 /// The last calls of a process, likewise.
-pub(crate) fn calls(pid: u32) -> Vec<SeenCalls> {
-    let read = |file: &File| SeenCalls::of(&*copy(file, 0)?);
-    let mut seen = sheets(pid, Kind::Calls, read);
-    seen.retain(|seen| seen.head.pid == pid);
+pub(crate) fn calls(pid: u32) -> Vec<CallLog> {
+    let read = |file: &File| CallLog::parse(&*copy(file, 0)?);
+    let mut seen = sheets(pid, PageKind::Calls, read);
+    seen.retain(|seen| seen.header.pid == pid);
     seen
 }
 
 /// The collectives of a process, likewise.
-pub(crate) fn groups(pid: u32) -> Vec<SeenGroups> {
-    let read = |file: &File| SeenGroups::read(&Page(file), || copy(file, 0));
-    let mut seen = sheets(pid, Kind::Groups, read);
-    seen.retain(|seen| seen.head.pid == pid);
+pub(crate) fn groups(pid: u32) -> Vec<GroupStats> {
+    let read = |file: &File| GroupStats::read(&Page(file), || copy(file, 0));
+    let mut seen = sheets(pid, PageKind::Groups, read);
+    seen.retain(|seen| seen.header.pid == pid);
     seen
 }
 
@@ -66,26 +66,26 @@ pub(crate) fn pids() -> anyhow::Result<Vec<u32>> {
 }
 
 /// Whether a sheet is about an endpoint.
-pub(crate) fn is_of(head: &Head, seen: &Seen) -> bool {
+pub(crate) fn is_of(head: &PageHeader, seen: &Stats) -> bool {
     (head.pid, &head.provider, &head.name) == (seen.pid, &seen.provider, &seen.name)
 }
 
 /// Whether what a sheet is about has a page; shared receives and endpoints of other libraries have
 /// none.
-pub(crate) fn has_page(head: &Head, pages: &[Seen]) -> bool {
+pub(crate) fn has_page(head: &PageHeader, pages: &[Stats]) -> bool {
     pages.iter().any(|seen| is_of(head, seen))
 }
 
 /// What a sheet is about: an endpoint, or receives that endpoints share, which hooks call so.
-pub(crate) fn title(head: &Head) -> String {
-    let Head { provider, name, .. } = head;
+pub(crate) fn title(head: &PageHeader) -> String {
+    let PageHeader { provider, name, .. } = head;
     match name.starts_with("srx ") {
         true => format!("{provider} {name}"),
         false => format!("{provider} endpoint {name}"),
     }
 }
 
-fn sheets<T>(pid: u32, kind: Kind, read: impl Fn(&File) -> Option<T>) -> Vec<T> {
+fn sheets<T>(pid: u32, kind: PageKind, read: impl Fn(&File) -> Option<T>) -> Vec<T> {
     let folder = format!("/proc/{pid}/fd");
     let Ok(fds) = fs::read_dir(folder) else {
         return Vec::new();
@@ -121,7 +121,7 @@ fn is_sheet(fd: &Path) -> bool {
     let name = fs::read_link(fd).ok();
     let name = name.as_deref().and_then(Path::to_str);
     name.and_then(|name| name.strip_prefix("/memfd:"))
-        .and_then(|name| name.strip_prefix(FILE))
+        .and_then(|name| name.strip_prefix(MEMFD_NAME))
         .is_some_and(|rest| rest.is_empty() || rest == " (deleted)")
 }
 
@@ -155,10 +155,10 @@ fn copy<const N: usize>(file: &File, at: u64) -> Option<Box<[u64; N]>> {
 /// What a crash has written out.
 #[derive(Debug, Default)]
 pub(crate) struct Wreck {
-    pub(crate) endpoints: Vec<Seen>,
-    pub(crate) latencies: Vec<Latencies>,
-    pub(crate) calls: Vec<SeenCalls>,
-    pub(crate) groups: Vec<SeenGroups>,
+    pub(crate) endpoints: Vec<Stats>,
+    pub(crate) latencies: Vec<LatencyStats>,
+    pub(crate) calls: Vec<CallLog>,
+    pub(crate) groups: Vec<GroupStats>,
 }
 
 /// Reads what a crash has written out, up to where it makes no sense.
@@ -167,23 +167,23 @@ pub(crate) fn flight(path: &PathBuf) -> anyhow::Result<Wreck> {
     let (mut wreck, mut at) = (Wreck::default(), 0);
     while let Some(kind) = kind_at(&file, at) {
         match kind {
-            Kind::Standing => {
+            PageKind::Stats => {
                 wreck
                     .endpoints
-                    .extend(copy(&file, at).and_then(|words| Seen::of(&words)));
+                    .extend(copy(&file, at).and_then(|words| Stats::parse(&words)));
             }
-            Kind::Latency => {
-                let seen = copy(&file, at).and_then(|words| Latencies::of(&words));
+            PageKind::Latency => {
+                let seen = copy(&file, at).and_then(|words| LatencyStats::parse(&words));
                 wreck.latencies.extend(seen);
             }
-            Kind::Groups => {
-                let seen = copy(&file, at).and_then(|words| SeenGroups::of(&words));
+            PageKind::Groups => {
+                let seen = copy(&file, at).and_then(|words| GroupStats::parse(&words));
                 wreck.groups.extend(seen);
             }
-            Kind::Calls => {
+            PageKind::Calls => {
                 wreck
                     .calls
-                    .extend(copy(&file, at).and_then(|words| SeenCalls::of(&words)));
+                    .extend(copy(&file, at).and_then(|words| CallLog::parse(&words)));
             }
         }
         at += (kind.words() * 8) as u64;
@@ -193,9 +193,9 @@ pub(crate) fn flight(path: &PathBuf) -> anyhow::Result<Wreck> {
     Ok(wreck)
 }
 
-fn kind_at(file: &File, at: u64) -> Option<Kind> {
+fn kind_at(file: &File, at: u64) -> Option<PageKind> {
     let mut magic = [0; 8];
     file.read_exact_at(&mut magic, at).ok()?;
     let magic = u64::from_le_bytes(magic);
-    Kind::ALL.into_iter().find(|kind| kind.magic() == magic)
+    PageKind::ALL.into_iter().find(|kind| kind.magic() == magic)
 }

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Instant;
 
-use selvedge_kit::sight::{Seen, Tally};
+use selvedge_kit::telemetry::{OpCounter, Stats};
 
 use crate::options::Options;
 use crate::processes;
@@ -11,7 +11,7 @@ use crate::processes;
 /// An endpoint with what it does in a second.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
-    pub(crate) seen: Seen,
+    pub(crate) seen: Stats,
     pub(crate) sent: Rate,
     pub(crate) received: Rate,
     /// One-sided operations of its own.
@@ -37,16 +37,19 @@ impl Rate {
 
 impl Measured {
     /// An endpoint that was seen for the first time has no rates yet.
-    pub(crate) fn new(before: Option<&Seen>, seen: Seen, seconds: f64) -> Self {
+    pub(crate) fn new(before: Option<&Stats>, seen: Stats, seconds: f64) -> Self {
         let first = before.unwrap_or(&seen);
-        let one_sided = |seen: &Seen| {
-            let (reads, writes) = (seen.tally(Tally::Read), seen.tally(Tally::Written));
+        let one_sided = |seen: &Stats| {
+            let (reads, writes) = (
+                seen.op_counter(OpCounter::Read),
+                seen.op_counter(OpCounter::Written),
+            );
             (reads.0 + writes.0, reads.1 + writes.1)
         };
-        let rate = |what| Rate::between(first.tally(what), seen.tally(what), seconds);
+        let rate = |what| Rate::between(first.op_counter(what), seen.op_counter(what), seconds);
         Self {
-            sent: rate(Tally::Sent),
-            received: rate(Tally::Received),
+            sent: rate(OpCounter::Sent),
+            received: rate(OpCounter::Received),
             one_sided: Rate::between(one_sided(first), one_sided(&seen), seconds),
             seen,
         }
@@ -54,19 +57,19 @@ impl Measured {
 }
 
 /// Whether both are looks at the same endpoint.
-pub(crate) fn is_same(one: &Seen, other: &Seen) -> bool {
+pub(crate) fn is_same(one: &Stats, other: &Stats) -> bool {
     (one.pid, one.opened, &one.name) == (other.pid, other.opened, &other.name)
 }
 
 /// The endpoints that are asked for.
-pub(crate) fn look(options: &Options) -> anyhow::Result<Vec<Seen>> {
+pub(crate) fn look(options: &Options) -> anyhow::Result<Vec<Stats>> {
     let mut seen = processes::all()?;
     seen.retain(|seen| options.shows(seen.pid));
     Ok(seen)
 }
 
 /// What changed between two looks.
-pub(crate) fn compare(before: &[Seen], now: Vec<Seen>, seconds: f64) -> Vec<Measured> {
+pub(crate) fn compare(before: &[Stats], now: Vec<Stats>, seconds: f64) -> Vec<Measured> {
     let measured = now.into_iter().map(|seen| {
         let before = before.iter().find(|before| is_same(before, &seen));
         Measured::new(before, seen, seconds)

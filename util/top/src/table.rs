@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use selvedge_kit::sight::{Gauge, Seen, Tally, Way};
+use selvedge_kit::telemetry::{Gauge, OpCounter, ProtocolCounter, Stats};
 
 use crate::options::Options;
 use crate::processes;
@@ -49,7 +49,7 @@ pub(crate) fn row(row: &Measured) -> String {
 }
 
 /// What else there is to say of an endpoint, up to 72 columns in each line.
-pub(crate) fn details(seen: &Seen) -> Vec<String> {
+pub(crate) fn details(seen: &Stats) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(ways(seen, true).map(|ways| format!("sent {ways}")));
     lines.extend(ways(seen, false).map(|ways| format!("received {ways}")));
@@ -57,10 +57,10 @@ pub(crate) fn details(seen: &Seen) -> Vec<String> {
     lines.extend(queues(seen));
     for peer in &seen.peers {
         let waits = [
-            (peer.unanswered, "unanswered"),
-            (peer.held, "held"),
-            (peer.offered, "offered"),
-            (peer.moving, "moving"),
+            (peer.outstanding, "unanswered"),
+            (peer.queued, "held"),
+            (peer.unmatched, "offered"),
+            (peer.transferring, "moving"),
         ];
         let waits: String = waits
             .iter()
@@ -78,14 +78,17 @@ pub(crate) fn details(seen: &Seen) -> Vec<String> {
 }
 
 /// Messages by their ways: `inline 1.2M (9.6MB), cma 12 (4.5G)`.
-fn ways(seen: &Seen, is_sent: bool) -> Option<String> {
+fn ways(seen: &Stats, is_sent: bool) -> Option<String> {
     let plain = match &*seen.provider {
         "shm" => "inline",
         provider => provider,
     };
-    let plain = (plain, seen.plain(is_sent));
-    let others = Way::ALL.into_iter().filter(|way| way.is_sent() == is_sent);
-    let all = std::iter::once(plain).chain(others.map(|way| (way.name(), seen.way(way))));
+    let plain = (plain, seen.default_protocol_counter(is_sent));
+    let others = ProtocolCounter::ALL
+        .into_iter()
+        .filter(|way| way.is_sent() == is_sent);
+    let all =
+        std::iter::once(plain).chain(others.map(|way| (way.name(), seen.protocol_counter(way))));
     let parts: Vec<String> = all
         .filter(|(_, (messages, _))| *messages > 0)
         .map(|(name, (messages, len))| {
@@ -95,18 +98,18 @@ fn ways(seen: &Seen, is_sent: bool) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-fn one_sided(seen: &Seen) -> Option<String> {
+fn one_sided(seen: &Stats) -> Option<String> {
     let whats = [
-        (Tally::Read, "reads"),
-        (Tally::Written, "writes"),
-        (Tally::PeerRead, "reads by peers"),
-        (Tally::PeerWritten, "writes by peers"),
-        (Tally::SendErrors, "failed"),
-        (Tally::ReceiveErrors, "receives failed"),
+        (OpCounter::Read, "reads"),
+        (OpCounter::Written, "writes"),
+        (OpCounter::PeerRead, "reads by peers"),
+        (OpCounter::PeerWritten, "writes by peers"),
+        (OpCounter::SendErrors, "failed"),
+        (OpCounter::ReceiveErrors, "receives failed"),
     ];
     let parts: Vec<String> = whats
         .into_iter()
-        .map(|(what, name)| (seen.tally(what).0, name))
+        .map(|(what, name)| (seen.op_counter(what).0, name))
         .filter(|(number, _)| *number > 0)
         .map(|(number, name)| format!("{name} {}", count(number as f64)))
         .collect();
@@ -114,7 +117,7 @@ fn one_sided(seen: &Seen) -> Option<String> {
 }
 
 /// Queues that are not empty.
-fn queues(seen: &Seen) -> Option<String> {
+fn queues(seen: &Stats) -> Option<String> {
     let gauges = [
         (Gauge::Outstanding, "not complete"),
         (Gauge::Unread, "completions unread"),

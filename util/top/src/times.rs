@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use selvedge_kit::sight::latency::{Latencies, Row};
+use selvedge_kit::telemetry::latency::{Histogram, LatencyStats};
 use serde_json::{Value, json};
 
 use crate::options::Options;
@@ -34,23 +34,23 @@ pub(crate) fn all(options: &Options) -> anyhow::Result<String> {
 }
 
 /// Those of an endpoint.
-pub(crate) fn of(latencies: &Latencies) -> String {
-    let head = &latencies.head;
+pub(crate) fn of(latencies: &LatencyStats) -> String {
+    let head = &latencies.header;
     let command = processes::command(head.pid).unwrap_or_else(|| "gone".to_owned());
     let mut text = format!(
         "process {} ({command}), {}\n",
         head.pid,
         processes::title(head)
     );
-    for line in lines(&latencies.rows) {
+    for line in lines(&latencies.histograms) {
         let _ = writeln!(text, "{line}");
     }
     text
 }
 
 /// The table.
-pub(crate) fn lines(rows: &[Row]) -> Vec<String> {
-    let is_some = |row: &Row, at: usize| row.buckets[at] > 0;
+pub(crate) fn lines(rows: &[Histogram]) -> Vec<String> {
+    let is_some = |row: &Histogram, at: usize| row.buckets[at] > 0;
     let mut used = (0..rows.first().map_or(0, |row| row.buckets.len()))
         .filter(|&at| rows.iter().any(|row| is_some(row, at)));
     let first = used.next().unwrap_or(0);
@@ -60,11 +60,11 @@ pub(crate) fn lines(rows: &[Row]) -> Vec<String> {
         .collect()
 }
 
-fn line(row: &Row, first: usize, last: usize) -> String {
+fn line(row: &Histogram, first: usize, last: usize) -> String {
     let [half, most, nearly, all] = [0.5, 0.9, 0.99, 0.999].map(|part| row.quantile(part));
     let mut line = format!(
         "{:<10} {:<8} {:>6}",
-        row.what.name(),
+        row.op.name(),
         sizes(row),
         count(row.count() as f64)
     );
@@ -75,7 +75,7 @@ fn line(row: &Row, first: usize, last: usize) -> String {
 }
 
 /// How many took how long, on a scale that all rows of a table have in common.
-fn bars(row: &Row, first: usize, last: usize) -> String {
+fn bars(row: &Histogram, first: usize, last: usize) -> String {
     const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let mut sums = [0_u64; BARS];
     for (at, number) in row.buckets.iter().enumerate().take(last + 1).skip(first) {
@@ -89,7 +89,7 @@ fn bars(row: &Row, first: usize, last: usize) -> String {
 }
 
 /// The sizes of a row, as short as they can be read: `8-15`, `4-8K`.
-fn sizes(row: &Row) -> String {
+fn sizes(row: &Histogram) -> String {
     const UNITS: [(&str, u32); 3] = [("K", 10), ("M", 20), ("G", 30)];
     match row.sizes() {
         (from, to) if from == to => from.to_string(),
@@ -107,11 +107,11 @@ fn sizes(row: &Row) -> String {
 }
 
 /// The rows as JSON.
-pub(crate) fn json(rows: &[Row]) -> Vec<Value> {
-    let row = |row: &Row| {
+pub(crate) fn json(rows: &[Histogram]) -> Vec<Value> {
+    let row = |row: &Histogram| {
         let (from, to) = row.sizes();
         json!({
-            "operation": row.what.name(),
+            "operation": row.op.name(),
             "bytes_from": from,
             "bytes_to": to,
             "count": row.count(),
@@ -128,20 +128,20 @@ pub(crate) fn json(rows: &[Row]) -> Vec<Value> {
 
 #[cfg(test)]
 mod tests {
-    use selvedge_kit::sight::Timed;
-    use selvedge_kit::sight::latency::Latency;
+    use selvedge_kit::telemetry::TimedOp;
+    use selvedge_kit::telemetry::latency::LatencyRecorder;
 
     use super::*;
 
     #[test]
     fn the_table_of_times_fits_80_columns_and_says_what_was_added() {
-        let latency = Latency::open("shm", "1:0:0").unwrap();
+        let latency = LatencyRecorder::open("shm", "1:0:0").unwrap();
         for len in [0, 8, 600, 5000, 600 << 10, usize::MAX] {
             for time in [100, 2000, 33_000_000_000] {
-                latency.add(Timed::TaggedReceive, len, time);
+                latency.record(TimedOp::TaggedReceive, len, time);
             }
         }
-        let lines = lines(&latency.rows());
+        let lines = lines(&latency.histograms());
         for line in &lines {
             assert!(line.chars().count() <= 80, "{line}");
         }

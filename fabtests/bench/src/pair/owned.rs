@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use selvedge::owned::{Buf, Completions, Endpoint, Handle, Pool, Refused};
+use selvedge::owned::{Buf, Completions, Endpoint, Handle, Pool, TryPostError};
 use selvedge::{Address, AddressVector, Context, Domain, Errno, FiAddr, Info, alloc, av};
 
 use super::Side;
@@ -141,7 +141,7 @@ impl<const IS_TAGGED: bool> Owned<'_, IS_TAGGED> {
         &mut self,
         mut buf: Buf,
         what: &str,
-        post: impl Fn(&Endpoint, Buf) -> Result<Handle, Refused>,
+        post: impl Fn(&Endpoint, Buf) -> Result<Handle, TryPostError>,
     ) -> anyhow::Result<()> {
         loop {
             match post(&self.endpoint.ep, buf) {

@@ -11,7 +11,7 @@ use selvedge::{
     OpFlags, TagMatch,
 };
 use selvedge_testkit::domain::{
-    Block, DomainContext, DomainEndpoint, Plan, Recv, WaitStrategy, Waiting,
+    Block, DomainContext, DomainEndpoint, EndpointConfig, Recv, WaitMethod, WaitStrategy,
 };
 
 use super::{BATCH, Counts, IDLE};
@@ -40,13 +40,13 @@ impl RequestEndpoint {
             .into_iter()
             .next()
             .context("discovery found no endpoint for requests")?;
-        let strategy = WaitStrategy::new(Waiting::Sread, IDLE);
+        let strategy = WaitStrategy::new(WaitMethod::Sread, IDLE);
         let context = DomainContext::open(&*info.fabric()?, info, strategy, false)?;
         let queue = context.queue(8192)?;
-        let endpoint = context.end(Plan {
+        let endpoint = context.endpoint(EndpointConfig {
             tx: Some(queue.clone()),
             rx: Some(queue),
-            ..Plan::default()
+            ..EndpointConfig::default()
         })?;
         Ok(Self {
             endpoint,

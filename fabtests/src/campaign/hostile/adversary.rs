@@ -12,7 +12,7 @@ use selvedge_shm::smr::layout::VERSION;
 use selvedge_testkit::process;
 use selvedge_testkit::random::Random;
 use selvedge_testkit::shm_peer::{
-    Hello, PACKET, PeerSocket, RawMemory, Received, Sizes, common, honest,
+    Hello, PACKET, PeerSocket, RawMemory, Received, Sizes, doorbell_seals, outbox_seals,
 };
 use serde::{Deserialize, Serialize};
 
@@ -127,12 +127,12 @@ const CONNECTIONS: u64 = 300;
 /// Runs attacks as often as the parent requests.
 pub(crate) fn execute(config: &Config) -> anyhow::Result<()> {
     loop {
-        let run: AttackRun = process::next_order()?;
+        let run: AttackRun = process::next_request()?;
         let pause = || {
             std::thread::yield_now();
             Ok(())
         };
-        process::answer(&run_attack(config, run, pause)?)?;
+        process::reply(&run_attack(config, run, pause)?)?;
     }
 }
 
@@ -274,7 +274,7 @@ fn send_hellos(
             name: &config.name,
             incarnation: random.word().into(),
             nonce: &nonce,
-            sizes: Sizes::USUAL,
+            sizes: Sizes::DEFAULT,
             chunks: 0,
         };
         let mut bytes = hello.packet(VERSION);
@@ -294,9 +294,9 @@ fn send_hellos(
         let most = if random.once_in(20) { 60 } else { 4 };
         let count = random.below(most);
         let chosen: Vec<_> = (0..count).map(|_| random.pick(&fds).as_fd()).collect();
-        socket.say(&bytes, &chosen);
+        socket.send(&bytes, &chosen);
         if random.once_in(4) {
-            socket.say(&bytes, &chosen);
+            socket.send(&bytes, &chosen);
         }
         stats.inputs += 1;
         sockets.push(socket);
@@ -316,15 +316,15 @@ fn descriptors() -> anyhow::Result<Vec<OwnedFd>> {
     let memory = |len: usize, seals| -> anyhow::Result<OwnedFd> {
         Ok(RawMemory::create(len, seals)?.fd().try_clone_to_owned()?)
     };
-    let total = Sizes::USUAL.total();
+    let total = Sizes::DEFAULT.total();
     let (pipe, _writer) = nix::unistd::pipe()?;
     Ok(vec![
-        memory(total, honest())?,
-        memory(total, common())?,
+        memory(total, outbox_seals())?,
+        memory(total, doorbell_seals())?,
         memory(total, SealFlag::F_SEAL_GROW)?,
         memory(total, SealFlag::empty())?,
-        memory(total + 4096, honest())?,
-        memory(4096, common())?,
+        memory(total + 4096, outbox_seals())?,
+        memory(4096, doorbell_seals())?,
         memory(4096, SealFlag::empty())?,
         pipe,
         File::open("/")?.into(),
@@ -345,7 +345,7 @@ fn open_connections(
         if let Ok(socket) = PeerSocket::connect(&config.target) {
             if random.once_in(4) {
                 let bytes = vec![0x73; random.below(300) as usize];
-                socket.say(&bytes, &[]);
+                socket.send(&bytes, &[]);
             }
             stats.inputs += 1;
             sockets.push(socket);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use selvedge_testkit::random::Random;
-use selvedge_testkit::shm_peer::{BLOCK, PACKET, RELEASE, RawMemory, honest};
+use selvedge_testkit::shm_peer::{BLOCK, PACKET, RELEASE, RawMemory, outbox_seals};
 
 use super::adversary::{AttackStats, Config};
 use super::packet;
@@ -25,7 +25,7 @@ pub(super) fn announce_and_release(
     random: &mut Random,
     mut progress: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<AttackStats> {
-    let memory = RawMemory::create(LEN as usize, honest())?;
+    let memory = RawMemory::create(LEN as usize, outbox_seals())?;
     let nonce = Box::new(random.word());
     let peer = RawPeer::connect(&config.target, &config.name, &nonce, random, &mut progress)?;
     ensure!(peer.is_connected(), "the target refused the connection");
@@ -35,9 +35,10 @@ pub(super) fn announce_and_release(
         let is_sent = match stats.inputs.is_multiple_of(2) {
             true => {
                 let fields = [block, block << 20, LEN, 0];
-                peer.socket.try_say(&encode(BLOCK, &fields), &[memory.fd()])
+                peer.socket
+                    .try_send(&encode(BLOCK, &fields), &[memory.fd()])
             }
-            false => peer.socket.try_say(&encode(RELEASE, &[block]), &[]),
+            false => peer.socket.try_send(&encode(RELEASE, &[block]), &[]),
         };
         match is_sent {
             true => stats.inputs += 1,

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use anyhow::{Context as _, ensure};
 use selvedge_testkit::random::Random;
-use selvedge_testkit::shm_peer::{BLOCK, PACKET, RawMemory, honest};
+use selvedge_testkit::shm_peer::{BLOCK, PACKET, RawMemory, outbox_seals};
 use selvedge_testkit::timeout::Timeout;
 
 use super::adversary::{AttackStats, Config};
@@ -27,7 +27,7 @@ pub(super) fn exhaust_mappings(
     random: &mut Random,
     mut progress: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<AttackStats> {
-    let memory = RawMemory::create(LEN as usize, honest())?;
+    let memory = RawMemory::create(LEN as usize, outbox_seals())?;
     let nonce = Box::new(random.word());
     let mut stats = AttackStats::default();
     let mut peers = Vec::new();
@@ -62,7 +62,7 @@ fn announce(
             bytes.extend(field.to_le_bytes());
         }
         bytes.resize(PACKET, 0);
-        while !peer.socket.try_say(&bytes, &[fd]) {
+        while !peer.socket.try_send(&bytes, &[fd]) {
             if peer.is_cut_off() {
                 return Ok(());
             }

@@ -30,7 +30,7 @@ pub(super) fn resize_files(
         }
         progress()?;
     }
-    stats.is_cut_off = socket.is_over();
+    stats.is_cut_off = socket.is_closed();
     Ok(stats)
 }
 

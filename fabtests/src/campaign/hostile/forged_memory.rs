@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use selvedge_testkit::random::Random;
-use selvedge_testkit::shm_peer::{BLOCK, KEYS, PACKET, RELEASE, RawMemory, common, honest};
+use selvedge_testkit::shm_peer::{
+    BLOCK, KEYS, PACKET, RELEASE, RawMemory, doorbell_seals, outbox_seals,
+};
 
 use super::dictionary::{mutate, number};
 use super::packet;
@@ -31,8 +33,8 @@ impl ForgedMemory {
     /// Its memory cannot be created.
     pub(super) fn new(memory: &[u8]) -> anyhow::Result<Self> {
         let forged = Self {
-            table: Arc::new(RawMemory::create(4096, honest())?),
-            block: Arc::new(RawMemory::create(BLOCK_LEN, common())?),
+            table: Arc::new(RawMemory::create(4096, outbox_seals())?),
+            block: Arc::new(RawMemory::create(BLOCK_LEN, doorbell_seals())?),
             blocks: 0,
         };
         for key in 0..ENTRIES {
@@ -69,7 +71,7 @@ impl RawPeer {
         let mut bytes = packet(KEYS);
         bytes.extend(0_u32.to_le_bytes());
         bytes.resize(PACKET, 0);
-        self.socket.say(&bytes, &[self.forged.table.fd()]);
+        self.socket.send(&bytes, &[self.forged.table.fd()]);
     }
 
     /// Changes the table, or sends a packet about it.
@@ -109,7 +111,7 @@ impl RawPeer {
             true => self.forged.table.fd(),
             false => self.forged.block.fd(),
         };
-        self.socket.say(&bytes, &[fd]);
+        self.socket.send(&bytes, &[fd]);
     }
 
     fn send_release(&mut self, random: &mut Random) {
@@ -120,7 +122,7 @@ impl RawPeer {
         };
         bytes.extend(block.to_le_bytes());
         bytes.resize(PACKET, 0);
-        self.socket.say(&bytes, &[]);
+        self.socket.send(&bytes, &[]);
     }
 
     /// Sends a chunk of the table that the target already has, or one that does not exist.
@@ -128,7 +130,7 @@ impl RawPeer {
         let mut bytes = packet(KEYS);
         bytes.extend((random.below(16) as u32).to_le_bytes());
         bytes.resize(PACKET, 0);
-        self.socket.say(&bytes, &[self.forged.table.fd()]);
+        self.socket.send(&bytes, &[self.forged.table.fd()]);
     }
 
     /// Commits a result of a read, or the response to an atomic, whether the target has requested

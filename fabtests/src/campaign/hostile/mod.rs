@@ -20,7 +20,7 @@ use selvedge_shm::smr::layout::VERSION;
 use selvedge_testkit::process::Process;
 use selvedge_testkit::shm_peer;
 use selvedge_testkit::timeout::Timeout;
-use selvedge_testkit::usage::{Usage, held, private};
+use selvedge_testkit::usage::{Usage, private, private_after_trim};
 
 use super::background::BackgroundTraffic;
 use super::echo::Echo;
@@ -91,7 +91,7 @@ impl Session {
 
     /// Runs one attack. Returns its statistics and the longest exchange meanwhile.
     fn run_attack(&mut self, run: AttackRun) -> anyhow::Result<(AttackStats, Duration)> {
-        self.adversary.tell(&run)?;
+        self.adversary.send(&run)?;
         let mut timeout = Timeout::new("the end of an attack");
         let mut longest = Duration::ZERO;
         loop {
@@ -183,7 +183,7 @@ fn in_process(plan: &Plan) -> anyhow::Result<Row> {
         name: name.clone(),
     };
     let mut traffic = BackgroundTraffic::new(&target, &[name])?;
-    let memory = held()?;
+    let memory = private_after_trim()?;
     let (began, mut done, mut inputs) = (Instant::now(), 0, 0);
     while !plan.is_over(done, SHORT, began) {
         let attacks = [
@@ -208,7 +208,7 @@ fn in_process(plan: &Plan) -> anyhow::Result<Row> {
         inputs += stats.map_or(0, |stats| stats.inputs);
         done += 1;
     }
-    let result = check_growth(memory, held()?);
+    let result = check_growth(memory, private_after_trim()?);
     row.count("at the end", result);
     row.figures.insert("inputs", inputs as f64);
     Ok(row)

@@ -10,7 +10,7 @@ use anyhow::bail;
 use selvedge_shm::smr::layout::VERSION;
 use selvedge_testkit::random::Random;
 use selvedge_testkit::shm_peer::{
-    BOUNCE, Hello, PACKET, PeerSocket, RawMemory, Received, Sizes, common, honest,
+    BOUNCE, Hello, PACKET, PeerSocket, RawMemory, Received, Sizes, doorbell_seals, outbox_seals,
 };
 use selvedge_testkit::timeout::Timeout;
 
@@ -91,14 +91,14 @@ impl RawPeer {
         let sizes = match random.once_in(4) {
             true => Sizes {
                 commands: *random.pick(&COMMANDS),
-                answers: 512,
+                responses: 512,
                 pool: *random.pick(&POOLS),
             },
-            false => Sizes::USUAL,
+            false => Sizes::DEFAULT,
         };
-        let outbox = RawMemory::create(sizes.total(), honest())?;
+        let outbox = RawMemory::create(sizes.total(), outbox_seals())?;
         write_header(&outbox, sizes);
-        let own_doorbell = RawMemory::create(4096, common())?;
+        let own_doorbell = RawMemory::create(4096, doorbell_seals())?;
         let socket = PeerSocket::connect(target)?;
         let incarnation = u128::from(random.word()) << 64 | u128::from(random.word());
         let chunks = u32::from(random.flip());
@@ -109,7 +109,7 @@ impl RawPeer {
             sizes,
             chunks,
         };
-        socket.say(&hello.packet(VERSION), &[outbox.fd(), own_doorbell.fd()]);
+        socket.send(&hello.packet(VERSION), &[outbox.fd(), own_doorbell.fd()]);
         let mut timeout = Timeout::new("the response to a hello message");
         let mut fds = loop {
             timeout.check()?;
@@ -161,7 +161,7 @@ impl RawPeer {
 
     /// Returns whether the target has disconnected this peer.
     pub(super) fn is_cut_off(&self) -> bool {
-        self.socket.is_over()
+        self.socket.is_closed()
     }
 
     /// Makes one input.
@@ -190,7 +190,7 @@ impl RawPeer {
     /// Reads the target's commands, to know identifiers of existing operations.
     fn read_commands(&mut self) {
         let Some(inbox) = &self.inbox else { return };
-        let sizes = Sizes::USUAL;
+        let sizes = Sizes::DEFAULT;
         if inbox.words() * 8 != sizes.total() {
             return;
         }
@@ -337,7 +337,8 @@ impl RawPeer {
             true => number(random) & 0xffff_ffff,
             false => *random.pick(&[0, 1, 2, 2, 2, 3, 4, 4 | 12 << 8]),
         };
-        let entry = self.sizes.answers_at() / 8 + (self.answered as usize % self.sizes.answers) * 2;
+        let entry =
+            self.sizes.responses_at() / 8 + (self.answered as usize % self.sizes.responses) * 2;
         self.outbox
             .store(entry + 1, next_operation_id | status << 32);
         self.answered += 1;
@@ -373,14 +374,14 @@ impl RawPeer {
     }
 
     fn make_bounce(&mut self) {
-        let Ok(bounce) = RawMemory::create(4096 + SEGMENTS * SEGMENT, honest()) else {
+        let Ok(bounce) = RawMemory::create(4096 + SEGMENTS * SEGMENT, outbox_seals()) else {
             return;
         };
         let mut bytes = packet(BOUNCE);
         bytes.extend((SEGMENTS as u32).to_le_bytes());
         bytes.extend((SEGMENT as u32).to_le_bytes());
         bytes.resize(PACKET, 0);
-        self.socket.say(&bytes, &[bounce.fd()]);
+        self.socket.send(&bytes, &[bounce.fd()]);
         self.bounce = Some(Arc::new(bounce));
     }
 
@@ -413,7 +414,7 @@ impl RawPeer {
             bytes.extend((number(random) as u32).to_le_bytes());
         }
         let fds = [self.outbox.fd(), self.outbox.fd(), self.outbox.fd()];
-        self.socket.say(&bytes, &fds[..random.below(4) as usize]);
+        self.socket.send(&bytes, &fds[..random.below(4) as usize]);
     }
 }
 
@@ -424,8 +425,8 @@ fn write_header(outbox: &RawMemory, sizes: Sizes) {
         u64::from_le_bytes(*b"selvedge"),
         u64::from(VERSION) | pid << 32,
         sizes.total() as u64,
-        sizes.answers_at() as u64,
-        sizes.answers as u64,
+        sizes.responses_at() as u64,
+        sizes.responses as u64,
         sizes.commands_at() as u64,
         sizes.commands as u64,
         sizes.pool_at() as u64,

@@ -133,7 +133,7 @@ pub(crate) fn for_each<'a, T>(
         for (at, joiner) in joiners.iter().enumerate() {
             match found[at] {
                 None => found[at] = attempt(at, joiner)?,
-                Some(_) => joiner.port.drive()?,
+                Some(_) => joiner.port.progress()?,
             }
         }
         Ok(found.iter().all(Option::is_some).then_some(()))
@@ -257,7 +257,7 @@ impl Joiner {
         until("a collective that is accepted", || {
             match self.try_post(group.addr(), call) {
                 Ok(posted) => Ok(Some(posted)),
-                Err(Errno::Again) => self.port.drive().map(|()| None),
+                Err(Errno::Again) => self.port.progress().map(|()| None),
                 Err(errno) => Err(anyhow!("{:?}: {errno:?}", call.coll)),
             }
         })

@@ -156,7 +156,7 @@ impl TestContext {
             .control
             .exchange(serde_json::to_value(own)?, until, || {
                 std::thread::yield_now();
-                ports.iter().try_for_each(TestEndpoint::drive)
+                ports.iter().try_for_each(TestEndpoint::progress)
             })?;
         let read = |value| serde_json::from_value(value).map_err(|error| anyhow!(error));
         all.into_iter().map(read).collect()

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::SigSet;
-use selvedge::info::{Offer, RxAttr};
-use selvedge::trigger::{Action, Done, Ticket, Work};
+use selvedge::info::{Candidate, RxAttr};
+use selvedge::trigger::{Action, CompletionTarget, Work, WorkId};
 use selvedge::{
     AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Domain, Endpoint, Errno,
     Error, EventQueue, Fabric, Hints, Info, IovMut, MemoryRegion, MrAccess, OpFlags,
@@ -41,7 +41,7 @@ impl Layers for Defect {
 }
 
 impl ProviderLayer for Defect {
-    fn getinfo(&self, below: &dyn Provider, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+    fn getinfo(&self, below: &dyn Provider, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         let anything = Hints::anything();
         let mut query = *query;
         if *self == Self::IgnoresHints {
@@ -227,7 +227,7 @@ unsafe impl DomainLayer for DefectiveDomain {
         let (mut region, mut attr) = (region.to_vec(), attr.clone());
         attr.access = self.access(attr.access);
         if self.defect == Defect::WidensRegions {
-            region.iter_mut().for_each(|piece| piece.len += 8);
+            region.iter_mut().for_each(|segment| segment.len += 8);
         }
         // SAFETY: the caller's promise; with `WidensRegions` for the canaries behind a test's
         // memory.
@@ -257,7 +257,7 @@ unsafe impl DomainLayer for DefectiveDomain {
         })
     }
 
-    unsafe fn queue_work(&self, below: &dyn Domain, work: &Work<'_>) -> Result<Ticket, Error> {
+    unsafe fn queue_work(&self, below: &dyn Domain, work: &Work<'_>) -> Result<WorkId, Error> {
         let queued = Defect::work(work, |work| {
             let mut work = *work;
             match self.defect {
@@ -271,7 +271,7 @@ unsafe impl DomainLayer for DefectiveDomain {
             {
                 match self.defect {
                     Defect::AcceptsAnyFlag => *flags -= OpFlags::INJECT | OpFlags::MULTI_RECV,
-                    Defect::ReportsWorkToEndpoint => *done = Done::Endpoint,
+                    Defect::ReportsWorkToEndpoint => *done = CompletionTarget::Endpoint,
                     _ => {}
                 }
                 // SAFETY: passed on from the caller.
@@ -280,10 +280,10 @@ unsafe impl DomainLayer for DefectiveDomain {
             // SAFETY: as above.
             unsafe { below.queue_work(&work) }
         });
-        hide_refusal(self.defect, queued, || Ok(Ticket(0)))
+        hide_refusal(self.defect, queued, || Ok(WorkId(0)))
     }
 
-    fn cancel_work(&self, below: &dyn Domain, ticket: Ticket) -> Result {
+    fn cancel_work(&self, below: &dyn Domain, ticket: WorkId) -> Result {
         match self.defect {
             Defect::CancelsNoWork => Ok(()),
             _ => below.cancel_work(ticket),

@@ -207,7 +207,7 @@ fn content_after_all_atomics(
         if now == expected || start.elapsed() > limit() / 4 {
             return Ok(now);
         }
-        port.drive()?;
+        port.progress()?;
     }
 }
 

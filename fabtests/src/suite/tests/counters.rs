@@ -135,7 +135,7 @@ fn run_injects(
 fn receive_injects(ctx: &mut TestContext, port: &TestEndpoint, memory: &Memory) -> Result {
     let arrived = |what: &'static str, has: &dyn Fn() -> bool| {
         until(what, || {
-            port.drive()?;
+            port.progress()?;
             Ok(has().then_some(()))
         })
     };
@@ -207,7 +207,7 @@ fn counted_with(
 /// Waits for these values, and checks that they stay.
 fn settle(port: &TestEndpoint, counters: &EndpointCounters, expected: [u64; 6]) -> Result {
     let _ = until("the numbers", || {
-        port.drive()?;
+        port.progress()?;
         Ok((counters.values() == expected).then_some(()))
     });
     port.settle()?;

@@ -99,8 +99,8 @@ fn refused<T>(
     for named in both {
         let named = format!("{named:?}");
         holds(
-            format_args!("{what}: {named:?} is named by {:?}", error.what()),
-            error.what().contains(&named),
+            format_args!("{what}: {named:?} is named by {:?}", error.message()),
+            error.message().contains(&named),
         )?;
     }
     Ok(())

@@ -142,7 +142,7 @@ fn every_call(ctx: &mut TestContext) -> Result {
         }
     }
     if limit >= 2 {
-        let tx = Tx::msg(port.peer(), ctx.payload(1, number, 48)).pieces(&[16, 32]);
+        let tx = Tx::msg(port.peer(), ctx.payload(1, number, 48)).segments(&[16, 32]);
         round(ctx, &port, tx, number, 48)?;
     }
     Ok(())
@@ -245,7 +245,7 @@ fn all_to_all(ctx: &mut TestContext) -> Result {
                 sends.push(port.post(Tx::msg(port.to(to), bytes))?);
             }
             if number % 8 == 7 {
-                port.drive()?;
+                port.progress()?;
             }
         }
         receive_all(ctx, &port, numbers, |from, done| {
@@ -456,12 +456,12 @@ fn segments(ctx: &mut TestContext) -> Result {
         for (number, len) in [64, 3000, 50_000].into_iter().enumerate() {
             if ctx.me() == 0 {
                 let tx = Tx::msg(port.peer(), ctx.payload(1, number, len));
-                port.run(tx.pieces(&parts(len, count)))?;
+                port.run(tx.segments(&parts(len, count)))?;
             } else {
                 let mut lengths = parts(len, count);
                 lengths.reverse();
                 let done = port
-                    .post_and_wait(Rx::msg(len).pieces(&lengths))?
+                    .post_and_wait(Rx::msg(len).segments(&lengths))?
                     .expect_success()?;
                 same("length", done.len, len)?;
                 ctx.verify(0, number, &done.bytes)?;
@@ -469,10 +469,10 @@ fn segments(ctx: &mut TestContext) -> Result {
         }
     }
     let most = port.info.tx_attr.iov_limit;
-    let tx = Tx::msg(port.peer(), vec![0; 64]).pieces(&parts(64, most + 1));
+    let tx = Tx::msg(port.peer(), vec![0; 64]).segments(&parts(64, most + 1));
     let refused = port.try_post(tx);
     holds("more segments than iov_limit are refused", refused.is_err())?;
-    let rx = Rx::msg(64).pieces(&parts(64, port.info.rx_attr.iov_limit + 1));
+    let rx = Rx::msg(64).segments(&parts(64, port.info.rx_attr.iov_limit + 1));
     holds(
         "more segments of a receive than iov_limit are refused",
         port.try_post(rx).is_err(),

@@ -130,7 +130,7 @@ fn post(
     pool: &Pool,
     done: &mut Completions,
     received: &mut Vec<(u64, u64)>,
-    post: impl Fn(selvedge::owned::Buf) -> std::result::Result<(), selvedge::owned::Refused>,
+    post: impl Fn(selvedge::owned::Buf) -> std::result::Result<(), selvedge::owned::TryPostError>,
 ) -> Result {
     until("room for a post", || {
         ep.poll(done)?;

@@ -186,7 +186,7 @@ fn cancel_races(ctx: &mut TestContext) -> Result {
             port.post(Rx::tagged(3, 512))?,
         ];
         for _ in 0..random.below(4) {
-            port.drive()?;
+            port.progress()?;
         }
         let is_cancelled = receives.map(|receive| port.cancel(receive).is_ok());
         for (receive, is_cancelled) in receives.into_iter().zip(is_cancelled) {

@@ -73,7 +73,7 @@ fn writes_of_every_size(ctx: &mut TestContext) -> Result {
 /// Without a declared order, a write may arrive after the message that follows it.
 fn await_content(port: &TestEndpoint, check_content: impl Fn() -> Result) -> Result {
     let arrived = until("the written bytes", || {
-        port.drive()?;
+        port.progress()?;
         Ok(check_content().ok())
     });
     // The second error has the actual content.
@@ -154,7 +154,7 @@ fn run_delivered(ctx: &TestContext, port: &TestEndpoint, write: Write) -> Result
     port.run(write)?;
     until("the written bytes", || {
         // A queue that always has an entry need not make progress.
-        port.drive()?;
+        port.progress()?;
         let done = port
             .post_and_wait(Read::new(remote, bytes.len()))?
             .expect_success()?;
@@ -214,10 +214,10 @@ fn segments(ctx: &mut TestContext) -> Result {
             let places = scattered_segments(remote, len, remote_count);
             if ctx.me() == 0 {
                 let mut write = Write::new(remote, ctx.payload(1, local_count, len));
-                (write.pieces, write.places) = (parts(len, local_count), places.clone());
+                (write.segments, write.rma_iov) = (parts(len, local_count), places.clone());
                 run_delivered(ctx, &port, write)?;
                 let mut read = Read::new(remote, len);
-                (read.pieces, read.places) = (parts(len, local_count), places);
+                (read.segments, read.rma_iov) = (parts(len, local_count), places);
                 let done = port.post_and_wait(read)?.expect_success()?;
                 bytes_are(
                     "the written bytes",

@@ -253,7 +253,7 @@ fn post_receives(
 /// Makes progress or yields, or does neither, at random.
 fn random_delay(port: &TestEndpoint, random: &mut Random) -> Result {
     match random.below(8) {
-        0 => port.drive(),
+        0 => port.progress(),
         1 => {
             std::thread::yield_now();
             Ok(())

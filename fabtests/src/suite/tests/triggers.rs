@@ -39,7 +39,7 @@ fn counter(port: &TestEndpoint) -> Result<Arc<dyn Counter>> {
 /// Waits until a counter has this value, and checks that it stays.
 fn settles_at(port: &TestEndpoint, what: &str, cntr: &Arc<dyn Counter>, expected: u64) -> Result {
     let _ = until(what, || {
-        port.drive()?;
+        port.progress()?;
         Ok((cntr.read() >= expected).then_some(()))
     });
     port.settle()?;
@@ -235,7 +235,7 @@ fn thresholds(ctx: &mut TestContext) -> Result {
         for tag in 0..COUNT {
             trigger.add(1);
             until("messages that were sent", || {
-                port.drive()?;
+                port.progress()?;
                 Ok((done.read() >= 2 * (tag + 1)).then_some(()))
             })?;
         }
@@ -338,7 +338,7 @@ fn failures(ctx: &mut TestContext) -> Result {
     port.run(Tx::msg(port.peer(), vec![1; 20]))?;
     let numbers = || (done.read_err(), done.read());
     let _ = until("the errors", || {
-        port.drive()?;
+        port.progress()?;
         Ok((numbers().0 == 3).then_some(()))
     });
     port.settle()?;

@@ -246,7 +246,7 @@ fn named(ctx: &mut TestContext) -> Result {
     };
     let name = names[0].clone();
     if ctx.me() == 0 {
-        let own = open_named(av::Named::Make(name))?;
+        let own = open_named(av::SharedName::Create(name))?;
         for (index, address) in addresses.iter().enumerate() {
             let index = FiAddr(index as u64);
             same("the index", own.insert_one(&address.parse()?)?, index)?;
@@ -257,7 +257,7 @@ fn named(ctx: &mut TestContext) -> Result {
         return ctx.barrier();
     }
     ctx.barrier()?;
-    let read = open_named(av::Named::Read(name.clone()))?;
+    let read = open_named(av::SharedName::Open(name.clone()))?;
     for (index, address) in addresses.iter().enumerate() {
         let found = read.lookup(FiAddr(index as u64));
         same("the address of an index", found, Ok(address.parse()?))?;
@@ -270,7 +270,7 @@ fn named(ctx: &mut TestContext) -> Result {
     }
     ctx.barrier()?;
     ctx.barrier()?;
-    let closed = open_named(av::Named::Read(name)).map_err(|error| error.errno());
+    let closed = open_named(av::SharedName::Open(name)).map_err(|error| error.errno());
     same("a vector that was closed", closed.err(), Some(Errno::NoEnt))
 }
 

@@ -169,7 +169,7 @@ fn descriptors(ctx: &mut TestContext) -> Result {
         let receive = port.post(Rx::msg(8))?;
         ctx.barrier()?;
         crate::suite::context::timeout::until("the message", || {
-            port.drive()?;
+            port.progress()?;
             Ok((queue.try_wait() == Err(Errno::Again)).then_some(()))
         })?;
         port.wait_for(receive)?.expect_success()?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use selvedge::info::EpType;
 use selvedge::{Caps, Errno};
-use selvedge_testkit::failure::{errno, lacks};
+use selvedge_testkit::failure::{errno, unsupported};
 
 use super::open;
 use crate::upstream::channel::{Channel, Manners};
@@ -44,7 +44,7 @@ pub(in crate::upstream) fn rdm_cntr_pingpong(options: &Options) -> anyhow::Resul
         ..Manners::default()
     };
     let mut options = options.clone();
-    options.waiting = crate::upstream::options::Waiting::Sread;
+    options.waiting = crate::upstream::options::WaitMethod::Sread;
     all(&options, Caps::MSG, EpType::Rdm, manners)
 }
 
@@ -62,7 +62,7 @@ pub(in crate::upstream) fn dgram_pingpong(options: &Options) -> anyhow::Result<(
     options.timeout.get_or_insert(patience);
     let result = all(&options, Caps::MSG, EpType::Dgram, Manners::default());
     result.map_err(|error| match errno(&error) {
-        Errno::TimedOut => lacks(format!("a datagram was lost: {error:#}")),
+        Errno::TimedOut => unsupported(format!("a datagram was lost: {error:#}")),
         _ => error,
     })
 }

@@ -7,7 +7,7 @@ use selvedge::cq::Entry;
 use selvedge::info::EpType;
 use selvedge::{Caps, CompletionFlags, Mode, OpFlags};
 use selvedge_testkit::domain::{Access, Block, Remote, SHARED};
-use selvedge_testkit::failure::{lacks, wrong};
+use selvedge_testkit::failure::{unsupported, wrong};
 
 use super::open;
 use crate::upstream::channel::{Channel, Manners};
@@ -85,7 +85,9 @@ fn all(
         Manners::default(),
     )?;
     if kind == Kind::WriteData && channel.ground().info().mode.contains(Mode::RX_CQ_DATA) {
-        return Err(lacks("remote data that takes receives (FI_RX_CQ_DATA)"));
+        return Err(unsupported(
+            "remote data that takes receives (FI_RX_CQ_DATA)",
+        ));
     }
     let largest = sizes.iter().copied().max().unwrap_or(0).max(8);
     let memory = (options.window * largest).min(WINDOW.max(largest));
@@ -158,10 +160,10 @@ impl Bench {
         let access = Access::new(self.channel.peer, remote, turn)
             .data(data)
             .flags(flags);
-        let (piece, kind) = (self.local.piece(at, size), self.kind);
+        let (segment, kind) = (self.local.segment(at, size), self.kind);
         self.channel.end.push("remote access", |end| match kind {
-            Kind::Read => end.read(&[piece], &access),
-            Kind::Write | Kind::WriteData => end.write(&[piece], &access),
+            Kind::Read => end.read(&[segment], &access),
+            Kind::Write | Kind::WriteData => end.write(&[segment], &access),
         })?;
         self.posted += 1;
         Ok(())

@@ -14,7 +14,8 @@ use crate::upstream::discover::{discover, hints};
 use crate::upstream::ground;
 use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::{
-    ADDRESS, BENCHMARK, FABRIC, INFO, Letters, OUT_OF_BAND_PORT, Options, OutOfBand, PAIR, Waiting,
+    ADDRESS, BENCHMARK, FABRIC, INFO, Letters, OUT_OF_BAND_PORT, Options, OutOfBand, PAIR,
+    WaitMethod,
 };
 use crate::upstream::perf::{Row, Table, count};
 
@@ -38,9 +39,9 @@ pub(in crate::upstream) fn rdm_bw_mt(options: &Options) -> anyhow::Result<()> {
         port: OUT_OF_BAND_PORT,
         sync: true,
     });
-    if options.waiting == Waiting::Spin {
+    if options.waiting == WaitMethod::Spin {
         // There may be more threads than cores.
-        options.waiting = Waiting::Yield;
+        options.waiting = WaitMethod::Yield;
     }
     let info = discover(&options, &hints(&options, Caps::MSG, EpType::Rdm)?)?;
     let sizes = options.sizes.list(info.ep_attr.max_msg_size);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use selvedge::cq::Entry;
 use selvedge::{Counters, EventQueue, FiAddr, Info, OpFlags};
-use selvedge_testkit::domain::{Count, DomainContext, DomainEndpoint, Plan};
+use selvedge_testkit::domain::{Count, DomainContext, DomainEndpoint, EndpointConfig};
 
 use self::buffers::Buffers;
 use super::connect::Door;
@@ -109,7 +109,7 @@ impl Channel {
         manners: Manners,
         bind: impl FnOnce(&mut Counters),
     ) -> anyhow::Result<Self> {
-        let mut plan = Plan::default();
+        let mut plan = EndpointConfig::default();
         bind(&mut plan.counters);
         let mut channel = Self::planned(options, ground, manners, plan)?;
         if options.out_of_band.is_some() {
@@ -131,9 +131,9 @@ impl Channel {
         oob: Option<OutOfBandChannel>,
         eq: Option<Arc<dyn EventQueue>>,
     ) -> anyhow::Result<Self> {
-        let plan = Plan {
+        let plan = EndpointConfig {
             eq,
-            ..Plan::default()
+            ..EndpointConfig::default()
         };
         let mut channel = Self::planned(options, ground, manners, plan)?;
         channel.oob = oob;
@@ -144,7 +144,7 @@ impl Channel {
         options: &Options,
         ground: &Arc<DomainContext>,
         manners: Manners,
-        mut plan: Plan,
+        mut plan: EndpointConfig,
     ) -> anyhow::Result<Self> {
         let enough = (2 * manners.window).max(1024);
         let [tx, rx] = manners.queues.map(|size| match size {
@@ -167,7 +167,7 @@ impl Channel {
         info.tx_attr.op_flags |= manners.flags;
         plan.info = Some(info);
         Ok(Self {
-            end: ground.end(plan)?,
+            end: ground.endpoint(plan)?,
             peer: FiAddr::UNSPEC,
             options: options.clone(),
             oob: None,

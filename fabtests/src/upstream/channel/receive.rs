@@ -55,9 +55,9 @@ impl Channel {
 
     #[inline]
     fn post_as(&mut self, place: Range<usize>, number: u64) -> anyhow::Result<()> {
-        let piece = self.rx.block.piece(place.start, place.len());
+        let segment = self.rx.block.segment(place.start, place.len());
         let recv = Recv::new(number).tag(self.manners.tagged.then(|| TagMatch::exact(number)));
-        self.end.push("receive", |end| end.recv(&[piece], &recv))
+        self.end.push("receive", |end| end.recv(&[segment], &recv))
     }
 
     /// Waits until so many messages have arrived.

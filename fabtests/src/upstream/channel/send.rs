@@ -20,9 +20,9 @@ impl Channel {
         flags: OpFlags,
     ) -> anyhow::Result<()> {
         let at = self.place_of_send(size);
-        let piece = self.tx.block.piece(at, size);
+        let segment = self.tx.block.segment(at, size);
         let send = self.order(flags, SENT | self.sent);
-        self.end.push("send", |end| end.send(&[piece], &send))?;
+        self.end.push("send", |end| end.send(&[segment], &send))?;
         self.sent += 1;
         self.completing += 1;
         Ok(())
@@ -107,9 +107,9 @@ impl Channel {
         ensure!(bytes.len() <= CONTROL, "{} bytes at once", bytes.len());
         let at = self.tx.rest((self.sent % 2) as usize).start;
         self.tx.block.memory.put(at, bytes);
-        let piece = self.tx.block.piece(at, bytes.len());
+        let segment = self.tx.block.segment(at, bytes.len());
         let send = self.order(OpFlags::DEFAULT, SENT | self.sent);
-        self.end.push("send", |end| end.send(&[piece], &send))?;
+        self.end.push("send", |end| end.send(&[segment], &send))?;
         self.sent += 1;
         self.completing += 1;
         self.await_sends()

@@ -3,7 +3,7 @@
 
 use selvedge::info::EpType;
 use selvedge::{Caps, Hints};
-use selvedge_testkit::failure::lacks;
+use selvedge_testkit::failure::unsupported;
 
 use super::letters;
 use crate::upstream::discover::{discover, hints};
@@ -36,7 +36,7 @@ fn answer(options: &Options, what: &str, ask: impl FnOnce(Hints) -> Hints) -> an
     }
     let info = discover(options, &hints)?;
     let name = info.fabric_attr.prov_name;
-    Err(lacks(format!(
+    Err(unsupported(format!(
         "{name} answers, but there is nothing here for {what}"
     )))
 }

@@ -6,8 +6,8 @@ use selvedge::atomic::{Datatype, Family, Op};
 use selvedge::info::EpType;
 use selvedge::{Caps, Errno, OpFlags};
 use selvedge_testkit::atomics::families;
-use selvedge_testkit::domain::{Access, Block, Call, Parts, Remote, SHARED};
-use selvedge_testkit::failure::{lacks, wrong};
+use selvedge_testkit::domain::{Access, AtomicBuffers, AtomicCall, Block, Remote, SHARED};
+use selvedge_testkit::failure::{unsupported, wrong};
 
 use crate::upstream::atomics::{self, encode, expected};
 use crate::upstream::channel::{Channel, Manners};
@@ -53,7 +53,7 @@ pub(in crate::upstream) fn rdm_atomic(options: &Options) -> anyhow::Result<()> {
     }
     side.channel.finish()?;
     match done {
-        0 => Err(lacks("the provider has none of these atomics")),
+        0 => Err(unsupported("the provider has none of these atomics")),
         _ => Ok(()),
     }
 }
@@ -81,7 +81,7 @@ impl Side {
             let Some(most) = self.limit(family, datatype, op)? else {
                 continue;
             };
-            let call = Call {
+            let call = AtomicCall {
                 family,
                 datatype,
                 op,
@@ -120,20 +120,20 @@ impl Side {
         }
     }
 
-    fn post(&self, call: Call, count: usize, flags: OpFlags) -> anyhow::Result<()> {
+    fn post(&self, call: AtomicCall, count: usize, flags: OpFlags) -> anyhow::Result<()> {
         let len = count * call.datatype.size();
         let end = &self.channel.end;
-        let parts = Parts {
-            operand: self.local.piece(OPERAND, len),
-            comparand: self.local.piece(COMPARAND, len),
-            result: self.local.piece(RESULT, len),
+        let parts = AtomicBuffers {
+            operand: self.local.segment(OPERAND, len),
+            comparand: self.local.segment(COMPARAND, len),
+            result: self.local.segment(RESULT, len),
         };
         let access = Access::new(self.channel.peer, self.remote, 0).flags(flags);
         end.push("atomic", |end| end.atomic(call, &parts, count, &access))?;
         end.tx.next().map(drop)
     }
 
-    fn measure(&mut self, call: Call) -> anyhow::Result<()> {
+    fn measure(&mut self, call: AtomicCall) -> anyhow::Result<()> {
         for at in [OPERAND, COMPARAND] {
             let operand = encode(call.datatype, 2);
             self.local.memory.put(at, &operand);
@@ -159,7 +159,7 @@ impl Side {
     }
 
     /// Both sides change the other's elements, one for each case, and look at what became of theirs.
-    fn verify(&mut self, call: Call, most: usize) -> anyhow::Result<()> {
+    fn verify(&mut self, call: AtomicCall, most: usize) -> anyhow::Result<()> {
         let cases = atomics::cases(call.datatype);
         let count = cases.len().min(most);
         let size = call.datatype.size();
@@ -193,7 +193,7 @@ impl Side {
     }
 }
 
-fn check(call: Call, what: &str, has: &[u8], value: i64) -> anyhow::Result<()> {
+fn check(call: AtomicCall, what: &str, has: &[u8], value: i64) -> anyhow::Result<()> {
     let wants = encode(call.datatype, value);
     let counts = atomics::bytes_that_count(call.datatype);
     let same = has.iter().zip(&wants).zip(counts.iter().cycle());

@@ -61,7 +61,7 @@ fn check(data: &[u8], is_client: bool, size: usize, what: &str) -> anyhow::Resul
 
 fn client(options: &Options, door: &Door, line: &mut OutOfBandChannel) -> anyhow::Result<()> {
     let ground = ground::on(options, &*door.info.fabric()?, door.info.clone())?;
-    let open = || ground.end(door.plan(door.info.clone()));
+    let open = || ground.endpoint(door.plan(door.info.clone()));
     let most = most(&open()?)?;
     for size in sizes(most) {
         println!("trying with data size: {size}");
@@ -120,7 +120,7 @@ fn serve(options: &Options, door: &Door, line: &mut OutOfBandChannel) -> anyhow:
         // Not the endpoint of the request, which is refused, nor at the address where requests come.
         let mut other = info.clone();
         (other.handle, other.src_addr) = (0, None);
-        let most = most(&ground.end(door.plan(other))?)?;
+        let most = most(&ground.endpoint(door.plan(other))?)?;
         let sizes = sizes(most);
         let size = sizes[round];
         check(&data, true, size, "the first request")?;
@@ -130,7 +130,7 @@ fn serve(options: &Options, door: &Door, line: &mut OutOfBandChannel) -> anyhow:
 
         let (info, data) = door.request()?;
         check(&data, true, size, "the second request")?;
-        let end = ground.end(door.plan(info))?;
+        let end = ground.endpoint(door.plan(info))?;
         door.connect(&end, &words(false, size))?;
         door.connected(&end)?;
         shut_down(door, &end)?;

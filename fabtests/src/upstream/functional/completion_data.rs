@@ -4,7 +4,7 @@ use anyhow::ensure;
 use selvedge::cq::Entry;
 use selvedge::{Caps, CompletionFlags};
 use selvedge_testkit::domain::{Access, SHARED, Send};
-use selvedge_testkit::failure::{lacks, wrong};
+use selvedge_testkit::failure::{unsupported, wrong};
 
 use super::open;
 use crate::upstream::channel::{Channel, Manners};
@@ -28,7 +28,7 @@ pub(in crate::upstream) fn cq_data(options: &Options) -> anyhow::Result<()> {
     let mut channel = open(options, caps, manners)?;
     let bytes = channel.ground().info().domain_attr.cq_data_size;
     if bytes < 4 {
-        return Err(lacks(format!(
+        return Err(unsupported(format!(
             "remote data has {bytes} bytes, not 4 or more"
         )));
     }

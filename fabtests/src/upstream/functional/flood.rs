@@ -73,7 +73,7 @@ fn post(channel: &mut Channel, block: &Block, size: usize) -> anyhow::Result<()>
     let send = Send::new(channel.peer, number);
     channel
         .end
-        .push("send", |end| end.send(&[block.piece(0, size)], &send))?;
+        .push("send", |end| end.send(&[block.segment(0, size)], &send))?;
     channel.skip();
     Ok(())
 }

@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use selvedge::info::EpType;
 use selvedge::{Caps, Errno, OpFlags, TagMatch};
-use selvedge_testkit::domain::{Plan, Recv, Send};
+use selvedge_testkit::domain::{EndpointConfig, Recv, Send};
 use selvedge_testkit::failure::wrong;
 
 use super::open;
@@ -11,7 +11,7 @@ use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::connect;
 use crate::upstream::discover::{discover, hints};
 use crate::upstream::ground;
-use crate::upstream::options::{Options, Waiting};
+use crate::upstream::options::{Options, WaitMethod};
 use crate::upstream::payload::{POISON, Stamp};
 
 /// What clients of upstream's say.
@@ -85,7 +85,7 @@ pub(super) fn part(channel: &Channel) -> anyhow::Result<()> {
 /// anybody waits for it; what the two say to each other in turn is not, each time.
 pub(in crate::upstream) fn msg_epoll(options: &Options) -> anyhow::Result<()> {
     let mut options = options.clone();
-    options.waiting = Waiting::Fd;
+    options.waiting = WaitMethod::Fd;
     let mut channel = connect::channel(&options, Caps::MSG, Manners::default())?;
     greet(&mut channel)?;
     for _ in 0..TURNS {
@@ -104,7 +104,7 @@ pub(in crate::upstream) fn loopback(options: &Options) -> anyhow::Result<()> {
     let caps = Caps::LOCAL_COMM | Caps::MSG | Caps::TAGGED;
     let info = discover(&options, &hints(&options, caps, EpType::Rdm)?)?;
     let ground = ground::open(&options, info)?;
-    let end = ground.end(Plan::default())?;
+    let end = ground.endpoint(EndpointConfig::default())?;
     let own = end.av.insert_one(&end.ep.address()?)?;
     let size = options.sizes.one().unwrap_or(1024);
     let (from, to) = (ground.buffers(size)?, ground.buffers(size)?);

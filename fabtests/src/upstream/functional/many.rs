@@ -6,7 +6,8 @@ use anyhow::{Context as _, ensure};
 use selvedge::info::EpType;
 use selvedge::{Address, Caps, FiAddr, OpFlags};
 use selvedge_testkit::domain::{
-    Access, Block, Count, DomainContext, DomainEndpoint, Plan, Queue, Recv, Remote, SHARED, Send,
+    Access, Block, Count, DomainContext, DomainEndpoint, EndpointConfig, Queue, Recv, Remote,
+    SHARED, Send,
 };
 use selvedge_testkit::failure::wrong;
 
@@ -44,7 +45,7 @@ pub(in crate::upstream) fn multi_ep(options: &Options) -> anyhow::Result<()> {
 }
 
 /// What the endpoints have in common.
-fn plan(options: &Options, ground: &DomainContext) -> anyhow::Result<impl Fn() -> Plan> {
+fn plan(options: &Options, ground: &DomainContext) -> anyhow::Result<impl Fn() -> EndpointConfig> {
     let av = match options.has("A") {
         true => Some(ground.av()?),
         false => None,
@@ -53,11 +54,11 @@ fn plan(options: &Options, ground: &DomainContext) -> anyhow::Result<impl Fn() -
         true => (Some(ground.queue(1024)?), Some(ground.queue(1024)?)),
         false => (None, None),
     };
-    Ok(move || Plan {
+    Ok(move || EndpointConfig {
         tx: tx.clone(),
         rx: rx.clone(),
         av: av.clone(),
-        ..Plan::default()
+        ..EndpointConfig::default()
     })
 }
 
@@ -72,7 +73,7 @@ fn unconnected(
     )?;
     let ground = ground::open(options, info)?;
     let plan = plan(options, &ground)?;
-    let ends: Result<Vec<_>, _> = (0..count).map(|_| ground.end(plan())).collect();
+    let ends: Result<Vec<_>, _> = (0..count).map(|_| ground.endpoint(plan())).collect();
     let mut known = Vec::new();
     for end in ends? {
         let theirs = oob.exchange(&end.name()?)?;
@@ -93,7 +94,7 @@ fn connected(
     options.out_of_band = None;
     let door = doors.insert(Door::open(&options, Caps::MSG | Caps::RMA)?);
     let mut ends = Vec::new();
-    let mut shared: Option<(Arc<DomainContext>, Plan)> = None;
+    let mut shared: Option<(Arc<DomainContext>, EndpointConfig)> = None;
     for _ in 0..count {
         let info = match door.pep {
             Some(_) => door.request()?.0,
@@ -106,7 +107,7 @@ fn connected(
         }
         let (ground, plan) = shared.as_ref().context("no domain")?;
         let end = door.patiently(|| {
-            let end = ground.end(Plan {
+            let end = ground.endpoint(EndpointConfig {
                 tx: plan.tx.clone(),
                 rx: plan.rx.clone(),
                 ..door.plan(info.clone())
@@ -152,14 +153,14 @@ impl Line {
 
     fn post_recv(&self, len: usize, context: u64) -> anyhow::Result<()> {
         let recv = Recv::new(context);
-        let piece = self.local.piece(THEIRS, len);
-        self.end.push("receive", |end| end.recv(&[piece], &recv))
+        let segment = self.local.segment(THEIRS, len);
+        self.end.push("receive", |end| end.recv(&[segment], &recv))
     }
 
     fn post_send(&self, len: usize, context: u64) -> anyhow::Result<()> {
         let send = Send::new(self.peer, context);
-        let piece = self.local.piece(OWN, len);
-        self.end.push("send", |end| end.send(&[piece], &send))
+        let segment = self.local.segment(OWN, len);
+        self.end.push("send", |end| end.send(&[segment], &send))
     }
 }
 
@@ -209,8 +210,9 @@ fn exchange(
         let stamp = Stamp::of_pair(options.is_client(), round * count + at);
         stamp.write(&line.local.memory, BYTES, WRITTEN);
         let access = Access::new(line.peer, remote, WRITES + at);
-        let piece = line.local.piece(BYTES, WRITTEN);
-        line.end.push("write", |end| end.write(&[piece], &access))?;
+        let segment = line.local.segment(BYTES, WRITTEN);
+        line.end
+            .push("write", |end| end.write(&[segment], &access))?;
         line.post_send(0, SENDS + at)?;
     }
     let contexts = (0..count).chain(SENDS..SENDS + count);
@@ -366,17 +368,17 @@ impl Region {
     ) -> anyhow::Result<Self> {
         let ground = ground::open(options, info)?;
         let (writes, arrivals) = (ground.count()?, ground.count()?);
-        let mut plan = Plan {
+        let mut plan = EndpointConfig {
             tx_selective: true,
             rx_selective: true,
-            ..Plan::default()
+            ..EndpointConfig::default()
         };
         plan.counters.write = Some(Arc::clone(writes.cntr()));
         plan.counters.remote_write = Some(Arc::clone(arrivals.cntr()));
         let shared = ground.memory(size * count, SHARED)?;
         shared.memory.fill(0, size * count, POISON);
         Ok(Self {
-            end: ground.end(plan)?,
+            end: ground.endpoint(plan)?,
             writes,
             arrivals,
             local: ground.buffers(size * count)?,
@@ -402,7 +404,7 @@ impl Region {
             to as u64,
         )
         .flags(OpFlags::empty());
-        let piece = self.local.piece(to * size, size);
-        self.end.push("write", |end| end.write(&[piece], &access))
+        let segment = self.local.segment(to * size, size);
+        self.end.push("write", |end| end.write(&[segment], &access))
     }
 }

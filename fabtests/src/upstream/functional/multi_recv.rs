@@ -109,9 +109,9 @@ impl Flow<'_> {
         let at = (number % (2 * HALF)) as usize * self.size;
         Stamp::of_pair(true, number).write(&self.block.memory, at, self.size);
         let send = Send::new(self.channel.peer, number);
-        let piece = self.block.piece(at, self.size);
+        let segment = self.block.segment(at, self.size);
         let end = &self.channel.end;
-        end.push("send", |end| end.send(&[piece], &send))
+        end.push("send", |end| end.send(&[segment], &send))
     }
 
     /// A half is given back when there is no room for another message.
@@ -131,9 +131,9 @@ impl Flow<'_> {
         self.block.memory.fill(at, len, POISON);
         let flags = OpFlags::DEFAULT | OpFlags::MULTI_RECV | OpFlags::COMPLETION;
         let recv = Recv::new(half).flags(flags);
-        let piece = self.block.piece(at, len);
+        let segment = self.block.segment(at, len);
         let end = &self.channel.end;
-        end.push("multi-receive", |end| end.recv(&[piece], &recv))
+        end.push("multi-receive", |end| end.recv(&[segment], &recv))
     }
 
     fn receive(&mut self, total: u64) -> anyhow::Result<()> {

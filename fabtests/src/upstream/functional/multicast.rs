@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use selvedge::eq::{self, Event};
 use selvedge::info::EpType;
 use selvedge::{Address, Caps, CompletionFlags, Context, FiAddr, Membership, OpFlags};
-use selvedge_testkit::domain::{Block, DomainEndpoint, Plan, Recv, Send, WaitStrategy};
+use selvedge_testkit::domain::{Block, DomainEndpoint, EndpointConfig, Recv, Send, WaitStrategy};
 use selvedge_testkit::failure::wrong;
 
 use super::greeting::GREETING;
@@ -37,9 +37,9 @@ pub(in crate::upstream) fn mcast(options: &Options) -> anyhow::Result<()> {
     let address = address.context("discovery gives no address of the group")?;
     let eq = info.fabric()?.eq(&eq::Attr::default())?;
     let ground = ground::open(options, info)?;
-    let end = ground.end(Plan {
+    let end = ground.endpoint(EndpointConfig {
         eq: Some(eq.clone()),
-        ..Plan::default()
+        ..EndpointConfig::default()
     })?;
     let group = join(&end, &*eq, &address)?;
     let beside = beside(options)?;
@@ -83,8 +83,8 @@ fn listen(end: &DomainEndpoint, beside: Option<OutOfBandChannel>) -> anyhow::Res
     let block = end.context.buffers(ROOM + 2 * CANARY)?;
     poison(&block.memory, CANARY, ROOM);
     let recv = Recv::new(GREETED);
-    let piece = block.piece(CANARY, ROOM);
-    end.push("receive", |end| end.recv(&[piece], &recv))?;
+    let segment = block.segment(CANARY, ROOM);
+    end.push("receive", |end| end.recv(&[segment], &recv))?;
     println!("Waiting for message from client...");
     if let Some(mut line) = beside {
         line.barrier()?;

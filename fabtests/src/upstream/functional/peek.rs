@@ -56,10 +56,10 @@ impl Side<'_> {
             let tag = FIRST + number;
             Stamp::of_pair(false, tag).write(&self.block.memory, at, self.size);
             let send = Send::new(self.channel.peer, tag).tag(tag);
-            let piece = self.block.piece(at, self.size);
+            let segment = self.block.segment(at, self.size);
             self.channel
                 .end
-                .push("send", |end| end.send(&[piece], &send))?;
+                .push("send", |end| end.send(&[segment], &send))?;
         }
         self.channel.sync()?;
         super::gather(&[&self.channel.end.tx], FIRST..FIRST + MESSAGES)
@@ -101,9 +101,9 @@ impl Side<'_> {
             .from(src)
             .tag(TagMatch::exact(tag))
             .flags(flags);
-        let piece = self.block.piece(0, self.size);
+        let segment = self.block.segment(0, self.size);
         let end = &self.channel.end;
-        end.push("receive", |end| end.recv(&[piece], &recv))
+        end.push("receive", |end| end.recv(&[segment], &recv))
             .with_context(|| format!("tag {tag:#x}, {flags}"))
     }
 

@@ -124,14 +124,14 @@ impl Flow<'_> {
 
     fn post(&self, number: u64, is_sender: bool) -> Result<(), Errno> {
         let at = number as usize * self.size;
-        let piece = self.block.piece(at, self.size);
+        let segment = self.block.segment(at, self.size);
         if is_sender {
             Stamp::of_pair(true, number).write(&self.block.memory, at, self.size);
             let send = Send::new(self.channel.peer, number).tag(self.tagged.then_some(number));
-            return self.channel.end.send(&[piece], &send);
+            return self.channel.end.send(&[segment], &send);
         }
         let recv = Recv::new(number).tag(self.tagged.then(|| TagMatch::exact(number)));
-        self.channel.end.recv(&[piece], &recv)
+        self.channel.end.recv(&[segment], &recv)
     }
 
     fn check(&self, number: u64, entry: &Entry) -> anyhow::Result<()> {

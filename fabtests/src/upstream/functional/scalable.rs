@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use selvedge::info::EpType;
 use selvedge::{Address, Caps, FiAddr, OpFlags, ScalableEndpoint};
-use selvedge_testkit::domain::{DomainContext, DomainEndpoint, Memory, Plan, Recv, Send};
+use selvedge_testkit::domain::{DomainContext, DomainEndpoint, EndpointConfig, Memory, Recv, Send};
 use selvedge_testkit::failure::wrong;
 
 use super::gather;
@@ -59,12 +59,12 @@ fn open(options: &Options, count: usize, oob: &mut OutOfBandChannel) -> anyhow::
     let av = ground.av_with(|attr| attr.rx_ctx_bits = BITS)?;
     let contexts = (0..count)
         .map(|index| {
-            let plan = Plan {
+            let plan = EndpointConfig {
                 av: Some(Arc::clone(&av)),
                 context: Some((Arc::clone(&sep), index)),
-                ..Plan::default()
+                ..EndpointConfig::default()
             };
-            ground.end(plan)
+            ground.endpoint(plan)
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     let theirs = oob.exchange(&sep.address()?.to_bytes())?;
@@ -95,8 +95,8 @@ fn exchange(
     for (to, end) in many.contexts.iter().enumerate() {
         for place in to * count..(to + 1) * count {
             let recv = Recv::new(RECEIVES + place as u64).flags(OpFlags::COMPLETION);
-            let piece = [room.piece(place * LEN, LEN)];
-            end.recv(&piece, &recv).context("posting a receive")?;
+            let segment = [room.segment(place * LEN, LEN)];
+            end.recv(&segment, &recv).context("posting a receive")?;
         }
     }
     oob.barrier()?;
@@ -106,7 +106,7 @@ fn exchange(
             stamp(options.is_client(), from, to).write(&out.memory, at, LEN);
             let send = Send::new(many.peer.rx_addr(to, BITS), (from * count + to) as u64)
                 .flags(OpFlags::COMPLETION);
-            end.push("send", |end| end.send(&[out.piece(at, LEN)], &send))?;
+            end.push("send", |end| end.send(&[out.segment(at, LEN)], &send))?;
         }
     }
     // All together: each is driven by its own queues, and the peer may wait for any of them.

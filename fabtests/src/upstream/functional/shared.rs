@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use selvedge::info::{EpType, Info};
 use selvedge::{Address, Caps, FiAddr, OpFlags, SharedReceives};
-use selvedge_testkit::domain::{DomainContext, DomainEndpoint, Plan, Queue, Recv, Send};
+use selvedge_testkit::domain::{DomainContext, DomainEndpoint, EndpointConfig, Queue, Recv, Send};
 
 use super::gather;
 use crate::upstream::connect::Door;
@@ -75,12 +75,12 @@ impl Common {
         })
     }
 
-    fn plan(&self) -> Plan {
-        Plan {
+    fn plan(&self) -> EndpointConfig {
+        EndpointConfig {
             tx: Some(self.tx.clone()),
             rx: Some(self.rx.clone()),
             srx: self.srx.clone(),
-            ..Plan::default()
+            ..EndpointConfig::default()
         }
     }
 }
@@ -99,7 +99,7 @@ fn unconnected(
     let common = Common::of(options, ground)?;
     let mut ends = Vec::new();
     for _ in 0..count {
-        let end = common.ground.end(Plan {
+        let end = common.ground.endpoint(EndpointConfig {
             av: Some(Arc::clone(&av)),
             ..common.plan()
         })?;
@@ -132,7 +132,7 @@ fn connected(options: &Options, count: usize) -> anyhow::Result<(Common, Ends)> 
             }
         };
         let end = door.patiently(|| {
-            let end = common.ground.end(Plan {
+            let end = common.ground.endpoint(EndpointConfig {
                 eq: door.plan(info.clone()).eq,
                 info: Some(info.clone()),
                 ..common.plan()
@@ -167,10 +167,10 @@ fn exchange(
     };
     for (number, (end, _)) in ends.iter().enumerate() {
         let recv = Recv::new(100 + number as u64).flags(OpFlags::COMPLETION);
-        let piece = [room.piece(number * LEN, LEN)];
+        let segment = [room.segment(number * LEN, LEN)];
         match &common.srx {
-            Some(srx) => end.recv_at(&**srx, &piece, &recv),
-            None => end.recv(&piece, &recv),
+            Some(srx) => end.recv_at(&**srx, &segment, &recv),
+            None => end.recv(&segment, &recv),
         }
         .context("posting a receive")?;
     }
@@ -178,8 +178,8 @@ fn exchange(
     for (number, (end, peer)) in ends.iter().enumerate() {
         stamp(options.is_client(), number).write(&out.memory, number * LEN, LEN);
         let send = Send::new(*peer, number as u64).flags(OpFlags::COMPLETION);
-        let piece = [out.piece(number * LEN, LEN)];
-        end.push("send", |end| end.send(&piece, &send))?;
+        let segment = [out.segment(number * LEN, LEN)];
+        end.push("send", |end| end.send(&segment, &send))?;
     }
     let contexts = (0..count as u64).flat_map(|number| [number, 100 + number]);
     gather(&[&common.tx, &common.rx], contexts)?;

@@ -5,10 +5,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use selvedge::av::Named;
+use selvedge::av::SharedName;
 use selvedge::info::EpType;
 use selvedge::{Address, AddressVector, Caps, Errno, FiAddr, OpFlags};
-use selvedge_testkit::domain::{DomainContext, DomainEndpoint, Plan, Recv, Send};
+use selvedge_testkit::domain::{DomainContext, DomainEndpoint, EndpointConfig, Recv, Send};
 use selvedge_testkit::failure::wrong;
 
 use super::greeting::GREETING;
@@ -46,7 +46,7 @@ pub(in crate::upstream) fn rdm_shared_av(options: &Options) -> anyhow::Result<()
 
 /// The server.
 fn listen(ground: &Arc<DomainContext>, oob: &mut OutOfBandChannel) -> anyhow::Result<()> {
-    let end = ground.end(Plan::default())?;
+    let end = ground.endpoint(EndpointConfig::default())?;
     let room = ground.buffers(GREETING.len())?;
     let recv = Recv::new(1).flags(OpFlags::COMPLETION);
     end.recv(&[room.whole()], &recv)
@@ -67,7 +67,7 @@ fn lead(
     oob: &mut OutOfBandChannel,
 ) -> anyhow::Result<()> {
     let name = format!("fi_rdm_shared_av {}", std::process::id());
-    let own = ground.av_with(|attr| attr.name = Some(Named::Make(name.clone())))?;
+    let own = ground.av_with(|attr| attr.name = Some(SharedName::Create(name.clone())))?;
     let server = oob.exchange(&Address::Str("nobody".into()).to_bytes())?;
     let server = Address::from_bytes(&server).context("the server's address is none")?;
     let index = own.insert_one(&server)?;
@@ -82,23 +82,23 @@ fn lead(
         .context("starting the other process")?;
     ensure!(status.success(), "the other process: {status}");
     drop(own);
-    let gone = ground.av_with(|attr| attr.name = Some(Named::Read(name)));
+    let gone = ground.av_with(|attr| attr.name = Some(SharedName::Open(name)));
     ensure!(gone.is_err(), "the vector has outlived its maker");
     Ok(())
 }
 
 /// The client's other process.
 fn greet(ground: &Arc<DomainContext>, name: &str) -> anyhow::Result<()> {
-    let av = ground.av_with(|attr| attr.name = Some(Named::Read(name.to_owned())))?;
+    let av = ground.av_with(|attr| attr.name = Some(SharedName::Open(name.to_owned())))?;
     let server = av.lookup(FiAddr(0)).context("who has the first index")?;
     let refused = av.insert_one(&server).map_err(Errno::from);
     ensure!(
         refused == Err(Errno::Acces),
         "an insertion into a vector to read: {refused:?}"
     );
-    let end = ground.end(Plan {
+    let end = ground.endpoint(EndpointConfig {
         av: Some(av as Arc<dyn AddressVector>),
-        ..Plan::default()
+        ..EndpointConfig::default()
     })?;
     say(ground, &end)
 }

@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use selvedge::info::EpType;
 use selvedge::{Address, Caps, Errno, FiAddr, Info, PassiveEndpoint, eq};
 use selvedge_testkit::domain::DomainContext;
-use selvedge_testkit::failure::{lacks, wrong};
+use selvedge_testkit::failure::{unsupported, wrong};
 
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::connect::Door;
@@ -37,7 +37,7 @@ pub(in crate::upstream) fn msg_sockets(options: &Options) -> anyhow::Result<()> 
 fn toward(server: &str) -> anyhow::Result<String> {
     let what = || format!("no way to {server}");
     let there = (server, 9).to_socket_addrs();
-    let mut there = there.map_err(|error| lacks(format!("{}: {error}", what())))?;
+    let mut there = there.map_err(|error| unsupported(format!("{}: {error}", what())))?;
     let there = there.next().with_context(what)?;
     let own: IpAddr = match there.is_ipv4() {
         true => Ipv4Addr::UNSPECIFIED.into(),
@@ -70,7 +70,9 @@ impl Place {
         };
         let pep = info.fabric()?.passive_endpoint(&nowhere, Arc::clone(eq))?;
         match pep.set_address(&selection) {
-            Err(error) if error.errno() == Errno::NoSys => return Err(lacks(error.to_string())),
+            Err(error) if error.errno() == Errno::NoSys => {
+                return Err(unsupported(error.to_string()));
+            }
             other => other.with_context(|| format!("fi_setname {selection}"))?,
         }
         let at = pep.address().context("fi_getname")?;

@@ -7,7 +7,8 @@ use selvedge::info::EpType;
 use selvedge::trigger::Action;
 use selvedge::{Caps, Counters, OpFlags, TagMatch};
 use selvedge_testkit::domain::{
-    Access, Block, Call, Count, Deferred, DomainContext, Parts, Recv, Remote, SHARED, Send,
+    Access, AtomicBuffers, AtomicCall, Block, Count, Deferred, DomainContext, Recv, Remote, SHARED,
+    Send,
 };
 use selvedge_testkit::failure::wrong;
 
@@ -85,12 +86,12 @@ pub(in crate::upstream) fn rdm_rma_trigger(options: &Options) -> anyhow::Result<
         second.write(&stage.local.memory, size, size);
         println!("Triggered RMA write to server");
         let later = Deferred::triggered(&stage.writes, stage.writes.read() + 1);
-        let late = stage.local.piece(size, size);
+        let late = stage.local.segment(size, size);
         let end = &stage.channel.end;
         end.write_deferred(&[late], &stage.write(OpFlags::DEFAULT, 2), &later)?;
         println!("RMA write to server");
         let access = stage.write(OpFlags::DEFAULT, 1);
-        let now = stage.local.piece(0, size);
+        let now = stage.local.segment(0, size);
         end.push("write", |end| end.write(&[now], &access))?;
         stage.writes.wait(2)?;
     } else {
@@ -210,8 +211,8 @@ fn messages(
     let send = Send::new(peer, 2)
         .tag(is_tagged.then_some(TAG))
         .flags(OpFlags::empty());
-    end.recv_deferred(&[stage.local.piece(size, size)], &recv, &later)?;
-    end.send_deferred(&[stage.local.piece(0, size)], &send, &later)?;
+    end.recv_deferred(&[stage.local.segment(size, size)], &recv, &later)?;
+    end.send_deferred(&[stage.local.segment(0, size)], &send, &later)?;
     set_off(stage)?;
     done.wait(2 * (round + 1))?;
     theirs.check(&stage.local.memory, size, size)
@@ -233,7 +234,7 @@ fn remote(
     let later = Deferred::with_counter(&stage.writes, stage.writes.read() + 1, done);
     let access = stage.write(OpFlags::DELIVERY_COMPLETE, 3);
     if kind == Kind::Write {
-        end.write_deferred(&[stage.local.piece(0, size)], &access, &later)?;
+        end.write_deferred(&[stage.local.segment(0, size)], &access, &later)?;
     } else {
         let (family, op) = match kind {
             Kind::Atomic => (Family::Base, AtomicOp::Sum),
@@ -243,13 +244,13 @@ fn remote(
         let numbers = &stage.local.memory;
         numbers.put(0, &5_u64.to_ne_bytes());
         numbers.put(8, &7_u64.to_ne_bytes());
-        let [operand, comparand, result] = [0, 8, 16].map(|at| stage.local.piece(at, 8));
-        let call = Call {
+        let [operand, comparand, result] = [0, 8, 16].map(|at| stage.local.segment(at, 8));
+        let call = AtomicCall {
             family,
             datatype: Datatype::Uint64,
             op,
         };
-        let parts = Parts {
+        let parts = AtomicBuffers {
             operand,
             comparand,
             result,
@@ -285,9 +286,9 @@ fn remote(
 fn set_off(stage: &mut Stage) -> anyhow::Result<()> {
     let mut access = stage.write(OpFlags::DEFAULT, 9);
     access.remote.addr += stage.shared.memory.len() as u64 - 8;
-    let piece = stage.local.piece(24, 8);
+    let segment = stage.local.segment(24, 8);
     let end = &stage.channel.end;
-    end.push("write", |end| end.write(&[piece], &access))
+    end.push("write", |end| end.write(&[segment], &access))
 }
 
 /// What this side sends in a round, and what comes.

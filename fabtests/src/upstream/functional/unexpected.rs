@@ -110,10 +110,10 @@ impl Side<'_> {
             let send = Send::new(self.channel.peer, tag)
                 .tag(tag)
                 .data(self.data.then_some(self.size as u64));
-            let piece = self.block.piece(at, self.size);
+            let segment = self.block.segment(at, self.size);
             self.channel
                 .end
-                .push("send", |end| end.send(&[piece], &send))?;
+                .push("send", |end| end.send(&[segment], &send))?;
         }
         Ok(())
     }
@@ -126,9 +126,9 @@ impl Side<'_> {
         let tag = self.next + number;
         self.block.memory.fill(0, self.size, POISON);
         let recv = Recv::new(tag).from(src).tag(TagMatch::exact(tag));
-        let piece = self.block.piece(0, self.size);
+        let segment = self.block.segment(0, self.size);
         let end = &self.channel.end;
-        end.push("receive", |end| end.recv(&[piece], &recv))?;
+        end.push("receive", |end| end.recv(&[segment], &recv))?;
         let entry = end.rx.next()?;
         let data = if self.data {
             self.size as u64

@@ -47,7 +47,7 @@ fn send(channel: &mut Channel, block: &mut Block, size: usize) -> anyhow::Result
     let send = Send::new(channel.peer, number);
     channel
         .end
-        .push("send", |end| end.send(&[block.piece(0, size)], &send))?;
+        .push("send", |end| end.send(&[block.segment(0, size)], &send))?;
     channel.skip();
     super::gather(&[&channel.end.tx], [number])
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::bail;
 use selvedge::info::{EpType, Progress, Threading};
 use selvedge::{AddrFormat, OpFlags};
-pub use selvedge_testkit::domain::Waiting;
+pub use selvedge_testkit::domain::WaitMethod;
 
 pub use parse::{Refusal, parse};
 pub use sizes::{Sizes, iterations};
@@ -86,7 +86,7 @@ pub struct Options {
     /// `-t counter`.
     pub counters: bool,
     /// `-c`.
-    pub waiting: Waiting,
+    pub waiting: WaitMethod,
     /// `-o`.
     pub operation: Option<String>,
     /// `-v`.

@@ -9,7 +9,7 @@ use lexopt::{Arg, Parser, ValueExt as _};
 use selvedge::info::{EpType, Progress, Threading};
 use selvedge::{AddrFormat, OpFlags};
 
-use super::{Letters, OUT_OF_BAND_PORT, Options, OutOfBand, Sizes, Waiting};
+use super::{Letters, OUT_OF_BAND_PORT, Options, OutOfBand, Sizes, WaitMethod};
 
 /// Why there are no options: help was asked for, or something cannot be read.
 #[derive(Debug)]
@@ -162,11 +162,11 @@ fn set_value(options: &mut Options, letter: char, text: &str) -> anyhow::Result<
     Ok(())
 }
 
-const WAITING: &[(&str, Waiting)] = &[
-    ("spin", Waiting::Spin),
-    ("sread", Waiting::Sread),
-    ("fd", Waiting::Fd),
-    ("yield", Waiting::Yield),
+const WAITING: &[(&str, WaitMethod)] = &[
+    ("spin", WaitMethod::Spin),
+    ("sread", WaitMethod::Sread),
+    ("fd", WaitMethod::Fd),
+    ("yield", WaitMethod::Yield),
 ];
 
 fn positive(text: &str) -> anyhow::Result<usize> {
@@ -304,7 +304,7 @@ impl Options {
             window: 64,
             machine: false,
             counters: false,
-            waiting: Waiting::Spin,
+            waiting: WaitMethod::Spin,
             operation: None,
             verify: false,
             prefix: false,

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use selvedge::info::EpType;
 use selvedge::{Address, Caps, Errno, FiAddr, Hints, OpFlags, Registry, TagMatch};
-use selvedge_testkit::domain::{Block, DomainContext, DomainEndpoint, Plan, Recv, Send};
-use selvedge_testkit::failure::{lacks, wrong};
+use selvedge_testkit::domain::{Block, DomainContext, DomainEndpoint, EndpointConfig, Recv, Send};
+use selvedge_testkit::failure::{unsupported, wrong};
 
 use super::connect::Door;
 use super::discover::hints;
@@ -114,17 +114,18 @@ impl Game {
 
     fn post_recv(&mut self) -> anyhow::Result<()> {
         let room = self.largest.max(LEAST);
-        let piece = self.rx.piece((self.posted % 2) as usize * room, room);
+        let segment = self.rx.segment((self.posted % 2) as usize * room, room);
         let recv = Recv::new(self.posted).tag(self.tag.map(TagMatch::exact));
-        self.end.push("receive", |end| end.recv(&[piece], &recv))?;
+        self.end
+            .push("receive", |end| end.recv(&[segment], &recv))?;
         self.posted += 1;
         Ok(())
     }
 
     fn send(&mut self, size: usize, flags: OpFlags) -> anyhow::Result<()> {
         let send = Send::new(self.peer, self.sent).tag(self.tag).flags(flags);
-        let piece = self.tx.piece(0, size);
-        self.end.push("send", |end| end.send(&[piece], &send))?;
+        let segment = self.tx.segment(0, size);
+        self.end.push("send", |end| end.send(&[segment], &send))?;
         let done = self.end.tx.next()?;
         ensure!(
             done.context.0 == self.sent,
@@ -238,9 +239,9 @@ fn meet(options: &Options) -> anyhow::Result<Control> {
         return Control::answer(SocketAddr::new(any, port(&options.source_port, PORT)?));
     };
     let to = (server.as_str(), port(&options.port, PORT)?).to_socket_addrs();
-    let mut to = to.map_err(|cause| lacks(format!("no host {server:?}: {cause}")))?;
+    let mut to = to.map_err(|cause| unsupported(format!("no host {server:?}: {cause}")))?;
     let to = to.find(|addr| addr.is_ipv6() == is_six);
-    let to = to.ok_or_else(|| lacks(format!("{server:?} has no address of this family")))?;
+    let to = to.ok_or_else(|| unsupported(format!("{server:?} has no address of this family")))?;
     Control::call(to, port(&options.source_port, 0)?)
 }
 
@@ -260,7 +261,7 @@ impl Start<'_> {
             false => None,
         };
         let ground = ground::open(self.options, self.discover(theirs.as_ref())?)?;
-        let end = ground.end(Plan::default())?;
+        let end = ground.endpoint(EndpointConfig::default())?;
         let is_datagram = ground.info().ep_attr.ep_type == EpType::Dgram;
         let mut game = self.game(&ground, end)?;
         game.post_recv()?;
@@ -293,7 +294,7 @@ impl Start<'_> {
             }
         };
         let ground = door.ground()?;
-        let end = ground.end(door.plan(ground.info().clone()))?;
+        let end = ground.endpoint(door.plan(ground.info().clone()))?;
         let mut game = self.game(&ground, end)?;
         game.peer = FiAddr(0);
         game.post_recv()?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use selvedge::{Errno, FiAddr, TagMatch};
 use selvedge_testkit::domain::{
-    Block, DomainContext, DomainEndpoint, Plan, Recv, Remote, SHARED, Send,
+    Block, DomainContext, DomainEndpoint, EndpointConfig, Recv, Remote, SHARED, Send,
 };
 use selvedge_testkit::failure::{errno, wrong};
 
@@ -65,7 +65,7 @@ pub(super) fn stop(options: &Options, ground: &Arc<DomainContext>) -> anyhow::Re
 
 impl Client {
     fn open(options: &Options, ground: &Arc<DomainContext>) -> anyhow::Result<Self> {
-        let end = ground.end(Plan::default())?;
+        let end = ground.endpoint(EndpointConfig::default())?;
         let server = ground.info().dest_addr.as_ref();
         let server = server.context("the server's address is not known")?;
         Ok(Self {
@@ -170,9 +170,9 @@ impl Client {
             return end.push("inject", |end| end.ep.inject(bytes, dest, None));
         }
         self.request.memory.put(0, bytes);
-        let piece = self.request.piece(0, bytes.len());
+        let segment = self.request.segment(0, bytes.len());
         let send = Send::new(dest, 0);
-        end.push("send", |end| end.send(&[piece], &send))?;
+        end.push("send", |end| end.send(&[segment], &send))?;
         end.tx.next().map(drop)
     }
 
@@ -183,9 +183,10 @@ impl Client {
         size: usize,
         tag: Option<u64>,
     ) -> anyhow::Result<usize> {
-        let piece = block.piece(at, size);
+        let segment = block.segment(at, size);
         let recv = Recv::new(0).tag(tag.map(TagMatch::exact));
-        self.end.push("receive", |end| end.recv(&[piece], &recv))?;
+        self.end
+            .push("receive", |end| end.recv(&[segment], &recv))?;
         Ok(self.end.rx.next()?.len)
     }
 

@@ -104,13 +104,13 @@ impl Exchange {
     }
 
     fn access(&self, end: &DomainEndpoint, context: u64) -> Result<(), Errno> {
-        let piece = self.buffer.piece(0, self.request.size);
+        let segment = self.buffer.segment(0, self.request.size);
         let mut access = Access::new(self.peer.addr, self.request.remote, context);
         if self.request.kind == Kind::Read {
-            return end.read(&[piece], &access);
+            return end.read(&[segment], &access);
         }
         access.flags |= OpFlags::DELIVERY_COMPLETE;
-        end.write(&[piece], &access)
+        end.write(&[segment], &access)
     }
 
     fn answer(&self, end: &DomainEndpoint, context: u64) -> Result<(), Errno> {
@@ -122,6 +122,6 @@ impl Exchange {
         let send = Send::new(self.peer.addr, context)
             .tag(tag)
             .flags(OpFlags::DEFAULT | OpFlags::DELIVERY_COMPLETE);
-        end.send(&[self.buffer.piece(0, size)], &send)
+        end.send(&[self.buffer.segment(0, size)], &send)
     }
 }

@@ -16,7 +16,7 @@ use selvedge_testkit::domain::DomainContext;
 use selvedge_testkit::failure::wrong;
 
 use super::discover::{discover, hints};
-use super::options::{ADDRESS, FABRIC, INFO, Letters, Options, PAIR, Waiting};
+use super::options::{ADDRESS, FABRIC, INFO, Letters, Options, PAIR, WaitMethod};
 use crate::suite::control::RUNNER;
 use crate::upstream::ground;
 
@@ -36,7 +36,7 @@ const CAPS: Caps = Caps::MSG.union(Caps::TAGGED).union(Caps::RMA);
 /// The program. With `-x` a server ends with the clients of one client program.
 pub(super) fn rdm_stress(options: &Options) -> anyhow::Result<()> {
     let mut options = options.clone();
-    options.waiting = Waiting::Yield;
+    options.waiting = WaitMethod::Yield;
     if !options.is_client() {
         options.threading = Threading::Safe;
         return server::serve(&options, &open(&options)?);

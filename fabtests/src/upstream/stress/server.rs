@@ -9,7 +9,9 @@ use std::thread;
 use anyhow::{Context as _, ensure};
 use selvedge::cq::Entry;
 use selvedge::{Address, Errno};
-use selvedge_testkit::domain::{Block, DomainContext, DomainEndpoint, Failed, Plan, Recv};
+use selvedge_testkit::domain::{
+    Block, CompletionError, DomainContext, DomainEndpoint, EndpointConfig, Recv,
+};
 
 use super::exchange::{Exchange, Peer};
 use super::script::MOST;
@@ -43,13 +45,13 @@ pub(super) fn serve(options: &Options, ground: &Arc<DomainContext>) -> anyhow::R
     let threads: usize = options.number("threads", 4)?;
     ensure!((1..=64).contains(&threads), "--threads {threads}: 1 to 64");
     let queue = ground.queue(4096)?;
-    let plan = Plan {
+    let plan = EndpointConfig {
         tx: Some(queue.clone()),
         rx: Some(queue),
-        ..Plan::default()
+        ..EndpointConfig::default()
     };
     let server = Server {
-        end: ground.end(plan)?,
+        end: ground.endpoint(plan)?,
         requests: ground.buffers(RECEIVES as usize * LONGEST)?,
         buffers: Mutex::default(),
         ready: Mutex::default(),
@@ -82,9 +84,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Server {
     fn post_receive(&self, slot: u64) -> anyhow::Result<()> {
-        let piece = self.requests.piece(slot as usize * LONGEST, LONGEST);
+        let segment = self.requests.segment(slot as usize * LONGEST, LONGEST);
         let recv = Recv::new(slot);
-        self.end.push("receive", |end| end.recv(&[piece], &recv))
+        self.end.push("receive", |end| end.recv(&[segment], &recv))
     }
 
     fn work(&self) -> anyhow::Result<()> {
@@ -177,7 +179,7 @@ impl Server {
     }
 
     fn failed(&self, error: anyhow::Error) -> anyhow::Result<()> {
-        let failed = error.downcast::<Failed>()?.0;
+        let failed = error.downcast::<CompletionError>()?.0;
         match failed.entry.context.0 {
             slot @ 0..RECEIVES => self.post_receive(slot),
             context => self.lost(self.take(context)?, failed.errno),

@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use selvedge::atomic::Family;
 use selvedge::{Errno, OpFlags};
-use selvedge_testkit::domain::{Block, Call, Memory};
+use selvedge_testkit::domain::{AtomicCall, Block, Memory};
 use selvedge_testkit::failure::wrong;
 
 use super::call::{self, Beside, Order};
@@ -21,7 +21,7 @@ const COMPARANDS: u64 = 1;
 /// # Errors
 /// That they do not agree.
 pub(super) fn limit(side: &Side) -> anyhow::Result<Option<usize>> {
-    let Call {
+    let AtomicCall {
         family,
         datatype,
         op,
@@ -42,12 +42,12 @@ pub(super) fn limit(side: &Side) -> anyhow::Result<Option<usize>> {
     }
 }
 
-fn call(side: &Side) -> Call {
+fn call(side: &Side) -> AtomicCall {
     let family = match side.case.function.what {
         What::Atomic(family) => family,
         _ => Family::Base,
     };
-    Call {
+    AtomicCall {
         family,
         datatype: side.case.datatype,
         op: side.case.op,
@@ -169,15 +169,15 @@ fn post(side: &mut Side, count: usize) -> anyhow::Result<()> {
     let number = side.sent;
     let call = call(side);
     let (size, at) = (call.datatype.size(), side.place(OPERANDS));
-    let pieces = |block, at| side.cut(block, at, count * size, size);
-    let operands = pieces(&side.tx, at);
-    let comparands = pieces(&side.tx, side.place(COMPARANDS));
-    let results = pieces(&side.rx, at);
+    let segments = |block, at| side.cut(block, at, count * size, size);
+    let operands = segments(&side.tx, at);
+    let comparands = segments(&side.tx, side.place(COMPARANDS));
+    let results = segments(&side.rx, at);
     let mut remote = side.remote;
     remote.addr = remote.addr.wrapping_add(at as u64);
     let order = Order {
         form: side.case.function.form,
-        pieces: &operands,
+        segments: &operands,
         peer: side.peer(),
         tag: None,
         data: None,

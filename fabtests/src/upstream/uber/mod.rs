@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::Errno;
-use selvedge_testkit::failure::{errno, lacks, wrong};
+use selvedge_testkit::failure::{errno, unsupported, wrong};
 
 use super::oob::{Listener, OutOfBandChannel};
 use super::options::{ADDRESS, FABRIC, INFO, Letters, Options};
@@ -236,7 +236,9 @@ impl Tally {
         let bad = |name| self.others.get(name).is_some_and(|&count| count > 0);
         match self.success {
             _ if bad("EIO") || bad("ERROR") => Err(wrong("some configurations failed")),
-            _ if bad("ENOSYS") || bad("ENODATA") => Err(lacks("some configurations are lacking")),
+            _ if bad("ENOSYS") || bad("ENODATA") => {
+                Err(unsupported("some configurations are lacking"))
+            }
             0 => bail!("no configuration was run"),
             _ => Ok(()),
         }

@@ -10,7 +10,7 @@ use selvedge::eq::Event;
 use selvedge::info::EpType;
 use selvedge::{Address, CompletionFlags, FiAddr, Info, OpFlags, wait};
 use selvedge_testkit::domain::{
-    Block, Count, DomainContext, DomainEndpoint, Piece, Plan, Remote, SHARED,
+    Block, Count, DomainContext, DomainEndpoint, EndpointConfig, Remote, SHARED, Segment,
 };
 use selvedge_testkit::failure::wrong;
 
@@ -19,7 +19,7 @@ use crate::upstream::connect::Door;
 use crate::upstream::discover::{discover, hints};
 use crate::upstream::ground;
 use crate::upstream::oob::OutOfBandChannel;
-use crate::upstream::options::{Options, OutOfBand, Waiting};
+use crate::upstream::options::{Options, OutOfBand, WaitMethod};
 use crate::upstream::payload::CANARY;
 
 /// What discovery has found: an unconnected endpoint, or a door to connected ones.
@@ -42,10 +42,10 @@ pub(super) fn prepare(options: &Options, case: &Case) -> anyhow::Result<(Options
     options.data_progress = case.progress;
     options.threading = case.threading.unwrap_or(options.threading);
     options.waiting = match case.cq_wait {
-        wait::Object::Unspec => Waiting::Sread,
-        wait::Object::Fd => Waiting::Fd,
-        wait::Object::Yield => Waiting::Yield,
-        _ => Waiting::Spin,
+        wait::Object::Unspec => WaitMethod::Sread,
+        wait::Object::Fd => WaitMethod::Fd,
+        wait::Object::Yield => WaitMethod::Yield,
+        _ => WaitMethod::Spin,
     };
     let mut hints = hints(&options, case.all_caps(), case.ep_type)?.av_type(case.av_type);
     if let Some(mode) = case.mr_mode {
@@ -135,7 +135,7 @@ impl Side {
             Prepared::Alone(info) => {
                 let ground = ground::open(&options, *info)?;
                 let (plan, counts) = plan(&case, &ground, None)?;
-                let end = ground.end(plan)?;
+                let end = ground.endpoint(plan)?;
                 let theirs = line.exchange(&end.name()?)?;
                 let theirs = Address::from_bytes(&theirs).context("the peer's address is none")?;
                 let peer = end.av.insert_one(&theirs)?;
@@ -231,7 +231,7 @@ impl Side {
         at: usize,
         len: usize,
         unit: usize,
-    ) -> Vec<Piece<'a>> {
+    ) -> Vec<Segment<'a>> {
         let info = self.end.context.info();
         let most = info.tx_attr.iov_limit.min(info.rx_attr.iov_limit);
         let count = match self.case.function.form {
@@ -239,16 +239,16 @@ impl Side {
             _ => 1,
         };
         let part = len / unit / count * unit;
-        let piece = |number: usize| {
+        let segment = |number: usize| {
             let from = number * part;
             let until = if number + 1 == count {
                 len
             } else {
                 from + part
             };
-            block.piece(at + from, until - from)
+            block.segment(at + from, until - from)
         };
-        (0..count).map(piece).collect()
+        (0..count).map(segment).collect()
     }
 
     /// An operation was posted: what is to be heard of it?
@@ -371,15 +371,15 @@ fn plan(
     case: &Case,
     ground: &DomainContext,
     door: Option<&Door>,
-) -> anyhow::Result<(Plan, Option<[Count; 2]>)> {
+) -> anyhow::Result<(EndpointConfig, Option<[Count; 2]>)> {
     let mut info = ground.info().clone();
     info.tx_attr.op_flags |= case.tx.op_flags;
     info.rx_attr.op_flags |= case.rx.op_flags;
     let mut plan = match door {
         Some(door) => door.plan(info),
-        None => Plan {
+        None => EndpointConfig {
             info: Some(info),
-            ..Plan::default()
+            ..EndpointConfig::default()
         },
     };
     plan.tx = Some(ground.queue(QUEUE)?);
@@ -412,7 +412,7 @@ fn connect(
     };
     let ground = ground::open(options, info)?;
     let (plan, counts) = plan(case, &ground, Some(door))?;
-    let end = ground.end(plan)?;
+    let end = ground.endpoint(plan)?;
     door.connect(&end, &[])?;
     door.connected(&end)?;
     Ok((end, counts))

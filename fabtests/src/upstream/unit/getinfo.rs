@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use selvedge::info::{EpType, Progress, Version};
 use selvedge::param::Params;
 use selvedge::{Caps, Errno, Hints, Info, InfoFlags, Mode, MrMode, MsgOrder};
-use selvedge_testkit::failure::lacks;
+use selvedge_testkit::failure::unsupported;
 
 use super::Cases;
 use crate::suite::defect::registry;
@@ -193,7 +193,7 @@ fn ordered_sizes(base: &Hints) -> anyhow::Result<()> {
         }
     }
     match tried {
-        0 => Err(lacks("no order of remote accesses is kept")),
+        0 => Err(unsupported("no order of remote accesses is kept")),
         _ => Ok(()),
     }
 }

@@ -6,7 +6,7 @@ mod queues;
 mod signals;
 
 use selvedge::Errno;
-use selvedge_testkit::failure::{errno, lacks, wrong};
+use selvedge_testkit::failure::{errno, unsupported, wrong};
 
 use super::options::{ADDRESS, FABRIC, INFO, Letters};
 
@@ -61,7 +61,7 @@ impl Cases {
         println!("Summary: {passed} passed, {failed} failed, {skipped} skipped");
         match (passed, failed) {
             (_, 1..) => Err(wrong(format!("{failed} cases failed"))),
-            (0, _) => Err(lacks("nothing of it is there")),
+            (0, _) => Err(unsupported("nothing of it is there")),
             _ => Ok(()),
         }
     }

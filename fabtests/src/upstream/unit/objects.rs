@@ -6,8 +6,8 @@ use selvedge::{
     AddrFormat, Address, AddressVector, Caps, EpOption, EpOptionName, Errno, FiAddr, Info,
     MrAccess, av,
 };
-use selvedge_testkit::domain::Plan;
-use selvedge_testkit::failure::lacks;
+use selvedge_testkit::domain::EndpointConfig;
+use selvedge_testkit::failure::unsupported;
 
 use super::Cases;
 use crate::suite::defect::registry;
@@ -49,7 +49,7 @@ pub(in crate::upstream) fn av_test(options: &Options) -> anyhow::Result<()> {
     let bad = bad_address(&info)?;
     if info.addr_format == AddrFormat::Str && ground.av()?.insert_one(&addresses[0]).is_err() {
         let name = &info.fabric_attr.prov_name;
-        return Err(lacks(format!(
+        return Err(unsupported(format!(
             "{name} has addresses that nobody can make up"
         )));
     }
@@ -81,9 +81,9 @@ pub(in crate::upstream) fn av_test(options: &Options) -> anyhow::Result<()> {
     cases.run("insertions before and after an endpoint is opened", || {
         let av = ground.av()?;
         let before = av.insert_one(&addresses[0])?;
-        let end = ground.end(Plan {
+        let end = ground.endpoint(EndpointConfig {
             av: Some(av.clone()),
-            ..Plan::default()
+            ..EndpointConfig::default()
         })?;
         let own = end.ep.address()?;
         let after = av.insert_one(&own)?;
@@ -225,7 +225,7 @@ pub(in crate::upstream) fn mr_test(options: &Options) -> anyhow::Result<()> {
         let (one, two) = (ground.buffers(64)?, ground.buffers(64)?);
         let first = one.memory.register(ground.domain(), access, 0xC0DE)?;
         if first.remote()?.key != 0xC0DE {
-            return Err(lacks("the provider chooses the keys"));
+            return Err(unsupported("the provider chooses the keys"));
         }
         let second = two.memory.register(ground.domain(), access, 0xC0DE);
         ensure!(second.is_err(), "two regions have one key");
@@ -238,7 +238,7 @@ pub(in crate::upstream) fn mr_test(options: &Options) -> anyhow::Result<()> {
             let access = MrAccess::REMOTE_WRITE;
             let region = block
                 .memory
-                .register_pieces(ground.domain(), access, 0xC0DE, count);
+                .register_segments(ground.domain(), access, 0xC0DE, count);
             region.with_context(|| format!("{count} pieces"))?;
         }
         Ok(())
@@ -262,7 +262,7 @@ pub(in crate::upstream) fn setopt_test(options: &Options) -> anyhow::Result<()> 
     options.ep_type.get_or_insert(EpType::Rdm);
     // An option of an interface is known to endpoints that have it.
     let ground = ground::open(&options, info(&options, Caps::empty())?)?;
-    let end = ground.end(Plan::default())?;
+    let end = ground.endpoint(EndpointConfig::default())?;
     let mut cases = Cases::default();
     for name in [
         Name::MinMultiRecv,
@@ -279,7 +279,7 @@ pub(in crate::upstream) fn setopt_test(options: &Options) -> anyhow::Result<()> 
         cases.run(&format!("{name:?}"), || {
             let value = match end.ep.option(name) {
                 Ok(value) => value,
-                Err(Errno::NoProtoOpt) => return Err(lacks("not known")),
+                Err(Errno::NoProtoOpt) => return Err(unsupported("not known")),
                 Err(errno) => return Err(errno).context("fi_getopt"),
             };
             match end.ep.set(value) {
@@ -294,7 +294,7 @@ pub(in crate::upstream) fn setopt_test(options: &Options) -> anyhow::Result<()> 
     cases.run("a value that is set is there", || {
         match end.ep.set(EpOption::MinMultiRecv(12345)) {
             Ok(()) => {}
-            Err(Errno::NoProtoOpt | Errno::OpNotSupp) => return Err(lacks("cannot be set")),
+            Err(Errno::NoProtoOpt | Errno::OpNotSupp) => return Err(unsupported("cannot be set")),
             Err(errno) => bail!("FI_OPT_MIN_MULTI_RECV: {errno}"),
         }
         let now = end.ep.option(Name::MinMultiRecv)?;

@@ -8,7 +8,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::eq::{self, Event};
 use selvedge::info::EpType;
 use selvedge::{Caps, CompletionQueue, Context, Errno, EventQueue, cntr, cq, wait};
-use selvedge_testkit::failure::lacks;
+use selvedge_testkit::failure::unsupported;
 
 use super::Cases;
 use crate::suite::defect::registry;
@@ -191,7 +191,7 @@ pub(in crate::upstream) fn cntr_test(options: &Options) -> anyhow::Result<()> {
     let mut cases = Cases::default();
     cases.run("set, add and read", || {
         if count == 0 {
-            return Err(lacks("there are no counters"));
+            return Err(unsupported("there are no counters"));
         }
         let attr = cntr::Attr::default();
         let all: Result<Vec<_>, _> = (0..count).map(|_| ground.domain().cntr(&attr)).collect();

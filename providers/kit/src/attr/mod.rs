@@ -11,7 +11,7 @@ mod compare;
 mod mr_mode;
 
 use selvedge::info::{
-    DomainAttr, EpAttr, Mismatch, Offer, Progress, ResourceMgmt, RxAttr, Threading, TxAttr,
+    Candidate, DomainAttr, EpAttr, Mismatch, Progress, ResourceMgmt, RxAttr, Threading, TxAttr,
 };
 use selvedge::{AddrFormat, Address, Caps, Info, InfoFlags, Mode, Query};
 
@@ -33,14 +33,14 @@ use compare::{at_most, duties, equal, name, ranked, subset};
 /// # Examples
 /// ```
 /// use selvedge::{Info, Provider, Query};
-/// use selvedge::info::Offer;
+/// use selvedge::info::Candidate;
 /// # use selvedge_kit::attr;
 ///
-/// fn getinfo(own: &[Info], query: &Query<'_>) -> Vec<Offer> {
+/// fn getinfo(own: &[Info], query: &Query<'_>) -> Vec<Candidate> {
 ///     own.iter().map(|info| attr::check(info, query)).collect()
 /// }
 /// ```
-pub fn check(offered: &Info, query: &Query<'_>) -> Offer {
+pub fn check(offered: &Info, query: &Query<'_>) -> Candidate {
     fit(offered, query).map_err(|mismatch| mismatch.of(offered))
 }
 
@@ -60,7 +60,7 @@ pub fn grow_inject(offered: &mut Info, query: &Query<'_>, most: usize) {
     *size = (*size).max(asked.min(most));
 }
 
-fn fit(has: &Info, query: &Query<'_>) -> Offer {
+fn fit(has: &Info, query: &Query<'_>) -> Candidate {
     let asked = query.hints.info();
     name(
         "fabric_attr.name",

@@ -66,14 +66,14 @@ pub(super) fn offered() -> Info {
     info
 }
 
-fn ask_of(offered: &Info, hints: &Hints, version: Version) -> Offer {
+fn ask_of(offered: &Info, hints: &Hints, version: Version) -> Candidate {
     let params = Params::default();
     let mut query = Query::new(hints, &params);
     query.version = version;
     check(offered, &query)
 }
 
-fn ask(hints: &Hints) -> Offer {
+fn ask(hints: &Hints) -> Candidate {
     ask_of(&offered(), hints, Version::API)
 }
 
@@ -86,7 +86,7 @@ fn refusal(edit: impl FnOnce(&mut Info)) -> String {
     match ask(&hints().edit(edit)) {
         Ok(info) => panic!("not refused: {info:?}"),
         Err(mismatch) => {
-            assert_eq!(mismatch.offered.as_deref(), Some(&offered()));
+            assert_eq!(mismatch.candidate.as_deref(), Some(&offered()));
             mismatch.to_string()
         }
     }

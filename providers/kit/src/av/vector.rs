@@ -9,7 +9,7 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use selvedge::av::{Attr, Named};
+use selvedge::av::{Attr, SharedName};
 use selvedge::{Address, Errno, Error, FiAddr, Result};
 
 use super::Table;
@@ -47,8 +47,8 @@ impl<T: Peer> Vector<T> {
         let table = Table::open(attr)?;
         let shared = match &attr.name {
             None => None,
-            Some(Named::Make(name)) => Some(Shared::make(family, name)?),
-            Some(Named::Read(name)) => Some(Shared::find(family, name)?),
+            Some(SharedName::Create(name)) => Some(Shared::make(family, name)?),
+            Some(SharedName::Open(name)) => Some(Shared::find(family, name)?),
         };
         let vector = Self {
             birth: Birth::here(),
@@ -206,18 +206,18 @@ mod tests {
         format!("{test} {}", std::process::id())
     }
 
-    fn opened(name: Named) -> Result<Vector<u32>, Error> {
+    fn opened(name: SharedName) -> Result<Vector<u32>, Error> {
         let mut attr = Attr::default();
         attr.name = Some(name);
         Vector::open(&attr, "kit")
     }
 
     fn make(test: &str) -> Vector<u32> {
-        opened(Named::Make(name(test))).unwrap()
+        opened(SharedName::Create(name(test))).unwrap()
     }
 
     fn read(test: &str) -> Vector<u32> {
-        opened(Named::Read(name(test))).unwrap()
+        opened(SharedName::Open(name(test))).unwrap()
     }
 
     fn path(test: &str) -> PathBuf {
@@ -253,10 +253,10 @@ mod tests {
         let other = read("rights");
         assert_eq!(other.insert(2), Err(Errno::Acces));
         assert_eq!(other.remove(&[FiAddr(0)]), Err(Errno::Acces));
-        let twice = opened(Named::Make(name("rights"))).unwrap_err();
+        let twice = opened(SharedName::Create(name("rights"))).unwrap_err();
         assert_eq!(twice.errno(), Errno::AddrInUse);
         assert!(twice.to_string().contains(&name("rights")), "{twice}");
-        let nobody = opened(Named::Read(name("nobody"))).unwrap_err();
+        let nobody = opened(SharedName::Open(name("nobody"))).unwrap_err();
         assert_eq!(nobody.errno(), Errno::NoEnt);
     }
 
@@ -268,7 +268,7 @@ mod tests {
         drop(one);
         assert!(!path("closed").exists());
         assert_eq!(other.lookup(FiAddr(0)), Some(1));
-        let gone = opened(Named::Read(name("closed"))).unwrap_err();
+        let gone = opened(SharedName::Open(name("closed"))).unwrap_err();
         assert_eq!(gone.errno(), Errno::NoEnt);
         make("closed").insert(2).unwrap();
     }
@@ -277,7 +277,7 @@ mod tests {
     fn a_file_that_nobody_holds_is_not_read_and_is_taken_over() {
         std::fs::write(path("left"), b"selvedge av   01").unwrap();
         // Another test may have swept it by now.
-        let gone = opened(Named::Read(name("left"))).unwrap_err();
+        let gone = opened(SharedName::Open(name("left"))).unwrap_err();
         assert_eq!(gone.errno(), Errno::NoEnt);
         let one = make("left");
         one.insert(5).unwrap();
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(other.members(), [0, 3].map(FiAddr));
         file.set_len(3).unwrap();
         assert_eq!(other.members(), []);
-        let error = opened(Named::Read(name("wrong"))).unwrap_err();
+        let error = opened(SharedName::Open(name("wrong"))).unwrap_err();
         assert_eq!(error.errno(), Errno::Inval);
     }
 
@@ -325,12 +325,12 @@ mod tests {
         let one = make("open to all");
         let all = std::fs::Permissions::from_mode(0o666);
         std::fs::set_permissions(path("open to all"), all).unwrap();
-        for named in [Named::Read, Named::Make] {
+        for named in [SharedName::Open, SharedName::Create] {
             let error = opened(named(name("open to all"))).unwrap_err();
             assert_eq!(error.errno(), Errno::Acces);
         }
         symlink(path("open to all"), path("link")).unwrap();
-        let error = opened(Named::Read(name("link"))).unwrap_err();
+        let error = opened(SharedName::Open(name("link"))).unwrap_err();
         let link = path("link").display().to_string();
         assert!(error.to_string().contains(&link), "{error}");
         std::fs::remove_file(path("link")).unwrap();

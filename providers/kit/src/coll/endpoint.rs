@@ -10,17 +10,17 @@ use selvedge::{
     OpFlags, Result, av, msg, tagged,
 };
 
+use super::channel::{Channels, CollectiveChannels};
+use super::completions::LayerCompletions;
 use super::engine::{Engine, Post, State};
 use super::group::Group;
 use super::join::Join;
-use super::lane::{Lanes, Roads};
-use super::mail::Mailbox;
 use super::members::{Members, rank_in};
-use super::memory::{Ends, Memory};
+use super::memory::{Memory, UserBuffers};
 use super::plan::Shape;
 use super::reduction;
-use super::sight::Sight;
 use super::tag::{self, Number};
+use super::telemetry::CollTelemetry;
 use super::wire::{Events, Wire};
 use crate::birth::Native;
 use crate::cq::{Progress, Sink};
@@ -38,7 +38,7 @@ pub struct Inner {
     /// What queues and counters know it by.
     pub progress: Arc<dyn Progress>,
     /// Its lanes, if it has any.
-    pub lanes: Option<Arc<dyn Lanes>>,
+    pub channels: Option<Arc<dyn CollectiveChannels>>,
     /// Its address vector.
     pub members: Arc<dyn Members>,
 }
@@ -67,7 +67,7 @@ pub fn open(
     info: &Info,
     bind: &Bindings,
     base: &Base,
-    open: impl FnOnce(&Info, &Bindings, Arc<Mailbox>) -> Result<Inner, Error>,
+    open: impl FnOnce(&Info, &Bindings, Arc<LayerCompletions>) -> Result<Inner, Error>,
 ) -> Result<Arc<dyn Endpoint>, Error> {
     let ep = Ep::resolve_unseen(bind, info, base.id())?;
     if bind.srx.is_some() {
@@ -77,7 +77,7 @@ pub fn open(
     let own_eq = |eq| own_eq(eq, base.id().fabric(), base.id());
     let eq = bind.eq.as_ref().map(own_eq).transpose()?;
     let eq = eq.map_or_else(Weak::new, |eq| Arc::downgrade(&eq));
-    let mail = Arc::new(Mailbox::new(base.mode_of(bind), Weak::clone(&eq)));
+    let completions = Arc::new(LayerCompletions::new(base.mode_of(bind), Weak::clone(&eq)));
     let drivers = base.drivers(&ep).with_eq(&eq);
     let (mut below, mut bound) = (info.clone(), bind.clone());
     for caps in [&mut below.caps, &mut below.rx_attr.caps] {
@@ -90,18 +90,23 @@ pub fn open(
     let Inner {
         endpoint,
         progress,
-        lanes,
+        channels,
         members,
-    } = open(&below, &bound, Arc::clone(&mail))?;
+    } = open(&below, &bound, Arc::clone(&completions))?;
     let wire = Wire {
         inner: Arc::clone(&endpoint),
     };
-    let sight = Sight::open(info, &members, &*endpoint)?;
-    let state = State::new(wire, Roads::new(lanes), Events(Weak::clone(&eq)), sight);
+    let telemetry = CollTelemetry::open(info, &members, &*endpoint)?;
+    let state = State::new(
+        wire,
+        Channels::new(channels),
+        Events(Weak::clone(&eq)),
+        telemetry,
+    );
     // SAFETY: `Base` derives the mode from the application's promise about threads, which covers
     // the endpoint; the lock is taken at the top of each call, and never below.
     let state = Native::new(unsafe { Lock::with_mode(base.mode_of(bind), state) });
-    let engine = Arc::new(Engine::new(state, mail, ep));
+    let engine = Arc::new(Engine::new(state, completions, ep));
     let reported = |is_selective| match is_selective {
         true => OpFlags::empty(),
         false => OpFlags::COMPLETION,
@@ -147,7 +152,7 @@ impl ObjectLayer for Collectives {
 impl Collectives {
     /// Flags of an operation that is the application's.
     #[inline]
-    fn of_user(flags: OpFlags, reported: OpFlags) -> Result<OpFlags> {
+    fn user_tag(flags: OpFlags, reported: OpFlags) -> Result<OpFlags> {
         match flags.contains(OpFlags::PEER_TRANSFER) {
             true => Err(Errno::BadFlags),
             false => Ok(flags | reported),
@@ -156,12 +161,12 @@ impl Collectives {
 
     #[inline]
     fn tx(&self, flags: OpFlags) -> Result<OpFlags> {
-        Self::of_user(flags, self.tx)
+        Self::user_tag(flags, self.tx)
     }
 
     #[inline]
     fn rx(&self, flags: OpFlags) -> Result<OpFlags> {
-        Self::of_user(flags, self.rx)
+        Self::user_tag(flags, self.rx)
     }
 }
 
@@ -216,7 +221,7 @@ unsafe impl EndpointLayer for Collectives {
         msg: &tagged::SendMsg<'_>,
         flags: OpFlags,
     ) -> Result {
-        let tag = tag::of_user(msg.tag)?;
+        let tag = tag::user_tag(msg.tag)?;
         let msg = tagged::SendMsg { tag, ..*msg };
         // SAFETY: passed on from the caller.
         unsafe { below.tsendmsg(&msg, self.tx(flags)?) }
@@ -229,7 +234,7 @@ unsafe impl EndpointLayer for Collectives {
         msg: &tagged::RecvMsg<'_>,
         flags: OpFlags,
     ) -> Result {
-        let tag = tag::match_of_user(msg.tag)?;
+        let tag = tag::user_match(msg.tag)?;
         let src = match self.directs {
             true => msg.src,
             false => FiAddr::UNSPEC,
@@ -248,11 +253,11 @@ unsafe impl EndpointLayer for Collectives {
         tag: u64,
         data: Option<u64>,
     ) -> Result {
-        below.tinject(buf, dest, tag::of_user(tag)?, data)
+        below.tinject(buf, dest, tag::user_tag(tag)?, data)
     }
 
     fn bind_late(&self, _below: &dyn Endpoint, _late: &LateBindings) -> Result<(), Error> {
-        Err(LateBindings::refusal())
+        Err(LateBindings::unsupported())
     }
 
     fn has_collectives(&self, _below: &dyn Endpoint) -> bool {
@@ -274,10 +279,13 @@ unsafe impl EndpointLayer for Collectives {
         let number = self.engine.with(&mut Sink::none(), |state| {
             let number = state.free_number().ok_or(Errno::NoSpc)?;
             let mut group = Group::new(number, members.to_vec(), rank);
-            group.sight = state.sight.groups.join(number, rank, members.len());
+            group.stats_slot = state
+                .telemetry
+                .groups
+                .add_group(number, rank, members.len());
             group.join = Some(Join::new(&group, key, context));
             state.groups.insert(number, group);
-            state.go_on_joining(number);
+            state.continue_join(number);
             Ok(number)
         })?;
         Ok(Arc::new(Member {
@@ -313,9 +321,9 @@ impl Drop for Member {
         let _ = engine.with(&mut Sink::none(), |state| {
             if let Some(group) = state.groups.get_mut(&self.number) {
                 group.is_left = true;
-                group.hand_over();
+                group.move_to_slow_path();
             }
-            state.forget_if_left(self.number);
+            state.remove_if_left(self.number);
             Ok(())
         });
     }
@@ -333,10 +341,10 @@ impl Collectives {
         self.engine.with(&mut Sink::none(), |state| {
             let has_room = self.engine.ep.tx_cq.room() > 0;
             if has_room
-                && state.start_quickly(number, msg, flags, |len| {
+                && state.start_on_fast_path(number, msg, flags, |len| {
                     // SAFETY: passed on from the caller, until the collective is reported, which it
                     // is when this value is dropped.
-                    unsafe { Ends::new((msg.buf, len), (msg.result, len)) }
+                    unsafe { UserBuffers::new((msg.buf, len), (msg.result, len)) }
                 })
             {
                 return Ok(());
@@ -369,11 +377,11 @@ impl Collectives {
                 let (buf, result) = ((msg.buf, shape.reads()), (msg.result, shape.writes()));
                 // SAFETY: passed on from the caller, until the collective is reported, which it is
                 // when this value is dropped.
-                let ends = unsafe { Ends::new(buf, result) };
-                Memory::new(ends, scratch)
+                let buffers = unsafe { UserBuffers::new(buf, result) };
+                Memory::new(buffers, scratch)
             });
             if let Some(group) = state.groups.get_mut(&number) {
-                group.learn(msg, &shape, kernel);
+                group.remember(msg, &shape, kernel);
             }
             Ok(())
         })

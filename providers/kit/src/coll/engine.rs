@@ -9,14 +9,14 @@ use rustc_hash::FxHashMap;
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionFlags, Context, Errno, FiAddr, OpFlags, Result};
 
+use super::channel::{self, Channels};
+use super::completions::{LayerCompletion, LayerCompletions};
 use super::group::{Failure, Group, Running};
-use super::lane::{self, Roads};
-use super::letters;
-use super::mail::{Mailbox, Note};
 use super::memory::Memory;
 use super::plan::{Message, Plan, Shape};
-use super::sight::Sight;
+use super::small_message;
 use super::tag::{self, Number, Purpose};
+use super::telemetry::CollTelemetry;
 use super::wire::{Events, Wire};
 use crate::Ep;
 use crate::atomic::Kernel;
@@ -27,7 +27,7 @@ use crate::wait::Rest;
 /// The layer of one endpoint, as its queues and counters drive it.
 pub(super) struct Engine {
     pub(super) state: Native<State>,
-    mail: Arc<Mailbox>,
+    completions: Arc<LayerCompletions>,
     /// Whether there is anything to do without mail.
     is_busy: AtomicBool,
     /// Where collectives complete.
@@ -38,29 +38,29 @@ pub(super) struct Engine {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) wire: Wire,
-    pub(super) roads: Roads,
+    pub(super) channels: Channels,
     pub(super) events: Events,
     pub(super) groups: FxHashMap<Number, Group>,
     pub(super) next_number: Number,
     /// Notices that are to be sent: to whom, with which tag, what, and for which group of ours.
-    pub(super) alarms: Vec<(FiAddr, u64, u64, Number)>,
+    pub(super) failure_notifications: Vec<(FiAddr, u64, u64, Number)>,
     /// Groups that are broken.
     pub(super) broken: usize,
     pub(super) running: usize,
     /// Something found a full queue.
-    is_short: bool,
+    needs_retry: bool,
     /// Turns since something was over.
     pub(super) idle: u32,
-    over: Vec<Over>,
+    finished: Vec<FinishedCollective>,
     /// Those that went the short way, well.
-    pub(super) well: Vec<(Context, OpFlags)>,
-    letters: Vec<Note>,
-    pub(super) sight: Sight,
+    pub(super) fast_finished: Vec<(Context, OpFlags)>,
+    drained: Vec<LayerCompletion>,
+    pub(super) telemetry: CollTelemetry,
 }
 
 /// A collective that is to be reported.
 #[derive(Debug)]
-struct Over {
+struct FinishedCollective {
     context: Context,
     flags: OpFlags,
     outcome: Result<(), Failure>,
@@ -78,17 +78,17 @@ pub(super) struct Post {
 /// Collectives of a group that may be under way.
 const MOST_RUNNING: usize = 1024;
 /// Turns without anything until a group is looked after: some tenths of a millisecond.
-const PATIENCE: u32 = 4096;
+const IDLE_LIMIT: u32 = 4096;
 /// Looks for letters in one turn: what is driven besides takes longer.
-const LOOKS: usize = 8;
+const POLLS_PER_PROGRESS: usize = 8;
 /// Turns from one look for what nobody wants to the next.
-const UNWANTED: u32 = 64;
+const DISCARD_INTERVAL: u32 = 64;
 
 impl Engine {
-    pub(super) fn new(state: Native<State>, mail: Arc<Mailbox>, ep: Ep) -> Self {
+    pub(super) fn new(state: Native<State>, completions: Arc<LayerCompletions>, ep: Ep) -> Self {
         Self {
             state,
-            mail,
+            completions,
             is_busy: AtomicBool::new(false),
             ep,
         }
@@ -101,36 +101,36 @@ impl Engine {
         run: impl FnOnce(&mut State) -> Result<R>,
     ) -> Result<R> {
         let mut state = self.state.lock()?;
-        let answer = run(&mut state);
-        state.read(&self.mail);
+        let result = run(&mut state);
+        state.drain_completions(&self.completions);
         self.report(&mut state, sink);
         self.is_busy.store(state.is_busy(), Ordering::Relaxed);
-        answer
+        result
     }
 
     #[inline]
     fn report(&self, state: &mut State, sink: &mut Sink<'_>) {
-        while let Some((context, flags)) = state.well.pop() {
-            self.report_well(context, flags, sink);
+        while let Some((context, flags)) = state.fast_finished.pop() {
+            self.report_success(context, flags, sink);
         }
-        if !state.over.is_empty() {
-            self.report_others(state, sink);
+        if !state.finished.is_empty() {
+            self.report_finished(state, sink);
         }
     }
 
     #[inline]
-    fn report_well(&self, context: Context, flags: OpFlags, sink: &mut Sink<'_>) {
+    fn report_success(&self, context: Context, flags: OpFlags, sink: &mut Sink<'_>) {
         if self.ep.reports(flags) {
             sink.push(&self.ep.tx_cq, entry(context), FiAddr::UNSPEC);
         }
     }
 
-    fn report_others(&self, state: &mut State, sink: &mut Sink<'_>) {
-        for over in state.over.drain(..) {
-            match over.outcome {
-                Ok(()) => self.report_well(over.context, over.flags, sink),
+    fn report_finished(&self, state: &mut State, sink: &mut Sink<'_>) {
+        for finished in state.finished.drain(..) {
+            match finished.outcome {
+                Ok(()) => self.report_success(finished.context, finished.flags, sink),
                 Err((errno, detail)) => {
-                    let error = ErrEntry::new(entry(over.context), errno, detail);
+                    let error = ErrEntry::new(entry(finished.context), errno, detail);
                     self.ep.tx_cq.push_err(error);
                 }
             }
@@ -150,23 +150,23 @@ fn entry(context: Context) -> Entry {
 impl Progress for Engine {
     #[inline]
     fn progress(&self, _budget: usize, sink: &mut Sink<'_>) -> usize {
-        if self.mail.is_empty() && !self.is_busy.load(Ordering::Relaxed) {
+        if self.completions.is_empty() && !self.is_busy.load(Ordering::Relaxed) {
             return 0;
         }
-        let turned = self.with(sink, |state| {
-            state.turn(&self.mail);
+        let apply_outcome = self.with(sink, |state| {
+            state.run_once(&self.completions);
             Ok(())
         });
-        usize::from(turned.is_ok())
+        usize::from(apply_outcome.is_ok())
     }
 
     fn rest(&self, _seen: &mut u64) -> Rest {
-        if !self.mail.is_empty() {
+        if !self.completions.is_empty() {
             self.woken();
             return Rest::Moved;
         }
-        let looked = self.with(&mut Sink::none(), |state| Ok(state.take_letters()));
-        match looked {
+        let polled = self.with(&mut Sink::none(), |state| Ok(state.poll_channels_once()));
+        match polled {
             Ok(0) => {}
             Ok(_) => return Rest::Moved,
             Err(_) => return Rest::UntilWoken,
@@ -174,12 +174,12 @@ impl Progress for Engine {
         let Ok(mut state) = self.state.lock() else {
             return Rest::UntilWoken;
         };
-        if state.is_short {
+        if state.needs_retry {
             return Rest::AtMost(Duration::from_millis(1));
         }
-        if state.running > 0 && state.idle < PATIENCE {
-            state.idle = PATIENCE;
-            state.look_after_all();
+        if state.running > 0 && state.idle < IDLE_LIMIT {
+            state.idle = IDLE_LIMIT;
+            state.check_all_liveness();
             return Rest::Moved;
         }
         match state.broken {
@@ -200,40 +200,45 @@ impl fmt::Debug for Engine {
 }
 
 impl State {
-    pub(super) fn new(wire: Wire, roads: Roads, events: Events, sight: Sight) -> Self {
+    pub(super) fn new(
+        wire: Wire,
+        channels: Channels,
+        events: Events,
+        telemetry: CollTelemetry,
+    ) -> Self {
         Self {
-            sight,
+            telemetry,
             wire,
-            roads,
+            channels,
             events,
             groups: FxHashMap::default(),
             next_number: 0,
-            alarms: Vec::new(),
+            failure_notifications: Vec::new(),
             broken: 0,
             running: 0,
-            is_short: false,
+            needs_retry: false,
             idle: 0,
-            over: Vec::new(),
-            well: Vec::new(),
-            letters: Vec::new(),
+            finished: Vec::new(),
+            fast_finished: Vec::new(),
+            drained: Vec::new(),
         }
     }
 
     fn is_busy(&self) -> bool {
-        self.running > 0 || self.broken > 0 || self.is_short
+        self.running > 0 || self.broken > 0 || self.needs_retry
     }
 
     /// Something found a full queue, and is to be tried again.
-    pub(super) fn try_again(&mut self) {
-        self.is_short = true;
+    pub(super) fn schedule_retry(&mut self) {
+        self.needs_retry = true;
     }
 
-    fn turn(&mut self, mail: &Mailbox) {
-        if std::mem::take(&mut self.is_short) {
-            self.send_alarms();
+    fn run_once(&mut self, completions: &LayerCompletions) {
+        if std::mem::take(&mut self.needs_retry) {
+            self.send_failure_notifications();
             let numbers: Vec<_> = self.groups.keys().copied().collect();
             for number in numbers {
-                self.go_on_joining(number);
+                self.continue_join(number);
                 let running = self.groups.get(&number).map(|group| &group.running[..]);
                 let running = running.unwrap_or_default().iter();
                 for sequence in running.map(|it| it.sequence).collect::<Vec<_>>() {
@@ -241,32 +246,32 @@ impl State {
                 }
             }
         }
-        if self.look_for_letters() > 0 {
+        if self.poll_channels() > 0 {
             self.idle = 0;
-        } else if mail.is_empty() {
+        } else if completions.is_empty() {
             self.idle = self.idle.saturating_add(1);
-            if self.running > 0 && self.idle == PATIENCE {
-                self.look_after_all();
+            if self.running > 0 && self.idle == IDLE_LIMIT {
+                self.check_all_liveness();
             }
         }
-        if self.broken > 0 && self.idle.is_multiple_of(UNWANTED) {
-            self.drop_unwanted();
+        if self.broken > 0 && self.idle.is_multiple_of(DISCARD_INTERVAL) {
+            self.discard_for_broken_groups();
         }
     }
 
     #[inline]
-    fn look_for_letters(&mut self) -> usize {
-        for _ in 1..LOOKS {
-            let taken = self.take_letters();
-            if taken > 0 || !self.roads.are_awaited() {
-                return taken;
+    fn poll_channels(&mut self) -> usize {
+        for _ in 1..POLLS_PER_PROGRESS {
+            let received = self.poll_channels_once();
+            if received > 0 || !self.channels.has_awaited() {
+                return received;
             }
         }
-        self.take_letters()
+        self.poll_channels_once()
     }
 
-    fn look_after_all(&mut self) {
-        self.hand_all_over();
+    fn check_all_liveness(&mut self) {
+        self.move_all_to_slow_path();
         let waiting = self
             .groups
             .values()
@@ -274,37 +279,43 @@ impl State {
         let waiting: Vec<_> = waiting.map(|group| group.number).collect();
         waiting
             .into_iter()
-            .for_each(|number| self.look_after(number));
-        self.show();
+            .for_each(|number| self.check_liveness(number));
+        self.write_pending();
     }
 
     /// Takes what the endpoint has reported.
-    fn read(&mut self, mail: &Mailbox) {
-        while !mail.is_empty() {
+    fn drain_completions(&mut self, completions: &LayerCompletions) {
+        while !completions.is_empty() {
             self.idle = 0;
-            let mut letters = std::mem::take(&mut self.letters);
-            mail.take(&mut letters);
-            for Note { context, outcome } in letters.drain(..) {
-                self.told(Purpose::of(context), outcome);
+            let mut received = std::mem::take(&mut self.drained);
+            completions.take(&mut received);
+            for LayerCompletion { context, outcome } in received.drain(..) {
+                self.complete_operation(Purpose::of(context), outcome);
             }
-            self.letters = letters;
+            self.drained = received;
         }
     }
 
-    fn told(&mut self, (purpose, number): (Purpose, Number), outcome: Result<usize, Failure>) {
+    fn complete_operation(
+        &mut self,
+        (purpose, number): (Purpose, Number),
+        outcome: Result<usize, Failure>,
+    ) {
         match (purpose, outcome) {
-            (Purpose::Data(sequence), outcome) => self.message_over(number, sequence, outcome),
+            (Purpose::Data(sequence), outcome) => self.message_finished(number, sequence, outcome),
             (Purpose::JoinReceive(rank), outcome) => {
-                self.heard_number(number, usize::from(rank), outcome);
+                self.number_received(number, usize::from(rank), outcome);
             }
             (Purpose::JoinSend(rank), outcome) => {
                 self.number_sent(number, usize::from(rank), outcome.err());
             }
-            (Purpose::Watch, outcome) => self.noticed(number, outcome.is_ok_and(|len| len == 8)),
+            (Purpose::NotificationReceive, outcome) => {
+                self.notification_received(number, outcome.is_ok_and(|len| len == 8))
+            }
             (Purpose::Ping, Err((errno, detail))) => self.break_group(number, errno, &detail),
             // One was dropped; there may be more.
-            (Purpose::Look, Ok(_)) => self.drop_unwanted_of(number),
-            (Purpose::Look, Err(_)) | (Purpose::Alarm, _) => {}
+            (Purpose::Discard, Ok(_)) => self.discard_for_group(number),
+            (Purpose::Discard, Err(_)) | (Purpose::FailureNotification, _) => {}
             (Purpose::Ping, Ok(_)) => {}
         }
     }
@@ -319,13 +330,15 @@ impl State {
         let Some(group) = self.groups.get_mut(&number) else {
             return;
         };
-        group.hand_over();
+        group.move_to_slow_path();
         let sequence = group.next_sequence;
         group.next_sequence = (sequence + 1) & tag::SEQUENCE;
-        self.sight.groups.begun(group.sight, group.next_sequence);
+        self.telemetry
+            .groups
+            .set_next_sequence(group.stats_slot, group.next_sequence);
         let plan = group.plan(&post.shape);
         let memory = memory(&post.shape, group, &plan);
-        for &step in &plan.first {
+        for &step in &plan.initial {
             memory.step(step, post.kernel.as_ref());
         }
         group.running.push(Running {
@@ -336,21 +349,21 @@ impl State {
             memory,
             round: 0,
             posted: 0,
-            open: 0,
+            outstanding: 0,
             awaited: 0,
             failure: None,
-            has_pinged: false,
+            is_pinged: false,
             since: 0,
             context: post.context,
             flags: post.flags,
         });
         self.running += 1;
         self.idle = 0;
-        if sequence.is_multiple_of(UNWANTED) {
-            self.drop_notices(number);
+        if sequence.is_multiple_of(DISCARD_INTERVAL) {
+            self.discard_notifications(number);
         }
         self.advance(number, sequence);
-        self.take_letters();
+        self.poll_channels_once();
     }
 
     /// Whether a group takes another collective now.
@@ -359,14 +372,14 @@ impl State {
     }
 
     /// One message of a collective is over.
-    fn message_over(&mut self, number: Number, sequence: u32, outcome: Result<usize, Failure>) {
+    fn message_finished(&mut self, number: Number, sequence: u32, outcome: Result<usize, Failure>) {
         let Some(running) = self.running(number, sequence) else {
             return;
         };
-        running.open = running.open.saturating_sub(1);
+        running.outstanding = running.outstanding.saturating_sub(1);
         match outcome {
             Ok(_) => self.advance(number, sequence),
-            Err(failure) => self.lost(number, sequence, failure),
+            Err(failure) => self.collective_failed(number, sequence, failure),
         }
     }
 
@@ -387,22 +400,22 @@ impl State {
             };
             let running = &mut group.running[at];
             if running.failure.is_some() {
-                return self.end_if_over(number, at);
+                return self.finish_if_done(number, at);
             }
             let plan = Arc::clone(&running.plan);
             let Some(round) = plan.rounds.get(running.round) else {
-                return self.end_if_over(number, at);
+                return self.finish_if_done(number, at);
             };
-            match post_round(&self.wire, &mut self.roads, group, at) {
+            match post_round(&self.wire, &mut self.channels, group, at) {
                 Ok(()) => {}
-                Err((Errno::Again, _)) => return self.try_again(),
-                Err(failure) => return self.lost(number, sequence, failure),
+                Err((Errno::Again, _)) => return self.schedule_retry(),
+                Err(failure) => return self.collective_failed(number, sequence, failure),
             }
             let running = &mut group.running[at];
-            if running.open > 0 {
+            if running.outstanding > 0 {
                 return;
             }
-            for &step in &round.then {
+            for &step in &round.after {
                 running.memory.step(step, running.kernel.as_ref());
             }
             (running.round, running.posted) = (running.round + 1, 0);
@@ -410,19 +423,24 @@ impl State {
     }
 
     /// A message of a collective has failed, and with it the group.
-    pub(super) fn lost(&mut self, number: Number, sequence: u32, (errno, detail): Failure) {
+    pub(super) fn collective_failed(
+        &mut self,
+        number: Number,
+        sequence: u32,
+        (errno, detail): Failure,
+    ) {
         let is_new = self
             .running(number, sequence)
             .is_some_and(|it| it.failure.is_none());
         if is_new {
             self.fail(number, sequence, (errno, detail.clone()));
             self.break_group(number, errno, &detail);
-        } else if let Some(at) = self.place(number, sequence) {
-            self.end_if_over(number, at);
+        } else if let Some(at) = self.position_of(number, sequence) {
+            self.finish_if_done(number, at);
         }
     }
 
-    fn place(&self, number: Number, sequence: u32) -> Option<usize> {
+    fn position_of(&self, number: Number, sequence: u32) -> Option<usize> {
         let running = self.groups.get(&number)?.running.iter();
         running.map(|it| it.sequence).position(|it| it == sequence)
     }
@@ -437,18 +455,19 @@ impl State {
             return;
         };
         running.failure.get_or_insert(failure);
-        running.give_up_letters(&group.lanes, &mut self.roads);
-        self.wire.give_up(Purpose::Data(sequence).context(number));
-        if let Some(at) = self.place(number, sequence) {
-            self.end_if_over(number, at);
+        running.cancel_awaited_messages(&group.channels, &mut self.channels);
+        self.wire
+            .cancel_all(Purpose::Data(sequence).context(number));
+        if let Some(at) = self.position_of(number, sequence) {
+            self.finish_if_done(number, at);
         }
     }
 
-    fn end_if_over(&mut self, number: Number, at: usize) {
+    fn finish_if_done(&mut self, number: Number, at: usize) {
         let Some(group) = self.groups.get_mut(&number) else {
             return;
         };
-        if group.running[at].open > 0 {
+        if group.running[at].outstanding > 0 {
             return;
         }
         let Running {
@@ -459,45 +478,52 @@ impl State {
             failure,
             ..
         } = group.running.swap_remove(at);
-        group.give_back(memory.scratch);
+        group.recycle_scratch(memory.scratch);
         let outcome = match failure {
             None => Ok(()),
             Some((errno, detail)) => Err((errno, format!("{coll:?} cannot end: {detail}"))),
         };
-        self.over.push(Over {
+        self.finished.push(FinishedCollective {
             context,
             flags,
             outcome,
         });
         self.running -= 1;
-        self.show_no_more();
-        self.stop_listening(number);
-        self.forget_if_left(number);
+        self.clear_pending();
+        self.cancel_notification_receive(number);
+        self.remove_if_left(number);
     }
 
     /// Forgets a group that the application has left, once nothing of it is under way.
-    pub(super) fn forget_if_left(&mut self, number: Number) {
+    pub(super) fn remove_if_left(&mut self, number: Number) {
         let Some(group) = self.groups.get(&number) else {
             return;
         };
         if !group.is_left || group.join.is_some() || !group.running.is_empty() {
             return;
         }
-        if self.listens(number) {
-            return self.wire.give_up(Purpose::Watch.context(number));
+        if self.has_notification_receive(number) {
+            return self
+                .wire
+                .cancel_all(Purpose::NotificationReceive.context(number));
         }
-        let Some(mut gone) = self.groups.remove(&number) else {
+        let Some(mut removed) = self.groups.remove(&number) else {
             return;
         };
-        gone.drop_early(&mut self.roads);
-        self.sight.groups.leave(gone.sight);
-        self.roads.leave(&gone.lanes);
-        self.broken -= usize::from(gone.broken.is_some());
+        removed.discard_early(&mut self.channels);
+        self.telemetry.groups.remove_group(removed.stats_slot);
+        self.channels.release(&removed.channels);
+        self.broken -= usize::from(removed.broken.is_some());
     }
 }
 
 /// Posts what is not posted yet of a collective's round: receives first, so that messages find them.
-fn post_round(wire: &Wire, roads: &mut Roads, group: &mut Group, at: usize) -> Result<(), Failure> {
+fn post_round(
+    wire: &Wire,
+    channels: &mut Channels,
+    group: &mut Group,
+    at: usize,
+) -> Result<(), Failure> {
     let running = &group.running[at];
     let plan = Arc::clone(&running.plan);
     let (sequence, context) = (
@@ -513,32 +539,36 @@ fn post_round(wire: &Wire, roads: &mut Roads, group: &mut Group, at: usize) -> R
             true => &round.receives[posted],
             false => &round.sends[posted - receives],
         };
-        let named = |errno| lane::lost(peer, errno);
+        let failure = |errno| channel::member_failure(peer, errno);
         if span.len > 0 {
             let (member, part) = (group.members[peer], group.running[at].memory.part(span));
-            let lane = group.lane(peer, span.len);
+            let channel = group.channel(peer, span.len);
             let completes = if is_receive {
                 let tag = tag::data(group.number, sequence, label);
-                match lane {
-                    Some(lane) => letters::expect(roads, group, at, lane, posted)?,
+                match channel {
+                    Some(channel) => {
+                        small_message::receive_or_await(channels, group, at, channel, posted)?
+                    }
                     None => {
                         let done = wire.receive(member, tag, part, context);
-                        done.map(|()| true).map_err(named)?
+                        done.map(|()| true).map_err(failure)?
                     }
                 }
             } else {
-                let theirs = group.numbers[peer]
+                let remote_number = group.numbers[peer]
                     .ok_or(Errno::OpBadState)
-                    .map_err(named)?;
-                let tag = tag::data(theirs, sequence, label);
-                match lane {
-                    Some(lane) => letters::send(roads, lane, tag, part).map(|()| false),
+                    .map_err(failure)?;
+                let tag = tag::data(remote_number, sequence, label);
+                match channel {
+                    Some(channel) => {
+                        small_message::send(channels, channel, tag, part).map(|()| false)
+                    }
                     // Nobody need look after these once the collective is over.
-                    None => wire.send_off(member, tag, part, context).map(|()| true),
+                    None => wire.send(member, tag, part, context).map(|()| true),
                 }
-                .map_err(named)?
+                .map_err(failure)?
             };
-            group.running[at].open += usize::from(completes);
+            group.running[at].outstanding += usize::from(completes);
         }
         group.running[at].posted += 1;
     }

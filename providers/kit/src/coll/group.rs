@@ -6,12 +6,12 @@ use rustc_hash::FxHashMap;
 use selvedge::collective::Op;
 use selvedge::{Context, Errno, FiAddr, OpFlags};
 
+use super::channel::SmallMessage;
+use super::fast_path::{FastCollective, FastRun};
 use super::join::Join;
-use super::lane::Letter;
 use super::memory::{Memory, Scratch};
-use super::notice::Watch;
+use super::notification::NotificationReceive;
 use super::plan::{Plan, Shape};
-use super::quick::{Quick, Under};
 use super::tag::Number;
 use crate::atomic::Kernel;
 
@@ -33,16 +33,16 @@ pub(super) struct Group {
     pub(super) is_left: bool,
     pub(super) next_sequence: u32,
     /// Its place where others see it.
-    pub(super) sight: Option<usize>,
+    pub(super) stats_slot: Option<usize>,
     pub(super) running: Vec<Running>,
-    pub(super) watch: Watch,
+    pub(super) watch: NotificationReceive,
     /// The lanes to the members, by rank; none at all if there are none.
-    pub(super) lanes: Vec<Option<u32>>,
+    pub(super) channels: Vec<Option<u32>>,
     /// What came on them for collectives that have not begun here, by lane and tag.
-    pub(super) early: FxHashMap<(u32, u64), Letter>,
+    pub(super) early: FxHashMap<(u32, u64), SmallMessage>,
     /// Collectives that may go the short way, and the one that does.
-    pub(super) quicks: Vec<Quick>,
-    pub(super) under: Option<Under>,
+    pub(super) fast_collectives: Vec<FastCollective>,
+    pub(super) fast_run: Option<FastRun>,
     plans: Vec<(Shape, Arc<Plan>)>,
     spare: Option<Scratch>,
 }
@@ -59,11 +59,11 @@ pub(super) struct Running {
     pub(super) round: usize,
     pub(super) posted: usize,
     /// Messages that are posted and not over.
-    pub(super) open: usize,
+    pub(super) outstanding: usize,
     /// Which receives of the round are waited for on lanes, a bit each.
     pub(super) awaited: u32,
     pub(super) failure: Option<Failure>,
-    pub(super) has_pinged: bool,
+    pub(super) is_pinged: bool,
     /// When it was seen to wait, in nanoseconds; 0 if it was not.
     pub(super) since: u64,
     pub(super) context: Context,
@@ -71,7 +71,7 @@ pub(super) struct Running {
 }
 
 /// Plans that a group remembers: programs repeat themselves.
-const MOST_PLANS: usize = 8;
+const MAX_PLANS: usize = 8;
 
 impl Group {
     pub(super) fn new(number: Number, members: Vec<FiAddr>, rank: usize) -> Self {
@@ -84,13 +84,13 @@ impl Group {
             broken: None,
             is_left: false,
             next_sequence: 0,
-            sight: None,
+            stats_slot: None,
             running: Vec::new(),
-            watch: Watch::default(),
-            lanes: Vec::new(),
+            watch: NotificationReceive::default(),
+            channels: Vec::new(),
             early: FxHashMap::default(),
-            quicks: Vec::new(),
-            under: None,
+            fast_collectives: Vec::new(),
+            fast_run: None,
             plans: Vec::new(),
             spare: None,
         }
@@ -103,11 +103,11 @@ impl Group {
     }
 
     pub(super) fn plan(&mut self, shape: &Shape) -> Arc<Plan> {
-        if let Some((_, plan)) = self.plans.iter().find(|(known, _)| known == shape) {
+        if let Some((_, plan)) = self.plans.iter().find(|(cached, _)| cached == shape) {
             return Arc::clone(plan);
         }
         let plan = Arc::new(Plan::of(shape));
-        if self.plans.len() == MOST_PLANS {
+        if self.plans.len() == MAX_PLANS {
             self.plans.remove(0);
         }
         self.plans.push((*shape, Arc::clone(&plan)));
@@ -122,9 +122,9 @@ impl Group {
     }
 
     /// Keeps memory for the next collective, unless it is much.
-    pub(super) fn give_back(&mut self, scratch: Scratch) {
-        const MOST: usize = 64 << 10;
-        if scratch.len() <= MOST {
+    pub(super) fn recycle_scratch(&mut self, scratch: Scratch) {
+        const MAX_RECYCLED: usize = 64 << 10;
+        if scratch.len() <= MAX_RECYCLED {
             self.spare = Some(scratch);
         }
     }

@@ -10,7 +10,7 @@ use super::engine::State;
 use super::group::{Failure, Group};
 use super::memory::Scratch;
 use super::tag::{self, Number, Purpose};
-use crate::sight::now;
+use crate::telemetry::now;
 
 /// A join under way.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Join {
     /// Receives that are not posted yet, likewise.
     unposted: Vec<usize>,
     /// Messages that are posted and not over.
-    open: usize,
+    outstanding: usize,
     /// When it was begun, in nanoseconds.
     pub(super) since: u64,
     failure: Option<Failure>,
@@ -42,20 +42,20 @@ impl Join {
             words,
             unsent: others.clone(),
             unposted: others,
-            open: 0,
+            outstanding: 0,
             since: now(),
             failure: None,
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.unsent.is_empty() && self.unposted.is_empty() && self.open == 0
+    fn is_done(&self) -> bool {
+        self.unsent.is_empty() && self.unposted.is_empty() && self.outstanding == 0
     }
 }
 
 impl State {
     /// Posts what is to be posted, and ends a join of which nothing is left.
-    pub(super) fn go_on_joining(&mut self, number: Number) {
+    pub(super) fn continue_join(&mut self, number: Number) {
         let Some(group) = self.groups.get_mut(&number) else {
             return;
         };
@@ -67,36 +67,36 @@ impl State {
             let member = group.members[rank];
             match self
                 .wire
-                .receive(member, join.tag, join.words.place(rank), context)
+                .receive(member, join.tag, join.words.word_bytes(rank), context)
             {
-                Ok(()) => join.open += 1,
-                Err(Errno::Again) => return self.try_again(),
-                Err(errno) => join.fails(errno, format!("receiving from {member:?}")),
+                Ok(()) => join.outstanding += 1,
+                Err(Errno::Again) => return self.schedule_retry(),
+                Err(errno) => join.set_failure(errno, format!("receiving from {member:?}")),
             }
             join.unposted.pop();
         }
         while let Some(&rank) = join.unsent.last() {
             let context = Purpose::JoinSend(rank as u16).context(number);
-            let (member, own) = (group.members[rank], join.words.place(group.rank));
-            match self.wire.send_off(member, join.tag, own, context) {
-                Ok(()) => join.open += 1,
-                Err(Errno::Again) => return self.try_again(),
+            let (member, own) = (group.members[rank], join.words.word_bytes(group.rank));
+            match self.wire.send(member, join.tag, own, context) {
+                Ok(()) => join.outstanding += 1,
+                Err(Errno::Again) => return self.schedule_retry(),
                 Err(errno) => {
-                    join.fails(errno, format!("sending to {member:?}"));
+                    join.set_failure(errno, format!("sending to {member:?}"));
                     self.wire
-                        .give_up(Purpose::JoinReceive(rank as u16).context(number));
+                        .cancel_all(Purpose::JoinReceive(rank as u16).context(number));
                 }
             }
             join.unsent.pop();
         }
-        if join.is_over() {
-            self.joined(number);
+        if join.is_done() {
+            self.finish_join(number);
         }
-        self.show();
+        self.write_pending();
     }
 
     /// A member's number is here, or it never will be.
-    pub(super) fn heard_number(
+    pub(super) fn number_received(
         &mut self,
         number: Number,
         rank: usize,
@@ -108,13 +108,13 @@ impl State {
         let Some(join) = &mut group.join else {
             return;
         };
-        join.open -= 1;
+        join.outstanding -= 1;
         match outcome {
             Ok(8) => group.numbers[rank] = Number::try_from(join.words.word(rank)).ok(),
-            Ok(len) => join.fails(Errno::Proto, format!("a number of {len} bytes")),
-            Err((errno, detail)) => join.fails(errno, detail),
+            Ok(len) => join.set_failure(Errno::Proto, format!("a number of {len} bytes")),
+            Err((errno, detail)) => join.set_failure(errno, detail),
         }
-        self.go_on_joining(number);
+        self.continue_join(number);
     }
 
     /// A member has our number, or never will: it is not there then, so neither will its own come.
@@ -123,16 +123,16 @@ impl State {
         let Some(join) = group.and_then(|group| group.join.as_mut()) else {
             return;
         };
-        join.open -= 1;
+        join.outstanding -= 1;
         if let Some((errno, detail)) = failure {
-            join.fails(errno, detail);
+            join.set_failure(errno, detail);
             let awaited = Purpose::JoinReceive(rank as u16).context(number);
-            self.wire.give_up(awaited);
+            self.wire.cancel_all(awaited);
         }
-        self.go_on_joining(number);
+        self.continue_join(number);
     }
 
-    fn joined(&mut self, number: Number) {
+    fn finish_join(&mut self, number: Number) {
         let Some(group) = self.groups.get_mut(&number) else {
             return;
         };
@@ -142,22 +142,22 @@ impl State {
         else {
             return;
         };
-        let failure = failure.or_else(|| self.open_lanes(number).err());
+        let failure = failure.or_else(|| self.open_channels(number).err());
         match failure {
             None => self.events.push(Event::JoinComplete { context }),
             Some((errno, detail)) => {
-                let told = format!("the group cannot be joined: {detail}");
-                self.events.push_err(ErrEntry::new(context, errno, told));
+                let message = format!("the group cannot be joined: {detail}");
+                self.events.push_err(ErrEntry::new(context, errno, message));
                 self.break_group(number, errno, &detail);
             }
         }
-        self.forget_if_left(number);
+        self.remove_if_left(number);
     }
 }
 
 impl Join {
     /// The first failure counts.
-    fn fails(&mut self, errno: Errno, detail: String) {
+    fn set_failure(&mut self, errno: Errno, detail: String) {
         self.failure.get_or_insert((errno, detail));
     }
 }

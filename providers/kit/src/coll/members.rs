@@ -29,12 +29,12 @@ pub trait Members: fmt::Debug + Send + Sync {
 /// one endpoint's.
 pub(super) fn rank_in(
     set: &av::Set,
-    known: &dyn Members,
+    members_table: &dyn Members,
     endpoint: &dyn Endpoint,
 ) -> Result<usize> {
     let own = endpoint.address()?;
-    let rank = check_vector(set.vector(), known.vector())
-        .and_then(|()| rank_of(&own, set.members(), known));
+    let rank = check_vector(set.vector(), members_table.vector())
+        .and_then(|()| rank_of(&own, set.members(), members_table));
     rank.map_err(|why| {
         log::warn!(target: "selvedge::core::collective", "{endpoint:?} cannot join a group: {why}");
         Errno::Inval
@@ -55,7 +55,11 @@ fn check_vector(of_set: Option<&av::Identity>, own: &av::Identity) -> Result<(),
     }
 }
 
-fn rank_of(own: &Address, members: &[FiAddr], known: &dyn Members) -> Result<usize, String> {
+fn rank_of(
+    own: &Address,
+    members: &[FiAddr],
+    members_table: &dyn Members,
+) -> Result<usize, String> {
     let count = members.len();
     if !(1..=MOST_MEMBERS).contains(&count) {
         return Err(format!(
@@ -63,7 +67,7 @@ fn rank_of(own: &Address, members: &[FiAddr], known: &dyn Members) -> Result<usi
         ));
     }
     let addresses = members.iter().map(|&member| {
-        let address = known.member(member);
+        let address = members_table.member(member);
         address.map_err(|_| format!("{member:?} in the set is not in the address vector"))
     });
     let addresses: Vec<Address> = addresses.collect::<Result<_, _>>()?;

@@ -11,7 +11,7 @@ use std::{ptr, slice};
 use selvedge::shared::SharedBytes;
 use selvedge::{Iov, IovMut};
 
-use super::plan::{ALIGN, Place, Span, Step};
+use super::plan::{ALIGN, Buffer, Span, Step};
 use crate::atomic::{Args, Kernel};
 
 /// Memory of ours that receives are posted into: freed when nobody has it any more.
@@ -51,7 +51,7 @@ impl Scratch {
     }
 
     /// The same word, for a post.
-    pub(super) fn place(&self, index: usize) -> SharedBytes {
+    pub(super) fn word_bytes(&self, index: usize) -> SharedBytes {
         self.shared().part(index * 8, 8)
     }
 }
@@ -71,7 +71,7 @@ unsafe impl Sync for Scratch {}
 
 /// The application's memory.
 #[derive(Debug)]
-pub(super) struct Ends {
+pub(super) struct UserBuffers {
     send: SharedBytes,
     result: SharedBytes,
 }
@@ -79,11 +79,11 @@ pub(super) struct Ends {
 /// The three memories that the steps of a plan name.
 #[derive(Debug)]
 pub(super) struct Memory {
-    ends: Ends,
+    user_buffers: UserBuffers,
     pub(super) scratch: Scratch,
 }
 
-impl Ends {
+impl UserBuffers {
     /// # Safety
     /// Until the value is dropped, `reads` bytes from `buf` on are valid for reads, and `writes`
     /// bytes from `result` on for writes, too, and nobody else writes the former or touches the
@@ -116,15 +116,18 @@ impl Ends {
 }
 
 impl Memory {
-    pub(super) fn new(ends: Ends, scratch: Scratch) -> Self {
-        Self { ends, scratch }
+    pub(super) fn new(user_buffers: UserBuffers, scratch: Scratch) -> Self {
+        Self {
+            user_buffers,
+            scratch,
+        }
     }
 
     pub(super) fn part(&self, span: Span) -> SharedBytes {
-        let all = match span.place {
-            Place::Send => self.ends.send,
-            Place::Result => self.ends.result,
-            Place::Scratch => self.scratch.shared(),
+        let all = match span.buffer {
+            Buffer::Send => self.user_buffers.send,
+            Buffer::Result => self.user_buffers.result,
+            Buffer::Scratch => self.scratch.shared(),
         };
         all.part(span.at, span.len)
     }

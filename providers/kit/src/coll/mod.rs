@@ -7,7 +7,7 @@
 //! keep the two apart cost more: a second endpoint has an address that no peer knows, and a third
 //! kind of message would be in every provider's matching and on its wire. It is what libfabric's
 //! layers do, which makes the operations' flag the same, too: [`selvedge::OpFlags::PEER_TRANSFER`]
-//! has an operation reported to the layer alone, in its [`Mailbox`], whatever queues and counters
+//! has an operation reported to the layer alone, in its [`LayerCompletions`], whatever queues and counters
 //! the endpoint is bound to.
 //!
 //! What a member does in a collective is a [`plan`](self); the engine carries it out whenever the
@@ -17,20 +17,20 @@
 //! those that it waits for for a sign of life, because a provider notices the end of a peer that it
 //! has no connection to only by sending.
 
+mod channel;
+mod completions;
 mod endpoint;
 mod engine;
+mod fast_path;
 mod group;
 mod join;
-mod lane;
-mod letters;
-mod mail;
 mod members;
 mod memory;
-mod notice;
+mod notification;
 mod plan;
-mod quick;
-mod sight;
+mod small_message;
 mod tag;
+mod telemetry;
 mod wire;
 
 use selvedge::collective::{Attr, Op, Query};
@@ -38,9 +38,9 @@ use selvedge::{Caps, Errno, atomic};
 
 use crate::atomic::{Kernel, query as kernel_of};
 
+pub use channel::{CollectiveChannel, CollectiveChannels, SMALL_MESSAGE_MAX, SmallMessage};
+pub use completions::LayerCompletions;
 pub use endpoint::{Inner, open};
-pub use lane::{Lane, Lanes, Letter, MOST as LETTER};
-pub use mail::Mailbox;
 pub use members::Members;
 
 /// The most members of a group: their number is in the tag.
@@ -86,14 +86,14 @@ fn reduction(datatype: atomic::Datatype, op: atomic::Op) -> Result<Kernel, Errno
 }
 
 /// Adds collectives to what a provider offers, whose endpoints have tags and directed receives.
-pub fn offer(info: &mut selvedge::Info) {
+pub fn advertise(info: &mut selvedge::Info) {
     info.caps |= Caps::COLLECTIVE;
     info.tx_attr.caps |= Caps::COLLECTIVE;
     info.rx_attr.caps |= Caps::COLLECTIVE;
 }
 
 /// Takes the layer's bit out of the tags of an answer that has collectives.
-pub fn offered(mut info: selvedge::Info) -> selvedge::Info {
+pub fn reserve_tag_bit(mut info: selvedge::Info) -> selvedge::Info {
     let format = &mut info.ep_attr.mem_tag_format.0;
     if info.caps.contains(Caps::COLLECTIVE) && *format == 0 {
         *format = !tag::LAYER;

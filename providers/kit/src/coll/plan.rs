@@ -12,7 +12,7 @@ use selvedge::collective::Op;
 
 /// Which memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Buffer {
     /// What the application lets us read.
     Send,
     /// What the application lets us write.
@@ -24,7 +24,7 @@ pub(super) enum Place {
 /// Bytes of one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
-    pub(super) place: Place,
+    pub(super) buffer: Buffer,
     pub(super) at: usize,
     pub(super) len: usize,
 }
@@ -57,14 +57,14 @@ pub(super) enum Step {
 pub(super) struct Round {
     pub(super) receives: Vec<Message>,
     pub(super) sends: Vec<Message>,
-    pub(super) then: Vec<Step>,
+    pub(super) after: Vec<Step>,
 }
 
 /// All of it.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     /// What is done first.
-    pub(super) first: Vec<Step>,
+    pub(super) initial: Vec<Step>,
     pub(super) rounds: Vec<Round>,
     /// Bytes of scratch memory.
     pub(super) scratch: usize,
@@ -88,7 +88,7 @@ pub(super) const ALIGN: usize = 16;
 /// Messages of one round: more would only wait for each other.
 const WINDOW: usize = 32;
 /// From so many bytes on, it is better to send less than to send less often.
-const LARGE: usize = 32 << 10;
+const LARGE_BYTES: usize = 32 << 10;
 
 impl Shape {
     /// Bytes of a member's elements.
@@ -123,20 +123,20 @@ impl Shape {
     }
 
     /// The slice of one rank where all are side by side.
-    fn slice(&self, place: Place, rank: usize) -> Span {
+    fn slice(&self, buffer: Buffer, rank: usize) -> Span {
         let len = self.bytes();
         Span {
-            place,
+            buffer,
             at: rank * len,
             len,
         }
     }
 
-    fn after(&self, steps: usize) -> usize {
+    fn rank_after(&self, steps: usize) -> usize {
         (self.rank + steps) % self.ranks
     }
 
-    fn before(&self, steps: usize) -> usize {
+    fn rank_before(&self, steps: usize) -> usize {
         (self.rank + self.ranks - steps) % self.ranks
     }
 
@@ -153,7 +153,7 @@ impl Shape {
 impl Plan {
     pub(super) fn of(shape: &Shape) -> Self {
         let mut plan = Self::default();
-        let is_large = shape.bytes() >= LARGE && shape.ranks > 2;
+        let is_large = shape.bytes() >= LARGE_BYTES && shape.ranks > 2;
         match shape.coll {
             Op::Barrier => plan.barrier(shape),
             Op::Broadcast if is_large => plan.broadcast_in_shares(shape),
@@ -161,7 +161,7 @@ impl Plan {
             Op::Alltoall => plan.alltoall(shape),
             Op::Allreduce if is_large => plan.allreduce_in_shares(shape),
             Op::Allreduce => plan.allreduce(shape),
-            Op::Allgather if shape.writes() < LARGE => plan.allgather_doubling(shape),
+            Op::Allgather if shape.writes() < LARGE_BYTES => plan.allgather_doubling(shape),
             Op::Allgather => plan.allgather(shape),
             Op::ReduceScatter => plan.reduce_scatter(shape),
             Op::Reduce => plan.reduce(shape),
@@ -176,7 +176,7 @@ impl Plan {
         let at = self.scratch;
         self.scratch += len.next_multiple_of(ALIGN);
         Span {
-            place: Place::Scratch,
+            buffer: Buffer::Scratch,
             at,
             len,
         }
@@ -184,7 +184,7 @@ impl Plan {
 
     fn copied(&mut self, from: Span) -> Span {
         let to = self.scratch(from.len);
-        self.first.push(Step::Copy { from, to });
+        self.initial.push(Step::Copy { from, to });
         to
     }
 
@@ -199,16 +199,16 @@ impl Plan {
                 span: Span { at, len: 8, ..word },
             };
             self.rounds.push(Round {
-                receives: vec![message(shape.before(steps), ALIGN)],
-                sends: vec![message(shape.after(steps), 0)],
-                then: Vec::new(),
+                receives: vec![message(shape.rank_before(steps), ALIGN)],
+                sends: vec![message(shape.rank_after(steps), 0)],
+                after: Vec::new(),
             });
         }
     }
 
     /// A binomial tree.
     fn broadcast(&mut self, shape: &Shape) {
-        let span = shape.slice(Place::Result, 0);
+        let span = shape.slice(Buffer::Result, 0);
         let tree = Tree::of(shape);
         let message = |peer| Message {
             peer,
@@ -225,7 +225,7 @@ impl Plan {
         let share = |rank: usize| {
             let bound = |rank: usize| (len as u128 * rank as u128 / shape.ranks as u128) as usize;
             Span {
-                place: Place::Result,
+                buffer: Buffer::Result,
                 at: bound(rank),
                 len: bound(rank + 1) - bound(rank),
             }
@@ -235,17 +235,17 @@ impl Plan {
             label,
             span: share(rank),
         };
-        let others = (1..shape.ranks).map(|steps| shape.after(steps));
+        let others = (1..shape.ranks).map(|steps| shape.rank_after(steps));
         match shape.is_root() {
-            true => self.windows([], others.map(|rank| message(0, rank, rank))),
+            true => self.windowed_rounds([], others.map(|rank| message(0, rank, rank))),
             false => self.round(Some(message(0, shape.root, shape.rank)), None),
         }
-        let receives = (1..shape.ranks).map(|steps| shape.before(steps));
-        let sends = (1..shape.ranks).map(|steps| shape.after(steps));
+        let receives = (1..shape.ranks).map(|steps| shape.rank_before(steps));
+        let sends = (1..shape.ranks).map(|steps| shape.rank_after(steps));
         // The root has all of it, and its own share is nobody else's yet.
         let receives = receives.filter(|_| !shape.is_root());
         let sends = sends.filter(|&rank| rank != shape.root);
-        self.windows(
+        self.windowed_rounds(
             receives.map(|rank| message(1, rank, rank)),
             sends.map(|rank| message(1, rank, shape.rank)),
         );
@@ -253,43 +253,43 @@ impl Plan {
 
     /// Everybody's slice straight to its place.
     fn alltoall(&mut self, shape: &Shape) {
-        self.keep(shape, Place::Send, Place::Result);
-        let message = |place| {
+        self.keep(shape, Buffer::Send, Buffer::Result);
+        let message = |buffer| {
             move |rank| Message {
                 peer: rank,
                 label: 0,
-                span: shape.slice(place, rank),
+                span: shape.slice(buffer, rank),
             }
         };
-        let receives = (1..shape.ranks).map(|steps| shape.before(steps));
-        let sends = (1..shape.ranks).map(|steps| shape.after(steps));
-        self.windows(
-            receives.map(message(Place::Result)),
-            sends.map(message(Place::Send)),
+        let receives = (1..shape.ranks).map(|steps| shape.rank_before(steps));
+        let sends = (1..shape.ranks).map(|steps| shape.rank_after(steps));
+        self.windowed_rounds(
+            receives.map(message(Buffer::Result)),
+            sends.map(message(Buffer::Send)),
         );
     }
 
     /// A member's own slice.
-    fn keep(&mut self, shape: &Shape, from: Place, to: Place) {
+    fn keep(&mut self, shape: &Shape, from: Buffer, to: Buffer) {
         let (from, to) = (shape.slice(from, shape.rank), shape.slice(to, shape.rank));
-        self.first.push(Step::Copy { from, to });
+        self.initial.push(Step::Copy { from, to });
     }
 
     /// Pairs, pairs of pairs, and so on, each exchanging what it has. Members beyond the largest
     /// power of two hand over to a neighbour before, and get the result from it afterwards.
     fn allreduce(&mut self, shape: &Shape) {
         let (rank, ranks) = (shape.rank, shape.ranks);
-        let mut own = self.copied(shape.slice(Place::Send, 0));
+        let mut own = self.copied(shape.slice(Buffer::Send, 0));
         let mut other = self.scratch(own.len);
-        let result = shape.slice(Place::Result, 0);
+        let result = shape.slice(Buffer::Result, 0);
         let power = 1 << ranks.ilog2();
         let beyond = ranks - power;
         let message = |peer, label, span| Message { peer, label, span };
-        let place = match rank {
+        let position = match rank {
             _ if rank >= 2 * beyond => rank - beyond,
             _ if rank.is_multiple_of(2) => {
                 self.round(Some(message(rank + 1, 0, other)), None);
-                self.then(Step::Reduce {
+                self.step_after(Step::Reduce {
                     target: own,
                     operand: other,
                 });
@@ -302,7 +302,7 @@ impl Plan {
             }
         };
         for (label, steps) in doublings(power) {
-            let partner = place ^ steps;
+            let partner = position ^ steps;
             let peer = match partner < beyond {
                 true => partner * 2,
                 false => partner + beyond,
@@ -312,15 +312,15 @@ impl Plan {
                 message(peer, label + 1, own),
             );
             self.round(Some(receive), Some(send));
-            if partner < place {
+            if partner < position {
                 std::mem::swap(&mut own, &mut other);
             }
-            self.then(Step::Reduce {
+            self.step_after(Step::Reduce {
                 target: own,
                 operand: other,
             });
         }
-        self.then(Step::Copy {
+        self.step_after(Step::Copy {
             from: own,
             to: result,
         });
@@ -331,19 +331,19 @@ impl Plan {
 
     /// Everybody calculates a share for all.
     fn allreduce_in_shares(&mut self, shape: &Shape) {
-        let share = |place, rank: usize| {
+        let share = |buffer, rank: usize| {
             let Range { start, end } = shape.share(rank);
             Span {
-                place,
+                buffer,
                 at: start,
                 len: end - start,
             }
         };
-        let own = self.copied(share(Place::Send, shape.rank));
-        let operands = |rank| share(Place::Send, rank);
+        let own = self.copied(share(Buffer::Send, shape.rank));
+        let operands = |rank| share(Buffer::Send, rank);
         self.reduced_from_all(shape, own, operands);
-        let result = |rank| share(Place::Result, rank);
-        self.then(Step::Copy {
+        let result = |rank| share(Buffer::Result, rank);
+        self.step_after(Step::Copy {
             from: own,
             to: result(shape.rank),
         });
@@ -352,9 +352,9 @@ impl Plan {
             label: 1,
             span,
         };
-        let receives = (1..shape.ranks).map(|steps| shape.before(steps));
-        let sends = (1..shape.ranks).map(|steps| shape.after(steps));
-        self.windows(
+        let receives = (1..shape.ranks).map(|steps| shape.rank_before(steps));
+        let sends = (1..shape.ranks).map(|steps| shape.rank_after(steps));
+        self.windowed_rounds(
             receives.map(|rank| message(rank, result(rank))),
             sends.map(|rank| message(rank, own)),
         );
@@ -379,24 +379,24 @@ impl Plan {
             };
             self.rounds.push(Round {
                 receives: receives
-                    .map(|(&steps, &slot)| message(shape.before(steps), slot))
+                    .map(|(&steps, &slot)| message(shape.rank_before(steps), slot))
                     .collect(),
                 sends: window
                     .iter()
-                    .map(|&steps| shape.after(steps))
+                    .map(|&steps| shape.rank_after(steps))
                     .map(|rank| message(rank, operand(rank)))
                     .collect(),
-                then: slots[..window.len()].iter().map(reduce).collect(),
+                after: slots[..window.len()].iter().map(reduce).collect(),
             });
         }
     }
 
     fn reduce_scatter(&mut self, shape: &Shape) {
-        let own = self.copied(shape.slice(Place::Send, shape.rank));
-        self.reduced_from_all(shape, own, |rank| shape.slice(Place::Send, rank));
-        self.last(Step::Copy {
+        let own = self.copied(shape.slice(Buffer::Send, shape.rank));
+        self.reduced_from_all(shape, own, |rank| shape.slice(Buffer::Send, rank));
+        self.step_after_all(Step::Copy {
             from: own,
-            to: shape.slice(Place::Result, 0),
+            to: shape.slice(Buffer::Result, 0),
         });
     }
 
@@ -410,47 +410,47 @@ impl Plan {
             len: count * len,
             ..all
         };
-        self.first.push(Step::Copy {
-            from: shape.slice(Place::Send, 0),
+        self.initial.push(Step::Copy {
+            from: shape.slice(Buffer::Send, 0),
             to: part(0, 1),
         });
         for (label, steps) in doublings(shape.ranks) {
             let count = steps.min(shape.ranks - steps);
             let message = |peer, span| Message { peer, label, span };
             self.round(
-                Some(message(shape.after(steps), part(steps, count))),
-                Some(message(shape.before(steps), part(0, count))),
+                Some(message(shape.rank_after(steps), part(steps, count))),
+                Some(message(shape.rank_before(steps), part(0, count))),
             );
         }
         for steps in 0..shape.ranks {
-            self.last(Step::Copy {
+            self.step_after_all(Step::Copy {
                 from: part(steps, 1),
-                to: shape.slice(Place::Result, shape.after(steps)),
+                to: shape.slice(Buffer::Result, shape.rank_after(steps)),
             });
         }
     }
 
     fn allgather(&mut self, shape: &Shape) {
-        self.first.push(Step::Copy {
-            from: shape.slice(Place::Send, 0),
-            to: shape.slice(Place::Result, shape.rank),
+        self.initial.push(Step::Copy {
+            from: shape.slice(Buffer::Send, 0),
+            to: shape.slice(Buffer::Result, shape.rank),
         });
         let message = |peer, span| Message {
             peer,
             label: 0,
             span,
         };
-        let receives = (1..shape.ranks).map(|steps| shape.before(steps));
-        let sends = (1..shape.ranks).map(|steps| shape.after(steps));
-        self.windows(
-            receives.map(|rank| message(rank, shape.slice(Place::Result, rank))),
-            sends.map(|rank| message(rank, shape.slice(Place::Send, 0))),
+        let receives = (1..shape.ranks).map(|steps| shape.rank_before(steps));
+        let sends = (1..shape.ranks).map(|steps| shape.rank_after(steps));
+        self.windowed_rounds(
+            receives.map(|rank| message(rank, shape.slice(Buffer::Result, rank))),
+            sends.map(|rank| message(rank, shape.slice(Buffer::Send, 0))),
         );
     }
 
     /// A binomial tree, the other way round.
     fn reduce(&mut self, shape: &Shape) {
-        let own = self.copied(shape.slice(Place::Send, 0));
+        let own = self.copied(shape.slice(Buffer::Send, 0));
         let tree = Tree::of(shape);
         let slots: Vec<_> = tree
             .children
@@ -465,22 +465,22 @@ impl Plan {
         let receives = tree.children.iter().zip(&slots);
         self.round(receives.map(|(&peer, &slot)| message(peer, slot)), None);
         for &operand in &slots {
-            self.then(Step::Reduce {
+            self.step_after(Step::Reduce {
                 target: own,
                 operand,
             });
         }
         match tree.parent {
             Some(parent) => self.round(None, Some(message(parent, own))),
-            None => self.last(Step::Copy {
+            None => self.step_after_all(Step::Copy {
                 from: own,
-                to: shape.slice(Place::Result, 0),
+                to: shape.slice(Buffer::Result, 0),
             }),
         }
     }
 
     fn scatter(&mut self, shape: &Shape) {
-        let result = shape.slice(Place::Result, 0);
+        let result = shape.slice(Buffer::Result, 0);
         let message = |peer, span| Message {
             peer,
             label: 0,
@@ -489,19 +489,19 @@ impl Plan {
         if !shape.is_root() {
             return self.round(Some(message(shape.root, result)), None);
         }
-        self.first.push(Step::Copy {
-            from: shape.slice(Place::Send, shape.rank),
+        self.initial.push(Step::Copy {
+            from: shape.slice(Buffer::Send, shape.rank),
             to: result,
         });
-        let others = (1..shape.ranks).map(|steps| shape.after(steps));
-        self.windows(
+        let others = (1..shape.ranks).map(|steps| shape.rank_after(steps));
+        self.windowed_rounds(
             [],
-            others.map(|rank| message(rank, shape.slice(Place::Send, rank))),
+            others.map(|rank| message(rank, shape.slice(Buffer::Send, rank))),
         );
     }
 
     fn gather(&mut self, shape: &Shape) {
-        let own = shape.slice(Place::Send, 0);
+        let own = shape.slice(Buffer::Send, 0);
         let message = |peer, span| Message {
             peer,
             label: 0,
@@ -510,13 +510,13 @@ impl Plan {
         if !shape.is_root() {
             return self.round(None, Some(message(shape.root, own)));
         }
-        self.first.push(Step::Copy {
+        self.initial.push(Step::Copy {
             from: own,
-            to: shape.slice(Place::Result, shape.rank),
+            to: shape.slice(Buffer::Result, shape.rank),
         });
-        let others = (1..shape.ranks).map(|steps| shape.before(steps));
-        self.windows(
-            others.map(|rank| message(rank, shape.slice(Place::Result, rank))),
+        let others = (1..shape.ranks).map(|steps| shape.rank_before(steps));
+        self.windowed_rounds(
+            others.map(|rank| message(rank, shape.slice(Buffer::Result, rank))),
             [],
         );
     }
@@ -530,7 +530,7 @@ impl Plan {
         let round = Round {
             receives: receives.into_iter().collect(),
             sends: sends.into_iter().collect(),
-            then: Vec::new(),
+            after: Vec::new(),
         };
         if !(round.receives.is_empty() && round.sends.is_empty()) {
             self.rounds.push(round);
@@ -538,7 +538,7 @@ impl Plan {
     }
 
     /// Several rounds, if there are many messages.
-    fn windows(
+    fn windowed_rounds(
         &mut self,
         receives: impl IntoIterator<Item = Message>,
         sends: impl IntoIterator<Item = Message>,
@@ -555,16 +555,16 @@ impl Plan {
     }
 
     /// Something behind the last round so far; first of all, if there was none.
-    fn then(&mut self, step: Step) {
+    fn step_after(&mut self, step: Step) {
         match self.rounds.last_mut() {
-            Some(round) => round.then.push(step),
-            None => self.first.push(step),
+            Some(round) => round.after.push(step),
+            None => self.initial.push(step),
         }
     }
 
     /// Something behind all rounds.
-    fn last(&mut self, step: Step) {
-        self.then(step);
+    fn step_after_all(&mut self, step: Step) {
+        self.step_after(step);
     }
 }
 
@@ -587,17 +587,17 @@ struct Tree {
 impl Tree {
     fn of(shape: &Shape) -> Self {
         let ranks = shape.ranks;
-        let place = (shape.rank + ranks - shape.root) % ranks;
-        let at = |place: usize| (place + shape.root) % ranks;
-        let lowest = match place {
+        let position = (shape.rank + ranks - shape.root) % ranks;
+        let at = |position: usize| (position + shape.root) % ranks;
+        let lowest = match position {
             0 => ranks,
-            place => 1 << place.trailing_zeros(),
+            position => 1 << position.trailing_zeros(),
         };
         let steps = doublings(ranks).map(|(_, steps)| steps);
         let children = steps.take_while(|&steps| steps < lowest);
-        let children = children.map(|steps| place + steps);
+        let children = children.map(|steps| position + steps);
         Self {
-            parent: (place > 0).then(|| at(place & (place - 1))),
+            parent: (position > 0).then(|| at(position & (position - 1))),
             children: children.filter(|&child| child < ranks).map(at).collect(),
         }
     }

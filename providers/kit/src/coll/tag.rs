@@ -8,7 +8,7 @@ pub(super) const LAYER: u64 = 1 << 63;
 /// Which messages: bits 60 to 62.
 const JOIN: u64 = LAYER;
 const DATA: u64 = LAYER | 1 << 60;
-const NOTICE: u64 = LAYER | 2 << 60;
+const NOTIFICATION: u64 = LAYER | 2 << 60;
 
 /// Collectives of a group that can be told apart at one time.
 pub(super) const SEQUENCE: u32 = 0xff_ffff;
@@ -31,7 +31,7 @@ pub(super) const fn data(number: Number, sequence: u32, label: u32) -> u64 {
 }
 
 /// Of a tag that should be one of those: number, sequence and label.
-pub(super) const fn of_data(tag: u64) -> Option<(Number, u32, u32)> {
+pub(super) const fn parse_data(tag: u64) -> Option<(Number, u32, u32)> {
     match tag >> 60 == DATA >> 60 {
         true => Some((
             (tag >> 44) as Number,
@@ -51,15 +51,15 @@ pub(super) const fn any_data(number: Number) -> TagMatch {
 }
 
 /// A message about the group itself.
-pub(super) const fn notice(number: Number) -> u64 {
-    NOTICE | number as u64
+pub(super) const fn notification(number: Number) -> u64 {
+    NOTIFICATION | number as u64
 }
 
 /// The application's tag of a send.
 ///
 /// # Errors
 /// [`Errno::Inval`] for the layer's bit.
-pub(super) const fn of_user(tag: u64) -> Result<u64> {
+pub(super) const fn user_tag(tag: u64) -> Result<u64> {
     match tag & LAYER {
         0 => Ok(tag),
         _ => Err(Errno::Inval),
@@ -70,7 +70,7 @@ pub(super) const fn of_user(tag: u64) -> Result<u64> {
 ///
 /// # Errors
 /// [`Errno::Inval`] if it is a tag that no message of the application's can have.
-pub(super) const fn match_of_user(wanted: TagMatch) -> Result<TagMatch> {
+pub(super) const fn user_match(wanted: TagMatch) -> Result<TagMatch> {
     if wanted.tag & !wanted.ignore & LAYER != 0 {
         return Err(Errno::Inval);
     }
@@ -90,18 +90,18 @@ pub(super) enum Purpose {
     /// The number of this member.
     JoinReceive(u16),
     /// The receive for notices.
-    Watch,
+    NotificationReceive,
     /// A notice that the group is broken: nobody waits for it.
-    Alarm,
+    FailureNotification,
     /// A notice that only shows whether the other end lives.
     Ping,
     /// A look for messages that nobody wants.
-    Look,
+    Discard,
 }
 
 impl Purpose {
     /// Whether what comes of it is told at the event queue.
-    pub(super) const fn is_of_join(self) -> bool {
+    pub(super) const fn is_join(self) -> bool {
         matches!(self, Self::JoinSend(_) | Self::JoinReceive(_))
     }
 
@@ -110,10 +110,10 @@ impl Purpose {
             Self::Data(sequence) => (0, sequence as u64),
             Self::JoinSend(member) => (1, member as u64),
             Self::JoinReceive(member) => (2, member as u64),
-            Self::Watch => (3, 0),
-            Self::Alarm => (4, 0),
+            Self::NotificationReceive => (3, 0),
+            Self::FailureNotification => (4, 0),
             Self::Ping => (5, 0),
-            Self::Look => (6, 0),
+            Self::Discard => (6, 0),
         };
         Context((kind << 48) | (number as u64) << 32 | detail)
     }
@@ -124,10 +124,10 @@ impl Purpose {
             0 => Self::Data(detail),
             1 => Self::JoinSend(detail as u16),
             2 => Self::JoinReceive(detail as u16),
-            3 => Self::Watch,
-            4 => Self::Alarm,
+            3 => Self::NotificationReceive,
+            4 => Self::FailureNotification,
             5 => Self::Ping,
-            _ => Self::Look,
+            _ => Self::Discard,
         };
         (purpose, (context.0 >> 32) as Number)
     }
@@ -149,40 +149,45 @@ mod tests {
         let own = [
             join(0xffff, u32::MAX),
             data(0xffff, SEQUENCE, 0xf_ffff),
-            notice(0xffff),
+            notification(0xffff),
             join(2, 0),
             data(0, 0, 0),
-            notice(0),
+            notification(0),
         ];
         for tag in own {
-            assert_eq!(of_user(tag), Err(Errno::Inval));
-            assert!(!match_of_user(TagMatch::ANY).unwrap().accepts(tag));
-            assert_eq!(match_of_user(TagMatch::exact(tag)), Err(Errno::Inval));
+            assert_eq!(user_tag(tag), Err(Errno::Inval));
+            assert!(!user_match(TagMatch::ANY).unwrap().accepts(tag));
+            assert_eq!(user_match(TagMatch::exact(tag)), Err(Errno::Inval));
             assert_eq!(own.iter().filter(|&&other| other == tag).count(), 1);
         }
-        assert!(match_of_user(TagMatch::ANY).unwrap().accepts(!LAYER));
-        assert_eq!(of_user(!LAYER), Ok(!LAYER));
+        assert!(user_match(TagMatch::ANY).unwrap().accepts(!LAYER));
+        assert_eq!(user_tag(!LAYER), Ok(!LAYER));
         assert_eq!(
-            of_data(data(0xffff, SEQUENCE, LABEL)),
+            parse_data(data(0xffff, SEQUENCE, LABEL)),
             Some((0xffff, SEQUENCE, LABEL))
         );
-        assert_eq!(of_data(data(7, 9, 3)), Some((7, 9, 3)));
-        assert_eq!((of_data(notice(7)), of_data(join(2, 0))), (None, None));
+        assert_eq!(parse_data(data(7, 9, 3)), Some((7, 9, 3)));
+        assert_eq!(
+            (parse_data(notification(7)), parse_data(join(2, 0))),
+            (None, None)
+        );
         assert!(any_data(7).accepts(data(7, 9, 3)));
-        assert!(!any_data(7).accepts(data(8, 9, 3)) && !any_data(7).accepts(notice(7)));
+        assert!(!any_data(7).accepts(data(8, 9, 3)) && !any_data(7).accepts(notification(7)));
     }
 
     #[test]
     fn contexts_say_what_they_were_made_for() {
-        use Purpose::{Alarm, Data, JoinReceive, JoinSend, Look, Ping, Watch};
+        use Purpose::{
+            Data, Discard, FailureNotification, JoinReceive, JoinSend, NotificationReceive, Ping,
+        };
         for purpose in [
             Data(SEQUENCE),
             JoinSend(9),
             JoinReceive(0xffff),
-            Watch,
-            Alarm,
+            NotificationReceive,
+            FailureNotification,
             Ping,
-            Look,
+            Discard,
         ] {
             assert_eq!(Purpose::of(purpose.context(0xabcd)), (purpose, 0xabcd));
         }

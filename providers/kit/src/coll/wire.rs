@@ -62,7 +62,7 @@ impl Wire {
     }
 
     /// Sends, and has the mailbox tell when the message leaves without our help.
-    pub(super) fn send_off(
+    pub(super) fn send(
         &self,
         dest: FiAddr,
         tag: u64,
@@ -92,18 +92,18 @@ impl Wire {
     }
 
     /// Takes the receives with a context back that have met no message.
-    pub(super) fn give_up(&self, context: Context) {
+    pub(super) fn cancel_all(&self, context: Context) {
         while self.inner.cancel(context).is_ok() {}
     }
 
     /// Drops a message that waits, if there is one.
-    pub(super) fn drop_one(&self, tag: TagMatch, number: Number) {
+    pub(super) fn discard_one(&self, tag: TagMatch, number: Number) {
         let msg = tagged::RecvMsg {
             iov: &[],
             desc: &[],
             src: FiAddr::UNSPEC,
             tag,
-            context: Purpose::Look.context(number),
+            context: Purpose::Discard.context(number),
         };
         let flags = OpFlags::PEER_TRANSFER | OpFlags::PEEK | OpFlags::DISCARD;
         // If it is not taken, the next look comes by itself.

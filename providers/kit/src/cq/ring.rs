@@ -562,7 +562,7 @@ mod tests {
     fn an_absurd_size_is_refused_by_its_value() {
         let error = open(&Attr::with_size(usize::MAX)).unwrap_err();
         assert_eq!(error.errno(), Errno::Inval);
-        assert!(error.what().contains(&usize::MAX.to_string()), "{error}");
+        assert!(error.message().contains(&usize::MAX.to_string()), "{error}");
     }
 
     #[test]

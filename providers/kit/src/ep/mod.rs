@@ -13,13 +13,13 @@ use selvedge::{
 };
 
 use crate::cntr::Cntr;
-use crate::coll::Mailbox;
+use crate::coll::LayerCompletions;
 use crate::complaint::complain;
 use crate::cq::CqRing;
 use crate::identity::DomainId;
 use crate::mr::{Groups, Watchers};
-use crate::sight::{self, Page, Settings, Tally, What};
 use crate::srx::Kind;
+use crate::telemetry::{self, EventKind, OpCounter, Settings, StatsPage};
 use crate::wait::Waiters;
 use crate::work::Ledger;
 
@@ -53,10 +53,10 @@ pub struct Ep {
     cntrs: Cntrs,
     ledger: Arc<Ledger>,
     /// Where the operations of a layer above the endpoint report.
-    layer: Option<Arc<Mailbox>>,
+    layer: Option<Arc<LayerCompletions>>,
     waiters: Arc<Waiters>,
     /// What other processes see of the endpoint.
-    pub sight: Page,
+    pub stats: StatsPage,
 }
 
 impl Ep {
@@ -66,9 +66,9 @@ impl Ep {
     /// [`Errno::Inval`] for a completion queue or counter of another domain, and for an `FI_SIGHT_*`
     /// parameter that cannot be read.
     pub fn resolve(bind: &Bindings, info: &Info, domain: &DomainId) -> Result<Self, Error> {
-        sight::crash::install(&Settings::read(&Params::from_env())?)?;
-        let sight = Page::open(&info.fabric_attr.prov_name)?;
-        Self::counting_in(sight, bind, info, domain)
+        telemetry::crash::install(&Settings::read(&Params::from_env())?)?;
+        let stats = StatsPage::open(&info.fabric_attr.prov_name)?;
+        Self::counting_in(stats, bind, info, domain)
     }
 
     /// As [`Self::resolve`], for a layer: others see the endpoint below.
@@ -80,11 +80,11 @@ impl Ep {
         info: &Info,
         domain: &DomainId,
     ) -> Result<Self, Error> {
-        Self::counting_in(Page::unseen()?, bind, info, domain)
+        Self::counting_in(StatsPage::private()?, bind, info, domain)
     }
 
     fn counting_in(
-        sight: Page,
+        stats: StatsPage,
         bind: &Bindings,
         info: &Info,
         domain: &DomainId,
@@ -106,7 +106,7 @@ impl Ep {
             cntrs,
             layer: None,
             waiters: Arc::default(),
-            sight,
+            stats,
         })
     }
 
@@ -118,7 +118,7 @@ impl Ep {
     /// Serves a layer, too: operations with [`OpFlags::PEER_TRANSFER`] are told to it alone, and
     /// counted nowhere.
     #[must_use]
-    pub fn with_layer(mut self, layer: Option<Arc<Mailbox>>) -> Self {
+    pub fn with_layer(mut self, layer: Option<Arc<LayerCompletions>>) -> Self {
         self.layer = layer;
         self
     }
@@ -207,7 +207,7 @@ impl Ep {
             return self.told_layer(context, Ok(len));
         }
         let (cntr, tally) = self.tx_counts(what);
-        self.sight.count(tally, len);
+        self.stats.count(tally, len);
         if let Some(cntr) = cntr {
             return self.tx_done_counted(cntr, (context, what), reports, len);
         }
@@ -244,7 +244,7 @@ impl Ep {
         let Some(debt) = self.ledger.settle(context) else {
             return self.tx_done(context, what, op, len);
         };
-        self.sight.count(self.tx_counts(what).1, len);
+        self.stats.count(self.tx_counts(what).1, len);
         if debt.pay() {
             self.tx_cq.push_plain(debt.context, what);
         }
@@ -254,7 +254,7 @@ impl Ep {
     #[inline(always)]
     pub fn tx_counted(&self, what: CompletionFlags, len: usize) {
         let (cntr, tally) = self.tx_counts(what);
-        self.sight.count(tally, len);
+        self.stats.count(tally, len);
         if let Some(cntr) = cntr {
             cntr.count(len);
         }
@@ -263,7 +263,7 @@ impl Ep {
     /// A peer has read `len` bytes of this endpoint's memory.
     #[inline]
     pub fn peer_read(&self, len: usize) {
-        self.sight.count(Tally::PeerRead, len);
+        self.stats.count(OpCounter::PeerRead, len);
         if let Some(cntr) = &self.cntrs.remote_read {
             cntr.count(len);
         }
@@ -272,7 +272,7 @@ impl Ep {
     /// A peer has written `len` bytes of this endpoint's memory.
     #[inline]
     pub fn peer_wrote(&self, len: usize) {
-        self.sight.count(Tally::PeerWritten, len);
+        self.stats.count(OpCounter::PeerWritten, len);
         if let Some(cntr) = &self.cntrs.remote_write {
             cntr.count(len);
         }
@@ -308,9 +308,9 @@ impl Ep {
             return;
         };
         let detail = detail.into();
-        self.sight.count(Tally::SendErrors, 0);
-        self.sight
-            .note(What::SendFailed, &detail, errno.as_raw() as u64);
+        self.stats.count(OpCounter::SendErrors, 0);
+        self.stats
+            .record_event(EventKind::SendFailed, &detail, errno.as_raw() as u64);
         let entry = Entry {
             context,
             flags: what,
@@ -338,9 +338,9 @@ impl Ep {
         if let Some(cntr) = self.cntrs.of(what) {
             cntr.add_err(1);
         }
-        self.sight.count(Tally::SendErrors, 0);
-        self.sight
-            .note(What::SendFailed, &detail, errno.as_raw() as u64);
+        self.stats.count(OpCounter::SendErrors, 0);
+        self.stats
+            .record_event(EventKind::SendFailed, &detail, errno.as_raw() as u64);
         complain(TARGET, format_args!("an inject has failed: {detail}"));
     }
 
@@ -369,14 +369,14 @@ impl Ep {
     }
 
     #[inline(always)]
-    fn tx_counts(&self, what: CompletionFlags) -> (Option<&Arc<Cntr>>, Tally) {
+    fn tx_counts(&self, what: CompletionFlags) -> (Option<&Arc<Cntr>>, OpCounter) {
         let cntrs = &self.cntrs;
         if what.contains(CompletionFlags::SEND) {
-            (cntrs.send.as_ref(), Tally::Sent)
+            (cntrs.send.as_ref(), OpCounter::Sent)
         } else if what.contains(CompletionFlags::READ) {
-            (cntrs.read.as_ref(), Tally::Read)
+            (cntrs.read.as_ref(), OpCounter::Read)
         } else {
-            (cntrs.write.as_ref(), Tally::Written)
+            (cntrs.write.as_ref(), OpCounter::Written)
         }
     }
 }

@@ -6,8 +6,8 @@ use selvedge::{Address, CompletionFlags, Context, Errno, FiAddr, OpFlags};
 use super::Ep;
 use crate::copy::Part;
 use crate::cq::Sink;
-use crate::sight::{Tally, What};
 use crate::srx::{Envelope, Posted};
+use crate::telemetry::{EventKind, OpCounter};
 
 impl Ep {
     /// A receive is done: `len` bytes of the message are in its buffer, which is the caller's again
@@ -38,7 +38,7 @@ impl Ep {
         let Some(debt) = self.ledger.settle(entry.context) else {
             return self.rx_report(entry, flags, src, &mut Sink::none());
         };
-        self.sight.count(Tally::Received, entry.len);
+        self.stats.count(OpCounter::Received, entry.len);
         if debt.pay() {
             entry.context = debt.context;
             self.rx_cq.push(entry, src);
@@ -96,7 +96,7 @@ impl Ep {
 
     #[inline(always)]
     fn rx_count(&self, len: usize) {
-        self.sight.count(Tally::Received, len);
+        self.stats.count(OpCounter::Received, len);
         if let Some(cntr) = &self.cntrs.recv {
             cntr.count(len);
         }
@@ -176,9 +176,10 @@ impl Ep {
             return;
         };
         (error.entry.context, error.src) = (context, src);
-        self.sight.count(Tally::ReceiveErrors, 0);
+        self.stats.count(OpCounter::ReceiveErrors, 0);
         let (detail, errno) = (&error.detail, error.errno.as_raw());
-        self.sight.note(What::ReceiveFailed, detail, errno as u64);
+        self.stats
+            .record_event(EventKind::ReceiveFailed, detail, errno as u64);
         self.rx_cq.push_err(error);
     }
 }

@@ -161,7 +161,7 @@ fn a_queue_of_another_provider_is_refused_by_name() {
         }
         let error = Ep::resolve(&bind, &Info::default(), domain()).unwrap_err();
         assert_eq!(error.errno(), Errno::Inval);
-        assert!(error.what().contains(name), "{error}");
+        assert!(error.message().contains(name), "{error}");
     }
 }
 
@@ -174,7 +174,7 @@ fn a_queue_or_counter_of_another_domain_is_refused_by_name() {
     assert_eq!(error.errno(), Errno::Inval);
     (bind.tx_cq, bind.rx_cq) = [(); 2].map(|()| open_cq_of(&elsewhere, Mode::Safe)).into();
     let error = Ep::resolve(&bind, &Info::default(), &elsewhere).unwrap_err();
-    assert!(error.what().contains("send counter"), "{error}");
+    assert!(error.message().contains("send counter"), "{error}");
 }
 
 #[test]
@@ -358,7 +358,7 @@ fn a_counter_of_another_provider_is_refused_by_name() {
     bind.cntrs.remote_write = Some(Arc::new(ForeignCounter));
     let error = Ep::resolve(&bind, &Info::default(), domain()).unwrap_err();
     assert_eq!(error.errno(), Errno::Inval);
-    assert!(error.what().contains("remote_write"), "{error}");
+    assert!(error.message().contains("remote_write"), "{error}");
 }
 
 #[test]

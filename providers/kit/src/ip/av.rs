@@ -141,7 +141,7 @@ impl AddressVector for Av {
         self.insert_one(&Address::Ip(addr))
     }
 
-    fn refusal(&self, addr: &Address) -> Error {
+    fn rejection(&self, addr: &Address) -> Error {
         let why = checked(addr).err().unwrap_or("the vector is full");
         Error::new(Errno::Inval, format!("address {addr} is refused: {why}"))
     }
@@ -214,12 +214,12 @@ mod tests {
     fn an_address_that_is_refused_says_why_and_what_to_do() {
         let domain = DomainId::unnamed();
         let av = Av::open(&av::Attr::default(), &domain, "test", "selvedge::tcp::av").unwrap();
-        let refusal = |text: &str| {
+        let rejection = |text: &str| {
             let error = av.insert_one(&Address::Str(text.into())).unwrap_err();
             assert_eq!(error.errno(), Errno::Inval);
             error.to_string()
         };
-        let text = refusal("localhost:1");
+        let text = rejection("localhost:1");
         assert!(text.contains("address localhost:1 is refused"), "{text}");
         assert!(text.contains("insert_service"), "{text}");
         let none = Address::Ip(SocketAddr::from(([127, 0, 0, 1], 0)));

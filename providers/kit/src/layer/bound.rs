@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use selvedge::trigger::{Action, Done, Work};
+use selvedge::trigger::{Action, CompletionTarget, Work};
 use selvedge::{
     AddressVector, Bindings, CompletionQueue, Counter, Counters, Endpoint, EventQueue,
     LateBindings, SharedReceives,
@@ -83,16 +83,16 @@ pub trait Layers: Sized + 'static {
                 done,
             } => {
                 let told = match done {
-                    Done::Counter(cntr) => cntr.map(Self::counter),
-                    Done::Endpoint => None,
+                    CompletionTarget::Counter(cntr) => cntr.map(Self::counter),
+                    CompletionTarget::Endpoint => None,
                 };
                 queue(Action::Post {
                     ep: &Around::<dyn Endpoint, Self::Endpoint>::below(ep),
                     op,
                     flags,
                     done: match done {
-                        Done::Counter(_) => Done::Counter(told.as_ref()),
-                        Done::Endpoint => Done::Endpoint,
+                        CompletionTarget::Counter(_) => CompletionTarget::Counter(told.as_ref()),
+                        CompletionTarget::Endpoint => CompletionTarget::Endpoint,
                     },
                 })
             }

@@ -14,14 +14,14 @@ use std::time::Duration;
 
 use selvedge::cq::Entry;
 use selvedge::eq::Event;
-use selvedge::info::{Offer, RxAttr, Version};
-use selvedge::trigger::{Ticket, Work};
+use selvedge::info::{Candidate, RxAttr, Version};
+use selvedge::trigger::{Work, WorkId};
 use selvedge::{
-    Address, AddressVector, Allocation, Bindings, CompletionQueue, Context, Counter, Desc, Domain,
-    Endpoint, EpOption, EpOptionName, Error, EventQueue, Fabric, FiAddr, Info, IovMut,
-    MemoryRegion, MrAccess, MrMode, Msg, Op, OpFlags, OtherName, PassiveEndpoint, Provider, Query,
-    Result, ScalableEndpoint, SharedReceives, Tagged, alloc, atomic, av, cntr, collective, cq, eq,
-    mr, msg, param, tagged,
+    Address, AddressVector, Alias, Allocation, Bindings, CompletionQueue, Context, Counter, Desc,
+    Domain, Endpoint, EpOption, EpOptionName, Error, EventQueue, Fabric, FiAddr, Info, IovMut,
+    MemoryRegion, MrAccess, MrMode, Msg, Op, OpFlags, PassiveEndpoint, Provider, Query, Result,
+    ScalableEndpoint, SharedReceives, Tagged, alloc, atomic, av, cntr, collective, cq, eq, mr, msg,
+    param, tagged,
 };
 
 use super::named::{error, event};
@@ -126,10 +126,10 @@ layered! {
     {
         fn name() -> &'static str;
         fn version() -> Version;
-        fn other_names() -> &'static [OtherName];
+        fn aliases() -> &'static [Alias];
         fn params() -> &'static [param::Spec];
-        fn is_on(params: &param::Params) -> bool;
-        fn getinfo(query: &Query<'_>) -> Result<Vec<Offer>, Error>;
+        fn is_enabled(params: &param::Params) -> bool;
+        fn getinfo(query: &Query<'_>) -> Result<Vec<Candidate>, Error>;
         fn fabric(info: &Info) -> Result<Arc<dyn Fabric>, Error>;
     }
 }
@@ -162,7 +162,7 @@ layered! {
         fn srx(attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error>;
         fn mr_mode() -> MrMode;
         fn alloc(len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error>;
-        fn cancel_work(ticket: Ticket) -> Result;
+        fn cancel_work(ticket: WorkId) -> Result;
         fn flush_work(cntr: Option<&Arc<dyn Counter>>) -> Result
             = below.flush_work(cntr.map(Self::Layers::counter).as_ref());
         fn query_atomic(family: atomic::Family, datatype: atomic::Datatype, op: atomic::Op)
@@ -188,7 +188,7 @@ layered! {
         ///
         /// # Safety
         /// As there.
-        unsafe fn queue_work(&self, below: &dyn Domain, work: &Work<'_>) -> Result<Ticket, Error> {
+        unsafe fn queue_work(&self, below: &dyn Domain, work: &Work<'_>) -> Result<WorkId, Error> {
             Self::Layers::work(work, |work| {
                 // SAFETY: passed on from the caller.
                 unsafe { below.queue_work(work) }
@@ -205,7 +205,7 @@ layered! {
             unsafe { self.layer.reg(&*self.below, region, attr) }
         }
 
-        unsafe fn queue_work(&self, work: &Work<'_>) -> Result<Ticket, Error> {
+        unsafe fn queue_work(&self, work: &Work<'_>) -> Result<WorkId, Error> {
             // SAFETY: passed on from the caller.
             unsafe { self.layer.queue_work(&*self.below, work) }
         }
@@ -280,7 +280,7 @@ layered! {
     /// A layer around an address vector.
     trait AvLayer |below| AddressVector in Around<dyn AddressVector, L> {
         fn insert(addrs: &[Address], out: &mut [FiAddr]) -> Result<usize>;
-        fn refusal(addr: &Address) -> Error;
+        fn rejection(addr: &Address) -> Error;
         fn insert_service(node: &str, service: &str) -> Result<FiAddr, Error>;
         fn insert_symmetric(
             node: &str, nodes: usize, service: &str, services: usize, out: &mut [FiAddr],

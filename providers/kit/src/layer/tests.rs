@@ -13,15 +13,15 @@ use selvedge::atomic::{self, AtomicMsg, Datatype, Family, Ioc, IocMut, Target};
 use selvedge::collective::{self, CollectiveMsg};
 use selvedge::cq::Entry;
 use selvedge::eq::Event;
-use selvedge::info::{Offer, RxAttr, Version};
+use selvedge::info::{Candidate, RxAttr, Version};
 use selvedge::param::Params;
 use selvedge::rma::{ReadMsg, WriteMsg};
-use selvedge::trigger::{Action, Done, Ticket, Work};
+use selvedge::trigger::{Action, CompletionTarget, Work, WorkId};
 use selvedge::{
-    Address, AddressVector, Allocation, Atomic, Bindings, Collective, CompletionQueue,
+    Address, AddressVector, Alias, Allocation, Atomic, Bindings, Collective, CompletionQueue,
     ConnectionManagement, Context, Counter, Desc, Domain, Endpoint, EpOption, EpOptionName, Errno,
     Error, EventQueue, Fabric, FiAddr, Hints, Info, IovMut, LateBindings, Membership, MemoryRegion,
-    MrAccess, MrMode, Msg, Op, OpFlags, OtherName, PassiveEndpoint, Provider, Query, Result, Rma,
+    MrAccess, MrMode, Msg, Op, OpFlags, PassiveEndpoint, Provider, Query, Result, Rma,
     ScalableEndpoint, SharedReceives, TagMatch, Tagged, alloc, av, cntr, cq, eq, mr, msg, param,
     tagged,
 };
@@ -62,10 +62,10 @@ macro_rules! below {
 below! { Provider {
     fn name() -> &'static str { "below" }
     fn version() -> Version { Version::API }
-    fn other_names() -> &'static [OtherName] { &[OtherName::Same("under")] }
+    fn aliases() -> &'static [Alias] { &[Alias::SameProtocol("under")] }
     fn params() -> &'static [param::Spec] { &[] }
-    fn is_on(_: &Params) -> bool { false }
-    fn getinfo(_: &Query<'_>) -> Result<Vec<Offer>, Error> { answer() }
+    fn is_enabled(_: &Params) -> bool { false }
+    fn getinfo(_: &Query<'_>) -> Result<Vec<Candidate>, Error> { answer() }
     fn fabric(_: &Info) -> Result<Arc<dyn Fabric>, Error> { Ok(Arc::new(Below)) }
 } }
 
@@ -89,10 +89,10 @@ below! { [unsafe] Domain {
     fn mr_mode() -> MrMode { MrMode::RAW }
     [unsafe] fn reg(_: &[IovMut], _: &mr::Attr) -> Result<Arc<dyn MemoryRegion>, Error> { answer() }
     fn alloc(_: usize, _: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> { answer() }
-    [unsafe] fn queue_work(work: &Work<'_>) -> Result<Ticket, Error> {
+    [unsafe] fn queue_work(work: &Work<'_>) -> Result<WorkId, Error> {
         is_work_below(work).then(answer).unwrap()
     }
-    fn cancel_work(_: Ticket) -> Result { Err(ANSWER) }
+    fn cancel_work(_: WorkId) -> Result { Err(ANSWER) }
     fn flush_work(cntr: Option<&Arc<dyn Counter>>) -> Result {
         is_below(cntr.unwrap()).then_some(Err(ANSWER)).unwrap()
     }
@@ -211,7 +211,7 @@ below! { EventQueue {
 
 below! { AddressVector {
     fn insert(_: &[Address], _: &mut [FiAddr]) -> Result<usize> { Err(ANSWER) }
-    fn refusal(_: &Address) -> Error { Error::new(ANSWER, "from below") }
+    fn rejection(_: &Address) -> Error { Error::new(ANSWER, "from below") }
     fn insert_service(_: &str, _: &str) -> Result<FiAddr, Error> { answer() }
     fn insert_symmetric(_: &str, _: usize, _: &str, _: usize, _: &mut [FiAddr])
         -> Result<usize, Error> { answer() }
@@ -271,8 +271,8 @@ fn is_work_below(work: &Work<'_>) -> bool {
     let is_action_below = match work.action {
         Action::Post { ep, done, .. } => {
             let is_told_below = match done {
-                Done::Counter(cntr) => cntr.is_none_or(is_below),
-                Done::Endpoint => true,
+                CompletionTarget::Counter(cntr) => cntr.is_none_or(is_below),
+                CompletionTarget::Endpoint => true,
             };
             is_below(ep) && is_told_below
         }
@@ -325,9 +325,9 @@ impl Layered {
         let provider = LayeredProvider::new(&BELOW as &dyn Provider, ());
         assert_eq!(provider.name(), "below");
         assert_eq!(provider.version(), Version::API);
-        assert_eq!(provider.other_names().len(), 1);
+        assert_eq!(provider.aliases().len(), 1);
         assert!(provider.params().is_empty());
-        assert!(!provider.is_on(&params));
+        assert!(!provider.is_enabled(&params));
         fails(provider.getinfo(&Query::new(&hints, &params)));
         provider.fabric(&info).unwrap();
         let fabric = Around::new(Arc::new(Below) as Arc<dyn Fabric>, ());
@@ -367,8 +367,8 @@ impl Layered {
         for action in [
             Action::Set(cntr, 1),
             Action::Add(cntr, 1),
-            post(Done::Endpoint),
-            post(Done::Counter(Some(cntr))),
+            post(CompletionTarget::Endpoint),
+            post(CompletionTarget::Counter(Some(cntr))),
         ] {
             let work = Work {
                 cntr,
@@ -378,7 +378,7 @@ impl Layered {
             // SAFETY: no memory is named.
             fails(unsafe { domain.queue_work(&work) });
         }
-        fails(domain.cancel_work(Ticket(1)));
+        fails(domain.cancel_work(WorkId(1)));
         fails(domain.flush_work(Some(cntr)));
         fails(domain.query_atomic(Family::Base, Datatype::Int8, atomic::Op::Sum));
         let query = collective::Query {
@@ -434,7 +434,7 @@ impl Layered {
         fails(eq.try_wait());
         assert!(eq.wait_fd().is_some());
         fails(av.insert(&[], &mut src));
-        assert_eq!(av.refusal(&address()).errno(), ANSWER);
+        assert_eq!(av.rejection(&address()).errno(), ANSWER);
         fails(av.insert_service("", ""));
         fails(av.insert_symmetric("", 1, "", 1, &mut src));
         fails(av.set_user_id(FiAddr(0), FiAddr(1)));

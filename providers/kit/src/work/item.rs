@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use selvedge::cq::Entry;
-use selvedge::trigger::{self, Done, Ticket, Work};
+use selvedge::trigger::{self, CompletionTarget, Work, WorkId};
 use selvedge::{Counter, Endpoint, Errno, Error, Op, OpFlags};
 
 use super::ledger::{Debt, Ledger};
@@ -14,7 +14,7 @@ use crate::stored_op::StoredOp;
 /// Work that was queued. It keeps nothing alive: what ends meanwhile takes its part of it along.
 #[derive(Debug)]
 pub(crate) struct Item {
-    pub(crate) ticket: Ticket,
+    pub(crate) ticket: WorkId,
     pub(crate) threshold: u64,
     /// The address of the counter that it waits at, which tells it from others.
     pub(crate) at: usize,
@@ -59,7 +59,7 @@ impl Item {
     /// [`Errno::Inval`] for a counter of another domain; the system's, when memory is short.
     pub(crate) fn new(
         work: &Work<'_>,
-        ticket: Ticket,
+        ticket: WorkId,
         domain: &DomainId,
         at: usize,
         ledger: Option<&Arc<Ledger>>,
@@ -86,9 +86,9 @@ impl Item {
                 op: StoredOp::new(&op),
                 flags,
                 told: match done {
-                    Done::Endpoint => Told::Endpoint,
-                    Done::Counter(None) => Told::Counter(Weak::new()),
-                    Done::Counter(Some(cntr)) => {
+                    CompletionTarget::Endpoint => Told::Endpoint,
+                    CompletionTarget::Counter(None) => Told::Counter(Weak::new()),
+                    CompletionTarget::Counter(Some(cntr)) => {
                         let cntr = own(cntr)?;
                         ledger.follow(&cntr)?;
                         Told::Counter(Arc::downgrade(&cntr))

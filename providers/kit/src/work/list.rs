@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use selvedge::trigger::Ticket;
+use selvedge::trigger::WorkId;
 
 use super::{Item, Works};
 
@@ -69,7 +69,7 @@ impl List {
     }
 
     /// Takes work back.
-    pub(crate) fn remove(&self, ticket: Ticket) -> bool {
+    pub(crate) fn remove(&self, ticket: WorkId) -> bool {
         let mut items = self.items();
         let before = items.len();
         items.retain(|item| item.ticket != ticket);

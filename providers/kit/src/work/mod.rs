@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use selvedge::trigger::{Action, Done, Ticket};
+use selvedge::trigger::{Action, CompletionTarget, WorkId};
 use selvedge::{Endpoint, Errno, Error, Op, OpFlags, Result};
 
 use crate::cq::{Progress, Sink};
@@ -61,8 +61,8 @@ impl Works {
         })
     }
 
-    pub(crate) fn ticket(&self) -> Ticket {
-        Ticket(self.tickets.fetch_add(1, Ordering::Relaxed))
+    pub(crate) fn ticket(&self) -> WorkId {
+        WorkId(self.tickets.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Takes work whose time has come; the next progress carries it out.
@@ -175,8 +175,8 @@ pub(crate) fn check(action: &Action<'_>, title: &dyn std::fmt::Debug) -> Result<
         return Ok(());
     };
     let unfit = match done {
-        Done::Endpoint => UNFIT - OpFlags::DEFAULT,
-        Done::Counter(_) => UNFIT,
+        CompletionTarget::Endpoint => UNFIT - OpFlags::DEFAULT,
+        CompletionTarget::Counter(_) => UNFIT,
     };
     let (kind, unfit) = (name(op), *flags & unfit);
     let what = match op {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use selvedge::{CompletionFlags, Context, Errno, Error, OpFlags};
 use selvedge_kit::Report;
 use selvedge_kit::complaint::complain;
-use selvedge_kit::sight::What;
+use selvedge_kit::telemetry::EventKind;
 
 use crate::atomic::{Backlog, answer};
 use crate::connect::Connector;
@@ -206,8 +206,8 @@ impl Connector<'_> {
         let name = peer.name.as_str();
         self.setup
             .ep
-            .sight
-            .note(What::Lost, name, errno.as_raw() as u64);
+            .stats
+            .record_event(EventKind::Disconnected, name, errno.as_raw() as u64);
         peer.state = PeerState::Dead;
         peer.incarnation = None;
         peer.inbox = None;

@@ -25,7 +25,7 @@ use nix::poll::PollFlags;
 use selvedge::{Errno, Error, Result};
 use selvedge_kit::complaint::complain;
 use selvedge_kit::cq::Sink;
-use selvedge_kit::sight::What;
+use selvedge_kit::telemetry::EventKind;
 
 use crate::connect::control::{Control, News, Stranger};
 use crate::connect::liveness::is_ready;
@@ -101,8 +101,8 @@ impl Connector<'_> {
                 peer.state = PeerState::Waiting { deadline };
                 self.setup
                     .ep
-                    .sight
-                    .note(What::Awaited, peer.name.as_str(), 0);
+                    .stats
+                    .record_event(EventKind::AwaitingPeer, peer.name.as_str(), 0);
                 self.show_now();
                 self.control.wait_for(index);
                 Ok(())
@@ -283,7 +283,9 @@ impl Connector<'_> {
                 self.peers[index].next = None;
                 self.lose(index, Errno::ConnRefused, why);
             }
-            Err(ContactError::Refused(error)) => self.refused(index, error.errno(), error.what()),
+            Err(ContactError::Refused(error)) => {
+                self.refused(index, error.errno(), error.message())
+            }
             Err(ContactError::Untrusted(error)) => self.cut_off(index, &error),
             Err(ContactError::Failed(error)) => {
                 self.lose(index, report(&error), "it cannot be connected to");
@@ -442,7 +444,10 @@ impl Connector<'_> {
         if self.setup.config.protocol != Protocol::Bounce {
             peer.cma = probe(peer, hello);
         }
-        self.setup.ep.sight.note(What::Met, peer.name.as_str(), 0);
+        self.setup
+            .ep
+            .stats
+            .record_event(EventKind::Connected, peer.name.as_str(), 0);
         self.schedule
             .start_polling(self.peers, index, &self.setup.ep);
         self.show_now();

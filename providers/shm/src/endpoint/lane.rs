@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use selvedge::{Errno, FiAddr, Result};
-use selvedge_kit::coll::{self, LETTER, Letter};
+use selvedge_kit::coll::{self, SMALL_MESSAGE_MAX, SmallMessage};
 use selvedge_kit::shell::Core;
 
 use crate::endpoint::state::State;
@@ -30,15 +30,15 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    pub(crate) fn of(core: &Arc<Core<State>>) -> Option<Arc<dyn coll::Lanes>> {
+    pub(crate) fn of(core: &Arc<Core<State>>) -> Option<Arc<dyn coll::CollectiveChannels>> {
         let ends = Arc::clone(&core.state.lock().ok()?.setup.ends);
         let core = Arc::clone(core);
         Some(Arc::new(Self { core, ends }))
     }
 }
 
-impl coll::Lanes for Lanes {
-    fn life(&self, peer: FiAddr) -> Result<u64> {
+impl coll::CollectiveChannels for Lanes {
+    fn incarnation(&self, peer: FiAddr) -> Result<u64> {
         let mut state = self.core.state.lock()?;
         let index = state.peers.at(peer)?;
         let peer = &state.peers[index];
@@ -48,7 +48,7 @@ impl coll::Lanes for Lanes {
         }
     }
 
-    fn open(&self, life: u64) -> Result<Box<dyn coll::Lane>> {
+    fn open(&self, life: u64) -> Result<Box<dyn coll::CollectiveChannel>> {
         let mut state = self.core.state.lock()?;
         let lane = living(&mut state.peers, life).and_then(|peer| Lane::to(peer));
         Ok(Box::new(lane.ok_or(Errno::NotConn)?))
@@ -62,7 +62,7 @@ impl coll::Lanes for Lanes {
         }
     }
 
-    fn cut_off(&self, life: u64) {
+    fn disconnect(&self, life: u64) {
         if let Ok(mut state) = self.core.state.lock()
             && living(&mut state.peers, life).is_some()
         {
@@ -72,7 +72,7 @@ impl coll::Lanes for Lanes {
     }
 
     #[inline]
-    fn ends(&self) -> u64 {
+    fn ended_count(&self) -> u64 {
         self.ends.load(Ordering::Relaxed)
     }
 
@@ -127,34 +127,34 @@ impl Lane {
     }
 }
 
-impl coll::Lane for Lane {
+impl coll::CollectiveChannel for Lane {
     #[inline]
-    fn put(&mut self, letter: &Letter) -> Result<bool> {
+    fn try_send(&mut self, message: &SmallMessage) -> Result<bool> {
         if self.tx.room() == 0 {
             self.refresh()?;
         }
         let mut slot = self.tx.claim().ok_or(Errno::Again)?;
-        slot.put(1, letter.tag);
-        let words = letter.words[..letter.len.div_ceil(8)].iter();
+        slot.put(1, message.tag);
+        let words = message.words[..message.len.div_ceil(8)].iter();
         for (at, &word) in words.enumerate() {
             slot.put(PAYLOAD + at, word);
         }
-        slot.commit(letter.len as u32);
+        slot.commit(message.len as u32);
         self.tx.look_ahead();
         Ok(self.peer.may_sleep())
     }
 
     #[inline]
-    fn take(&mut self) -> Result<Option<Letter>> {
+    fn try_receive(&mut self) -> Result<Option<SmallMessage>> {
         let Some(slot) = self.rx.peek() else {
             return Ok(None);
         };
         let len = slot.head() as usize;
-        if len > LETTER {
+        if len > SMALL_MESSAGE_MAX {
             return Err(Errno::Proto);
         }
-        let mut letter = Letter::new(slot.word(1), len);
-        let words = letter.words[..len.div_ceil(8)].iter_mut();
+        let mut message = SmallMessage::new(slot.word(1), len);
+        let words = message.words[..len.div_ceil(8)].iter_mut();
         for (at, word) in words.enumerate() {
             *word = slot.word(PAYLOAD + at);
         }
@@ -163,13 +163,13 @@ impl coll::Lane for Lane {
             self.published = self.rx.position();
             self.given.publish(self.published);
         }
-        Ok(Some(letter))
+        Ok(Some(message))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use selvedge_kit::coll::Lane as _;
+    use selvedge_kit::coll::CollectiveChannel as _;
 
     use super::*;
     use crate::smr::{Attr, Sizes};
@@ -202,23 +202,25 @@ mod tests {
         let (mut a, ours, theirs) = lane();
         let mut b = Lane::between(&theirs, &seen(&ours));
         for turn in 0..10_u64 {
-            for len in 0..=LETTER {
-                let mut letter = Letter::new(turn << 32 | len as u64, len);
-                letter.words = std::array::from_fn(|at| turn ^ (at as u64) << 8);
-                assert_eq!(a.put(&letter), Ok(false));
-                let got = b.take().unwrap().unwrap();
-                assert_eq!((got.tag, got.len), (letter.tag, len));
+            for len in 0..=SMALL_MESSAGE_MAX {
+                let mut message = SmallMessage::new(turn << 32 | len as u64, len);
+                message.words = std::array::from_fn(|at| turn ^ (at as u64) << 8);
+                assert_eq!(a.try_send(&message), Ok(false));
+                let got = b.try_receive().unwrap().unwrap();
+                assert_eq!((got.tag, got.len), (message.tag, len));
                 let words = len.div_ceil(8);
-                assert_eq!(got.words[..words], letter.words[..words]);
+                assert_eq!(got.words[..words], message.words[..words]);
             }
         }
-        let letter = Letter::new(7, 8);
-        let put = (0..100).take_while(|_| a.put(&letter).is_ok()).count();
+        let message = SmallMessage::new(7, 8);
+        let put = (0..100)
+            .take_while(|_| a.try_send(&message).is_ok())
+            .count();
         assert!((24..=32).contains(&put), "{put}");
-        assert_eq!(a.put(&letter), Err(Errno::Again));
-        let taken = (0..100).take_while(|_| b.take().unwrap().is_some());
+        assert_eq!(a.try_send(&message), Err(Errno::Again));
+        let taken = (0..100).take_while(|_| b.try_receive().unwrap().is_some());
         assert_eq!(taken.count(), put);
-        assert_eq!(a.put(&letter), Ok(false));
+        assert_eq!(a.try_send(&message), Ok(false));
     }
 
     #[test]
@@ -228,24 +230,24 @@ mod tests {
             .lane_sender()
             .claim()
             .unwrap()
-            .commit(LETTER as u32 + 1);
-        assert_eq!(lane.take().unwrap_err(), Errno::Proto);
-        let letter = Letter::new(7, 8);
-        while lane.put(&letter).is_ok() {}
-        assert_eq!(lane.put(&letter), Err(Errno::Again));
+            .commit(SMALL_MESSAGE_MAX as u32 + 1);
+        assert_eq!(lane.try_receive().unwrap_err(), Errno::Proto);
+        let message = SmallMessage::new(7, 8);
+        while lane.try_send(&message).is_ok() {}
+        assert_eq!(lane.try_send(&message), Err(Errno::Again));
         for lie in [33, u64::MAX] {
             theirs.lane_credit().publish(lie);
-            assert_eq!(lane.put(&letter), Err(Errno::Proto));
+            assert_eq!(lane.try_send(&message), Err(Errno::Proto));
         }
     }
 
     #[test]
     fn whoever_puts_a_letter_hears_that_the_peer_sleeps() {
         let (mut lane, _ours, theirs) = lane();
-        let letter = Letter::new(7, 8);
+        let message = SmallMessage::new(7, 8);
         theirs.set_attentive(false);
-        assert_eq!(lane.put(&letter), Ok(false));
+        assert_eq!(lane.try_send(&message), Ok(false));
         theirs.fall_asleep(1);
-        assert_eq!(lane.put(&letter), Ok(true));
+        assert_eq!(lane.try_send(&message), Ok(true));
     }
 }

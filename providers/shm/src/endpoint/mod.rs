@@ -16,7 +16,7 @@ use selvedge::{
 };
 use selvedge_kit::auth::AuthKey;
 use selvedge_kit::barrier::{self, Scope};
-use selvedge_kit::coll::{self, Mailbox};
+use selvedge_kit::coll::{self, LayerCompletions};
 use selvedge_kit::domain::Base;
 use selvedge_kit::sep::Seat;
 use selvedge_kit::shell::Shell;
@@ -45,7 +45,7 @@ pub struct Endpoint {
 
 /// What an endpoint is part of, if it is: a layer above it, or a scalable endpoint.
 pub(crate) struct Place {
-    pub(crate) layer: Option<Arc<Mailbox>>,
+    pub(crate) layer: Option<Arc<LayerCompletions>>,
     pub(crate) seat: Option<Seat>,
 }
 
@@ -66,7 +66,7 @@ impl Endpoint {
         let av = own_av(bind, base.id(), "an endpoint of the shm provider")?;
         let key = AuthKey::of(info)?;
         let control = Control::open(name.clone(), checked_type(info)?, key, &config)?;
-        ep.sight.set_name(name.as_str());
+        ep.stats.set_name(name.as_str());
         let (inject_size, epoll) = (config.inject_size, control.epoll());
         let manner = Manner::new(info, config.inject_size);
         let (domain, counts_peers) = (Arc::clone(&shared), ep.counts_peers());
@@ -105,7 +105,7 @@ impl Endpoint {
     pub(crate) fn into_inner(self, av: Arc<Av>) -> coll::Inner {
         let progress = Arc::clone(self.shell.progress());
         coll::Inner {
-            lanes: Lanes::of(self.shell.core()),
+            channels: Lanes::of(self.shell.core()),
             endpoint: Arc::new(self),
             progress,
             members: av,

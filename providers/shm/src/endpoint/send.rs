@@ -4,7 +4,7 @@
 use selvedge::{Context, Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::Report;
 use selvedge_kit::copy::TxBuf;
-use selvedge_kit::sight::Way;
+use selvedge_kit::telemetry::ProtocolCounter;
 
 use crate::endpoint::state::State;
 use crate::peers::Peers;
@@ -80,7 +80,10 @@ pub(crate) fn send(state: &mut State, buf: TxBuf, send: &Send) -> Result {
         };
         if is_committed {
             if !is_inline {
-                setup.ep.sight.count_way(Way::SentInject, len);
+                setup
+                    .ep
+                    .stats
+                    .count_protocol(ProtocolCounter::SentInject, len);
             }
             sent(setup, peer, schedule, send, len);
             return Ok(());
@@ -153,7 +156,10 @@ fn send_general(state: &mut State, buf: TxBuf, send: &Send) -> Result {
     match sent {
         Ok(Sent::Done) => {
             if !is_inline(&setup.config, &send.header, len, send.flags) {
-                setup.ep.sight.count_way(Way::SentInject, len);
+                setup
+                    .ep
+                    .stats
+                    .count_protocol(ProtocolCounter::SentInject, len);
             }
             if peer.state != PeerState::Linked {
                 // It is reported when the peer exists.

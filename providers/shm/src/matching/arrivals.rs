@@ -4,8 +4,8 @@
 
 use selvedge::Errno;
 use selvedge_kit::cq::Sink;
-use selvedge_kit::sight;
 use selvedge_kit::srx::{Envelope, Posted};
+use selvedge_kit::telemetry;
 
 use crate::atomic::{self, answer};
 use crate::matching::fast_path::{EXPECTED_MAX, FastPath, Newer, Next, Oldest};
@@ -162,8 +162,8 @@ impl Arrivals<'_> {
     #[cold]
     fn stall(&mut self, peer: &Peer, len: usize) {
         if self.matching.stall() {
-            let (name, sight) = (peer.name.as_str(), &self.setup.ep.sight);
-            sight.note(sight::What::Stalled, name, len as u64);
+            let (name, stats) = (peer.name.as_str(), &self.setup.ep.stats);
+            stats.record_event(telemetry::EventKind::Stalled, name, len as u64);
         }
     }
 
@@ -231,8 +231,8 @@ impl Arrivals<'_> {
                     peer.answer(life, msg_id, status::DONE);
                 }
                 let src = peer.fi_addr(&self.setup.av);
-                let way = sight::Way::ReceivedInject;
-                self.setup.ep.sight.count_way(way, env.len);
+                let way = telemetry::ProtocolCounter::ReceivedInject;
+                self.setup.ep.stats.count_protocol(way, env.len);
                 matching::report(&peer.name, &self.setup.ep, src, posted, env, fits, sink);
             }
             None if self.has_room(env.len, peer.kept) => {
@@ -285,7 +285,8 @@ impl Arrivals<'_> {
                 if let Some(ack) = ack {
                     peer.answer(ack.life, ack.msg_id, status::DONE);
                 }
-                ep.sight.count_way(sight::Way::ReceivedLate, env.len);
+                ep.stats
+                    .count_protocol(telemetry::ProtocolCounter::ReceivedLate, env.len);
                 matching::report(&peer.name, ep, src, posted, &env, fits, &mut Sink::none());
             }
             Unexpected::Offer { life, .. } if life != peer.life => {

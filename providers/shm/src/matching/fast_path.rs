@@ -5,8 +5,8 @@ use selvedge::FiAddr;
 use selvedge::cq::Entry;
 use selvedge_kit::Ep;
 use selvedge_kit::cq::Sink;
-use selvedge_kit::sight;
 use selvedge_kit::srx::{Kind, Matcher, Posted, Source};
+use selvedge_kit::telemetry;
 
 use crate::matching::{Matching, Unexpected};
 use crate::peers::outbox::Inbox;
@@ -152,7 +152,9 @@ impl FastPath<'_> {
         let entry = plain_entry(posted, kind, len, tag);
         R::drop(matcher);
         inbox.rx.release();
-        self.ep.sight.count_way(sight::Way::ReceivedInject, len);
+        self.ep
+            .stats
+            .count_protocol(telemetry::ProtocolCounter::ReceivedInject, len);
         self.ep.rx_report(entry, flags, self.addr, sink);
         true
     }

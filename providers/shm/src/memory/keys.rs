@@ -393,7 +393,7 @@ mod tests {
             assert_eq!(region.key(), key);
             let taken = reg(key).unwrap_err();
             assert_eq!(taken.errno(), Errno::NoKey);
-            assert!(taken.what().contains(&format!("{key:#x}")), "{taken}");
+            assert!(taken.message().contains(&format!("{key:#x}")), "{taken}");
             drop(region);
             assert!(located(&keys, &piece(key, 0, 1), RIGHT_WRITE).is_err());
             assert_eq!(reg(key).unwrap().key(), key);
@@ -478,7 +478,7 @@ mod tests {
             let refused = register(&keys, memory, &attr(MrAccess::REMOTE_READ, 1));
             let refused = refused.unwrap_err();
             assert_eq!(refused.errno(), Errno::Inval);
-            assert!(refused.what().contains(named), "{refused}");
+            assert!(refused.message().contains(named), "{refused}");
         }
     }
 

@@ -7,12 +7,12 @@
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use crate::smr::bytes::{Bytes, PIECE, Stores};
+use crate::smr::bytes::{Bytes, CHUNK, CopyMethod};
 
 /// What was learnt.
 #[derive(Debug)]
 pub(crate) struct Storing {
-    better: Stores,
+    better: CopyMethod,
     /// Copies of this round, and how many of them are left: the last two are timed, one of each kind.
     round: u32,
     rest: u32,
@@ -37,7 +37,7 @@ impl Storing {
     /// Copies bytes to `at` in the peer's memory.
     #[inline]
     pub(crate) fn copy_in(&mut self, to: &Bytes, at: usize, from: &[u8]) {
-        if from.len() <= PIECE {
+        if from.len() <= CHUNK {
             return to.copy_in(at, from);
         }
         self.rest -= 1;
@@ -50,8 +50,8 @@ impl Storing {
     #[cold]
     fn copy_timed(&mut self, to: &Bytes, at: usize, from: &[u8]) {
         let stores = match self.rest {
-            0 => Stores::InPieces,
-            _ => Stores::ByString,
+            0 => CopyMethod::Chunks,
+            _ => CopyMethod::StringInstruction,
         };
         let start = Instant::now();
         to.copy_in_by(stores, at, from);
@@ -64,10 +64,10 @@ impl Storing {
         }
     }
 
-    fn learn(&mut self, stores: Stores, took: Duration, len: usize) {
+    fn learn(&mut self, stores: CopyMethod, took: Duration, len: usize) {
         let mean = match stores {
-            Stores::ByString => &mut self.string,
-            Stores::InPieces => &mut self.pieces,
+            CopyMethod::StringInstruction => &mut self.string,
+            CopyMethod::Chunks => &mut self.pieces,
         };
         let took = took.as_nanos() as f32 / len as f32;
         *mean = match *mean {
@@ -75,8 +75,8 @@ impl Storing {
             before => (before + took.min(MOST * before)) / 2.0,
         };
         self.better = match self.pieces > 0.0 && self.pieces < CLEARLY * self.string {
-            true => Stores::InPieces,
-            false => Stores::ByString,
+            true => CopyMethod::Chunks,
+            false => CopyMethod::StringInstruction,
         };
     }
 }
@@ -84,7 +84,7 @@ impl Storing {
 impl Default for Storing {
     fn default() -> Self {
         Self {
-            better: Stores::ByString,
+            better: CopyMethod::StringInstruction,
             round: FIRST,
             rest: FIRST,
             string: 0.0,
@@ -101,16 +101,19 @@ mod tests {
     use crate::smr::{Memory, Writers};
 
     fn learn(storing: &mut Storing, string: u64, pieces: u64) {
-        for (stores, nanos) in [(Stores::ByString, string), (Stores::InPieces, pieces)] {
+        for (stores, nanos) in [
+            (CopyMethod::StringInstruction, string),
+            (CopyMethod::Chunks, pieces),
+        ] {
             storing.learn(stores, Duration::from_nanos(nanos), 4096);
         }
     }
 
     #[test]
     fn what_is_stored_either_way_is_what_was_given() {
-        const LEN: usize = 3 * PIECE + 5;
-        let memory = Memory::create(4 * PIECE, Writers::Anybody).unwrap();
-        let to = Bytes::new(memory.mapping().clone(), 0, 4 * PIECE);
+        const LEN: usize = 3 * CHUNK + 5;
+        let memory = Memory::create(4 * CHUNK, Writers::Anybody).unwrap();
+        let to = Bytes::new(memory.mapping().clone(), 0, 4 * CHUNK);
         let mut storing = Storing::default();
         // The first two rounds, the copies that are timed among them.
         for number in 0..3 * FIRST as usize {
@@ -126,9 +129,9 @@ mod tests {
     fn the_faster_stores_are_taken() {
         let mut storing = Storing::default();
         learn(&mut storing, 200, 100);
-        assert_eq!(storing.better, Stores::InPieces);
+        assert_eq!(storing.better, CopyMethod::Chunks);
         (0..3).for_each(|_| learn(&mut storing, 300, 900));
-        assert_eq!(storing.better, Stores::ByString);
+        assert_eq!(storing.better, CopyMethod::StringInstruction);
     }
 
     #[test]
@@ -137,6 +140,6 @@ mod tests {
         (0..4).for_each(|_| learn(&mut storing, 200, 100));
         learn(&mut storing, 200, 5_000_000);
         (0..3).for_each(|_| learn(&mut storing, 200, 100));
-        assert_eq!(storing.better, Stores::InPieces);
+        assert_eq!(storing.better, CopyMethod::Chunks);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use selvedge_kit::sight::{Gauge, PeerStanding, PeerState as Seen, Standing};
+use selvedge_kit::telemetry::{Gauge, PeerSnapshot, PeerState as PublishedState, SnapshotWriter};
 
 use crate::matching::Matching;
 use crate::peers::Peers;
@@ -17,7 +17,7 @@ const LOOKED_AT: usize = 1024;
 /// Writes down how things stand, if that was long ago.
 #[inline]
 pub(crate) fn show(setup: &Setup, peers: &Peers, matching: &Matching, now: Instant) {
-    if setup.ep.sight.is_due(now) {
+    if setup.ep.stats.is_snapshot_due(now) {
         show_now(setup, peers, matching, now);
     }
 }
@@ -25,26 +25,30 @@ pub(crate) fn show(setup: &Setup, peers: &Peers, matching: &Matching, now: Insta
 /// Writes down how things stand.
 #[cold]
 pub(crate) fn show_now(setup: &Setup, peers: &Peers, matching: &Matching, now: Instant) {
-    setup.ep.sight.write_standing(now, |standing| {
-        matching.show(standing);
+    setup.ep.stats.write_snapshot(now, |snapshot| {
+        matching.show(snapshot);
         let unread = setup.ep.unread();
-        standing.gauge(Gauge::Unread, unread);
-        standing.gauge(Gauge::Peers, peers.len());
+        snapshot.set_gauge(Gauge::Unread, unread);
+        snapshot.set_gauge(Gauge::Peers, peers.len());
         let outstanding = peers.iter().take(LOOKED_AT).map(Peer::pending);
-        standing.gauge(Gauge::Outstanding, outstanding.sum());
-        show_peers(peers, standing);
+        snapshot.set_gauge(Gauge::Outstanding, outstanding.sum());
+        show_peers(peers, snapshot);
     });
 }
 
 /// Those that something waits for come first, if there are too many.
-fn show_peers(peers: &Peers, standing: &mut Standing<'_>) {
+fn show_peers(peers: &Peers, snapshot: &mut SnapshotWriter<'_>) {
     let shown = || peers.iter().take(LOOKED_AT);
-    if peers.len() <= Standing::PEERS {
-        return shown().for_each(|peer| peer.show(standing));
+    if peers.len() <= SnapshotWriter::MAX_PEERS {
+        return shown().for_each(|peer| peer.show(snapshot));
     }
     let (busy, quiet): (Vec<_>, Vec<_>) = shown().partition(|peer| peer.is_busy());
-    for peer in busy.into_iter().chain(quiet).take(Standing::PEERS) {
-        peer.show(standing);
+    for peer in busy
+        .into_iter()
+        .chain(quiet)
+        .take(SnapshotWriter::MAX_PEERS)
+    {
+        peer.show(snapshot);
     }
 }
 
@@ -58,47 +62,49 @@ impl Peer {
         self.pending() > 0 || !self.incoming.is_empty() || self.kept > 0
     }
 
-    fn show(&self, standing: &mut Standing<'_>) {
+    fn show(&self, snapshot: &mut SnapshotWriter<'_>) {
         let stages = || self.incoming.values().map(|incoming| &incoming.stage);
         let offered = stages().filter(|stage| matches!(stage, Stage::Unmatched));
         let moving = stages().filter(|stage| matches!(stage, Stage::Moving(_)));
-        let row = PeerStanding {
+        let row = PeerSnapshot {
             index: self.index,
             state: self.seen_state(),
-            unanswered: self.outstanding(),
-            held: self.held.len() + self.later.len(),
-            offered: offered.count(),
-            moving: moving.count(),
-            kept: self.kept,
+            outstanding: self.outstanding(),
+            queued: self.held.len() + self.later.len(),
+            unmatched: offered.count(),
+            transferring: moving.count(),
+            unexpected_bytes: self.kept,
             is_full: self.is_full(),
         };
-        standing.peer(self.name.as_str(), &row);
+        snapshot.add_peer(self.name.as_str(), &row);
     }
 
-    fn seen_state(&self) -> Seen {
+    fn seen_state(&self) -> PublishedState {
         match self.state {
-            PeerState::Idle => Seen::Idle,
-            PeerState::Waiting { .. } => Seen::Awaited,
-            PeerState::Linked | PeerState::Behind if self.inbox.is_none() => Seen::Greeting,
-            PeerState::Linked | PeerState::Behind => Seen::Up,
-            PeerState::Ending { .. } => Seen::Ending,
-            PeerState::Dead => Seen::Gone,
+            PeerState::Idle => PublishedState::Idle,
+            PeerState::Waiting { .. } => PublishedState::Connecting,
+            PeerState::Linked | PeerState::Behind if self.inbox.is_none() => {
+                PublishedState::Handshaking
+            }
+            PeerState::Linked | PeerState::Behind => PublishedState::Connected,
+            PeerState::Ending { .. } => PublishedState::Draining,
+            PeerState::Dead => PublishedState::Disconnected,
         }
     }
 }
 
 impl Matching {
-    fn show(&self, standing: &mut Standing<'_>) {
+    fn show(&self, snapshot: &mut SnapshotWriter<'_>) {
         let matchers = self.matchers();
         let posted = matchers.iter().map(|(_, matcher)| matcher.posted_len());
         let unexpected = matchers.iter().map(|(_, matcher)| matcher.unexpected_len());
-        standing.gauge(Gauge::Posted, posted.sum());
-        standing.gauge(Gauge::Unexpected, unexpected.sum());
-        standing.gauge(Gauge::UnexpectedBytes, self.allowance.bytes());
-        standing.gauge(Gauge::UnexpectedLimit, self.allowance.limit());
+        snapshot.set_gauge(Gauge::Posted, posted.sum());
+        snapshot.set_gauge(Gauge::Unexpected, unexpected.sum());
+        snapshot.set_gauge(Gauge::UnexpectedBytes, self.allowance.bytes());
+        snapshot.set_gauge(Gauge::UnexpectedLimit, self.allowance.limit());
         for (kind, matcher) in matchers {
-            standing.waits(matcher.posted());
-            standing.kept(kind, matcher.unexpected());
+            snapshot.add_posted(matcher.posted());
+            snapshot.add_unexpected(kind, matcher.unexpected());
         }
     }
 }

@@ -113,7 +113,7 @@ impl AddressVector for Av {
         self.insert_one(&address)
     }
 
-    fn refusal(&self, addr: &Address) -> Error {
+    fn rejection(&self, addr: &Address) -> Error {
         let refused = Name::try_from(addr).err();
         refused.unwrap_or_else(|| Error::new(Errno::Inval, format!("address {addr} is refused")))
     }

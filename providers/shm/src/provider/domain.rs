@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use selvedge::atomic::{Attr, Datatype, Family, Op};
 use selvedge::info::RxAttr;
-use selvedge::trigger::{Ticket, Work};
+use selvedge::trigger::{Work, WorkId};
 use selvedge::{
     AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Endpoint, EpOption,
     EpOptionName, Errno, Error, EventQueue, Info, IovMut, Limits, MemoryRegion, MrMode, Result,
@@ -101,9 +101,9 @@ impl Parts {
         seat: Option<Seat>,
     ) -> Result<Arc<dyn Endpoint>, Error> {
         if info.caps.contains(Caps::COLLECTIVE) {
-            return coll::open(info, bind, &self.base, |info, bind, mail| {
+            return coll::open(info, bind, &self.base, |info, bind, completions| {
                 let av = own_av(bind, self.base.id(), "an endpoint with FI_COLLECTIVE")?;
-                let layer = Some(mail);
+                let layer = Some(completions);
                 let endpoint = self.open(name, info, bind, Place { layer, seat })?;
                 Ok(endpoint.into_inner(av))
             });
@@ -197,12 +197,12 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     #[expect(unsafe_code, reason = "the caller's promise about the memory")]
-    unsafe fn queue_work(&self, work: &Work<'_>) -> Result<Ticket, Error> {
+    unsafe fn queue_work(&self, work: &Work<'_>) -> Result<WorkId, Error> {
         // SAFETY: passed on from the caller.
         unsafe { self.0.base.queue_work::<endpoint::Endpoint>(work) }
     }
 
-    fn cancel_work(&self, ticket: Ticket) -> Result {
+    fn cancel_work(&self, ticket: WorkId) -> Result {
         self.0.base.cancel_work(ticket)
     }
 

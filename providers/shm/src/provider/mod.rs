@@ -9,10 +9,10 @@ pub(crate) mod shared;
 
 use std::sync::Arc;
 
-use selvedge::info::{EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version};
+use selvedge::info::{Candidate, EpType, Progress, Protocol, ResourceMgmt, Threading, Version};
 use selvedge::{
-    AddrFormat, Address, Caps, Error, Info, InfoFlags, MrMode, MsgOrder, OtherName, Provider,
-    Query, Result, param,
+    AddrFormat, Address, Alias, Caps, Error, Info, InfoFlags, MrMode, MsgOrder, Provider, Query,
+    Result, param,
 };
 use selvedge_kit::auth::KEY_MAX;
 use selvedge_kit::offer_progress;
@@ -40,15 +40,15 @@ impl Provider for Shm {
         Version::API
     }
 
-    fn other_names(&self) -> &'static [OtherName] {
-        &[OtherName::Instead("shm;ofi_rxm")]
+    fn aliases(&self) -> &'static [Alias] {
+        &[Alias::OtherProtocol("shm;ofi_rxm")]
     }
 
     fn params(&self) -> &'static [param::Spec] {
         PARAMS
     }
 
-    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         let config = Config::read(query.params)?;
         let (src, dest) = addresses(query);
         let offers = [EpType::Rdm, EpType::Dgram].map(|ep_type| {
@@ -58,9 +58,9 @@ impl Provider for Shm {
             offer_progress(&mut info.domain_attr, &query.hints.info().domain_attr);
             attr::grow_queues(&mut info, query, LONGEST_QUEUE);
             if ep_type == EpType::Rdm {
-                coll::offer(&mut info);
+                coll::advertise(&mut info);
             }
-            let offer = attr::check(&info, query).map(coll::offered);
+            let offer = attr::check(&info, query).map(coll::reserve_tag_bit);
             if ep_type == EpType::Rdm && offer.is_err() {
                 reach::warn_if_refused_for_it(info, query);
             }

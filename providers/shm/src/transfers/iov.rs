@@ -10,7 +10,7 @@
 use selvedge::{Errno, FiAddr, Result};
 use selvedge_kit::Ep;
 use selvedge_kit::copy::TxBuf;
-use selvedge_kit::sight::What;
+use selvedge_kit::telemetry::EventKind;
 
 use super::incoming::{ENTRY, Moving, Piece, Pieces, Stage};
 use super::into::{Into, To};
@@ -263,8 +263,8 @@ fn fall_back(peer: &mut Peer, ep: &Ep, src: FiAddr, errno: Errno) {
         target: "selvedge::shm::ep_data",
         "large messages of {} are bounced from now on", peer.name
     );
-    ep.sight
-        .note(What::NoCma, peer.name.as_str(), errno.as_raw() as u64);
+    ep.stats
+        .record_event(EventKind::NoCma, peer.name.as_str(), errno.as_raw() as u64);
     peer.cma = None;
     let mut moved = Vec::new();
     for (&id, incoming) in &mut peer.incoming {

@@ -7,7 +7,7 @@
 use selvedge::{CompletionFlags, Errno, FiAddr};
 use selvedge_kit::Ep;
 use selvedge_kit::complaint::complain;
-use selvedge_kit::sight::Way as Counted;
+use selvedge_kit::telemetry::ProtocolCounter as Counted;
 
 use super::incoming::Stage;
 use super::transfer::{end, finish};
@@ -290,7 +290,8 @@ fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, what: u32) -> Result<(), Nons
         peer.outbox().bounced &= !(1 << Choice::class(op.report.len));
     }
     if op.report.what.contains(CompletionFlags::SEND) {
-        ep.sight.count_way(counted(&op.body, what), op.report.len);
+        ep.stats
+            .count_protocol(counted(&op.body, what), op.report.len);
     }
     op.succeed(ep);
     Ok(())

@@ -5,7 +5,7 @@ use std::time::Instant;
 use nix::unistd::{SysconfVar, sysconf};
 use selvedge::{Errno, FiAddr};
 use selvedge_kit::Ep;
-use selvedge_kit::sight::Way as Counted;
+use selvedge_kit::telemetry::ProtocolCounter as Counted;
 
 use super::incoming::{Incoming, Moving, Pieces, Stage};
 use super::into::Into;
@@ -81,7 +81,7 @@ pub(crate) fn finish(
     let status = moving.into.refusal().map_or(status, status::failed);
     peer.answer(peer.life, msg_id, status);
     if let Into::Receive(..) = moving.into {
-        ep.sight.count_way(counted(moving.way), moving.len);
+        ep.stats.count_protocol(counted(moving.way), moving.len);
     }
     moving.into.finish(&peer.name, ep, src);
 }

@@ -5,9 +5,9 @@ use std::fs;
 use selvedge::atomic::Datatype;
 use selvedge::collective::{CollectiveMsg, Op};
 use selvedge::{CollectiveExt as _, Context, Errno, OpFlags};
-use selvedge_kit::sight::groups::SeenGroups;
-use selvedge_kit::sight::layout::{FILE, GROUPS_WORDS};
-use selvedge_kit::sight::name_of;
+use selvedge_kit::telemetry::endpoint_name;
+use selvedge_kit::telemetry::groups::GroupStats;
+use selvedge_kit::telemetry::layout::{GROUPS_WORDS, MEMFD_NAME};
 
 use crate::crew::{Crew, Member};
 
@@ -102,17 +102,17 @@ fn a_message_that_came_before_its_sender_went_is_taken_by_a_collective_that_begi
 
 /// The collective that a member's only group has next, as other processes see it.
 fn seen_next(member: &Member) -> u32 {
-    let name = name_of(&member.ep.address().unwrap());
+    let name = endpoint_name(&member.ep.address().unwrap());
     let fds = fs::read_dir("/proc/self/fd").unwrap().flatten();
     let mut sheets = fds.filter_map(|fd| {
         // Other tests close theirs meanwhile.
         let target = fs::read_link(fd.path()).ok()?;
-        target.to_str()?.contains(FILE).then_some(())?;
+        target.to_str()?.contains(MEMFD_NAME).then_some(())?;
         let bytes = fs::read(fd.path()).ok()?;
         let words = bytes.as_chunks::<8>().0.iter();
         let words: Box<[u64]> = words.map(|word| u64::from_le_bytes(*word)).collect();
         let words: Box<[u64; GROUPS_WORDS]> = words.try_into().ok()?;
-        SeenGroups::of(&words).filter(|seen| seen.head.name == name)
+        GroupStats::parse(&words).filter(|seen| seen.header.name == name)
     });
     let [group] = sheets.next().unwrap().groups[..] else {
         panic!("{name} has one group");

@@ -2,7 +2,7 @@
 
 use selvedge::{Errno, FiAddr};
 use selvedge_testkit::long::part;
-use selvedge_testkit::usage::{Usage, held, memory};
+use selvedge_testkit::usage::{Usage, memory, private_after_trim};
 
 use crate::process::{Puppet, Watchdog, alone};
 use crate::side::{Kind, Side, content, info};
@@ -151,10 +151,10 @@ fn strangers_that_come_and_go_leave_no_memory() {
             guest.send(Kind::Tagged, to_host, 8, 1).unwrap();
             host.next_with(&mut [&mut guest]).ok();
             if round == 1000 {
-                baseline = held().unwrap();
+                baseline = private_after_trim().unwrap();
             }
         }
-        let grown = held().unwrap().saturating_sub(baseline);
+        let grown = private_after_trim().unwrap().saturating_sub(baseline);
         assert!(grown < 1 << 20, "memory has grown by {grown} bytes");
     });
 }
@@ -204,14 +204,14 @@ fn ten_thousand_endpoints_leave_nothing() {
             peer.drive();
             if round == 1000 {
                 (0..1000).for_each(|_| peer.drive());
-                baseline = Some((Usage::now().unwrap(), held().unwrap()));
+                baseline = Some((Usage::now().unwrap(), private_after_trim().unwrap()));
             }
         }
         println!("{count} endpoints: {:?}", start.elapsed());
         (0..1000).for_each(|_| peer.drive());
         let (tally, private_before) = baseline.unwrap();
         assert_eq!(Usage::now().unwrap(), tally);
-        let grown = held().unwrap().saturating_sub(private_before);
+        let grown = private_after_trim().unwrap().saturating_sub(private_before);
         assert!(grown < 2 << 20, "memory has grown by {grown} bytes");
     });
 }

@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use selvedge::cq::Entry;
 use selvedge::{Errno, FiAddr};
-use selvedge_testkit::usage::{Usage, held};
+use selvedge_testkit::usage::{Usage, private_after_trim};
 
 use crate::contact::unique;
 use crate::process::{Puppet, Watchdog, alone};
@@ -507,15 +507,15 @@ fn peers_killed_at_random_points_harm_nobody_and_leave_nothing() {
                 assert!(bystander.next().ok().bytes == content(number, 3000));
             }
             if round == 20 {
-                baseline = Some((Usage::now().unwrap(), held().unwrap()));
+                baseline = Some((Usage::now().unwrap(), private_after_trim().unwrap()));
             }
         }
         let (tally, memory) = baseline.unwrap();
         assert_eq!(Usage::now().unwrap(), tally);
         assert!(
-            held().unwrap() < memory + (2 << 20),
+            private_after_trim().unwrap() < memory + (2 << 20),
             "{memory} grew to {}",
-            held().unwrap()
+            private_after_trim().unwrap()
         );
     });
 }

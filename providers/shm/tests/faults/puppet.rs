@@ -96,7 +96,7 @@ impl Strings {
             }
             "share" => {
                 let mut attr = av::Attr::default();
-                attr.name = Some(av::Named::Make(args[0].into()));
+                attr.name = Some(av::SharedName::Create(args[0].into()));
                 self.shared = Some(self.side().domain().av(&attr).unwrap());
                 return self.share(&args[1..]);
             }

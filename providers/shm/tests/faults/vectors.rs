@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use selvedge::av::{Attr, Named};
+use selvedge::av::{Attr, SharedName};
 use selvedge::info::EpType;
 use selvedge::{AddressVector, Errno, Error, FiAddr};
 
@@ -10,7 +10,7 @@ use crate::contact::unique;
 use crate::process::Puppet;
 use crate::side::{Kind, Side, info};
 
-fn vector(side: &Side, name: Named) -> Result<Arc<dyn AddressVector>, Error> {
+fn vector(side: &Side, name: SharedName) -> Result<Arc<dyn AddressVector>, Error> {
     let mut attr = Attr::default();
     attr.name = Some(name);
     side.domain.av(&attr)
@@ -22,7 +22,7 @@ fn processes_find_peers_at_the_same_indices_of_a_named_vector() {
     let mut puppet = Puppet::named(&name);
     assert_eq!(puppet.ask(&format!("share {vector} nobody {name}")), "0 1");
     let mut attr = Attr::default();
-    attr.name = Some(Named::Read(vector.clone()));
+    attr.name = Some(SharedName::Open(vector.clone()));
     let mut side = Side::open_with(None, &info(EpType::Rdm, &[]), &attr).unwrap();
     puppet.ask("recv Msg 8 1");
     side.send(Kind::Msg, FiAddr(1), 8, 1).unwrap();
@@ -45,20 +45,20 @@ fn a_killed_maker_of_a_named_vector_leaves_its_name() {
     let mut puppet = Puppet::named(&name);
     puppet.ask(&format!("share {shared} {name}"));
     let side = Side::new();
-    let open = vector(&side, Named::Read(shared.clone())).unwrap();
-    let busy = vector(&side, Named::Make(shared.clone())).unwrap_err();
+    let open = vector(&side, SharedName::Open(shared.clone())).unwrap();
+    let busy = vector(&side, SharedName::Create(shared.clone())).unwrap_err();
     assert_eq!(busy.errno(), Errno::AddrInUse);
     puppet.kill();
-    let gone = vector(&side, Named::Read(shared.clone())).unwrap_err();
+    let gone = vector(&side, SharedName::Open(shared.clone())).unwrap_err();
     assert_eq!(gone.errno(), Errno::NoEnt);
     assert_eq!(open.members().unwrap(), [FiAddr(0)]);
-    let own = vector(&side, Named::Make(shared.clone())).unwrap();
+    let own = vector(&side, SharedName::Create(shared.clone())).unwrap();
     assert_eq!(own.members().unwrap(), []);
     assert_eq!(
         own.insert_one(&side.ep.address().unwrap()).unwrap(),
         FiAddr(0)
     );
-    let again = vector(&side, Named::Read(shared)).unwrap();
+    let again = vector(&side, SharedName::Open(shared)).unwrap();
     assert_eq!(again.lookup(FiAddr(0)), side.ep.address());
 }
 
@@ -69,7 +69,7 @@ fn a_forked_child_neither_holds_nor_removes_its_parent_s_vector() {
     puppet.ask(&format!("share {shared} {name}"));
     let side = Side::new();
     puppet.ask("fork Libc");
-    vector(&side, Named::Read(shared.clone())).unwrap();
+    vector(&side, SharedName::Open(shared.clone())).unwrap();
     puppet.kill();
-    vector(&side, Named::Make(shared)).unwrap();
+    vector(&side, SharedName::Create(shared)).unwrap();
 }

@@ -180,7 +180,7 @@ fn services_and_ranges_of_them_are_inserted_as_they_are_named() {
     ] {
         let error = av.insert_service(node, service).unwrap_err();
         assert_eq!(error.errno(), Errno::Inval);
-        assert!(error.what().contains(why), "{error}");
+        assert!(error.message().contains(why), "{error}");
     }
     let mut out = [FiAddr::NOTAVAIL; 5];
     let inserted = av.insert_symmetric("host9", 2, "08", 2, &mut out);

@@ -209,7 +209,7 @@ fn counters_that_cannot_be_bound_are_refused_by_name() {
     let refused = |region: &dyn MemoryRegion, cntr, what, named: &str| {
         let error = region.bind_counter(cntr, what).unwrap_err();
         assert_eq!(error.errno(), Errno::Inval);
-        assert!(error.what().contains(named), "{error}");
+        assert!(error.message().contains(named), "{error}");
     };
     refused(&*ground.private, &cntr, MrAccess::empty(), "key 0x3");
     refused(&*ground.private, &cntr, MrAccess::SEND, "SEND");

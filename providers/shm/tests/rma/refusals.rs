@@ -235,7 +235,7 @@ fn a_key_that_is_taken_is_refused_by_name() {
     // SAFETY: never freed.
     let refused = unsafe { side.domain.reg(&[memory.iov()], &attr) }.unwrap_err();
     assert_eq!(refused.errno(), Errno::NoKey);
-    assert!(refused.what().contains("0x4d"), "{refused}");
+    assert!(refused.message().contains("0x4d"), "{refused}");
 }
 
 #[test]

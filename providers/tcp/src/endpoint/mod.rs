@@ -15,7 +15,7 @@ use selvedge::{
     Address, Bindings, ConnectionManagement, Context, EpOption, EpOptionName, Errno, Error, Info,
     LateBindings, Limits, Result,
 };
-use selvedge_kit::coll::{self, Mailbox};
+use selvedge_kit::coll::{self, LayerCompletions};
 use selvedge_kit::domain::Base;
 use selvedge_kit::eq::Queue;
 use selvedge_kit::ip::{Av, own_address, resolve};
@@ -53,7 +53,7 @@ pub struct Endpoint {
 /// What an endpoint is part of, if it is: a layer above it, or a scalable endpoint.
 #[derive(Default)]
 pub(crate) struct Place {
-    pub(crate) layer: Option<Arc<Mailbox>>,
+    pub(crate) layer: Option<Arc<LayerCompletions>>,
     /// Where its peers come, if that was settled before.
     pub(crate) listener: Option<Listener>,
     pub(crate) context: u16,
@@ -107,7 +107,7 @@ impl Endpoint {
         let eq = cm.as_ref().map_or_else(Weak::new, |cm| Weak::clone(&cm.eq));
         let inject_size = config.inject_size;
         let addr = acceptor.as_ref().map(|acceptor| acceptor.addr).or(from);
-        ep.sight
+        ep.stats
             .set_name(&addr.map_or_else(String::new, |addr| addr.to_string()));
         let parts = Parts {
             manner: Manner::new(info, MIN_MULTI_RECV),
@@ -160,7 +160,7 @@ impl Endpoint {
         coll::Inner {
             endpoint: self,
             progress,
-            lanes: None,
+            channels: None,
             members: av,
         }
     }

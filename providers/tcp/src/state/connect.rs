@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use selvedge::Errno;
 use selvedge_kit::complaint::complain;
 use selvedge_kit::cq::Sink;
-use selvedge_kit::sight::What;
+use selvedge_kit::telemetry::EventKind;
 
 use super::State;
 use crate::accept::Caller;
@@ -116,7 +116,9 @@ impl State {
         let waiting = connection.outgoing.establish(terms);
         let peer = &mut self.peers[connection.peer];
         peer.is_lost = false;
-        self.ep.sight.note(What::Met, &peer.to_string(), 0);
+        self.ep
+            .stats
+            .record_event(EventKind::Connected, &peer.to_string(), 0);
         for posting in waiting {
             self.queue(at, posting);
         }

@@ -8,8 +8,8 @@ use std::time::Instant;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::Errno;
 use selvedge_kit::cq::Sink;
-use selvedge_kit::sight::What;
 use selvedge_kit::srx::Source;
+use selvedge_kit::telemetry::EventKind;
 
 use super::State;
 use crate::connection::Connection;
@@ -79,8 +79,8 @@ impl State {
             errno, ref detail, ..
         } = *failure;
         self.ep
-            .sight
-            .note(What::Lost, detail, errno.as_raw() as u64);
+            .stats
+            .record_event(EventKind::Disconnected, detail, errno.as_raw() as u64);
         if let Some(cm) = self.cm.as_ref().filter(|_| !self.connections[at].is_up()) {
             cm.report_failure(failure);
         }

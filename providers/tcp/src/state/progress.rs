@@ -100,7 +100,7 @@ impl State {
             };
         }
         let now = Instant::now();
-        if self.ep.sight.is_due(now) {
+        if self.ep.stats.is_snapshot_due(now) {
             self.write_telemetry(now);
         }
         done + self.keep_time()

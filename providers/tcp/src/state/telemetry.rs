@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use selvedge_kit::Ep;
-use selvedge_kit::sight::{Gauge, PeerStanding, PeerState, Standing};
+use selvedge_kit::telemetry::{Gauge, PeerSnapshot, PeerState, SnapshotWriter};
 
 use crate::connection::table::Connections;
 use crate::connection::{Connection, Stage};
@@ -22,12 +22,12 @@ pub(super) fn write(
     connections: &Connections,
     matching: &Matching,
 ) {
-    ep.sight.write_standing(now, |standing| {
-        matching.show(standing);
-        standing.gauge(Gauge::Unread, ep.unread());
-        standing.gauge(Gauge::Peers, peers.len());
+    ep.stats.write_snapshot(now, |snapshot| {
+        matching.show(snapshot);
+        snapshot.set_gauge(Gauge::Unread, ep.unread());
+        snapshot.set_gauge(Gauge::Peers, peers.len());
         let pending = connections.iter().map(|it| it.outgoing.pending());
-        standing.gauge(Gauge::Outstanding, pending.sum());
+        snapshot.set_gauge(Gauge::Outstanding, pending.sum());
         let numbered = || {
             let peers = peers.iter().enumerate().take(PEERS_MAX);
             peers.map(|(index, peer)| {
@@ -38,39 +38,39 @@ pub(super) fn write(
         let is_busy = |it: &Connection| it.outgoing.pending() > 0;
         let busy = numbered().filter(|&(_, _, it)| it.is_some_and(is_busy));
         let quiet = numbered().filter(|&(_, _, it)| !it.is_some_and(is_busy));
-        for (index, peer, connection) in busy.chain(quiet).take(Standing::PEERS) {
+        for (index, peer, connection) in busy.chain(quiet).take(SnapshotWriter::MAX_PEERS) {
             let kept = matching.bytes_of(index);
-            write_peer(standing, index, peer, connection, kept);
+            write_peer(snapshot, index, peer, connection, kept);
         }
     });
 }
 
 fn write_peer(
-    standing: &mut Standing<'_>,
+    snapshot: &mut SnapshotWriter<'_>,
     index: usize,
     peer: &Peer,
     connection: Option<&Connection>,
     kept: usize,
 ) {
     let held = connection.map_or(0, |it| it.outgoing.waiting());
-    let row = PeerStanding {
+    let row = PeerSnapshot {
         index: index as u32,
         state: connection.map_or(PeerState::Idle, state),
-        unanswered: connection.map_or(0, |it| it.outgoing.pending() - held),
-        held,
-        offered: 0,
-        moving: connection.map_or(0, |it| it.incoming.coming.len()),
-        kept,
+        outstanding: connection.map_or(0, |it| it.outgoing.pending() - held),
+        queued: held,
+        unmatched: 0,
+        transferring: connection.map_or(0, |it| it.incoming.coming.len()),
+        unexpected_bytes: kept,
         is_full: connection.is_some_and(|it| it.outgoing.tx.is_blocked),
     };
-    standing.peer(&peer.addr.to_string(), &row);
+    snapshot.add_peer(&peer.addr.to_string(), &row);
 }
 
 fn state(connection: &Connection) -> PeerState {
     match connection.stage {
-        _ if connection.is_parting => PeerState::Ending,
-        Stage::Resting { .. } | Stage::Connecting { .. } => PeerState::Awaited,
-        Stage::Securing | Stage::Proving | Stage::Asking => PeerState::Greeting,
-        Stage::Up => PeerState::Up,
+        _ if connection.is_parting => PeerState::Draining,
+        Stage::Resting { .. } | Stage::Connecting { .. } => PeerState::Connecting,
+        Stage::Securing | Stage::Proving | Stage::Asking => PeerState::Handshaking,
+        Stage::Up => PeerState::Connected,
     }
 }

@@ -470,7 +470,7 @@ fn an_endpoint_connects_from_the_place_that_a_passive_one_has_taken() {
     drop(pep);
     let gone = refusal(&host, handle);
     assert_eq!(gone.errno(), Errno::Inval);
-    assert!(gone.what().contains(&handle.to_string()), "{gone}");
+    assert!(gone.message().contains(&handle.to_string()), "{gone}");
     let address = host.pep.address().unwrap();
     a.ep.cm().unwrap().connect(&address, &[]).unwrap();
     assert_eq!(a.ep.address(), Ok(place.clone()));
@@ -502,7 +502,7 @@ fn a_passive_endpoint_listens_where_it_was_told_or_in_the_place_of_another() {
     assert_eq!(second.address(), Ok(place.clone()));
     let listens = refusal(&host, second.handle().unwrap());
     assert_eq!(listens.errno(), Errno::OpBadState);
-    assert!(listens.what().contains("listens"), "{listens}");
+    assert!(listens.message().contains("listens"), "{listens}");
     // Somebody comes.
     let a_eq = host.fabric.eq(&eq::Attr::default()).unwrap();
     let a = side(&info(EpType::Msg, &[]), &a_eq);
@@ -513,7 +513,7 @@ fn a_passive_endpoint_listens_where_it_was_told_or_in_the_place_of_another() {
     let third = nowhere(&host, &host.eq);
     let taken = third.set_address(&place).unwrap_err();
     assert_eq!(taken.errno(), Errno::AddrInUse);
-    assert!(taken.what().contains(&place.to_string()), "{taken}");
+    assert!(taken.message().contains(&place.to_string()), "{taken}");
     let other = third.set_address(&Address::Str("fi_shm://here".into()));
     assert_eq!(other.unwrap_err().errno(), Errno::Inval);
     third.set_address(&loopback()).unwrap();

@@ -21,7 +21,7 @@ thread_local! {
 /// A context, as C holds it.
 pub(crate) struct Context {
     pub(crate) core: Core,
-    pub(crate) special: std::sync::Mutex<Vec<std::sync::Arc<selvedge::owned::Window>>>,
+    pub(crate) special: std::sync::Mutex<Vec<std::sync::Arc<selvedge::owned::SharedRegion>>>,
 }
 
 /// Runs what a function of C's is for.

@@ -192,8 +192,8 @@ unsafe fn asked(attr: *const abi::AvAttr) -> Result<av::Attr> {
     let name = unsafe { text(attr.name) }?.map(str::to_owned);
     asked.name = match (name, attr.flags & READ != 0) {
         (None, true) => return Err(Errno::Inval),
-        (name, true) => name.map(av::Named::Read),
-        (name, false) => name.map(av::Named::Make),
+        (name, true) => name.map(av::SharedName::Open),
+        (name, false) => name.map(av::SharedName::Create),
     };
     Ok(asked)
 }

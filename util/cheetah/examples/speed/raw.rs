@@ -8,7 +8,7 @@ use selvedge::info::{EpType, Threading};
 use selvedge::{
     Address, AddressVector, Bindings, Caps, CompletionFlags, CompletionQueue, Context, Desc,
     Domain, Endpoint, Errno, FiAddr, Hints, Iov, IovMut, MemoryRegion, MrAccess, MsgExt, RmaExt,
-    av, mr, owned::Window,
+    av, mr, owned::SharedRegion,
 };
 
 /// An endpoint, its peer, and memory for the peer.
@@ -17,7 +17,7 @@ pub(crate) struct Raw {
     cq: Arc<dyn CompletionQueue>,
     av: Arc<dyn AddressVector>,
     region: Arc<dyn MemoryRegion>,
-    window: Window,
+    window: SharedRegion,
     _domain: Arc<dyn Domain>,
     peer: FiAddr,
     /// The peer's plain memory and window: address and key.
@@ -49,7 +49,7 @@ impl Raw {
         attr.requested_key = 1;
         // SAFETY: the room lives to the end.
         let region = unsafe { domain.reg(&[IovMut::new(room)], &attr) }.expect("a region");
-        let window = Window::new(&*domain, 4096, attr.access, 2).expect("a window");
+        let window = SharedRegion::new(&*domain, 4096, attr.access, 2).expect("a window");
         let own = [0, region.key(), window.addr(0), window.key()];
         Self {
             ep,

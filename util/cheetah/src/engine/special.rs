@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use selvedge::FiAddr;
-use selvedge::owned::Window;
+use selvedge::owned::SharedRegion;
 
 use super::Engine;
 use super::peer::Block;
@@ -21,7 +21,7 @@ pub(super) struct Blocks(Vec<Own>);
 #[derive(Debug)]
 pub(super) struct Own {
     block: Block,
-    window: Arc<Window>,
+    window: Arc<SharedRegion>,
     net: usize,
     /// The contexts that know it.
     told: Vec<usize>,
@@ -66,7 +66,7 @@ impl Engine {
     ///
     /// # Errors
     /// When there is none.
-    pub(crate) fn allocate(&mut self, len: usize) -> Result<Arc<Window>> {
+    pub(crate) fn allocate(&mut self, len: usize) -> Result<Arc<SharedRegion>> {
         let me = self.me;
         let net = self.nets.len() - 1;
         let window = self.nets[net].window(len);
@@ -91,7 +91,7 @@ impl Engine {
     }
 
     /// Gives special memory back.
-    pub(crate) fn free(&mut self, window: Arc<Window>) {
+    pub(crate) fn free(&mut self, window: Arc<SharedRegion>) {
         let start = window.base().addr() as u64;
         let at = self
             .blocks

@@ -22,14 +22,14 @@ impl Member {
             has_sent: false,
             plan,
         };
-        for step in std::mem::take(&mut member.plan.first) {
+        for step in std::mem::take(&mut member.plan.initial) {
             member.step(step);
         }
         member
     }
 
     fn bytes(&mut self, span: Span) -> &mut [u8] {
-        &mut self.memory[span.place as usize][span.at..span.at + span.len]
+        &mut self.memory[span.buffer as usize][span.at..span.at + span.len]
     }
 
     /// Reductions are sums of bytes.
@@ -42,7 +42,7 @@ impl Member {
             }
             Step::Reduce { target, operand } => {
                 assert_eq!(target.len, operand.len);
-                assert_eq!(target.place, Place::Scratch);
+                assert_eq!(target.buffer, Buffer::Scratch);
                 assert_eq!(target.at % ALIGN, 0);
                 let operand = self.bytes(operand).to_vec();
                 let target = self.bytes(target).iter_mut();
@@ -94,15 +94,15 @@ fn turn(member: &mut Member, rank: usize, wire: &mut Wire) -> bool {
     if !round.receives.iter().all(is_here) {
         return false;
     }
-    let (receives, then) = (
+    let (receives, after) = (
         std::mem::take(&mut round.receives),
-        std::mem::take(&mut round.then),
+        std::mem::take(&mut round.after),
     );
     for Message { peer, label, span } in receives {
         let bytes = wire.remove(&(peer, rank, label)).unwrap();
         member.bytes(span).copy_from_slice(&bytes);
     }
-    then.into_iter().for_each(|step| member.step(step));
+    after.into_iter().for_each(|step| member.step(step));
     (member.round, member.has_sent) = (member.round + 1, false);
     true
 }
@@ -181,7 +181,7 @@ fn plans_of_every_size_give_what_the_man_page_says() {
 fn plans_of_many_bytes_and_many_members_give_the_same() {
     for &coll in Op::ALL {
         for ranks in [2, 3, 5] {
-            check(coll, ranks, ranks - 1, LARGE / 8 + 1, 8);
+            check(coll, ranks, ranks - 1, LARGE_BYTES / 8 + 1, 8);
         }
         // More than one window of messages.
         check(coll, 2 * WINDOW + 2, WINDOW, 3, 2);

@@ -248,7 +248,7 @@ pub(crate) fn encode_proof(proof: &Word) -> Bytes {
 pub(crate) fn encode_refusal(error: &Error) -> Bytes {
     let mut out = Writer::new(KIND_REFUSAL);
     out.u32(error.errno().as_raw() as u32);
-    let what = error.what();
+    let what = error.message();
     out.text(&what.as_bytes()[..what.floor_char_boundary(WHY_MAX)]);
     out.packet
 }

@@ -10,8 +10,8 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-pub use selvedge::shared::{PIECE, Stores};
-use selvedge::shared::{SharedBytes, copy_by};
+pub use selvedge::shared::{CHUNK, CopyMethod};
+use selvedge::shared::{SharedBytes, copy_with};
 use selvedge_kit::atomic::{Args, Kernel, Single};
 
 use super::mapping::Mapping;
@@ -66,7 +66,7 @@ impl Bytes {
     /// When they do not fit, or when the mapping is read-only.
     #[inline]
     pub fn copy_in(&self, at: usize, from: &[u8]) {
-        self.copy_in_by(Stores::ByString, at, from);
+        self.copy_in_by(CopyMethod::StringInstruction, at, from);
     }
 
     /// As [`Self::copy_in`], by the stores that are wanted.
@@ -74,14 +74,14 @@ impl Bytes {
     /// # Panics
     /// As [`Self::copy_in`].
     #[inline]
-    pub fn copy_in_by(&self, stores: Stores, at: usize, from: &[u8]) {
+    pub fn copy_in_by(&self, stores: CopyMethod, at: usize, from: &[u8]) {
         assert!(self.is_writable());
         let to = self.stretch(at, from.len());
         #[cfg(loom)]
         self.mapping.content().wrote(self.offset + at, from.len());
         // SAFETY: `stretch` checked that the target is mapped and long enough, and it is writable;
         // `from` is private memory.
-        unsafe { copy_by(stores, from.as_ptr(), to, from.len()) };
+        unsafe { copy_with(stores, from.as_ptr(), to, from.len()) };
     }
 
     /// Copies bytes out from `at`, filling `to`.
@@ -95,7 +95,14 @@ impl Bytes {
         self.mapping.content().read(self.offset + at, to.len());
         // SAFETY: `stretch` checked that the source is mapped and long enough; `to` is private
         // memory.
-        unsafe { copy_by(Stores::ByString, from, to.as_mut_ptr().cast(), to.len()) };
+        unsafe {
+            copy_with(
+                CopyMethod::StringInstruction,
+                from,
+                to.as_mut_ptr().cast(),
+                to.len(),
+            )
+        };
         let filled: *mut [MaybeUninit<u8>] = to;
         // SAFETY: every byte of `to` was just written, and the borrow of `to` is passed on.
         unsafe { &mut *(filled as *mut [u8]) }

@@ -239,7 +239,7 @@ mod tests {
         seal(&file, 8192, Writers::Anybody).unwrap_err();
         let refused = PeerBlock::attach(file.into(), 8192, true).unwrap_err();
         assert_eq!(refused.errno(), Errno::Proto);
-        assert!(refused.what().contains("committed"), "{refused}");
+        assert!(refused.message().contains("committed"), "{refused}");
     }
 
     #[test]
@@ -255,7 +255,7 @@ mod tests {
             let fd = file.try_clone().unwrap().into();
             let refused = PeerBlock::attach(fd, HUGE_PAGE, writable).unwrap_err();
             assert_eq!(refused.errno(), Errno::Perm, "{refused}");
-            assert!(refused.what().contains("holes"), "{refused}");
+            assert!(refused.message().contains("holes"), "{refused}");
         }
     }
 
@@ -274,7 +274,7 @@ mod tests {
         for len in [1 << 46, isize::MAX as usize, usize::MAX] {
             let refused = Block::create(len, Writers::Owner, PageSize::Huge).unwrap_err();
             assert_eq!(refused.errno(), Errno::NoMem, "{refused}");
-            assert!(refused.what().contains(&len.to_string()), "{refused}");
+            assert!(refused.message().contains(&len.to_string()), "{refused}");
         }
         let refused = Block::create(0, Writers::Owner, PageSize::Ordinary).unwrap_err();
         assert_eq!(refused.errno(), Errno::Inval);

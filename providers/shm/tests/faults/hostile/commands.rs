@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use selvedge::{Errno, FiAddr, IovMut, MemoryRegion, MrAccess, mr};
 use selvedge_shm::smr::doorbell::Bell;
 use selvedge_shm::smr::resp_queue::Resp;
-use selvedge_testkit::usage::{Usage, held};
+use selvedge_testkit::usage::{Usage, private_after_trim};
 
 use super::{Intruder, Scene, packet};
 use crate::contact::unique;
@@ -153,7 +153,7 @@ fn empty_messages_that_nobody_receives_do_not_pile_up_without_end() {
         let params = [("FI_SHM_UNEXPECTED_SIZE", "64k")];
         let (mut victim, nonce) = (Side::with(None, &params), Box::new(9_u64));
         let mut intruder = Intruder::enter(&mut victim, &unique("flood"), 5, &nonce);
-        let before = held().unwrap();
+        let before = private_after_trim().unwrap();
         for _ in 0..200_000 {
             let _ = intruder.tx.refresh(intruder.tx.position());
             if let Some(mut slot) = intruder.tx.claim() {
@@ -163,9 +163,9 @@ fn empty_messages_that_nobody_receives_do_not_pile_up_without_end() {
             victim.drive();
         }
         assert!(
-            held().unwrap() < before + (4 << 20),
+            private_after_trim().unwrap() < before + (4 << 20),
             "{before} grew to {}",
-            held().unwrap()
+            private_after_trim().unwrap()
         );
     });
 }
@@ -207,7 +207,7 @@ fn random_commands_harm_nobody_else_and_leave_nothing() {
             drop(intruder);
             take_everything(&mut scene.victim, them);
             if life == 50 {
-                baseline = Some((Usage::now().unwrap(), held().unwrap()));
+                baseline = Some((Usage::now().unwrap(), private_after_trim().unwrap()));
             }
         }
         println!("{cut_off} of {LIVES} were cut off");
@@ -216,9 +216,9 @@ fn random_commands_harm_nobody_else_and_leave_nothing() {
         let (tally, memory) = baseline.unwrap();
         assert_eq!(Usage::now().unwrap(), tally);
         assert!(
-            held().unwrap() < memory + (4 << 20),
+            private_after_trim().unwrap() < memory + (4 << 20),
             "{memory} grew to {}",
-            held().unwrap()
+            private_after_trim().unwrap()
         );
         assert!(cut_off > 0);
     });

@@ -7,7 +7,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use selvedge::FiAddr;
 use selvedge_shm::smr::doorbell::Doorbell;
 use selvedge_shm::smr::{Memory, Writers};
-use selvedge_testkit::usage::{Usage, held};
+use selvedge_testkit::usage::{Usage, private_after_trim};
 
 use super::{BLOCK, Hostile, Intruder, RELEASE, Scene, hello, packet, region};
 use crate::contact::unique;
@@ -118,10 +118,10 @@ fn strangers_with_ever_new_names_and_bad_regions_leave_no_memory() {
             hostile.say(&hello, &[bad.as_fd(), bell.fd()]);
             hostile.is_cut_off_by(&mut scene.victim);
             if round == 1000 {
-                baseline = held().unwrap();
+                baseline = private_after_trim().unwrap();
             }
         }
-        let grown = held().unwrap().saturating_sub(baseline);
+        let grown = private_after_trim().unwrap().saturating_sub(baseline);
         assert!(grown < 1 << 20, "memory has grown by {grown} bytes");
         scene.goes_on();
     });

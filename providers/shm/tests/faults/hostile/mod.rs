@@ -122,12 +122,12 @@ impl Hostile {
 
     /// Sends a packet; the victim may have hung up already.
     pub(crate) fn say(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) {
-        self.socket.say(packet, fds);
+        self.socket.send(packet, fds);
     }
 
     /// Sends a packet. Says whether there was room.
     fn try_say(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
-        self.socket.try_say(packet, fds)
+        self.socket.try_send(packet, fds)
     }
 
     /// What the victim says: `None` when it has hung up, nothing while it is silent.
@@ -169,7 +169,7 @@ pub(crate) fn hello(name: &str, incarnation: u128, nonce: &u64) -> Vec<u8> {
         name,
         incarnation,
         nonce,
-        sizes: shm_peer::Sizes::USUAL,
+        sizes: shm_peer::Sizes::DEFAULT,
         chunks: 0,
     };
     hello.packet(VERSION)

@@ -4,7 +4,7 @@ use selvedge::{Context, Errno, FiAddr, IovMut, MrAccess, mr};
 use selvedge_shm::smr::bounce::{BounceReceiver, Shape};
 use selvedge_shm::smr::cmd_queue::Sender;
 use selvedge_shm::smr::resp_queue::Resp;
-use selvedge_testkit::usage::held;
+use selvedge_testkit::usage::private_after_trim;
 
 use super::commands::{KEY, window};
 use super::{BOUNCE, Intruder, Scene};
@@ -120,8 +120,8 @@ fn offers_whose_bytes_never_come_hold_their_receives_alone_and_end_with_their_pe
         let (mut scene, nonce) = (Scene::new(), Box::new(9_u64));
         let mut intruder = Intruder::enter(&mut scene.victim, &unique("empty"), 5, &nonce);
         let (any, len) = (FiAddr::UNSPEC, 100_000);
-        let held: Vec<_> = (1000..1000 + 20).collect();
-        for (&number, msg_id) in held.iter().zip(0..) {
+        let private_after_trim: Vec<_> = (1000..1000 + 20).collect();
+        for (&number, msg_id) in private_after_trim.iter().zip(0..) {
             scene.victim.recv(Kind::Msg, any, len, number).unwrap();
             // Some of their segments are said to come without being asked for.
             offer(&mut intruder.tx, len as u64, msg_id, msg_id % 3);
@@ -129,7 +129,7 @@ fn offers_whose_bytes_never_come_hold_their_receives_alone_and_end_with_their_pe
         let free = 2000;
         scene.victim.recv(Kind::Msg, any, len, free).unwrap();
         let mut asked = intruder.theirs.resp_receiver();
-        let mut left = held.len();
+        let mut left = private_after_trim.len();
         scene.victim.until(|_| {
             left -= std::iter::from_fn(|| asked.pop()).count();
             left == 0
@@ -138,12 +138,12 @@ fn offers_whose_bytes_never_come_hold_their_receives_alone_and_end_with_their_pe
         // Those that no offer has met are the application's.
         let cancel = |number| scene.victim.ep.cancel(Context(number));
         assert_eq!(cancel(free), Ok(()));
-        assert_eq!(cancel(held[0]), Err(Errno::NoEnt));
+        assert_eq!(cancel(private_after_trim[0]), Err(Errno::NoEnt));
         assert_eq!(scene.victim.next().errno(), Errno::Canceled);
         scene.goes_on();
         assert!(scene.victim.poll().is_none());
         drop(intruder);
-        let mut failed = held.clone();
+        let mut failed = private_after_trim.clone();
         while !failed.is_empty() {
             let event = scene.victim.next();
             assert_eq!(event.errno(), Errno::ConnReset);
@@ -157,7 +157,7 @@ fn offers_whose_bytes_never_come_hold_their_receives_alone_and_end_with_their_pe
 fn offers_without_end_whose_bytes_never_come_end_their_peer() {
     alone(|| {
         let (mut scene, nonce) = (Scene::new(), Box::new(9_u64));
-        let before = held().unwrap();
+        let before = private_after_trim().unwrap();
         for name in ["first", "second", "third"] {
             let mut intruder = Intruder::enter(&mut scene.victim, &unique(name), 5, &nonce);
             let mut msg_id = 0;
@@ -171,7 +171,7 @@ fn offers_without_end_whose_bytes_never_come_end_their_peer() {
             });
             scene.goes_on();
         }
-        let grown = held().unwrap().saturating_sub(before);
+        let grown = private_after_trim().unwrap().saturating_sub(before);
         assert!(grown < 4 << 20, "memory has grown by {grown} bytes");
     });
 }

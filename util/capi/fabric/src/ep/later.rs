@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use selvedge::rma::{ReadMsg, WriteMsg};
-use selvedge::trigger::{Action, Done, Ticket, Work};
+use selvedge::trigger::{Action, CompletionTarget, Work, WorkId};
 use selvedge::{Errno, Op, OpFlags, Result, msg, tagged};
 use selvedge_abi as abi;
 use selvedge_abi::{DeferredWork, FidCntr, TriggeredContext, number};
@@ -68,7 +68,7 @@ impl Ep {
                 ep,
                 op,
                 flags: flags.difference(OpFlags::TRIGGER),
-                done: Done::Endpoint,
+                done: CompletionTarget::Endpoint,
             },
         };
         // SAFETY: passed on from the caller.
@@ -86,10 +86,10 @@ unsafe fn counter<'a>(cntr: *mut FidCntr) -> Result<&'a Object<Cntr>> {
 
 /// The work that a domain has been given, by the structures that name it.
 #[derive(Debug, Default)]
-pub(crate) struct Queued(Mutex<HashMap<usize, Ticket>>);
+pub(crate) struct Queued(Mutex<HashMap<usize, WorkId>>);
 
 impl Queued {
-    fn all(&self) -> MutexGuard<'_, HashMap<usize, Ticket>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<usize, WorkId>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -147,7 +147,7 @@ unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
                 ep: ep.first_use()?,
                 op,
                 flags: lists::flags(flags)?,
-                done: Done::Counter(completion),
+                done: CompletionTarget::Counter(completion),
             }
         }
     };

@@ -29,7 +29,7 @@ pub(super) extern "C" fn version() -> u32 {
 /// `fi_strerror`, of either sign. The texts of the system's own numbers are the system's.
 pub(crate) extern "C" fn strerror(errno: c_int) -> *const c_char {
     let errno = errno.checked_abs().unwrap_or(c_int::MAX);
-    match Errno::known(errno).filter(|known| known.as_raw() >= Errno::Other.as_raw()) {
+    match Errno::try_from_raw(errno).filter(|known| known.as_raw() >= Errno::Other.as_raw()) {
         Some(own) => log_c::constant(own.text()),
         // SAFETY: any number will do; the text is this thread's until its next call.
         None if errno < Errno::Other.as_raw() => unsafe { libc::strerror(errno) },

@@ -16,68 +16,72 @@ use selvedge::{Address, Errno, Error};
 
 use super::crash;
 use super::layout::{
-    AT_MAGIC, AT_NAME, AT_OPENED, AT_PID, AT_PROVIDER, AT_VERSION, Kind, NAME_WORDS,
-    PROVIDER_WORDS, VERSION,
+    AT_MAGIC, AT_NAME, AT_OPENED, AT_PID, AT_PROVIDER, AT_VERSION, NAME_WORDS, PROVIDER_WORDS,
+    PageKind, VERSION,
 };
 use crate::seal::{Writers, seal};
 
 /// `N` words, those of one kind of sheet.
-pub(super) struct Sheet<const N: usize> {
+pub(super) struct SharedWords<const N: usize> {
     map: MmapRaw,
     /// What readers find it by; none where the system gave no file, and nobody else reads it.
     file: Option<OwnedFd>,
     /// What crashes write out, and where it is listed.
-    wreck: Option<(Kind, usize)>,
+    crash_slot: Option<(PageKind, usize)>,
 }
 
-impl<const N: usize> Sheet<N> {
+impl<const N: usize> SharedWords<N> {
     /// A sheet that others find. Where the system refuses a memory file, nobody does.
     ///
     /// # Errors
     /// The system's, when there is no memory at all.
-    pub(super) fn open(kind: Kind, provider: &str, opened: u64) -> Result<Self, Error> {
+    pub(super) fn open(kind: PageKind, provider: &str, opened: u64) -> Result<Self, Error> {
         debug_assert_eq!(kind.words(), N);
-        let (map, file) = match shared(N) {
+        let (map, file) = match map_memfd(N) {
             Ok((map, file)) => (map, Some(file)),
             Err(cause) => {
                 log::info!(target: "selvedge::core::core", "endpoints are out of sight: {cause}");
-                (private(N)?, None)
+                (map_private(N)?, None)
             }
         };
-        let wreck = None;
-        let mut sheet = Self { map, file, wreck };
-        sheet.set(AT_VERSION, VERSION);
-        sheet.set(AT_PID, u64::from(std::process::id()));
-        sheet.set(AT_OPENED, opened);
-        sheet.put_text(AT_PROVIDER, PROVIDER_WORDS, provider);
-        sheet.words()[AT_MAGIC].store(kind.magic(), Ordering::Release);
-        sheet.wreck = crash::enlist(kind, sheet.words()).map(|place| (kind, place));
-        Ok(sheet)
+        let crash_slot = None;
+        let mut page = Self {
+            map,
+            file,
+            crash_slot,
+        };
+        page.set(AT_VERSION, VERSION);
+        page.set(AT_PID, u64::from(std::process::id()));
+        page.set(AT_OPENED, opened);
+        page.write_text(AT_PROVIDER, PROVIDER_WORDS, provider);
+        page.words()[AT_MAGIC].store(kind.magic(), Ordering::Release);
+        page.crash_slot = crash::register(kind, page.words()).map(|slot| (kind, slot));
+        Ok(page)
     }
 
     /// A sheet that nobody else sees.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub(super) fn unseen() -> Result<Self, Error> {
+    pub(super) fn private() -> Result<Self, Error> {
         Ok(Self {
-            map: private(N)?,
+            map: map_private(N)?,
             file: None,
-            wreck: None,
+            crash_slot: None,
         })
     }
 
     /// Says what the endpoint is called.
     pub(super) fn set_name(&self, name: &str) {
-        self.put_text(AT_NAME, NAME_WORDS, name);
+        self.write_text(AT_NAME, NAME_WORDS, name);
     }
 
     pub(super) fn set(&self, at: usize, value: u64) {
         self.words()[at].store(value, Ordering::Relaxed);
     }
 
-    fn put_text(&self, at: usize, words: usize, text: &str) {
-        put_text(&self.words()[at..at + words], text);
+    fn write_text(&self, at: usize, words: usize, text: &str) {
+        write_text(&self.words()[at..at + words], text);
     }
 
     #[inline(always)]
@@ -89,7 +93,7 @@ impl<const N: usize> Sheet<N> {
 }
 
 /// Writes what fits of a text, and zeros behind it.
-pub(super) fn put_text(words: &[AtomicU64], text: &str) {
+pub(super) fn write_text(words: &[AtomicU64], text: &str) {
     let mut bytes = text.bytes();
     for word in words {
         let bytes = std::array::from_fn(|_| bytes.next().unwrap_or(0));
@@ -97,7 +101,7 @@ pub(super) fn put_text(words: &[AtomicU64], text: &str) {
     }
 }
 
-fn shared(words: usize) -> std::io::Result<(MmapRaw, OwnedFd)> {
+fn map_memfd(words: usize) -> std::io::Result<(MmapRaw, OwnedFd)> {
     const NAME: &CStr = c"selvedge-sight";
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let file = memfd_create(NAME, flags)?;
@@ -109,7 +113,7 @@ fn shared(words: usize) -> std::io::Result<(MmapRaw, OwnedFd)> {
     Ok((map, file))
 }
 
-fn private(words: usize) -> Result<MmapRaw, Error> {
+fn map_private(words: usize) -> Result<MmapRaw, Error> {
     let map = MmapOptions::new().len(words * 8).map_anon();
     map.map(MmapRaw::from).map_err(|cause| {
         let errno = cause.raw_os_error().map_or(Errno::NoMem, Errno::from_raw);
@@ -125,7 +129,7 @@ pub fn now() -> u64 {
 }
 
 /// What the endpoint with an address is called in sheets: without the scheme.
-pub fn name_of(address: &Address) -> String {
+pub fn endpoint_name(address: &Address) -> String {
     let text = address.to_string();
     match (address, text.split_once("://")) {
         (Address::Str(_), Some((_, name))) => name.to_owned(),
@@ -133,15 +137,15 @@ pub fn name_of(address: &Address) -> String {
     }
 }
 
-impl<const N: usize> Drop for Sheet<N> {
+impl<const N: usize> Drop for SharedWords<N> {
     fn drop(&mut self) {
-        if let Some((kind, place)) = self.wreck {
-            crash::discharge(kind, place);
+        if let Some((kind, slot)) = self.crash_slot {
+            crash::unregister(kind, slot);
         }
     }
 }
 
-impl<const N: usize> fmt::Debug for Sheet<N> {
+impl<const N: usize> fmt::Debug for SharedWords<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Sheet({:?})", self.file)
     }
@@ -159,8 +163,8 @@ mod tests {
 
     #[test]
     fn a_process_that_finds_a_sheet_can_neither_cut_it_short_nor_make_holes() {
-        let sheet = Sheet::<WORDS>::open(Kind::Standing, "seal", 1).unwrap();
-        let fd = sheet.file.as_ref().unwrap().as_raw_fd();
+        let page = SharedWords::<WORDS>::open(PageKind::Stats, "seal", 1).unwrap();
+        let fd = page.file.as_ref().unwrap().as_raw_fd();
         let path = format!("/proc/self/fd/{fd}");
         let found = OpenOptions::new().write(true).open(path);
         if let Ok(found) = found {
@@ -169,7 +173,7 @@ mod tests {
             let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
             assert!(fallocate(&found, hole, 0, 4096).is_err(), "it has a hole");
         }
-        sheet.set(AT_PID, 7);
-        assert_eq!(sheet.words()[AT_PID].load(Ordering::Relaxed), 7);
+        page.set(AT_PID, 7);
+        assert_eq!(page.words()[AT_PID].load(Ordering::Relaxed), 7);
     }
 }

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::{
-    AT_GAUGES, AT_KEPT, AT_LOOKED, AT_PEERS, AT_SEQ, AT_WAITS, KEPT, KEPT_WORDS, PEER_NAME,
-    PEER_WORDS, PEERS, PeerState, WAIT_WORDS, WAITS, WORDS,
+    AT_GAUGES, AT_PEERS, AT_POSTED, AT_SEQ, AT_SNAPSHOT_TIME, AT_UNEXPECTED, MAX_PEERS, MAX_POSTED,
+    MAX_UNEXPECTED, PEER_NAME, PEER_WORDS, POSTED_WORDS, PeerState, UNEXPECTED_WORDS, WORDS,
 };
-use super::seq;
-use super::sheet::put_text;
+use super::seqlock;
+use super::shared_words::write_text;
 use crate::srx::{Envelope, Kind, Posted, Source};
 
 /// Something that is counted anew each time.
@@ -45,95 +45,99 @@ impl Gauge {
 
 /// What stands with one peer.
 #[derive(Clone, Copy, Debug)]
-pub struct PeerStanding {
+pub struct PeerSnapshot {
     /// The provider's number for it.
     pub index: u32,
     /// How far the two are.
     pub state: PeerState,
     /// Operations that it has not answered.
-    pub unanswered: usize,
+    pub outstanding: usize,
     /// Sends that wait for it to be there.
-    pub held: usize,
+    pub queued: usize,
     /// Its large messages that no receive has met.
-    pub offered: usize,
+    pub unmatched: usize,
     /// Its large messages on their way into receives.
-    pub moving: usize,
+    pub transferring: usize,
     /// Memory of its messages that wait for receives, in bytes.
-    pub kept: usize,
+    pub unexpected_bytes: usize,
     /// Whether there is no room for another message to it.
     pub is_full: bool,
 }
 
 /// The version that is being written.
 #[derive(Debug)]
-pub struct Standing<'a> {
+pub struct SnapshotWriter<'a> {
     words: &'a [AtomicU64; WORDS],
-    waits: usize,
-    kept: usize,
+    posted: usize,
+    unexpected: usize,
     peers: usize,
 }
 
-impl Standing<'_> {
+impl SnapshotWriter<'_> {
     /// Peers that one version has room for.
-    pub const PEERS: usize = PEERS;
+    pub const MAX_PEERS: usize = MAX_PEERS;
 
     /// Says how much there is of something.
-    pub fn gauge(&mut self, gauge: Gauge, value: usize) {
+    pub fn set_gauge(&mut self, gauge: Gauge, value: usize) {
         self.set(AT_GAUGES + gauge as usize, value as u64);
     }
 
     /// Names receives that wait, oldest first; those that have no room are left out.
-    pub fn waits<'p>(&mut self, posted: impl Iterator<Item = &'p Posted>) {
-        for posted in posted.take(WAITS - self.waits) {
-            let at = AT_WAITS + self.waits * WAIT_WORDS;
+    pub fn add_posted<'p>(&mut self, posted: impl Iterator<Item = &'p Posted>) {
+        for posted in posted.take(MAX_POSTED - self.posted) {
+            let at = AT_POSTED + self.posted * POSTED_WORDS;
             self.set(at, 1 | u64::from(posted.kind == Kind::Tagged) << 1);
-            self.set(at + 1, source(posted.src));
+            self.set(at + 1, source_word(posted.src));
             self.set(at + 2, posted.tag.tag);
             self.set(at + 3, posted.tag.ignore);
             self.set(at + 4, posted.buf.len() as u64);
-            self.waits += 1;
+            self.posted += 1;
         }
     }
 
     /// Names messages that wait, likewise.
-    pub fn kept<'e>(&mut self, kind: Kind, kept: impl Iterator<Item = &'e Envelope>) {
-        for env in kept.take(KEPT - self.kept) {
-            let at = AT_KEPT + self.kept * KEPT_WORDS;
+    pub fn add_unexpected<'e>(
+        &mut self,
+        kind: Kind,
+        unexpected: impl Iterator<Item = &'e Envelope>,
+    ) {
+        for env in unexpected.take(MAX_UNEXPECTED - self.unexpected) {
+            let at = AT_UNEXPECTED + self.unexpected * UNEXPECTED_WORDS;
             self.set(at, 1 | u64::from(kind == Kind::Tagged) << 1);
-            self.set(at + 1, source(env.src));
+            self.set(at + 1, source_word(env.src));
             self.set(at + 2, env.tag);
             self.set(at + 3, env.len as u64);
-            self.kept += 1;
+            self.unexpected += 1;
         }
     }
 
     /// Adds a peer, if there is room.
-    pub fn peer(&mut self, name: &str, peer: &PeerStanding) {
-        if self.peers == PEERS {
+    pub fn add_peer(&mut self, name: &str, peer: &PeerSnapshot) {
+        if self.peers == MAX_PEERS {
             return;
         }
         let at = AT_PEERS + self.peers * PEER_WORDS;
         self.set(at, 1 + u64::from(peer.index));
         self.set(at + 1, peer.state as u64 | u64::from(peer.is_full) << 8);
-        self.set(at + 2, peer.unanswered as u64);
-        self.set(at + 3, peer.held as u64);
-        self.set(at + 4, peer.offered as u64);
-        self.set(at + 5, peer.moving as u64);
-        self.set(at + 6, peer.kept as u64);
-        put_text(&self.words[at + PEER_NAME..at + PEER_WORDS], name);
+        self.set(at + 2, peer.outstanding as u64);
+        self.set(at + 3, peer.queued as u64);
+        self.set(at + 4, peer.unmatched as u64);
+        self.set(at + 5, peer.transferring as u64);
+        self.set(at + 6, peer.unexpected_bytes as u64);
+        write_text(&self.words[at + PEER_NAME..at + PEER_WORDS], name);
         self.peers += 1;
     }
 
     fn finish(mut self) {
-        while self.waits < WAITS {
-            self.set(AT_WAITS + self.waits * WAIT_WORDS, 0);
-            self.waits += 1;
+        while self.posted < MAX_POSTED {
+            self.set(AT_POSTED + self.posted * POSTED_WORDS, 0);
+            self.posted += 1;
         }
-        while self.kept < KEPT {
-            self.set(AT_KEPT + self.kept * KEPT_WORDS, 0);
-            self.kept += 1;
+        while self.unexpected < MAX_UNEXPECTED {
+            self.set(AT_UNEXPECTED + self.unexpected * UNEXPECTED_WORDS, 0);
+            self.unexpected += 1;
         }
-        while self.peers < PEERS {
+        while self.peers < MAX_PEERS {
             self.set(AT_PEERS + self.peers * PEER_WORDS, 0);
             self.peers += 1;
         }
@@ -144,20 +148,24 @@ impl Standing<'_> {
     }
 }
 
-fn source(src: Source) -> u64 {
+fn source_word(src: Source) -> u64 {
     u64::from(src.0)
 }
 
-pub(super) fn write(words: &[AtomicU64; WORDS], now: u64, tell: impl FnOnce(&mut Standing<'_>)) {
-    let odd = seq::begin(&words[..], AT_SEQ);
-    words[AT_LOOKED].store(now, Ordering::Relaxed);
-    let mut standing = Standing {
+pub(super) fn write(
+    words: &[AtomicU64; WORDS],
+    now: u64,
+    fill: impl FnOnce(&mut SnapshotWriter<'_>),
+) {
+    let odd = seqlock::begin_write(&words[..], AT_SEQ);
+    words[AT_SNAPSHOT_TIME].store(now, Ordering::Relaxed);
+    let mut snapshot = SnapshotWriter {
         words,
-        waits: 0,
-        kept: 0,
+        posted: 0,
+        unexpected: 0,
         peers: 0,
     };
-    tell(&mut standing);
-    standing.finish();
-    seq::end(&words[..], AT_SEQ, odd);
+    fill(&mut snapshot);
+    snapshot.finish();
+    seqlock::end_write(&words[..], AT_SEQ, odd);
 }

@@ -30,28 +30,28 @@ impl Words for [AtomicU64] {
 }
 
 /// Begins a version; its number.
-pub fn begin<W: Words + ?Sized>(words: &W, seq: usize) -> u64 {
-    let odd = words.load(seq, Ordering::Relaxed).wrapping_add(1) | 1;
-    words.store(seq, odd, Ordering::Relaxed);
+pub fn begin_write<W: Words + ?Sized>(words: &W, seqlock: usize) -> u64 {
+    let odd = words.load(seqlock, Ordering::Relaxed).wrapping_add(1) | 1;
+    words.store(seqlock, odd, Ordering::Relaxed);
     // Pairs with the fence of `is_same`: whoever sees a word of this version sees its odd number.
     words.fence(Ordering::Release);
     odd
 }
 
 /// Ends the version that [`begin`] began.
-pub fn end<W: Words + ?Sized>(words: &W, seq: usize, odd: u64) {
+pub fn end_write<W: Words + ?Sized>(words: &W, seqlock: usize, odd: u64) {
     // Pairs with `version`: whoever sees this number sees all words of the version.
-    words.store(seq, odd.wrapping_add(1), Ordering::Release);
+    words.store(seqlock, odd.wrapping_add(1), Ordering::Release);
 }
 
 /// The number of the version that can be copied now, if none is being written.
-pub fn version<W: Words + ?Sized>(words: &W, seq: usize) -> Option<u64> {
-    let number = words.load(seq, Ordering::Acquire);
+pub fn begin_read<W: Words + ?Sized>(words: &W, seqlock: usize) -> Option<u64> {
+    let number = words.load(seqlock, Ordering::Acquire);
     number.is_multiple_of(2).then_some(number)
 }
 
 /// Whether what was copied since [`version`] is of one version.
-pub fn is_same<W: Words + ?Sized>(words: &W, seq: usize, number: u64) -> bool {
+pub fn validate_read<W: Words + ?Sized>(words: &W, seqlock: usize, number: u64) -> bool {
     words.fence(Ordering::Acquire);
-    words.load(seq, Ordering::Relaxed) == number
+    words.load(seqlock, Ordering::Relaxed) == number
 }

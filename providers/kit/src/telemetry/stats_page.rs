@@ -8,28 +8,30 @@ use std::time::Instant;
 use log::Level;
 use selvedge::Error;
 
-use super::flight::{self, Event, What};
-use super::layout::{AT_TALLIES, AT_WAYS, Kind, Tally, WORDS, Way};
-use super::sheet::{Sheet, now};
-use super::standing::{self, Standing};
+use super::flight::{self, Event, EventKind};
+use super::layout::{
+    AT_OP_COUNTERS, AT_PROTOCOL_COUNTERS, OpCounter, PageKind, ProtocolCounter, WORDS,
+};
+use super::shared_words::{SharedWords, now};
+use super::snapshot::{self, SnapshotWriter};
 
 /// How often an endpoint that is busy writes down how things stand, in nanoseconds.
 const INTERVAL: u64 = 50_000_000;
 
 /// The page of an endpoint. One thread at a time writes it: whoever holds the endpoint's lock.
 #[derive(Debug)]
-pub struct Page {
-    sheet: Sheet<WORDS>,
+pub struct StatsPage {
+    memory: SharedWords<WORDS>,
     /// Both say the same, each to those who know only it.
     opened: (Instant, u64),
     /// When the standing is to be written down again, in nanoseconds since it was opened.
-    due: AtomicU64,
+    next_snapshot: AtomicU64,
     /// For log messages; empty for a page that nobody else sees.
     provider: String,
     name: OnceLock<String>,
 }
 
-impl Page {
+impl StatsPage {
     /// A page for an endpoint of a provider. Where the system refuses a memory file, the endpoint
     /// counts for itself.
     ///
@@ -37,24 +39,24 @@ impl Page {
     /// The system's, when there is no memory at all.
     pub fn open(provider: &str) -> Result<Self, Error> {
         let opened = (Instant::now(), now());
-        let sheet = Sheet::open(Kind::Standing, provider, opened.1)?;
-        Ok(Self::of(sheet, opened, provider.to_owned()))
+        let memory = SharedWords::open(PageKind::Stats, provider, opened.1)?;
+        Ok(Self::of(memory, opened, provider.to_owned()))
     }
 
     /// A page that nobody else sees.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn unseen() -> Result<Self, Error> {
+    pub fn private() -> Result<Self, Error> {
         let opened = (Instant::now(), now());
-        Ok(Self::of(Sheet::unseen()?, opened, String::new()))
+        Ok(Self::of(SharedWords::private()?, opened, String::new()))
     }
 
-    const fn of(sheet: Sheet<WORDS>, opened: (Instant, u64), provider: String) -> Self {
+    const fn of(memory: SharedWords<WORDS>, opened: (Instant, u64), provider: String) -> Self {
         Self {
-            sheet,
+            memory,
             opened,
-            due: AtomicU64::new(0),
+            next_snapshot: AtomicU64::new(0),
             provider,
             name: OnceLock::new(),
         }
@@ -62,7 +64,7 @@ impl Page {
 
     /// Says what the endpoint is called.
     pub fn set_name(&self, name: &str) {
-        self.sheet.set_name(name);
+        self.memory.set_name(name);
         let name = self.name.get_or_init(|| name.to_owned());
         if !self.provider.is_empty() {
             self.log(
@@ -75,53 +77,58 @@ impl Page {
 
     /// Counts an operation of `len` bytes.
     #[inline(always)]
-    pub fn count(&self, what: Tally, len: usize) {
-        self.add(AT_TALLIES + 2 * what as usize, len);
+    pub fn count(&self, counter: OpCounter, len: usize) {
+        self.add(AT_OP_COUNTERS + 2 * counter as usize, len);
     }
 
     /// Counts a message of `len` bytes under the way that it took, besides.
     #[inline(always)]
-    pub fn count_way(&self, way: Way, len: usize) {
-        self.add(AT_WAYS + 2 * way as usize, len);
+    pub fn count_protocol(&self, counter: ProtocolCounter, len: usize) {
+        self.add(AT_PROTOCOL_COUNTERS + 2 * counter as usize, len);
     }
 
     #[inline(always)]
     fn add(&self, at: usize, len: usize) {
         let words = self.words();
-        bump(&words[at], 1);
-        bump(&words[at + 1], len as u64);
+        add_to_word(&words[at], 1);
+        add_to_word(&words[at + 1], len as u64);
     }
 
     /// Whether the standing is to be written down now: a busy endpoint asks when it has read the
     /// clock anyway.
     #[inline]
-    pub fn is_due(&self, now: Instant) -> bool {
-        self.since_opened(now) >= self.due.load(Ordering::Relaxed)
+    pub fn is_snapshot_due(&self, now: Instant) -> bool {
+        self.since_opened(now) >= self.next_snapshot.load(Ordering::Relaxed)
     }
 
     /// Writes down how things stand.
     #[cold]
-    pub fn write_standing(&self, now: Instant, tell: impl FnOnce(&mut Standing<'_>)) {
+    pub fn write_snapshot(&self, now: Instant, fill: impl FnOnce(&mut SnapshotWriter<'_>)) {
         let since = self.since_opened(now);
-        self.due.store(since + INTERVAL, Ordering::Relaxed);
-        standing::write(self.words(), self.opened.1 + since, tell);
+        self.next_snapshot
+            .store(since + INTERVAL, Ordering::Relaxed);
+        snapshot::write(self.words(), self.opened.1 + since, fill);
     }
 
     /// Notes an event with a peer, here and in the log.
     #[cold]
-    pub fn note(&self, what: What, peer: &str, number: u64) {
-        flight::note(self.words(), now(), what, peer, number);
-        let (level, subsystem) = match what {
-            What::Awaited | What::Met | What::Lost => (Level::Info, "ep_ctrl"),
-            What::NoCma => (Level::Info, "ep_data"),
-            What::Stalled | What::SendFailed | What::ReceiveFailed => (Level::Debug, "ep_data"),
+    pub fn record_event(&self, kind: EventKind, peer: &str, number: u64) {
+        flight::record(self.words(), now(), kind, peer, number);
+        let (level, subsystem) = match kind {
+            EventKind::AwaitingPeer | EventKind::Connected | EventKind::Disconnected => {
+                (Level::Info, "ep_ctrl")
+            }
+            EventKind::NoCma => (Level::Info, "ep_data"),
+            EventKind::Stalled | EventKind::SendFailed | EventKind::ReceiveFailed => {
+                (Level::Debug, "ep_data")
+            }
         };
         if level > log::max_level() {
             return;
         }
         let event = Event {
             at: 0,
-            what,
+            kind,
             number,
             about: peer.to_owned(),
         };
@@ -133,8 +140,8 @@ impl Page {
         self.name.get().map_or("an endpoint", String::as_str)
     }
 
-    fn log(&self, level: Level, subsystem: &str, what: fmt::Arguments<'_>) {
-        selvedge::log::of_provider(level, &self.provider, subsystem, what);
+    fn log(&self, level: Level, subsystem: &str, message: fmt::Arguments<'_>) {
+        selvedge::log::log_as(level, &self.provider, subsystem, message);
     }
 
     fn since_opened(&self, now: Instant) -> u64 {
@@ -143,11 +150,11 @@ impl Page {
 
     #[inline(always)]
     fn words(&self) -> &[AtomicU64; WORDS] {
-        self.sheet.words()
+        self.memory.words()
     }
 }
 
-impl Drop for Page {
+impl Drop for StatsPage {
     fn drop(&mut self) {
         if let Some(name) = self.name.get().filter(|_| !self.provider.is_empty()) {
             self.log(
@@ -161,7 +168,7 @@ impl Drop for Page {
 
 /// Adds to a word that nobody else writes.
 #[inline(always)]
-fn bump(word: &AtomicU64, by: u64) {
+fn add_to_word(word: &AtomicU64, by: u64) {
     word.store(
         word.load(Ordering::Relaxed).wrapping_add(by),
         Ordering::Relaxed,

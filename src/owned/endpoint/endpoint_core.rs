@@ -1,9 +1,9 @@
-//! The provider's endpoint and its queue, which nobody else ever holds, and the slots that keep
-//! the buffers meanwhile.
+//! `EndpointCore`: the provider's endpoint and its completion queue, both with a single owner, and
+//! the slots that keep the buffers of outstanding operations.
 
 #![expect(
     unsafe_code,
-    reason = "the slots keep the promise that posting makes about memory"
+    reason = "the slots keep the promise about memory that a post makes"
 )]
 
 use std::fmt;
@@ -11,94 +11,98 @@ use std::mem;
 use std::sync::Arc;
 
 use super::post::{Content, Memory, Operands, Post, Submit};
-use super::remote::Remote;
-use super::slots::{Changes, Held, Key, Slots};
+use super::remote::RemoteAddr;
+use super::slots::{Held, Key, LockedSlots, Slots};
 use crate::atomic::Target;
 use crate::handle::sole;
 use crate::info::Threading;
-use crate::owned::{Buf, Received, Refused};
+use crate::owned::{Buf, Received, TryPostError};
 use crate::{
     Address, AddressVector, Bindings, CompletionFlags, CompletionQueue, Domain, Endpoint, EpOption,
     Errno, Error, FiAddr, Info, Mode, MrMode, OpFlags, Result, cq, wait,
 };
 
-/// Entries that one read takes: enough to spread its cost, little enough to stay in the cache.
+/// Maximum number of entries of one read: enough to amortize its cost, few enough to stay in the
+/// cache.
 pub(super) const BATCH: usize = 16;
 
-/// Outstanding operations where the attributes name no sizes, and the most in any case.
+/// Maximum number of outstanding operations where the attributes name no sizes.
 const DEFAULT_DEPTH: usize = 512;
+/// Maximum number of outstanding operations in any case.
 const MAX_DEPTH: usize = 1 << 16;
 
-/// Duties that the safe layer does not do: it has no memory for the provider's context, no room
+/// Modes that the safe layer does not support: it has no memory for the provider's context, no room
 /// for a header, and its lists do not outlive the call.
-const UNMET_MODES: Mode = Mode::CONTEXT
+const UNSUPPORTED_MODES: Mode = Mode::CONTEXT
     .union(Mode::CONTEXT2)
     .union(Mode::MSG_PREFIX)
     .union(Mode::ASYNC_IOV);
 
 /// Completions of accesses that peers made to this side's memory.
-const BY_PEERS: CompletionFlags = CompletionFlags::REMOTE_READ.union(CompletionFlags::REMOTE_WRITE);
+const REMOTE_ACCESS: CompletionFlags =
+    CompletionFlags::REMOTE_READ.union(CompletionFlags::REMOTE_WRITE);
 
-/// The default flags of `tx_attr.op_flags` that the safe layer passes on: when a send is complete.
-/// The others would change how many completions an operation has.
+/// The flags of `tx_attr.op_flags` that the safe layer passes on: they say when a send is complete.
+/// The other flags would change how many completions an operation has.
 const TX_FLAGS: OpFlags = OpFlags::INJECT_COMPLETE
     .union(OpFlags::TRANSMIT_COMPLETE)
     .union(OpFlags::DELIVERY_COMPLETE);
 
-/// An endpoint whose operations own their buffers; `O` is who is told when one is done.
-pub(super) struct Port<O> {
+/// An endpoint whose operations own their buffers. `O` is the owner that a completion is delivered
+/// to.
+pub(super) struct EndpointCore<O> {
     // Fields drop in this order: closing the endpoint ends every access to the buffers in `slots`.
     ep: Arc<dyn Endpoint>,
     cq: Arc<dyn CompletionQueue>,
     tx_flags: OpFlags,
-    /// Whether the domain uses registered memory alone ([`MrMode::LOCAL`]).
+    /// Whether the domain requires registered local memory ([`MrMode::LOCAL`]).
     is_registered_only: bool,
-    /// Completions are read and handed out in one turn, so that they keep their order.
+    /// Completions are read and delivered under one lock, so that they keep their order.
     slots: Slots<Operation<O>, Kept<O>, Batch>,
 }
 
-impl<O> fmt::Debug for Port<O> {
+impl<O> fmt::Debug for EndpointCore<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.ep.fmt(f)
     }
 }
 
-/// An operation that is done.
+/// A finished operation.
 #[derive(Debug)]
 pub(super) struct Finished<O> {
     pub(super) owner: O,
     pub(super) buf: Buf,
-    /// The length of the message in the buffer, if it is not the buffer's own.
+    /// The length of the message in the buffer, if it differs from the buffer's length.
     pub(super) len: Option<usize>,
     pub(super) outcome: Outcome,
 }
 
-/// Takes operations that are done, in the turn of a thread: it must not wake, drop a buffer or call
-/// back.
+/// Receives finished operations while the slots are locked. An implementation must not wake a task,
+/// drop a buffer or call the endpoint.
 pub(super) trait Deliver<O> {
-    /// Takes one; what it gives back is kept until it is collected.
+    /// Takes one operation. An operation that is returned stays in its slot until it is collected.
     fn deliver(&mut self, finished: Finished<O>) -> Option<Finished<O>>;
 }
 
-/// How an operation ended. Boxed, because errors are rare and slots are many.
+/// The result of an operation. The error is boxed, because errors are rare and slots are many.
 pub(super) type Outcome = Result<Received, Box<cq::ErrEntry>>;
 
-/// What is kept of an operation after a completion.
+/// The state that a slot keeps of an operation after a completion.
 #[derive(Debug)]
 enum Kept<O> {
-    /// Messages have come into parts of the buffer, and more may.
-    Parted(O, Arc<Buf>),
-    /// A message was set aside under this slot's key, which waits to be collected.
-    Found(Finished<O>),
-    /// A message was set aside under this slot's key.
+    /// A multi-receive: messages were received into parts of the buffer, and more may follow.
+    MultiRecv(O, Arc<Buf>),
+    /// A message was claimed under this slot's key. Its completion waits to be collected.
+    ClaimReady(Finished<O>),
+    /// A message was claimed under this slot's key.
     Claimed,
-    /// Waits to be collected.
+    /// The completion waits to be collected.
     Finished(Finished<O>),
 }
 
 #[derive(Debug)]
-// In this order, so that a buffer is moved out with the loads and stores that it was moved in with: it
-// waits for others.
+// The field order lets the buffer be moved out with loads of the same width as the stores that moved
+// it in: a load of another width stalls on store forwarding.
 #[repr(C)]
 struct Operation<O> {
     buf: Buf,
@@ -107,8 +111,8 @@ struct Operation<O> {
 }
 
 impl<O> Operation<O> {
-    /// The length of the message in the buffer after its last completion, if it is not the buffer's
-    /// own.
+    /// The length of the message in the buffer after its last completion, if it differs from the
+    /// buffer's length.
     #[inline]
     fn len(&self, entry: &cq::Entry) -> Option<usize> {
         let len = self.content.len(entry.len);
@@ -127,19 +131,19 @@ impl<O> Operation<O> {
 }
 
 impl<O> Kept<O> {
-    /// What an operation has brought that was over, and what is kept of it then.
+    /// Takes the finished operation out. Returns it, and the state that stays in the slot.
     fn collect(self) -> (Finished<O>, Option<Self>) {
         match self {
             Self::Finished(finished) => (finished, None),
-            Self::Found(finished) => (finished, Some(Self::Claimed)),
-            Self::Parted(..) => unreachable!("messages are collected from their mailbox"),
-            Self::Claimed => unreachable!("nobody awaits a claim"),
+            Self::ClaimReady(finished) => (finished, Some(Self::Claimed)),
+            Self::MultiRecv(..) => unreachable!("messages are collected from their queue"),
+            Self::Claimed => unreachable!("a claim is not awaited"),
         }
     }
 }
 
 impl<O> Finished<O> {
-    /// Gives the buffer the length of its message.
+    /// Sets the length of the buffer to that of its message.
     pub(super) fn set_len(&mut self) {
         if let Some(len) = self.len.take() {
             let set = self.buf.set_len(len);
@@ -163,8 +167,8 @@ impl Batch {
     }
 }
 
-impl<O: Clone> Port<O> {
-    /// Opens the endpoint and a queue that has room for every operation that may be outstanding.
+impl<O: Clone> EndpointCore<O> {
+    /// Opens the endpoint, and a queue with room for the maximum number of outstanding operations.
     pub(super) fn open(
         domain: &dyn Domain,
         info: &Info,
@@ -172,21 +176,21 @@ impl<O: Clone> Port<O> {
         wait_obj: wait::Object,
     ) -> Result<Self, Error> {
         let endpoint = |bind| domain.endpoint(info, bind);
-        Self::around(domain, info, av, wait_obj, endpoint)
+        Self::open_with(domain, info, av, wait_obj, endpoint)
     }
 
-    /// The same around an endpoint that `open` opens.
-    pub(super) fn around(
+    /// As [`Self::open`], with an endpoint that `open` opens.
+    pub(super) fn open_with(
         domain: &dyn Domain,
         info: &Info,
         av: Arc<dyn AddressVector>,
         wait_obj: wait::Object,
         open: impl FnOnce(Bindings) -> Result<Arc<dyn Endpoint>, Error>,
     ) -> Result<Self, Error> {
-        let unmet = info.mode & UNMET_MODES;
-        if !unmet.is_empty() {
-            let what = format!("the safe layer does not do what mode {unmet:?} asks");
-            return Err(Error::new(Errno::Inval, what));
+        let unsupported = info.mode & UNSUPPORTED_MODES;
+        if !unsupported.is_empty() {
+            let message = format!("the safe layer does not support mode {unsupported:?}");
+            return Err(Error::new(Errno::Inval, message));
         }
         let depth = depth(info);
         let mut attr = cq::Attr::with_size(depth as usize);
@@ -194,11 +198,11 @@ impl<O: Clone> Port<O> {
         let cq = domain.cq(&attr)?;
         let ep = open(Bindings::new(Arc::clone(&cq), av))?;
         let slots = match info.threading_promise() {
-            // SAFETY: methods of the slots are called by those of the port, whose endpoint and queue
-            // were opened from `info` and are of one domain and of one group: no two threads use them
-            // at the same time.
+            // SAFETY: only methods of this type call methods of the slots. Its endpoint and queue were
+            // opened from `info` and belong to one domain and one group: the promise says that no two
+            // threads use them at the same time.
             Threading::Domain | Threading::Completion => unsafe {
-                Slots::promised(depth, Batch::new())
+                Slots::serialized(depth, Batch::new())
             },
             _ => Slots::new(depth, Batch::new()),
         };
@@ -215,43 +219,43 @@ impl<O: Clone> Port<O> {
     #[inline(always)]
     pub(super) fn post(
         &self,
-        what: Post,
+        post: Post,
         operands: Operands<'_>,
         buf: Buf,
         owner: O,
-    ) -> Result<Key, Refused> {
-        let content = what.content(operands.operand, &buf);
+    ) -> Result<Key, TryPostError> {
+        let content = post.content(operands.operand, &buf);
         let (content, memory) = match (content, self.memory(&buf)) {
             (Ok(content), Ok(memory)) => (content, memory),
-            (Err(errno), _) | (_, Err(errno)) => return Err(Refused { errno, buf }),
+            (Err(errno), _) | (_, Err(errno)) => return Err(TryPostError { errno, buf }),
         };
         let Some(slot) = self.slots.reserve() else {
             let errno = Errno::Again;
-            return Err(Refused { errno, buf });
+            return Err(TryPostError { errno, buf });
         };
         let key = slot.put(Operation {
             owner,
             buf,
             content,
         });
-        // SAFETY: `memory` is the buffer's that was just moved into the slot named by `key`. It
-        // leaves the slot in `withdraw`, after an error, with which nothing was kept; in
-        // `finish`, after the completion with this key, of a multi-receive the last; or when
-        // `self.slots` is dropped, after `self.ep`, whose only handle is ours. Parts of it are lent
-        // before, of bytes that a completion has named. Operands are borrowed for this call, which is
-        // as long as injected ones are used.
+        // SAFETY: `memory` belongs to the buffer that was just moved into the slot named by `key`. The
+        // buffer leaves the slot in `withdraw`, after an error, when the provider has kept nothing; in
+        // `finish`, after the completion with this key (the last one, for a multi-receive); or when
+        // `self.slots` is dropped, after `self.ep`, whose only handle this value holds. Parts of the
+        // buffer are handed out earlier, for bytes that a completion has named. Operands are borrowed
+        // for this call, and injected operands are not used after it.
         let submit = unsafe { Submit::new(&*self.ep) };
-        match what.submit(operands, &memory, key.into(), self.tx_flags, submit) {
+        match post.submit(operands, &memory, key.into(), self.tx_flags, submit) {
             Ok(()) => Ok(key),
             Err(errno) => Err(self.withdraw(key, errno)),
         }
     }
 
-    /// The memory of a buffer, for a post. That of another domain's pool is registered there, which
-    /// this domain's endpoint refuses by its descriptor, or nowhere.
+    /// The memory of a buffer, for a post. The memory of another domain's pool is registered with that
+    /// domain, and this domain's endpoint rejects its descriptor; or it is not registered at all.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for memory that is not registered where the domain uses no other.
+    /// [`Errno::Inval`] for unregistered memory where the domain requires registration.
     fn memory(&self, buf: &Buf) -> Result<Memory> {
         match self.is_registered_only && !buf.is_registered() {
             true => Err(Errno::Inval),
@@ -259,15 +263,22 @@ impl<O: Clone> Port<O> {
         }
     }
 
-    /// Posts the receive of a message that was set aside under `key`, in the slot that it has.
-    pub(super) fn redeem(&self, key: Key, what: Post, buf: Buf, owner: O) -> Result<(), Refused> {
+    /// Posts the receive, or the discard, of the message that was claimed under `key`, in the slot of
+    /// the claim.
+    pub(super) fn post_claimed(
+        &self,
+        key: Key,
+        post: Post,
+        buf: Buf,
+        owner: O,
+    ) -> Result<(), TryPostError> {
         let memory = match self.memory(&buf) {
             Ok(memory) => memory,
-            Err(errno) => return Err(Refused { errno, buf }),
+            Err(errno) => return Err(TryPostError { errno, buf }),
         };
-        let content = what
+        let content = post
             .content(&[], &buf)
-            .expect("it holds a message or what it holds");
+            .expect("the content of a claimed receive always fits");
         let operation = Operation {
             owner,
             buf,
@@ -280,39 +291,39 @@ impl<O: Clone> Port<O> {
         });
         if let Some(Operation { buf, .. }) = operation {
             let errno = Errno::NoMsg;
-            return Err(Refused { errno, buf });
+            return Err(TryPostError { errno, buf });
         }
-        // SAFETY: as in `post`: the buffer is in the slot named by `key`, until the completion with
-        // this key, which comes once more, or until this call fails.
+        // SAFETY: as in `post`: the buffer is in the slot named by `key` until the second completion
+        // with this key, or until this call fails.
         let submit = unsafe { Submit::new(&*self.ep) };
-        let posted = what.submit(Operands::NONE, &memory, key.into(), self.tx_flags, submit);
+        let posted = post.submit(Operands::NONE, &memory, key.into(), self.tx_flags, submit);
         posted.map_err(|errno| {
             let claimed = Some(Held::Kept(Kept::Claimed));
             let failed = self.slots.update(key, |held| (claimed, held));
-            refused(errno, failed.expect("a failed post has no completion"))
+            try_post_error(errno, failed.expect("a failed post has no completion"))
         })
     }
 
-    /// The queue, to be waited at.
+    /// The completion queue, for waits.
     pub(super) fn cq(&self) -> &Arc<dyn CompletionQueue> {
         &self.cq
     }
 
-    /// Reads up to `limit` completions, at most [`BATCH`], and says how many there were. What
-    /// `deliver` gives back stays in its slot until it is collected.
+    /// Reads up to `limit` completions, at most [`BATCH`], and returns how many were read. An
+    /// operation that `deliver` returns stays in its slot until it is collected.
     ///
-    /// Accesses by peers to this side's memory have no slot and are passed over, and so are
-    /// completions that no operation waits for.
+    /// Completions of accesses by peers to local memory have no slot and are ignored, as are
+    /// completions without an operation.
     #[inline]
     pub(super) fn read(&self, limit: usize, deliver: &mut impl Deliver<O>) -> Result<usize> {
         self.slots
-            .change(|changes, batch| self.read_batch(changes, batch, limit.min(BATCH), deliver))
+            .with_lock(|locked, batch| self.read_batch(locked, batch, limit.min(BATCH), deliver))
     }
 
     #[inline(always)]
     fn read_batch(
         &self,
-        changes: &mut Changes<'_, Operation<O>, Kept<O>>,
+        locked: &mut LockedSlots<'_, Operation<O>, Kept<O>>,
         Batch { entries, sources }: &mut Batch,
         limit: usize,
         deliver: &mut impl Deliver<O>,
@@ -325,27 +336,27 @@ impl<O: Clone> Port<O> {
             Ok(count) => {
                 for (entry, &src) in entries.iter().zip(&*sources).take(count) {
                     let outcome = || Ok(Received::new(entry, src));
-                    finish(changes, entry, outcome, deliver);
+                    finish(locked, entry, outcome, deliver);
                 }
                 Ok(count)
             }
-            // The error stays where it is.
+            // The error stays in the queue.
             Err(Errno::Avail) if limit == 0 => Ok(0),
-            Err(Errno::Avail) => self.read_err(changes, deliver),
+            Err(Errno::Avail) => self.read_err(locked, deliver),
             Err(errno) => Err(errno),
         }
     }
 
-    /// Takes a finished operation out of its slot, or changes whom it will be told to and gives
-    /// back who it was.
+    /// Takes a finished operation out of its slot. Where it has not finished, replaces its owner and
+    /// returns the previous one.
     pub(super) fn collect(&self, key: Key, owner: O) -> Result<Finished<O>, O> {
         let collected = self.slots.update(key, |held| match held {
             Held::Added(mut op) => {
-                let before = mem::replace(&mut op.owner, owner);
-                (Some(Held::Added(op)), Err(before))
+                let previous = mem::replace(&mut op.owner, owner);
+                (Some(Held::Added(op)), Err(previous))
             }
-            Held::Kept(Kept::Parted(before, buf)) => {
-                (Some(Held::Kept(Kept::Parted(owner, buf))), Err(before))
+            Held::Kept(Kept::MultiRecv(previous, buf)) => {
+                (Some(Held::Kept(Kept::MultiRecv(owner, buf))), Err(previous))
             }
             Held::Kept(kept) => {
                 let (finished, rest) = kept.collect();
@@ -355,19 +366,22 @@ impl<O: Clone> Port<O> {
         collected.expect("a slot is its owner's until it is collected")
     }
 
-    /// Leaves a posted operation, whose completion cannot be read, and its buffer to the endpoint,
-    /// and tells `owner` in the end. Gives a buffer of capacity 0 in its place, or the operation if
-    /// it has finished.
+    /// Detaches a posted operation whose completion cannot be read: the operation and its buffer stay
+    /// with the endpoint, and `owner` becomes its owner. Returns a buffer of capacity 0 in place of the
+    /// operation's, or the operation if it has finished.
     pub(super) fn abandon(&self, key: Key, owner: O) -> Result<Finished<O>, Buf> {
         let abandoned = self.slots.update(key, |held| match held {
             Held::Added(mut op) => {
-                let stand_in = op.buf.stand_in();
+                let placeholder = op.buf.placeholder();
                 op.owner = owner;
-                (Some(Held::Added(op)), Err(stand_in))
+                (Some(Held::Added(op)), Err(placeholder))
             }
-            Held::Kept(Kept::Parted(_, buf)) => {
-                let stand_in = buf.stand_in();
-                (Some(Held::Kept(Kept::Parted(owner, buf))), Err(stand_in))
+            Held::Kept(Kept::MultiRecv(_, buf)) => {
+                let placeholder = buf.placeholder();
+                (
+                    Some(Held::Kept(Kept::MultiRecv(owner, buf))),
+                    Err(placeholder),
+                )
             }
             Held::Kept(kept) => {
                 let (finished, rest) = kept.collect();
@@ -377,20 +391,20 @@ impl<O: Clone> Port<O> {
         abandoned.expect("a slot is its owner's until it is collected")
     }
 
-    /// Who is told when the operations are done that are under way.
+    /// The owners of the outstanding operations.
     pub(super) fn owners(&self) -> Vec<O> {
         let mut owners = Vec::new();
-        self.slots.change(|changes, _| {
-            changes.for_each(|held| match held {
+        self.slots.with_lock(|locked, _| {
+            locked.for_each(|held| match held {
                 Held::Added(op) => owners.push(op.owner.clone()),
-                Held::Kept(Kept::Parted(owner, _)) => owners.push(owner.clone()),
+                Held::Kept(Kept::MultiRecv(owner, _)) => owners.push(owner.clone()),
                 Held::Kept(_) => {}
             });
         });
         owners
     }
 
-    /// Tries to take a posted operation back.
+    /// Tries to cancel a posted operation.
     pub(super) fn cancel(&self, key: Key) -> Result {
         self.ep.cancel(key.into())
     }
@@ -413,7 +427,7 @@ impl<O: Clone> Port<O> {
         self.ep.tinject(bytes, dest, tag, data)
     }
 
-    pub(super) fn inject_write(&self, bytes: &[u8], to: Remote, data: Option<u64>) -> Result {
+    pub(super) fn inject_write(&self, bytes: &[u8], to: RemoteAddr, data: Option<u64>) -> Result {
         self.ep.inject_write(bytes, to.peer, to.addr, to.key, data)
     }
 
@@ -428,7 +442,7 @@ impl<O: Clone> Port<O> {
     #[cold]
     fn read_err(
         &self,
-        changes: &mut Changes<'_, Operation<O>, Kept<O>>,
+        locked: &mut LockedSlots<'_, Operation<O>, Kept<O>>,
         deliver: &mut impl Deliver<O>,
     ) -> Result<usize> {
         let error = match self.cq.read_err() {
@@ -437,35 +451,35 @@ impl<O: Clone> Port<O> {
             Err(errno) => return Err(errno),
         };
         let entry = error.entry;
-        finish(changes, &entry, || Err(Box::new(error)), deliver);
+        finish(locked, &entry, || Err(Box::new(error)), deliver);
         Ok(1)
     }
 
-    /// Gives the buffer of a failed post back.
+    /// Takes the buffer of a failed post out of its slot.
     #[cold]
-    fn withdraw(&self, key: Key, errno: Errno) -> Refused {
+    fn withdraw(&self, key: Key, errno: Errno) -> TryPostError {
         let state = self.slots.remove(key);
-        refused(errno, state.expect("a failed post has no completion"))
+        try_post_error(errno, state.expect("a failed post has no completion"))
     }
 }
 
-/// Hands a completion to the operation that it belongs to.
+/// Delivers a completion to its operation.
 #[inline(always)]
 fn finish<O: Clone>(
-    slots: &mut Changes<'_, Operation<O>, Kept<O>>,
+    slots: &mut LockedSlots<'_, Operation<O>, Kept<O>>,
     entry: &cq::Entry,
     outcome: impl FnOnce() -> Outcome,
     deliver: &mut impl Deliver<O>,
 ) {
-    if entry.flags.intersects(BY_PEERS) {
+    if entry.flags.intersects(REMOTE_ACCESS) {
         return;
     }
     let key = Key::from(entry.context);
     let added = slots.added(key);
     let Some(added) = added.filter(|op| op.with(|op| op.content.is_final())) else {
-        return finish_step(slots, entry, outcome(), deliver);
+        return finish_partial(slots, entry, outcome(), deliver);
     };
-    // Here and not below: a buffer that is looked into is not moved as a whole.
+    // The length is read before the move: a buffer that is read after it is not moved as a whole.
     let len = added.with(|op| op.len(entry));
     let (op, slot) = added.take();
     if let Some(kept) = deliver.deliver(op.finish(len, outcome())) {
@@ -473,10 +487,10 @@ fn finish<O: Clone>(
     }
 }
 
-/// Hands a completion to an operation that has several, or that leaves something behind.
+/// Delivers a completion to an operation that has several completions, or whose slot stays in use.
 #[inline(never)]
-fn finish_step<O: Clone>(
-    slots: &mut Changes<'_, Operation<O>, Kept<O>>,
+fn finish_partial<O: Clone>(
+    slots: &mut LockedSlots<'_, Operation<O>, Kept<O>>,
     entry: &cq::Entry,
     outcome: Outcome,
     deliver: &mut impl Deliver<O>,
@@ -486,18 +500,20 @@ fn finish_step<O: Clone>(
     };
     let rest = match held {
         Held::Added(op) if op.content == Content::MESSAGES => {
-            part(op.owner, Arc::new(op.buf), entry, outcome, deliver)
+            deliver_part(op.owner, Arc::new(op.buf), entry, outcome, deliver)
         }
         Held::Added(op) => {
-            let sets_aside = outcome.is_ok();
+            let is_claimed = outcome.is_ok();
             let kept = deliver.deliver(op.finish(None, outcome));
-            match (sets_aside, kept) {
+            match (is_claimed, kept) {
                 (true, None) => Some(Kept::Claimed),
-                (true, Some(found)) => Some(Kept::Found(found)),
+                (true, Some(found)) => Some(Kept::ClaimReady(found)),
                 (false, kept) => kept.map(Kept::Finished),
             }
         }
-        Held::Kept(Kept::Parted(owner, whole)) => part(owner, whole, entry, outcome, deliver),
+        Held::Kept(Kept::MultiRecv(owner, whole)) => {
+            deliver_part(owner, whole, entry, outcome, deliver)
+        }
         Held::Kept(kept) => Some(kept),
     };
     if let Some(rest) = rest {
@@ -505,8 +521,8 @@ fn finish_step<O: Clone>(
     }
 }
 
-/// Hands on one message of a multi-receive; what is kept of it from then on.
-fn part<O: Clone>(
+/// Delivers one message of a multi-receive. Returns the state that stays in the slot.
+fn deliver_part<O: Clone>(
     owner: O,
     whole: Arc<Buf>,
     entry: &cq::Entry,
@@ -524,20 +540,20 @@ fn part<O: Clone>(
     match kept {
         Some(kept) if is_last => Some(Kept::Finished(kept)),
         _ if is_last => None,
-        _ => Some(Kept::Parted(owner, whole)),
+        _ => Some(Kept::MultiRecv(owner, whole)),
     }
 }
 
-fn refused<O>(errno: Errno, held: Held<Operation<O>, Kept<O>>) -> Refused {
+fn try_post_error<O>(errno: Errno, held: Held<Operation<O>, Kept<O>>) -> TryPostError {
     let buf = match held {
         Held::Added(op) => op.buf,
         Held::Kept(Kept::Finished(finished)) => finished.buf,
         Held::Kept(_) => unreachable!("a refused post has no messages"),
     };
-    Refused { errno, buf }
+    TryPostError { errno, buf }
 }
 
-/// Operations that may be outstanding at once.
+/// The maximum number of outstanding operations.
 fn depth(info: &Info) -> u32 {
     let depth = match info.tx_attr.size.saturating_add(info.rx_attr.size) {
         0 => DEFAULT_DEPTH,

@@ -3,18 +3,18 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::{AT_EVENT_COUNT, AT_EVENTS, EVENT_TEXT, EVENT_WORDS, EVENTS, WORDS};
-use super::sheet::put_text;
+use super::shared_words::write_text;
 use selvedge::Errno;
 
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     /// A peer is looked for, and nobody has its name yet.
-    Awaited,
+    AwaitingPeer,
     /// A peer can be talked to.
-    Met,
+    Connected,
     /// A peer is gone; the number is the error that its operations fail with.
-    Lost,
+    Disconnected,
     /// A message waits with its sender, because too much waits here; the number is its length.
     Stalled,
     /// Messages of a peer cannot be copied out of its memory any more; the number is the error.
@@ -25,11 +25,11 @@ pub enum What {
     ReceiveFailed,
 }
 
-impl What {
+impl EventKind {
     const ALL: [Self; 7] = [
-        Self::Awaited,
-        Self::Met,
-        Self::Lost,
+        Self::AwaitingPeer,
+        Self::Connected,
+        Self::Disconnected,
         Self::Stalled,
         Self::NoCma,
         Self::SendFailed,
@@ -39,9 +39,9 @@ impl What {
     /// What it is called.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Awaited => "awaited",
-            Self::Met => "met",
-            Self::Lost => "lost",
+            Self::AwaitingPeer => "awaited",
+            Self::Connected => "met",
+            Self::Disconnected => "lost",
             Self::Stalled => "stalled",
             Self::NoCma => "no_cma",
             Self::SendFailed => "send_failed",
@@ -56,7 +56,7 @@ pub struct Event {
     /// When, on the system's monotonic clock, in nanoseconds.
     pub at: u64,
     /// What happened.
-    pub what: What,
+    pub kind: EventKind,
     /// Which, in whatever way such events are numbered.
     pub number: u64,
     /// With whom; the first 40 bytes of it.
@@ -67,11 +67,16 @@ impl Event {
     /// The error that the number is, where it is one.
     fn error(&self) -> Option<Errno> {
         let is_error = matches!(
-            self.what,
-            What::Lost | What::NoCma | What::SendFailed | What::ReceiveFailed
+            self.kind,
+            EventKind::Disconnected
+                | EventKind::NoCma
+                | EventKind::SendFailed
+                | EventKind::ReceiveFailed
         );
-        let known = i32::try_from(self.number).ok().and_then(Errno::known);
-        known.filter(|_| is_error)
+        let errno = i32::try_from(self.number)
+            .ok()
+            .and_then(Errno::try_from_raw);
+        errno.filter(|_| is_error)
     }
 
     /// The event in words.
@@ -81,27 +86,33 @@ impl Event {
             || format!("error {number}"),
             |errno| format!("{errno}, error {number}"),
         );
-        match self.what {
-            What::Awaited => format!("nobody has the name {about} yet"),
-            What::Met => format!("met {about}"),
-            What::Lost => format!("lost {about} ({error})"),
-            What::Stalled => format!("no room for a message of {number} bytes from {about}"),
-            What::NoCma => format!("cannot copy out of the memory of {about} ({error})"),
-            What::SendFailed => format!("an operation failed ({error}): {about}"),
-            What::ReceiveFailed => format!("a receive failed ({error}): {about}"),
+        match self.kind {
+            EventKind::AwaitingPeer => format!("nobody has the name {about} yet"),
+            EventKind::Connected => format!("met {about}"),
+            EventKind::Disconnected => format!("lost {about} ({error})"),
+            EventKind::Stalled => format!("no room for a message of {number} bytes from {about}"),
+            EventKind::NoCma => format!("cannot copy out of the memory of {about} ({error})"),
+            EventKind::SendFailed => format!("an operation failed ({error}): {about}"),
+            EventKind::ReceiveFailed => format!("a receive failed ({error}): {about}"),
         }
     }
 }
 
 /// Notes an event over the oldest one.
-pub(super) fn note(words: &[AtomicU64; WORDS], at: u64, what: What, about: &str, number: u64) {
+pub(super) fn record(
+    words: &[AtomicU64; WORDS],
+    at: u64,
+    kind: EventKind,
+    about: &str,
+    number: u64,
+) {
     let count = words[AT_EVENT_COUNT].load(Ordering::Relaxed);
-    let place = AT_EVENTS + (count % EVENTS as u64) as usize * EVENT_WORDS;
-    let event = &words[place..place + EVENT_WORDS];
+    let offset = AT_EVENTS + (count % EVENTS as u64) as usize * EVENT_WORDS;
+    let event = &words[offset..offset + EVENT_WORDS];
     event[0].store(at, Ordering::Relaxed);
-    event[1].store(what as u64, Ordering::Relaxed);
+    event[1].store(kind as u64, Ordering::Relaxed);
     event[2].store(number, Ordering::Relaxed);
-    put_text(&event[EVENT_TEXT..], about);
+    write_text(&event[EVENT_TEXT..], about);
     words[AT_EVENT_COUNT].store(count + 1, Ordering::Release);
 }
 
@@ -111,13 +122,13 @@ pub(super) fn read(words: &[u64; WORDS]) -> Vec<Event> {
     let count = words[AT_EVENT_COUNT];
     let first = count.saturating_sub(EVENTS as u64 - 1);
     let events = (first..count).filter_map(|number| {
-        let place = AT_EVENTS + (number % EVENTS as u64) as usize * EVENT_WORDS;
-        let event = &words[place..place + EVENT_WORDS];
+        let offset = AT_EVENTS + (number % EVENTS as u64) as usize * EVENT_WORDS;
+        let event = &words[offset..offset + EVENT_WORDS];
         Some(Event {
             at: event[0],
-            what: *What::ALL.get(usize::try_from(event[1]).ok()?)?,
+            kind: *EventKind::ALL.get(usize::try_from(event[1]).ok()?)?,
             number: event[2],
-            about: super::seen::text(&event[EVENT_TEXT..]),
+            about: super::stats::read_text(&event[EVENT_TEXT..]),
         })
     });
     events.take(EVENTS).collect()

@@ -11,7 +11,7 @@ use crate::lock::{Lock, Mode};
 
 /// The end of one operation with [`selvedge::OpFlags::PEER_TRANSFER`].
 #[derive(Debug)]
-pub(crate) struct Note {
+pub(crate) struct LayerCompletion {
     pub(crate) context: Context,
     /// Bytes of the message, or what went wrong.
     pub(crate) outcome: Result<usize, (Errno, String)>,
@@ -19,32 +19,32 @@ pub(crate) struct Note {
 
 /// Where those are put. Its lock is the last of all: it is taken below the endpoint's.
 #[derive(Debug)]
-pub struct Mailbox {
-    notes: Lock<Vec<Note>>,
+pub struct LayerCompletions {
+    completions: Lock<Vec<LayerCompletion>>,
     count: AtomicUsize,
     /// Where joins are told of: whoever sleeps there has to look at what came.
     eq: Weak<Queue>,
 }
 
-impl Mailbox {
+impl LayerCompletions {
     #[expect(unsafe_code, reason = "passes the promise about threads to the lock")]
     pub(crate) fn new(mode: Mode, eq: Weak<Queue>) -> Self {
         // SAFETY: the domain derives `mode` from the application's promise about threads, which
         // covers the endpoint; the lock is held for a push or a take, in which nothing is called.
-        let notes = unsafe { Lock::with_mode(mode, Vec::new()) };
+        let completions = unsafe { Lock::with_mode(mode, Vec::new()) };
         Self {
-            notes,
+            completions,
             count: AtomicUsize::new(0),
             eq,
         }
     }
 
     pub(crate) fn put(&self, context: Context, outcome: Result<usize, (Errno, String)>) {
-        let mut notes = self.notes.lock();
-        notes.push(Note { context, outcome });
-        self.count.store(notes.len(), Ordering::Release);
-        drop(notes);
-        if Purpose::of(context).0.is_of_join()
+        let mut completions = self.completions.lock();
+        completions.push(LayerCompletion { context, outcome });
+        self.count.store(completions.len(), Ordering::Release);
+        drop(completions);
+        if Purpose::of(context).0.is_join()
             && let Some(eq) = self.eq.upgrade()
         {
             eq.wake();
@@ -57,8 +57,8 @@ impl Mailbox {
     }
 
     /// Exchanges what is there for `empty`, so that its memory is used again.
-    pub(crate) fn take(&self, empty: &mut Vec<Note>) {
-        std::mem::swap(&mut *self.notes.lock(), empty);
+    pub(crate) fn take(&self, empty: &mut Vec<LayerCompletion>) {
+        std::mem::swap(&mut *self.completions.lock(), empty);
         self.count.store(0, Ordering::Release);
     }
 }

@@ -1,6 +1,6 @@
 //! Sight: what another process of the same user sees of an endpoint.
 //!
-//! Every endpoint has a [`Page`] of shared memory, in which it counts what it does and writes down
+//! Every endpoint has a [`StatsPage`] of shared memory, in which it counts what it does and writes down
 //! now and then how things stand: queue depths, peers, what is waited for. It is an anonymous memory
 //! file, found by its name under `/proc/PID/fd`, so the page is gone when the process is, however
 //! that ended, and nobody but the processes of the same user gets at it. `fi_top` reads pages.
@@ -20,17 +20,17 @@ mod flight;
 pub mod groups;
 pub mod latency;
 pub mod layout;
-mod page;
-mod seen;
-pub mod seq;
+pub mod seqlock;
 mod settings;
-mod sheet;
-mod standing;
+mod shared_words;
+mod snapshot;
+mod stats;
+mod stats_page;
 
-pub use flight::{Event, What};
-pub use layout::{PeerState, Tally, Timed, Way};
-pub use page::Page;
-pub use seen::{Directed, Head, KeptMessage, Seen, SeenPeer, Wait};
+pub use flight::{Event, EventKind};
+pub use layout::{OpCounter, PeerState, ProtocolCounter, TimedOp};
 pub use settings::Settings;
-pub use sheet::{name_of, now};
-pub use standing::{Gauge, PeerStanding, Standing};
+pub use shared_words::{endpoint_name, now};
+pub use snapshot::{Gauge, PeerSnapshot, SnapshotWriter};
+pub use stats::{PageHeader, PeerStats, PostedReceive, SourcePeer, Stats, UnexpectedMessage};
+pub use stats_page::StatsPage;

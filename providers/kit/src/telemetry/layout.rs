@@ -5,13 +5,13 @@ pub const VERSION: u64 = 2;
 /// Words of a page.
 pub const WORDS: usize = 1024;
 /// What the memory files are called.
-pub const FILE: &str = "selvedge-sight";
+pub const MEMFD_NAME: &str = "selvedge-sight";
 
 /// What a sheet is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum PageKind {
     /// What an endpoint counts, and how it stands: its page.
-    Standing,
+    Stats,
     /// How long its operations took.
     Latency,
     /// Its last calls.
@@ -20,14 +20,14 @@ pub enum Kind {
     Groups,
 }
 
-impl Kind {
+impl PageKind {
     /// All of them, in their order.
-    pub const ALL: [Self; 4] = [Self::Standing, Self::Latency, Self::Calls, Self::Groups];
+    pub const ALL: [Self; 4] = [Self::Stats, Self::Latency, Self::Calls, Self::Groups];
 
     /// The first word of a sheet.
     pub const fn magic(self) -> u64 {
         u64::from_le_bytes(match self {
-            Self::Standing => *b"SLVSIGHT",
+            Self::Stats => *b"SLVSIGHT",
             Self::Latency => *b"SLVTIMES",
             Self::Calls => *b"SLVCALLS",
             Self::Groups => *b"SLVGROUP",
@@ -37,7 +37,7 @@ impl Kind {
     /// How many words there are.
     pub const fn words(self) -> usize {
         match self {
-            Self::Standing => WORDS,
+            Self::Stats => WORDS,
             Self::Latency => LATENCY_WORDS,
             Self::Calls => CALLS_WORDS,
             Self::Groups => GROUPS_WORDS,
@@ -55,61 +55,61 @@ pub(super) const PROVIDER_WORDS: usize = 2;
 pub(super) const AT_NAME: usize = 8;
 pub(super) const NAME_WORDS: usize = 16;
 /// What every sheet begins with.
-pub(super) const HEAD: usize = 24;
+pub(super) const HEADER_WORDS: usize = 24;
 /// Pairs of a number of operations and their bytes.
-pub(super) const AT_TALLIES: usize = HEAD;
+pub(super) const AT_OP_COUNTERS: usize = HEADER_WORDS;
 /// Likewise, of messages by the way they took.
-pub(super) const AT_WAYS: usize = 48;
+pub(super) const AT_PROTOCOL_COUNTERS: usize = 48;
 /// Odd while what follows is being written.
 pub(super) const AT_SEQ: usize = 72;
 /// When the endpoint last looked after itself.
-pub(super) const AT_LOOKED: usize = 73;
+pub(super) const AT_SNAPSHOT_TIME: usize = 73;
 pub(super) const AT_GAUGES: usize = 74;
 pub(super) const GAUGES: usize = 14;
-pub(super) const AT_WAITS: usize = 88;
+pub(super) const AT_POSTED: usize = 88;
 /// Receives that are named.
-pub const WAITS: usize = 8;
-pub(super) const WAIT_WORDS: usize = 5;
-pub(super) const AT_KEPT: usize = 128;
-pub(super) const KEPT: usize = 8;
-pub(super) const KEPT_WORDS: usize = 4;
+pub const MAX_POSTED: usize = 8;
+pub(super) const POSTED_WORDS: usize = 5;
+pub(super) const AT_UNEXPECTED: usize = 128;
+pub(super) const MAX_UNEXPECTED: usize = 8;
+pub(super) const UNEXPECTED_WORDS: usize = 4;
 pub(super) const AT_PEERS: usize = 160;
 /// Peers that have a place in the page.
-pub const PEERS: usize = 24;
+pub const MAX_PEERS: usize = 24;
 pub(super) const PEER_WORDS: usize = 16;
 pub(super) const PEER_NAME: usize = 8;
 /// Events so far; what follows holds the last of them.
-pub(super) const AT_EVENT_COUNT: usize = AT_PEERS + PEERS * PEER_WORDS;
+pub(super) const AT_EVENT_COUNT: usize = AT_PEERS + MAX_PEERS * PEER_WORDS;
 pub(super) const AT_EVENTS: usize = AT_EVENT_COUNT + 8;
 pub(super) const EVENT_WORDS: usize = 8;
 pub(super) const EVENT_TEXT: usize = 3;
 /// Events that a page holds.
 pub const EVENTS: usize = (WORDS - AT_EVENTS) / EVENT_WORDS;
 
-const _: () = assert!(AT_TALLIES + 2 * Tally::ALL.len() <= AT_WAYS);
-const _: () = assert!(AT_WAYS + 2 * Way::ALL.len() <= AT_SEQ);
-const _: () = assert!(AT_GAUGES + GAUGES <= AT_WAITS);
-const _: () = assert!(AT_WAITS + WAITS * WAIT_WORDS <= AT_KEPT);
-const _: () = assert!(AT_KEPT + KEPT * KEPT_WORDS <= AT_PEERS);
+const _: () = assert!(AT_OP_COUNTERS + 2 * OpCounter::ALL.len() <= AT_PROTOCOL_COUNTERS);
+const _: () = assert!(AT_PROTOCOL_COUNTERS + 2 * ProtocolCounter::ALL.len() <= AT_SEQ);
+const _: () = assert!(AT_GAUGES + GAUGES <= AT_POSTED);
+const _: () = assert!(AT_POSTED + MAX_POSTED * POSTED_WORDS <= AT_UNEXPECTED);
+const _: () = assert!(AT_UNEXPECTED + MAX_UNEXPECTED * UNEXPECTED_WORDS <= AT_PEERS);
 const _: () = assert!(AT_EVENTS.is_multiple_of(8) && EVENTS >= 32);
 
 /// Words of a sheet of latencies.
-pub const LATENCY_WORDS: usize = AT_ROWS + Timed::ALL.len() * SIZES * ROW_WORDS;
-pub(super) const AT_ROWS: usize = 32;
+pub const LATENCY_WORDS: usize = AT_HISTOGRAMS + TimedOp::ALL.len() * SIZES * HISTOGRAM_WORDS;
+pub(super) const AT_HISTOGRAMS: usize = 32;
 /// Classes of sizes: none, one byte, two and three, four to seven ..
 pub const SIZES: usize = 28;
 /// All times together, the longest, and how many there were of each class.
-pub(super) const ROW_WORDS: usize = 128;
-pub(super) const ROW_TIME: usize = 0;
-pub(super) const ROW_LONGEST: usize = 1;
-pub(super) const ROW_BUCKETS: usize = 4;
+pub(super) const HISTOGRAM_WORDS: usize = 128;
+pub(super) const HISTOGRAM_TOTAL: usize = 0;
+pub(super) const HISTOGRAM_LONGEST: usize = 1;
+pub(super) const HISTOGRAM_BUCKETS: usize = 4;
 /// Classes of times: a quarter of a doubling each.
-pub const BUCKETS: usize = ROW_WORDS - ROW_BUCKETS;
+pub const BUCKETS: usize = HISTOGRAM_WORDS - HISTOGRAM_BUCKETS;
 
 /// Words of a sheet of calls.
 pub const CALLS_WORDS: usize = AT_CALLS + CALLS * CALL_WORDS;
 /// Calls so far.
-pub(super) const AT_CALL_COUNT: usize = HEAD;
+pub(super) const AT_CALL_COUNT: usize = HEADER_WORDS;
 pub(super) const AT_CALLS: usize = 32;
 /// Calls that a sheet holds.
 pub const CALLS: usize = 1000;
@@ -118,24 +118,25 @@ pub(super) const CALL_WORDS: usize = 16;
 /// Words of a sheet of groups.
 pub const GROUPS_WORDS: usize = 512;
 /// Odd while what is waited for is being written.
-pub(super) const AT_GROUP_SEQ: usize = HEAD;
+pub(super) const AT_GROUP_SEQ: usize = HEADER_WORDS;
 pub(super) const AT_GROUPS: usize = 32;
 /// Groups that have a place in a sheet.
 pub const GROUPS: usize = 16;
 pub(super) const GROUP_WORDS: usize = 4;
-pub(super) const AT_GROUP_WAITS: usize = AT_GROUPS + GROUPS * GROUP_WORDS;
+pub(super) const AT_GROUP_PENDING: usize = AT_GROUPS + GROUPS * GROUP_WORDS;
 /// Collectives and joins that are told of, each with some of the members that it waits for.
-pub(super) const GROUP_WAITS: usize = 8;
-pub(super) const AWAITED: usize = 4;
-pub(super) const AWAITED_WORDS: usize = 8;
-pub(super) const GROUP_WAIT_HEAD: usize = 8;
-pub(super) const GROUP_WAIT_WORDS: usize = GROUP_WAIT_HEAD + AWAITED * AWAITED_WORDS;
-const _: () = assert!(AT_GROUP_WAITS + GROUP_WAITS * GROUP_WAIT_WORDS <= GROUPS_WORDS);
+pub(super) const MAX_PENDING: usize = 8;
+pub(super) const MAX_AWAITED: usize = 4;
+pub(super) const AWAITED_MEMBER_WORDS: usize = 8;
+pub(super) const GROUP_PENDING_HEADER: usize = 8;
+pub(super) const GROUP_PENDING_WORDS: usize =
+    GROUP_PENDING_HEADER + MAX_AWAITED * AWAITED_MEMBER_WORDS;
+const _: () = assert!(AT_GROUP_PENDING + MAX_PENDING * GROUP_PENDING_WORDS <= GROUPS_WORDS);
 
 /// What an endpoint counts: operations, and their bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Tally {
+pub enum OpCounter {
     /// Messages of ours that are complete.
     Sent,
     /// Own operations that failed.
@@ -154,7 +155,7 @@ pub enum Tally {
     PeerWritten,
 }
 
-impl Tally {
+impl OpCounter {
     /// All of them, in their order.
     pub const ALL: [Self; 8] = [
         Self::Sent,
@@ -185,7 +186,7 @@ impl Tally {
 /// Operations that are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(usize)]
-pub enum Timed {
+pub enum TimedOp {
     /// Sends, from the post to the program's reading of the completion, as all that follows.
     Send,
     /// Tagged sends.
@@ -206,7 +207,7 @@ pub enum Timed {
     Inject,
 }
 
-impl Timed {
+impl TimedOp {
     /// All of them, in their order.
     pub const ALL: [Self; 9] = [
         Self::Send,
@@ -240,7 +241,7 @@ impl Timed {
 /// the command, through a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Way {
+pub enum ProtocolCounter {
     /// Through a pool of payloads.
     SentInject,
     /// Copied by the receiver out of our memory.
@@ -261,7 +262,7 @@ pub enum Way {
     ReceivedLate,
 }
 
-impl Way {
+impl ProtocolCounter {
     /// All of them, in their order.
     pub const ALL: [Self; 9] = [
         Self::SentInject,
@@ -298,36 +299,36 @@ pub enum PeerState {
     /// It was named, and nothing was sent.
     Idle,
     /// Nobody has its name, or takes its connection, yet.
-    Awaited,
+    Connecting,
     /// The two have not finished greeting each other.
-    Greeting,
+    Handshaking,
     /// It can be talked to.
-    Up,
+    Connected,
     /// It is gone, and there was no room yet for all that it had sent.
-    Ending,
+    Draining,
     /// It is gone.
-    Gone,
+    Disconnected,
 }
 
 impl PeerState {
     pub(super) const ALL: [Self; 6] = [
         Self::Idle,
-        Self::Awaited,
-        Self::Greeting,
-        Self::Up,
-        Self::Ending,
-        Self::Gone,
+        Self::Connecting,
+        Self::Handshaking,
+        Self::Connected,
+        Self::Draining,
+        Self::Disconnected,
     ];
 
     /// What it is called.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",
-            Self::Awaited => "awaited",
-            Self::Greeting => "greeting",
-            Self::Up => "up",
-            Self::Ending => "ending",
-            Self::Gone => "gone",
+            Self::Connecting => "awaited",
+            Self::Handshaking => "greeting",
+            Self::Connected => "up",
+            Self::Draining => "ending",
+            Self::Disconnected => "gone",
         }
     }
 }

@@ -3,36 +3,41 @@
 use selvedge::Errno;
 use selvedge::shared::SharedBytes;
 
+use super::channel::{self, Channels, SMALL_MESSAGE_MAX, SmallMessage};
 use super::engine::State;
 use super::group::{Failure, Group, Running};
-use super::lane::{self, Letter, MOST, Roads};
 use super::plan::{Message, Span};
 use super::tag::{self, Number};
 
 /// Letters of one lane in one look: a member that writes nonsense without end stops nobody.
-const AT_ONCE: usize = 64;
+const MAX_PER_POLL: usize = 64;
 
 impl Group {
     /// The lane to a member for a message of so many bytes, if it goes there.
     #[inline]
-    pub(super) fn lane(&self, rank: usize, len: usize) -> Option<u32> {
-        match len <= MOST {
-            true => self.lanes.get(rank).copied().flatten(),
+    pub(super) fn channel(&self, rank: usize, len: usize) -> Option<u32> {
+        match len <= SMALL_MESSAGE_MAX {
+            true => self.channels.get(rank).copied().flatten(),
             false => None,
         }
     }
 
     /// A letter that came before it was waited for.
-    fn early(&mut self, lane: u32, tag: u64, roads: &mut Roads) -> Option<Letter> {
-        let letter = self.early.remove(&(lane, tag))?;
-        roads.let_go(lane);
-        Some(letter)
+    fn take_early(
+        &mut self,
+        channel: u32,
+        tag: u64,
+        channels: &mut Channels,
+    ) -> Option<SmallMessage> {
+        let message = self.early.remove(&(channel, tag))?;
+        channels.remove_early(channel);
+        Some(message)
     }
 
     /// Drops all of those.
-    pub(super) fn drop_early(&mut self, roads: &mut Roads) {
-        for ((lane, _), _) in self.early.drain() {
-            roads.let_go(lane);
+    pub(super) fn discard_early(&mut self, channels: &mut Channels) {
+        for ((channel, _), _) in self.early.drain() {
+            channels.remove_early(channel);
         }
     }
 }
@@ -40,10 +45,10 @@ impl Group {
 impl Running {
     /// Which message of the round that is under way, if it is waited for on a lane.
     #[inline]
-    fn awaits(&self, lanes: &[Option<u32>], lane: u32, label: u32) -> Option<usize> {
+    fn awaits(&self, member_channels: &[Option<u32>], channel: u32, label: u32) -> Option<usize> {
         let is_it = |at: &usize| {
             let message = &self.plan.rounds[self.round].receives[*at];
-            message.label == label && lanes[message.peer] == Some(lane)
+            message.label == label && member_channels[message.peer] == Some(channel)
         };
         bits(self.awaited).find(is_it)
     }
@@ -62,11 +67,18 @@ impl Running {
     }
 
     /// Waits for nothing on lanes any more.
-    pub(super) fn give_up_letters(&mut self, lanes: &[Option<u32>], roads: &mut Roads) {
-        for lane in self.awaited().filter_map(|message| lanes[message.peer]) {
-            roads.had(lane);
+    pub(super) fn cancel_awaited_messages(
+        &mut self,
+        member_channels: &[Option<u32>],
+        channels: &mut Channels,
+    ) {
+        for channel in self
+            .awaited()
+            .filter_map(|message| member_channels[message.peer])
+        {
+            channels.remove_awaited(channel);
         }
-        self.open -= self.awaited.count_ones() as usize;
+        self.outstanding -= self.awaited.count_ones() as usize;
         self.awaited = 0;
     }
 }
@@ -82,8 +94,13 @@ fn bits(word: u32) -> impl Iterator<Item = usize> {
 /// # Errors
 /// [`Errno::Again`] while there is no room; others if the member is lost.
 #[inline]
-pub(super) fn send(roads: &mut Roads, lane: u32, tag: u64, part: SharedBytes) -> Result<(), Errno> {
-    roads.put(lane, &Letter::with(tag, part))
+pub(super) fn send(
+    channels: &mut Channels,
+    channel: u32,
+    tag: u64,
+    part: SharedBytes,
+) -> Result<(), Errno> {
+    channels.send(channel, &SmallMessage::with(tag, part))
 }
 
 /// Waits for the message number `at` of a collective's round, unless it is here. Says whether it is
@@ -92,11 +109,11 @@ pub(super) fn send(roads: &mut Roads, lane: u32, tag: u64, part: SharedBytes) ->
 /// # Errors
 /// If what is here is something else.
 #[inline]
-pub(super) fn expect(
-    roads: &mut Roads,
+pub(super) fn receive_or_await(
+    channels: &mut Channels,
     group: &mut Group,
     running: usize,
-    lane: u32,
+    channel: u32,
     at: usize,
 ) -> Result<bool, Failure> {
     if !group.early.is_empty() {
@@ -106,57 +123,57 @@ pub(super) fn expect(
             tag::data(group.number, running.sequence, label),
             running.memory.part(span),
         );
-        if let Some(letter) = group.early(lane, tag, roads) {
-            return receive(&letter, span, to).map(|()| false);
+        if let Some(message) = group.take_early(channel, tag, channels) {
+            return copy_out(&message, span, to).map(|()| false);
         }
     }
     group.running[running].awaited |= 1 << at;
-    roads.expect(lane);
+    channels.add_awaited(channel);
     Ok(true)
 }
 
 /// Puts a letter where it belongs.
 #[inline]
-fn receive(letter: &Letter, span: Span, to: SharedBytes) -> Result<(), Failure> {
-    if letter.len != span.len {
+fn copy_out(message: &SmallMessage, span: Span, to: SharedBytes) -> Result<(), Failure> {
+    if message.len != span.len {
         let detail = format!(
             "a message of {} bytes where {} were due",
-            letter.len, span.len
+            message.len, span.len
         );
         return Err((Errno::Trunc, detail));
     }
-    letter.write(to);
+    message.write(to);
     Ok(())
 }
 
 impl State {
     /// Takes the letters that are waited for. How many there were.
     #[inline]
-    pub(super) fn take_letters(&mut self) -> usize {
+    pub(super) fn poll_channels_once(&mut self) -> usize {
         // Whoever has ended by now has put all that it ever will.
-        let has_losses = self.roads.has_losses();
-        let (mut place, mut taken, mut from_one) = (0, 0, 0);
-        while let Some((lane, letter)) = self.roads.look(place) {
-            if let Some(letter) = letter {
+        let has_ended = self.channels.update_ended();
+        let (mut slot, mut taken, mut from_one) = (0, 0, 0);
+        while let Some((channel, message)) = self.channels.poll_awaited(slot) {
+            if let Some(message) = message {
                 (taken, from_one) = (taken + 1, from_one + 1);
-                self.arrived(lane, &letter);
+                self.message_received(channel, &message);
             }
-            if letter.is_none() || from_one == AT_ONCE {
-                (place, from_one) = (place + 1, 0);
+            if message.is_none() || from_one == MAX_PER_POLL {
+                (slot, from_one) = (slot + 1, 0);
             }
         }
-        if has_losses {
-            self.end_what_waits_for_the_lost();
+        if has_ended {
+            self.fail_collectives_of_ended_peers();
         }
         taken
     }
 
     /// A member's letter, as it says itself.
-    fn arrived(&mut self, lane: u32, letter: &Letter) {
-        let Some((number, sequence, label)) = tag::of_data(letter.tag) else {
+    fn message_received(&mut self, channel: u32, message: &SmallMessage) {
+        let Some((number, sequence, label)) = tag::parse_data(message.tag) else {
             return;
         };
-        if self.arrived_quickly(number, lane, letter) {
+        if self.receive_on_fast_path(number, channel, message) {
             return;
         }
         let group = self.groups.get_mut(&number);
@@ -165,20 +182,24 @@ impl State {
         };
         let mut all = group.running.iter_mut();
         if let Some(running) = all.find(|running| running.sequence == sequence)
-            && let Some(at) = running.awaits(&group.lanes, lane, label)
+            && let Some(at) = running.awaits(&group.channels, channel, label)
         {
             running.awaited &= !(1 << at);
-            running.open -= 1;
+            running.outstanding -= 1;
             let span = running.plan.rounds[running.round].receives[at].span;
-            let outcome = receive(letter, span, running.memory.part(span));
-            self.roads.had(lane);
+            let outcome = copy_out(message, span, running.memory.part(span));
+            self.channels.remove_awaited(channel);
             return match outcome {
                 Ok(()) => self.advance(number, sequence),
-                Err(failure) => self.lost(number, sequence, failure),
+                Err(failure) => self.collective_failed(number, sequence, failure),
             };
         }
-        if group.early.insert((lane, letter.tag), *letter).is_none() {
-            self.roads.kept(lane);
+        if group
+            .early
+            .insert((channel, message.tag), *message)
+            .is_none()
+        {
+            self.channels.add_early(channel);
         }
     }
 
@@ -186,43 +207,47 @@ impl State {
     ///
     /// # Errors
     /// If a member is lost.
-    pub(super) fn open_lanes(&mut self, number: Number) -> Result<(), Failure> {
+    pub(super) fn open_channels(&mut self, number: Number) -> Result<(), Failure> {
         let Some(group) = self.groups.get_mut(&number) else {
             return Ok(());
         };
-        let mut lanes = vec![None; group.members.len()];
+        let mut channels = vec![None; group.members.len()];
         for rank in group.others() {
-            match self.roads.open(group.members[rank]) {
+            match self.channels.open(group.members[rank]) {
                 Ok(None) => return Ok(()),
-                Ok(lane) => lanes[rank] = lane,
+                Ok(channel) => channels[rank] = channel,
                 Err(errno) => {
-                    self.roads.leave(&lanes);
-                    return Err(lane::lost(rank, errno));
+                    self.channels.release(&channels);
+                    return Err(channel::member_failure(rank, errno));
                 }
             }
         }
-        group.lanes = lanes;
+        group.channels = channels;
         Ok(())
     }
 
     /// Collectives that wait for a letter of somebody who is gone, and whose last letter was taken.
     #[cold]
-    fn end_what_waits_for_the_lost(&mut self) {
-        self.hand_all_over();
-        let mut over = Vec::new();
+    fn fail_collectives_of_ended_peers(&mut self) {
+        self.move_all_to_slow_path();
+        let mut failed = Vec::new();
         for group in self.groups.values() {
             for running in &group.running {
                 let mut awaited = running.awaited().map(|message| message.peer);
                 let is_lost = |rank: &usize| {
-                    group.lanes[*rank].is_some_and(|lane| self.roads.has_ended(lane))
+                    group.channels[*rank].is_some_and(|channel| self.channels.has_ended(channel))
                 };
                 if let Some(rank) = awaited.find(is_lost) {
-                    over.push((group.number, running.sequence, rank));
+                    failed.push((group.number, running.sequence, rank));
                 }
             }
         }
-        for (number, sequence, rank) in over {
-            self.lost(number, sequence, lane::lost(rank, Errno::ConnReset));
+        for (number, sequence, rank) in failed {
+            self.collective_failed(
+                number,
+                sequence,
+                channel::member_failure(rank, Errno::ConnReset),
+            );
         }
     }
 }

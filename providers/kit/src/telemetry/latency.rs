@@ -2,63 +2,63 @@
 //! asks for it.
 //!
 //! A class of times is a quarter of a doubling wide, from 32 ns to half a minute. What is said of a
-//! part of the operations ([`Row::quantile`]) is right to the width of a class.
+//! part of the operations ([`Histogram::quantile`]) is right to the width of a class.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use selvedge::Error;
 
 use super::layout::{
-    AT_ROWS, BUCKETS, Kind, LATENCY_WORDS, ROW_BUCKETS, ROW_LONGEST, ROW_TIME, ROW_WORDS, SIZES,
-    Timed,
+    AT_HISTOGRAMS, BUCKETS, HISTOGRAM_BUCKETS, HISTOGRAM_LONGEST, HISTOGRAM_TOTAL, HISTOGRAM_WORDS,
+    LATENCY_WORDS, PageKind, SIZES, TimedOp,
 };
-use super::seen::Head;
-use super::sheet::{Sheet, now};
+use super::shared_words::{SharedWords, now};
+use super::stats::PageHeader;
 
 /// Times below this are one class.
 const SHORTEST: u32 = 5;
 
 /// The histograms of an endpoint. Any thread may add to them.
 #[derive(Debug)]
-pub struct Latency(Sheet<LATENCY_WORDS>);
+pub struct LatencyRecorder(SharedWords<LATENCY_WORDS>);
 
-impl Latency {
+impl LatencyRecorder {
     /// Histograms for the endpoint of a provider that has this name.
     ///
     /// # Errors
-    /// As [`super::Page::open`].
+    /// As [`super::StatsPage::open`].
     pub fn open(provider: &str, name: &str) -> Result<Self, Error> {
-        let sheet = Sheet::open(Kind::Latency, provider, now())?;
-        sheet.set_name(name);
-        Ok(Self(sheet))
+        let page = SharedWords::open(PageKind::Latency, provider, now())?;
+        page.set_name(name);
+        Ok(Self(page))
     }
 
     /// Adds an operation of `len` bytes that took so many nanoseconds.
-    pub fn add(&self, what: Timed, len: usize, nanoseconds: u64) {
-        let at = row_at(what, class_of(len));
-        let row = &self.0.words()[at..at + ROW_WORDS];
-        row[ROW_TIME].fetch_add(nanoseconds, Ordering::Relaxed);
-        row[ROW_LONGEST].fetch_max(nanoseconds, Ordering::Relaxed);
-        row[ROW_BUCKETS + bucket_of(nanoseconds)].fetch_add(1, Ordering::Relaxed);
+    pub fn record(&self, op: TimedOp, len: usize, nanoseconds: u64) {
+        let at = histogram_at(op, size_class_of(len));
+        let histogram = &self.0.words()[at..at + HISTOGRAM_WORDS];
+        histogram[HISTOGRAM_TOTAL].fetch_add(nanoseconds, Ordering::Relaxed);
+        histogram[HISTOGRAM_LONGEST].fetch_max(nanoseconds, Ordering::Relaxed);
+        histogram[HISTOGRAM_BUCKETS + bucket_of(nanoseconds)].fetch_add(1, Ordering::Relaxed);
     }
 
     /// What was added so far.
-    pub fn rows(&self) -> Vec<Row> {
+    pub fn histograms(&self) -> Vec<Histogram> {
         let words = self.0.words().iter();
         let words: Vec<u64> = words
             .map(|it: &AtomicU64| it.load(Ordering::Relaxed))
             .collect();
-        rows(&words)
+        histograms(&words)
     }
 }
 
 /// One histogram, of one kind of operation with sizes of one class.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct Histogram {
     /// Which operations.
-    pub what: Timed,
+    pub op: TimedOp,
     /// The class of their sizes; see [`Self::sizes`].
-    pub class: usize,
+    pub size_class: usize,
     /// How long all of them took together, in nanoseconds.
     pub total: u64,
     /// How long the longest one took.
@@ -67,17 +67,17 @@ pub struct Row {
     pub buckets: [u64; BUCKETS],
 }
 
-impl Row {
-    fn of(what: Timed, class: usize, words: &[u64]) -> Option<Self> {
-        let buckets: [u64; BUCKETS] = words[ROW_BUCKETS..].try_into().ok()?;
-        let row = Self {
-            what,
-            class,
-            total: words[ROW_TIME],
-            longest: words[ROW_LONGEST],
+impl Histogram {
+    fn of(op: TimedOp, size_class: usize, words: &[u64]) -> Option<Self> {
+        let buckets: [u64; BUCKETS] = words[HISTOGRAM_BUCKETS..].try_into().ok()?;
+        let histogram = Self {
+            op,
+            size_class,
+            total: words[HISTOGRAM_TOTAL],
+            longest: words[HISTOGRAM_LONGEST],
             buckets,
         };
-        (row.count() > 0).then_some(row)
+        (histogram.count() > 0).then_some(histogram)
     }
 
     /// How many operations there were.
@@ -89,10 +89,10 @@ impl Row {
 
     /// The fewest and the most bytes of an operation of this class.
     pub const fn sizes(&self) -> (u64, u64) {
-        match self.class {
+        match self.size_class {
             0 => (0, 0),
-            class if class == SIZES - 1 => (1 << (class - 1), u64::MAX),
-            class => (1 << (class - 1), (1 << class) - 1),
+            size_class if size_class == SIZES - 1 => (1 << (size_class - 1), u64::MAX),
+            size_class => (1 << (size_class - 1), (1 << size_class) - 1),
         }
     }
 
@@ -102,15 +102,15 @@ impl Row {
     }
 
     /// The time within which this part of the operations was done, `0.5` for half of them.
-    pub fn quantile(&self, part: f64) -> u64 {
-        let wanted = (self.count() as f64 * part).max(1.0);
+    pub fn quantile(&self, fraction: f64) -> u64 {
+        let wanted = (self.count() as f64 * fraction).max(1.0);
         let mut before = 0.0;
         for (at, &number) in self.buckets.iter().enumerate() {
             let number = number as f64;
             if number > 0.0 && before + number >= wanted {
                 let (from, to) = (
-                    bound(at) as f64,
-                    (bound(at + 1) as f64).min(self.longest as f64),
+                    bucket_start(at) as f64,
+                    (bucket_start(at + 1) as f64).min(self.longest as f64),
                 );
                 let time = from + (to - from).max(0.0) * (wanted - before) / number;
                 return (time as u64).min(self.longest);
@@ -132,38 +132,38 @@ impl Row {
 
 /// Histograms, as somebody else reads them.
 #[derive(Clone, Debug)]
-pub struct Latencies {
+pub struct LatencyStats {
     /// Whose they are.
-    pub head: Head,
+    pub header: PageHeader,
     /// Those that are not empty.
-    pub rows: Vec<Row>,
+    pub histograms: Vec<Histogram>,
 }
 
-impl Latencies {
+impl LatencyStats {
     /// Reads the copy of a sheet. `None` for what is none of this version.
-    pub fn of(words: &[u64; LATENCY_WORDS]) -> Option<Self> {
+    pub fn parse(words: &[u64; LATENCY_WORDS]) -> Option<Self> {
         Some(Self {
-            head: Head::of(Kind::Latency, words)?,
-            rows: rows(words),
+            header: PageHeader::parse(PageKind::Latency, words)?,
+            histograms: histograms(words),
         })
     }
 }
 
-fn rows(words: &[u64]) -> Vec<Row> {
-    let kinds = Timed::ALL.into_iter();
-    let all = kinds.flat_map(|what| (0..SIZES).map(move |class| (what, class)));
-    let rows = all.filter_map(|(what, class)| {
-        let at = row_at(what, class);
-        Row::of(what, class, &words[at..at + ROW_WORDS])
+fn histograms(words: &[u64]) -> Vec<Histogram> {
+    let kinds = TimedOp::ALL.into_iter();
+    let all = kinds.flat_map(|op| (0..SIZES).map(move |size_class| (op, size_class)));
+    let histograms = all.filter_map(|(op, size_class)| {
+        let at = histogram_at(op, size_class);
+        Histogram::of(op, size_class, &words[at..at + HISTOGRAM_WORDS])
     });
-    rows.collect()
+    histograms.collect()
 }
 
-const fn row_at(what: Timed, class: usize) -> usize {
-    AT_ROWS + (what as usize * SIZES + class) * ROW_WORDS
+const fn histogram_at(op: TimedOp, size_class: usize) -> usize {
+    AT_HISTOGRAMS + (op as usize * SIZES + size_class) * HISTOGRAM_WORDS
 }
 
-fn class_of(len: usize) -> usize {
+fn size_class_of(len: usize) -> usize {
     ((usize::BITS - len.leading_zeros()) as usize).min(SIZES - 1)
 }
 
@@ -179,7 +179,7 @@ fn bucket_of(nanoseconds: u64) -> usize {
 }
 
 /// The shortest time of a class, in nanoseconds.
-pub const fn bound(bucket: usize) -> u64 {
+pub const fn bucket_start(bucket: usize) -> u64 {
     let Some(above) = bucket.checked_sub(1) else {
         return 0;
     };
@@ -192,12 +192,13 @@ mod tests {
 
     #[test]
     fn every_time_is_in_the_class_whose_bounds_are_around_it() {
-        let times = (0..40).flat_map(|bit| (0..9).map(move |part| (1_u64 << bit) * (8 + part) / 8));
+        let times =
+            (0..40).flat_map(|bit| (0..9).map(move |fraction| (1_u64 << bit) * (8 + fraction) / 8));
         for time in times.chain([0, u64::MAX]) {
             let bucket = bucket_of(time);
-            assert!(bound(bucket) <= time, "{time} in {bucket}");
+            assert!(bucket_start(bucket) <= time, "{time} in {bucket}");
             assert!(
-                bucket == BUCKETS - 1 || time < bound(bucket + 1),
+                bucket == BUCKETS - 1 || time < bucket_start(bucket + 1),
                 "{time} in {bucket}"
             );
         }
@@ -212,41 +213,45 @@ mod tests {
             (15, 8, 15),
             (4096, 4096, 8191),
         ] {
-            let latency = Latency::open("test", "1:0").unwrap();
-            latency.add(Timed::Read, len, 100);
-            let [row] = &latency.rows()[..] else {
+            let latency = LatencyRecorder::open("test", "1:0").unwrap();
+            latency.record(TimedOp::Read, len, 100);
+            let [histogram] = &latency.histograms()[..] else {
                 panic!("one row");
             };
-            assert_eq!((row.what, row.sizes()), (Timed::Read, (from, to)), "{len}");
+            assert_eq!(
+                (histogram.op, histogram.sizes()),
+                (TimedOp::Read, (from, to)),
+                "{len}"
+            );
         }
-        assert_eq!(class_of(usize::MAX), SIZES - 1);
+        assert_eq!(size_class_of(usize::MAX), SIZES - 1);
     }
 
     #[test]
     fn quantiles_are_right_to_the_width_of_a_class() {
-        let latency = Latency::open("test", "1:0").unwrap();
+        let latency = LatencyRecorder::open("test", "1:0").unwrap();
         for time in 1..=1000 {
-            latency.add(Timed::Send, 8, time * 1000);
+            latency.record(TimedOp::Send, 8, time * 1000);
         }
-        let row = latency.rows().remove(0);
+        let histogram = latency.histograms().remove(0);
         assert_eq!(
-            (row.count(), row.mean(), row.longest),
+            (histogram.count(), histogram.mean(), histogram.longest),
             (1000, 500_500, 1_000_000)
         );
-        for (part, wanted) in [
+        for (fraction, wanted) in [
             (0.1, 100_000),
             (0.5, 500_000),
             (0.99, 990_000),
             (1.0, 1_000_000),
         ] {
-            let got = row.quantile(part);
+            let got = histogram.quantile(fraction);
             assert!(
                 got.abs_diff(wanted) <= wanted / 5,
-                "{part}: {got} and not {wanted}"
+                "{fraction}: {got} and not {wanted}"
             );
         }
-        let mut both = row.clone();
-        both.merge(&row);
-        assert_eq!((both.count(), both.total), (2000, 2 * row.total));
+        let mut both = histogram.clone();
+        both.merge(&histogram);
+        assert_eq!((both.count(), both.total), (2000, 2 * histogram.total));
     }
 }

@@ -11,8 +11,8 @@ use super::tag::{self, Number, Purpose};
 /// The receive for notices. It is posted only while a collective takes long: the oldest receive of
 /// an endpoint is the one that messages are held against first.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
-    room: Option<Scratch>,
+pub(super) struct NotificationReceive {
+    buffer: Option<Scratch>,
     is_posted: bool,
 }
 
@@ -29,73 +29,77 @@ impl State {
             return;
         }
         group.broken = Some((errno, detail.to_owned()));
-        group.drop_early(&mut self.roads);
-        group.hand_over();
+        group.discard_early(&mut self.channels);
+        group.move_to_slow_path();
         self.broken += 1;
-        let told = group.others().filter_map(|rank| {
-            let theirs = group.numbers[rank]?;
+        let recipients = group.others().filter_map(|rank| {
+            let remote_number = group.numbers[rank]?;
             Some((
                 group.members[rank],
-                tag::notice(theirs),
+                tag::notification(remote_number),
                 errno.as_raw() as u64,
             ))
         });
-        let told: Vec<_> = told.collect();
-        self.alarms.extend(
-            told.into_iter()
+        let recipients: Vec<_> = recipients.collect();
+        self.failure_notifications.extend(
+            recipients
+                .into_iter()
                 .map(|(to, tag, word)| (to, tag, word, number)),
         );
         let running: Vec<_> = group.running.iter().map(|it| it.sequence).collect();
         for sequence in running {
             self.fail(number, sequence, (errno, detail.to_owned()));
         }
-        self.send_alarms();
+        self.send_failure_notifications();
     }
 
     /// Sends notices that there was no room for, and those that are new.
-    pub(super) fn send_alarms(&mut self) {
+    pub(super) fn send_failure_notifications(&mut self) {
         let word = Scratch::new(8);
-        while let Some((to, tag, what, number)) = self.alarms.pop() {
-            word.set_word(0, what);
-            let context = Purpose::Alarm.context(number);
-            if self.wire.send_short(to, tag, word.place(0), context) == Err(Errno::Again) {
-                self.alarms.push((to, tag, what, number));
-                return self.try_again();
+        while let Some((to, tag, error, number)) = self.failure_notifications.pop() {
+            word.set_word(0, error);
+            let context = Purpose::FailureNotification.context(number);
+            if self.wire.send_short(to, tag, word.word_bytes(0), context) == Err(Errno::Again) {
+                self.failure_notifications.push((to, tag, error, number));
+                return self.schedule_retry();
             }
         }
     }
 
     /// Listens for notices, and asks those that are waited for for a sign of life, unless the end of
     /// their lanes would be heard.
-    pub(super) fn look_after(&mut self, number: Number) {
-        self.listen(number);
+    pub(super) fn check_liveness(&mut self, number: Number) {
+        self.post_notification_receive(number);
         let Some(group) = self.groups.get_mut(&number) else {
             return;
         };
-        if !group.lanes.is_empty() {
+        if !group.channels.is_empty() {
             return;
         }
-        let mut asked = Vec::new();
+        let mut ranks = Vec::new();
         for running in &mut group.running {
-            if mem::replace(&mut running.has_pinged, true) {
+            if mem::replace(&mut running.is_pinged, true) {
                 continue;
             }
             if let Some(round) = running.plan.rounds.get(running.round) {
-                asked.extend(round.receives.iter().map(|message| message.peer));
+                ranks.extend(round.receives.iter().map(|message| message.peer));
             }
         }
-        asked.sort_unstable();
-        asked.dedup();
-        let to = asked.into_iter().filter_map(|rank| {
-            let theirs = group.numbers[rank]?;
-            Some((group.members[rank], tag::notice(theirs)))
+        ranks.sort_unstable();
+        ranks.dedup();
+        let to = ranks.into_iter().filter_map(|rank| {
+            let remote_number = group.numbers[rank]?;
+            Some((group.members[rank], tag::notification(remote_number)))
         });
         let to: Vec<_> = to.collect();
         let word = Scratch::new(8);
         word.set_word(0, PING);
         for (member, tag) in to {
             let context = Purpose::Ping.context(number);
-            match self.wire.send_short(member, tag, word.place(0), context) {
+            match self
+                .wire
+                .send_short(member, tag, word.word_bytes(0), context)
+            {
                 Ok(()) | Err(Errno::Again) => {}
                 Err(errno) => {
                     let detail = format!("{member:?}, which is waited for, is lost");
@@ -105,78 +109,83 @@ impl State {
         }
     }
 
-    fn listen(&mut self, number: Number) {
+    fn post_notification_receive(&mut self, number: Number) {
         let Some(group) = self.groups.get_mut(&number) else {
             return;
         };
         if group.watch.is_posted || group.broken.is_some() {
             return;
         }
-        let room = group.watch.room.get_or_insert_with(|| Scratch::new(8));
-        let context = Purpose::Watch.context(number);
-        let posted = self
-            .wire
-            .receive_any(tag::notice(number), room.place(0), context);
+        let buffer = group.watch.buffer.get_or_insert_with(|| Scratch::new(8));
+        let context = Purpose::NotificationReceive.context(number);
+        let posted =
+            self.wire
+                .receive_any(tag::notification(number), buffer.word_bytes(0), context);
         group.watch.is_posted = posted.is_ok();
     }
 
     /// The receive for notices is over, with a notice if `is_one`.
-    pub(super) fn noticed(&mut self, number: Number, is_one: bool) {
+    pub(super) fn notification_received(&mut self, number: Number, is_one: bool) {
         let Some(group) = self.groups.get_mut(&number) else {
             return;
         };
         group.watch.is_posted = false;
-        let word = group.watch.room.as_ref().map_or(PING, |room| room.word(0));
+        let word = group
+            .watch
+            .buffer
+            .as_ref()
+            .map_or(PING, |buffer| buffer.word(0));
         match word {
             _ if !is_one => {}
-            PING => self.listen(number),
+            PING => self.post_notification_receive(number),
             _ => {
                 let errno = i32::try_from(word).map_or(Errno::Other, Errno::from_raw);
                 let detail = "another member says that the group is broken";
                 self.break_group(number, errno, detail);
             }
         }
-        self.forget_if_left(number);
+        self.remove_if_left(number);
     }
 
     /// Takes the receive back when nothing is waited for.
-    pub(super) fn stop_listening(&mut self, number: Number) {
+    pub(super) fn cancel_notification_receive(&mut self, number: Number) {
         let group = self.groups.get(&number);
         if group.is_some_and(|group| group.watch.is_posted && group.running.is_empty()) {
-            self.wire.give_up(Purpose::Watch.context(number));
+            self.wire
+                .cancel_all(Purpose::NotificationReceive.context(number));
         }
     }
 
     /// Whether a receive of the group is still posted.
-    pub(super) fn listens(&self, number: Number) -> bool {
+    pub(super) fn has_notification_receive(&self, number: Number) -> bool {
         self.groups
             .get(&number)
             .is_some_and(|group| group.watch.is_posted)
     }
 
     /// Drops what has come for broken groups: whoever sent it waits for somebody to take it.
-    pub(super) fn drop_unwanted(&mut self) {
+    pub(super) fn discard_for_broken_groups(&mut self) {
         let broken = self.groups.values().filter(|group| group.broken.is_some());
         let broken: Vec<_> = broken.map(|group| group.number).collect();
         broken
             .into_iter()
-            .for_each(|number| self.drop_unwanted_of(number));
+            .for_each(|number| self.discard_for_group(number));
     }
 
-    pub(super) fn drop_unwanted_of(&mut self, number: Number) {
+    pub(super) fn discard_for_group(&mut self, number: Number) {
         let is_broken = self
             .groups
             .get(&number)
             .is_some_and(|group| group.broken.is_some());
         if is_broken {
-            self.wire.drop_one(tag::any_data(number), number);
+            self.wire.discard_one(tag::any_data(number), number);
         }
-        self.drop_notices(number);
+        self.discard_notifications(number);
     }
 
     /// Drops signs of life that were asked for while nobody listened.
-    pub(super) fn drop_notices(&mut self, number: Number) {
-        let notices = selvedge::TagMatch::exact(tag::notice(number));
-        self.wire.drop_one(notices, number);
+    pub(super) fn discard_notifications(&mut self, number: Number) {
+        let notices = selvedge::TagMatch::exact(tag::notification(number));
+        self.wire.discard_one(notices, number);
     }
 }

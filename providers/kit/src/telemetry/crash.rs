@@ -16,23 +16,23 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use selvedge::{Errno, Error};
 
 use super::Settings;
-use super::layout::Kind;
+use super::layout::PageKind;
 
 /// Sheets of a kind that are written out: as many as were open at a time, up to this.
-const MOST: usize = 256;
+const MAX_PAGES: usize = 256;
 
-type Places = [AtomicPtr<AtomicU64>; MOST];
-/// By kind, in the order of [`Kind::ALL`].
-static SHEETS: [Places; Kind::ALL.len()] =
-    [const { [const { AtomicPtr::new(ptr::null_mut()) }; MOST] }; Kind::ALL.len()];
+type PageSlots = [AtomicPtr<AtomicU64>; MAX_PAGES];
+/// By kind, in the order of [`PageKind::ALL`].
+static PAGES: [PageSlots; PageKind::ALL.len()] =
+    [const { [const { AtomicPtr::new(ptr::null_mut()) }; MAX_PAGES] }; PageKind::ALL.len()];
 /// The file's name, up to where the process's number goes. It is not on the stack, which in a handler
 /// may be as small as 8 KiB and have the processor's registers on it, too.
-static PATH: [AtomicU8; PATH_MAX] = [const { AtomicU8::new(0) }; PATH_MAX];
+static FILE_NAME: [AtomicU8; PATH_MAX] = [const { AtomicU8::new(0) }; PATH_MAX];
 /// Where that is; nowhere as long as nobody asks.
-static NUMBER_AT: OnceLock<usize> = OnceLock::new();
+static PID_OFFSET: OnceLock<usize> = OnceLock::new();
 
 /// The signals that mean a crash.
-const CRASHES: [c_int; 5] = [
+const CRASH_SIGNALS: [c_int; 5] = [
     libc::SIGSEGV,
     libc::SIGBUS,
     libc::SIGILL,
@@ -41,21 +41,21 @@ const CRASHES: [c_int; 5] = [
 ];
 
 /// What was there before, by the number of the signal.
-static BEFORE: [OnceLock<libc::sigaction>; 65] = [const { OnceLock::new() }; 65];
+static PREVIOUS_ACTIONS: [OnceLock<libc::sigaction>; 65] = [const { OnceLock::new() }; 65];
 
 /// Has a sheet written out by crashes, as long as there is room.
-pub(super) fn enlist(kind: Kind, words: &[AtomicU64]) -> Option<usize> {
-    let sheet = words.as_ptr().cast_mut();
-    SHEETS[kind as usize].iter().position(|place| {
+pub(super) fn register(kind: PageKind, words: &[AtomicU64]) -> Option<usize> {
+    let page = words.as_ptr().cast_mut();
+    PAGES[kind as usize].iter().position(|slot| {
         let free = ptr::null_mut();
-        let taken = place.compare_exchange(free, sheet, Ordering::Release, Ordering::Relaxed);
+        let taken = slot.compare_exchange(free, page, Ordering::Release, Ordering::Relaxed);
         taken.is_ok()
     })
 }
 
-/// Ends what [`enlist`] began.
-pub(super) fn discharge(kind: Kind, place: usize) {
-    SHEETS[kind as usize][place].store(ptr::null_mut(), Ordering::Relaxed);
+/// Ends what [`register`] began.
+pub(super) fn unregister(kind: PageKind, slot: usize) {
+    PAGES[kind as usize][slot].store(ptr::null_mut(), Ordering::Relaxed);
 }
 
 /// Installs the handlers that are asked for, once in a process.
@@ -64,44 +64,44 @@ pub(super) fn discharge(kind: Kind, place: usize) {
 /// [`Errno::Inval`] for a folder that no file name can be made of; the system's for a signal that it
 /// does not let anybody catch.
 pub fn install(settings: &Settings) -> Result<(), Error> {
-    let crashes = CRASHES.iter().filter(|_| settings.crash);
-    let chosen = settings.signal.map(|signal| signal as c_int);
-    if !settings.crash && chosen.is_none() {
+    let crash_signals = CRASH_SIGNALS.iter().filter(|_| settings.crash);
+    let requested = settings.signal.map(|signal| signal as c_int);
+    if !settings.crash && requested.is_none() {
         return Ok(());
     }
     let folder = settings.dir.as_os_str().as_bytes();
-    if folder.contains(&0) || folder.len() > PATH_MAX - TAIL {
+    if folder.contains(&0) || folder.len() > PATH_MAX - MAX_SUFFIX {
         return Err(Error::new(
             Errno::Inval,
             "FI_SIGHT_DIR is no name of a folder",
         ));
     }
-    NUMBER_AT.get_or_init(|| put(put(0, folder), b"/selvedge-"));
-    for &signal in crashes {
-        catch(signal, in_crash)?;
+    PID_OFFSET.get_or_init(|| append(append(0, folder), b"/selvedge-"));
+    for &signal in crash_signals {
+        install_handler(signal, on_crash)?;
     }
-    match chosen {
-        Some(signal) if is_free(signal) => catch(signal, on_request),
+    match requested {
+        Some(signal) if has_no_handler(signal) => install_handler(signal, on_request),
         _ => Ok(()),
     }
 }
 
 /// Whether the program has no handler of its own for a signal; that one would be missed.
-fn is_free(signal: c_int) -> bool {
-    let here = on_request as *const () as usize;
-    let free = [libc::SIG_DFL, libc::SIG_IGN, here];
-    let is_free = free.contains(&current(signal).sa_sigaction);
-    if !is_free {
+fn has_no_handler(signal: c_int) -> bool {
+    let own_handler = on_request as *const () as usize;
+    let free = [libc::SIG_DFL, libc::SIG_IGN, own_handler];
+    let has_no_handler = free.contains(&current_action(signal).sa_sigaction);
+    if !has_no_handler {
         log::warn!(
             target: "selvedge::core::core",
             "FI_SIGHT_SIGNAL: the program catches signal {signal} itself; nothing is written then"
         );
     }
-    is_free
+    has_no_handler
 }
 
 /// What a signal does at present.
-fn current(signal: c_int) -> libc::sigaction {
+fn current_action(signal: c_int) -> libc::sigaction {
     // SAFETY: a structure of integers and an optional function.
     let mut old: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: asks only, and writes to a structure of its own kind.
@@ -112,14 +112,17 @@ fn current(signal: c_int) -> libc::sigaction {
 type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
 /// Installs a handler, unless one of ours is there.
-fn catch(signal: c_int, handler: Handler) -> Result<(), Error> {
-    let Some(before) = usize::try_from(signal).ok().and_then(|at| BEFORE.get(at)) else {
+fn install_handler(signal: c_int, handler: Handler) -> Result<(), Error> {
+    let Some(previous) = usize::try_from(signal)
+        .ok()
+        .and_then(|at| PREVIOUS_ACTIONS.get(at))
+    else {
         return Err(Error::new(
             Errno::Inval,
             format!("signal {signal} has no number"),
         ));
     };
-    if before.get().is_some() {
+    if previous.get().is_some() {
         return Ok(());
     }
     // SAFETY: a structure of integers and an optional function.
@@ -129,7 +132,7 @@ fn catch(signal: c_int, handler: Handler) -> Result<(), Error> {
     // SAFETY: a set of our own.
     unsafe { libc::sigfillset(&raw mut now.sa_mask) };
     now.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    if before.set(current(signal)).is_err() {
+    if previous.set(current_action(signal)).is_err() {
         return Ok(());
     }
     // SAFETY: the handler does only what a handler may, and lives as long as the process.
@@ -145,13 +148,16 @@ fn catch(signal: c_int, handler: Handler) -> Result<(), Error> {
 }
 
 /// Writes the sheets out, and lets whoever was there before have the signal.
-extern "C" fn in_crash(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
-    write_out();
-    let Some(before) = BEFORE.get(signal as usize).and_then(OnceLock::get) else {
+extern "C" fn on_crash(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+    write_pages();
+    let Some(previous) = PREVIOUS_ACTIONS
+        .get(signal as usize)
+        .and_then(OnceLock::get)
+    else {
         return;
     };
     // SAFETY: what was there before.
-    unsafe { libc::sigaction(signal, before, ptr::null_mut()) };
+    unsafe { libc::sigaction(signal, previous, ptr::null_mut()) };
     // SAFETY: the kernel's, for this call.
     let code = unsafe { (*info).si_code };
     // A fault comes again when the instruction is tried again; what somebody sent does not.
@@ -166,44 +172,44 @@ extern "C" fn on_request(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
     // SAFETY: this thread's own number of its last error.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
-    let kept = unsafe { *errno };
-    write_out();
+    let saved = unsafe { *errno };
+    write_pages();
     // SAFETY: as above.
-    unsafe { *errno = kept };
+    unsafe { *errno = saved };
 }
 
 const PATH_MAX: usize = 4096;
 /// What stands behind the folder, at most.
-const TAIL: usize = 40;
+const MAX_SUFFIX: usize = 40;
 
 /// Puts bytes into the file's name; where the next ones go.
-fn put(at: usize, bytes: &[u8]) -> usize {
-    for (place, byte) in PATH[at..].iter().zip(bytes) {
-        place.store(*byte, Ordering::Relaxed);
+fn append(at: usize, bytes: &[u8]) -> usize {
+    for (slot, byte) in FILE_NAME[at..].iter().zip(bytes) {
+        slot.store(*byte, Ordering::Relaxed);
     }
     at + bytes.len()
 }
 
 /// The number of this process in digits.
-fn put_pid(at: usize) -> usize {
+fn append_pid(at: usize) -> usize {
     // SAFETY: a system call without arguments.
     let pid = unsafe { libc::getpid() }.unsigned_abs();
     let mut unit = 10_u32.pow(pid.checked_ilog10().unwrap_or(0));
     let mut at = at;
     while unit > 0 {
-        at = put(at, &[b'0' + (pid / unit % 10) as u8]);
+        at = append(at, &[b'0' + (pid / unit % 10) as u8]);
         unit /= 10;
     }
     at
 }
 
-fn write_out() {
-    let Some(&at) = NUMBER_AT.get() else {
+fn write_pages() {
+    let Some(&at) = PID_OFFSET.get() else {
         return;
     };
     // Threads that do so at the same time put the same bytes.
-    put(put_pid(at), b".flight\0");
-    let path = PATH.as_ptr().cast::<c_char>();
+    append(append_pid(at), b".flight\0");
+    let path = FILE_NAME.as_ptr().cast::<c_char>();
     // A file of an earlier signal, or of a process that had the number before.
     // SAFETY: the name ends with a zero.
     unsafe { libc::unlink(path) };
@@ -215,12 +221,12 @@ fn write_out() {
     if file < 0 {
         return;
     }
-    for (kind, sheets) in Kind::ALL.iter().zip(&SHEETS) {
-        for sheet in sheets {
-            let sheet = sheet.load(Ordering::Acquire);
-            if !sheet.is_null() {
+    for (kind, slots) in PageKind::ALL.iter().zip(&PAGES) {
+        for page in slots {
+            let page = page.load(Ordering::Acquire);
+            if !page.is_null() {
                 // SAFETY: the kernel reads what is mapped there, or says that nothing is.
-                unsafe { libc::write(file, sheet.cast(), kind.words() * 8) };
+                unsafe { libc::write(file, page.cast(), kind.words() * 8) };
             }
         }
     }

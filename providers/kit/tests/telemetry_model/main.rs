@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
-//!     cargo test -p selvedge-kit --release --test sight_model
+//!     cargo test -p selvedge-kit --release --test telemetry_model
 //! ```
 
 #![cfg(loom)]
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 use loom::sync::atomic::{AtomicU64, fence};
 use loom::thread;
-use selvedge_kit::sight::seq::{self, Words};
+use selvedge_kit::telemetry::seqlock::{self, Words};
 
 /// What may be left out, to see it noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,15 +64,15 @@ fn one_writes_while_another_reads(fault: Fault) {
     let written = Arc::clone(&page);
     let writer = thread::spawn(move || {
         for version in 1..=2 {
-            let odd = seq::begin(&*written, 0);
+            let odd = seqlock::begin_write(&*written, 0);
             written.store(1, version, Ordering::Relaxed);
             written.store(2, version, Ordering::Relaxed);
-            seq::end(&*written, 0, odd);
+            seqlock::end_write(&*written, 0, odd);
         }
     });
-    if let Some(number) = seq::version(&*page, 0) {
+    if let Some(number) = seqlock::begin_read(&*page, 0) {
         let copy = [1, 2].map(|at| page.load(at, Ordering::Relaxed));
-        if seq::is_same(&*page, 0, number) {
+        if seqlock::validate_read(&*page, 0, number) {
             assert_eq!(copy[0], copy[1], "parts of two versions");
             assert_eq!(copy[0], number / 2, "not the version that was asked for");
         }

@@ -8,7 +8,7 @@ use crate::{Errno, Error, Info};
 /// What became of one offer of a provider, or of the provider as a whole.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Verdict {
+pub struct Explanation {
     /// The provider's name.
     pub provider: &'static str,
     /// What became of it.
@@ -29,7 +29,7 @@ pub enum Outcome {
     Failed(Error),
 }
 
-impl Verdict {
+impl Explanation {
     /// Whether the offer is one of the results.
     pub fn is_taken(&self) -> bool {
         matches!(self.outcome, Outcome::Taken(_))
@@ -43,7 +43,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.provider, self.outcome)
     }
@@ -62,12 +62,12 @@ impl fmt::Display for Outcome {
 
 /// One line for each provider, and `notes`.
 #[cold]
-pub(crate) fn nothing_matches(verdicts: &[Verdict], notes: &[String]) -> Error {
+pub(crate) fn nothing_matches(explanations: &[Explanation], notes: &[String]) -> Error {
     let mut lines = vec!["no provider has what is asked for".to_owned()];
-    for (provider, reasons) in per_provider(verdicts) {
+    for (provider, reasons) in per_provider(explanations) {
         lines.push(format!("{provider}: {}", reasons.join("; ")));
     }
-    if verdicts.is_empty() {
+    if explanations.is_empty() {
         lines.push("no provider had anything to offer".to_owned());
     }
     lines.extend_from_slice(notes);
@@ -84,19 +84,21 @@ fn taken(info: &Info) -> String {
 }
 
 /// The outcomes of each provider.
-pub(crate) fn per_provider(verdicts: &[Verdict]) -> impl Iterator<Item = (&str, Vec<String>)> {
-    let chunks = verdicts.chunk_by(|a, b| a.provider == b.provider);
+pub(crate) fn per_provider(
+    explanations: &[Explanation],
+) -> impl Iterator<Item = (&str, Vec<String>)> {
+    let chunks = explanations.chunk_by(|a, b| a.provider == b.provider);
     chunks.map(|chunk| (chunk[0].provider, reasons(chunk)))
 }
 
 /// The outcomes of one provider, with those that differ only in what it has drawn together.
-fn reasons(verdicts: &[Verdict]) -> Vec<String> {
+fn reasons(explanations: &[Explanation]) -> Vec<String> {
     let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
-    for verdict in verdicts {
-        let (reason, has) = match &verdict.outcome {
+    for explanation in explanations {
+        let (reason, has) = match &explanation.outcome {
             Outcome::Refused(mismatch) => (
-                format!("{}: asked for {}, has ", mismatch.field, mismatch.asked),
-                mismatch.has.clone(),
+                format!("{}: asked for {}, has ", mismatch.field, mismatch.requested),
+                mismatch.provided.clone(),
             ),
             Outcome::Taken(info) => ("taken: ".to_owned(), taken(info)),
             other => (other.to_string(), String::new()),

@@ -9,20 +9,20 @@ use super::engine::State;
 use super::group::{Group, Running};
 use super::members::Members;
 use super::plan::Message;
-use crate::sight::groups::{Awaited, Groups, Waiting};
-use crate::sight::{name_of, now};
+use crate::telemetry::groups::{AwaitedMember, GroupRecorder, PendingCollective};
+use crate::telemetry::{endpoint_name, now};
 
 /// What is seen, and who knows what members are called.
 #[derive(Debug)]
-pub(super) struct Sight {
-    pub(super) groups: Groups,
+pub(super) struct CollTelemetry {
+    pub(super) groups: GroupRecorder,
     members: Arc<dyn Members>,
 }
 
 /// Members of one collective that are named.
-const NAMED: usize = 4;
+const MAX_NAMED: usize = 4;
 
-impl Sight {
+impl CollTelemetry {
     pub(super) fn open(
         info: &Info,
         members: &Arc<dyn Members>,
@@ -30,51 +30,51 @@ impl Sight {
     ) -> Result<Self, Error> {
         let name = ep
             .address()
-            .map_or_else(|_| String::new(), |it| name_of(&it));
+            .map_or_else(|_| String::new(), |it| endpoint_name(&it));
         Ok(Self {
-            groups: Groups::open(&info.fabric_attr.prov_name, &name)?,
+            groups: GroupRecorder::open(&info.fabric_attr.prov_name, &name)?,
             members: Arc::clone(members),
         })
     }
 
     fn name(&self, member: FiAddr) -> String {
         let address = self.members.member(member);
-        address.map_or_else(|_| String::new(), |it| name_of(&it))
+        address.map_or_else(|_| String::new(), |it| endpoint_name(&it))
     }
 }
 
 impl State {
     /// Writes down what is waited for.
     #[cold]
-    pub(super) fn show(&mut self) {
-        let mut waiting = Vec::new();
+    pub(super) fn write_pending(&mut self) {
+        let mut pending = Vec::new();
         for group in self.groups.values_mut() {
-            waiting.extend(group.join_shown(&self.sight));
+            pending.extend(group.pending_join(&self.telemetry));
             let mut running = std::mem::take(&mut group.running);
             for running in &mut running {
                 if running.since == 0 {
                     running.since = now();
                 }
-                waiting.push(group.shown(&self.sight, running));
+                pending.push(group.pending_collective(&self.telemetry, running));
             }
             group.running = running;
         }
-        waiting.sort_by_key(|waiting| (waiting.since, waiting.sequence));
-        self.sight.groups.show(&waiting);
+        pending.sort_by_key(|pending| (pending.since, pending.sequence));
+        self.telemetry.groups.write_pending(&pending);
     }
 
     /// Takes back what was written down, because some of it has come.
     #[inline]
-    pub(super) fn show_no_more(&mut self) {
-        if self.sight.groups.is_shown {
-            self.sight.groups.show(&[]);
+    pub(super) fn clear_pending(&mut self) {
+        if self.telemetry.groups.has_pending {
+            self.telemetry.groups.write_pending(&[]);
         }
     }
 }
 
 impl Group {
-    fn waiting(&self, since: u64) -> Waiting {
-        Waiting {
+    fn pending_base(&self, since: u64) -> PendingCollective {
+        PendingCollective {
             coll: None,
             group: self.number,
             sequence: 0,
@@ -83,60 +83,66 @@ impl Group {
             members: self.members.len() as u32,
             count: 0,
             is_exact: true,
-            is_outwards: false,
+            awaits_room: false,
             awaited: Vec::new(),
         }
     }
 
-    fn member(&self, sight: &Sight, rank: usize) -> Awaited {
-        Awaited {
+    fn member(&self, telemetry: &CollTelemetry, rank: usize) -> AwaitedMember {
+        AwaitedMember {
             rank: rank as u32,
             number: self.numbers[rank],
-            name: sight.name(self.members[rank]),
+            name: telemetry.name(self.members[rank]),
         }
     }
 
     /// A join waits for those whose number has not come.
-    fn join_shown(&self, sight: &Sight) -> Option<Waiting> {
+    fn pending_join(&self, telemetry: &CollTelemetry) -> Option<PendingCollective> {
         let join = self.join.as_ref()?;
         let missing = || self.others().filter(|&rank| self.numbers[rank].is_none());
-        Some(Waiting {
+        Some(PendingCollective {
             count: missing().count() as u32,
             awaited: missing()
-                .take(NAMED)
-                .map(|rank| self.member(sight, rank))
+                .take(MAX_NAMED)
+                .map(|rank| self.member(telemetry, rank))
                 .collect(),
-            ..self.waiting(join.since)
+            ..self.pending_base(join.since)
         })
     }
 
     /// A collective waits for the messages of its round, or for room for its own.
-    fn shown(&self, sight: &Sight, running: &Running) -> Waiting {
-        let mut waiting = Waiting {
+    fn pending_collective(
+        &self,
+        telemetry: &CollTelemetry,
+        running: &Running,
+    ) -> PendingCollective {
+        let mut pending = PendingCollective {
             coll: Some(running.coll),
             sequence: running.sequence,
-            ..self.waiting(running.since)
+            ..self.pending_base(running.since)
         };
         let Some(round) = running.plan.rounds.get(running.round) else {
-            return waiting;
+            return pending;
         };
         let posted = running.posted.min(round.receives.len());
-        let by_lane = running.awaited_peers();
+        let on_channels = running.awaited_peers();
         let is_message = |message: &&Message| {
-            message.span.len > 0 && self.lane(message.peer, message.span.len).is_none()
+            message.span.len > 0 && self.channel(message.peer, message.span.len).is_none()
         };
-        let below: Vec<usize> = round.receives[..posted]
+        let on_endpoint: Vec<usize> = round.receives[..posted]
             .iter()
             .filter(is_message)
             .map(|message| message.peer)
             .collect();
-        let open_below = running.open - by_lane.len().min(running.open);
+        let outstanding_on_endpoint =
+            running.outstanding - on_channels.len().min(running.outstanding);
         // Which of the endpoint's messages have come is not known here, only how many have not.
-        waiting.is_exact = open_below == 0 || open_below == below.len();
-        let mut awaited = by_lane;
-        waiting.count = (awaited.len() + open_below.min(below.len())) as u32;
-        if open_below > 0 {
-            awaited.extend(below);
+        pending.is_exact =
+            outstanding_on_endpoint == 0 || outstanding_on_endpoint == on_endpoint.len();
+        let mut awaited = on_channels;
+        pending.count = (awaited.len() + outstanding_on_endpoint.min(on_endpoint.len())) as u32;
+        if outstanding_on_endpoint > 0 {
+            awaited.extend(on_endpoint);
         }
         if awaited.is_empty() {
             let sent = running.posted.saturating_sub(round.receives.len());
@@ -148,10 +154,10 @@ impl Group {
                     .iter()
                     .map(|it| it.peer),
             );
-            (waiting.count, waiting.is_outwards) = (awaited.len() as u32, true);
+            (pending.count, pending.awaits_room) = (awaited.len() as u32, true);
         }
-        let named = awaited.into_iter().take(NAMED);
-        waiting.awaited = named.map(|rank| self.member(sight, rank)).collect();
-        waiting
+        let named = awaited.into_iter().take(MAX_NAMED);
+        pending.awaited = named.map(|rank| self.member(telemetry, rank)).collect();
+        pending
     }
 }

@@ -6,9 +6,9 @@ use std::sync::{Mutex, PoisonError};
 
 use selvedge::{Errno, Error};
 
-use super::layout::{AT_CALL_COUNT, AT_CALLS, CALL_WORDS, CALLS, CALLS_WORDS, Kind};
-use super::seen::{Head, text};
-use super::sheet::{Sheet, now, put_text};
+use super::layout::{AT_CALL_COUNT, AT_CALLS, CALL_WORDS, CALLS, CALLS_WORDS, PageKind};
+use super::shared_words::{SharedWords, now, write_text};
+use super::stats::{PageHeader, read_text};
 
 const AT_NUMBER: usize = 0;
 const AT_TIME: usize = 1;
@@ -18,12 +18,12 @@ const AT_TAG: usize = 4;
 const AT_KEY: usize = 5;
 const AT_CONTEXT: usize = 6;
 /// How often a post was tried; how long the operation took that is complete.
-const AT_MORE: usize = 7;
+const AT_DETAIL: usize = 7;
 const NAME: std::ops::Range<usize> = 8..11;
 const PEER: std::ops::Range<usize> = 11..CALL_WORDS;
 
 /// The outcome of a call that has not returned.
-const INSIDE: u64 = 0;
+const IN_PROGRESS: u64 = 0;
 const DONE: u64 = 1;
 /// Above the error's number.
 const FAILED: u64 = 1 << 32;
@@ -50,7 +50,7 @@ pub struct Call<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It has not returned.
-    Inside,
+    InProgress,
     /// Success.
     Done,
     /// An error.
@@ -59,23 +59,23 @@ pub enum Outcome {
 
 /// The last calls. Any thread may note some.
 #[derive(Debug)]
-pub struct Calls {
-    sheet: Sheet<CALLS_WORDS>,
+pub struct CallRecorder {
+    page: SharedWords<CALLS_WORDS>,
     /// How many there were: who holds it is the only one that writes.
     count: Mutex<u64>,
 }
 
-impl Calls {
+impl CallRecorder {
     /// A recorder for the endpoint of a provider that has this name. It is written out by crashes and
     /// signals, if `FI_SIGHT_CRASH` or `FI_SIGHT_SIGNAL` says so.
     ///
     /// # Errors
-    /// As [`super::Page::open`].
+    /// As [`super::StatsPage::open`].
     pub fn open(provider: &str, name: &str) -> Result<Self, Error> {
-        let sheet = Sheet::open(Kind::Calls, provider, now())?;
-        sheet.set_name(name);
+        let page = SharedWords::open(PageKind::Calls, provider, now())?;
+        page.set_name(name);
         let count = Mutex::new(0);
-        Ok(Self { sheet, count })
+        Ok(Self { page, count })
     }
 
     /// Notes a call that begins; its number is for [`Self::end`]. One that was just refused for want
@@ -83,15 +83,19 @@ impl Calls {
     pub fn begin(&self, call: &Call<'_>) -> u64 {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = count.checked_sub(1)
-            && self.is_tried_again(last, call)
+            && self.is_retry(last, call)
         {
             let words = self.words(last);
-            set(words, AT_MORE, words[AT_MORE].load(Ordering::Relaxed) + 1);
-            set(words, AT_OUTCOME, INSIDE);
+            set(
+                words,
+                AT_DETAIL,
+                words[AT_DETAIL].load(Ordering::Relaxed) + 1,
+            );
+            set(words, AT_OUTCOME, IN_PROGRESS);
             return last;
         }
         let number = *count;
-        self.write(number, call, (INSIDE, 1));
+        self.write(number, call, (IN_PROGRESS, 1));
         *count += 1;
         number
     }
@@ -102,7 +106,7 @@ impl Calls {
         let words = self.words(number);
         // Others may have taken its place.
         if words[AT_NUMBER].load(Ordering::Relaxed) == number + 1 {
-            set(words, AT_OUTCOME, word_of(outcome));
+            set(words, AT_OUTCOME, outcome_word(outcome));
         }
     }
 
@@ -110,11 +114,11 @@ impl Calls {
     /// post.
     pub fn complete(&self, call: &Call<'_>, took: u64, outcome: Result<(), Errno>) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        self.write(*count, call, (COMPLETION | word_of(outcome), took));
+        self.write(*count, call, (COMPLETION | outcome_word(outcome), took));
         *count += 1;
     }
 
-    fn write(&self, number: u64, call: &Call<'_>, (outcome, more): (u64, u64)) {
+    fn write(&self, number: u64, call: &Call<'_>, (outcome, detail): (u64, u64)) {
         let words = self.words(number);
         // Whoever reads meanwhile, a signal handler for instance, leaves it out.
         words[AT_NUMBER].store(0, Ordering::Release);
@@ -124,27 +128,27 @@ impl Calls {
         set(words, AT_TAG, call.tag);
         set(words, AT_KEY, call.key);
         set(words, AT_CONTEXT, call.context);
-        set(words, AT_MORE, more);
-        put_text(&words[NAME], call.name);
-        put_text(&words[PEER], end_of(call.peer));
+        set(words, AT_DETAIL, detail);
+        write_text(&words[NAME], call.name);
+        write_text(&words[PEER], suffix(call.peer));
         words[AT_NUMBER].store(number + 1, Ordering::Release);
-        self.sheet.set(AT_CALL_COUNT, number + 1);
+        self.page.set(AT_CALL_COUNT, number + 1);
     }
 
-    fn is_tried_again(&self, last: u64, call: &Call<'_>) -> bool {
+    fn is_retry(&self, last: u64, call: &Call<'_>) -> bool {
         let words = self.words(last);
         let is = |at: usize, value: u64| words[at].load(Ordering::Relaxed) == value;
-        is(AT_OUTCOME, word_of(Err(Errno::Again)))
+        is(AT_OUTCOME, outcome_word(Err(Errno::Again)))
             && is(AT_TAG, call.tag)
             && is(AT_LEN, call.len as u64)
             && is(AT_CONTEXT, call.context)
-            && is_text(&words[NAME], call.name)
-            && is_text(&words[PEER], end_of(call.peer))
+            && text_equals(&words[NAME], call.name)
+            && text_equals(&words[PEER], suffix(call.peer))
     }
 
     fn words(&self, number: u64) -> &[AtomicU64] {
-        let at = place(number);
-        &self.sheet.words()[at..at + CALL_WORDS]
+        let at = offset_of(number);
+        &self.page.words()[at..at + CALL_WORDS]
     }
 }
 
@@ -152,12 +156,12 @@ fn set(words: &[AtomicU64], at: usize, value: u64) {
     words[at].store(value, Ordering::Relaxed);
 }
 
-fn is_text(words: &[AtomicU64], wanted: &str) -> bool {
+fn text_equals(words: &[AtomicU64], wanted: &str) -> bool {
     let words: Vec<u64> = words.iter().map(|it| it.load(Ordering::Relaxed)).collect();
-    text(&words) == wanted
+    read_text(&words) == wanted
 }
 
-fn word_of(outcome: Result<(), Errno>) -> u64 {
+fn outcome_word(outcome: Result<(), Errno>) -> u64 {
     match outcome {
         Ok(()) => DONE,
         Err(errno) => FAILED | u64::from(errno.as_raw().unsigned_abs()),
@@ -165,20 +169,20 @@ fn word_of(outcome: Result<(), Errno>) -> u64 {
 }
 
 /// What fits of a name: its end tells more than its beginning.
-fn end_of(name: &str) -> &str {
+fn suffix(name: &str) -> &str {
     let most = PEER.len() * 8;
     let first = name.len().saturating_sub(most);
     let first = (first..=name.len()).find(|&at| name.is_char_boundary(at));
     &name[first.unwrap_or(0)..]
 }
 
-const fn place(number: u64) -> usize {
+const fn offset_of(number: u64) -> usize {
     AT_CALLS + (number % CALLS as u64) as usize * CALL_WORDS
 }
 
 /// A call, as it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenCall {
+pub struct CallRecord {
     /// When it began, on the system's monotonic clock, in nanoseconds.
     pub at: u64,
     /// What it is called.
@@ -194,14 +198,14 @@ pub struct SeenCall {
     /// What its completion carries.
     pub context: u64,
     /// Which half of an operation it is.
-    pub half: Half,
+    pub kind: RecordKind,
     /// What became of it.
     pub outcome: Outcome,
 }
 
 /// The call that begins an operation, or its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Half {
+pub enum RecordKind {
     /// The call, which was tried so often.
     Post(u64),
     /// The completion, so many nanoseconds after the call.
@@ -210,51 +214,51 @@ pub enum Half {
 
 /// The last calls of an endpoint, as somebody else reads them.
 #[derive(Clone, Debug)]
-pub struct SeenCalls {
+pub struct CallLog {
     /// Whose they are.
-    pub head: Head,
+    pub header: PageHeader,
     /// How many there were in all.
     pub count: u64,
     /// The last of them, oldest first.
-    pub calls: Vec<SeenCall>,
+    pub calls: Vec<CallRecord>,
 }
 
-impl SeenCalls {
+impl CallLog {
     /// Reads the copy of a sheet. `None` for what is none of this version. Calls that were being
     /// noted meanwhile are left out.
-    pub fn of(words: &[u64; CALLS_WORDS]) -> Option<Self> {
-        let head = Head::of(Kind::Calls, words)?;
+    pub fn parse(words: &[u64; CALLS_WORDS]) -> Option<Self> {
+        let header = PageHeader::parse(PageKind::Calls, words)?;
         let count = words[AT_CALL_COUNT];
         let numbers = count.saturating_sub(CALLS as u64)..count;
         let calls = numbers.filter_map(|number| call(words, number));
         Some(Self {
-            head,
+            header,
             count,
             calls: calls.take(CALLS).collect(),
         })
     }
 }
 
-fn call(words: &[u64; CALLS_WORDS], number: u64) -> Option<SeenCall> {
-    let at = place(number);
+fn call(words: &[u64; CALLS_WORDS], number: u64) -> Option<CallRecord> {
+    let at = offset_of(number);
     let words = &words[at..at + CALL_WORDS];
     if words[AT_NUMBER] != number + 1 {
         return None;
     }
-    Some(SeenCall {
+    Some(CallRecord {
         at: words[AT_TIME],
-        name: text(&words[NAME]),
-        peer: text(&words[PEER]),
+        name: read_text(&words[NAME]),
+        peer: read_text(&words[PEER]),
         len: words[AT_LEN],
         tag: words[AT_TAG],
         key: words[AT_KEY],
         context: words[AT_CONTEXT],
-        half: match words[AT_OUTCOME] & COMPLETION {
-            0 => Half::Post(words[AT_MORE]),
-            _ => Half::Completion(words[AT_MORE]),
+        kind: match words[AT_OUTCOME] & COMPLETION {
+            0 => RecordKind::Post(words[AT_DETAIL]),
+            _ => RecordKind::Completion(words[AT_DETAIL]),
         },
         outcome: match words[AT_OUTCOME] & !COMPLETION {
-            INSIDE => Outcome::Inside,
+            IN_PROGRESS => Outcome::InProgress,
             DONE => Outcome::Done,
             failed => Outcome::Failed(Errno::from_raw(failed as i32)),
         },
@@ -277,41 +281,38 @@ mod tests {
         }
     }
 
-    fn seen(calls: &Calls) -> SeenCalls {
-        let words = calls.sheet.words().iter();
+    fn log_of(calls: &CallRecorder) -> CallLog {
+        let words = calls.page.words().iter();
         let words: Vec<u64> = words.map(|it| it.load(Ordering::Relaxed)).collect();
         let words: Box<[u64; CALLS_WORDS]> = words.into_boxed_slice().try_into().unwrap();
-        SeenCalls::of(&words).unwrap()
+        CallLog::parse(&words).unwrap()
     }
 
     #[test]
     fn the_last_calls_are_there_with_what_became_of_them() {
-        let calls = Calls::open("test", "1234:0:0").unwrap();
+        let calls = CallRecorder::open("test", "1234:0:0").unwrap();
         for len in 0..CALLS + 10 {
             let number = calls.begin(&call("tsend", len));
             calls.end(number, Ok(()));
         }
-        let inside = calls.begin(&call("trecv", 0));
-        let seen_now = seen(&calls);
-        assert_eq!(
-            (seen_now.count, seen_now.calls.len()),
-            (CALLS as u64 + 11, CALLS)
-        );
-        assert_eq!(seen_now.calls[0].len, 11);
-        let last = seen_now.calls.last().unwrap();
+        let unfinished = calls.begin(&call("trecv", 0));
+        let log = log_of(&calls);
+        assert_eq!((log.count, log.calls.len()), (CALLS as u64 + 11, CALLS));
+        assert_eq!(log.calls[0].len, 11);
+        let last = log.calls.last().unwrap();
         assert_eq!(
             (&*last.name, &*last.peer, last.tag),
             ("trecv", "1235:0:0", 7)
         );
-        assert_eq!(last.outcome, Outcome::Inside);
-        calls.end(inside, Err(Errno::NoMem));
-        let outcome = seen(&calls).calls.last().unwrap().outcome;
+        assert_eq!(last.outcome, Outcome::InProgress);
+        calls.end(unfinished, Err(Errno::NoMem));
+        let outcome = log_of(&calls).calls.last().unwrap().outcome;
         assert_eq!(outcome, Outcome::Failed(Errno::NoMem));
     }
 
     #[test]
     fn a_call_that_is_tried_again_and_again_is_one() {
-        let calls = Calls::open("test", "1234:0:0").unwrap();
+        let calls = CallRecorder::open("test", "1234:0:0").unwrap();
         for _ in 0..5 {
             let number = calls.begin(&call("tsend", 8));
             calls.end(number, Err(Errno::Again));
@@ -320,38 +321,43 @@ mod tests {
             let number = calls.begin(&other);
             calls.end(number, Ok(()));
         }
-        let seen = seen(&calls).calls;
-        let halves: Vec<_> = seen
+        let records = log_of(&calls).calls;
+        let found: Vec<_> = records
             .iter()
-            .map(|it| (it.len, it.half, it.outcome))
+            .map(|it| (it.len, it.kind, it.outcome))
             .collect();
         let again = Outcome::Failed(Errno::Again);
-        let (done, once) = (Outcome::Done, Half::Post(1));
-        let wanted = [(8, Half::Post(5), again), (8, once, done), (9, once, done)];
-        assert_eq!(halves, wanted);
+        let (done, once) = (Outcome::Done, RecordKind::Post(1));
+        let wanted = [
+            (8, RecordKind::Post(5), again),
+            (8, once, done),
+            (9, once, done),
+        ];
+        assert_eq!(found, wanted);
     }
 
     #[test]
     fn a_call_whose_place_was_taken_meanwhile_ends_nowhere() {
-        let calls = Calls::open("test", "1234:0:0").unwrap();
+        let calls = CallRecorder::open("test", "1234:0:0").unwrap();
         let first = calls.begin(&call("trecv", 1));
         for len in 0..CALLS {
             calls.complete(&call("tsend", len), 5, Ok(()));
         }
         calls.end(first, Err(Errno::NoMem));
-        let is_well = |it: &SeenCall| (it.half, it.outcome) == (Half::Completion(5), Outcome::Done);
-        assert!(seen(&calls).calls.iter().all(is_well));
+        let is_success =
+            |it: &CallRecord| (it.kind, it.outcome) == (RecordKind::Completion(5), Outcome::Done);
+        assert!(log_of(&calls).calls.iter().all(is_success));
     }
 
     #[test]
     fn a_long_name_keeps_its_end() {
-        let calls = Calls::open("test", "1234:0:0").unwrap();
+        let calls = CallRecorder::open("test", "1234:0:0").unwrap();
         let peer = format!("{}ä{}", "x".repeat(50), "y".repeat(39));
         let call = Call {
             peer: &peer,
             ..call("tsend", 1)
         };
         calls.complete(&call, 5, Ok(()));
-        assert_eq!(seen(&calls).calls[0].peer, "y".repeat(39));
+        assert_eq!(log_of(&calls).calls[0].peer, "y".repeat(39));
     }
 }

@@ -5,21 +5,22 @@ use std::sync::atomic::Ordering;
 
 use super::flight::{self, Event};
 use super::layout::{
-    AT_GAUGES, AT_KEPT, AT_LOOKED, AT_MAGIC, AT_NAME, AT_OPENED, AT_PEERS, AT_PID, AT_PROVIDER,
-    AT_SEQ, AT_TALLIES, AT_VERSION, AT_WAITS, AT_WAYS, KEPT, KEPT_WORDS, Kind, NAME_WORDS,
-    PEER_NAME, PEER_WORDS, PEERS, PROVIDER_WORDS, PeerState, Tally, VERSION, WAIT_WORDS, WAITS,
-    WORDS, Way,
+    AT_GAUGES, AT_MAGIC, AT_NAME, AT_OP_COUNTERS, AT_OPENED, AT_PEERS, AT_PID, AT_POSTED,
+    AT_PROTOCOL_COUNTERS, AT_PROVIDER, AT_SEQ, AT_SNAPSHOT_TIME, AT_UNEXPECTED, AT_VERSION,
+    MAX_PEERS, MAX_POSTED, MAX_UNEXPECTED, NAME_WORDS, OpCounter, PEER_NAME, PEER_WORDS,
+    POSTED_WORDS, PROVIDER_WORDS, PageKind, PeerState, ProtocolCounter, UNEXPECTED_WORDS, VERSION,
+    WORDS,
 };
-use super::seq::{self, Words};
-use super::standing::Gauge;
+use super::seqlock::{self, Words};
+use super::snapshot::Gauge;
 use crate::srx::Source;
 
 /// How often a page is copied anew because its owner wrote to it meanwhile.
-const TRIES: usize = 64;
+const MAX_COPIES: usize = 64;
 
 /// Whose sheet it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct PageHeader {
     /// The process.
     pub pid: u32,
     /// The provider's name.
@@ -30,16 +31,16 @@ pub struct Head {
     pub opened: u64,
 }
 
-impl Head {
+impl PageHeader {
     /// Reads the beginning of a sheet. `None` for what is none of this kind and version.
-    pub(super) fn of(kind: Kind, words: &[u64]) -> Option<Self> {
+    pub(super) fn parse(kind: PageKind, words: &[u64]) -> Option<Self> {
         if words[AT_MAGIC] != kind.magic() || words[AT_VERSION] != VERSION {
             return None;
         }
         Some(Self {
             pid: u32::try_from(words[AT_PID]).ok()?,
-            provider: text(&words[AT_PROVIDER..AT_PROVIDER + PROVIDER_WORDS]),
-            name: text(&words[AT_NAME..AT_NAME + NAME_WORDS]),
+            provider: read_text(&words[AT_PROVIDER..AT_PROVIDER + PROVIDER_WORDS]),
+            name: read_text(&words[AT_NAME..AT_NAME + NAME_WORDS]),
             opened: words[AT_OPENED],
         })
     }
@@ -47,7 +48,7 @@ impl Head {
 
 /// What a page says.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct Stats {
     /// Whose process it is.
     pub pid: u32,
     /// The provider's name.
@@ -57,38 +58,38 @@ pub struct Seen {
     /// When it was opened, on the system's monotonic clock, in nanoseconds.
     pub opened: u64,
     /// When it last looked after itself, likewise; 0 if it never did.
-    pub looked: u64,
+    pub snapshot_time: u64,
     /// Whether what follows is of one moment.
-    pub is_whole: bool,
-    tallies: [(u64, u64); Tally::ALL.len()],
-    ways: [(u64, u64); Way::ALL.len()],
+    pub is_consistent: bool,
+    op_counters: [(u64, u64); OpCounter::ALL.len()],
+    protocol_counters: [(u64, u64); ProtocolCounter::ALL.len()],
     gauges: [u64; Gauge::ALL.len()],
     /// Receives that wait, the oldest of them.
-    pub waits: Vec<Wait>,
+    pub posted: Vec<PostedReceive>,
     /// Messages that wait for receives, likewise.
-    pub kept: Vec<KeptMessage>,
+    pub unexpected: Vec<UnexpectedMessage>,
     /// Peers; some of them, if there are many.
-    pub peers: Vec<SeenPeer>,
+    pub peers: Vec<PeerStats>,
     /// The last events, oldest first.
     pub events: Vec<Event>,
 }
 
 /// Whose messages something is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Directed {
+pub enum SourcePeer {
     /// Any peer's.
     Any,
     /// Those of the peer with this number.
-    To(u32),
+    Index(u32),
 }
 
 /// A receive that waits.
 #[derive(Clone, Copy, Debug)]
-pub struct Wait {
+pub struct PostedReceive {
     /// Whether it is for tagged messages.
     pub is_tagged: bool,
     /// Whose messages it takes.
-    pub from: Directed,
+    pub from: SourcePeer,
     /// The tag that it takes.
     pub tag: u64,
     /// Bits of the tag that do not matter.
@@ -99,11 +100,11 @@ pub struct Wait {
 
 /// A message that waits for a receive.
 #[derive(Clone, Copy, Debug)]
-pub struct KeptMessage {
+pub struct UnexpectedMessage {
     /// Whether it has a tag.
     pub is_tagged: bool,
     /// Who sent it.
-    pub from: Directed,
+    pub from: SourcePeer,
     /// Its tag.
     pub tag: u64,
     /// Its bytes.
@@ -112,7 +113,7 @@ pub struct KeptMessage {
 
 /// A peer.
 #[derive(Clone, Debug)]
-pub struct SeenPeer {
+pub struct PeerStats {
     /// The number by which receives and messages name it.
     pub index: u32,
     /// Its name.
@@ -120,80 +121,90 @@ pub struct SeenPeer {
     /// How far the two are.
     pub state: PeerState,
     /// Operations that it has not answered.
-    pub unanswered: u64,
+    pub outstanding: u64,
     /// Sends that wait for it to be there.
-    pub held: u64,
+    pub queued: u64,
     /// Its large messages that no receive has met.
-    pub offered: u64,
+    pub unmatched: u64,
     /// Its large messages on their way into receives.
-    pub moving: u64,
+    pub transferring: u64,
     /// Memory of its messages that wait for receives, in bytes.
-    pub kept: u64,
+    pub unexpected_bytes: u64,
     /// Whether there is no room for another message to it.
     pub is_full: bool,
 }
 
-impl Seen {
+impl Stats {
     /// Reads a page; `copy` copies all of it. `None` for what is no page of this version.
     pub fn read<W: Words + ?Sized>(
         page: &W,
         copy: impl FnMut() -> Option<Box<[u64; WORDS]>>,
     ) -> Option<Self> {
-        if page.load(AT_MAGIC, Ordering::Acquire) != Kind::Standing.magic() {
+        if page.load(AT_MAGIC, Ordering::Acquire) != PageKind::Stats.magic() {
             return None;
         }
-        let (words, is_whole) = one_version(page, AT_SEQ, copy)?;
-        Self::of(&words).map(|seen| Self {
-            is_whole: is_whole && seen.is_whole,
-            ..seen
+        let (words, is_consistent) = copy_consistent(page, AT_SEQ, copy)?;
+        Self::parse(&words).map(|stats| Self {
+            is_consistent: is_consistent && stats.is_consistent,
+            ..stats
         })
     }
 
     /// Reads the copy of a page, written out by a crash for instance.
-    pub fn of(words: &[u64; WORDS]) -> Option<Self> {
-        let head = Head::of(Kind::Standing, words)?;
+    pub fn parse(words: &[u64; WORDS]) -> Option<Self> {
+        let header = PageHeader::parse(PageKind::Stats, words)?;
         let pair = |at: usize| (words[at], words[at + 1]);
         Some(Self {
-            pid: head.pid,
-            provider: head.provider,
-            name: head.name,
-            opened: head.opened,
-            looked: words[AT_LOOKED],
-            is_whole: words[AT_SEQ].is_multiple_of(2),
-            tallies: std::array::from_fn(|at| pair(AT_TALLIES + 2 * at)),
-            ways: std::array::from_fn(|at| pair(AT_WAYS + 2 * at)),
+            pid: header.pid,
+            provider: header.provider,
+            name: header.name,
+            opened: header.opened,
+            snapshot_time: words[AT_SNAPSHOT_TIME],
+            is_consistent: words[AT_SEQ].is_multiple_of(2),
+            op_counters: std::array::from_fn(|at| pair(AT_OP_COUNTERS + 2 * at)),
+            protocol_counters: std::array::from_fn(|at| pair(AT_PROTOCOL_COUNTERS + 2 * at)),
             gauges: std::array::from_fn(|at| words[AT_GAUGES + at]),
-            waits: rows(words, AT_WAITS, WAIT_WORDS, WAITS, wait),
-            kept: rows(words, AT_KEPT, KEPT_WORDS, KEPT, kept),
-            peers: rows(words, AT_PEERS, PEER_WORDS, PEERS, peer),
+            posted: entries(words, AT_POSTED, POSTED_WORDS, MAX_POSTED, posted_receive),
+            unexpected: entries(
+                words,
+                AT_UNEXPECTED,
+                UNEXPECTED_WORDS,
+                MAX_UNEXPECTED,
+                unexpected_message,
+            ),
+            peers: entries(words, AT_PEERS, PEER_WORDS, MAX_PEERS, peer_stats),
             events: flight::read(words),
         })
     }
 
     /// How many operations there were, and their bytes.
-    pub fn tally(&self, what: Tally) -> (u64, u64) {
-        self.tallies[what as usize]
+    pub fn op_counter(&self, op: OpCounter) -> (u64, u64) {
+        self.op_counters[op as usize]
     }
 
     /// How many messages took a way, and their bytes.
-    pub fn way(&self, way: Way) -> (u64, u64) {
-        self.ways[way as usize]
+    pub fn protocol_counter(&self, counter: ProtocolCounter) -> (u64, u64) {
+        self.protocol_counters[counter as usize]
     }
 
     /// Messages that took the provider's plain way, and their bytes: those that no other was counted
     /// for.
-    pub fn plain(&self, is_sent: bool) -> (u64, u64) {
-        let all = self.tally(match is_sent {
-            true => Tally::Sent,
-            false => Tally::Received,
+    pub fn default_protocol_counter(&self, is_sent: bool) -> (u64, u64) {
+        let all = self.op_counter(match is_sent {
+            true => OpCounter::Sent,
+            false => OpCounter::Received,
         });
-        let others = Way::ALL.into_iter().filter(|way| way.is_sent() == is_sent);
-        others.map(|way| self.way(way)).fold(all, |rest, other| {
-            (
-                rest.0.saturating_sub(other.0),
-                rest.1.saturating_sub(other.1),
-            )
-        })
+        let others = ProtocolCounter::ALL
+            .into_iter()
+            .filter(|counter| counter.is_sent() == is_sent);
+        others
+            .map(|counter| self.protocol_counter(counter))
+            .fold(all, |rest, other| {
+                (
+                    rest.0.saturating_sub(other.0),
+                    rest.1.saturating_sub(other.1),
+                )
+            })
     }
 
     /// How much there is of something.
@@ -202,80 +213,83 @@ impl Seen {
     }
 }
 
-/// A copy of one version of what stands behind the number at `seq`, and whether it is one: its owner
+/// A copy of one version of what stands behind the number at `seqlock`, and whether it is one: its owner
 /// may have been stopped, or died, in the middle.
-pub(super) fn one_version<W: Words + ?Sized, const N: usize>(
-    sheet: &W,
+pub(super) fn copy_consistent<W: Words + ?Sized, const N: usize>(
+    page: &W,
     seq: usize,
     mut copy: impl FnMut() -> Option<Box<[u64; N]>>,
 ) -> Option<(Box<[u64; N]>, bool)> {
-    for _ in 0..TRIES {
-        let Some(number) = seq::version(sheet, seq) else {
+    for _ in 0..MAX_COPIES {
+        let Some(number) = seqlock::begin_read(page, seq) else {
             std::thread::yield_now();
             continue;
         };
         let words = copy()?;
-        if seq::is_same(sheet, seq, number) {
+        if seqlock::validate_read(page, seq, number) {
             return Some((words, true));
         }
     }
     Some((copy()?, false))
 }
 
-fn rows<T>(
+fn entries<T>(
     words: &[u64; WORDS],
     at: usize,
     len: usize,
     most: usize,
-    row: impl Fn(&[u64]) -> Option<T>,
+    parse: impl Fn(&[u64]) -> Option<T>,
 ) -> Vec<T> {
-    let rows = words[at..at + len * most].chunks(len);
-    rows.filter(|words| words[0] != 0).filter_map(row).collect()
+    let entries = words[at..at + len * most].chunks(len);
+    entries
+        .filter(|words| words[0] != 0)
+        .filter_map(parse)
+        .collect()
 }
 
-fn wait(words: &[u64]) -> Option<Wait> {
-    Some(Wait {
+fn posted_receive(words: &[u64]) -> Option<PostedReceive> {
+    Some(PostedReceive {
         is_tagged: words[0] & 2 != 0,
-        from: directed(words[1])?,
+        from: source_peer(words[1])?,
         tag: words[2],
         ignore: words[3],
         len: words[4],
     })
 }
 
-fn kept(words: &[u64]) -> Option<KeptMessage> {
-    Some(KeptMessage {
+fn unexpected_message(words: &[u64]) -> Option<UnexpectedMessage> {
+    Some(UnexpectedMessage {
         is_tagged: words[0] & 2 != 0,
-        from: directed(words[1])?,
+        from: source_peer(words[1])?,
         tag: words[2],
         len: words[3],
     })
 }
 
-fn directed(word: u64) -> Option<Directed> {
+fn source_peer(word: u64) -> Option<SourcePeer> {
     let index = u32::try_from(word).ok()?;
     Some(match Source(index) == Source::ANY {
-        true => Directed::Any,
-        false => Directed::To(index),
+        true => SourcePeer::Any,
+        false => SourcePeer::Index(index),
     })
 }
 
-fn peer(words: &[u64]) -> Option<SeenPeer> {
-    Some(SeenPeer {
+fn peer_stats(words: &[u64]) -> Option<PeerStats> {
+    Some(PeerStats {
         index: u32::try_from(words[0] - 1).ok()?,
-        name: text(&words[PEER_NAME..]),
+        name: read_text(&words[PEER_NAME..]),
         state: *PeerState::ALL.get((words[1] & 0xff) as usize)?,
-        unanswered: words[2],
-        held: words[3],
-        offered: words[4],
-        moving: words[5],
-        kept: words[6],
+        outstanding: words[2],
+        queued: words[3],
+        unmatched: words[4],
+        transferring: words[5],
+        unexpected_bytes: words[6],
         is_full: words[1] & 0x100 != 0,
     })
 }
 
 /// The text in some words. What a terminal would take for a command is left out.
-pub(super) fn text(words: &[u64]) -> String {
+pub(super) fn read_text(words: &[u64]) -> String {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let end = bytes.iter().position(|&byte| byte == 0);
     let text = String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]);

@@ -1,0 +1,314 @@
+//! What an endpoint waits for in its collectives: which, with which members, and for whom.
+//!
+//! The layer of collectives writes this, under its own lock, when something takes long; of each group
+//! it always says how many collectives it has begun.
+
+use std::sync::atomic::Ordering;
+
+use selvedge::Error;
+use selvedge::collective::Op;
+
+use super::layout::{
+    AT_GROUP_PENDING, AT_GROUP_SEQ, AT_GROUPS, AWAITED_MEMBER_WORDS, GROUP_PENDING_HEADER,
+    GROUP_PENDING_WORDS, GROUP_WORDS, GROUPS, GROUPS_WORDS, MAX_AWAITED, MAX_PENDING, PageKind,
+};
+use super::seqlock::{self, Words};
+use super::shared_words::{SharedWords, now, write_text};
+use super::stats::{PageHeader, copy_consistent, read_text};
+
+/// The word of a join where a collective has its number.
+const JOIN: u64 = 0xff;
+const INEXACT: u64 = 1;
+const AWAITS_ROOM: u64 = 2;
+
+/// What the layer of collectives writes of one endpoint.
+#[derive(Debug)]
+pub struct GroupRecorder {
+    page: SharedWords<GROUPS_WORDS>,
+    /// Whether anything is waited for, as it was written last.
+    pub(crate) has_pending: bool,
+}
+
+/// Something that takes long.
+#[derive(Clone, Debug)]
+pub struct PendingCollective {
+    /// Which collective; none for a join.
+    pub coll: Option<Op>,
+    /// The endpoint's own number for the group.
+    pub group: u16,
+    /// Which of the group's collectives it is, from 0 on.
+    pub sequence: u32,
+    /// Since when, on the system's monotonic clock, in nanoseconds.
+    pub since: u64,
+    /// Who the endpoint is.
+    pub rank: u32,
+    /// How many members there are.
+    pub members: u32,
+    /// How many members are waited for.
+    pub count: u32,
+    /// Whether these are all of those that are named; otherwise some of them.
+    pub is_exact: bool,
+    /// Whether it is their room that is waited for, not their messages.
+    pub awaits_room: bool,
+    /// Those that are waited for; some of them, if they are many.
+    pub awaited: Vec<AwaitedMember>,
+}
+
+/// A member that is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AwaitedMember {
+    /// Who it is in the group.
+    pub rank: u32,
+    /// Its number for the group, if it has told.
+    pub number: Option<u16>,
+    /// Its name.
+    pub name: String,
+}
+
+impl GroupRecorder {
+    /// A sheet for the endpoint of a provider that has this name.
+    ///
+    /// # Errors
+    /// As [`super::StatsPage::open`].
+    pub fn open(provider: &str, name: &str) -> Result<Self, Error> {
+        let page = SharedWords::open(PageKind::Groups, provider, now())?;
+        page.set_name(name);
+        Ok(Self {
+            page,
+            has_pending: false,
+        })
+    }
+
+    /// A place for a group, which begins its collectives at 0; none if too many have one.
+    pub fn add_group(&self, number: u16, rank: usize, members: usize) -> Option<usize> {
+        let words = self.page.words();
+        let is_free = |at: &usize| words[*at].load(Ordering::Relaxed) == 0;
+        let at = (0..GROUPS).map(group_at).find(is_free)?;
+        self.page.set(at + 1, (members as u64) << 32 | rank as u64);
+        self.page.set(at + 2, 0);
+        self.page.set(at, 1 + u64::from(number));
+        Some(at)
+    }
+
+    /// The opposite.
+    pub fn remove_group(&self, slot: Option<usize>) {
+        if let Some(at) = slot {
+            self.page.set(at, 0);
+        }
+    }
+
+    /// Says which collective of a group is the next.
+    #[inline]
+    pub fn set_next_sequence(&self, slot: Option<usize>, next: u32) {
+        if let Some(at) = slot {
+            self.page.set(at + 2, u64::from(next));
+        }
+    }
+
+    /// Writes down what is waited for, as far as there is room.
+    pub fn write_pending(&mut self, pending: &[PendingCollective]) {
+        self.has_pending = !pending.is_empty();
+        let words = &self.page.words()[..];
+        let odd = seqlock::begin_write(words, AT_GROUP_SEQ);
+        for number in 0..MAX_PENDING {
+            let at = AT_GROUP_PENDING + number * GROUP_PENDING_WORDS;
+            match pending.get(number) {
+                Some(pending) => self.write(at, pending),
+                None => self.page.set(at, 0),
+            }
+        }
+        seqlock::end_write(words, AT_GROUP_SEQ, odd);
+    }
+
+    fn write(&self, at: usize, pending: &PendingCollective) {
+        let coll = pending.coll.map_or(JOIN, |coll| coll as u64);
+        let flag = |is_so: bool, flag: u64| if is_so { flag } else { 0 };
+        let flags = flag(!pending.is_exact, INEXACT) | flag(pending.awaits_room, AWAITS_ROOM);
+        let header = [
+            1 + coll,
+            u64::from(pending.group),
+            u64::from(pending.sequence),
+            pending.since,
+            u64::from(pending.members) << 32 | u64::from(pending.rank),
+            u64::from(pending.count),
+            flags,
+            0,
+        ];
+        for (slot, word) in header.into_iter().enumerate() {
+            self.page.set(at + slot, word);
+        }
+        for number in 0..MAX_AWAITED {
+            let at = at + GROUP_PENDING_HEADER + number * AWAITED_MEMBER_WORDS;
+            let Some(awaited) = pending.awaited.get(number) else {
+                self.page.set(at, 0);
+                continue;
+            };
+            let remote_number = awaited.number.map_or(0, |number| 1 + u64::from(number));
+            let rank = 1 + u64::from(awaited.rank);
+            self.page.set(at, rank << 32 | remote_number);
+            let name = &self.page.words()[at + 1..at + AWAITED_MEMBER_WORDS];
+            write_text(name, &awaited.name);
+        }
+    }
+}
+
+const fn group_at(number: usize) -> usize {
+    AT_GROUPS + number * GROUP_WORDS
+}
+
+/// A group that an endpoint has joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupEntry {
+    /// The endpoint's own number for it.
+    pub number: u16,
+    /// Which collective is the next, from 0 on.
+    pub next: u32,
+}
+
+/// The collectives of an endpoint, as somebody else reads them.
+#[derive(Clone, Debug)]
+pub struct GroupStats {
+    /// Whose they are.
+    pub header: PageHeader,
+    /// Some of its groups.
+    pub groups: Vec<GroupEntry>,
+    /// What takes long.
+    pub pending: Vec<PendingCollective>,
+}
+
+impl GroupStats {
+    /// Reads a sheet; `copy` copies all of it. `None` for what is none of this version.
+    pub fn read<W: Words + ?Sized>(
+        page: &W,
+        copy: impl FnMut() -> Option<Box<[u64; GROUPS_WORDS]>>,
+    ) -> Option<Self> {
+        let (words, _) = copy_consistent(page, AT_GROUP_SEQ, copy)?;
+        Self::parse(&words)
+    }
+
+    /// Reads the copy of a sheet.
+    pub fn parse(words: &[u64; GROUPS_WORDS]) -> Option<Self> {
+        let entries = words[AT_GROUPS..AT_GROUP_PENDING].chunks(GROUP_WORDS);
+        let pending_words = words[AT_GROUP_PENDING..].chunks_exact(GROUP_PENDING_WORDS);
+        Some(Self {
+            header: PageHeader::parse(PageKind::Groups, words)?,
+            groups: entries.filter_map(group_entry).collect(),
+            pending: pending_words
+                .take(MAX_PENDING)
+                .filter_map(pending)
+                .collect(),
+        })
+    }
+}
+
+fn group_entry(words: &[u64]) -> Option<GroupEntry> {
+    Some(GroupEntry {
+        number: u16::try_from(words[0].checked_sub(1)?).ok()?,
+        next: u32::try_from(words[2]).ok()?,
+    })
+}
+
+fn pending(words: &[u64]) -> Option<PendingCollective> {
+    let coll = match words[0].checked_sub(1)? {
+        JOIN => None,
+        coll => Some(Op::from_raw(u32::try_from(coll).ok()?)?),
+    };
+    let awaited = words[GROUP_PENDING_HEADER..].chunks(AWAITED_MEMBER_WORDS);
+    Some(PendingCollective {
+        coll,
+        group: u16::try_from(words[1]).ok()?,
+        sequence: u32::try_from(words[2]).ok()?,
+        since: words[3],
+        rank: words[4] as u32,
+        members: (words[4] >> 32) as u32,
+        count: u32::try_from(words[5]).ok()?,
+        is_exact: words[6] & INEXACT == 0,
+        awaits_room: words[6] & AWAITS_ROOM != 0,
+        awaited: awaited.filter_map(awaited_member).collect(),
+    })
+}
+
+fn awaited_member(words: &[u64]) -> Option<AwaitedMember> {
+    let remote_number = (words[0] as u32).checked_sub(1);
+    Some(AwaitedMember {
+        rank: ((words[0] >> 32) as u32).checked_sub(1)?,
+        number: remote_number.and_then(|number| u16::try_from(number).ok()),
+        name: read_text(&words[1..]),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_page(groups: &GroupRecorder) -> GroupStats {
+        let words = groups.page.words();
+        let copy = || {
+            let words: Vec<u64> = words.iter().map(|it| it.load(Ordering::Relaxed)).collect();
+            words.into_boxed_slice().try_into().ok()
+        };
+        GroupStats::read(&words[..], copy).unwrap()
+    }
+
+    fn one(coll: Option<Op>) -> PendingCollective {
+        let awaited = |rank: u32| AwaitedMember {
+            rank,
+            number: (rank != 2).then_some(rank as u16 + 10),
+            name: format!("12{rank}:0:0"),
+        };
+        PendingCollective {
+            coll,
+            group: 3,
+            sequence: 17,
+            since: 5,
+            rank: 1,
+            members: 9,
+            count: 6,
+            is_exact: coll.is_some(),
+            awaits_room: coll.is_none(),
+            awaited: (2..8).map(awaited).collect(),
+        }
+    }
+
+    #[test]
+    fn what_is_waited_for_is_read_as_it_was_written_and_is_gone_when_it_came() {
+        let mut groups = GroupRecorder::open("test", "1:0:0").unwrap();
+        let all: Vec<_> = (0..10).map(|_| one(Some(Op::Allreduce))).collect();
+        groups.write_pending(&all);
+        assert_eq!(read_page(&groups).pending.len(), MAX_PENDING);
+        let written = [one(None), one(Some(Op::Barrier))];
+        groups.write_pending(&written);
+        let read = read_page(&groups).pending;
+        assert_eq!(read.len(), 2);
+        for (read, written) in read.iter().zip(&written) {
+            assert_eq!(read.awaited, written.awaited[..MAX_AWAITED]);
+            let rest = |it: &PendingCollective| PendingCollective {
+                awaited: Vec::new(),
+                ..it.clone()
+            };
+            assert_eq!(format!("{:?}", rest(read)), format!("{:?}", rest(written)));
+        }
+        groups.write_pending(&[]);
+        assert!(read_page(&groups).pending.is_empty() && !groups.has_pending);
+    }
+
+    #[test]
+    fn groups_say_which_collective_is_the_next_as_long_as_they_are_joined() {
+        let groups = GroupRecorder::open("test", "1:0:0").unwrap();
+        let slots: Vec<_> = (0..GROUPS as u16 + 2)
+            .map(|it| groups.add_group(it, 0, 2))
+            .collect();
+        assert!(slots[..GROUPS].iter().all(Option::is_some) && slots[GROUPS].is_none());
+        groups.set_next_sequence(slots[3], 7);
+        groups.set_next_sequence(slots[GROUPS], 7);
+        slots[4..]
+            .iter()
+            .for_each(|&slot| groups.remove_group(slot));
+        let numbers: Vec<_> = read_page(&groups)
+            .groups
+            .iter()
+            .map(|it| (it.number, it.next))
+            .collect();
+        assert_eq!(numbers, [(0, 0), (1, 0), (2, 0), (3, 7)]);
+    }
+}

@@ -1,0 +1,136 @@
+//! `Parking`: parks threads until operations of an endpoint complete. One of them waits at the
+//! completion queue, the others at a condition variable.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::{self, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use super::future::AsyncEndpoint;
+use crate::owned::lock;
+use crate::{CompletionQueue, Errno, Result};
+
+/// The parked threads of an endpoint. The thread that waits at the queue wakes the others when its wait
+/// ends.
+#[derive(Debug)]
+pub(super) struct Parking {
+    cq: Arc<dyn CompletionQueue>,
+    /// Whether a thread waits at the queue.
+    has_queue_waiter: Mutex<bool>,
+    changed: Condvar,
+}
+
+/// Wakes a thread in [`AsyncEndpoint::run`].
+struct ThreadWaker {
+    parking: Arc<Parking>,
+    is_woken: AtomicBool,
+}
+
+impl Parking {
+    pub(super) fn new(cq: Arc<dyn CompletionQueue>) -> Self {
+        Self {
+            cq,
+            has_queue_waiter: Mutex::new(false),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Parks until the queue has an entry, the thread is woken, or `timeout` has passed. Returns at once
+    /// if `is_woken` is true. Returns whether this thread waited at the queue; it has read nothing.
+    fn park(&self, timeout: Option<Duration>, is_woken: impl Fn() -> bool) -> Result<bool> {
+        let mut has_queue_waiter = lock(&self.has_queue_waiter);
+        if is_woken() {
+            return Ok(false);
+        }
+        if *has_queue_waiter {
+            let timeout = timeout.unwrap_or(MAX_PARK);
+            let woken = self.changed.wait_timeout(has_queue_waiter, timeout);
+            drop(woken.unwrap_or_else(PoisonError::into_inner));
+            return Ok(false);
+        }
+        *has_queue_waiter = true;
+        drop(has_queue_waiter);
+        let waited = self.cq.wait(&mut [], timeout);
+        *lock(&self.has_queue_waiter) = false;
+        self.changed.notify_all();
+        match waited {
+            Ok(_) | Err(Errno::Again | Errno::Avail) => Ok(true),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Unparks all threads.
+    fn unpark_all(&self) {
+        // A thread that found `is_woken` to be false under this lock is parked by now.
+        drop(lock(&self.has_queue_waiter));
+        self.changed.notify_all();
+        // Fails without a wait object, and then no thread is parked at the queue.
+        let _ = self.cq.signal();
+    }
+}
+
+/// Maximum time of one wait without a timeout. The thread is woken earlier, and waits again otherwise.
+const MAX_PARK: Duration = Duration::from_secs(3600);
+
+impl Wake for ThreadWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.is_woken.store(true, Ordering::Release);
+        self.parking.unpark_all();
+    }
+}
+
+impl AsyncEndpoint {
+    /// Parks the calling thread until an operation completes or `timeout` has passed, then drives
+    /// progress as [`Self::progress`] does. Returns the number of completions, which may be 0 before
+    /// the timeout. `None` waits without a timeout.
+    ///
+    /// # Errors
+    /// As [`Self::progress`]; [`Errno::NoSys`] for an endpoint that was not opened by
+    /// [`Self::open_waiting`].
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<usize> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let was_at_queue = self.park(left, || false)?;
+            let count = self.progress()?;
+            if count > 0 || was_at_queue || left == Some(Duration::ZERO) {
+                return Ok(count);
+            }
+        }
+    }
+
+    fn park(&self, timeout: Option<Duration>, is_woken: impl Fn() -> bool) -> Result<bool> {
+        let waited = self.parking().park(timeout, is_woken);
+        waited.inspect_err(|_| self.wake_all())
+    }
+
+    /// Runs a future to completion on the calling thread, which parks while the future is pending.
+    /// Several threads may run futures at the same time.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub fn run<F: Future>(&self, future: F) -> Result<F::Output> {
+        let mut future = pin!(future);
+        let thread_waker = Arc::new(ThreadWaker {
+            parking: Arc::clone(self.parking()),
+            is_woken: AtomicBool::new(false),
+        });
+        let waker = Waker::from(Arc::clone(&thread_waker));
+        let mut cx = task::Context::from_waker(&waker);
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+                return Ok(output);
+            }
+            while !thread_waker.is_woken.swap(false, Ordering::AcqRel) {
+                let is_woken = || thread_waker.is_woken.load(Ordering::Acquire);
+                self.park(None, is_woken)?;
+                self.progress()?;
+            }
+        }
+    }
+}
