@@ -275,14 +275,14 @@ impl Core {
         }
         let start = Instant::now();
         let mut spinning = self.spin.begin(start);
-        while self.spin.goes_on(&mut spinning) && start.elapsed() < most {
+        while self.spin.should_continue(&mut spinning) && start.elapsed() < most {
             if engine.progress() || engine.has_arrivals() {
-                return self.spin.paid(&spinning);
+                return self.spin.succeeded(&spinning);
             }
         }
         let asleep = Instant::now();
         engine.sleep(most.min(engine.patience()));
-        self.spin.slept(asleep.elapsed());
+        self.spin.parked_for(asleep.elapsed());
     }
 
     /// A new bell.

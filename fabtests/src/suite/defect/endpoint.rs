@@ -12,7 +12,7 @@ use selvedge::{
     CompletionFlags, ConnectionManagement, Context, Endpoint, EpOption, Errno, Error, FiAddr,
     LateBindings, Membership, Op, OpFlags, Result, SharedReceives, av,
 };
-use selvedge_kit::layer::{Around, EndpointLayer, Layers as _, ObjectLayer};
+use selvedge_kit::layer::{EndpointLayer, Layered, Layers as _, ObjectLayer};
 
 use super::Defect;
 use super::hide_refusal::hide_refusal;
@@ -43,7 +43,7 @@ impl DefectiveEndpoint {
         queue: Option<Arc<Shared>>,
         inject_size: usize,
         srx: Option<Arc<dyn SharedReceives>>,
-    ) -> Arc<Around<dyn Endpoint, Self>> {
+    ) -> Arc<Layered<dyn Endpoint, Self>> {
         if defect == Defect::NeverCloses {
             std::mem::forget(Arc::clone(&below));
         }
@@ -58,7 +58,7 @@ impl DefectiveEndpoint {
             has_sent: AtomicBool::new(false),
             group: Mutex::default(),
         };
-        Around::new(below, layer)
+        Layered::new(below, layer)
     }
 
     /// The flags with which an operation is posted.

@@ -16,7 +16,7 @@ use selvedge::{
     cntr, cq, eq, mr,
 };
 use selvedge_kit::layer::{
-    Around, DomainLayer, FabricLayer, Layers, ObjectLayer, ProviderLayer, ScalableLayer,
+    DomainLayer, FabricLayer, Layered, Layers, ObjectLayer, ProviderLayer, ScalableLayer,
 };
 
 use super::Defect;
@@ -66,7 +66,7 @@ impl ProviderLayer for Defect {
             below: Arc::clone(&below),
             has_domain: AtomicBool::new(false),
         };
-        Ok(Around::new(below, layer))
+        Ok(Layered::new(below, layer))
     }
 }
 
@@ -94,11 +94,11 @@ impl FabricLayer for DefectiveFabric {
             },
             regions: Arc::default(),
         };
-        Ok(Around::new(domain, layer))
+        Ok(Layered::new(domain, layer))
     }
 
     fn eq(&self, below: &dyn Fabric, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
-        Ok(Around::new(below.eq(attr)?, self.defect))
+        Ok(Layered::new(below.eq(attr)?, self.defect))
     }
 
     fn passive_endpoint(
@@ -112,7 +112,7 @@ impl FabricLayer for DefectiveFabric {
             let own_domain = below.eq(&eq::Attr::default())?;
             below.passive_endpoint(info, own_domain)
         })?;
-        let passive = Around::new(passive, self.defect);
+        let passive = Layered::new(passive, self.defect);
         passive.name_in_events();
         Ok(passive)
     }
@@ -151,7 +151,7 @@ impl ObjectLayer for DefectiveDomain {
 // their content; where it breaks the promise, it affects only a test's own canaries.
 unsafe impl DomainLayer for DefectiveDomain {
     fn cq(&self, below: &dyn Domain, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
-        Ok(Around::new(
+        Ok(Layered::new(
             below.cq(attr)?,
             DefectiveQueue::new(self.defect),
         ))
@@ -163,7 +163,7 @@ unsafe impl DomainLayer for DefectiveDomain {
             attr.events = cntr::Events::Comp;
         }
         let counter = DefectiveCounter::new(self.defect);
-        Ok(Around::new(below.cntr(&attr)?, counter))
+        Ok(Layered::new(below.cntr(&attr)?, counter))
     }
 
     fn av(&self, below: &dyn Domain, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
@@ -171,7 +171,7 @@ unsafe impl DomainLayer for DefectiveDomain {
         attr.name = attr
             .name
             .filter(|_| self.defect != Defect::IgnoresVectorNames);
-        Ok(Around::new(below.av(&attr)?, self.defect))
+        Ok(Layered::new(below.av(&attr)?, self.defect))
     }
 
     fn endpoint(
@@ -215,7 +215,7 @@ unsafe impl DomainLayer for DefectiveDomain {
             last: Mutex::default(),
             own_domain: self.own_domain.clone(),
         };
-        Ok(Around::new(below.scalable_endpoint(info)?, layer))
+        Ok(Layered::new(below.scalable_endpoint(info)?, layer))
     }
 
     unsafe fn reg(
@@ -233,7 +233,7 @@ unsafe impl DomainLayer for DefectiveDomain {
         // memory.
         let region = unsafe { below.reg(&region, &attr) }?;
         Ok(match self.region(&region, attr.access) {
-            Some(layer) => Around::new(region, layer),
+            Some(layer) => Layered::new(region, layer),
             None => region,
         })
     }
@@ -252,7 +252,7 @@ unsafe impl DomainLayer for DefectiveDomain {
         let memory = below.alloc(len, &attr)?;
         let region: Arc<dyn MemoryRegion> = Arc::clone(&memory) as _;
         Ok(match self.region(&region, attr.access) {
-            Some(layer) => Around::new(memory, layer),
+            Some(layer) => Layered::new(memory, layer),
             None => memory,
         })
     }
@@ -298,7 +298,7 @@ unsafe impl DomainLayer for DefectiveDomain {
     }
 
     fn srx(&self, below: &dyn Domain, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
-        Ok(Around::new(below.srx(attr)?, self.defect))
+        Ok(Layered::new(below.srx(attr)?, self.defect))
     }
 
     fn query_atomic(

@@ -152,9 +152,9 @@ impl Bmi {
         // A time beyond what clocks count to is no end.
         let deadline = start.checked_add(idle);
         let mut spinning = self.sleepers.spin.begin(start);
-        while self.sleepers.spin.goes_on(&mut spinning) && start.elapsed() < idle {
+        while self.sleepers.spin.should_continue(&mut spinning) && start.elapsed() < idle {
             if let Some(found) = look(Look::Drive)? {
-                self.sleepers.spin.paid(&spinning);
+                self.sleepers.spin.succeeded(&spinning);
                 return Ok(Some(found));
             }
         }
@@ -181,7 +181,7 @@ impl Bmi {
                     return Ok(Some(found));
                 }
                 self.doze(&bed.bell, [left, most].into_iter().flatten().min())?;
-                self.sleepers.spin.slept(began.elapsed());
+                self.sleepers.spin.parked_for(began.elapsed());
             }
             drop(bed);
             if let Some(found) = look(Look::Drive)? {
