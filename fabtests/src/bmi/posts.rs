@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use nix::unistd::gettid;
-use selvedge_bmi::{Addr, Bmi, Completion, Config, ContextId, Post, Posted, Refused};
+use selvedge_bmi::{Addr, Bmi, Completion, Config, ContextId, Post, PostError, Posted};
 use serde::Serialize;
 
 use crate::schedstat::SchedStat;
@@ -236,11 +236,11 @@ impl Shared {
         threads.context("the scheduler's statistics")
     }
 
-    fn post_recv(&self, poster: usize) -> Result<Posted<Completion>, Refused> {
+    fn post_recv(&self, poster: usize) -> Result<Posted<Completion>, PostError> {
         self.bmi.post_recv(self.empty(poster))
     }
 
-    fn post_send(&self, poster: usize) -> Result<Posted<Completion>, Refused> {
+    fn post_send(&self, poster: usize) -> Result<Posted<Completion>, PostError> {
         self.bmi.post_send(self.empty(poster))
     }
 

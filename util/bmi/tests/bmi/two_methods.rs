@@ -1,41 +1,41 @@
-//! Two methods at once: one server at two addresses, and clients at either and at both.
+//! Two methods at once: one server at two addresses, and clients of one or both.
 
 use std::time::Duration;
 
-use selvedge_bmi::{Addr, Bmi, Completion, Config, ContextId, Post, Posted, Refused};
+use selvedge_bmi::{Addr, Bmi, Completion, Config, ContextId, Post, PostError, Posted};
 
-use crate::common::{End, SCHEMES, bytes, pattern, until};
+use crate::common::{SCHEMES, Side, bytes, pattern, until};
 use crate::process::Process;
-use crate::request::{DATA, ask_through};
+use crate::request_pattern::{DATA, run_client};
 
-/// Asks the servers at all of these URLs at the same time, with one instance.
-pub(crate) fn ask(urls: &str) {
+/// Sends requests to the servers at all URLs concurrently, with one instance.
+pub(crate) fn client(urls: &str) {
     let bmi = Bmi::initialize(Config::client()).unwrap();
     std::thread::scope(|scope| {
         for url in urls.split(',') {
-            let end = End {
+            let side = Side {
                 bmi: &bmi,
                 context: bmi.open_context().unwrap(),
                 peer: bmi.addr_lookup(url).unwrap(),
             };
-            scope.spawn(move || ask_through(&end));
+            scope.spawn(move || run_client(&side));
         }
     });
 }
 
-/// What [`crate::request::serve`] does, for any number of clients and in one thread.
+/// As [`crate::request_pattern::serve`], for any number of clients in one thread.
 struct Server {
     bmi: Bmi,
     context: ContextId,
-    /// Whoever has asked, and with which tag.
+    /// The clients by number, each with its request's tag.
     clients: Vec<(Addr, i32)>,
     served: usize,
-    /// Operations that go on.
-    going: usize,
+    /// Number of pending operations.
+    pending: usize,
 }
 
 impl Server {
-    fn turn(&mut self) {
+    fn step(&mut self) {
         let mut requests = Vec::new();
         let take = |request| requests.push(request);
         self.bmi.testunexpected(4, 0, Duration::ZERO, take).unwrap();
@@ -45,38 +45,40 @@ impl Server {
             let number = self.clients.len();
             self.send(number, b"here it comes");
             self.send(number, &pattern(DATA, 1));
-            let room = vec![vec![0; DATA / 2], vec![0; DATA]];
-            let post = self.post(number, room).with_user(number as u64);
-            self.note(self.bmi.post_recv(post));
+            let buffers = vec![vec![0; DATA / 2], vec![0; DATA]];
+            let post = self.post(number, buffers).with_user(number as u64);
+            self.track(self.bmi.post_recv(post));
         }
         let mut done = Vec::new();
         let idle = Duration::from_millis(10);
-        let tell = |one| done.push(one);
-        self.bmi.testcontext(4, idle, self.context, tell).unwrap();
-        self.going -= done.len();
-        done.into_iter().for_each(|one| self.over(&one));
+        let collect = |one| done.push(one);
+        self.bmi
+            .testcontext(4, idle, self.context, collect)
+            .unwrap();
+        self.pending -= done.len();
+        done.into_iter().for_each(|one| self.completed(&one));
     }
 
-    /// A post to a client, by its number.
-    fn post(&self, number: usize, pieces: Vec<Vec<u8>>) -> Post<Vec<Vec<u8>>> {
+    /// A post to the client with a number.
+    fn post(&self, number: usize, segments: Vec<Vec<u8>>) -> Post<Vec<Vec<u8>>> {
         let (addr, tag) = self.clients[number - 1];
-        Post::new(addr, pieces, tag, self.context)
+        Post::new(addr, segments, tag, self.context)
     }
 
     fn send(&mut self, number: usize, bytes: &[u8]) {
         let posted = self.bmi.post_send(self.post(number, vec![bytes.to_vec()]));
-        self.note(posted);
+        self.track(posted);
     }
 
-    fn note(&mut self, posted: Result<Posted<Completion>, Refused>) {
+    fn track(&mut self, posted: Result<Posted<Completion>, PostError>) {
         match posted.unwrap() {
-            Posted::Done(done) => self.over(&done),
-            Posted::Pending(_) => self.going += 1,
+            Posted::Done(done) => self.completed(&done),
+            Posted::Pending(_) => self.pending += 1,
         }
     }
 
-    /// What was received is the client's last word but for a goodbye.
-    fn over(&mut self, done: &Completion) {
+    /// Handles a completion. After the client's data only the closing message is left.
+    fn completed(&mut self, done: &Completion) {
         assert!(done.outcome.is_ok(), "{done:?}");
         if done.user > 0 {
             assert!(bytes(done) == pattern(DATA, 2));
@@ -97,16 +99,16 @@ fn one_server_serves_processes_over_shm_and_tcp_at_once() {
         bmi,
         clients: Vec::new(),
         served: 0,
-        going: 0,
+        pending: 0,
     };
     let single = [&urls[0], &urls[1], &urls[0], &urls[1]].map(|url| Process::start("client", url));
     let double = [(); 2].map(|()| Process::start("both", &urls.join(",")));
     until("all of them to be served", || {
-        server.turn();
-        (server.served == 8 && server.going == 0).then_some(())
+        server.step();
+        (server.served == 8 && server.pending == 0).then_some(())
     });
     for client in single.into_iter().chain(double) {
-        client.ends_well_while(|| server.turn());
+        client.expect_success_while(|| server.step());
     }
     assert_eq!(server.clients.len(), 8);
 }

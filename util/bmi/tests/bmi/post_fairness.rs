@@ -1,4 +1,5 @@
-//! Posts beside threads that test without rest: a waiting post is the next call of its method.
+//! Posts beside threads that test continuously: a post that waits for the method's lock makes the
+//! next call to the method.
 
 #![expect(unsafe_code, reason = "the promise of a method")]
 
@@ -7,20 +8,22 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use selvedge_bmi::method::{Limits, Method, MethodAddr, RecvPost, Rest, SendPost, Setup};
-use selvedge_bmi::{Bmi, Code, Config, ContextId, Desk, Error, Module, OpKey, Post, Result, Url};
+use selvedge_bmi::method::{Limits, Method, MethodAddr, RecvPost, SendPost, Setup, TryWait};
+use selvedge_bmi::{
+    Bmi, Code, Config, ContextId, Error, MethodQueues, Module, OpKey, Post, Result, Url,
+};
 
 use crate::common::{is_parked, until};
 
-/// The method `gate`, whose progress passes are counted and last until a test lets them end.
+/// The method `gate`. Its progress passes are counted and block until a test opens the gate.
 #[derive(Debug, Default)]
 struct Gate {
     passes: AtomicU64,
-    /// A pass does not end while this is set.
+    /// Passes block while this is set.
     is_shut: AtomicBool,
-    /// A pass has seen that the gate is shut.
+    /// A pass is blocked at the gate.
     is_inside: AtomicBool,
-    /// How many passes there were when the last receive was posted.
+    /// Number of passes when the last receive was posted.
     posted_after: AtomicU64,
 }
 
@@ -37,13 +40,13 @@ impl Module for &'static Gate {
     }
 }
 
-// SAFETY: no memory is touched.
+// SAFETY: no memory is accessed.
 unsafe impl Method for Open {
     fn limits(&self) -> Limits {
         Limits {
             size: 1,
             unexpected: 1,
-            pieces: 1,
+            segments: 1,
         }
     }
 
@@ -61,20 +64,25 @@ unsafe impl Method for Open {
         Ok(false)
     }
 
-    unsafe fn post_send(&mut self, _: OpKey, _: &SendPost<'_>, _: &mut Desk) -> Result {
+    unsafe fn post_send(&mut self, _: OpKey, _: &SendPost<'_>, _: &mut MethodQueues) -> Result {
         Err(Code::ENOSYS)
     }
 
-    unsafe fn post_recv(&mut self, key: OpKey, _: &RecvPost<'_>, desk: &mut Desk) -> Result {
+    unsafe fn post_recv(
+        &mut self,
+        key: OpKey,
+        _: &RecvPost<'_>,
+        queues: &mut MethodQueues,
+    ) -> Result {
         let passes = self.0.passes.load(Ordering::SeqCst);
         self.0.posted_after.store(passes, Ordering::SeqCst);
-        desk.complete(key, Ok(0));
+        queues.complete(key, Ok(0));
         Ok(())
     }
 
-    fn cancel(&mut self, _: OpKey, _: &mut Desk) {}
+    fn cancel(&mut self, _: OpKey, _: &mut MethodQueues) {}
 
-    fn progress(&mut self, _: &mut Desk) {
+    fn progress(&mut self, _: &mut MethodQueues) {
         self.0.passes.fetch_add(1, Ordering::SeqCst);
         until("the gate to open", || {
             let is_shut = self.0.is_shut.load(Ordering::SeqCst);
@@ -84,8 +92,8 @@ unsafe impl Method for Open {
         });
     }
 
-    fn rest(&mut self, _: &mut Desk) -> Rest {
-        Rest::AtMost(Duration::from_micros(50))
+    fn try_wait(&mut self, _: &mut MethodQueues) -> TryWait {
+        TryWait::ParkAtMost(Duration::from_micros(50))
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -93,7 +101,7 @@ unsafe impl Method for Open {
     }
 }
 
-/// Ends the threads that look at it when it is dropped, also by a panic.
+/// Sets the flag when it is dropped, also by a panic, so that the threads that read it end.
 struct Ending<'a>(&'a AtomicBool);
 
 impl Drop for Ending<'_> {
@@ -102,9 +110,9 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Posts a receive once a pass has begun, and lets the pass end when the post waits. How many passes
-/// more there were before the post.
-fn passes_before_a_post(bmi: &Bmi, gate: &Gate, context: ContextId) -> u64 {
+/// Posts a receive while a pass is blocked, and opens the gate when the post waits for the lock.
+/// Returns the number of further passes before the post.
+fn passes_before_post(bmi: &Bmi, gate: &Gate, context: ContextId) -> u64 {
     let peer = bmi.addr_lookup("gate://here:1").unwrap();
     gate.is_shut.store(true, Ordering::SeqCst);
     until("a pass", || {
@@ -129,7 +137,7 @@ fn passes_before_a_post(bmi: &Bmi, gate: &Gate, context: ContextId) -> u64 {
 }
 
 #[test]
-fn a_post_that_waits_for_a_pass_comes_before_the_next_one() {
+fn a_waiting_post_runs_before_the_next_progress_pass() {
     for idle in [0, 100] {
         let gate: &'static Gate = Box::leak(Box::default());
         let module: &'static dyn Module = Box::leak(Box::new(gate));
@@ -146,7 +154,7 @@ fn a_post_that_waits_for_a_pass_comes_before_the_next_one() {
                 }
             });
             for _ in 0..10 {
-                assert_eq!(passes_before_a_post(&bmi, gate, context), 0);
+                assert_eq!(passes_before_post(&bmi, gate, context), 0);
             }
         });
     }

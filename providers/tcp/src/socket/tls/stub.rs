@@ -30,23 +30,26 @@ pub(crate) fn identity(params: &Params) -> Result<Option<Identity>, Error> {
 }
 
 impl Identity {
-    pub(crate) fn call(&self, _to: IpAddr) -> io::Result<Session> {
+    pub(crate) fn client_session(&self, _to: IpAddr) -> io::Result<Session> {
         match self.0 {}
     }
 
-    pub(crate) fn answer(&self) -> io::Result<Session> {
+    pub(crate) fn server_session(&self) -> io::Result<Session> {
         match self.0 {}
     }
 }
 
 impl Session {
-    pub(crate) fn shake(&mut self, _wire: &mut (impl Read + Write)) -> io::Result<bool> {
+    pub(crate) fn continue_handshake(
+        &mut self,
+        _stream: &mut (impl Read + Write),
+    ) -> io::Result<bool> {
         match self.0 {}
     }
 
     pub(crate) fn send(
         &mut self,
-        _wire: &mut (impl Read + Write),
+        _stream: &mut (impl Read + Write),
         _len: usize,
         _copy: impl Fn(usize, &mut [u8]),
     ) -> io::Result<usize> {
@@ -55,26 +58,26 @@ impl Session {
 
     pub(crate) fn recv(
         &mut self,
-        _wire: &mut (impl Read + Write),
-        _most: usize,
-        _place: impl FnMut(usize, &[u8]),
+        _stream: &mut (impl Read + Write),
+        _max: usize,
+        _store: impl FnMut(usize, &[u8]),
     ) -> io::Result<usize> {
         match self.0 {}
     }
 
-    pub(crate) fn is_loaded(&self) -> bool {
+    pub(crate) fn has_input(&self) -> bool {
         match self.0 {}
     }
 
-    pub(crate) fn is_behind(&self) -> bool {
+    pub(crate) fn has_output(&self) -> bool {
         match self.0 {}
     }
 
-    pub(crate) fn part(&mut self, _wire: &mut (impl Read + Write)) {
+    pub(crate) fn send_close_notify(&mut self, _stream: &mut (impl Read + Write)) {
         match self.0 {}
     }
 
-    pub(crate) fn push(&mut self, _wire: &mut (impl Read + Write)) -> io::Result<bool> {
+    pub(crate) fn flush(&mut self, _stream: &mut (impl Read + Write)) -> io::Result<bool> {
         match self.0 {}
     }
 }
@@ -84,13 +87,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_build_without_tls_refuses_whoever_asks_for_it() {
-        let asked = |word| {
-            let params: Params = [("FI_TCP_TLS", word)].into_iter().collect();
+    fn requiring_tls_fails_in_a_build_without_it() {
+        let identity_for = |value| {
+            let params: Params = [("FI_TCP_TLS", value)].into_iter().collect();
             identity(&params.with(crate::config::PARAMS))
         };
-        assert!(asked("off").unwrap().is_none());
-        let error = asked("require").unwrap_err();
+        assert!(identity_for("off").unwrap().is_none());
+        let error = identity_for("require").unwrap_err();
         assert!(error.to_string().contains("FI_TCP_TLS"), "{error}");
     }
 }

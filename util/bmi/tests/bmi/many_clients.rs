@@ -1,4 +1,4 @@
-//! Sixty-four processes that ask one server without end.
+//! Sixty-four processes that send requests to one server continuously.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,26 +9,26 @@ use crate::common::{SCHEMES, server_at, until};
 use crate::process::Process;
 
 const CLIENTS: usize = 64;
-/// Requests that each has on the way.
+/// Outstanding requests of each client.
 const WINDOW: i32 = 4;
-/// Answers that the least served has to have had.
+/// Responses that every client must have received.
 const ENOUGH: u64 = 20;
 
-/// Asks until it is killed, and looks at each answer.
-pub(crate) fn ask(url: &str) {
+/// Sends requests until it is killed, and checks each response.
+pub(crate) fn client(url: &str) {
     let bmi = Bmi::initialize(Config::client()).unwrap();
     let context = bmi.open_context().unwrap();
     let peer = bmi.addr_lookup(url).unwrap();
-    let ask = |tag: i32| {
+    let send_request = |tag: i32| {
         let post = |bytes| Post::new(peer, bytes, tag, context);
-        let answer = bmi.post_recv(post(vec![0; 8]).with_user(tag as u64 + 1));
-        assert!(matches!(answer, Ok(Posted::Pending(_))));
+        let response = bmi.post_recv(post(vec![0; 8]).with_user(tag as u64 + 1));
+        assert!(matches!(response, Ok(Posted::Pending(_))));
         let request = post(tag.to_le_bytes().to_vec());
         bmi.post_sendunexpected(request, 0).unwrap();
     };
     let mut next = 0;
     (0..WINDOW).for_each(|_| {
-        ask(next);
+        send_request(next);
         next += 1;
     });
     loop {
@@ -43,19 +43,19 @@ pub(crate) fn ask(url: &str) {
         });
         took.unwrap();
         (0..answered).for_each(|_| {
-            ask(next);
+            send_request(next);
             next += 1;
         });
     }
 }
 
 #[test]
-fn sixty_four_processes_that_never_stop_asking_are_all_served() {
+fn sixty_four_processes_that_send_requests_continuously_are_all_served() {
     for scheme in SCHEMES {
         let (bmi, url) = server_at(scheme);
         let context = bmi.open_context().unwrap();
-        let crowd: Vec<_> = (0..CLIENTS)
-            .map(|_| Process::start("asker", &url))
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|_| Process::start("requester", &url))
             .collect();
         let mut served: HashMap<Addr, u64> = HashMap::new();
         until("enough for everybody", || {
@@ -65,8 +65,9 @@ fn sixty_four_processes_that_never_stop_asking_are_all_served() {
                 .unwrap();
             for request in requests {
                 *served.entry(request.addr).or_default() += 1;
-                let answer = Post::new(request.addr, request.buffer.to_vec(), request.tag, context);
-                bmi.post_send(answer).unwrap();
+                let response =
+                    Post::new(request.addr, request.buffer.to_vec(), request.tag, context);
+                bmi.post_send(response).unwrap();
             }
             bmi.testcontext(64, Duration::ZERO, context, |done| {
                 assert!(done.outcome.is_ok(), "{done:?}");
@@ -75,6 +76,6 @@ fn sixty_four_processes_that_never_stop_asking_are_all_served() {
             let enough = served.values().filter(|count| **count >= ENOUGH).count();
             (enough == CLIENTS).then_some(())
         });
-        drop(crowd);
+        drop(clients);
     }
 }

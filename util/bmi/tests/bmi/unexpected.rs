@@ -1,16 +1,16 @@
-//! Unexpected messages: classes, limits, floods and crowds.
+//! Unexpected messages: classes, limits, floods and many clients.
 
 use std::time::Duration;
 
 use selvedge_bmi::{Bmi, Code, Config, Post, Posted};
 
 use crate::common::{
-    End, IDLE, Pair, SCHEMES, bytes, over_each, pattern, server_at, unexpected, until,
+    IDLE, Pair, SCHEMES, Side, bytes, for_each_scheme, pattern, server_at, unexpected, until,
 };
 
 #[test]
 fn unexpected_messages_have_a_limit_and_every_size_below_it() {
-    over_each(|pair| {
+    for_each_scheme(|pair| {
         for size in [0, 1, 100, 4096, 4097, 16_384] {
             let post = pair.client.post(pattern(size, 1), size as i32);
             let sent = pair.client.bmi.post_sendunexpected(post, 0);
@@ -28,12 +28,12 @@ fn unexpected_messages_have_a_limit_and_every_size_below_it() {
 }
 
 #[test]
-fn a_test_of_one_class_sees_that_class_and_is_not_held_up_by_others() {
-    over_each(|pair| {
+fn a_test_returns_its_own_class_only() {
+    for_each_scheme(|pair| {
         for class in [3, 1, 255, 1] {
             let post = pair.client.post(vec![class], class.into());
             let sent = pair.client.bmi.post_sendunexpected(post, class);
-            pair.client.end(sent);
+            pair.client.wait(sent);
         }
         for class in [1, 255, 1, 3] {
             let message = until("a message", || unexpected(&pair.server.bmi, class));
@@ -44,10 +44,10 @@ fn a_test_of_one_class_sees_that_class_and_is_not_held_up_by_others() {
 }
 
 #[test]
-fn a_flood_is_held_up_and_nothing_of_it_is_lost() {
-    over_each(|pair| {
+fn backpressure_holds_a_flood_without_loss() {
+    for_each_scheme(|pair| {
         let (count, size) = (30_000_u32, 4000);
-        let mut going = Vec::new();
+        let mut pending_ids = Vec::new();
         for number in 0..count {
             let mut message = vec![0; size];
             message[..4].copy_from_slice(&number.to_le_bytes());
@@ -58,14 +58,18 @@ fn a_flood_is_held_up_and_nothing_of_it_is_lost() {
                 .unwrap()
             {
                 Posted::Done(_) => {}
-                Posted::Pending(id) => going.push(id),
+                Posted::Pending(id) => pending_ids.push(id),
             }
             if number % 64 == 0 {
                 pair.server.drive();
             }
         }
-        // Sends were held up: the server keeps a part of the flood.
-        assert!(going.len() > 1000, "{} sends were held up", going.len());
+        // Backpressure: the server takes only a part of the flood.
+        assert!(
+            pending_ids.len() > 1000,
+            "{} sends are pending",
+            pending_ids.len()
+        );
         let mut next = 0;
         until("all of it", || {
             pair.client.drive();
@@ -78,7 +82,7 @@ fn a_flood_is_held_up_and_nothing_of_it_is_lost() {
                 .unwrap();
             (next == count).then_some(())
         });
-        for id in going {
+        for id in pending_ids {
             until("a send", || pair.client.test(id)).outcome.unwrap();
         }
     });
@@ -93,35 +97,36 @@ fn requests_of_many_clients_are_all_served() {
             .map(|_| {
                 let bmi = Bmi::initialize(Config::client()).unwrap();
                 let (context, peer) = (bmi.open_context().unwrap(), bmi.addr_lookup(&url).unwrap());
-                End { bmi, context, peer }
+                Side { bmi, context, peer }
             })
             .collect();
         let mut asked = vec![0; clients.len()];
         let mut answered = vec![0; clients.len()];
-        let ask = |number: usize, asked: &mut Vec<i32>| {
-            let end = &clients[number];
+        let request = |number: usize, asked: &mut Vec<i32>| {
+            let side = &clients[number];
             asked[number] += 1;
-            let answer = Post::new(end.peer, vec![0; 8], asked[number], end.context).with_user(1);
-            end.bmi.post_recv(answer).unwrap();
-            let request = end.post((number as u64).to_le_bytes().to_vec(), asked[number]);
-            end.bmi.post_sendunexpected(request, 0).unwrap();
+            let response =
+                Post::new(side.peer, vec![0; 8], asked[number], side.context).with_user(1);
+            side.bmi.post_recv(response).unwrap();
+            let request = side.post((number as u64).to_le_bytes().to_vec(), asked[number]);
+            side.bmi.post_sendunexpected(request, 0).unwrap();
         };
-        (0..clients.len()).for_each(|number| ask(number, &mut asked));
+        (0..clients.len()).for_each(|number| request(number, &mut asked));
         until("some answers for each", || {
             server
                 .testunexpected(16, 0, Duration::ZERO, |request| {
-                    let answer =
+                    let response =
                         Post::new(request.addr, request.buffer.to_vec(), request.tag, context);
-                    server.post_send(answer).unwrap();
+                    server.post_send(response).unwrap();
                 })
                 .unwrap();
             server
                 .testcontext(64, Duration::ZERO, context, |_| ())
                 .unwrap();
-            for (number, end) in clients.iter().enumerate() {
+            for (number, side) in clients.iter().enumerate() {
                 let mut new = 0;
-                end.bmi
-                    .testcontext(8, Duration::ZERO, end.context, |done| {
+                side.bmi
+                    .testcontext(8, Duration::ZERO, side.context, |done| {
                         if done.user == 1 {
                             assert_eq!(bytes(&done), (number as u64).to_le_bytes());
                             new += 1;
@@ -130,12 +135,12 @@ fn requests_of_many_clients_are_all_served() {
                     .unwrap();
                 for _ in 0..new {
                     answered[number] += 1;
-                    ask(number, &mut asked);
+                    request(number, &mut asked);
                 }
             }
             answered.iter().all(|count| *count >= 4).then_some(())
         });
-        // Nobody starved: who had least had a fair part of what who had most had.
+        // Fairness: the least served client got a fair fraction of the most served one's responses.
         let (least, most) = (
             answered.iter().min().unwrap(),
             answered.iter().max().unwrap(),
@@ -145,47 +150,47 @@ fn requests_of_many_clients_are_all_served() {
 }
 
 #[test]
-fn two_servers_that_talk_to_each_other_at_once_are_one_peer_each() {
+fn two_servers_that_contact_each_other_at_once_have_one_address_each() {
     for scheme in SCHEMES {
-        let ends: Vec<_> = (0..2).map(|_| server_at(scheme)).collect();
+        let sides: Vec<_> = (0..2).map(|_| server_at(scheme)).collect();
         let peers = [
-            ends[0].0.addr_lookup(&ends[1].1).unwrap(),
-            ends[1].0.addr_lookup(&ends[0].1).unwrap(),
+            sides[0].0.addr_lookup(&sides[1].1).unwrap(),
+            sides[1].0.addr_lookup(&sides[0].1).unwrap(),
         ];
         let contexts = [
-            ends[0].0.open_context().unwrap(),
-            ends[1].0.open_context().unwrap(),
+            sides[0].0.open_context().unwrap(),
+            sides[1].0.open_context().unwrap(),
         ];
-        let mut going = Vec::new();
+        let mut pending_ids = Vec::new();
         for side in 0..2 {
             let hello = Post::new(peers[side], vec![side as u8], 1, contexts[side]);
-            going.push(ends[side].0.post_sendunexpected(hello, 0).unwrap());
+            pending_ids.push(sides[side].0.post_sendunexpected(hello, 0).unwrap());
         }
-        let mut heard = [false; 2];
+        let mut received = [false; 2];
         until("both hellos", || {
             for side in 0..2 {
-                if let Some(hello) = unexpected(&ends[side].0, 0) {
+                if let Some(hello) = unexpected(&sides[side].0, 0) {
                     assert_eq!(hello.addr, peers[side], "a second address for one peer");
-                    heard[side] = true;
+                    received[side] = true;
                 }
             }
-            (heard == [true; 2]).then_some(())
+            (received == [true; 2]).then_some(())
         });
         for side in 0..2 {
-            assert_eq!(ends[side].0.peers(), 1);
+            assert_eq!(sides[side].0.peer_count(), 1);
             let message = Post::new(peers[side], b"answer".to_vec(), 2, contexts[side]);
-            ends[side].0.post_send(message).unwrap();
+            sides[side].0.post_send(message).unwrap();
         }
         for side in 0..2 {
             let receive = Post::new(peers[side], vec![0; 9], 2, contexts[side]);
-            let done = match ends[side].0.post_recv(receive).unwrap() {
+            let done = match sides[side].0.post_recv(receive).unwrap() {
                 Posted::Done(done) => done,
                 Posted::Pending(id) => until("an answer", || {
-                    ends[1 - side]
+                    sides[1 - side]
                         .0
                         .testcontext(0, Duration::ZERO, contexts[1 - side], |_| ())
                         .unwrap();
-                    ends[side].0.test(id, IDLE, contexts[side]).unwrap()
+                    sides[side].0.test(id, IDLE, contexts[side]).unwrap()
                 }),
             };
             assert_eq!(bytes(&done), b"answer");
@@ -194,26 +199,26 @@ fn two_servers_that_talk_to_each_other_at_once_are_one_peer_each() {
 }
 
 #[test]
-fn senders_are_held_when_that_is_asked_for() {
+fn unexpected_messages_reference_their_senders_if_configured() {
     for scheme in SCHEMES {
         let mut config = Config::server(&format!("{scheme}://localhost"));
         config.auto_ref_count = true;
         let server = Bmi::initialize(config).unwrap();
         let url = format!("{scheme}://localhost:{}", server.listen_port().unwrap());
-        let pair = Pair::acquaint(server, Bmi::initialize(Config::client()).unwrap(), &url);
+        let pair = Pair::connect(server, Bmi::initialize(Config::client()).unwrap(), &url);
         let (bmi, peer) = (&pair.server.bmi, pair.server.peer);
-        assert_eq!(bmi.let_go(peer), Ok(()));
-        assert_eq!(bmi.let_go(peer), Err(Code::EINVAL));
+        assert_eq!(bmi.dec_addr_ref(peer), Ok(()));
+        assert_eq!(bmi.dec_addr_ref(peer), Err(Code::EINVAL));
         assert!(bmi.rev_lookup(peer).is_none());
         assert!(bmi.rev_lookup_unexpected(peer).is_some());
         assert_eq!(bmi.drop_addr(peer), Ok(()));
         assert_eq!(bmi.drop_addr(peer), Err(Code::EINVAL));
-        assert!(!bmi.knows(peer));
+        assert!(!bmi.has_peer(peer));
     }
 }
 
 #[test]
-fn memory_is_zeroed_aligned_and_special_where_that_helps() {
+fn memory_is_zeroed_aligned_and_special_if_large() {
     let pair = Pair::open();
     let memory = pair.client.bmi.memalloc(pair.client.peer, 1 << 20).unwrap();
     assert!(memory.is_special());
@@ -239,7 +244,7 @@ fn memory_is_zeroed_aligned_and_special_where_that_helps() {
 }
 
 #[test]
-fn instances_begin_and_end_a_hundred_times_and_leave_nothing() {
+fn instances_opened_and_closed_a_hundred_times_leak_no_descriptors() {
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let once = || {
         let config = Config::server("shm://localhost");
@@ -258,7 +263,7 @@ fn instances_begin_and_end_a_hundred_times_and_leave_nothing() {
     once();
     let before = descriptors();
     (0..100).for_each(|_| once());
-    // Other tests of this process open some meanwhile, but not hundreds.
+    // Other tests of this process open descriptors meanwhile, but not hundreds.
     assert!(descriptors() < before + 300);
     assert_eq!(selvedge_bmi::process::finalize(), Err(Code::EINVAL));
 }
