@@ -207,8 +207,8 @@ impl Cx {
 
     /// Ends the rights over memory, and gives it back.
     pub(crate) fn close(&mut self, memory: Memory) {
-        let name = memory.name();
-        self.memories.retain(|own| own.name() != name);
+        let name = memory.remote();
+        self.memories.retain(|own| own.remote() != name);
         drop(memory);
     }
 
@@ -221,7 +221,7 @@ impl Cx {
         port: &TestEndpoint,
         memory: &Memory,
     ) -> Result<Vec<RemoteAddr>> {
-        let names = self.tell(&memory.name())?;
+        let names = self.tell(&memory.remote())?;
         let named = names.into_iter().enumerate();
         Ok(named
             .map(|(process, (addr, key))| RemoteAddr {
@@ -258,7 +258,7 @@ impl Cx {
 
     /// Where this process's memory is, as itself names it.
     pub(crate) fn own_place(&self, port: &TestEndpoint, memory: &Memory) -> RemoteAddr {
-        let (addr, key) = memory.name();
+        let (addr, key) = memory.remote();
         let peer = port.to(self.me);
         RemoteAddr { peer, addr, key }
     }
