@@ -224,7 +224,7 @@ fn report_remote_atomic(peer: &mut Peer, setup: &Setup, command: &Command) {
 impl Command {
     /// Parses the next command, which is an atomic, and releases its slot.
     fn take(inbox: &mut Inbox) -> Result<Self, ProtocolError> {
-        let slot = inbox.seen()?;
+        let slot = inbox.peeked()?;
         let (kernel, targets, first) = Self::parse(&slot)?;
         let flags = slot.head() >> 16 & 0xff;
         if flags & !HAS_DATA != 0 {

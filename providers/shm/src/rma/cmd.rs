@@ -472,7 +472,7 @@ impl SegmentsRef {
 /// Splits an inbox into its next slot and the cursor over its payloads, to parse a command.
 pub(crate) fn pool(inbox: &mut Inbox) -> (Option<Received<'_>>, Pool<'_>) {
     let slot = inbox.rx.peek();
-    let pool = Pool::new(&mut inbox.walk, &inbox.pool);
+    let pool = Pool::new(&mut inbox.pool_position, &inbox.pool);
     (slot, pool)
 }
 

@@ -9,7 +9,7 @@ impl Peer {
     /// Whether the peer is connected and its key table is complete.
     #[inline(always)]
     pub(crate) fn is_ready(&self) -> bool {
-        self.state == PeerState::Linked && self.inbox.is_some() && self.keys.are_complete()
+        self.state == PeerState::Connected && self.inbox.is_some() && self.keys.are_complete()
     }
 
     /// Checks the order that fences demand: an operation after a fenced one starts when that is
@@ -22,7 +22,7 @@ impl Peer {
             return Err(Errno::Again);
         }
         if std::mem::take(&mut self.is_fenced) {
-            self.is_careful = self.wants_notices;
+            self.needs_slow_path = self.wants_notifications;
         }
         Ok(())
     }
@@ -32,7 +32,7 @@ impl Peer {
     /// # Errors
     /// As [`Self::reserve`].
     pub(crate) fn reserve_notification(&mut self, data: Option<u64>) -> Result {
-        match self.wants_notices || data.is_some() {
+        match self.wants_notifications || data.is_some() {
             true => self.reserve(0).map(drop),
             false => Ok(()),
         }
@@ -40,7 +40,7 @@ impl Peer {
 
     /// Notifies the peer of a direct operation, if it counts them or the operation carries data.
     pub(crate) fn notify(&mut self, notification: Notification) {
-        if self.wants_notices || notification.data.is_some() {
+        if self.wants_notifications || notification.data.is_some() {
             commit_notification(self.slot(), notification);
         }
     }

@@ -67,7 +67,7 @@ pub(super) fn op(peer: &mut Peer, setup: &Setup, op: &RmaOp, local: LocalBuffer)
 /// Notifies a sibling of an operation on its memory, if it wants notifications or the operation
 /// carries data.
 pub(crate) fn notify(peer: &mut Peer, wrote: bool, data: Option<u64>, len: usize) {
-    if peer.wants_notices || data.is_some() {
+    if peer.wants_notifications || data.is_some() {
         peer.notify(Notification { wrote, data, len });
         peer.announce();
     }

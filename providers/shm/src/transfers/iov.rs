@@ -17,7 +17,7 @@ use super::destination::{Destination, DestinationSlice};
 use super::incoming::{ENTRY_LEN, Moving, SourceSegment, SourceSegments, Stage};
 use super::transfer::{end_transfer, finish, register_incoming};
 use super::{MAX_OPS, inject, sar, status};
-use crate::connect::rendezvous::PACKETS_AHEAD;
+use crate::connect::connection::PACKETS_MAX;
 use crate::memory::special::{OwnBlocks, PeerBlocks};
 use crate::peers::ops::{Op, OpBody};
 use crate::peers::outbox::Inbox;
@@ -49,7 +49,7 @@ pub(crate) fn send(
         false => sar::eager_segment_count(peer, config, len),
     };
     let addr_or_offset = segments.publish(peer)?;
-    op.body = OpBody::Offered {
+    op.body = OpBody::Rts {
         buf,
         filled: 0,
         granted: false,
@@ -138,7 +138,7 @@ pub(crate) fn start(
     };
     if protocol == RendezvousProtocol::Special && !incoming.segments.are_mapped(&peer.blocks) {
         // The announcement of the block is still in the socket: the message has overtaken it.
-        peer.news_ahead = PACKETS_AHEAD;
+        peer.packets_ahead = PACKETS_MAX;
     }
     let moving = Moving {
         destination,
@@ -149,7 +149,7 @@ pub(crate) fn start(
     };
     incoming.stage = Stage::Moving(moving);
     match protocol {
-        _ if protocol != RendezvousProtocol::Bounce && peer.news_ahead > 0 => {}
+        _ if protocol != RendezvousProtocol::Bounce && peer.packets_ahead > 0 => {}
         RendezvousProtocol::Cma | RendezvousProtocol::Special => {
             copy_step(peer, ep, src, msg_id);
         }
@@ -159,7 +159,7 @@ pub(crate) fn start(
 
 /// Requests the message in bounce segments, and copies those that have arrived.
 fn request_bounce(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
-    peer.answer(peer.life, msg_id, status::BOUNCE);
+    peer.respond(peer.incarnation, msg_id, status::BOUNCE);
     sar::copy_kept_segments(peer, ep, src, msg_id);
 }
 
@@ -298,7 +298,7 @@ fn fail_pull(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32, errno: Errno) {
     let Some(moving) = end_transfer(peer, msg_id) else {
         return;
     };
-    peer.answer(peer.life, msg_id, status::failed(errno));
+    peer.respond(peer.incarnation, msg_id, status::failed(errno));
     let detail = format!("the bytes of {}'s message could not be read", peer.name);
     moving.destination.fail(ep, errno, src, detail);
 }
