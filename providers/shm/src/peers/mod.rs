@@ -31,7 +31,7 @@ pub(crate) struct Peers {
     addr_epoch: u64,
     /// The same for contexts of scalable endpoints, whose indices are no places.
     contexts: FxHashMap<FiAddr, u32>,
-    /// RmaSegments of peers that are gone for good, or were when they were noted down.
+    /// Slots of peers that are gone for good, or were when they were noted down.
     vacant: Vec<u32>,
     /// The place that was last looked at for a new peer.
     reuse: usize,
