@@ -50,43 +50,43 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/hook/src/call.rs": "selvedge-hook" "--test=layers" {
         "the innermost layer is the outermost": "hooks.split_first()" => "hooks.split_last()"
-            fails "faults_come_when_their_rules_say_so_and_outer_layers_see_them", "inner_layers_do_not_see_what_outer_ones_keep_back";
+            fails "faults_follow_their_rules_and_outer_layers_see_them", "inner_layers_do_not_see_calls_that_outer_layers_fail";
         "a layer that there is not is left out": "let hooks = names.split(';').map(hook).collect::<Result<_, _>>()?;" => "let hooks = names.split(';').filter_map(|name| hook(name).ok()).collect();"
-            fails "what_cannot_be_read_of_the_variables_is_named";
-        "the file is made without a layer": "let names = params.text(\"FI_HOOK\")?;" => "let names = params.text(\"FI_HOOK\")?;\n        let _ = Out::open(&params.text(\"FI_HOOK_FILE\")?)?;"
-            fails "without_the_variable_there_is_no_layer";
+            fails "the_error_for_an_invalid_variable_quotes_the_value";
+        "the file is made without a layer": "let names = params.text(\"FI_HOOK\")?;" => "let names = params.text(\"FI_HOOK\")?;\n        let _ = Output::open(&params.text(\"FI_HOOK_FILE\")?)?;"
+            fails "without_fi_hook_there_is_no_layer";
         "nobody is told of the end of an object": "let _ = self.call::<(), Errno>((name, object)" => "let _ = || self.call::<(), Errno>((name, object)"
             fails "a_trace_has_a_line_for_each_call_from_the_first_to_the_last";
     }
     "providers/hook/src/perf.rs": "selvedge-hook" "--test=layers" {
-        "errors are not counted": "u64::from(answer.is_err())" => "u64::from(answer.is_err()) * 0"
+        "errors are not counted": "u64::from(result.is_err())" => "u64::from(result.is_err()) * 0"
             fails "perf_counts_calls_errors_and_time";
     }
-    "providers/hook/src/watch.rs": "selvedge-hook" "--test=layers" {
+    "providers/hook/src/recorder.rs": "selvedge-hook" "--test=layers" {
         "a receive is timed as one of nothing": "(entry.len, entry.tag)," => "(0, entry.tag),"
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
         "times of endpoints that are closed are lost": "totals.add(latency.histograms());" => "totals.add(Vec::new());"
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
     }
     "providers/hook/src/shared.rs": "selvedge-hook" "--test=layers" {
-        "posts of shared receives pass no layer": "post.pass(&self.at, self.watch(), run)" => "{ let _ = post; run() }"
+        "posts of shared receives pass no layer": "post.pass(&self.at, self.recorder(), run)" => "{ let _ = post; run() }"
             fails "posts_of_shared_receives_pass_each_layer";
     }
     "providers/hook/src/endpoint.rs": "selvedge-hook" "--test=layers" {
         "what shared receives have open is forgotten with their handle": "_shared: shared," => "_shared: shared.filter(|_| false),"
-            fails "perf_times_shared_receives_at_whichever_endpoint_they_complete";
+            fails "perf_times_shared_receives_at_every_endpoint_that_completes_them";
     }
-    "providers/hook/src/watch.rs": "selvedge-hook" "--test=layers" {
+    "providers/hook/src/recorder.rs": "selvedge-hook" "--test=layers" {
         "shared receives that are not reported are waited for": "if bound.rx.is_selective() {" => "if bound.rx.is_selective() && false {"
-            fails "a_shared_receive_that_is_not_reported_is_not_taken_for_one_that_is";
+            fails "an_unreported_shared_receive_is_not_matched_with_a_reported_one";
     }
     "util/top/src/processes.rs": "selvedge-top" "--test=processes" {
         "calls of what has no page are left out": "pages.iter().any(|seen| is_of(head, seen))" => "pages.iter().any(|seen| is_of(head, seen) || true)"
             fails "calls_of_shared_receives_are_told_of_beside_those_of_endpoints", "json_has_the_calls_of_shared_receives_beside_endpoints";
     }
-    "providers/hook/src/ledger.rs": "selvedge-hook" "--test=layers" {
-        "a queue does not find shared receives": "own.or_else(|| self.take_shared(key, is_last))" => "own"
-            fails "perf_times_shared_receives_at_whichever_endpoint_they_complete", "flight_keeps_the_posts_of_shared_receives_and_what_became_of_them";
+    "providers/hook/src/open_ops.rs": "selvedge-hook" "--test=layers" {
+        "a queue does not find shared receives": "local.or_else(|| self.take_shared(key, is_last))" => "local"
+            fails "perf_times_shared_receives_at_every_endpoint_that_completes_them", "flight_records_posts_of_shared_receives_and_their_outcomes";
         "a send is taken for a receive": "tagged(TimedOp::TaggedSend, TimedOp::Send)" => "tagged(TimedOp::TaggedReceive, TimedOp::Receive)"
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
     }
@@ -102,23 +102,23 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/kit/src/telemetry/calls.rs": "selvedge-kit" "--lib" {
         "a call ends in a place that is another's": "if words[AT_NUMBER].load(Ordering::Relaxed) == number + 1 {" => "{"
-            fails "a_call_whose_place_was_taken_meanwhile_ends_nowhere";
+            fails "the_outcome_of_a_call_whose_slot_was_reused_is_dropped";
         "every try is a call": "is(AT_OUTCOME, outcome_word(Err(Errno::Again)))" => "is(AT_OUTCOME, u64::MAX)"
-            fails "a_call_that_is_tried_again_and_again_is_one";
+            fails "retries_of_a_call_are_one_record";
     }
     "providers/hook/src/fault.rs": "selvedge-hook" "--lib" {
         "names of errors are taken as they are": "let name = name.strip_prefix(\"FI_E\").unwrap_or(&name);" => "let name = &*name;"
-            fails "rules_say_what_goes_wrong_and_when";
+            fails "rules_are_parsed_into_call_action_and_condition";
         "chance does not ask for its seed": ".fetch_add(STEP, Ordering::Relaxed)\n            .wrapping_add(STEP);" => ".swap(STEP, Ordering::Relaxed)\n            .wrapping_mul(0).wrapping_add(STEP);"
-            fails "chance_repeats_itself_with_its_seed";
+            fails "random_faults_repeat_with_the_same_seed";
     }
     "providers/hook/src/objects.rs": "selvedge-hook" "--test=layers" {
         "a region takes counters with their hooks": "let cntr = HookLayers::counter(cntr);" => "let _ = HookLayers::counter; let cntr = Arc::clone(cntr);"
-            fails "a_counter_is_bound_to_a_region_inside_of_its_layers";
+            fails "a_region_is_bound_to_the_counter_below_its_layers";
     }
     "providers/kit/src/layer/named.rs": "selvedge-hook" "--test=layers" {
         "errors name the endpoint below a layer": "error.ep = error.ep.map(|ep| ENDPOINTS.layered::<L>(ep));" => "let _ = &mut error.ep;"
-            fails "an_event_names_the_endpoint_of_the_application_however_often_its_fabric_is_open";
+            fails "an_event_names_the_applications_endpoint_when_its_fabric_is_open_twice";
     }
     "providers/kit/src/layer/calls.rs": "selvedge-kit" "--lib" {
         "a layer keeps a call for itself": "fn set_err(value: u64);" => "fn set_err(value: u64) = { let _ = value; };"
@@ -167,37 +167,37 @@ const PLANTS: &[Plant] = plants! {
             fails "each_region_counts_what_is_done_to_it_by_every_way";
     }
     "providers/tcp/src/connection/one_sided.rs": "selvedge-tcp" "--test=one_process" {
-        "writes are not counted": "self.keys.count(places, MrAccess::REMOTE_WRITE);" => "let _ = places;"
+        "writes are not counted": "self.keys.count(segments, MrAccess::REMOTE_WRITE);" => "let _ = segments;"
             fails "each_region_counts_what_is_done_to_it";
         "reads are not counted": "self.keys.count(read.into_iter(), MrAccess::REMOTE_READ);" => "drop(read);"
             fails "each_region_counts_what_is_done_to_it";
-        "atomics are not counted": "self.keys.count(targets, change.kernel.access());" => "drop(targets);"
+        "atomics are not counted": "self.keys.count(targets, atomic.kernel.access());" => "drop(targets);"
             fails "each_region_counts_what_is_done_to_it";
-        "to fetch is to write": "let is_read = change.kernel.has_result();" => "let is_read = change.kernel.op() == Op::AtomicRead;"
+        "to fetch is to write": "let is_read = atomic.kernel.has_result();" => "let is_read = atomic.kernel.op() == Op::AtomicRead;"
             fails "to_fetch_is_to_read_for_the_counters_of_the_target";
     }
     "providers/tcp/src/socket/tls/identity.rs": "selvedge-tcp" "--test=tls" {
-        "callers show no certificate": ".with_client_cert_verifier(callers)" => ".with_no_client_auth()"
+        "clients show no certificate": ".with_client_cert_verifier(verifier)" => ".with_no_client_auth()"
             fails "strangers_without_a_certificate_or_with_an_older_release_are_turned_out";
-        "callers may have any name": "verify_server_name(&ParsedCertificate::try_from(end)?, &self.name)?;" => "let _ = verify_server_name(&ParsedCertificate::try_from(end)?, &self.name);"
+        "clients may have any name": "verify_server_name(&ParsedCertificate::try_from(end)?, &self.name)?;" => "let _ = verify_server_name(&ParsedCertificate::try_from(end)?, &self.name);"
             fails "with_a_name_certificates_have_to_have_it_at_both_ends";
     }
     "providers/tcp/src/connection/mod.rs": "selvedge-tcp" "--test=tls" {
-        "what was read already is forgotten by who goes to sleep": " || self.is_parting || self.is_loaded()" => " || self.is_parting"
+        "a parked thread forgets input that was read already": "|| self.is_draining || self.has_buffered_input()" => "|| self.is_draining"
             fails "whoever_may_sleep_has_nothing_that_was_read_already";
     }
     "providers/tcp/src/connection/tx.rs": "selvedge-tcp" "--test=tls" {
-        "a header changes when a part of it is sealed": "if !socket.is_sealed() {" => "if socket.is_sealed() || terms.order == Order::Own {"
+        "a header changes when a part of it is sealed": "if !socket.is_encrypted() {" => "if socket.is_encrypted() || negotiated.order == ByteOrder::Native {"
             fails "messages_that_had_to_wait_for_room_arrive_as_they_were_posted";
     }
     "providers/tcp/src/state/application.rs": "selvedge-tcp" "--test=one_process" {
-        "an endpoint connects from anywhere": "Some(place) => place.connect(to, &self.config.link)?," => "Some(_) => Socket::connect(from.unwrap_or(any), to, &self.config.link)?,"
+        "an endpoint connects from anywhere": "Some(socket) => socket.connect(to, &self.config.socket_options)?," => "Some(_) => Socket::connect(from.unwrap_or(any), to, &self.config.socket_options)?,"
             fails "an_endpoint_connects_from_the_place_that_a_passive_one_has_taken";
     }
     "providers/tcp/src/endpoint/passive.rs": "selvedge-tcp" "--test=one_process" {
-        "whoever takes a place has another": "Stand::Bound(place, at) => return Ok((place, at))," => "Stand::Bound(_, at) => return self.inner.settle(SocketAddr::new(at.ip(), 0)),"
+        "an endpoint that takes over an address binds another one": "PassiveState::Bound(socket, at) => return Ok((socket, at))," => "PassiveState::Bound(_, at) => return self.inner.bind_at(SocketAddr::new(at.ip(), 0)),"
             fails "an_endpoint_connects_from_the_place_that_a_passive_one_has_taken", "a_passive_endpoint_listens_where_it_was_told_or_in_the_place_of_another";
-        "a second address takes the place of the first": "if !matches!(&*stand, Stand::Wanted(_)) {" => "if matches!(&*stand, Stand::Listens(_)) {"
+        "a second address takes the place of the first": "if !matches!(&*state, PassiveState::Unbound(_)) {" => "if matches!(&*state, PassiveState::Listening(_)) {"
             fails "an_endpoint_connects_from_the_place_that_a_passive_one_has_taken";
     }
     "util/capi/fabric/src/export/discover.rs": "selvedge-fabric-c" "--test=programs" {
@@ -262,7 +262,7 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/kit/src/coll/members.rs": "selvedge-kit" "--lib" {
         "one endpoint is two members": "if let Some(other) = ranks.insert(address, rank) {" => "if let Some(other) = ranks.insert(address, rank).filter(|_| false) {"
-            fails "a_set_that_no_group_can_have_is_refused_with_what_is_wrong";
+            fails "the_error_for_an_invalid_set_names_the_reason";
     }
     "providers/kit/src/coll/members.rs": "selvedge-shm" "--test=collectives" {
         "a set of any vector is joined": "Some(vector) if vector == own => Ok(())," => "Some(vector) if vector == own || vector != own => Ok(()),"
@@ -328,7 +328,7 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/kit/src/telemetry/groups.rs": "selvedge-kit" "--lib" {
         "a group keeps its place when it is left": "if let Some(at) = slot {\n            self.page.set(at, 0);" => "if let Some(at) = slot.filter(|at| *at == 0) {\n            self.page.set(at, 0);"
-            fails "groups_say_which_collective_is_the_next_as_long_as_they_are_joined";
+            fails "a_group_shows_its_next_collective_until_it_is_left";
     }
     "providers/kit/src/telemetry/crash.rs": "selvedge-top" "--test=processes" {
         "a signal writes nothing": "    write_pages();\n    // SAFETY: as above.\n    unsafe { *errno = saved };" => "    // SAFETY: as above.\n    unsafe { *errno = saved };"

@@ -1,21 +1,21 @@
-//! Error codes: BMI's own numbers, which are not the system's.
+//! Error codes: BMI's own numbers, which differ from the operating system's.
 //!
-//! A code is a number with two or three bits set: one for errors, one for BMI, and one more for
-//! what is no system error. Functions of the C face answer with its negative.
+//! A code is a number with two or three bits set: one for errors, one for BMI, and a third for
+//! codes without a system error number. Functions of the C API return the negative of a code.
 
 use std::fmt;
 
 use selvedge::Errno;
 
-/// What a call answers: a value, or a [`Code`].
+/// Result of a call: a value or a [`Code`].
 pub type Result<T = (), E = Code> = std::result::Result<T, E>;
 
 /// Set in every code.
 const ERROR: i32 = 1 << 30;
 /// Set in every code of BMI.
 const BMI: i32 = 1 << 7;
-/// Set in codes that stand for no error of the system.
-const OWN: i32 = 1 << 29;
+/// Set in codes without a system error number.
+const NON_SYSTEM: i32 = 1 << 29;
 
 /// An error code (`BMI_E*`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,27 +24,27 @@ pub struct Code(i32);
 
 macro_rules! codes {
     (system { $($name:ident = $number:literal $errno:ident,)+ }
-     own { $($own:ident = $own_number:literal $text:literal,)+ }) => {
-        /// The codes, under C's names without their prefix.
+     bmi { $($bmi:ident = $bmi_number:literal $text:literal,)+ }) => {
+        /// The codes, under C's names without the prefix `BMI_`.
         impl Code {
             $(#[doc = concat!("`BMI_", stringify!($name), "`.")]
             pub const $name: Self = Self($number | ERROR | BMI);)+
-            $(#[doc = concat!("`BMI_", stringify!($own), "`: ", $text, ".")]
-            pub const $own: Self = Self($own_number | ERROR | BMI | OWN);)+
+            $(#[doc = concat!("`BMI_", stringify!($bmi), "`: ", $text, ".")]
+            pub const $bmi: Self = Self($bmi_number | ERROR | BMI | NON_SYSTEM);)+
 
-            /// Every code, in the order of numbers, those of the system first.
-            pub const ALL: &[Self] = &[$(Self::$name,)+ $(Self::$own),+];
+            /// Every code in numerical order, the codes of system errors first.
+            pub const ALL: &[Self] = &[$(Self::$name,)+ $(Self::$bmi),+];
 
-            /// C's name of it; `BMI_UNKNOWN` for a number that is no code.
+            /// C's name of this code; `BMI_UNKNOWN` for a number that is no code.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => concat!("BMI_", stringify!($name)),)+
-                    $(Self::$own => concat!("BMI_", stringify!($own)),)+
+                    $(Self::$bmi => concat!("BMI_", stringify!($bmi)),)+
                     _ => "BMI_UNKNOWN",
                 }
             }
 
-            /// The error number of the system that it stands for, if it stands for one.
+            /// The system error number of this code, if it has one.
             pub fn system(self) -> Option<i32> {
                 match self {
                     $(Self::$name => Some(libc::$errno),)+
@@ -52,17 +52,17 @@ macro_rules! codes {
                 }
             }
 
-            /// The code of a positive error number of the system; [`Self::EIO`] for one that has
-            /// none.
+            /// The code of a positive system error number; [`Self::EIO`] for a number without a
+            /// code.
             pub fn of_system(errno: i32) -> Self {
                 $(if errno == libc::$errno { return Self::$name; })+
                 Self::EIO
             }
 
-            /// What it means, in a few words.
+            /// A short description of this code.
             pub fn text(self) -> String {
                 match self {
-                    $(Self::$own => $text.to_owned(),)+
+                    $(Self::$bmi => $text.to_owned(),)+
                     _ => match self.system() {
                         Some(errno) => nix::errno::Errno::from_raw(errno).desc().to_owned(),
                         None => format!("unknown error {}", self.0),
@@ -135,7 +135,7 @@ codes! {
         EACCES = 58 EACCES,
         ECONNRESET = 59 ECONNRESET,
     }
-    own {
+    bmi {
         ECANCEL = 1 "operation cancelled",
         EDEVINIT = 2 "device initialization failed",
         EDETAIL = 3 "see the detailed error",
@@ -152,18 +152,18 @@ impl Code {
         self.0
     }
 
-    /// The code of C's positive number, whatever it is.
+    /// Makes a code from C's positive number without checking it.
     pub const fn from_raw(raw: i32) -> Self {
         Self(raw)
     }
 }
 
-/// What the fabric calls by its own names gets the nearest of BMI's.
+/// Converts a fabric error into the nearest BMI code.
 impl From<Errno> for Code {
     fn from(errno: Errno) -> Self {
         match errno {
             Errno::Canceled => Self::ECANCEL,
-            // What happens to a stream whose other end is gone.
+            // A broken stream is EPIPE, as for write(2).
             Errno::ConnReset | Errno::NotConn | Errno::ConnAborted | Errno::Shutdown => Self::EPIPE,
             Errno::Trunc | Errno::TooSmall => Self::EMSGSIZE,
             Errno::NoRx | Errno::Overrun | Errno::NoMr => Self::ENOBUFS,
@@ -189,36 +189,36 @@ impl fmt::Debug for Code {
 
 impl std::error::Error for Code {}
 
-/// What went wrong while something was set up, in a sentence that names object and value.
+/// A setup error: a code and a sentence that names object and value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     code: Code,
-    what: String,
+    message: String,
 }
 
 impl Error {
     /// Makes an error from its code and a sentence.
-    pub fn new(code: Code, what: impl Into<String>) -> Self {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self {
             code,
-            what: what.into(),
+            message: message.into(),
         }
     }
 
-    /// The code, which the C face answers.
+    /// The code, which the C API returns.
     pub const fn code(&self) -> Code {
         self.code
     }
 
     /// The sentence without the code's text.
-    pub fn what(&self) -> &str {
-        &self.what
+    pub fn message(&self) -> &str {
+        &self.message
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.code)
+        write!(f, "{}: {}", self.message, self.code)
     }
 }
 
@@ -243,10 +243,10 @@ mod tests {
     #[test]
     fn every_code_has_the_number_that_bmi_gave_it() {
         assert_eq!(Code::ALL.len(), 59 + 7);
-        for (place, code) in Code::ALL.iter().enumerate() {
-            let expected = match place {
-                0..59 => (place as i32 + 1) | 0x4000_0080,
-                _ => (place as i32 - 58) | 0x6000_0080,
+        for (index, code) in Code::ALL.iter().enumerate() {
+            let expected = match index {
+                0..59 => (index as i32 + 1) | 0x4000_0080,
+                _ => (index as i32 - 58) | 0x6000_0080,
             };
             assert_eq!(code.as_raw(), expected, "{code:?}");
         }
@@ -259,7 +259,7 @@ mod tests {
         for code in &Code::ALL[..59] {
             let system = code.system().unwrap();
             let found = Code::of_system(system);
-            // Two names of one number: the first is found.
+            // Some system numbers have two names: the lookup finds the first.
             assert_eq!(found.system(), Some(system), "{code:?}");
             assert_ne!(code.text(), "");
         }
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_gone_is_a_broken_pipe() {
+    fn a_disconnected_peer_is_a_broken_pipe() {
         assert_eq!(Code::from(Errno::ConnReset), Code::EPIPE);
         assert_eq!(Code::from(Errno::ConnRefused), Code::ECONNREFUSED);
         assert_eq!(Code::from(Errno::Trunc), Code::EMSGSIZE);

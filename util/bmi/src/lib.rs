@@ -1,19 +1,20 @@
 //! BMI, the Buffered Message Interface of the Parallel Virtual File System, on the fabric.
 //!
-//! BMI is how clients and servers of a parallel file system talk: a client sends a request that the
-//! server did not expect, and from then on both post sends and receives that meet by peer and tag.
-//! Everything is posted, and tested for later; messages are whole, ordered and reliable; there are
-//! no connections to open.
+//! BMI carries messages between clients and servers of a parallel file system. A client sends a
+//! request that the server did not expect; from then on both post sends and receives that match by
+//! peer and tag. Every operation is posted and tested for later. Messages are whole, ordered and
+//! reliable; there are no connections to open.
 //!
-//! | module | what is there |
+//! | module | contents |
 //! |---|---|
-//! | [`Bmi`] | an instance: what `BMI_initialize` opens, with the application's interface |
-//! | [`method`] | what whoever carries messages has to do; [`fabric`] has the methods of the fabric |
-//! | [`support`] | what methods are made of: queues, ids, logging |
-//! | [`process`] | the one instance of a process, counted as `BMI_initialize` counts |
+//! | [`Bmi`] | an instance, opened by `BMI_initialize`, with the application's interface |
+//! | [`method`] | the traits that a transport implements; [`fabric`] has the methods over Selvedge |
+//! | [`support`] | building blocks of methods: queues, ids, logging |
+//! | [`process`] | the one instance of a process, reference-counted as by `BMI_initialize` |
 //!
-//! Memory that is sent and received moves into the operation and comes back with its completion
-//! ([`Buffer`]); the C face posts addresses instead ([`Bmi::post_send_raw`] and its kin).
+//! A buffer that is sent or received moves into the operation and comes back with its completion
+//! ([`Buffer`]). The C API posts addresses instead ([`Bmi::post_send_raw`] and the other `_raw`
+//! functions).
 //!
 //! # Examples
 //!
@@ -55,10 +56,10 @@ pub mod support;
 mod url;
 
 pub use code::{Code, Error, Result};
-pub use control::desk::{Desk, Unexpected};
+pub use control::queues::{MethodQueues, Unexpected};
 pub use control::{Bmi, Config, Limit, Post, Posted, WAIT, transports};
 pub use ids::{Addr, CONTEXTS, ContextId, METHODS, OpId, OpKey};
 pub use memory::{Buffer, Memory};
 pub use method::{Method, Module};
-pub use owned::{Buffers, Completion, Refused};
+pub use owned::{Buffers, Completion, PostError};
 pub use url::{MAX_ADDR_LEN, Url};

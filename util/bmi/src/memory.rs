@@ -1,6 +1,6 @@
-//! Memory for messages: any that the application has, and such as the method likes best.
+//! Memory for messages: the application's own, or memory allocated by a method.
 
-#![expect(unsafe_code, reason = "memory that somebody else has made, as a slice")]
+#![expect(unsafe_code, reason = "memory of other allocators, as a slice")]
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -12,9 +12,9 @@ use selvedge::{Allocation, Iov, IovMut};
 
 use crate::support::heap;
 
-/// Memory that BMI made ([`crate::Bmi::memalloc`]): zeroed at first, and at the begin of a page.
+/// Memory that BMI allocated ([`crate::Bmi::memalloc`]): zeroed at first, and page-aligned.
 ///
-/// It may be dropped by any thread at any time, also after its instance.
+/// Any thread may drop it at any time, also after its instance.
 pub struct Memory {
     base: NonNull<u8>,
     len: usize,
@@ -22,42 +22,42 @@ pub struct Memory {
 }
 
 enum Source {
-    /// The C library's.
+    /// Allocated by the C library.
     Heap,
-    /// A method's; it goes back by the chute.
+    /// Allocated by a method; dropped through the deferred free list.
     Method {
         allocation: Option<Arc<dyn Allocation>>,
-        chute: Arc<Chute>,
+        deferred: Arc<DeferredFrees>,
     },
 }
 
-/// Where memory of a method is left when it is dropped, because its objects are for whoever holds
-/// the method's lock.
+/// Deferred free list of a method's memory. Memory is dropped by any thread, but objects of the
+/// method may be used under the method's lock only.
 #[derive(Debug, Default)]
-pub(crate) struct Chute(SegQueue<Arc<dyn Allocation>>);
+pub(crate) struct DeferredFrees(SegQueue<Arc<dyn Allocation>>);
 
-impl Chute {
-    /// Lets go of what was left. Called under the method's lock, and when that method is gone and
-    /// so is all its memory.
-    pub(crate) fn empty(&self) {
+impl DeferredFrees {
+    /// Drops the queued allocations. Called under the method's lock. The allocations that are left
+    /// are dropped with the method and the last memory of it.
+    pub(crate) fn drain(&self) {
         while let Some(allocation) = self.0.pop() {
             drop(allocation);
         }
     }
 
-    fn leave(&self, allocation: Arc<dyn Allocation>) {
+    fn push(&self, allocation: Arc<dyn Allocation>) {
         self.0.push(allocation);
     }
 }
 
 impl Memory {
-    pub(crate) fn special(allocation: Arc<dyn Allocation>, chute: &Arc<Chute>) -> Self {
+    pub(crate) fn special(allocation: Arc<dyn Allocation>, deferred: &Arc<DeferredFrees>) -> Self {
         Self {
             base: NonNull::new(allocation.base()).expect("memory is never at address zero"),
             len: allocation.len(),
             source: Source::Method {
                 allocation: Some(allocation),
-                chute: Arc::clone(chute),
+                deferred: Arc::clone(deferred),
             },
         }
     }
@@ -75,7 +75,7 @@ impl Memory {
         self.base
     }
 
-    /// Whether peers of the machine reach it without a detour.
+    /// Whether peers on this machine access it without a copy through the provider.
     pub fn is_special(&self) -> bool {
         match &self.source {
             Source::Heap => false,
@@ -85,10 +85,10 @@ impl Memory {
         }
     }
 
-    /// Gives memory of the C library away: whoever has it frees it with free(3).
+    /// Releases memory of the C library; the caller frees it with free(3).
     ///
     /// # Errors
-    /// The memory, if it is a method's.
+    /// The memory, if a method allocated it.
     pub fn into_heap(self) -> Result<NonNull<u8>, Self> {
         match self.source {
             Source::Heap => {
@@ -104,11 +104,14 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         match &mut self.source {
-            // SAFETY: the block came from the C library, and this value alone has it.
+            // SAFETY: the block came from the C library, and this value is its only owner.
             Source::Heap => unsafe { heap::free(self.base.as_ptr()) },
-            Source::Method { allocation, chute } => {
+            Source::Method {
+                allocation,
+                deferred,
+            } => {
                 if let Some(allocation) = allocation.take() {
-                    chute.leave(allocation);
+                    deferred.push(allocation);
                 }
             }
         }
@@ -119,9 +122,9 @@ impl Deref for Memory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `len` bytes from `base` on are valid and initialised as long as this value has
-        // them: by `heap::pages`, or by the promise of `Allocation`, and without remote rights
-        // nobody else changes them.
+        // SAFETY: `len` bytes from `base` on are valid and initialised as long as this value owns
+        // them: by `heap::pages`, or by the contract of `Allocation`. Without remote access rights
+        // no other code changes them.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }
@@ -142,7 +145,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-// SAFETY: an address of memory that this value owns.
+// SAFETY: the address of memory that this value owns.
 unsafe impl Send for Memory {}
 // SAFETY: shared references only read it.
 unsafe impl Sync for Memory {}
@@ -150,9 +153,9 @@ unsafe impl Sync for Memory {}
 /// Memory that moves into an operation and comes back with its completion.
 #[derive(Debug)]
 pub enum Buffer {
-    /// A vector; its length is what is sent or what there is room for.
+    /// A vector; its length is the size of the send or receive.
     Bytes(Vec<u8>),
-    /// Memory that BMI made.
+    /// Memory that BMI allocated.
     Memory(Memory),
 }
 

@@ -1,12 +1,12 @@
-//! Methods: what the control layer asks of whoever carries messages.
+//! Methods: the interface between the control layer and a transport.
 //!
-//! A [`Module`] is what is known before anything is open: a scheme, and how to begin. A [`Method`]
-//! is what it opened. Every call to one method is made under one lock, so it needs none of its own;
-//! it takes `&mut self`, and the compiler holds it to that.
+//! A [`Module`] is a transport that is not open: a scheme and a constructor. A [`Method`] is the
+//! open transport. The control layer makes all calls to one method under one lock and passes `&mut
+//! self`, so a method needs no lock of its own.
 //!
-//! The seed has a function of the method interface for each of the application's. Here the three
-//! tests and three waits are one [`Method::progress`]: what it finds done or arrived it tells the
-//! [`Desk`], which knows who asked for what.
+//! The seed's method interface has one function for each function of the application. This
+//! interface has one [`Method::progress`] for the three tests and three waits: it reports
+//! completions and unexpected messages to the [`MethodQueues`], which match them with the callers.
 
 #![expect(unsafe_code, reason = "posts are promises about memory")]
 
@@ -17,59 +17,60 @@ use std::time::Duration;
 
 use selvedge::{Allocation, Iov, IovMut};
 
-use crate::control::desk::Desk;
+use crate::control::queues::MethodQueues;
 use crate::ids::OpKey;
 use crate::url::Url;
 use crate::{Error, Result};
 
-/// A method's own number for a peer. Small numbers: tables are indexed by them. The application
-/// never sees one.
+/// A method's own number for a peer. Numbers are small: tables are indexed by them. The application
+/// never sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MethodAddr(pub u32);
 
-/// What an application's process is, as far as a method is concerned.
+/// Parameters for opening a method.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
-    /// Where peers find it; `None` for a client.
+    /// Where peers find this process; `None` for a client.
     pub listen: Option<Url>,
-    /// The first peer of a client, and of which kind its peers are.
-    pub toward: Option<Url>,
-    /// Listen at that address alone, and not at all of the machine's
+    /// The first peer of a client; its address family is used.
+    pub first_peer: Option<Url>,
+    /// Listen at exactly that address instead of at all addresses of the machine
     /// (`BMI_TCP_BIND_SPECIFIC`).
     pub bind_specific: bool,
 }
 
-/// A kind of method.
+/// A transport that can be opened.
 pub trait Module: fmt::Debug + Sync {
-    /// The scheme of its addresses, which is its name without `bmi_`.
+    /// The scheme of its URLs: its name without `bmi_`.
     fn scheme(&self) -> &str;
 
-    /// Begins (`BMI_method_initialize`). It ends by being dropped (`BMI_method_finalize`).
+    /// Opens the method (`BMI_method_initialize`). Dropping the method closes it
+    /// (`BMI_method_finalize`).
     ///
     /// # Errors
-    /// What kept it from beginning.
+    /// The reason why the method cannot be opened.
     fn initialize(&self, setup: &Setup) -> Result<Box<dyn Method>, Error>;
 }
 
-/// What a method can do.
+/// Limits of a method.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes of the largest message.
     pub size: u64,
-    /// Bytes of the largest unexpected one.
+    /// Bytes of the largest unexpected message.
     pub unexpected: u64,
-    /// Pieces of a list. With 1 it has no support for lists, and the control layer packs them.
-    pub pieces: usize,
+    /// Segments of a list. With 1, the control layer packs lists for the method.
+    pub segments: usize,
 }
 
-/// What a send is met by.
+/// How a message is matched at the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A receive that the peer has posted.
+    /// By a receive that the peer has posted.
     Expected,
-    /// A test for unexpected messages of this class.
+    /// By a test for unexpected messages of this class.
     Unexpected {
-        /// Which of the peer's tests sees it.
+        /// Selects the tests that may take the message.
         class: u8,
     },
 }
@@ -79,13 +80,13 @@ pub enum Kind {
 pub struct SendPost<'a> {
     /// The peer.
     pub dest: MethodAddr,
-    /// The message, in at most [`Limits::pieces`] pieces.
-    pub pieces: &'a [Iov],
-    /// Bytes of all pieces, at most what [`Limits`] says.
+    /// The message, in at most [`Limits::segments`] segments.
+    pub segments: &'a [Iov],
+    /// Bytes of all segments, within [`Limits::size`] or [`Limits::unexpected`].
     pub size: usize,
-    /// Receives match by it.
+    /// Receives match by tag and peer.
     pub tag: i32,
-    /// What it is met by.
+    /// How the message is matched.
     pub kind: Kind,
 }
 
@@ -94,134 +95,146 @@ pub struct SendPost<'a> {
 pub struct RecvPost<'a> {
     /// The peer.
     pub src: MethodAddr,
-    /// Where the message goes, in at most [`Limits::pieces`] pieces.
-    pub pieces: &'a [IovMut],
-    /// Bytes of all pieces.
+    /// Destination of the message, in at most [`Limits::segments`] segments.
+    pub segments: &'a [IovMut],
+    /// Bytes of all segments.
     pub size: usize,
-    /// Only messages with this tag.
+    /// Matches only messages with this tag.
     pub tag: i32,
 }
 
-/// Whether a thread may sleep, as far as one method is concerned.
+/// Whether a thread may park on a method's descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rest {
-    /// No: there may be news.
-    News,
-    /// Yes, until its descriptor is ready.
-    UntilWoken,
-    /// Yes, but not for longer.
-    AtMost(Duration),
+pub enum TryWait {
+    /// No: there may be events.
+    Ready,
+    /// Yes, until the descriptor is ready.
+    Park,
+    /// Yes, for at most this time.
+    ParkAtMost(Duration),
 }
 
-/// A setting that concerns methods (`BMI_set_info`).
+/// A setting of methods (`BMI_set_info`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Setting {
-    /// Bytes of the system's buffers for sending (`BMI_TCP_BUFFER_SEND_SIZE`).
+    /// Bytes of the system's send buffer (`BMI_TCP_BUFFER_SEND_SIZE`).
     SendBuffer(usize),
-    /// Bytes of the system's buffers for receiving (`BMI_TCP_BUFFER_RECEIVE_SIZE`).
+    /// Bytes of the system's receive buffer (`BMI_TCP_BUFFER_RECEIVE_SIZE`).
     ReceiveBuffer(usize),
-    /// Whether a cancel may end more than its operation (`BMI_FORCEFUL_CANCEL_MODE`).
+    /// Whether a cancel may end other operations as well (`BMI_FORCEFUL_CANCEL_MODE`).
     ForcefulCancel,
 }
 
 /// An active method.
 ///
-/// Messages of one sender with one tag meet receives in the order of their posts, and unexpected
-/// ones are told of in that order; messages are whole, and none is lost while both ends live. What
-/// cannot go at once is kept, in order, by the method.
+/// Messages of one sender with one tag match receives in the order of their posts. Unexpected
+/// messages are reported in the order of their posts. Messages are whole, and none is lost while
+/// both processes live. The method queues, in order, posts that it cannot make at once.
 ///
 /// # Safety
-/// For implementors: after an operation was told of as done ([`Desk::complete`]), a post of it has
-/// failed, or the method was dropped, its memory is not touched any more; what is said to have
-/// arrived was written.
+/// For implementors: a method does not access an operation's memory after it reported the operation
+/// as complete ([`MethodQueues::complete`]), after a failed post, or after it was dropped. Bytes
+/// that are reported as received have been written.
 pub unsafe trait Method: fmt::Debug + Send {
-    /// What it can do. It does not change.
+    /// The limits, which do not change.
     fn limits(&self) -> Limits;
 
-    /// Finds the peer that a URL names, without asking it (`BMI_method_addr_lookup`). The same peer
-    /// always has the same number.
+    /// Finds the peer that a URL names, without contacting it (`BMI_method_addr_lookup`). The same
+    /// peer always has the same number.
     ///
     /// # Errors
-    /// When the URL names nothing.
+    /// When the URL names no peer.
     fn addr_lookup(&mut self, url: &Url) -> Result<MethodAddr, Error>;
 
-    /// Nothing more will be asked of a peer (`BMI_DROP_ADDR`): its number may be given to another.
+    /// Forgets a peer (`BMI_DROP_ADDR`): the method may give its number to another peer.
     fn addr_forget(&mut self, addr: MethodAddr);
 
-    /// The peer's machine, or whatever people know the peer by.
+    /// The host of a peer, or its name if the method has no hosts.
     fn host(&self, addr: MethodAddr) -> String;
 
-    /// Whether a peer is among those that `pattern` with `netmask` names.
+    /// Whether `pattern` with `netmask` includes a peer.
     fn is_in_range(&self, addr: MethodAddr, pattern: &str, netmask: Option<u8>) -> Result<bool>;
 
-    /// Sends a message if that needs nothing afterwards: nobody will be told of its end, and it leaves
-    /// though nobody calls again. `false` if it has to be posted.
+    /// Sends a message if no completion is needed: it must leave without a further call. Returns
+    /// `false` if the message must be posted.
     ///
     /// # Errors
-    /// When the peer is gone.
+    /// When the peer has disconnected.
     ///
     /// # Safety
-    /// The bytes of `post.pieces` may be read during the call.
+    /// The bytes of `post.segments` may be read during the call.
     unsafe fn send_now(&mut self, post: &SendPost<'_>) -> Result<bool> {
         let _ = post;
         Ok(false)
     }
 
-    /// Posts a send (`BMI_method_post_send`, `_sendunexpected` and the list forms). It may be over
-    /// when the call returns.
+    /// Posts a send (`BMI_method_post_send`, `_sendunexpected` and the list forms). The operation
+    /// may be complete when the call returns.
     ///
     /// # Errors
-    /// When the peer is gone; nothing was kept then.
+    /// When the peer has disconnected; nothing is retained then.
     ///
     /// # Safety
-    /// The bytes of `post.pieces` stay valid and unwritten until the operation is told of as done.
-    unsafe fn post_send(&mut self, key: OpKey, post: &SendPost<'_>, desk: &mut Desk) -> Result;
+    /// The bytes of `post.segments` stay valid and unwritten until the operation is reported as
+    /// complete.
+    unsafe fn post_send(
+        &mut self,
+        key: OpKey,
+        post: &SendPost<'_>,
+        queues: &mut MethodQueues,
+    ) -> Result;
 
-    /// Posts a receive (`BMI_method_post_recv` and the list form). It may be over when the call
-    /// returns. A message that is longer than the receive fails it with [`crate::Code::EMSGSIZE`],
-    /// and nothing else.
+    /// Posts a receive (`BMI_method_post_recv` and the list form). The operation may be complete
+    /// when the call returns. A message longer than the receive fails the receive with
+    /// [`crate::Code::EMSGSIZE`], and nothing else.
     ///
     /// # Errors
     /// As [`Self::post_send`].
     ///
     /// # Safety
-    /// The bytes of `post.pieces` stay valid, and nobody else reads or writes them, until the
-    /// operation is told of as done.
-    unsafe fn post_recv(&mut self, key: OpKey, post: &RecvPost<'_>, desk: &mut Desk) -> Result;
+    /// The bytes of `post.segments` stay valid, and no other code reads or writes them, until the
+    /// operation is reported as complete.
+    unsafe fn post_recv(
+        &mut self,
+        key: OpKey,
+        post: &RecvPost<'_>,
+        queues: &mut MethodQueues,
+    ) -> Result;
 
-    /// Ends an operation if it has not begun (`BMI_method_unpost`): it is then told of as done, with
-    /// [`crate::Code::ECANCEL`]. One that has begun goes on.
-    fn cancel(&mut self, key: OpKey, desk: &mut Desk);
+    /// Cancels an operation that has not begun (`BMI_method_unpost`) and reports it as complete
+    /// with [`crate::Code::ECANCEL`]. An operation that has begun goes on.
+    fn cancel(&mut self, key: OpKey, queues: &mut MethodQueues);
 
-    /// Moves what can move, and tells of what is done and what has arrived
-    /// (`BMI_method_test` and its kin).
-    fn progress(&mut self, desk: &mut Desk);
+    /// Progresses operations, and reports completions and unexpected messages (`BMI_method_test`
+    /// and its variants).
+    fn progress(&mut self, queues: &mut MethodQueues);
 
-    /// Whether a thread may sleep on [`Self::wait_fd`] (`BMI_method_wait` and its kin).
-    fn rest(&mut self, desk: &mut Desk) -> Rest;
+    /// Whether a thread may park on [`Self::wait_fd`] (`BMI_method_wait` and its variants).
+    fn try_wait(&mut self, queues: &mut MethodQueues) -> TryWait;
 
-    /// What becomes ready when there is news. It stays the same.
+    /// The descriptor that becomes ready when there are events. It does not change.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Makes memory that the method sends and receives best (`BMI_method_memalloc`); dropped under
-    /// the same lock that the method is called under (`BMI_method_memfree`). `None` if any memory is
-    /// as good.
+    /// Allocates memory that is fast to send and receive with this method (`BMI_method_memalloc`).
+    /// It is dropped under the lock of the method (`BMI_method_memfree`). `None` if any memory is
+    /// as fast.
     fn memalloc(&mut self, len: usize) -> Option<Arc<dyn Allocation>> {
         let _ = len;
         None
     }
 
-    /// The port that peers reach it at, if it listens (`BMI_TCP_GET_PORT`); 0 where the host alone
-    /// names it.
+    /// The listening port (`BMI_TCP_GET_PORT`); `None` if the method does not listen, 0 if a host
+    /// alone names it.
     fn listen_port(&self) -> Option<u16> {
         None
     }
 
-    /// Changes a setting (`BMI_method_set_info`). One that means nothing to the method is ignored.
+    /// Changes a setting (`BMI_method_set_info`). The method ignores settings that do not concern
+    /// it.
     ///
     /// # Errors
-    /// [`crate::Code::EINVAL`] for a value that it cannot have.
+    /// [`crate::Code::EINVAL`] for an invalid value.
     fn set_info(&mut self, setting: Setting) -> Result {
         let _ = setting;
         Ok(())

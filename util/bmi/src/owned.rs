@@ -8,24 +8,23 @@ use crate::control::{Bmi, Post, Posted};
 use crate::ids::OpId;
 use crate::memory::Buffer;
 use crate::method::Kind;
-use crate::support::ops::Keep;
+use crate::support::ops::Retained;
 use crate::{Code, Result};
 
 /// An operation that is over.
 #[derive(Debug)]
 pub struct Completion {
-    /// Which; 0 for one that was over when its post returned.
+    /// Its id; 0 if the operation was complete when its post returned.
     pub id: OpId,
-    /// Bytes that were sent or received, or what went wrong.
+    /// Number of bytes sent or received, or the error.
     pub outcome: Result<u64>,
-    /// The word that it was posted with.
+    /// The value of [`Post::user`].
     pub user: u64,
-    /// The buffers that it was posted with. Those of a receive have the message's bytes from the
-    /// first buffer on.
+    /// The buffers of the post. After a receive, the message fills them from the first buffer on.
     pub buffers: Vec<Buffer>,
 }
 
-/// What a message lies in, or goes into: one buffer, or a list of them.
+/// The memory of a message: one buffer or a list.
 #[derive(Debug)]
 pub struct Buffers(pub Vec<Buffer>);
 
@@ -47,29 +46,29 @@ impl From<Vec<Vec<u8>>> for Buffers {
     }
 }
 
-/// A post that failed, with its buffers.
+/// A failed post, which returns its buffers.
 #[derive(Debug)]
-pub struct Refused {
-    /// Why.
+pub struct PostError {
+    /// The reason.
     pub code: Code,
-    /// As they were.
+    /// The buffers of the post, unchanged.
     pub buffers: Vec<Buffer>,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for PostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.code.fmt(f)
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for PostError {}
 
-/// What an operation has been lent.
+/// The buffers that an operation owns.
 #[derive(Debug)]
-struct Lent(Vec<Buffer>);
+struct OwnedBuffers(Vec<Buffer>);
 
-impl Keep for Lent {
-    fn arrived(&mut self, _len: usize) {}
+impl Retained for OwnedBuffers {
+    fn received(&mut self, _len: usize) {}
 
     fn into_buffers(self: Box<Self>) -> Vec<Buffer> {
         self.0
@@ -81,8 +80,11 @@ impl Bmi {
     ///
     /// # Errors
     /// As [`Self::post_send_raw`].
-    pub fn post_send(&self, post: Post<impl Into<Buffers>>) -> Result<Posted<Completion>, Refused> {
-        self.lend_send(post, Kind::Expected)
+    pub fn post_send(
+        &self,
+        post: Post<impl Into<Buffers>>,
+    ) -> Result<Posted<Completion>, PostError> {
+        self.post_owned_send(post, Kind::Expected)
     }
 
     /// Posts an unexpected message of a class (`BMI_post_sendunexpected_class` and its list form).
@@ -93,49 +95,52 @@ impl Bmi {
         &self,
         post: Post<impl Into<Buffers>>,
         class: u8,
-    ) -> Result<Posted<Completion>, Refused> {
-        self.lend_send(post, Kind::Unexpected { class })
+    ) -> Result<Posted<Completion>, PostError> {
+        self.post_owned_send(post, Kind::Unexpected { class })
     }
 
     /// Posts a receive (`BMI_post_recv`, and with several buffers `BMI_post_recv_list`).
     ///
     /// # Errors
     /// As [`Self::post_recv_raw`].
-    pub fn post_recv(&self, post: Post<impl Into<Buffers>>) -> Result<Posted<Completion>, Refused> {
+    pub fn post_recv(
+        &self,
+        post: Post<impl Into<Buffers>>,
+    ) -> Result<Posted<Completion>, PostError> {
         let user = post.user;
-        let mut lent = Box::new(Lent(post.pieces.into().0));
-        let pieces: Vec<_> = lent.0.iter_mut().map(Buffer::iov_mut).collect();
-        let raw = Post::new(post.addr, &*pieces, post.tag, post.context).with_user(user);
-        let mut kept: Option<Box<dyn Keep>> = Some(lent);
-        // SAFETY: the pieces lie in buffers that the operation keeps until it was collected, or
-        // until its method is gone; where they lie does not change with who has them.
-        let posted = unsafe { self.recv(&raw, &mut kept, |_| ()) };
-        give_back(posted, kept, user)
+        let mut owned = Box::new(OwnedBuffers(post.segments.into().0));
+        let segments: Vec<_> = owned.0.iter_mut().map(Buffer::iov_mut).collect();
+        let raw = Post::new(post.addr, &*segments, post.tag, post.context).with_user(user);
+        let mut retained: Option<Box<dyn Retained>> = Some(owned);
+        // SAFETY: the segments lie in buffers that the operation owns until it is collected or its
+        // method is dropped. Moving the box does not move the buffers.
+        let posted = unsafe { self.recv(&raw, &mut retained, |_| ()) };
+        into_result(posted, retained, user)
     }
 
-    fn lend_send(
+    fn post_owned_send(
         &self,
         post: Post<impl Into<Buffers>>,
         kind: Kind,
-    ) -> Result<Posted<Completion>, Refused> {
+    ) -> Result<Posted<Completion>, PostError> {
         let user = post.user;
-        let lent = Box::new(Lent(post.pieces.into().0));
-        let pieces: Vec<_> = lent.0.iter().map(Buffer::iov).collect();
-        let raw = Post::new(post.addr, &*pieces, post.tag, post.context).with_user(user);
-        let mut kept: Option<Box<dyn Keep>> = Some(lent);
+        let owned = Box::new(OwnedBuffers(post.segments.into().0));
+        let segments: Vec<_> = owned.0.iter().map(Buffer::iov).collect();
+        let raw = Post::new(post.addr, &*segments, post.tag, post.context).with_user(user);
+        let mut retained: Option<Box<dyn Retained>> = Some(owned);
         // SAFETY: as in `post_recv`.
-        let posted = unsafe { self.send(&raw, kind, &mut kept, |_| ()) };
-        give_back(posted, kept, user)
+        let posted = unsafe { self.send(&raw, kind, &mut retained, |_| ()) };
+        into_result(posted, retained, user)
     }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is over with this")]
-fn give_back(
+fn into_result(
     posted: Result<Posted>,
-    kept: Option<Box<dyn Keep>>,
+    retained: Option<Box<dyn Retained>>,
     user: u64,
-) -> Result<Posted<Completion>, Refused> {
-    let buffers = || kept.map_or_else(Vec::new, |kept| kept.into_buffers());
+) -> Result<Posted<Completion>, PostError> {
+    let buffers = || retained.map_or_else(Vec::new, |retained| retained.into_buffers());
     match posted {
         Ok(Posted::Pending(id)) => Ok(Posted::Pending(id)),
         Ok(Posted::Done(len)) => Ok(Posted::Done(Completion {
@@ -144,7 +149,7 @@ fn give_back(
             user,
             buffers: buffers(),
         })),
-        Err(code) => Err(Refused {
+        Err(code) => Err(PostError {
             code,
             buffers: buffers(),
         }),

@@ -1,17 +1,17 @@
-//! The instance of a process: opened by the first who asks, and ended by the last.
+//! The instance of a process, with a reference count.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::{Bmi, Code, Config, Error, Result};
 
-/// How often it was asked for. Held while it begins and ends.
+/// Number of references. Locked while the instance is opened or dropped.
 static COUNT: Mutex<usize> = Mutex::new(0);
 static INSTANCE: RwLock<Option<Arc<Bmi>>> = RwLock::new(None);
 
-/// Opens the instance of this process, or counts once more if there is one (`BMI_initialize`).
+/// Opens the instance of this process, or adds a reference if it is open (`BMI_initialize`).
 ///
 /// # Errors
-/// As [`Bmi::initialize`]; nothing was counted then.
+/// As [`Bmi::initialize`]; the count is unchanged then.
 pub fn initialize(config: Config) -> Result<Arc<Bmi>, Error> {
     let mut count = COUNT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Ok(bmi) = instance() {
@@ -24,17 +24,17 @@ pub fn initialize(config: Config) -> Result<Arc<Bmi>, Error> {
     Ok(bmi)
 }
 
-/// Counts once less, and ends the instance with the last (`BMI_finalize`): what is outstanding is
-/// dropped. Threads that are inside a call end it first; those that wait find nothing, before their
-/// time.
+/// Removes a reference, and drops the instance with the last (`BMI_finalize`). Outstanding
+/// operations are dropped. The function waits for threads inside a call; waiting threads return
+/// early without a result.
 ///
 /// # Errors
-/// [`Code::EINVAL`] when there is none.
+/// [`Code::EINVAL`] when no instance is open.
 pub fn finalize() -> Result {
     let mut count = COUNT.lock().unwrap_or_else(PoisonError::into_inner);
     *count = count.checked_sub(1).ok_or(Code::EINVAL)?;
     if *count == 0 {
-        // Threads that wait keep the instance locked.
+        // Waiting threads hold the read lock on the instance.
         if let Ok(bmi) = instance() {
             bmi.end_waits();
         }
@@ -46,16 +46,16 @@ pub fn finalize() -> Result {
 /// The instance.
 ///
 /// # Errors
-/// [`Code::ENETDOWN`] when there is none.
+/// [`Code::ENETDOWN`] when no instance is open.
 pub fn instance() -> Result<Arc<Bmi>> {
     let instance = INSTANCE.read().unwrap_or_else(PoisonError::into_inner);
     instance.as_ref().map(Arc::clone).ok_or(Code::ENETDOWN)
 }
 
-/// Calls the instance, which does not end meanwhile. For calls that are made often.
+/// Calls `call` with the instance, which stays open during the call. Faster than [`instance`].
 ///
 /// # Errors
-/// [`Code::ENETDOWN`] when there is none.
+/// [`Code::ENETDOWN`] when no instance is open.
 #[inline]
 pub fn with<T>(call: impl FnOnce(&Bmi) -> T) -> Result<T> {
     let instance = INSTANCE.read().unwrap_or_else(PoisonError::into_inner);
@@ -75,16 +75,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_waits_keeps_no_process_from_ending_its_instance() {
+    fn finalize_ends_the_waits_of_other_threads() {
         const LIMIT: Duration = Duration::from_secs(10);
         initialize(Config::client()).unwrap();
-        let (tell, hear) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         thread::scope(|scope| {
             let parked = scope.spawn(move || {
-                tell.send(nix::unistd::gettid()).unwrap();
+                sender.send(nix::unistd::gettid()).unwrap();
                 with(|bmi| bmi.testunexpected(1, 0, 2 * LIMIT, |_| ()))
             });
-            let stat = format!("/proc/self/task/{}/stat", hear.recv().unwrap());
+            let stat = format!("/proc/self/task/{}/stat", receiver.recv().unwrap());
             while !fs::read_to_string(&stat).unwrap().contains(") S ") {
                 thread::yield_now();
             }

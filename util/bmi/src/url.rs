@@ -1,68 +1,67 @@
 //! The string form of addresses: `scheme://host:port`.
 //!
-//! A zone behind the scheme (`tcp-fast://host:port`) and alternatives behind commas are read; white
-//! space ends the text. What host and port mean is up to the scheme's method.
+//! A zone in the scheme (`tcp-fast://host:port`) is ignored, and alternatives are separated by
+//! commas. White space ends the text. The scheme's method interprets host and port.
 
 use std::fmt;
 
 use crate::{Code, Error};
 
-/// Bytes of the longest text, with the zero that ends it in C.
+/// Size of the longest text in bytes, with C's terminating zero.
 pub const MAX_ADDR_LEN: usize = 2048;
 
 /// One alternative of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// Which method.
+    /// The scheme, which selects the method.
     pub scheme: String,
-    /// The machine; `None` for `NULL` and for nothing.
+    /// The host; `None` for `NULL` and for an empty host.
     pub host: Option<String>,
-    /// The port; `None` where there is none.
+    /// The port; `None` if there is none.
     pub port: Option<u16>,
 }
 
 impl Url {
-    /// Reads a text with all its alternatives.
+    /// Parses a text with all its alternatives.
     ///
     /// # Errors
-    /// [`Code::EINVAL`] for a text that is none, [`Code::ENAMETOOLONG`].
+    /// [`Code::EINVAL`] for a text that is no address, [`Code::ENAMETOOLONG`].
     pub fn parse_all(text: &str) -> Result<Vec<Self>, Error> {
         if text.len() >= MAX_ADDR_LEN {
-            let what = format!("an address of {} bytes is too long", text.len());
-            return Err(Error::new(Code::ENAMETOOLONG, what));
+            let message = format!("an address of {} bytes is too long", text.len());
+            return Err(Error::new(Code::ENAMETOOLONG, message));
         }
         canonical(text).split(',').map(Self::parse).collect()
     }
 
     fn parse(text: &str) -> Result<Self, Error> {
-        let refuse = |why: &str| Error::new(Code::EINVAL, format!("address {text:?}: {why}"));
+        let invalid = |why: &str| Error::new(Code::EINVAL, format!("address {text:?}: {why}"));
         let (scheme, rest) = text
             .split_once("://")
-            .ok_or_else(|| refuse("expected scheme://host:port, such as tcp://node7:3334"))?;
+            .ok_or_else(|| invalid("expected scheme://host:port, such as tcp://node7:3334"))?;
         let scheme = scheme.split('-').next().unwrap_or_default();
         if scheme.is_empty() {
-            return Err(refuse("the scheme is missing"));
+            return Err(invalid("the scheme is missing"));
         }
         let (host, port) = match rest.rsplit_once(':') {
-            // The colons of an address of version 6 are inside of brackets.
+            // The colons of an IPv6 address are inside brackets.
             Some((host, port)) if !port.contains(']') => (host, Some(port)),
             _ => (rest, None),
         };
-        let port =
-            match port {
-                Some(port) => Some(port.parse().map_err(|_| {
-                    refuse(&format!("the port {port:?} is no number from 0 to 65535"))
-                })?),
-                None => None,
-            };
+        let port = match port {
+            Some(port) => Some(port.parse().map_err(|_| {
+                invalid(&format!("the port {port:?} is no number from 0 to 65535"))
+            })?),
+            None => None,
+        };
         if host.starts_with('[') != host.ends_with(']') {
-            return Err(refuse(
+            return Err(invalid(
                 "a bracket of the host is missing: [address]:port is expected",
             ));
         }
         let host = host.trim_start_matches('[').trim_end_matches(']');
         if host.is_empty() && port.is_none() {
-            return Err(refuse("there is neither host nor port"));
+            return Err(invalid("there is neither host nor port"));
         }
         Ok(Self {
             scheme: scheme.to_owned(),
@@ -72,7 +71,7 @@ impl Url {
     }
 }
 
-/// The text without what white space ends.
+/// The text up to the first white space.
 pub(crate) fn canonical(text: &str) -> &str {
     text.split_ascii_whitespace().next().unwrap_or_default()
 }
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_by_its_text() {
+    fn an_invalid_address_is_refused_with_its_text() {
         for text in [
             "",
             "node7",

@@ -1,5 +1,5 @@
-//! Heat in a plate: each context has some rows, and puts its outermost ones into its neighbours'
-//! memory at each step. Context 0 checks the result against a plate of its own, and draws it.
+//! Heat in a plate: each context owns some rows, and puts its outermost rows into its neighbours'
+//! memory at each step. Context 0 compares the result with its own computation, and draws it.
 //!
 //! ```sh
 //! cargo run --release -p selvedge-cheetah --example stencil -- -shmem -np 4 [FILE.ppm]
@@ -39,17 +39,17 @@ fn main() -> Result {
     controller.finalize()
 }
 
-/// The rows of one context, between a halo row above and one below. Halos lie in special memory: two
-/// of each, since a neighbour may be a step ahead.
+/// The rows of one context, between a halo row above and one below. Halos lie in special memory,
+/// with two buffers each, since a neighbour may be a step ahead.
 struct Part {
     rows: Vec<f64>,
     halos: Special,
-    /// Rung once for each halo row that has come.
+    /// Rung once for each received halo row.
     above: Bell,
     below: Bell,
 }
 
-/// Where a neighbour wants its halo.
+/// The halo buffers of a neighbour.
 #[derive(Clone, Copy)]
 struct Neighbour {
     context: usize,
@@ -63,7 +63,7 @@ fn share_of(context: usize, contexts: usize) -> (usize, usize) {
     (first, ROWS * (context + 1) / contexts - first)
 }
 
-/// All steps; context 0 gets the whole plate.
+/// Computes all steps; context 0 gets the whole plate.
 fn in_parallel(controller: &Controller) -> Result<Option<Vec<f64>>> {
     let (me, all) = (controller.mycontext(), controller.ncontexts());
     let (first, count) = share_of(me, all);
@@ -83,7 +83,7 @@ fn in_parallel(controller: &Controller) -> Result<Option<Vec<f64>>> {
     gather(controller, &part.rows)
 }
 
-/// Tells the neighbours where their rows go, and hears it from them: above, below.
+/// Exchanges the addresses of the halo buffers with the neighbours: above, below.
 fn meet(controller: &Controller, part: &Part) -> Result<[Option<Neighbour>; 2]> {
     let (me, all) = (controller.mycontext(), controller.ncontexts());
     let handler = MatchingHandler::new(controller)?;
@@ -96,7 +96,7 @@ fn meet(controller: &Controller, part: &Part) -> Result<[Option<Neighbour>; 2]> 
             continue;
         };
         due += 1;
-        // My upper halo is written by the one above, who has me below.
+        // The upper halo is written by the neighbour above, for which this context is below.
         let place = part.halos.address(side * 2 * ROW_BYTES);
         handler.send(context, 1 - side as i32, &(place, bell.name().word()))?;
         let (found, rung) = (Rc::clone(&found), told.clone());
@@ -133,8 +133,8 @@ impl Part {
             due += 1;
             let place = neighbour.halos + (step % 2 * ROW_BYTES) as u64;
             let bytes = (self.rows[row..].as_ptr().cast(), ROW_BYTES);
-            // SAFETY: the rows stay as they are until the bell below; the neighbour has named the place
-            // for this, and is at most one step behind.
+            // SAFETY: the rows stay unchanged until the bell below. The neighbour has offered the
+            // buffer for this, and is at most one step behind.
             unsafe {
                 controller.put(neighbour.context, place, bytes, Some(&sent), neighbour.bell)
             }?;
@@ -147,7 +147,7 @@ impl Part {
         Ok(())
     }
 
-    /// A halo row of this step, when it has come; none at the edge of the plate.
+    /// The halo row of this step, once it was received; none at the edge of the plate.
     fn halo(
         &self,
         controller: &Controller,
@@ -192,7 +192,7 @@ fn gather(controller: &Controller, rows: &[f64]) -> Result<Option<Vec<f64>>> {
     Ok(Some(plate.take()))
 }
 
-/// Hot at the left edge and in two spots.
+/// Initial state: hot at the left edge and in two spots.
 fn start() -> Vec<f64> {
     let mut plate = vec![0.0; ROWS * COLUMNS];
     for row in 0..ROWS {
@@ -207,7 +207,7 @@ fn start() -> Vec<f64> {
     plate
 }
 
-/// One step of all rows; beyond the edges it is as warm as at them.
+/// One step of all rows; beyond the edges the temperature is that of the edge.
 fn stepped(rows: &[f64], above: Option<&[f64]>, below: Option<&[f64]>) -> Vec<f64> {
     let count = rows.len() / COLUMNS;
     let row = |index: usize| &rows[index * COLUMNS..][..COLUMNS];
@@ -238,7 +238,7 @@ fn alone() -> Vec<f64> {
     (0..STEPS).fold(start(), |plate, _| stepped(&plate, None, None))
 }
 
-/// Black, red, yellow, white.
+/// Colours: black, red, yellow, white.
 fn draw(path: &str, plate: &[f64]) -> Result {
     let mut image = format!("P6\n{COLUMNS} {ROWS}\n255\n").into_bytes();
     for &heat in plate {

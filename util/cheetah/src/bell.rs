@@ -1,9 +1,9 @@
-//! Bells: integers that the library counts up when an operation is done.
+//! Bells: integers that the library increments when an operation completes.
 //!
-//! Ringing is an addition, and happens inside calls of the library only; what the number means is
-//! the application's business. A bell of this crate lies in a table that lives as long as any bell,
-//! so a late ring is never a stray write; C programs use any `int`, and the engine then makes sure
-//! that it is memory.
+//! A bell is rung by adding 1, and only inside calls of the library. The application decides what
+//! the number means. A bell of this crate lies in a table that lives as long as any bell, so a late
+//! ring never writes to freed memory. C programs use any `int`; for these the engine checks first
+//! that the address is mapped.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -11,25 +11,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Error, Result};
 
-/// Where a bell is, in the words of the context that it belongs to.
+/// The name of a bell, valid in the context that owns the bell.
 ///
-/// It is plain data: send it to whoever is to ring.
+/// Plain data: the owner sends it to the contexts that shall ring the bell.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct BellName(u64);
 
 /// The lowest bits of a name, which no aligned address has.
 const KIND: u64 = 0b11;
-/// A place in the table.
+/// A slot of the table.
 const TABLE: u64 = 0b01;
-/// Any integer.
+/// Any integer of the context.
 const ANYWHERE: u64 = 0b10;
 
 impl BellName {
     /// No bell: nothing is rung.
     pub const NONE: Self = Self(0);
 
-    /// The integer at this address, which need not be in the table; [`Self::NONE`] for 0. Addresses
-    /// that are not aligned name no integer: ringing one is an error where it is rung.
+    /// The integer at this address, which need not be in the table; [`Self::NONE`] for 0. An
+    /// address that is not aligned is an error when the bell is rung.
     pub const fn at(address: usize) -> Self {
         match address as u64 {
             0 => Self::NONE,
@@ -38,12 +38,12 @@ impl BellName {
         }
     }
 
-    /// As 64 bits, which are 0 for none.
+    /// The name as 64 bits; 0 for [`Self::NONE`].
     pub const fn word(self) -> u64 {
         self.0
     }
 
-    /// What [`Self::word`] gave.
+    /// Makes a name from the result of [`Self::word`].
     pub const fn from_word(word: u64) -> Self {
         Self(word)
     }
@@ -52,12 +52,12 @@ impl BellName {
         self.0 == 0
     }
 
-    /// The address of a bell that need not be in the table; `None` for others.
+    /// The address of a bell outside the table; `None` for other names.
     pub(crate) fn anywhere(self) -> Option<u64> {
         (self.0 & KIND == ANYWHERE).then_some(self.0 & !KIND)
     }
 
-    /// The address, whatever kind of bell it is.
+    /// The address of any kind of bell.
     pub(crate) const fn address(self) -> u64 {
         self.0 & !KIND
     }
@@ -74,8 +74,8 @@ impl fmt::Debug for BellName {
 
 /// A bell of this context.
 ///
-/// Clones are the same bell. Its place is given to another one when the last clone is dropped: who
-/// rings it later rings that one.
+/// Clones are the same bell. Its slot is reused when the last clone is dropped; a ring with the old
+/// name then rings the new bell.
 #[derive(Clone)]
 pub struct Bell(Arc<Place>);
 
@@ -85,17 +85,17 @@ struct Place {
 }
 
 impl Bell {
-    /// How often it has been rung, from 0 or the value that was set on, modulo 2^32.
+    /// Number of rings, added to 0 or to the last value that was set, modulo 2^32.
     pub fn value(&self) -> i32 {
         self.count().load(Ordering::Acquire)
     }
 
-    /// Starts anew from this value.
+    /// Sets the value.
     pub fn set(&self, value: i32) {
         self.count().store(value, Ordering::Release);
     }
 
-    /// What other contexts know it by.
+    /// The name that other contexts ring this bell by.
     pub fn name(&self) -> BellName {
         let address = std::ptr::from_ref(self.count()).addr() as u64;
         BellName(address | TABLE)
@@ -123,9 +123,9 @@ impl fmt::Debug for Bell {
     }
 }
 
-/// The table of a controller's bells. It never moves, so that names stay.
+/// The table of a controller's bells. It never moves, so names stay valid.
 pub(crate) struct Bells {
-    // Zeros of the system: pages come into being when bells do.
+    // Allocated as zero pages, which the kernel materializes on first use.
     table: Box<[AtomicI32]>,
     free: Mutex<Free>,
 }
@@ -133,11 +133,11 @@ pub(crate) struct Bells {
 #[derive(Debug, Default)]
 struct Free {
     released: Vec<usize>,
-    /// Places from here on have never been used.
+    /// Slots from here on were never used.
     fresh: usize,
 }
 
-/// Bells that a controller can have at a time: 4 MiB of addresses.
+/// Maximum number of bells of a controller: 4 MiB of addresses.
 const MOST: usize = 1 << 20;
 
 impl Bells {
@@ -151,7 +151,7 @@ impl Bells {
     /// A new bell, at 0.
     ///
     /// # Errors
-    /// When there are too many.
+    /// When [`MAX_BELLS`] bells exist.
     pub(crate) fn bell(self: &Arc<Self>, context: usize) -> Result<Bell> {
         let index = self.free().take().ok_or_else(|| Error::NoMemory {
             context,
@@ -166,7 +166,7 @@ impl Bells {
         Ok(bell)
     }
 
-    /// The bell of the table with this name; `None` for a name that is none of its.
+    /// The bell of the table with this name; `None` for other names.
     #[inline]
     pub(crate) fn named(&self, name: BellName) -> Option<&AtomicI32> {
         if name.0 & KIND != TABLE {

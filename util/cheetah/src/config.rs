@@ -1,11 +1,11 @@
-//! How a controller is started: by the program's arguments, by the environment, or in code.
+//! Configuration of a controller: from the program's arguments, from the environment, or in code.
 
 use std::env;
 use std::time::Duration;
 
 use crate::{Error, Result};
 
-/// How the contexts of a program come to be, and what they talk over.
+/// How the contexts of a program are started, and which providers they use.
 ///
 /// # Examples
 /// ```no_run
@@ -18,51 +18,51 @@ use crate::{Error, Result};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// Contexts to make, by forking; `None` if they are started from outside.
+    /// Number of contexts to fork; `None` if a launcher starts them.
     pub fork: Option<usize>,
-    /// The provider of the fabric. If it and `near` are empty: the first of discovery; but tcp, with
-    /// shm near by, for contexts that were started from outside.
+    /// The provider. If this and `near` are empty, discovery chooses; contexts of a launcher then
+    /// use tcp, and shm on the same host.
     pub fabric: String,
-    /// A second fabric, for contexts of one host. `fabric` is for the others then.
+    /// The provider for contexts of the same host; `fabric` is used for the others.
     pub near: String,
-    /// Has a thread of the library's move bytes and ring bells.
+    /// Starts a thread in the library that progresses operations and rings bells.
     pub has_thread: bool,
-    /// Started from outside: where this context is, and where it meets the others.
+    /// The place of this context among contexts of a launcher; `None` if no launcher started it.
     pub place: Option<Place>,
-    /// How long a wait or barrier lasts before it fails; for ever if `None`.
+    /// Time limit of a wait or barrier; `None` for no limit.
     pub timeout: Option<Duration>,
-    /// How long the contexts have to find each other.
+    /// Time limit for the start: until all contexts are connected.
     pub start_timeout: Option<Duration>,
 }
 
-/// A context that was started from outside.
+/// The place of a context that a launcher started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Place {
-    /// Which context this is.
+    /// Number of this context.
     pub rank: usize,
-    /// How many there are.
+    /// Number of contexts.
     pub size: usize,
-    /// What all contexts of one run have in common, and those of no other have.
+    /// Identifies the run: equal for all its contexts, and for no others.
     pub job: String,
-    /// Where they meet.
+    /// Where the contexts exchange their addresses.
     pub meeting: Meeting,
 }
 
-/// Where contexts that were started from outside exchange their addresses.
+/// Where contexts of a launcher exchange their addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Meeting {
-    /// Nowhere: there is one only.
+    /// Nowhere: there is one context.
     #[default]
     Alone,
     /// `host:port`, where context 0 listens.
     Host(String),
-    /// `host:port`, where somebody else listens: `cheetahrun`.
+    /// `host:port`, where the launcher listens: `cheetahrun`.
     Server(String),
-    /// A file, in which context 0 writes where it listens.
+    /// A file in which context 0 writes its listening address.
     File(String),
-    /// The descriptor of a process manager that speaks PMI-1: `mpiexec`.
+    /// The descriptor of a process manager with the PMI-1 protocol: `mpiexec`.
     Pmi(i32),
 }
 
@@ -70,56 +70,56 @@ pub enum Meeting {
 const NETWORKS: [(&str, &str); 4] = [
     ("shmem", "shm"),
     ("tcp", "tcp"),
-    // Whatever is there: the programs that started the contexts know where they are.
+    // Any provider: the launcher configures it.
     ("mpi", ""),
-    // User-level messaging: what discovery likes best.
+    // User-level messaging: the first provider of discovery.
     ("ulm", ""),
 ];
-/// The most contexts that a fork may make.
+/// Maximum number of forked contexts.
 const MOST: usize = 1024;
 
 impl Config {
-    /// One context, which talks to itself over whatever there is.
+    /// One context, with any provider.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes `contexts` contexts by forking.
+    /// Forks the process into `contexts` contexts.
     #[must_use]
     pub fn fork(mut self, contexts: usize) -> Self {
         self.fork = Some(contexts);
         self
     }
 
-    /// Talks over the fabric of this provider.
+    /// Uses this provider.
     #[must_use]
     pub fn fabric(mut self, provider: &str) -> Self {
         provider.clone_into(&mut self.fabric);
         self
     }
 
-    /// Talks over this provider's fabric to contexts of the same host: a controller of two.
+    /// Uses this provider for contexts of the same host, besides the one for all others.
     #[must_use]
     pub fn near(mut self, provider: &str) -> Self {
         provider.clone_into(&mut self.near);
         self
     }
 
-    /// Has a thread of the library's move bytes and ring bells.
+    /// Starts a thread in the library that progresses operations and rings bells.
     #[must_use]
     pub fn with_thread(mut self) -> Self {
         self.has_thread = true;
         self
     }
 
-    /// Fails waits and barriers after this time.
+    /// Sets the time limit of waits and barriers.
     #[must_use]
     pub fn timeout(mut self, time: Duration) -> Self {
         self.timeout = Some(time);
         self
     }
 
-    /// Takes the place that somebody else has made.
+    /// Sets the place of this context in a run of several processes.
     #[must_use]
     pub fn at(mut self, rank: usize, size: usize, job: &str, meeting: Meeting) -> Self {
         self.place = Some(Place {
@@ -131,20 +131,21 @@ impl Config {
         self
     }
 
-    /// Reads the options of a program's arguments and takes them out; the others stay as they are.
-    /// What was started from outside, as the environment says, is not forked.
+    /// Removes the controller's options from a program's arguments and applies them; other
+    /// arguments stay. If the environment says that a launcher started the process, it is not
+    /// forked.
     ///
     /// | option | meaning |
     /// |---|---|
-    /// | `-shmem` | over the memory of this machine |
-    /// | `-tcp` | over TCP |
-    /// | `-mpi` | started from outside: by `cheetahrun`, by `mpiexec`, or by hand; an error otherwise, unless N is 1 |
-    /// | `-ulm` | over whatever discovery likes best |
-    /// | `-fabric PROVIDER` | over this provider |
+    /// | `-shmem` | shared memory of this machine |
+    /// | `-tcp` | TCP |
+    /// | `-mpi` | started by a launcher: `cheetahrun`, `mpiexec`, or by hand; otherwise an error, unless N is 1 |
+    /// | `-ulm` | the first provider of discovery |
+    /// | `-fabric PROVIDER` | this provider |
     /// | `-np N` | N contexts |
     ///
     /// # Errors
-    /// What makes no sense, with the option and its value; `args` is as it was then.
+    /// An invalid or conflicting option, with its value; `args` is unchanged then.
     pub fn from_args(args: &mut Vec<String>) -> Result<Self> {
         Self::from_args_and(args, &|name| env::var(name).ok())
     }
@@ -171,26 +172,26 @@ impl Config {
         Ok(config)
     }
 
-    /// What the environment says:
+    /// Reads the configuration from the environment:
     ///
     /// | variable | meaning |
     /// |---|---|
-    /// | `CHEETAH_RANK`, `CHEETAH_SIZE` | which context this is, of how many |
-    /// | `CHEETAH_JOB` | what the contexts of this run have in common |
-    /// | `CHEETAH_RENDEZVOUS` | where they meet: `host:port`, or the path of a file |
-    /// | `CHEETAH_SERVER` | `host:port` of a launcher that they meet at |
+    /// | `CHEETAH_RANK`, `CHEETAH_SIZE` | number of this context, number of contexts |
+    /// | `CHEETAH_JOB` | identifies the run |
+    /// | `CHEETAH_RENDEZVOUS` | where the contexts exchange addresses: `host:port`, or the path of a file |
+    /// | `CHEETAH_SERVER` | `host:port` of a launcher that serves the rendezvous |
     /// | `PMI_FD`, `PMI_RANK`, `PMI_SIZE` | as set by `mpiexec` |
     /// | `CHEETAH_FABRIC` | the provider |
     /// | `CHEETAH_NEAR` | the provider for contexts of the same host |
-    /// | `CHEETAH_TIMEOUT` | how long a wait or barrier lasts before it fails, with its unit: `500ms`, `30s`, `2m`; 0 for no limit |
-    /// | `CHEETAH_START_TIMEOUT` | how long the contexts have to find each other, with its unit |
-    /// | `CHEETAH_THREAD` | 1 for a thread of the library's |
+    /// | `CHEETAH_TIMEOUT` | time limit of a wait or barrier, with its unit: `500ms`, `30s`, `2m`; 0 for no limit |
+    /// | `CHEETAH_START_TIMEOUT` | time limit of the start, with its unit |
+    /// | `CHEETAH_THREAD` | 1 for a thread in the library |
     ///
-    /// Contexts that were started from outside, and are told of no provider, talk over tcp between
-    /// hosts and over shm on each.
+    /// Contexts of a launcher without a provider in their configuration use tcp between hosts and
+    /// shm on each host.
     ///
     /// # Errors
-    /// What makes no sense, with the variable and its value.
+    /// An invalid value, with its variable.
     pub fn from_env() -> Result<Self> {
         Self::from(&|name| env::var(name).ok())
     }
@@ -273,7 +274,7 @@ fn time(env: &Lookup<'_>, name: &str) -> Result<Option<Duration>> {
     }
 }
 
-/// `-mpi` in a process that no launcher has started.
+/// The error for `-mpi` in a process that no launcher has started.
 fn no_launcher(args: &[String], contexts: Option<usize>) -> Error {
     let program = args.first().map_or("PROGRAM", String::as_str);
     let count = contexts.map_or_else(|| "N".to_owned(), |contexts| contexts.to_string());
@@ -292,7 +293,7 @@ struct Options {
 }
 
 impl Options {
-    /// The options, and what is left without them.
+    /// Parses the options. Returns the remaining arguments, too.
     fn take(args: &[String]) -> Result<(Self, Vec<String>)> {
         let mut options = Self::default();
         let mut rest = Vec::new();
@@ -301,7 +302,7 @@ impl Options {
         while let Some(arg) = args.next() {
             let name = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-'));
             match name {
-                // What is behind it belongs to the program.
+                // Arguments after `--` belong to the program.
                 Some("") if arg == "--" => {
                     rest.push(arg.clone());
                     rest.extend(args.by_ref().cloned());

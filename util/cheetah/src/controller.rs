@@ -1,4 +1,4 @@
-//! Controllers: the contexts of a program, and what each of them can do to the others.
+//! Controllers: the contexts of a program, and the operations between them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,15 +16,15 @@ use crate::special::Special;
 use crate::wire::Port;
 use crate::{Error, Result};
 
-/// What runs in this context when another one invokes it.
+/// A function that another context invokes.
 type Handler = Box<dyn FnMut(&Controller, Call<'_>)>;
 
 /// The contexts of a program, seen from one of them.
 ///
-/// A cheap handle: clones are the same controller, and the last one to be dropped finalizes it. Errors
-/// of a drop are only logged ([`log::Level::Error`]); [`Self::finalize`] returns them. A
-/// program may have several, over different fabrics. One thread uses it; see [`Config::with_thread`]
-/// for programs that cannot call often.
+/// A cheap handle: clones are the same controller, and the last one to be dropped finalizes it.
+/// Errors of that are only logged ([`log::Level::Error`]); [`Self::finalize`] returns them. A
+/// program may have several controllers, over different fabrics. A controller is used by one
+/// thread; see [`Config::with_thread`] for programs that cannot call it often.
 ///
 /// # Examples
 /// ```no_run
@@ -53,7 +53,7 @@ struct Inner {
     channels: RefCell<Vec<Option<Rc<Channel>>>>,
     /// Messages for handlers that are not built yet.
     early: RefCell<Vec<Message>>,
-    /// Requests that have met their message outside of a poll.
+    /// Requests that were matched outside of a poll.
     ready: RefCell<VecDeque<Ready>>,
     /// Whether a handler is running.
     is_inside: Cell<bool>,
@@ -68,7 +68,7 @@ pub struct Call<'a> {
     pub from: usize,
     /// The function's number.
     pub id: u32,
-    /// What it was called with, at a multiple of 16. Gone when the function returns.
+    /// The caller's bytes, at an address that is a multiple of 16. Invalid when the function returns.
     pub bytes: &'a [u8],
 }
 
@@ -76,18 +76,19 @@ pub struct Call<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FunctionId(pub u32);
 
-/// How long one sleep of a wait may last: then somebody else's death has been noticed.
+/// Longest time that a wait parks at once: failures of other contexts are detected in between.
 const SLEEP: Duration = Duration::from_millis(500);
-/// Calls that are no polls run handlers this often.
+/// Every 16th call that is not a poll dispatches handlers.
 const EVERY: u32 = 16;
 
 impl Controller {
-    /// Starts the contexts of a program, or the one that this process is.
+    /// Starts the contexts of a program, or the context of this process.
     ///
-    /// When it forks, every context returns from this call: call it early, from the only thread.
+    /// With [`Config::fork`], every context returns from this call. Call it early, from the only
+    /// thread.
     ///
     /// # Errors
-    /// Why that does not work.
+    /// The configuration is invalid, a provider fails, or the contexts do not connect in time.
     pub fn open(config: &Config) -> Result<Self> {
         Ok(Self(Rc::new(Inner {
             core: Rc::new(Core::open(config)?),
@@ -100,7 +101,8 @@ impl Controller {
         })))
     }
 
-    /// Starts as the program's arguments or the environment say; takes its options out of `args`.
+    /// Starts as configured by the program's arguments or the environment; removes its options from
+    /// `args`.
     ///
     /// # Errors
     /// As [`Config::from_args`] and [`Self::open`].
@@ -108,22 +110,22 @@ impl Controller {
         Self::open(&Config::from_args(args)?)
     }
 
-    /// Which context this is, from 0 on.
+    /// Number of this context, from 0 on.
     pub fn mycontext(&self) -> usize {
         self.core().mycontext()
     }
 
-    /// How many contexts there are.
+    /// Number of contexts.
     pub fn ncontexts(&self) -> usize {
         self.core().ncontexts()
     }
 
-    /// Whether it has not been finalized.
+    /// Whether the controller is not finalized.
     pub fn is_valid(&self) -> bool {
         !self.core().is_finalized()
     }
 
-    /// The providers of its fabrics.
+    /// The names of its providers.
     pub fn fabrics(&self) -> Vec<String> {
         self.core().fabrics()
     }
@@ -131,13 +133,13 @@ impl Controller {
     /// A new bell of this context, at 0.
     ///
     /// # Errors
-    /// [`Error::Finalized`]; when there are too many.
+    /// [`Error::Finalized`]; [`Error::NoMemory`] when too many bells exist.
     pub fn bell(&self) -> Result<Bell> {
         self.core().bell()
     }
 
-    /// Registers a function, and says under which number: one more than the last. All contexts register the
-    /// same ones in the same order, which the first barrier checks by name.
+    /// Registers a function under the next number. All contexts must register the same functions in
+    /// the same order; the first barrier compares the names.
     ///
     /// # Errors
     /// [`Error::Finalized`].
@@ -153,11 +155,11 @@ impl Controller {
         Ok(FunctionId(id))
     }
 
-    /// Has a function run in another context, or this one, with a copy of `bytes`. What one context
-    /// invokes in another is run in this order.
+    /// Invokes a function in another context, or this one, with a copy of `bytes`. Invocations from
+    /// one context to another run in order.
     ///
     /// # Errors
-    /// When there is no such context or function, or the context is gone, or this one has finalized.
+    /// When there is no such context or function, when the context has failed, or after finalize.
     #[inline]
     pub fn ainvoke(&self, to: usize, function: FunctionId, bytes: &[u8]) -> Result {
         self.check_function(to, function)?;
@@ -165,10 +167,10 @@ impl Controller {
         self.now_and_then()
     }
 
-    /// As [`Self::ainvoke`], without a copy.
+    /// As [`Self::ainvoke`], without a copy of the bytes.
     ///
     /// # Safety
-    /// The bytes are valid, and stay as they are, until `bell` has been rung or carries an error.
+    /// The bytes stay valid and unchanged until `bell` has been rung or carries an error.
     ///
     /// # Errors
     /// As [`Self::ainvoke`].
@@ -183,24 +185,26 @@ impl Controller {
         self.check_function(to, function)?;
         self.check_bell(bell)?;
         let port = Port::Function(function.0);
-        // SAFETY: the caller's promise; the bell was just seen to be this context's.
+        // SAFETY: passed on from the caller; the check above shows that the bell belongs to this
+        // context.
         unsafe { self.core().invoke_lent(to, port, bytes, bell.name()) }?;
         self.now_and_then()
     }
 
-    /// Room for a message to context `to`, in special memory where there is such, to be packed in place.
+    /// Reserves memory for a message to context `to`, in special memory if available. The caller
+    /// packs the message in place.
     ///
     /// # Errors
-    /// When there is no such context, or this one has finalized.
+    /// When there is no such context, or after finalize.
     pub fn reserve(&self, to: usize, len: usize) -> Result<Parcel> {
         let room = self.core().reserve(to, len)?;
         Ok(Parcel::new(Rc::clone(&self.0.core), room))
     }
 
-    /// Has a function run with what was packed into a parcel, in the context that it was reserved for.
+    /// Invokes a function with the packed parcel, in the context that it was reserved for.
     ///
     /// # Errors
-    /// As [`Self::ainvoke`]; also if another controller has made the parcel.
+    /// As [`Self::ainvoke`]; also for a parcel of another controller.
     pub fn commit(&self, function: FunctionId, parcel: Parcel) -> Result {
         self.check_function(parcel.to(), function)?;
         self.commit_to(Port::Function(function.0), parcel)
@@ -212,28 +216,28 @@ impl Controller {
         self.now_and_then()
     }
 
-    /// Special memory of this context: others write and read it by loads and stores.
+    /// Allocates special memory: other contexts write and read it by loads and stores.
     ///
     /// # Errors
-    /// When there is none, or this context has finalized.
+    /// When none is available, or after finalize.
     pub fn special(&self, len: usize) -> Result<Special> {
         let window = self.core().allocate(len)?;
         Ok(Special::new(Rc::clone(&self.0.core), window))
     }
 
-    /// Copies bytes of this context to `remote`, an address of context `to`'s.
+    /// Copies bytes of this context to `remote`, an address in context `to`.
     ///
-    /// The local bell rings when the bytes may be changed, the remote one when they are there: in that
-    /// order or the other. Puts are in no order with anything.
+    /// The local bell rings when the bytes may be changed, the remote bell when they have been
+    /// written. The two rings, and puts among each other, are unordered.
     ///
     /// # Safety
-    /// The bytes are valid, and stay as they are, until the local bell has been rung or carries an
-    /// error; without a bell, until [`Self::finalize`]. At `remote` is memory that nobody minds being
-    /// written, or none; the remote bell is one of that context's, which it has not dropped.
+    /// The bytes stay valid and unchanged until the local bell has been rung or carries an error;
+    /// without a bell, until [`Self::finalize`]. The bytes at `remote` may be overwritten or are
+    /// not mapped. The remote bell belongs to that context and is not dropped.
     ///
     /// # Errors
-    /// When there is no such context, or it is gone, or this one has finalized. An address that is no
-    /// memory there is an error that the local bell carries, and of the next poll.
+    /// When there is no such context, when it has failed, or after finalize. If `remote` is not
+    /// mapped, the local bell carries the error, and the next poll returns it.
     #[expect(unsafe_code, reason = "passes a promise on")]
     #[inline]
     pub unsafe fn put(
@@ -245,19 +249,20 @@ impl Controller {
         remote_bell: BellName,
     ) -> Result {
         let local_bell = self.name_of(local_bell)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: passed on from the caller.
         unsafe { self.core().put(to, remote, bytes, local_bell, remote_bell) }?;
         self.now_and_then()
     }
 
-    /// Copies bytes at `remote`, an address of context `of`'s, into memory of this context.
+    /// Copies bytes at `remote`, an address in context `of`, into memory of this context.
     ///
-    /// The local bell rings when they are there, the remote one when they may be changed.
+    /// The local bell rings when the bytes have been written, the remote bell when they may be
+    /// changed.
     ///
     /// # Safety
-    /// The memory is valid, and nobody else touches it, until the local bell has been rung or carries
-    /// an error; without a bell, until [`Self::finalize`]. The remote bell is one of that context's,
-    /// which it has not dropped.
+    /// The memory stays valid, and no other code accesses it, until the local bell has been rung or
+    /// carries an error; without a bell, until [`Self::finalize`]. The remote bell belongs to that
+    /// context and is not dropped.
     ///
     /// # Errors
     /// As [`Self::put`].
@@ -271,16 +276,16 @@ impl Controller {
         remote_bell: BellName,
     ) -> Result {
         let local_bell = self.name_of(local_bell)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: passed on from the caller.
         unsafe { self.core().get(of, remote, room, local_bell, remote_bell) }?;
         self.now_and_then()
     }
 
-    /// Moves bytes, rings bells, and runs what others have invoked; says how many functions ran. Within
-    /// a handler it runs none.
+    /// Progresses operations, rings bells and runs invoked functions. Returns the number of
+    /// functions run. Within a handler it runs none.
     ///
     /// # Errors
-    /// What has gone wrong since the last poll, one thing at a time; [`Error::Finalized`].
+    /// The oldest unreported failure, one for each call; [`Error::Finalized`].
     #[inline]
     pub fn poll(&self) -> Result<usize> {
         let news = self.core().progress()?;
@@ -294,12 +299,12 @@ impl Controller {
         }
     }
 
-    /// Polls until the bell has been rung so often that it shows `value` or more.
+    /// Polls until the bell's value is `value` or more.
     ///
     /// # Errors
-    /// The error that the bell carries; the loss of a context, if the bell has not been rung enough by
-    /// then; [`Error::InHandler`], [`Error::Finalized`]; [`Error::TimedOut`] if the configuration has
-    /// a limit.
+    /// The error that the bell carries; the failure of a context, if the bell's value is too small
+    /// then; [`Error::InHandler`], [`Error::Finalized`]; [`Error::TimedOut`] if the configuration
+    /// has a limit.
     #[inline]
     pub fn wait(&self, bell: &Bell, value: i32) -> Result {
         match bell.value() >= value {
@@ -308,10 +313,11 @@ impl Controller {
         }
     }
 
-    /// As [`Self::wait`], for this time at most.
+    /// As [`Self::wait`], with a time limit.
     ///
     /// # Errors
-    /// As [`Self::wait`]; [`Error::TimedOut`] after the time, with the contexts that do not answer.
+    /// As [`Self::wait`]; [`Error::TimedOut`] after the time, with the contexts that do not
+    /// respond.
     pub fn wait_for(&self, bell: &Bell, value: i32, time: Duration) -> Result {
         self.wait_until(bell, value, Some(time))
     }
@@ -333,32 +339,32 @@ impl Controller {
         })
     }
 
-    /// Waits until all contexts have entered it; handlers run meanwhile.
+    /// Waits until all contexts have entered the barrier; handlers run meanwhile.
     ///
     /// # Errors
-    /// When not all will come; when they have not registered the same; [`Error::InHandler`],
-    /// [`Error::Finalized`]; [`Error::TimedOut`] if the configuration has a limit. After the barrier,
-    /// an earlier operation's failure that no wait or poll has returned, one at a time: all contexts
-    /// have entered the barrier then. What fails later is reported by the next barrier or
-    /// [`Self::finalize`].
+    /// When a context has failed or has registered other functions; [`Error::InHandler`],
+    /// [`Error::Finalized`]; [`Error::TimedOut`] if the configuration has a limit. After a complete
+    /// barrier: the oldest failure of an earlier operation that no wait or poll has returned. Later
+    /// failures are returned by the next barrier or by [`Self::finalize`].
     pub fn barrier(&self) -> Result {
         self.check_outside("barrier")?;
         self.core().barrier_begin()?;
         self.end_barrier(self.core().limit())
     }
 
-    /// As [`Self::barrier`], for this time at most; a barrier that has timed out may be waited for
-    /// again with [`Self::barrier_done`].
+    /// As [`Self::barrier`], with a time limit. After a timeout, [`Self::barrier_done`] waits for
+    /// the same barrier again.
     ///
     /// # Errors
-    /// As [`Self::barrier`]; [`Error::TimedOut`] after the time, with the contexts that have not come.
+    /// As [`Self::barrier`]; [`Error::TimedOut`] after the time, with the contexts that have not
+    /// entered.
     pub fn barrier_for(&self, time: Duration) -> Result {
         self.check_outside("barrier")?;
         self.core().barrier_begin()?;
         self.end_barrier(Some(time))
     }
 
-    /// Enters a barrier, and goes on.
+    /// Enters a barrier without waiting.
     ///
     /// # Errors
     /// As [`Self::barrier`].
@@ -367,7 +373,7 @@ impl Controller {
         self.core().barrier_begin()
     }
 
-    /// Whether all have entered the barrier that was begun last; polls.
+    /// Polls, and returns whether all contexts have entered the current barrier.
     ///
     /// # Errors
     /// As [`Self::barrier`].
@@ -394,12 +400,13 @@ impl Controller {
         self.core().unreported_failure().map_or(Ok(()), Err)
     }
 
-    /// Finishes what was begun, meets all others, and closes; a context that has forked others waits
-    /// for them to end. Handlers run meanwhile. The program should end soon afterwards.
+    /// Completes pending operations, enters a last barrier with all contexts, and closes the
+    /// controller. The process that forked waits for its children. Handlers run meanwhile. The
+    /// program should end soon afterwards.
     ///
     /// # Errors
-    /// What has gone wrong and no wait, poll or barrier has returned; which children have failed; [`Error::InHandler`],
-    /// [`Error::Finalized`].
+    /// The oldest failure that no wait, poll or barrier has returned; the children that have
+    /// failed; [`Error::InHandler`], [`Error::Finalized`].
     pub fn finalize(&self) -> Result {
         self.check_outside("finalize")?;
         let what = || "finalize".to_owned();
@@ -422,12 +429,12 @@ impl Controller {
         }
     }
 
-    /// Copies that this context has made so far.
+    /// Counts of the copies that this context has made.
     pub fn copies(&self) -> Copies {
         self.core().copies()
     }
 
-    /// Polls until `done`, sleeping when there is nothing to do.
+    /// Polls until `done` returns true; parks while there are no events.
     fn until(
         &self,
         call: &'static str,
@@ -453,7 +460,7 @@ impl Controller {
         }
     }
 
-    /// Runs what others have invoked, unless a handler is running.
+    /// Runs invoked functions, unless a handler is running.
     fn dispatch(&self) -> usize {
         if self.0.is_inside.get() {
             return 0;
@@ -495,7 +502,7 @@ impl Controller {
                             self.inside(|| ready.run(self));
                         }
                     }
-                    // Its handler has been dropped here.
+                    // The handler of this context was dropped.
                     Some(None) => log::debug!("{:?}: a message for a dropped handler", self.core()),
                     None => self.0.early.borrow_mut().push(message),
                 }
@@ -513,7 +520,7 @@ impl Controller {
             id,
             bytes: message.bytes(),
         };
-        // No other handler runs meanwhile, so nobody else has it.
+        // Handlers do not nest, so the function is not borrowed yet.
         let mut function = function.borrow_mut();
         self.inside(|| function(self, call));
     }
@@ -530,7 +537,7 @@ impl Controller {
         run();
     }
 
-    /// Runs handlers in some of the calls that are no polls.
+    /// Dispatches handlers in every [`DISPATCH_INTERVAL`]th call that is not a poll.
     #[inline]
     pub(crate) fn now_and_then(&self) -> Result {
         let calls = self.0.calls.get().wrapping_add(1);
@@ -541,7 +548,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Gives a handler that was just built what has come for it.
+    /// Attaches a new handler and delivers the messages that were kept for it.
     pub(crate) fn attach(&self, number: u32, channel: Rc<Channel>) {
         let mut channels = self.0.channels.borrow_mut();
         debug_assert_eq!(channels.len(), number as usize);
@@ -559,7 +566,7 @@ impl Controller {
         }
     }
 
-    /// Runs a request that has met its message as soon as that may be.
+    /// Runs a matched request as soon as no handler is running.
     pub(crate) fn ready(&self, ready: Ready) {
         self.0.ready.borrow_mut().push_back(ready);
         self.dispatch();
@@ -607,7 +614,7 @@ impl Controller {
     }
 }
 
-/// Handlers that one poll runs: a flood does not keep the caller for ever.
+/// Maximum number of handlers run by one poll, so that a flood does not block the caller.
 const MOST_AT_ONCE: usize = 1024;
 
 impl Drop for Inner {
@@ -626,7 +633,7 @@ impl Drop for Inner {
 }
 
 impl Inner {
-    /// Comes to the common end without handlers, which went with the last handle. Failures that no call
+    /// Finalizes without handlers, which were dropped with the last handle. Failures that no call
     /// has returned are logged.
     fn finish(&self) -> Result {
         loop {

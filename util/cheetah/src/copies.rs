@@ -1,25 +1,24 @@
-//! How often bytes are copied on their way: what special memory is there to save.
+//! Counters of copies, which show the savings by special memory.
 
-/// Copies of payload that a context has made, or had the fabric make, since its start.
+/// Counts of payload copies that a context has made, or the fabric on its behalf, since its start.
 ///
-/// A message that its sender has packed goes *packed* into memory of the network or of this library,
-/// and is *delivered* out of it by its receiver. What is packed by the application itself, in
-/// whatever memory, is not counted here. A put into special memory is *placed* once, by its
-/// initiator.
+/// A message that its sender has packed is *packed* into memory of the network or of this library
+/// and *delivered* out of it by its receiver. Packing by the application itself is not counted. A
+/// put into special memory is *placed* once, by its initiator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Copies {
-    /// Messages copied out of the caller's memory.
+    /// Messages copied from the caller's memory.
     pub packed: u64,
-    /// Bytes of those.
+    /// Bytes of these messages.
     pub packed_bytes: u64,
-    /// Messages, puts and gets copied to where they are read.
+    /// Messages, puts and gets copied to their destination.
     pub delivered: u64,
-    /// Bytes of those.
+    /// Bytes of these.
     pub delivered_bytes: u64,
-    /// Puts copied directly to their place.
+    /// Puts copied directly to their destination.
     pub placed: u64,
-    /// Bytes of those.
+    /// Bytes of these.
     pub placed_bytes: u64,
 }
 

@@ -1,5 +1,5 @@
-//! A context without its handlers: moves bytes and rings bells, and hands out what was invoked to
-//! whoever pulls it. [`crate::Controller`] runs Rust functions on top of it, the C interface C's.
+//! A context without its handlers: progresses operations, rings bells, and returns invocations to
+//! the caller. [`crate::Controller`] runs Rust functions on top of it, the C API runs C functions.
 
 mod finalize;
 mod home;
@@ -28,18 +28,19 @@ use home::Home;
 use patience::Patience;
 use thread::Thread;
 
-/// A context, pulled: see the module.
+/// A context with a pull interface: the caller takes invocations with [`Self::next`] and runs them.
 ///
-/// It belongs to one thread; only [`Config::with_thread`] adds one of the library's, behind a lock.
+/// A context is used by one thread. [`Config::with_thread`] adds one thread of the library, behind
+/// a lock.
 pub struct Core {
-    // Ended before the engine goes.
+    // Dropped before the engine.
     thread: Option<Thread>,
     home: Home,
     me: usize,
     size: usize,
     limit: Option<Duration>,
     family: Option<Family>,
-    /// For how long the context polls before it sleeps.
+    /// Policy for polling before parking.
     spin: Spin,
 }
 
@@ -48,11 +49,11 @@ struct State {
     engine: Option<Engine>,
     stage: Stage,
     patience: Patience,
-    /// Something has come in a call that was no poll, and nobody has looked since.
+    /// An event was found in a call that was not a poll, and no poll has followed.
     is_fresh: bool,
 }
 
-/// A message that has arrived. Its bytes are aligned to 16, and its own.
+/// A received message. Its bytes are aligned to 16 and exclusively owned.
 #[derive(Debug)]
 pub struct Message {
     arrival: Arrival,
@@ -64,17 +65,17 @@ impl Message {
         self.arrival.from
     }
 
-    /// What it is for.
+    /// The function or handler that it is for.
     pub fn port(&self) -> Port {
         self.arrival.port
     }
 
-    /// What it brings.
+    /// The payload.
     pub fn bytes(&self) -> &[u8] {
         self.arrival.payload.bytes()
     }
 
-    /// The address of its bytes, which whoever has it may change.
+    /// The address of the payload, which the owner of the message may change.
     pub fn base(&mut self) -> *mut u8 {
         self.arrival.payload.base()
     }
@@ -84,7 +85,7 @@ impl Message {
     }
 }
 
-/// Room for one message to one context, to be packed in place.
+/// Memory for one message to one context, to be packed in place.
 #[derive(Debug)]
 pub struct Room {
     to: usize,
@@ -92,12 +93,12 @@ pub struct Room {
 }
 
 impl Room {
-    /// The context that it goes to.
+    /// The destination context.
     pub fn to(&self) -> usize {
         self.to
     }
 
-    /// The room.
+    /// The memory.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.parcel.bytes_mut()
     }
@@ -108,24 +109,24 @@ impl Room {
     }
 }
 
-/// What waits when bytes have been moved.
+/// Pending events after progress.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct News {
-    /// Messages that nobody has pulled.
+    /// Messages that were not taken yet.
     pub has_arrivals: bool,
-    /// Failures that nobody has been told of.
+    /// Failures that were not reported yet.
     pub has_failures: bool,
 }
 
-/// How often calls that are no poll look at what has come: those who never poll get on.
+/// Every 8th call that is not a poll makes progress, for programs that never poll.
 const EVERY: u32 = 8;
 
 impl Core {
     /// Starts the context, or the contexts.
     ///
     /// # Errors
-    /// Why that does not work.
+    /// The configuration is invalid, a provider fails, or the contexts do not connect in time.
     pub fn open(config: &Config) -> Result<Self> {
         let started = start::start(config)?;
         let (me, size) = (started.engine.me(), started.engine.size());
@@ -154,22 +155,22 @@ impl Core {
         })
     }
 
-    /// Which context this is.
+    /// Number of this context.
     pub fn mycontext(&self) -> usize {
         self.me
     }
 
-    /// How many there are.
+    /// Number of contexts.
     pub fn ncontexts(&self) -> usize {
         self.size
     }
 
-    /// How long waits last by themselves.
+    /// Time limit of waits.
     pub fn limit(&self) -> Option<Duration> {
         self.limit
     }
 
-    /// Moves bytes and rings bells; says what has come of it.
+    /// Progresses operations and rings bells. Returns the pending events.
     ///
     /// # Errors
     /// [`Error::Finalized`].
@@ -196,7 +197,7 @@ impl Core {
         Ok(news)
     }
 
-    /// As [`Self::progress`], for a caller who sleeps by itself when nothing comes.
+    /// As [`Self::progress`], for a caller that parks by itself when there are no events.
     ///
     /// # Errors
     /// As [`Self::progress`].
@@ -208,8 +209,8 @@ impl Core {
         })
     }
 
-    /// The next message, in the order of each sender's. Without one, what was sent leaves: whoever has
-    /// asked will do something else now.
+    /// The next message, in each sender's order. Without one, queued sends are flushed, because the
+    /// caller may not call again soon.
     #[inline]
     pub fn next(&self) -> Option<Message> {
         if self.home.is_quiet() {
@@ -224,13 +225,13 @@ impl Core {
         Some(Message { arrival: arrival? })
     }
 
-    /// Messages that nobody has pulled.
+    /// Number of messages that were not taken yet.
     pub fn arrivals(&self) -> usize {
         let state = self.home.enter();
         state.engine.as_ref().map_or(0, Engine::arrivals)
     }
 
-    /// The oldest failure that no poll has told of.
+    /// Removes the oldest failure that no poll has returned.
     pub fn failure(&self) -> Option<Error> {
         if self.home.is_well() {
             return None;
@@ -238,7 +239,7 @@ impl Core {
         self.home.enter().engine.as_mut()?.failure()
     }
 
-    /// The oldest failure that neither a poll nor a wait has told of.
+    /// Removes the oldest failure that neither a poll nor a wait has returned.
     pub fn unreported_failure(&self) -> Option<Error> {
         if self.home.is_well() {
             return None;
@@ -246,21 +247,21 @@ impl Core {
         self.home.enter().engine.as_mut()?.unreported_failure()
     }
 
-    /// Why a wait for this bell, or for a barrier, will not end; `None` if it may.
+    /// The error that prevents the end of a wait for this bell, or for a barrier; `None` if it can
+    /// end.
     pub fn hopeless(&self, bell: Option<BellName>) -> Option<Error> {
         let state = self.home.enter();
         state.engine.as_ref()?.hopeless(bell).cloned()
     }
 
-    /// Forgets the error that a bell carries, which a wait has told: the bell is used for something
-    /// else now.
+    /// Clears the error of a bell after a wait has returned it: the bell can be used again.
     pub fn forgive(&self, bell: BellName) {
         if let Some(engine) = &mut self.home.enter().engine {
             engine.forgive(bell);
         }
     }
 
-    /// Sleeps until something may have come, this time at most.
+    /// Waits for events, for at most this time: polls for a while, then parks.
     pub fn rest(&self, most: Duration) {
         if let Some(thread) = &self.thread {
             return thread.rest(most);
@@ -288,7 +289,7 @@ impl Core {
     /// A new bell.
     ///
     /// # Errors
-    /// [`Error::Finalized`]; when there are too many.
+    /// [`Error::Finalized`]; [`Error::NoMemory`] when too many bells exist.
     pub fn bell(&self) -> Result<Bell> {
         self.with("bell", |engine| engine.bells().bell(engine.me()))
     }
@@ -299,7 +300,8 @@ impl Core {
         engine.is_some_and(|engine| bell.is_of(engine.bells()))
     }
 
-    /// Registers a function under the next number. `name` is compared with those of other contexts.
+    /// Registers a function under the next number. `name` is compared with the names in other
+    /// contexts.
     ///
     /// # Errors
     /// [`Error::Finalized`].
@@ -320,14 +322,14 @@ impl Core {
     /// Puts bytes into another context's memory.
     ///
     /// # Safety
-    /// `local` is valid for reads of `len` bytes, which stay as they are until `local_bell` has been
-    /// rung or carries an error. Nobody but operations of the fabric uses what is written, at `remote`
-    /// of context `to`, and nobody is harmed by it: it is memory for that. The remote bell is an integer
-    /// there, the local one here, that only bells are made of.
+    /// `local` is valid for reads of `len` bytes, which stay unchanged until `local_bell` has been
+    /// rung or carries an error. Only operations of the fabric use the bytes at `remote` of context
+    /// `to`. The remote bell is an integer there, and the local bell one in this context, that is
+    /// used as a bell only.
     ///
     /// # Errors
-    /// When there is no such context, or it is gone, or this one has finalized. Other errors come
-    /// with the local bell.
+    /// When there is no such context, when it has failed, or after finalize. Other errors are
+    /// carried by the local bell.
     #[expect(unsafe_code, reason = "passes a promise on")]
     #[inline]
     pub unsafe fn put(
@@ -341,7 +343,7 @@ impl Core {
         let put = Put {
             to,
             remote,
-            // SAFETY: the caller's promise.
+            // SAFETY: passed on from the caller.
             local: unsafe { Local::new(local, len) },
             local_bell,
             remote_bell,
@@ -352,8 +354,8 @@ impl Core {
     /// Gets bytes of another context's memory.
     ///
     /// # Safety
-    /// `local` is valid for writes of `len` bytes, which nobody else touches until `local_bell` has
-    /// been rung or carries an error. The bells are as for [`Self::put`].
+    /// `local` is valid for writes of `len` bytes, which no other code accesses until `local_bell`
+    /// has been rung or carries an error. The bells are as for [`Self::put`].
     ///
     /// # Errors
     /// As [`Self::put`].
@@ -373,7 +375,7 @@ impl Core {
                 key: 0,
                 len: len as u64,
             },
-            // SAFETY: the caller's promise.
+            // SAFETY: passed on from the caller.
             to: unsafe { Local::new(local, len) },
             local_bell,
             remote_bell,
@@ -385,7 +387,7 @@ impl Core {
     /// Invokes `port` of context `to` with a copy of `bytes`.
     ///
     /// # Errors
-    /// When there is no such context, or it is gone, or this one has finalized.
+    /// When there is no such context, when it has failed, or after finalize.
     #[inline]
     pub fn invoke(&self, to: usize, port: Port, bytes: &[u8]) -> Result {
         let bell = BellName::NONE;
@@ -393,10 +395,12 @@ impl Core {
         self.with("ainvoke", |engine| engine.invoke(&order, bytes))
     }
 
-    /// Invokes with bytes that stay as they are until `bell` has been rung or carries an error.
+    /// As [`Self::invoke`], without a copy: the bytes stay unchanged until `bell` has been rung or
+    /// carries an error.
     ///
     /// # Safety
-    /// They do, and are valid until then; the bell is an integer of this context.
+    /// `bytes` is valid for reads of `len` bytes, which stay unchanged until then. The bell is an
+    /// integer of this context.
     ///
     /// # Errors
     /// As [`Self::invoke`].
@@ -409,7 +413,7 @@ impl Core {
         bell: BellName,
     ) -> Result {
         let order = Order { to, port, bell };
-        // SAFETY: the caller's promise.
+        // SAFETY: passed on from the caller.
         let local = unsafe { Local::new(bytes, len) };
         self.with("ainvoke", |engine| match len <= engine.eager(to)? {
             true => engine.invoke(&order, local.bytes()),
@@ -417,10 +421,10 @@ impl Core {
         })
     }
 
-    /// Room for a message to context `to`, in special memory where there is such.
+    /// Reserves memory for a message to context `to`, in special memory if available.
     ///
     /// # Errors
-    /// When there is no such context, or this one has finalized.
+    /// When there is no such context, or after finalize.
     pub fn reserve(&self, to: usize, len: usize) -> Result<Room> {
         self.with("reserve", |engine| {
             engine.check(to)?;
@@ -429,7 +433,7 @@ impl Core {
         })
     }
 
-    /// Invokes `port` with what was packed, in the context that the room was reserved for.
+    /// Invokes `port` with the packed message, in the context that it was reserved for.
     ///
     /// # Errors
     /// As [`Self::invoke`].
@@ -445,36 +449,36 @@ impl Core {
         })
     }
 
-    /// Gives room back that is not sent.
+    /// Releases a reservation without sending it.
     pub fn abandon(&self, room: Room) {
         if let Some(engine) = &mut self.home.enter().engine {
             engine.abandon(room.parcel);
         }
     }
 
-    /// Special memory of this context.
+    /// Allocates special memory.
     ///
     /// # Errors
-    /// When there is none, or this context has finalized.
+    /// When none is available, or after finalize.
     pub fn allocate(&self, len: usize) -> Result<Arc<SharedRegion>> {
         self.with("allocating special memory", |engine| engine.allocate(len))
     }
 
-    /// Gives special memory back.
+    /// Frees special memory.
     pub fn free(&self, window: Arc<SharedRegion>) {
         if let Some(engine) = &mut self.home.enter().engine {
             engine.free(window);
         }
     }
 
-    /// Says that a function that was invoked is not registered.
+    /// Reports that an invoked function is not registered.
     pub fn no_function(&self, caller: usize, id: u32) {
         if let Some(engine) = &mut self.home.enter().engine {
             engine.no_function(caller, id);
         }
     }
 
-    /// Notes a failure, to be reported by a poll.
+    /// Records a failure for the next poll.
     pub(crate) fn report(&self, why: Error) {
         if let Some(engine) = &mut self.home.enter().engine {
             engine.fail(why);
@@ -486,13 +490,13 @@ impl Core {
         self.with("request", |engine| engine.check(context))
     }
 
-    /// Functions that are registered.
+    /// Number of registered functions.
     pub fn functions(&self) -> u32 {
         let state = self.home.enter();
         state.engine.as_ref().map_or(0, Engine::functions)
     }
 
-    /// Handlers that are built.
+    /// Number of handlers.
     pub fn channels(&self) -> u32 {
         let state = self.home.enter();
         state.engine.as_ref().map_or(0, Engine::channels)
@@ -501,15 +505,15 @@ impl Core {
     /// Enters a barrier.
     ///
     /// # Errors
-    /// When one is under way, or not all can come.
+    /// When a barrier is under way, or a context has failed.
     pub fn barrier_begin(&self) -> Result {
         self.with("barrier", Engine::enter_barrier)
     }
 
-    /// Whether the barrier is over; polls must go on until it is.
+    /// Whether the barrier is complete; the caller polls until it is.
     ///
     /// # Errors
-    /// When not all can come.
+    /// When a context has failed.
     pub fn barrier_done(&self) -> Result<bool> {
         self.with("barrier", |engine| match engine.barrier_is_over() {
             true => Ok(true),
@@ -517,7 +521,7 @@ impl Core {
         })
     }
 
-    /// Copies made so far.
+    /// Counts of copies.
     pub fn copies(&self) -> Copies {
         let state = self.home.enter();
         state
@@ -526,7 +530,7 @@ impl Core {
             .map_or_else(Copies::default, Engine::copies)
     }
 
-    /// The providers of the fabrics.
+    /// The names of the providers.
     pub fn fabrics(&self) -> Vec<String> {
         let state = self.home.enter();
         let nets = state
@@ -538,8 +542,8 @@ impl Core {
         nets.map(|net| net.provider().to_owned()).collect()
     }
 
-    /// The error of a wait that has lasted for too long, with the contexts that do not answer, or
-    /// for a barrier, have not entered it.
+    /// The error of a wait that reached its time limit, with the contexts that do not respond, or
+    /// that have not entered the barrier.
     pub fn timed_out(&self, what: &str, since: Instant, is_barrier: bool) -> Error {
         let asked = self.with("asking", |engine| {
             let entered = if is_barrier { engine.entered() } else { 0 };
@@ -585,11 +589,11 @@ impl Core {
     }
 }
 
-/// How long the contexts have to say that they are there.
+/// Time for the contexts to respond to a status request.
 const ANSWER_TIME: Duration = Duration::from_millis(250);
 
 impl Engine {
-    /// Sleeps until something has come on any fabric.
+    /// Parks until an event on any fabric.
     fn sleep(&self, time: Duration) {
         match self.nets() {
             [net] => net.sleep(time),
@@ -597,7 +601,7 @@ impl Engine {
         }
     }
 
-    /// The queues of all fabrics.
+    /// The completion queues of all fabrics.
     fn queues(&self) -> Vec<Arc<dyn CompletionQueue>> {
         self.nets()
             .iter()
@@ -617,18 +621,18 @@ mod tests {
     use super::*;
     use crate::Meeting;
 
-    /// How often this thread has slept.
+    /// Number of voluntary context switches of this thread.
     #[expect(unsafe_code, reason = "getrusage(2)")]
     fn sleeps() -> i64 {
-        // SAFETY: numbers may be zero.
+        // SAFETY: all-zero bytes are a valid `rusage`.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: the usage is written by the call.
+        // SAFETY: the call writes `usage`.
         let answer = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
         assert_eq!(answer, 0);
         usage.ru_nvcsw
     }
 
-    /// Two contexts that have met in a barrier.
+    /// Two contexts after a common barrier.
     fn pair(name: &'static str, config: &Config) -> [Core; 2] {
         let file = std::env::temp_dir().join(format!("cheetah-{name}-{}", std::process::id()));
         let open = move |rank, config: Config| {
@@ -653,7 +657,7 @@ mod tests {
         for _ in 0..MESSAGES {
             one.invoke(1, Port::Function(0), b"backlog").unwrap();
         }
-        // From here on only the thread calls for the first context.
+        // From here on only the library's thread makes calls for the first context.
         let start = Instant::now();
         let mut arrived = 0;
         while arrived < MESSAGES {

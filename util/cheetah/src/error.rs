@@ -1,50 +1,50 @@
-//! What can go wrong, in words for whoever runs the program.
+//! Errors, with texts for the user of the program.
 
 use std::io;
 
-/// What a call of this crate answers.
+/// Result of a call of this crate.
 pub type Result<T = (), E = Error> = std::result::Result<T, E>;
 
-/// Why a call failed, or an operation that was started earlier.
+/// The error of a call, or of an operation that was started earlier.
 ///
-/// It can be had several times: an error that ends one wait ends the next one, too.
+/// Errors can be cloned: an error that ends one wait ends the next one, too.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The program's arguments or its environment make no sense.
+    /// The program's arguments or its environment are invalid.
     #[error("cannot start: {0}")]
     Usage(String),
-    /// The contexts did not find each other.
+    /// The contexts could not connect.
     #[error("cannot start: {0}")]
     Start(String),
-    /// The fabric refused something.
+    /// The fabric reported an error.
     #[error("context {context}: {what}")]
     Fabric {
-        /// Where.
+        /// The context that reports it.
         context: usize,
-        /// What was tried, and the fabric's words.
+        /// The operation and the fabric's error.
         what: String,
     },
     /// A context has ended before it finalized.
     #[error("context {context} of {size} is gone: {detail}")]
     Lost {
-        /// The context that is gone.
+        /// The failed context.
         context: usize,
-        /// How many there were.
+        /// Number of contexts.
         size: usize,
-        /// How it was noticed, and what is known of the cause.
+        /// The way of detection, and the cause if it is known.
         detail: String,
     },
-    /// A pointer that a call or a peer named is no memory of the context that it was meant for.
+    /// A pointer in a call or message does not name memory of the target context.
     #[error(
         "{what} of {len} bytes at {address:#x} of context {context}: no such memory, or not writable"
     )]
     BadPointer {
-        /// Whose memory was meant.
+        /// The context of the memory.
         context: usize,
-        /// The first byte that was named.
+        /// The first byte.
         address: u64,
-        /// Bytes from there on.
+        /// Length in bytes.
         len: u64,
         /// The operation.
         what: &'static str,
@@ -52,9 +52,9 @@ pub enum Error {
     /// There is no such context.
     #[error("there is no context {context}: contexts are 0 to {last}")]
     NoContext {
-        /// The number that was given.
+        /// The invalid number.
         context: usize,
-        /// The last one that there is.
+        /// The largest valid number.
         last: usize,
     },
     /// An invocation names a function that its target has not registered.
@@ -62,13 +62,13 @@ pub enum Error {
         "context {caller} invokes function {id} of context {target}, which has registered {known}"
     )]
     NoFunction {
-        /// Who calls.
+        /// The calling context.
         caller: usize,
-        /// Who was called.
+        /// The target context.
         target: usize,
-        /// The function.
+        /// The number of the function.
         id: u32,
-        /// How many there are.
+        /// Number of registered functions.
         known: u32,
     },
     /// The contexts have not registered the same functions in the same order.
@@ -77,31 +77,31 @@ pub enum Error {
     /// A call after [`finalize`](crate::Controller::finalize).
     #[error("{0} after finalize")]
     Finalized(&'static str),
-    /// A call that waits, within a handler.
+    /// A blocking call within a handler.
     #[error("{0} within a handler: a handler must not wait")]
     InHandler(&'static str),
-    /// A wait or barrier has lasted too long.
+    /// A wait or barrier has reached its time limit.
     #[error("{what} has lasted {millis} ms; missing: {}", contexts(.missing))]
     TimedOut {
-        /// What was waited for.
+        /// The operation.
         what: String,
-        /// For how long.
+        /// Its duration in milliseconds.
         millis: u64,
-        /// The contexts that are not there, or do not answer.
+        /// The contexts that have not entered or do not respond.
         missing: Vec<usize>,
     },
-    /// Memory is short.
+    /// Memory is exhausted.
     #[error("context {context}: no memory for {what}")]
     NoMemory {
-        /// Where.
+        /// The context that reports it.
         context: usize,
-        /// What it was for.
+        /// The purpose of the memory.
         what: String,
     },
-    /// Bytes that are not what they should be.
+    /// Invalid bytes or arguments.
     #[error("{0}")]
     Garbled(String),
-    /// Contexts that were forked have failed.
+    /// Forked contexts have failed.
     #[error("{0}")]
     Children(String),
 }

@@ -1,27 +1,28 @@
-//! Cheetah: one-sided messaging for programs without threads, on any fabric.
+//! Cheetah: one-sided messaging for single-threaded programs, over any fabric.
 //!
-//! A program runs as several *contexts*, each with memory of its own. A context puts bytes into the
-//! memory of another one, gets them from there, and has functions run there, without that one's
-//! program taking part: it only has to call in now and then. Whether something is done is told by
-//! *bells*: integers that the library counts up.
+//! A program runs as several *contexts* with separate memory. A context puts bytes into the memory
+//! of another one, gets bytes from there, and invokes functions there. The other program does not
+//! take part; it only has to call the library from time to time. *Bells* report completions:
+//! integers that the library increments.
 //!
 //! ```text
-//!   Controller ---- put, get, ainvoke, poll, wait, barrier      what contexts do to each other
-//!       |  \------- Bell, BellName                              how they learn that it is done
-//!       |  \------- Special, Parcel                             memory that is copied once less
+//!   Controller ---- put, get, ainvoke, poll, wait, barrier      operations between contexts
+//!       |  \------- Bell, BellName                              completion counters
+//!       |  \------- Special, Parcel                             memory that saves a copy
 //!       |
-//!   MatchingHandler ---- send, request                          messages with a meeting point
+//!   MatchingHandler ---- send, request                          messages matched by sender and tag
 //!       |
 //!   Serialize                                                   values in messages
 //! ```
 //!
-//! - Nothing waits but [`Controller::wait`], [`Controller::barrier`] and [`Controller::finalize`];
-//!   everything else is queued without end.
-//! - Everything happens within calls: bytes move in all of them, functions run in polls and waits,
+//! - Only [`Controller::wait`], [`Controller::barrier`] and [`Controller::finalize`] block. All other
+//!   operations are queued without a limit.
+//! - Work is done within calls only: every call progresses operations; polls and waits, and
+//!   periodically other calls, run functions.
 //!   and now and then in others.
-//! - A context that dies ends the waits of all others with an error that names it.
+//! - When a context dies, the waits of all others end with an error that names it.
 //!
-//! docs/CHEETAH.md has the promises, and the tests that hold them. `util/capi/cheetah` is the same
+//! docs/CHEETAH.md lists the guarantees and their tests. `util/capi/cheetah` is the same library
 //! for C and C++, with `Cheetah/Cheetah.h`.
 
 #![deny(missing_docs)]

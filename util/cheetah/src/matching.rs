@@ -1,5 +1,4 @@
-//! Matching handlers: a message is met with the request for it, by sender and tag, whichever comes
-//! first.
+//! Matching handlers: messages and requests are matched by sender and tag, in any order of arrival.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,13 +13,14 @@ use crate::recv::Payload;
 use crate::serialize::{Cheetah, Serialize};
 use crate::wire::Port;
 
-/// What is done with a message when it has met its request.
+/// The callback of a request.
 type Action = Box<dyn FnOnce(&Controller, &[u8])>;
 
 /// Sends and requests that are matched by context and tag.
 ///
-/// All contexts build their handlers in the same order; what comes for one that is not built yet is
-/// kept for it. Each request takes one message; of one sender and tag they meet in order.
+/// All contexts must build their handlers in the same order. Messages for a handler that is not
+/// built yet are queued. Each request takes one message; messages of one sender and tag match in
+/// order.
 ///
 /// # Examples
 /// ```no_run
@@ -41,7 +41,7 @@ pub struct MatchingHandler {
     channel: Rc<Channel>,
 }
 
-/// What waits for its counterpart.
+/// Unmatched requests and messages of a handler.
 #[derive(Default)]
 pub(crate) struct Channel {
     waiting: RefCell<Waiting>,
@@ -65,8 +65,8 @@ impl Ready {
     }
 }
 
-/// From this size on, messages are packed into special memory. Smaller ones are packed into ordinary
-/// memory and sent with it: a look at special memory costs a round trip of its own.
+/// From this size on, messages are packed into special memory. Smaller messages are packed into
+/// ordinary memory and sent eagerly: reading special memory costs an additional round trip.
 const SPECIAL_FROM: usize = 2048;
 
 impl MatchingHandler {
@@ -90,16 +90,16 @@ impl MatchingHandler {
         &self.controller
     }
 
-    /// Sends a value, or a tuple of up to four, to this handler of context `to`. It is packed before
-    /// the call returns.
+    /// Sends a value, or a tuple of up to four, to this handler in context `to`. The value is
+    /// packed before the call returns.
     ///
     /// # Errors
-    /// When there is no such context, or it is gone, or this one has finalized.
+    /// When there is no such context, when it has failed, or after finalize.
     pub fn send<T: Serialize + ?Sized>(&self, to: usize, tag: i32, value: &T) -> Result {
         self.send_with::<Cheetah, T>(to, tag, value)
     }
 
-    /// As [`Self::send`], in the way of another tag of [`Serialize`].
+    /// As [`Self::send`], in the format of another tag of [`Serialize`].
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -134,11 +134,11 @@ impl MatchingHandler {
         self.controller.now_and_then()
     }
 
-    /// Requests the next message of a context and tag that no other request has taken. `then` runs
-    /// with a view of what was sent, in this call or a later one.
+    /// Requests the next unmatched message of a context and tag. The callback runs with a view of
+    /// the message, in this call or a later one.
     ///
     /// # Errors
-    /// When there is no such context, or this one has finalized.
+    /// When there is no such context, or after finalize.
     pub fn request<T: Serialize + ?Sized>(
         &self,
         from: usize,
@@ -148,7 +148,7 @@ impl MatchingHandler {
         self.request_with::<Cheetah, T>(from, tag, then)
     }
 
-    /// As [`Self::request`], in the way of another tag of [`Serialize`].
+    /// As [`Self::request`], in the format of another tag of [`Serialize`].
     ///
     /// # Errors
     /// As [`Self::request`].
@@ -171,12 +171,12 @@ impl MatchingHandler {
         Ok(())
     }
 
-    /// Requests that wait for a message of context `from`, or of any.
+    /// Number of requests that wait for a message of context `from`, or of any context.
     pub fn actions(&self, from: Option<usize>) -> usize {
         count(&self.channel.waiting.borrow().actions, from)
     }
 
-    /// Messages of context `from`, or of any, that wait for a request.
+    /// Number of messages of context `from`, or of any context, that wait for a request.
     pub fn messages(&self, from: Option<usize>) -> usize {
         count(&self.channel.waiting.borrow().messages, from)
     }
@@ -189,7 +189,7 @@ impl Drop for MatchingHandler {
 }
 
 impl Channel {
-    /// A message has come: the request for it, if there is one.
+    /// Matches a message with a request, or queues it.
     pub(crate) fn arrive(&self, from: usize, tag: i32, payload: Payload) -> Option<Ready> {
         let mut waiting = self.waiting.borrow_mut();
         match take(&mut waiting.actions, (from, tag)) {
@@ -262,8 +262,8 @@ impl<T: ?Sized> Function<T> {
 }
 
 impl Controller {
-    /// Registers a function that takes a value: as [`Self::register`], with the type in its name, so that
-    /// contexts that disagree about it fail at the first barrier.
+    /// Registers a function that takes a value. As [`Self::register`], with the type in the
+    /// registered name, so that contexts with another type fail at the first barrier.
     ///
     /// # Errors
     /// [`crate::Error::Finalized`].
@@ -286,7 +286,7 @@ impl Controller {
         })
     }
 
-    /// Has a function run in another context with a value.
+    /// Invokes a function in another context with a value.
     ///
     /// # Errors
     /// As [`Self::ainvoke`].

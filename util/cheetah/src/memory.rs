@@ -1,8 +1,8 @@
-//! This process's own memory, by addresses that others have named.
+//! Access to this process's memory by addresses that other contexts have named.
 //!
-//! A peer may name any address. Before it is touched, the kernel is asked what is there, so that a
-//! bad one becomes an error of whoever named it. Since one thread uses a context, nobody unmaps it
-//! between the question and the copy.
+//! A peer may name any address. The kernel is asked before each access whether the address is
+//! mapped, so that an invalid address becomes an error of the peer. One thread uses a context, so
+//! the memory is not unmapped between the check and the copy.
 
 #![expect(unsafe_code, reason = "addresses that other contexts have named")]
 
@@ -21,27 +21,27 @@ pub(crate) fn is_writable(address: u64, len: u64) -> bool {
     presence::is_writable(address as usize, len as usize)
 }
 
-/// Copies `bytes` to where a peer wants them.
+/// Copies `bytes` to an address named by a peer.
 ///
 /// # Errors
-/// `Err(())` if that is no writable memory; nothing was copied then.
+/// `Err(())` if the memory is not writable; nothing is copied then.
 #[inline]
 pub(crate) fn store(address: u64, bytes: &[u8]) -> Result<(), ()> {
     if !is_writable(address, bytes.len() as u64) {
         return Err(());
     }
     let place = ptr::with_exposed_provenance_mut::<u8>(address as usize);
-    // SAFETY: the kernel has just said that the bytes are mapped and writable, and the one thread
-    // that uses this context is here and not unmapping them. They are not `bytes`, which lie in a
-    // receive buffer or belong to the caller, unless somebody put them onto themselves: `copy`.
+    // SAFETY: the kernel has just confirmed that the bytes are mapped and writable, and the only
+    // thread of this context is in this function. The ranges may overlap if a caller puts memory
+    // onto itself: `copy` allows that.
     unsafe { ptr::copy(bytes.as_ptr(), place, bytes.len()) };
     Ok(())
 }
 
-/// Appends what is at `address`.
+/// Appends `len` bytes at `address`.
 ///
 /// # Errors
-/// `Err(())` if that is no readable memory; nothing was appended then.
+/// `Err(())` if the memory is not readable; nothing is appended then.
 pub(crate) fn load(address: u64, len: usize, into: &mut Vec<u8>) -> Result<(), ()> {
     if !is_readable(address, len as u64) {
         return Err(());
@@ -49,9 +49,9 @@ pub(crate) fn load(address: u64, len: usize, into: &mut Vec<u8>) -> Result<(), (
     into.reserve(len);
     let from = ptr::with_exposed_provenance::<u8>(address as usize);
     let end = into.as_mut_ptr().wrapping_add(into.len());
-    // SAFETY: the source is readable, as above, and the room was reserved.
+    // SAFETY: the source is readable, as above, and the destination was reserved.
     unsafe { ptr::copy(from, end, len) };
-    // SAFETY: as many bytes were just written behind the others.
+    // SAFETY: `len` bytes were just written behind the others.
     unsafe { into.set_len(into.len() + len) };
     Ok(())
 }
@@ -59,30 +59,30 @@ pub(crate) fn load(address: u64, len: usize, into: &mut Vec<u8>) -> Result<(), (
 /// Copies `len` bytes within this process.
 ///
 /// # Errors
-/// `Err(())` if either end is no such memory; nothing was copied then.
+/// `Err(())` if the source is not readable or the destination not writable; nothing is copied then.
 pub(crate) fn copy_within(from: u64, to: u64, len: u64) -> Result<(), ()> {
     if !is_readable(from, len) || !is_writable(to, len) {
         return Err(());
     }
     let source = ptr::with_exposed_provenance::<u8>(from as usize);
     let place = ptr::with_exposed_provenance_mut::<u8>(to as usize);
-    // SAFETY: both ends were found to be what they have to be; they may overlap.
+    // SAFETY: both ranges were checked; they may overlap.
     unsafe { ptr::copy(source, place, len as usize) };
     Ok(())
 }
 
-/// Counts up the integer at `address`, which the caller knows to be mapped, or has it found out.
+/// Increments the integer at `address`. Checks it first, unless `is_known` says that it is mapped.
 ///
 /// # Errors
-/// `Err(())` if there is no integer.
+/// `Err(())` if the address is not aligned or not writable.
 pub(crate) fn increment(address: u64, is_known: bool) -> Result<(), ()> {
     let count = ptr::with_exposed_provenance_mut::<i32>(address as usize);
     if !count.is_aligned() || !is_known && !is_writable(address, 4) {
         return Err(());
     }
     // SAFETY: aligned, and writable memory: either special memory of this context, which is mapped
-    // while it is in the table of such, or the kernel has just said so. Where the application reads
-    // it meanwhile, it does so through a volatile int or within calls of the library.
+    // while it is in the table, or the kernel has just confirmed it. The application reads it
+    // through a volatile int or within calls of the library.
     let count = unsafe { AtomicI32::from_ptr(count) };
     count.fetch_add(1, Ordering::Release);
     Ok(())

@@ -1,4 +1,4 @@
-//! One fabric that contexts talk over: its objects, and what is posted to them.
+//! One fabric: its objects, and the posts to them.
 
 #![expect(
     unsafe_code,
@@ -23,31 +23,31 @@ use selvedge::{
 use crate::recv::{BUFFER_LEN, Buffer};
 use crate::wire::{self, HEAD_MAX, Head, Source};
 
-/// Bytes behind a head that go as one message; more are fetched. No more than what fits the inject
-/// size of every provider here, and a receive buffer.
+/// Largest eager payload in bytes; larger ones are fetched. It fits, with a head, the inject size
+/// of every provider here and a receive buffer.
 const EAGER_MOST: usize = BUFFER_LEN - HEAD_MAX;
-/// Messages up to this size are put together on the stack.
+/// Messages up to this size are assembled on the stack.
 const SMALL: usize = 128;
 
 /// The objects of one fabric.
 #[derive(Debug)]
 pub(crate) struct Net {
-    // Closed first, so that nobody touches memory that goes after it.
+    // Dropped first, so that no memory is accessed that is freed after it.
     ep: Arc<dyn Endpoint>,
     cq: Arc<dyn CompletionQueue>,
     av: Arc<dyn AddressVector>,
-    // All of this process's memory, for those of its peers that know the key.
+    // Registration of all memory of this process, for peers with the key.
     everything: Arc<dyn MemoryRegion>,
     domain: Arc<dyn Domain>,
     provider: String,
     inject_size: usize,
-    /// It may keep what is posted until it is driven, as a fabric with a network below does; one whose
-    /// peers have no network addresses hands everything over at once.
+    /// The provider may hold posted messages until the next progress call. Network providers do;
+    /// providers without network addresses send everything at once.
     pub(crate) dawdles: bool,
     next_key: u64,
 }
 
-/// Where bytes of a peer are.
+/// Remote memory of a peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) peer: FiAddr,
@@ -56,11 +56,11 @@ pub(crate) struct Place {
 }
 
 impl Net {
-    /// Opens what is needed of the best provider, or of the one that is named. `secret` is what
-    /// keys begin with. Without a thread of the library's, locks are left out.
+    /// Opens an endpoint of the named provider, or of the first one. Keys begin with `secret`.
+    /// Without `has_thread`, locks are omitted.
     ///
     /// # Errors
-    /// What discovery says, or which object could not be opened.
+    /// The error of discovery, or of the object that could not be opened.
     pub(crate) fn open(
         provider: Option<&str>,
         secret: u64,
@@ -71,7 +71,7 @@ impl Net {
         let domain = info.open()?;
         let mut attr = cq::Attr::with_size(4096);
         attr.wait_obj = wait::Object::Fd;
-        // A context polls for a while before it sleeps.
+        // A context polls for a while before it parks.
         attr.spin_time = Some(Duration::ZERO);
         let cq = domain.cq(&attr)?;
         let av = domain.av(&av::Attr::default())?;
@@ -97,7 +97,7 @@ impl Net {
         &self.provider
     }
 
-    /// What peers have to know: the address, and the key of everything.
+    /// The address and key that peers need.
     pub(crate) fn introduction(&self) -> Result<(String, u64), selvedge::Error> {
         let address = self.ep.address().map_err(|errno| {
             selvedge::Error::new(
@@ -108,7 +108,7 @@ impl Net {
         Ok((address.to_string(), self.everything.key()))
     }
 
-    /// Makes a peer known.
+    /// Adds a peer to the address vector.
     pub(crate) fn add(&self, address: &str) -> Result<FiAddr, selvedge::Error> {
         let parsed: Address = address.parse()?;
         self.av.insert_one(&parsed).map_err(|error| {
@@ -117,7 +117,7 @@ impl Net {
         })
     }
 
-    /// The largest payload that is sent at once.
+    /// The largest eager payload.
     pub(crate) fn eager(&self) -> usize {
         EAGER_MOST.min(self.inject_size.saturating_sub(HEAD_MAX))
     }
@@ -127,7 +127,7 @@ impl Net {
         self.inject_size
     }
 
-    /// Memory of this process, as a peer may read it.
+    /// Memory of this process that a peer may read.
     pub(crate) fn source(&self, addr: u64, len: u64) -> Source {
         Source {
             addr,
@@ -136,14 +136,14 @@ impl Net {
         }
     }
 
-    /// Memory that peers write and read directly.
+    /// Allocates memory that peers read and write directly.
     pub(crate) fn window(&mut self, len: usize) -> Result<SharedRegion, selvedge::Error> {
         let attr = alloc::Attr::new(MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE);
         let key = self.key();
         SharedRegion::with(&*self.domain, len, &attr.with_key(key))
     }
 
-    /// Memory that peers read directly.
+    /// Allocates memory that peers read directly.
     pub(crate) fn readable(&mut self, len: usize) -> Result<Arc<dyn Allocation>, selvedge::Error> {
         let key = self.key();
         let attr = alloc::Attr::new(MrAccess::REMOTE_READ).with_key(key);
@@ -161,8 +161,8 @@ impl Net {
         self.ep.tinject(message, to, tag, None)
     }
 
-    /// Sends a copy of a message; a completion with `context` says that it has left, and arrives
-    /// though nobody polls here any more.
+    /// Sends a copy of a message. A completion with `context` confirms that it was sent, and is
+    /// reported without further polls.
     pub(crate) fn send_off(
         &self,
         to: FiAddr,
@@ -173,7 +173,7 @@ impl Net {
         self.send_copy((to, tag), [message], OpFlags::COMPLETION, context)
     }
 
-    /// Sends a copy of a head with bytes behind it.
+    /// Sends a copy of a head and the bytes behind it.
     pub(crate) fn send_behind(
         &self,
         to: FiAddr,
@@ -212,11 +212,11 @@ impl Net {
         unsafe { self.ep.tsendmsg(&msg, flags | OpFlags::INJECT) }
     }
 
-    /// Posts a receive buffer for a message of anybody.
+    /// Posts a receive buffer for a message of any peer.
     ///
     /// # Safety
-    /// The buffer is not lent, and the caller keeps it until it has come back or this value has been
-    /// dropped.
+    /// The buffer has no other owner, and the caller retains it until its completion or until this
+    /// value is dropped.
     #[inline]
     pub(crate) unsafe fn take_into(&self, buffer: &Buffer, context: Context) -> selvedge::Result {
         let msg = tagged::RecvMsg {
@@ -226,11 +226,11 @@ impl Net {
             tag: wire::MESSAGES,
             context,
         };
-        // SAFETY: the caller's promise; it is read behind its completion only.
+        // SAFETY: passed on from the caller; the buffer is read only after its completion.
         unsafe { self.ep.trecvmsg(&msg, OpFlags::COMPLETION) }
     }
 
-    /// Sends bytes that the peer has posted their place for.
+    /// Sends bytes for which the peer has posted a receive.
     ///
     /// # Safety
     /// As [`Self::write`].
@@ -249,11 +249,11 @@ impl Net {
             context,
             data: 0,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: passed on from the caller.
         unsafe { self.ep.tsendmsg(&msg, OpFlags::COMPLETION) }
     }
 
-    /// Posts the place of bytes that a peer will send.
+    /// Posts a receive for the bytes of a put.
     ///
     /// # Safety
     /// As [`Self::read`].
@@ -271,12 +271,12 @@ impl Net {
             tag: TagMatch::exact(wire::bulk(token)),
             context,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: passed on from the caller.
         unsafe { self.ep.trecvmsg(&msg, OpFlags::COMPLETION) }
     }
 
-    /// Has an error completion with `context` come when this peer ends: messages without a tag are sent
-    /// by nobody.
+    /// Posts a receive that fails with `context` when this peer fails: no context sends untagged
+    /// messages.
     pub(crate) fn watch(&self, peer: FiAddr, context: Context) -> selvedge::Result {
         let msg = RecvMsg {
             iov: &[],
@@ -284,15 +284,15 @@ impl Net {
             src: peer,
             context,
         };
-        // SAFETY: there is no memory to keep.
+        // SAFETY: no memory is passed.
         unsafe { self.ep.recvmsg(&msg, OpFlags::empty()) }
     }
 
-    /// Reads a peer's memory into ours.
+    /// Reads a peer's memory into local memory.
     ///
     /// # Safety
-    /// `room` stays valid, and nobody else touches it, until the completion with `context` or until
-    /// this value has been dropped.
+    /// `room` stays valid, and no other code accesses it, until the completion with `context` or
+    /// until this value is dropped.
     pub(crate) unsafe fn read(
         &self,
         from: Place,
@@ -306,16 +306,16 @@ impl Net {
             rma_iov: &[from.piece(room.len)],
             context,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: passed on from the caller.
         unsafe { self.ep.readmsg(&msg, OpFlags::COMPLETION) }
     }
 
-    /// Writes into a peer's memory, with `data` for its queue if that is not 0; there is a completion
-    /// without `INJECT` in `flags`.
+    /// Writes into a peer's memory, with remote completion data unless `data` is 0. There is a
+    /// completion unless `flags` contains `INJECT`.
     ///
     /// # Safety
-    /// `bytes` stay valid and unchanged until the completion with `context` or until this value has
-    /// been dropped; with `INJECT`, until the call returns.
+    /// `bytes` stay valid and unchanged until the completion with `context` or until this value is
+    /// dropped; with `INJECT`, until the call returns.
     #[inline]
     pub(crate) unsafe fn write(
         &self,
@@ -337,28 +337,28 @@ impl Net {
             0 => flags,
             _ => flags | OpFlags::REMOTE_CQ_DATA,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: passed on from the caller.
         unsafe { self.ep.writemsg(&msg, flags) }
     }
 
-    /// Moves bytes, and takes what has completed, with the source of what was received.
+    /// Makes progress and reads completions, with the source of received messages.
     #[inline]
     pub(crate) fn poll(&self, done: &mut [Entry], from: &mut [FiAddr]) -> selvedge::Result<usize> {
         self.cq.read_from(done, from)
     }
 
-    /// The error that [`Errno::Avail`] announced.
+    /// Reads the error that [`Errno::Avail`] announced.
     pub(crate) fn error(&self) -> Option<ErrEntry> {
         self.cq.read_err().ok()
     }
 
-    /// Sleeps until something has completed, the time is over, or for no reason.
+    /// Parks until a completion, the end of the time, or a spurious wake-up.
     pub(crate) fn sleep(&self, time: Duration) {
-        // Whatever ends it is found out by the next poll.
+        // The next poll finds the reason.
         let _ = self.cq.wait(&mut [], Some(time));
     }
 
-    /// The queue, to sleep on its descriptor.
+    /// The queue, to park on its descriptor.
     pub(crate) fn queue(&self) -> &Arc<dyn CompletionQueue> {
         &self.cq
     }
@@ -374,14 +374,14 @@ impl Place {
     }
 }
 
-/// Registers all of this process's memory.
+/// Registers all memory of this process.
 fn expose(domain: &dyn Domain, key: u64) -> Result<Arc<dyn MemoryRegion>, selvedge::Error> {
     let mut attr = mr::Attr::default();
     attr.access = MrAccess::REMOTE_READ | MrAccess::READ | MrAccess::WRITE;
     attr.requested_key = key;
     let everything = [IovMut::from_raw(std::ptr::null_mut(), usize::MAX)];
-    // SAFETY: peers that have the key, which are contexts of this program alone, read only, and
-    // only what this context has offered them: bytes that it lends until they say that they are done.
+    // SAFETY: only contexts of this program have the key, and they only read. They read only bytes
+    // that this context has offered and does not change until they confirm.
     unsafe { domain.reg(&everything, &attr) }
 }
 
@@ -399,12 +399,12 @@ fn hints(provider: Option<&str>, has_thread: bool) -> Hints {
     if has_thread {
         return hints;
     }
-    // SAFETY: the objects belong to an engine, and are used by whoever has that to itself: without a
-    // thread of the library's it lies in a `RefCell`, which two threads cannot share.
+    // SAFETY: the objects belong to an engine and are used with exclusive access to it. Without a
+    // thread of the library the engine lies in a `RefCell`, which two threads cannot share.
     unsafe { hints.promise_threading(Threading::Domain) }
 }
 
-/// Whether an error of a post or a completion means that the peer is gone.
+/// Whether an error of a post or completion means that the peer has failed.
 pub(crate) fn is_loss(errno: Errno) -> bool {
     matches!(
         errno,

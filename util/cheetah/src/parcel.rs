@@ -6,10 +6,10 @@ use std::rc::Rc;
 use crate::core::{Core, Room};
 use crate::{Error, Result};
 
-/// Room for one message to one context, zeroed or with what an earlier message left behind.
+/// Memory for one message to one context, zeroed or with bytes of an earlier message.
 ///
-/// It lies in special memory where the fabric has such: what is packed here is copied once more, by
-/// the target, out of this place. [`crate::Controller::commit`] sends it; dropping it gives the room back.
+/// It lies in special memory if the fabric has some: the target copies the message directly from
+/// there. [`crate::Controller::commit`] sends the message; dropping the parcel releases the memory.
 pub struct Parcel {
     core: Rc<Core>,
     to: usize,
@@ -25,12 +25,12 @@ impl Parcel {
         }
     }
 
-    /// The context that it goes to.
+    /// The destination context.
     pub fn to(&self) -> usize {
         self.to
     }
 
-    /// The room, to be packed.
+    /// The memory, to be packed.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.room {
             Some(room) => room.bytes_mut(),
@@ -38,8 +38,8 @@ impl Parcel {
         }
     }
 
-    /// Whether it lies in special memory. It does not when that is used up, or for a context that
-    /// has no part in it.
+    /// Whether it lies in special memory. It does not when that is used up, or when the destination
+    /// cannot access it.
     pub fn is_special(&self) -> bool {
         self.room.as_ref().is_some_and(Room::is_special)
     }

@@ -1,4 +1,4 @@
-//! Receive buffers: memory that takes one message, and is lent until whoever reads it is done.
+//! Receive buffers: memory for one message with shared ownership, until the last reader drops it.
 
 #![expect(
     unsafe_code,
@@ -17,13 +17,13 @@ use crate::wire::LINE;
 /// Bytes of one buffer, and of the longest message.
 pub(crate) const BUFFER_LEN: usize = 4096;
 
-/// Memory for a message, at a multiple of its length.
+/// Memory for a message, aligned to its length.
 pub(crate) struct Buffer {
     memory: NonNull<u8>,
 }
 
-// SAFETY: the memory is this value's alone; what is written where, and read when, is the promise of
-// `Buffer::room` and `Buffer::message`.
+// SAFETY: this value owns the memory. The contracts of `Buffer::room` and `Buffer::message` order
+// writes and reads.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
@@ -37,31 +37,31 @@ impl Buffer {
         Self { memory }
     }
 
-    /// All of it, to be posted. Whoever posts it sees to it that it is not lent meanwhile.
+    /// The whole buffer, to be posted. The caller ensures that it has no readers meanwhile.
     pub(crate) fn room(&self) -> IovMut {
         IovMut::from_raw(self.memory.as_ptr().cast(), BUFFER_LEN)
     }
 
-    /// The message that was received into it; `None` if it has no such length.
+    /// The received message; `None` if `len` is invalid.
     ///
     /// # Safety
-    /// A completion has said that the message is there, and the buffer is not posted again while the
-    /// bytes are borrowed.
+    /// The completion of the message was read, and the buffer is not posted again while the bytes
+    /// are borrowed.
     #[inline]
     pub(crate) unsafe fn message(&self, len: usize) -> Option<&[u8]> {
         if len > BUFFER_LEN {
             return None;
         }
-        // SAFETY: the bytes lie within, were written or zeroed, and stand still by the caller's
-        // promise.
+        // SAFETY: the bytes lie within the buffer, were written or zeroed, and do not change by the
+        // caller's guarantee.
         Some(unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), len) })
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and nobody has it any more. The endpoint that it was
-        // posted to has been closed, or has given it back.
+        // SAFETY: the memory was allocated with this layout and has no other user. The endpoint
+        // that it was posted to was closed, or has completed the receive.
         unsafe { alloc::dealloc(self.memory.as_ptr(), layout()) };
     }
 }
@@ -76,7 +76,7 @@ fn layout() -> Layout {
     Layout::from_size_align(BUFFER_LEN, BUFFER_LEN).expect("a power of two")
 }
 
-/// A message in its buffer.
+/// A message in its receive buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     buffer: Arc<Buffer>,
@@ -84,11 +84,11 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// The message that was received into a buffer; `None` if it has no such length.
+    /// The received message; `None` if `len` is invalid.
     ///
     /// # Safety
-    /// A completion has said that the message is there, and the buffer is not posted again while it
-    /// has more owners than one.
+    /// The completion of the message was read, and the buffer is not posted again while it has more
+    /// than one owner.
     pub(crate) unsafe fn new(buffer: &Arc<Buffer>, len: usize) -> Option<Self> {
         (len <= BUFFER_LEN).then(|| Self {
             buffer: Arc::clone(buffer),
@@ -97,19 +97,19 @@ impl Part {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the promise of `new`.
+        // SAFETY: the contract of `new`.
         unsafe { self.buffer.message(self.len) }.unwrap_or_default()
     }
 }
 
-/// What a message brought.
+/// The payload of a message.
 #[derive(Debug)]
 pub(crate) enum Payload {
-    /// So few bytes that they were taken out of the buffer.
+    /// At most 16 bytes, copied out of the buffer.
     Short(Short),
-    /// It lies where it was received.
+    /// In the receive buffer.
     Part(Part),
-    /// It was fetched, or is from this context.
+    /// Fetched, or sent by this context.
     Own(Aligned),
 }
 
@@ -123,7 +123,7 @@ impl Payload {
         }
     }
 
-    /// The address of the bytes, for somebody who may change them.
+    /// The address of the bytes, for an owner that may change them.
     pub(crate) fn base(&mut self) -> *mut u8 {
         match self {
             Self::Short(short) => (&raw mut short.line).cast(),
@@ -133,7 +133,7 @@ impl Payload {
     }
 }
 
-/// At most a line of bytes.
+/// At most 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Short {
     line: u128,
@@ -141,12 +141,12 @@ pub(crate) struct Short {
 }
 
 impl Short {
-    /// A copy; `None` if they are more.
+    /// Copies the bytes; `None` if there are more than 16.
     #[inline]
     pub(crate) fn copy_of(bytes: &[u8]) -> Option<Self> {
         let mut line = [0; LINE];
         match *bytes {
-            // Without a call: most have eight.
+            // Without a call for the most common length.
             [a, b, c, d, e, f, g, h] => line[..8].copy_from_slice(&[a, b, c, d, e, f, g, h]),
             _ => line.get_mut(..bytes.len())?.copy_from_slice(bytes),
         }
@@ -162,7 +162,7 @@ impl Short {
     }
 }
 
-/// Bytes of our own, aligned as all that is received.
+/// Owned bytes, aligned like received messages.
 #[derive(Debug)]
 pub(crate) struct Aligned {
     lines: Box<[u128]>,
@@ -177,7 +177,7 @@ impl Aligned {
         }
     }
 
-    /// As [`Self::zeroed`], for a length that somebody else has named.
+    /// As [`Self::zeroed`], for a length that a peer has named.
     pub(crate) fn try_zeroed(len: usize) -> Option<Self> {
         let lines = bytemuck::try_zeroed_slice_box(len.div_ceil(LINE)).ok()?;
         Some(Self { lines, len })

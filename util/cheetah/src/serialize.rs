@@ -1,38 +1,40 @@
-//! Serialisation: sizes first, then packing in place, and views into what has arrived.
+//! Serialization: sizes are computed first, values are packed in place, and received values are
+//! views.
 //!
-//! Every part has a size that is a multiple of 8, so all parts of a message are aligned to 8, and
-//! plain data is used where it lies. Tags choose between ways: [`Cheetah`] is the usual one, [`Array`]
-//! a count with elements behind it.
+//! The size of every part is a multiple of 8, so all parts of a message are aligned to 8, and plain
+//! data is used in place. Tags select formats: [`Cheetah`] is the default, [`Array`] is a count
+//! followed by elements.
 
 use crate::{Error, Result};
 
-/// The usual way: a value.
+/// The default format: a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cheetah;
 
-/// A count, and as many elements.
+/// A count, followed by the elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Array;
 
-/// What can be packed into a message, and unpacked from it in place.
+/// A type that can be packed into a message and unpacked from it in place.
 pub trait Serialize<Tag = Cheetah> {
-    /// What unpacking gives: a reference into the message where that is possible.
+    /// Result of unpacking: a reference into the message where possible.
     type View<'a>;
 
-    /// Bytes that packing takes: a multiple of 8.
+    /// Packed size in bytes: a multiple of 8.
     fn size(&self) -> usize;
 
-    /// Fills `room`, which has [`Self::size`] bytes at a multiple of 8.
+    /// Packs the value into `room`, which has [`Self::size`] bytes at an address that is a multiple
+    /// of 8.
     fn pack(&self, room: &mut [u8]);
 
-    /// Takes a value off the beginning of `bytes`; what is left begins at a multiple of 8, too.
+    /// Unpacks a value from the beginning of `bytes`. The remaining bytes are aligned to 8, too.
     ///
     /// # Errors
-    /// [`Error::Garbled`] when it is not all there.
+    /// [`Error::Garbled`] when `bytes` is too short or invalid.
     fn unpack(bytes: &[u8]) -> Result<(Self::View<'_>, &[u8])>;
 }
 
-/// Parts begin at multiples of this.
+/// Alignment of parts.
 const UNIT: usize = 8;
 
 /// `len` rounded up to whole units.
@@ -92,10 +94,10 @@ pub use serialize_plain as plain;
 
 plain!(u8, i8, u16, i16, u32, i32, u64, i64, usize, isize, f32, f64);
 
-/// Takes `len` bytes off, and what fills them up to a whole unit.
+/// Splits off `len` bytes and their padding to a whole unit.
 ///
 /// # Errors
-/// [`Error::Garbled`] when there are fewer.
+/// [`Error::Garbled`] when `bytes` is shorter.
 pub fn split(bytes: &[u8], len: usize) -> Result<(&[u8], &[u8])> {
     let short = || {
         let what = format!(
@@ -111,10 +113,10 @@ pub fn split(bytes: &[u8], len: usize) -> Result<(&[u8], &[u8])> {
     Ok((own, bytes.get(rounded(len)..).unwrap_or(&[])))
 }
 
-/// Bytes as the value that they are.
+/// Reinterprets bytes as a value.
 ///
 /// # Errors
-/// [`Error::Garbled`] when they are not aligned.
+/// [`Error::Garbled`] when the bytes are not aligned.
 pub fn view<T: bytemuck::Pod>(bytes: &[u8]) -> Result<&T> {
     bytemuck::try_from_bytes(bytes).map_err(|error| Error::Garbled(format!("a part: {error}")))
 }

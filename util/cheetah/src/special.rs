@@ -1,4 +1,4 @@
-//! Special memory: memory of this context that others reach by loads and stores.
+//! Special memory: memory of this context that others access by loads and stores.
 
 use std::fmt;
 use std::rc::Rc;
@@ -9,10 +9,10 @@ use selvedge::owned::SharedRegion;
 use crate::Result;
 use crate::core::Core;
 
-/// Memory of this context that others put into and get from without its help.
+/// Memory of this context that other contexts put into and get from directly.
 ///
-/// Any pointer into it may be named in a put or get; contexts learn that it is special by the first
-/// one. It is never lent as a slice, because others may write it at any time.
+/// Puts and gets may name any pointer into it; the first one announces to the initiator that it is
+/// special. It is never lent as a slice, because other contexts may write it at any time.
 pub struct Special {
     core: Rc<Core>,
     window: Option<Arc<SharedRegion>>,
@@ -26,7 +26,7 @@ impl Special {
         }
     }
 
-    /// The address that other contexts name the byte at `offset` by.
+    /// The remote address of the byte at `offset`.
     pub fn address(&self, offset: usize) -> u64 {
         self.base().wrapping_add(offset).expose_provenance() as u64
     }
@@ -48,13 +48,13 @@ impl Special {
     /// Copies `bytes` to `offset`.
     ///
     /// # Errors
-    /// [`crate::Error::BadPointer`] when they do not lie within; nothing was copied then.
+    /// [`crate::Error::BadPointer`] when the range is outside; nothing is copied then.
     pub fn copy_from(&self, offset: usize, bytes: &[u8]) -> Result {
         let copied = self.window().copy_from(offset, bytes);
         copied.map_err(|_| self.outside(offset, bytes.len()))
     }
 
-    /// Fills `bytes` from `offset` on.
+    /// Copies memory from `offset` on into `bytes`.
     ///
     /// # Errors
     /// As [`Self::copy_from`].

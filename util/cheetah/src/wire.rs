@@ -1,10 +1,10 @@
-//! What contexts say to each other: tagged messages of the fabric.
+//! Wire format: messages between contexts are tagged messages of the fabric.
 //!
-//! The tag has the kind in its lowest byte and a number of 32 bits in its upper half. The message is
-//! up to five words in little-endian order, and bytes behind them. What an invocation brings has no
-//! words in front: it lies at the beginning of its buffer, which is aligned.
+//! The tag has the kind in its lowest byte and a number of 32 bits in its upper half. The message
+//! has up to five words in little-endian order, followed by bytes. The payload of an invocation has
+//! no words before it: it begins at the beginning of its buffer, which is aligned.
 //!
-//! Bulk goes to a place that was posted for it, by a tag that no message has.
+//! Bulk data is sent to a posted receive, by a tag that no message has.
 
 #![cfg_attr(
     not(test),
@@ -21,28 +21,28 @@ use selvedge::TagMatch;
 
 use crate::bell::BellName;
 
-/// What messages bring is aligned to this.
+/// Alignment of payloads in bytes.
 pub(crate) const LINE: usize = 16;
-/// Bytes of the longest head.
+/// Longest head in bytes.
 pub(crate) const HEAD_MAX: usize = 40;
-/// Handlers of which the tag has the number.
+/// Maximum number of handlers: their numbers are in the tag.
 pub(crate) const CHANNELS: u32 = 1 << 24;
 
-/// What an invocation is for: a function, or a handler object and a tag.
+/// The target of an invocation: a function, or a handler and a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Port {
     /// A registered function.
     Function(u32),
-    /// The matching handler that was built as number `channel`, and the tag of the message.
+    /// The matching handler with the number `channel`, and the tag of the message.
     Channel {
-        /// The number of the handler, by the order in which they are built.
+        /// The number of the handler, in the order in which they were built.
         channel: u32,
         /// The sender's tag.
         tag: i32,
     },
 }
 
-/// Memory of the speaker that the listener may read.
+/// Memory of the sender that the receiver may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) addr: u64,
@@ -53,84 +53,85 @@ pub(crate) struct Source {
 /// A message without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// Run this with the bytes that follow.
+    /// Invoke the port with the bytes that follow.
     Invoke { port: Port },
-    /// Run this with bytes that are to be fetched; answered with `Done`.
+    /// Invoke the port with bytes that must be fetched; the response is `Done`.
     InvokeFetch {
         port: Port,
         source: Source,
         token: u64,
     },
-    /// Copy the bytes that follow; `local` comes back with `Failed`.
+    /// Copy the bytes that follow; `local` comes back with `PutFailed`.
     Put {
         to: u64,
         bell: BellName,
         local: BellName,
     },
-    /// Say whether these may be written.
+    /// Check the range and post a receive; the response is `Writable` or `Failed`.
     AskPut {
         to: u64,
         len: u64,
         token: u64,
         bell: BellName,
     },
-    /// They may, and their place is posted.
+    /// Response: the receive is posted.
     Writable { token: u64 },
-    /// Say whether these may be read, and send them if they are few.
+    /// Check the range and send the bytes if they are few; the response is `Bytes`, `Readable` or
+    /// `Failed`.
     Get {
         from: u64,
         len: u64,
         token: u64,
         bell: BellName,
     },
-    /// The bytes that were asked for.
+    /// Response: the requested bytes follow.
     Bytes { token: u64 },
-    /// They are there to be read.
+    /// Response: the requested bytes are readable.
     Readable { token: u64 },
-    /// What `token` stands for has been fetched.
+    /// The operation `token` is complete.
     Done { token: u64 },
-    /// It cannot be.
+    /// The operation `token` has failed.
     Failed { token: u64, at_source: bool },
-    /// A put without a token cannot be done.
+    /// A put without a token has failed.
     PutFailed { to: u64, len: u64, local: BellName },
-    /// An invocation names a function that is not there.
+    /// An invocation names an unregistered function.
     NoFunction { id: u32, known: u32 },
-    /// Ring.
+    /// Ring the bell.
     Ring { bell: BellName },
-    /// This memory can be written directly, with this key.
+    /// Announces memory that can be written directly, with its key.
     Special {
         start: u64,
         len: u64,
         key: u64,
         base: u64,
     },
-    /// And now it is gone.
+    /// Withdraws announced memory.
     Withdrawn { start: u64 },
-    /// The round of a barrier, and what has been registered by then.
+    /// The round of a barrier, and the digest of the registered names.
     Barrier {
         round: u32,
         epoch: u64,
         registered: u64,
     },
-    /// How far are you?
+    /// Requests the number of entered barriers.
     Ask { token: u64 },
-    /// So many barriers have been entered.
+    /// Response: the number of entered barriers.
     Answer { token: u64, entered: u64 },
-    /// The names of what has been registered follow, as text.
+    /// The names of registered functions and handlers follow, as text.
     Names,
-    /// This context is gone; text follows.
+    /// This context has failed; text follows.
     Lost { context: u32 },
-    /// All of it is over, because of the text that follows.
+    /// The whole run has failed; the reason follows as text.
     Broken,
-    /// Say so when everything before this has been taken; answered with `Done`.
+    /// Confirm with `Done` when all earlier messages have been handled.
     Flush { token: u64 },
-    /// Nothing will follow, and my end is no loss.
+    /// No further messages follow; the end of the sender is not a failure.
     Bye,
-    /// First contact.
+    /// Connects the sender.
     Hello,
 }
 
-/// The head of a message, written: its tag, and its words.
+/// The encoded head of a message: its tag and words.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     pub(crate) tag: u64,
@@ -141,7 +142,7 @@ pub(crate) struct Head {
 #[expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
-    reason = "our own head, of as many words as it was written with"
+    reason = "the head is encoded locally, with a valid length"
 )]
 impl Head {
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -158,16 +159,16 @@ impl Head {
     }
 }
 
-/// What the tags of bulk have and those of messages have not: a kind beyond all of theirs.
+/// Bit in the tags of bulk data, beyond the kinds of all messages.
 pub(crate) const BULK: u64 = 0x80;
 
-/// Takes every message, and no bulk.
+/// Matches every message, and no bulk data.
 pub(crate) const MESSAGES: TagMatch = TagMatch {
     tag: 0,
     ignore: !BULK,
 };
 
-/// The tag of what a peer has asked to put under this token.
+/// The tag of the bulk data of a put.
 pub(crate) const fn bulk(token: u64) -> u64 {
     BULK | token << 8
 }
@@ -177,7 +178,7 @@ const fn tag(kind: u8, number: u32) -> u64 {
     kind as u64 | (number as u64) << 32
 }
 
-/// The tag of [`Said::Invoke`], all of whose message is what it brings.
+/// The tag of [`WireMessage::Invoke`], whose message is the payload.
 #[inline]
 pub(crate) const fn invocation(port: Port) -> u64 {
     port_tag(port, FUNCTION, CHANNEL)
@@ -224,7 +225,7 @@ const WRITABLE: u8 = 26;
 const _: () = assert!((WRITABLE as u64) < BULK);
 
 impl Said {
-    /// Writes the head; [`parse`] reads it.
+    /// Encodes the head; [`parse`] decodes it.
     pub(crate) fn head(&self) -> Head {
         match *self {
             Self::Invoke { port } => Head::write(invocation(port), []),
@@ -287,7 +288,7 @@ impl Said {
     }
 }
 
-/// What a message is for that is an invocation.
+/// The port of an invocation; `None` for other messages.
 #[inline]
 pub(crate) const fn invoked(tag: u64) -> Option<Port> {
     port(tag, FUNCTION, CHANNEL)
@@ -308,8 +309,8 @@ const fn port(tag: u64, function: u8, of_channel: u8) -> Option<Port> {
     None
 }
 
-/// Reads a message with a tag that was written with [`Said::head`]: what it says, and its bytes.
-/// `None` for anything else.
+/// Decodes a message that was encoded with [`WireMessage::head`]: the head, and the bytes behind
+/// it. `None` for an invalid message.
 pub(crate) fn parse(tag: u64, message: &[u8]) -> Option<(Said, &[u8])> {
     let mut words = Words(message);
     let said = said(tag, &mut words)?;
@@ -416,7 +417,7 @@ fn said(tag: u64, words: &mut Words<'_>) -> Option<Said> {
     })
 }
 
-/// What of a message has not been read.
+/// The undecoded rest of a message.
 struct Words<'a>(&'a [u8]);
 
 impl Words<'_> {

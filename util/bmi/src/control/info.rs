@@ -4,12 +4,12 @@ use std::ffi::{CStr, CString};
 use std::sync::atomic::Ordering;
 
 use super::Bmi;
-use super::desk::Desk;
+use super::queues::MethodQueues;
 use crate::method::Setting;
 use crate::url::Url;
 use crate::{Addr, Code, Memory, Result};
 
-/// A limit that is asked for (`BMI_get_info`).
+/// A limit that can be queried (`BMI_get_info`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// Bytes of the largest message of every active method (`BMI_CHECK_MAXSIZE`).
@@ -21,250 +21,255 @@ pub enum Limit {
 impl Bmi {
     /// Whether a method is active (`BMI_CHECK_INIT`).
     pub fn is_active(&self) -> bool {
-        self.stations().next().is_some()
+        self.method_instances().next().is_some()
     }
 
     /// A limit, in bytes.
     ///
     /// # Errors
-    /// [`Code::ENETDOWN`] without an active method; [`Code::EINVAL`] for no peer.
+    /// [`Code::ENETDOWN`] without an active method; [`Code::EINVAL`] for an unknown peer.
     pub fn limit(&self, limit: Limit) -> Result<u64> {
         match limit {
             Limit::Size => {
-                let sizes = self.stations().map(|station| station.limits.size);
+                let sizes = self.method_instances().map(|instance| instance.limits.size);
                 sizes.min().ok_or(Code::ENETDOWN)
             }
             Limit::Unexpected(addr) => {
                 self.with_reference(addr, |_| ())?;
-                let station = self.station(addr.method()).ok_or(Code::EINVAL)?;
-                Ok(station.limits.unexpected)
+                let instance = self.method_instance(addr.method()).ok_or(Code::EINVAL)?;
+                Ok(instance.limits.unexpected)
             }
         }
     }
 
-    /// The port that a method listens at, the first that has one (`BMI_TCP_GET_PORT`);
-    /// [`Self::urls`] has all of them. 0 where a name without a port is listened at.
+    /// The listening port of the first method that has one (`BMI_TCP_GET_PORT`); [`Self::urls`]
+    /// returns all of them. 0 if the method listens at a name without a port.
     ///
     /// # Errors
-    /// [`Code::ENOSYS`] when none has.
+    /// [`Code::ENOSYS`] when no method listens.
     pub fn listen_port(&self) -> Result<u16> {
         let mut ports = self
-            .stations()
-            .filter_map(|station| station.hold(&self.sleepers).parts().0.listen_port());
+            .method_instances()
+            .filter_map(|instance| instance.lock(&self.parking).parts().0.listen_port());
         ports.next().ok_or(Code::ENOSYS)
     }
 
-    /// Where peers find this process: a URL for each method that listens.
+    /// The URLs under which peers find this process, one for each listening method.
     pub fn urls(&self) -> Vec<String> {
         let own = Url::parse_all(&self.config.listen).unwrap_or_default();
         let bound = own.into_iter().filter_map(|url| {
-            let station = self.station_for(&url.scheme)?;
-            let port = station.hold(&self.sleepers).parts().0.listen_port();
+            let instance = self.instance_for_scheme(&url.scheme)?;
+            let port = instance.lock(&self.parking).parts().0.listen_port();
             let port = port.filter(|port| *port != 0);
             Some(Url { port, ..url }.to_string())
         });
         bound.collect()
     }
 
-    /// Sets something for the method of a peer, or with [`Addr::NONE`] for all.
+    /// Changes a setting of a peer's method, or of all methods with [`Addr::NONE`].
     ///
     /// # Errors
-    /// [`Code::EINVAL`] for no peer, when no method is active, and for a value that cannot be.
+    /// [`Code::EINVAL`] for an unknown peer, without an active method, and for an invalid value.
     pub fn set_info(&self, addr: Addr, setting: Setting) -> Result {
         if addr != Addr::NONE {
             self.with_reference(addr, |_| ())?;
         }
         let mut is_set = Err(Code::EINVAL);
-        for station in self.stations() {
-            if addr == Addr::NONE || station.index == addr.method() {
-                is_set = station.hold(&self.sleepers).parts().0.set_info(setting);
+        for instance in self.method_instances() {
+            if addr == Addr::NONE || instance.index == addr.method() {
+                is_set = instance.lock(&self.parking).parts().0.set_info(setting);
                 is_set?;
             }
         }
         is_set
     }
 
-    /// Whether an unexpected message ends the idling of a test for a context
-    /// (`BMI_TCP_CHECK_UNEXPECTED`). It does at first.
-    pub fn heed_unexpected(&self, heed: bool) {
-        self.heeds_unexpected.store(heed, Ordering::Relaxed);
+    /// Sets whether an unexpected message ends a wait of [`Self::testcontext`]
+    /// (`BMI_TCP_CHECK_UNEXPECTED`). The default is true.
+    pub fn interrupt_on_unexpected(&self, interrupt: bool) {
+        self.interrupts_on_unexpected
+            .store(interrupt, Ordering::Relaxed);
     }
 
-    /// Holds a peer once more (`BMI_INC_ADDR_REF`).
+    /// Adds a reference to a peer (`BMI_INC_ADDR_REF`).
     ///
     /// # Errors
-    /// [`Code::EINVAL`] for no peer.
-    pub fn hold(&self, addr: Addr) -> Result {
-        self.with_reference(addr, |desk| {
-            if let Some(reference) = desk.references.get_mut(addr) {
+    /// [`Code::EINVAL`] for an unknown peer.
+    pub fn inc_addr_ref(&self, addr: Addr) -> Result {
+        self.with_reference(addr, |queues| {
+            if let Some(reference) = queues.references.get_mut(addr) {
                 reference.refs += 1;
             }
         })
     }
 
-    /// Holds a peer once less (`BMI_DEC_ADDR_REF`). One that is gone is forgotten with the last
-    /// hold.
+    /// Removes a reference to a peer (`BMI_DEC_ADDR_REF`). A disconnected peer is forgotten with
+    /// the last reference.
     ///
     /// # Errors
-    /// [`Code::EINVAL`] for no peer, and for one that is not held.
-    pub fn let_go(&self, addr: Addr) -> Result {
-        self.with_reference(addr, |desk| {
-            let reference = desk.references.get_mut(addr).ok_or(Code::EINVAL)?;
+    /// [`Code::EINVAL`] for an unknown peer, and for a peer without references.
+    pub fn dec_addr_ref(&self, addr: Addr) -> Result {
+        self.with_reference(addr, |queues| {
+            let reference = queues.references.get_mut(addr).ok_or(Code::EINVAL)?;
             reference.refs = reference.refs.checked_sub(1).ok_or(Code::EINVAL)?;
             Ok::<_, Code>(())
         })??;
-        self.forget_gone();
+        self.forget_disconnected();
         Ok(())
     }
 
-    /// Forgets a peer (`BMI_DROP_ADDR`, `BMI_TCP_CLOSE_SOCKET`): nothing more will be asked of it,
-    /// and if it is looked up again it is another.
+    /// Forgets a peer (`BMI_DROP_ADDR`, `BMI_TCP_CLOSE_SOCKET`). A later lookup of the same URL
+    /// returns another address.
     ///
     /// # Errors
-    /// [`Code::EINVAL`] for no peer, [`Code::EBUSY`] while operations or messages name it.
+    /// [`Code::EINVAL`] for an unknown peer, [`Code::EBUSY`] while operations or messages name it.
     pub fn drop_addr(&self, addr: Addr) -> Result {
-        let station = self.station(addr.method()).ok_or(Code::EINVAL)?;
-        let mut held = station.hold(&self.sleepers);
-        let (method, desk) = held.parts();
-        let reference = desk.references.get(addr).ok_or(Code::EINVAL)?;
+        let instance = self.method_instance(addr.method()).ok_or(Code::EINVAL)?;
+        let mut locked = instance.lock(&self.parking);
+        let (method, queues) = locked.parts();
+        let reference = queues.references.get(addr).ok_or(Code::EINVAL)?;
         if reference.pending > 0 {
             return Err(Code::EBUSY);
         }
-        if let Some(method_addr) = desk.references.forget(addr) {
+        if let Some(method_addr) = queues.references.forget(addr) {
             method.addr_forget(method_addr);
         }
         Ok(())
     }
 
-    /// The URL that a peer was looked up by (`BMI_addr_rev_lookup`); `None` for one that came by
-    /// itself and for no peer.
+    /// The URL that a peer was looked up by (`BMI_addr_rev_lookup`); `None` for an unknown peer and
+    /// for one that connected without a lookup.
     pub fn rev_lookup(&self, addr: Addr) -> Option<CString> {
-        self.with_reference(addr, |desk| desk.references.get(addr)?.url.clone())
+        self.with_reference(addr, |queues| queues.references.get(addr)?.url.clone())
             .ok()?
     }
 
-    /// The machine of a peer, however it was met, or what it is known by instead
-    /// (`BMI_addr_rev_lookup_unexpected`); `None` for no peer.
+    /// The host of a peer, or its name with a provider that has no hosts
+    /// (`BMI_addr_rev_lookup_unexpected`); `None` for an unknown peer.
     pub fn rev_lookup_unexpected(&self, addr: Addr) -> Option<CString> {
-        let station = self.known_station(addr)?;
-        let mut held = station.hold(&self.sleepers);
-        let (method, desk) = held.parts();
-        let reference = desk.references.get_mut(addr)?;
+        let instance = self.instance_of_known(addr)?;
+        let mut locked = instance.lock(&self.parking);
+        let (method, queues) = locked.parts();
+        let reference = queues.references.get_mut(addr)?;
         if reference.host.is_none() {
             reference.host = CString::new(method.host(reference.method_addr)).ok();
         }
         reference.host.clone()
     }
 
-    /// As [`Self::rev_lookup`] and [`Self::rev_lookup_unexpected`], without a copy: the texts stay
-    /// where they are until the peer is forgotten.
-    pub fn texts_of(&self, addr: Addr, use_texts: &mut dyn FnMut(Option<&CStr>, Option<&CStr>)) {
-        // So that the second text is there.
+    /// Calls `use_names` with the results of [`Self::rev_lookup`] and
+    /// [`Self::rev_lookup_unexpected`] without copying them. Both strings stay at their addresses
+    /// until the peer is forgotten.
+    pub fn with_names(&self, addr: Addr, use_names: &mut dyn FnMut(Option<&CStr>, Option<&CStr>)) {
+        // Fills the cached host name.
         let _ = self.rev_lookup_unexpected(addr);
-        let _ = self.with_reference(addr, |desk| {
-            if let Some(reference) = desk.references.get(addr) {
-                use_texts(reference.url.as_deref(), reference.host.as_deref());
+        let _ = self.with_reference(addr, |queues| {
+            if let Some(reference) = queues.references.get(addr) {
+                use_names(reference.url.as_deref(), reference.host.as_deref());
             }
         });
     }
 
-    /// Whether a peer is among those that a URL with wildcards, or with a netmask, names
-    /// (`BMI_query_addr_range`).
+    /// Whether a URL with wildcards or a netmask includes a peer (`BMI_query_addr_range`).
     ///
     /// # Errors
-    /// [`Code::EINVAL`] for no peer and for a pattern that is none.
+    /// [`Code::EINVAL`] for an unknown peer and for an invalid pattern.
     pub fn query_addr_range(&self, addr: Addr, pattern: &str, netmask: Option<u8>) -> Result<bool> {
-        let station = self.known_station(addr).ok_or(Code::EINVAL)?;
+        let instance = self.instance_of_known(addr).ok_or(Code::EINVAL)?;
         let (scheme, hosts) = pattern.split_once("://").ok_or(Code::EINVAL)?;
-        if scheme != station.scheme {
+        if scheme != instance.scheme {
             return Ok(false);
         }
-        let mut held = station.hold(&self.sleepers);
-        let (method, desk) = held.parts();
-        let reference = desk.references.get(addr).ok_or(Code::EINVAL)?;
+        let mut locked = instance.lock(&self.parking);
+        let (method, queues) = locked.parts();
+        let reference = queues.references.get(addr).ok_or(Code::EINVAL)?;
         method.is_in_range(reference.method_addr, hosts, netmask)
     }
 
-    /// Zeroed memory at a page's begin that the method of a peer sends and receives best, or any
-    /// method with [`Addr::NONE`] (`BMI_memalloc`). `None` for no peer, or when there is none.
+    /// Allocates zeroed, page-aligned memory that is fast to send and receive with a peer's method,
+    /// or with any method for [`Addr::NONE`] (`BMI_memalloc`). `None` for an unknown peer, or when
+    /// memory is exhausted.
     pub fn memalloc(&self, addr: Addr, len: usize) -> Option<Memory> {
-        let station = match addr {
-            Addr::NONE => self.stations().next(),
-            _ => Some(self.known_station(addr)?),
+        let instance = match addr {
+            Addr::NONE => self.method_instances().next(),
+            _ => Some(self.instance_of_known(addr)?),
         };
-        station
-            .and_then(|station| station.hold(&self.sleepers).memalloc(len))
+        instance
+            .and_then(|instance| instance.lock(&self.parking).memalloc(len))
             .or_else(|| Memory::ordinary(len))
     }
 
-    /// Whether a peer that came by itself is gone (`BMI_DROP_ADDR_QUERY`).
+    /// Whether a peer without a lookup has disconnected (`BMI_DROP_ADDR_QUERY`).
     ///
     /// # Errors
-    /// [`Code::EINVAL`] for no peer.
-    pub fn is_gone(&self, addr: Addr) -> Result<bool> {
-        self.with_reference(addr, |desk| {
-            desk.references.get(addr).is_some_and(|known| known.is_gone)
+    /// [`Code::EINVAL`] for an unknown peer.
+    pub fn is_disconnected(&self, addr: Addr) -> Result<bool> {
+        self.with_reference(addr, |queues| {
+            queues
+                .references
+                .get(addr)
+                .is_some_and(|reference| reference.is_disconnected)
         })
     }
 
-    /// Whether there is such a peer.
-    pub fn knows(&self, addr: Addr) -> bool {
+    /// Whether the peer is in the table.
+    pub fn has_peer(&self, addr: Addr) -> bool {
         self.with_reference(addr, |_| ()).is_ok()
     }
 
-    /// How many peers are known.
-    pub fn peers(&self) -> usize {
-        let lens = self.stations().map(|station| {
-            let mut held = station.hold(&self.sleepers);
-            held.desk().references.len()
+    /// Number of peers in the tables of all methods.
+    pub fn peer_count(&self) -> usize {
+        let lens = self.method_instances().map(|instance| {
+            let mut locked = instance.lock(&self.parking);
+            locked.queues().references.len()
         });
         lens.sum()
     }
 
-    /// An unexpected message counts as a hold on its sender, if that was asked for.
-    pub(super) fn count_reference(&self, desk: &mut Desk, addr: Addr) {
+    /// Adds a reference for the sender of an unexpected message, if the configuration requests it.
+    pub(super) fn count_reference(&self, queues: &mut MethodQueues, addr: Addr) {
         if self.config.auto_ref_count
-            && let Some(reference) = desk.references.get_mut(addr)
+            && let Some(reference) = queues.references.get_mut(addr)
         {
             reference.refs += 1;
         }
     }
 
-    /// Forgets the peers that are gone and that nobody holds.
-    pub(super) fn forget_gone(&self) {
-        for station in self.stations() {
-            let mut held = station.hold(&self.sleepers);
-            let (method, desk) = held.parts();
-            while let Some(addr) = desk.references.next_to_forget() {
-                if let Some(method_addr) = desk.references.forget(addr) {
+    /// Forgets the disconnected peers without references.
+    pub(super) fn forget_disconnected(&self) {
+        for instance in self.method_instances() {
+            let mut locked = instance.lock(&self.parking);
+            let (method, queues) = locked.parts();
+            while let Some(addr) = queues.references.next_to_forget() {
+                if let Some(method_addr) = queues.references.forget(addr) {
                     method.addr_forget(method_addr);
                 }
             }
         }
     }
 
-    fn known_station(&self, addr: Addr) -> Option<&super::station::Station> {
-        let station = self.station(addr.method())?;
-        let mut held = station.hold(&self.sleepers);
-        held.desk().references.get(addr)?;
-        drop(held);
-        Some(station)
+    fn instance_of_known(&self, addr: Addr) -> Option<&super::method_instance::MethodInstance> {
+        let instance = self.method_instance(addr.method())?;
+        let mut locked = instance.lock(&self.parking);
+        locked.queues().references.get(addr)?;
+        drop(locked);
+        Some(instance)
     }
 
-    fn with_reference<T>(&self, addr: Addr, f: impl FnOnce(&mut Desk) -> T) -> Result<T> {
-        let station = self.station(addr.method()).ok_or(Code::EINVAL)?;
-        let mut held = station.hold(&self.sleepers);
-        let desk = held.desk();
-        desk.references.get(addr).ok_or(Code::EINVAL)?;
-        Ok(f(desk))
+    fn with_reference<T>(&self, addr: Addr, f: impl FnOnce(&mut MethodQueues) -> T) -> Result<T> {
+        let instance = self.method_instance(addr.method()).ok_or(Code::EINVAL)?;
+        let mut locked = instance.lock(&self.parking);
+        let queues = locked.queues();
+        queues.references.get(addr).ok_or(Code::EINVAL)?;
+        Ok(f(queues))
     }
 }
 
-/// Whether an IPv4 address is among those that a pattern names: `10.1.*`, or with a netmask
-/// `10.1.0.0` and the number of bits that matter.
+/// Whether an IPv4 address is in a range: `10.1.*`, or with a netmask `10.1.0.0` and the number of
+/// significant bits.
 ///
 /// # Errors
-/// [`Code::EINVAL`] for what is no pattern.
+/// [`Code::EINVAL`] for an invalid pattern.
 pub(crate) fn ipv4_in_range(
     host: std::net::Ipv4Addr,
     pattern: &str,
@@ -289,7 +294,7 @@ pub(crate) fn ipv4_in_range(
     Ok(differs == 0)
 }
 
-/// A URL's machine as people write it.
+/// The host of a URL, `localhost` by default.
 pub(crate) fn host_of(url: &Url) -> &str {
     url.host.as_deref().unwrap_or("localhost")
 }

@@ -1,15 +1,15 @@
-//! The method control layer: which method serves whom, under which address, and one interface for
-//! all of them that any thread may use at any time.
+//! The method control layer: selects the method for each peer and address, and offers one
+//! thread-safe interface to all methods.
 //!
-//! It moves no bytes but those of lists that a method cannot take ([`pack`]).
+//! It copies no payload except segment lists that a method does not support ([`pack`]).
 
-pub(crate) mod desk;
 pub(crate) mod info;
+mod method_instance;
 mod open;
 mod pack;
+mod parking;
 pub(crate) mod post;
-mod sleep;
-mod station;
+pub(crate) mod queues;
 mod test;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -22,26 +22,25 @@ pub use test::WAIT;
 
 use crate::ids::{CONTEXTS, ContextId, METHODS};
 use crate::{Code, Module, Result};
-use sleep::Sleepers;
-use station::Station;
+use method_instance::MethodInstance;
+use parking::Parking;
 
-/// An instance of BMI: what `BMI_initialize` opens. Dropping it ends everything that is
-/// outstanding.
+/// A BMI instance, opened by `BMI_initialize`. Dropping it ends all outstanding operations.
 #[derive(Debug)]
 pub struct Bmi {
     config: Config,
     modules: Vec<&'static dyn Module>,
-    stations: [OnceLock<Station>; METHODS],
-    /// How many of them are active.
+    instances: [OnceLock<MethodInstance>; METHODS],
+    /// Number of active methods.
     active: AtomicUsize,
-    /// Held while one is activated.
+    /// LockedMethod while a method is activated.
     activation: Mutex<()>,
-    /// The contexts that are open, one bit each.
+    /// Open contexts, one bit each.
     contexts: AtomicU32,
-    sleepers: Sleepers,
-    /// Whether an unexpected message ends the idling of a test for a context.
-    heeds_unexpected: AtomicBool,
-    /// The method that is asked first when all are asked.
+    parking: Parking,
+    /// Whether an unexpected message ends a wait of `testcontext`.
+    interrupts_on_unexpected: AtomicBool,
+    /// Index of the method that is polled first in the next pass over all methods.
     turn: AtomicUsize,
 }
 
@@ -49,7 +48,7 @@ impl Bmi {
     /// Opens a context (`BMI_open_context`).
     ///
     /// # Errors
-    /// [`Code::EBUSY`] when there are [`CONTEXTS`] already.
+    /// [`Code::EBUSY`] when [`CONTEXTS`] contexts are open.
     pub fn open_context(&self) -> Result<ContextId> {
         let mut found = 0;
         let open = |open: u32| {
@@ -63,20 +62,20 @@ impl Bmi {
         }
     }
 
-    /// Closes a context (`BMI_close_context`): completions that were not fetched are dropped, and
-    /// those of its operations that are still to come. One that is not open is ignored.
+    /// Closes a context (`BMI_close_context`). Drops its completions, including those of operations
+    /// that are still pending. A context that is not open is ignored.
     pub fn close_context(&self, context: ContextId) {
         let Ok(number) = self.context(context) else {
             return;
         };
-        self.stations()
-            .for_each(|station| station.hold(&self.sleepers).desk().close_context(number));
+        self.method_instances()
+            .for_each(|instance| instance.lock(&self.parking).queues().close_context(number));
         self.contexts.fetch_and(!(1 << number), Ordering::AcqRel);
-        // Threads that are parked in tests of it find that it is closed.
+        // Threads that are parked in a test of this context find it closed.
         self.wake_all();
     }
 
-    /// Whether a context is open, by its place.
+    /// The index of an open context.
     #[inline]
     fn context(&self, context: ContextId) -> Result<u8> {
         let number = u8::try_from(context.0).map_err(|_| Code::EINVAL)?;
@@ -89,26 +88,26 @@ impl Bmi {
 
     /// The active methods.
     #[inline]
-    fn stations(&self) -> impl Iterator<Item = &Station> {
+    fn method_instances(&self) -> impl Iterator<Item = &MethodInstance> {
         let active = self.active.load(Ordering::Acquire);
-        self.stations[..active].iter().filter_map(OnceLock::get)
+        self.instances[..active].iter().filter_map(OnceLock::get)
     }
 
-    /// The active methods, another one first each time.
+    /// The active methods, starting with a different one each time.
     #[inline]
-    fn stations_in_turn(&self) -> impl Iterator<Item = &Station> {
+    fn instances_rotated(&self) -> impl Iterator<Item = &MethodInstance> {
         let active = self.active.load(Ordering::Acquire);
         let first = match active {
             0 | 1 => 0,
             _ => self.turn.fetch_add(1, Ordering::Relaxed) % active,
         };
-        let (behind, front) = self.stations[..active].split_at(first);
+        let (behind, front) = self.instances[..active].split_at(first);
         front.iter().chain(behind).filter_map(OnceLock::get)
     }
 
-    /// The method with a number.
+    /// The active method with an index.
     #[inline]
-    fn station(&self, method: usize) -> Option<&Station> {
-        self.stations.get(method)?.get()
+    fn method_instance(&self, method: usize) -> Option<&MethodInstance> {
+        self.instances.get(method)?.get()
     }
 }

@@ -1,37 +1,37 @@
-//! Beginning: which methods there are, and which are active.
+//! Initialization: available methods and their activation.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::Bmi;
-use super::sleep::Sleepers;
-use super::station::Station;
+use super::method_instance::MethodInstance;
+use super::parking::Parking;
 use crate::ids::METHODS;
 use crate::method::Setup;
 use crate::url::{Url, canonical};
 use crate::{Addr, Code, Error, Module};
 
-/// How an instance begins (the arguments of `BMI_initialize`).
+/// Configuration of an instance (the arguments of `BMI_initialize`).
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// The methods to activate: schemes, with or without `bmi_` before them, with commas between.
-    /// Empty for those that are looked up, when they are.
+    /// Schemes of the methods to activate, separated by commas, with or without the prefix `bmi_`.
+    /// If empty, a lookup activates the method of its URL.
     pub methods: String,
-    /// Where peers find this process, with commas between; empty for a client.
+    /// URLs under which peers find this process, separated by commas; empty for a client.
     pub listen: String,
-    /// Listen there alone (`BMI_TCP_BIND_SPECIFIC`).
+    /// Listen at exactly that address (`BMI_TCP_BIND_SPECIFIC`).
     pub bind_specific: bool,
     /// An unexpected message counts as a reference to its sender (`BMI_AUTO_REF_COUNT`).
     pub auto_ref_count: bool,
 }
 
 impl Config {
-    /// A client: methods are activated when an address of theirs is looked up.
+    /// A client: a lookup activates the method of its URL.
     pub fn client() -> Self {
         Self::default()
     }
 
-    /// A server that is found at these URLs, by their schemes' methods.
+    /// A server that listens at these URLs with the methods of their schemes.
     pub fn server(listen: &str) -> Self {
         let schemes = listen.split(',').filter_map(|url| url.split_once("://"));
         let methods: Vec<_> = schemes.map(|(scheme, _)| scheme).collect();
@@ -44,16 +44,16 @@ impl Config {
 }
 
 impl Bmi {
-    /// Begins, with the methods that the fabric has.
+    /// Opens an instance with the methods over Selvedge.
     ///
     /// # Errors
-    /// [`Code::ENOPROTOOPT`] for a method that there is not; [`Code::EINVAL`] for a server without
-    /// address, or an address that no method listens at; what kept a method from beginning.
+    /// [`Code::ENOPROTOOPT`] for an unknown method; [`Code::EINVAL`] for a server without an
+    /// address, or an address without a method; the error of a method that fails to open.
     pub fn initialize(config: Config) -> Result<Self, Error> {
         Self::with_modules(config, crate::fabric::modules().to_vec())
     }
 
-    /// As [`Self::initialize`], with these methods.
+    /// As [`Self::initialize`], with the given methods.
     ///
     /// # Errors
     /// As [`Self::initialize`].
@@ -61,144 +61,147 @@ impl Bmi {
         let bmi = Self {
             config,
             modules,
-            stations: [const { OnceLock::new() }; METHODS],
+            instances: [const { OnceLock::new() }; METHODS],
             active: AtomicUsize::new(0),
             activation: Mutex::new(()),
             contexts: AtomicU32::new(0),
-            sleepers: Sleepers::new(),
-            heeds_unexpected: AtomicBool::new(true),
+            parking: Parking::new(),
+            interrupts_on_unexpected: AtomicBool::new(true),
             turn: AtomicUsize::new(0),
         };
-        bmi.begin()?;
+        bmi.activate_configured()?;
         Ok(bmi)
     }
 
-    fn begin(&self) -> Result<(), Error> {
+    fn activate_configured(&self) -> Result<(), Error> {
         let listen = match self.config.listen.is_empty() {
             true => Vec::new(),
             false => Url::parse_all(&self.config.listen)?,
         };
         let schemes: Vec<_> = schemes(&self.config.methods).collect();
         if let Some(url) = listen.iter().find(|url| !schemes.contains(&&*url.scheme)) {
-            let what = format!("no method of {:?} listens at {url}", self.config.methods);
-            return Err(Error::new(Code::EINVAL, what));
+            let message = format!("no method of {:?} listens at {url}", self.config.methods);
+            return Err(Error::new(Code::EINVAL, message));
         }
         for scheme in schemes {
             let own = listen.iter().find(|url| url.scheme == scheme).cloned();
             if own.is_none() && !listen.is_empty() {
-                let what = format!("no address to listen at for method {scheme}");
-                return Err(Error::new(Code::EINVAL, what));
+                let message = format!("no address to listen at for method {scheme}");
+                return Err(Error::new(Code::EINVAL, message));
             }
             self.activate(scheme, own, None)?;
         }
         Ok(())
     }
 
-    /// The station of a scheme, active from now on.
+    /// Returns the method of a scheme, activating it if necessary.
     ///
     /// # Errors
-    /// [`Code::ENOPROTOOPT`] for a scheme that no method has; [`Code::ENOBUFS`] when there are
-    /// [`METHODS`] active ones; what kept the method from beginning.
+    /// [`Code::ENOPROTOOPT`] for an unknown scheme; [`Code::ENOBUFS`] when [`METHODS`] methods are
+    /// active; the error of a method that fails to open.
     fn activate(
         &self,
         scheme: &str,
         listen: Option<Url>,
-        toward: Option<&Url>,
-    ) -> Result<&Station, Error> {
+        first_peer: Option<&Url>,
+    ) -> Result<&MethodInstance, Error> {
         let activation = &self.activation;
         let _guard = activation.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(station) = self.station_for(scheme) {
-            return Ok(station);
+        if let Some(instance) = self.instance_for_scheme(scheme) {
+            return Ok(instance);
         }
-        let known = self.modules.iter().find(|module| module.scheme() == scheme);
-        let module = known.ok_or_else(|| {
+        let found = self.modules.iter().find(|module| module.scheme() == scheme);
+        let module = found.ok_or_else(|| {
             let all = self.transports();
-            let what = format!(
-                "no method for {scheme:?}; there are {}",
+            let message = format!(
+                "no method for scheme {scheme:?}; available are {}",
                 all.trim_end_matches(',')
             );
-            Error::new(Code::ENOPROTOOPT, what)
+            Error::new(Code::ENOPROTOOPT, message)
         })?;
         let index = self.active.load(Ordering::Acquire);
-        let place = self.stations.get(index).ok_or_else(|| {
-            let what = format!("method {scheme}: {METHODS} methods are active");
-            Error::new(Code::ENOBUFS, what)
+        let entry = self.instances.get(index).ok_or_else(|| {
+            let message = format!("method {scheme}: {METHODS} methods are active");
+            Error::new(Code::ENOBUFS, message)
         })?;
         let method = module.initialize(&Setup {
             listen,
-            toward: toward.cloned(),
+            first_peer: first_peer.cloned(),
             bind_specific: self.config.bind_specific,
         })?;
-        let station = Station::new(index, scheme, method)?;
-        let station = place.get_or_init(|| station);
+        let instance = MethodInstance::new(index, scheme, method)?;
+        let instance = entry.get_or_init(|| instance);
         self.active.store(index + 1, Ordering::Release);
-        // Threads that are parked wait for the others alone.
+        // Threads that are parked do not wait for the new method yet.
         self.wake_all();
-        Ok(station)
+        Ok(instance)
     }
 
-    pub(super) fn station_for(&self, scheme: &str) -> Option<&Station> {
-        self.stations().find(|station| station.scheme == scheme)
+    pub(super) fn instance_for_scheme(&self, scheme: &str) -> Option<&MethodInstance> {
+        self.method_instances()
+            .find(|instance| instance.scheme == scheme)
     }
 
-    /// Finds the peer that a URL names (`BMI_addr_lookup`), without asking it. The same text names
-    /// the same peer each time.
+    /// Finds the peer that a URL names (`BMI_addr_lookup`), without contacting it. The same text
+    /// always names the same peer.
     ///
     /// # Errors
-    /// [`Code::ENOPROTOOPT`] for a text that no method can read, [`Code::EHOSTNTFD`] for a host that
-    /// is not known, [`Code::ENAMETOOLONG`] for a long text.
+    /// [`Code::ENOPROTOOPT`] for a text that no method accepts, [`Code::EHOSTNTFD`] for an unknown
+    /// host, [`Code::ENAMETOOLONG`] for a text of [`crate::MAX_ADDR_LEN`] bytes or more.
     pub fn addr_lookup(&self, url: &str) -> Result<Addr, Error> {
         let text = canonical(url);
-        let alternatives = Url::parse_all(text).map_err(as_refused_by_methods)?;
-        let mut refused = None;
+        let alternatives = Url::parse_all(text).map_err(as_unaccepted)?;
+        let mut first_error = None;
         for url in &alternatives {
             match self.look_up(url, text) {
                 Ok(addr) => return Ok(addr),
-                Err(error) => refused = refused.or(Some(error)),
+                Err(error) => first_error = first_error.or(Some(error)),
             }
         }
-        let nothing = || Error::new(Code::ENOPROTOOPT, format!("address {text:?} names nothing"));
-        Err(refused.unwrap_or_else(nothing))
+        let nothing = || Error::new(Code::ENOPROTOOPT, format!("address {text:?} names no peer"));
+        Err(first_error.unwrap_or_else(nothing))
     }
 
     fn look_up(&self, url: &Url, text: &str) -> Result<Addr, Error> {
-        let station = match self.station_for(&url.scheme) {
-            Some(station) => station,
+        let instance = match self.instance_for_scheme(&url.scheme) {
+            Some(instance) => instance,
             None => self
                 .activate(&url.scheme, None, Some(url))
                 .map_err(|error| {
-                    Error::new(error.code(), format!("address {text:?}: {}", error.what()))
+                    Error::new(
+                        error.code(),
+                        format!("address {text:?}: {}", error.message()),
+                    )
                 })?,
         };
-        let mut held = station.hold(&self.sleepers);
-        let (method, desk) = held.parts();
-        if let Some(known) = desk.references.by_url(text) {
-            return Ok(known);
+        let mut locked = instance.lock(&self.parking);
+        let (method, queues) = locked.parts();
+        if let Some(addr) = queues.references.by_url(text) {
+            return Ok(addr);
         }
         let method_addr = method.addr_lookup(url)?;
-        let addr = desk.references.register(method_addr).map_err(|code| {
+        let addr = queues.references.register(method_addr).map_err(|code| {
             Error::new(code, format!("address {text:?}: there are too many peers"))
         })?;
-        desk.references.name(addr, text);
+        queues.references.name(addr, text);
         Ok(addr)
     }
 
-    /// The schemes that there are methods for, with a comma behind each
-    /// (`BMI_TRANSPORT_METHODS_STRING`).
+    /// The schemes of all methods, each followed by a comma (`BMI_TRANSPORT_METHODS_STRING`).
     pub fn transports(&self) -> String {
         transports(&self.modules)
     }
 }
 
 /// A lookup of a malformed text fails with the code that BMI has for a text that no method accepts.
-fn as_refused_by_methods(error: Error) -> Error {
+fn as_unaccepted(error: Error) -> Error {
     match error.code() {
-        Code::EINVAL => Error::new(Code::ENOPROTOOPT, error.what()),
+        Code::EINVAL => Error::new(Code::ENOPROTOOPT, error.message()),
         _ => error,
     }
 }
 
-/// The schemes of modules, with a comma behind each.
+/// The schemes of modules, each followed by a comma.
 pub fn transports(modules: &[&'static dyn Module]) -> String {
     modules
         .iter()

@@ -1,5 +1,5 @@
-//! Lists for methods that cannot take them: the pieces are packed into one buffer before they are
-//! sent, and unpacked after they have arrived.
+//! Packing for methods without list support: segments are gathered into one buffer before a send
+//! and scattered after a receive.
 
 #![expect(unsafe_code, reason = "copies from and to the application's memory")]
 
@@ -7,114 +7,121 @@ use std::collections::TryReserveError;
 
 use selvedge::{Iov, IovMut};
 
-use crate::support::ops::Keep;
+use crate::support::ops::Retained;
 use crate::{Buffer, Code, Result};
 
-/// A list that was packed to be sent.
+/// A segment list that was packed for a send.
 #[derive(Debug)]
 pub(super) struct Packed {
     bytes: Vec<u8>,
-    /// Where the pieces came from.
-    kept: Option<Box<dyn Keep>>,
+    /// Owner of the original segments.
+    retained: Option<Box<dyn Retained>>,
 }
 
 impl Packed {
-    /// Packs `size` bytes of `pieces`.
+    /// Packs the `size` bytes of `segments`.
     ///
     /// # Safety
-    /// The pieces may be read during the call.
-    pub(super) unsafe fn gather(pieces: &[Iov], size: usize) -> Result<Self> {
+    /// The segments are readable during the call.
+    pub(super) unsafe fn gather(segments: &[Iov], size: usize) -> Result<Self> {
         let mut bytes = reserve(size)?;
-        for piece in pieces.iter().filter(|piece| piece.len > 0) {
-            // SAFETY: the caller promises that the piece may be read now.
-            let part = unsafe { std::slice::from_raw_parts(piece.base.cast::<u8>(), piece.len) };
+        for segment in segments.iter().filter(|segment| segment.len > 0) {
+            // SAFETY: the caller guarantees that the segment is readable now.
+            let part =
+                unsafe { std::slice::from_raw_parts(segment.base.cast::<u8>(), segment.len) };
             bytes.extend_from_slice(part);
         }
-        Ok(Self { bytes, kept: None })
+        Ok(Self {
+            bytes,
+            retained: None,
+        })
     }
 
-    pub(super) fn piece(&self) -> Iov {
+    pub(super) fn segment(&self) -> Iov {
         Iov::new(&self.bytes)
     }
 
-    /// Keeps what the pieces lie in along.
-    pub(super) fn with(mut self, kept: Option<Box<dyn Keep>>) -> Self {
-        self.kept = kept;
+    /// Also retains the owner of the original segments.
+    pub(super) fn with(mut self, retained: Option<Box<dyn Retained>>) -> Self {
+        self.retained = retained;
         self
     }
 }
 
-impl Keep for Packed {
-    fn arrived(&mut self, _len: usize) {}
+impl Retained for Packed {
+    fn received(&mut self, _len: usize) {}
 
     fn into_buffers(self: Box<Self>) -> Vec<Buffer> {
-        self.kept.map_or_else(Vec::new, |kept| kept.into_buffers())
+        self.retained
+            .map_or_else(Vec::new, |retained| retained.into_buffers())
     }
 }
 
-/// Room for a message that is to be unpacked into a list.
+/// Buffer for a message that will be scattered into a segment list.
 #[derive(Debug)]
 pub(super) struct Unpacked {
     bytes: Vec<u8>,
-    pieces: Vec<IovMut>,
-    /// What the pieces lie in.
-    kept: Option<Box<dyn Keep>>,
+    segments: Vec<IovMut>,
+    /// Owner of the segments.
+    retained: Option<Box<dyn Retained>>,
 }
 
 impl Unpacked {
-    /// Room for `size` bytes.
+    /// Allocates a buffer of `size` bytes.
     ///
     /// # Safety
-    /// The pieces stay valid, and nobody else reads or writes them, until this value is dropped.
-    pub(super) unsafe fn room(pieces: &[IovMut], size: usize) -> Result<Self> {
+    /// The segments stay valid, and no other code reads or writes them, until this value is
+    /// dropped.
+    pub(super) unsafe fn new(segments: &[IovMut], size: usize) -> Result<Self> {
         let mut bytes = reserve(size)?;
         bytes.resize(size, 0);
         Ok(Self {
             bytes,
-            pieces: pieces.to_vec(),
-            kept: None,
+            segments: segments.to_vec(),
+            retained: None,
         })
     }
 
-    pub(super) fn piece(&mut self) -> IovMut {
+    pub(super) fn segment(&mut self) -> IovMut {
         IovMut::new(&mut self.bytes)
     }
 
-    /// Keeps what the pieces lie in along.
-    pub(super) fn with(mut self, kept: Option<Box<dyn Keep>>) -> Self {
-        self.kept = kept;
+    /// Also retains the owner of the segments.
+    pub(super) fn with(mut self, retained: Option<Box<dyn Retained>>) -> Self {
+        self.retained = retained;
         self
     }
 }
 
-impl Keep for Unpacked {
-    fn arrived(&mut self, len: usize) {
+impl Retained for Unpacked {
+    fn received(&mut self, len: usize) {
         let mut rest = &self.bytes[..len.min(self.bytes.len())];
-        for piece in self.pieces.iter().filter(|piece| piece.len > 0) {
-            let (part, others) = rest.split_at(piece.len.min(rest.len()));
-            // SAFETY: whoever made this value promises that the piece is valid and nobody else's;
-            // `part` is no longer than it, and lies in a buffer of its own.
+        for segment in self.segments.iter().filter(|segment| segment.len > 0) {
+            let (part, others) = rest.split_at(segment.len.min(rest.len()));
+            // SAFETY: the caller of `new` guarantees that the segment is valid and exclusive.
+            // `part` is no longer than the segment and lies in a separate buffer.
             unsafe {
-                piece
+                segment
                     .base
                     .cast::<u8>()
                     .copy_from_nonoverlapping(part.as_ptr(), part.len())
             };
             rest = others;
         }
-        if let Some(kept) = &mut self.kept {
-            kept.arrived(len);
+        if let Some(retained) = &mut self.retained {
+            retained.received(len);
         }
     }
 
     fn into_buffers(self: Box<Self>) -> Vec<Buffer> {
-        self.kept.map_or_else(Vec::new, |kept| kept.into_buffers())
+        self.retained
+            .map_or_else(Vec::new, |retained| retained.into_buffers())
     }
 }
 
 fn reserve(size: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let refused = |_: TryReserveError| Code::ENOMEM;
-    bytes.try_reserve_exact(size).map_err(refused)?;
+    let no_memory = |_: TryReserveError| Code::ENOMEM;
+    bytes.try_reserve_exact(size).map_err(no_memory)?;
     Ok(bytes)
 }

@@ -1,44 +1,44 @@
-//! Posting: which method, what is not allowed, and what is done at once.
+//! Posting: method selection, argument checks and immediate completions.
 
 #![expect(unsafe_code, reason = "posts are promises about memory")]
 
 use selvedge::{Iov, IovMut};
 
-use super::station::{Held, Station};
+use super::method_instance::{LockedMethod, MethodInstance};
 use super::{Bmi, pack};
 use crate::ids::{OpId, OpKey};
 use crate::method::{Kind, RecvPost, SendPost};
-use crate::support::ops::{Keep, Op};
+use crate::support::ops::{Op, Retained};
 use crate::{Addr, Code, ContextId, Result};
 
-/// What every post has in common.
+/// Arguments that all posts have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct Post<P> {
     /// The peer.
     pub addr: Addr,
     /// The memory.
-    pub pieces: P,
-    /// Sends and receives match by it.
+    pub segments: P,
+    /// Sends and receives match by tag and peer.
     pub tag: i32,
-    /// Comes back with the completion.
+    /// Returned with the completion.
     pub user: u64,
     /// Where the completion is collected.
     pub context: ContextId,
 }
 
 impl<P> Post<P> {
-    /// A post whose completion carries no word.
-    pub const fn new(addr: Addr, pieces: P, tag: i32, context: ContextId) -> Self {
+    /// A post with `user` 0.
+    pub const fn new(addr: Addr, segments: P, tag: i32, context: ContextId) -> Self {
         Self {
             addr,
-            pieces,
+            segments,
             tag,
             user: 0,
             context,
         }
     }
 
-    /// The same, with a word for the completion.
+    /// Sets the value that the completion returns.
     #[must_use]
     pub fn with_user(mut self, user: u64) -> Self {
         self.user = user;
@@ -46,38 +46,40 @@ impl<P> Post<P> {
     }
 }
 
-/// What became of a post.
+/// Result of a post.
 #[derive(Debug)]
 pub enum Posted<D = u64> {
-    /// It is over, and no test will tell of it: so many bytes were moved.
+    /// The operation is complete, and no test will report it. The number of bytes, or the
+    /// completion.
     Done(D),
-    /// It goes on; a test will tell of it.
+    /// The operation is pending; a test will report its completion.
     Pending(OpId),
 }
 
 impl Bmi {
-    /// Posts a send (`BMI_post_send` and `BMI_post_send_list`). Its id is handed to `stored` before
-    /// its completion can be seen.
+    /// Posts a send (`BMI_post_send` and `BMI_post_send_list`). Calls `on_id` with the operation's
+    /// id before any thread can see its completion.
     ///
     /// # Errors
-    /// [`Code::EPROTO`] for no peer and [`Code::EPIPE`] for one that is gone, [`Code::EMSGSIZE`]
-    /// for a message that is too large, [`Code::EINVAL`] for a context that is not open.
+    /// [`Code::EPROTO`] for an unknown peer and [`Code::EPIPE`] for a disconnected one,
+    /// [`Code::EMSGSIZE`] for a message above the limit, [`Code::EINVAL`] for a context that is not
+    /// open.
     ///
     /// # Safety
-    /// The bytes of `post.pieces` stay valid and unwritten until the operation was collected, or
-    /// this instance is gone; if it is not pending, until the call returns.
+    /// The bytes of `post.segments` stay valid and unwritten until the operation is collected or
+    /// this instance is dropped. If the operation is not pending, only until the call returns.
     #[inline]
     pub unsafe fn post_send_raw(
         &self,
         post: &Post<&[Iov]>,
-        stored: impl FnOnce(OpId),
+        on_id: impl FnOnce(OpId),
     ) -> Result<Posted> {
         // SAFETY: passed on from the caller.
-        unsafe { self.send(post, Kind::Expected, &mut None, stored) }
+        unsafe { self.send(post, Kind::Expected, &mut None, on_id) }
     }
 
-    /// Posts an unexpected message (`BMI_post_sendunexpected_class` and its list form); otherwise as
-    /// [`Self::post_send_raw`].
+    /// Posts an unexpected message (`BMI_post_sendunexpected_class` and its list form). Apart from
+    /// that, as [`Self::post_send_raw`].
     ///
     /// # Errors
     /// As [`Self::post_send_raw`].
@@ -89,127 +91,131 @@ impl Bmi {
         &self,
         post: &Post<&[Iov]>,
         class: u8,
-        stored: impl FnOnce(OpId),
+        on_id: impl FnOnce(OpId),
     ) -> Result<Posted> {
         // SAFETY: passed on from the caller.
-        unsafe { self.send(post, Kind::Unexpected { class }, &mut None, stored) }
+        unsafe { self.send(post, Kind::Unexpected { class }, &mut None, on_id) }
     }
 
-    /// Posts a receive (`BMI_post_recv` and `BMI_post_recv_list`); otherwise as
+    /// Posts a receive (`BMI_post_recv` and `BMI_post_recv_list`). Apart from that, as
     /// [`Self::post_send_raw`].
     ///
     /// # Errors
-    /// As [`Self::post_send_raw`], but [`Code::EINVAL`] for a size that no message has.
+    /// As [`Self::post_send_raw`], but [`Code::EINVAL`] for a size above the method's limit.
     ///
     /// # Safety
-    /// The bytes of `post.pieces` stay valid, and nobody else reads or writes them, until the
-    /// operation was collected, or this instance is gone; if it is not pending, until the call
-    /// returns.
+    /// The bytes of `post.segments` stay valid, and no other code reads or writes them, until the
+    /// operation is collected or this instance is dropped. If the operation is not pending, only
+    /// until the call returns.
     #[inline]
     pub unsafe fn post_recv_raw(
         &self,
         post: &Post<&[IovMut]>,
-        stored: impl FnOnce(OpId),
+        on_id: impl FnOnce(OpId),
     ) -> Result<Posted> {
         // SAFETY: passed on from the caller.
-        unsafe { self.recv(post, &mut None, stored) }
+        unsafe { self.recv(post, &mut None, on_id) }
     }
 
-    /// What is in `kept` stays with an operation that is pending, and comes back otherwise.
+    /// A pending operation takes the memory in `retained`; otherwise `retained` gets it back.
     ///
     /// # Safety
-    /// As [`Self::post_send_raw`]; what `kept` keeps may be among it.
+    /// As [`Self::post_send_raw`]; `retained` may own the bytes.
     #[inline]
     pub(crate) unsafe fn send(
         &self,
         post: &Post<&[Iov]>,
         kind: Kind,
-        kept: &mut Option<Box<dyn Keep>>,
-        stored: impl FnOnce(OpId),
+        retained: &mut Option<Box<dyn Retained>>,
+        on_id: impl FnOnce(OpId),
     ) -> Result<Posted> {
-        let station = self.station_of(post.addr)?;
+        let instance = self.instance_of(post.addr)?;
         let context = self.context(post.context)?;
-        let size = total(post.pieces.iter().map(|piece| piece.len)).ok_or(Code::EMSGSIZE)?;
-        let most = match kind {
-            Kind::Expected => station.limits.size,
-            Kind::Unexpected { .. } => station.limits.unexpected,
+        let size =
+            total_size(post.segments.iter().map(|segment| segment.len)).ok_or(Code::EMSGSIZE)?;
+        let limit = match kind {
+            Kind::Expected => instance.limits.size,
+            Kind::Unexpected { .. } => instance.limits.unexpected,
         };
-        if size as u64 > most {
+        if size as u64 > limit {
             return Err(Code::EMSGSIZE);
         }
-        let mut held = station.hold(&self.sleepers);
-        let (method, desk) = held.parts();
+        let mut locked = instance.lock(&self.parking);
+        let (method, queues) = locked.parts();
         let out = SendPost {
-            dest: desk.references.resolve(post.addr)?,
-            pieces: post.pieces,
+            dest: queues.references.resolve(post.addr)?,
+            segments: post.segments,
             size,
             tag: post.tag,
             kind,
         };
-        if post.pieces.len() <= station.limits.pieces {
-            // SAFETY: the pieces are the caller's, who promises it.
+        if post.segments.len() <= instance.limits.segments {
+            // SAFETY: passed on from the caller.
             if unsafe { method.send_now(&out) }? {
                 return Ok(Posted::Done(size as u64));
             }
         }
         // SAFETY: passed on from the caller.
-        unsafe { send_later(held, station, post, context, out, kept, stored) }
+        unsafe { send_slow_path(locked, instance, post, context, out, retained, on_id) }
     }
 
-    /// What is in `kept` stays with an operation that is pending, and comes back otherwise.
+    /// A pending operation takes the memory in `retained`; otherwise `retained` gets it back.
     ///
     /// # Safety
-    /// As [`Self::post_recv_raw`]; what `kept` keeps may be among it.
+    /// As [`Self::post_recv_raw`]; `retained` may own the bytes.
     #[inline]
     pub(crate) unsafe fn recv(
         &self,
         post: &Post<&[IovMut]>,
-        kept: &mut Option<Box<dyn Keep>>,
-        stored: impl FnOnce(OpId),
+        retained: &mut Option<Box<dyn Retained>>,
+        on_id: impl FnOnce(OpId),
     ) -> Result<Posted> {
-        let station = self.station_of(post.addr)?;
+        let instance = self.instance_of(post.addr)?;
         let context = self.context(post.context)?;
-        let size = total(post.pieces.iter().map(|piece| piece.len)).ok_or(Code::EINVAL)?;
-        if size as u64 > station.limits.size {
+        let size =
+            total_size(post.segments.iter().map(|segment| segment.len)).ok_or(Code::EINVAL)?;
+        if size as u64 > instance.limits.size {
             return Err(Code::EINVAL);
         }
-        let mut held = station.hold(&self.sleepers);
-        let (method, desk) = held.parts();
-        let src = desk.references.resolve_source(post.addr)?;
+        let mut locked = instance.lock(&self.parking);
+        let (method, queues) = locked.parts();
+        let src = queues.references.resolve_source(post.addr)?;
         let mut op = Op::new(post.addr, post.tag, size as u64);
         op.user = post.user;
         op.context = Some(context);
-        let mut pieces = post.pieces;
-        let piece;
-        if post.pieces.len() > station.limits.pieces {
-            // SAFETY: the caller promises that the pieces are valid until the operation is over.
-            let mut unpack = unsafe { pack::Unpacked::room(post.pieces, size) }?;
-            piece = [unpack.piece()];
-            op.kept = Some(Box::new(unpack.with(kept.take())));
-            pieces = &piece;
+        let mut segments = post.segments;
+        let segment;
+        if post.segments.len() > instance.limits.segments {
+            // SAFETY: the caller guarantees that the segments stay valid until the operation is
+            // complete.
+            let mut unpack = unsafe { pack::Unpacked::new(post.segments, size) }?;
+            segment = [unpack.segment()];
+            op.retained = Some(Box::new(unpack.with(retained.take())));
+            segments = &segment;
         } else {
-            op.kept = kept.take();
+            op.retained = retained.take();
         }
-        let key = desk.admit(op)?;
-        stored(OpId::new(station.index, key));
+        let key = queues.alloc_op(op)?;
+        on_id(OpId::new(instance.index, key));
         let post = RecvPost {
             src,
-            pieces,
+            segments,
             size,
             tag: post.tag,
         };
-        // SAFETY: the caller promises it for what it has named, and the operation keeps the room
-        // for what is to be unpacked until it is released.
-        let posted = unsafe { method.post_recv(key, &post, desk) };
-        conclude(&mut held, station, key, posted, kept)
+        // SAFETY: the caller guarantees it for its own segments. A buffer for unpacking is owned by
+        // the operation until that is freed.
+        let posted = unsafe { method.post_recv(key, &post, queues) };
+        finish_post(&mut locked, instance, key, posted, retained)
     }
 
     #[inline]
-    fn station_of(&self, addr: Addr) -> Result<&Station> {
+    fn instance_of(&self, addr: Addr) -> Result<&MethodInstance> {
         if addr.0 <= 0 {
             return Err(self.no_peer());
         }
-        self.station(addr.method()).ok_or_else(|| self.no_peer())
+        self.method_instance(addr.method())
+            .ok_or_else(|| self.no_peer())
     }
 
     #[cold]
@@ -218,31 +224,31 @@ impl Bmi {
     }
 }
 
-/// Posts a send that is not over at once; a list that is too long for the method is packed.
+/// Slow path of a send: allocates an operation, and packs a segment list above the method's limit.
 ///
 /// # Safety
 /// As [`Bmi::send`].
 #[inline(never)]
-unsafe fn send_later(
-    mut held: Held<'_>,
-    station: &Station,
+unsafe fn send_slow_path(
+    mut locked: LockedMethod<'_>,
+    instance: &MethodInstance,
     post: &Post<&[Iov]>,
     context: u8,
     out: SendPost<'_>,
-    kept: &mut Option<Box<dyn Keep>>,
-    stored: impl FnOnce(OpId),
+    retained: &mut Option<Box<dyn Retained>>,
+    on_id: impl FnOnce(OpId),
 ) -> Result<Posted> {
-    let (method, desk) = held.parts();
+    let (method, queues) = locked.parts();
     let mut packed = None;
-    let piece;
+    let segment;
     let mut out = out;
-    if post.pieces.len() > station.limits.pieces {
-        // SAFETY: the caller promises that the pieces are valid.
-        let pack = unsafe { pack::Packed::gather(post.pieces, out.size) }?;
-        piece = [pack.piece()];
+    if post.segments.len() > instance.limits.segments {
+        // SAFETY: the caller guarantees that the segments are readable.
+        let pack = unsafe { pack::Packed::gather(post.segments, out.size) }?;
+        segment = [pack.segment()];
         packed = Some(pack);
-        out.pieces = &piece;
-        // SAFETY: the packed piece lives on.
+        out.segments = &segment;
+        // SAFETY: `packed` outlives the call.
         if unsafe { method.send_now(&out) }? {
             return Ok(Posted::Done(out.size as u64));
         }
@@ -250,47 +256,47 @@ unsafe fn send_later(
     let mut op = Op::new(post.addr, post.tag, out.size as u64);
     op.user = post.user;
     op.context = Some(context);
-    op.kept = match packed {
-        Some(pack) => Some(Box::new(pack.with(kept.take()))),
-        None => kept.take(),
+    op.retained = match packed {
+        Some(pack) => Some(Box::new(pack.with(retained.take()))),
+        None => retained.take(),
     };
-    let key = desk.admit(op)?;
-    stored(OpId::new(station.index, key));
-    // SAFETY: the caller promises it for what it has named, and the operation keeps what was packed
-    // until it is released.
-    let posted = unsafe { method.post_send(key, &out, desk) };
-    conclude(&mut held, station, key, posted, kept)
+    let key = queues.alloc_op(op)?;
+    on_id(OpId::new(instance.index, key));
+    // SAFETY: the caller guarantees it for its own segments. A packed buffer is owned by the
+    // operation until that is freed.
+    let posted = unsafe { method.post_send(key, &out, queues) };
+    finish_post(&mut locked, instance, key, posted, retained)
 }
 
-/// Says whether the operation is over already, and takes it out if so.
+/// Frees the operation and returns its outcome if it is already complete.
 #[inline]
-fn conclude(
-    held: &mut Held<'_>,
-    station: &Station,
+fn finish_post(
+    locked: &mut LockedMethod<'_>,
+    instance: &MethodInstance,
     key: OpKey,
     posted: Result<()>,
-    kept: &mut Option<Box<dyn Keep>>,
+    retained: &mut Option<Box<dyn Retained>>,
 ) -> Result<Posted> {
-    let desk = held.desk();
+    let queues = locked.queues();
     if let Err(code) = posted {
-        *kept = desk.release(key).and_then(|op| op.kept);
+        *retained = queues.free_op(key).and_then(|op| op.retained);
         return Err(code);
     }
-    match desk.take_success(key) {
+    match queues.take_success(key) {
         Some((len, back)) => {
-            *kept = back;
+            *retained = back;
             Ok(Posted::Done(len))
         }
-        None => Ok(Posted::Pending(OpId::new(station.index, key))),
+        None => Ok(Posted::Pending(OpId::new(instance.index, key))),
     }
 }
 
-/// The sum, unless it is more than memory has.
+/// The sum of the sizes; `None` if it exceeds `isize::MAX`.
 #[inline]
-fn total(sizes: impl Iterator<Item = usize>) -> Option<usize> {
-    let mut total = 0_usize;
+fn total_size(sizes: impl Iterator<Item = usize>) -> Option<usize> {
+    let mut total_size = 0_usize;
     for size in sizes {
-        total = total.checked_add(size)?;
+        total_size = total_size.checked_add(size)?;
     }
-    (total <= isize::MAX as usize).then_some(total)
+    (total_size <= isize::MAX as usize).then_some(total_size)
 }

@@ -1,42 +1,45 @@
-//! Testing and waiting: what is done, and what has arrived.
+//! Testing and waiting: collects completions and unexpected messages.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Bmi;
-use super::desk::Unexpected;
-use super::sleep::Look;
-use super::station::Station;
+use super::method_instance::MethodInstance;
+use super::parking::PollMode;
+use super::queues::Unexpected;
 use crate::ids::{OpId, OpKey};
 use crate::{Code, Completion, ContextId, Result};
 
-/// How long the waits of the seed block when there is nothing.
+/// Time that the seed's wait functions block when there is no event.
 pub const WAIT: Duration = Duration::from_millis(10);
 
 impl Bmi {
-    /// Tests one operation (`BMI_test`), and idles for up to `idle` while it is not done.
+    /// Tests one operation (`BMI_test`) and waits up to `idle` for its completion.
     ///
     /// # Errors
-    /// [`Code::EINVAL`] for an operation that there is not (any more), or not in this context.
+    /// [`Code::EINVAL`] for an unknown or collected operation, or one of another context.
     #[inline]
     pub fn test(&self, id: OpId, idle: Duration, context: ContextId) -> Result<Option<Completion>> {
-        let (station, key) = self.operation(id)?;
+        let (instance, key) = self.operation(id)?;
         let context = self.context(context)?;
-        self.wait_for(idle, |look| {
-            let mut held = station.hold_for_pass(&self.sleepers);
-            let (method, desk) = held.parts();
-            match look {
-                Look::Drive => desk.collect_or(key, context, |desk| method.progress(desk)),
-                Look::Glance => desk.collect(key, context),
+        self.wait_for(idle, |mode| {
+            let mut locked = instance.lock_for_progress(&self.parking);
+            let (method, queues) = locked.parts();
+            match mode {
+                PollMode::Progress => {
+                    queues.collect_after(key, context, |queues| method.progress(queues))
+                }
+                PollMode::ReadOnly => queues.collect(key, context),
             }
         })
     }
 
-    /// Tests some operations of one context (`BMI_testsome`), and idles while none of them is done.
-    /// Hands each that is done to `found`, with its place among `ids`. `None` are holes.
+    /// Tests some operations of one context (`BMI_testsome`) and waits up to `idle` while none is
+    /// complete. Calls `found` for each completion, with its index in `ids`. `None` entries are
+    /// skipped.
     ///
     /// # Errors
-    /// As [`Self::test`], for any of them; nothing is collected then.
+    /// As [`Self::test`], for any of the operations; none is collected then.
     pub fn testsome(
         &self,
         ids: &[Option<OpId>],
@@ -48,18 +51,18 @@ impl Bmi {
         for id in ids.iter().flatten() {
             self.check_operation(*id, context)?;
         }
-        let count = self.wait_for(idle, |look| {
-            if look == Look::Drive {
+        let count = self.wait_for(idle, |mode| {
+            if mode == PollMode::Progress {
                 self.progress();
             }
             let mut count = 0;
-            for (place, id) in ids.iter().enumerate() {
+            for (index, id) in ids.iter().enumerate() {
                 let Some(id) = id else { continue };
-                let (station, key) = self.operation(*id)?;
-                let done = station.hold(&self.sleepers).desk().collect(key, context);
-                // One that another thread has collected meanwhile is not there any more.
+                let (instance, key) = self.operation(*id)?;
+                let done = instance.lock(&self.parking).queues().collect(key, context);
+                // Ignores an operation that another thread has collected meanwhile.
                 if let Ok(Some(done)) = done {
-                    found(place, done);
+                    found(index, done);
                     count += 1;
                 }
             }
@@ -68,74 +71,74 @@ impl Bmi {
         Ok(count.unwrap_or(0))
     }
 
-    /// Tests for whatever is done in a context (`BMI_testcontext`), at most `most`, the oldest
-    /// first, and idles while there is nothing. An unexpected message ends the idling.
+    /// Collects up to `max` completions of a context (`BMI_testcontext`), the oldest first, and
+    /// waits up to `idle` while there is none. An unexpected message ends the wait.
     ///
     /// # Errors
     /// [`Code::EINVAL`] for a context that is not open.
     pub fn testcontext(
         &self,
-        most: usize,
+        max: usize,
         idle: Duration,
         context: ContextId,
         mut found: impl FnMut(Completion),
     ) -> Result<usize> {
         let number = self.context(context)?;
-        let heeds = self.heeds_unexpected.load(Ordering::Relaxed);
-        let count = self.wait_for(idle, |look| {
-            let mut told = Vec::new();
+        let interrupts = self.interrupts_on_unexpected.load(Ordering::Relaxed);
+        let count = self.wait_for(idle, |mode| {
+            let mut collected = Vec::new();
             let mut is_interrupted = false;
-            for station in self.stations_in_turn() {
-                let mut held = station.hold_for_pass(&self.sleepers);
-                if look == Look::Drive {
-                    held.progress();
+            for instance in self.instances_rotated() {
+                let mut locked = instance.lock_for_progress(&self.parking);
+                if mode == PollMode::Progress {
+                    locked.progress();
                 }
-                while told.len() < most
-                    && let Some(done) = held.desk().collect_any(number)
+                while collected.len() < max
+                    && let Some(done) = locked.queues().collect_any(number)
                 {
-                    told.push(done);
+                    collected.push(done);
                 }
-                is_interrupted |= heeds && held.desk().has_unexpected();
+                is_interrupted |= interrupts && locked.queues().has_unexpected();
             }
-            let count = told.len();
-            // Without any lock: it may post.
-            told.into_iter().for_each(&mut found);
+            let count = collected.len();
+            // No lock is held here: the callback may post.
+            collected.into_iter().for_each(&mut found);
             let is_over = count > 0 || is_interrupted || self.context(context).is_err();
             Ok(is_over.then_some(count))
         })?;
         Ok(count.unwrap_or(0))
     }
 
-    /// Tests for unexpected messages of a class (`BMI_testunexpected_class`), at most `most`, and
-    /// idles while there is none.
+    /// Takes up to `max` unexpected messages of a class (`BMI_testunexpected_class`) and waits up
+    /// to `idle` while there is none.
     ///
     /// # Errors
-    /// None but those of sleeping.
+    /// Only the errors of parking (eventfd(2), ppoll(2)).
     pub fn testunexpected(
         &self,
-        most: usize,
+        max: usize,
         class: u8,
         idle: Duration,
         mut found: impl FnMut(Unexpected),
     ) -> Result<usize> {
-        self.forget_gone();
-        let count = self.wait_for(idle, |look| {
-            let mut told = Vec::new();
-            for station in self.stations_in_turn() {
-                let mut held = station.hold_for_pass(&self.sleepers);
-                if look == Look::Drive {
-                    held.progress();
+        self.forget_disconnected();
+        let count = self.wait_for(idle, |mode| {
+            let mut collected = Vec::new();
+            for instance in self.instances_rotated() {
+                let mut locked = instance.lock_for_progress(&self.parking);
+                if mode == PollMode::Progress {
+                    locked.progress();
                 }
-                while told.len() < most
-                    && let Some(message) = held.desk().take_unexpected(class)
+                while collected.len() < max
+                    && let Some(message) = locked.queues().take_unexpected(class)
                 {
-                    self.count_reference(held.desk(), message.addr);
-                    told.push(message);
+                    self.count_reference(locked.queues(), message.addr);
+                    collected.push(message);
                 }
             }
-            let count = told.len();
-            // Without any lock: it may post.
-            told.into_iter().for_each(&mut found);
+            let count = collected.len();
+            // No lock is held here: the callback may post.
+            collected.into_iter().for_each(&mut found);
             Ok((count > 0).then_some(count))
         })?;
         Ok(count.unwrap_or(0))
@@ -168,64 +171,64 @@ impl Bmi {
     /// As [`Self::testunexpected`].
     pub fn waitunexpected(
         &self,
-        most: usize,
+        max: usize,
         class: u8,
         found: impl FnMut(Unexpected),
     ) -> Result<usize> {
-        self.testunexpected(most, class, WAIT, found)
+        self.testunexpected(max, class, WAIT, found)
     }
 
-    /// Asks for an operation to end (`BMI_cancel`). If it has not begun, it ends with
-    /// [`Code::ECANCEL`]; otherwise, and if it is over or unknown, nothing happens. Either way a test
-    /// tells how it ended.
+    /// Requests the cancellation of an operation (`BMI_cancel`). An operation that has not begun
+    /// ends with [`Code::ECANCEL`]. A running, complete or unknown operation is not affected. In
+    /// every case a test reports the outcome.
     pub fn cancel(&self, id: OpId) {
-        if let Ok((station, key)) = self.operation(id) {
-            let mut held = station.hold(&self.sleepers);
-            let (method, desk) = held.parts();
-            if desk.ops.get(key).is_some_and(|op| op.outcome.is_none()) {
-                method.cancel(key, desk);
+        if let Ok((instance, key)) = self.operation(id) {
+            let mut locked = instance.lock(&self.parking);
+            let (method, queues) = locked.parts();
+            if queues.ops.get(key).is_some_and(|op| op.outcome.is_none()) {
+                method.cancel(key, queues);
             }
         }
     }
 
-    /// Takes an operation back (the seed's `BMI_unpost`) and collects it, without blocking. An
-    /// operation that has not begun ends with [`Code::ECANCEL`], one that is done as it was done.
-    /// `None` if it has begun and goes on: a test tells of its end.
+    /// Cancels an operation (the seed's `BMI_unpost`) and collects it without blocking. An
+    /// operation that has not begun ends with [`Code::ECANCEL`]; a complete one with its outcome.
+    /// Returns `None` for an operation that is running; a later test reports its outcome.
     ///
     /// # Errors
     /// As [`Self::test`].
     pub fn unpost(&self, id: OpId, context: ContextId) -> Result<Option<Completion>> {
-        let (station, key) = self.operation(id)?;
+        let (instance, key) = self.operation(id)?;
         let context = self.context(context)?;
-        let mut held = station.hold(&self.sleepers);
-        let (method, desk) = held.parts();
-        let ended = desk.collect_or(key, context, |desk| {
-            method.progress(desk);
-            if desk.is_wanted(key) {
-                method.cancel(key, desk);
+        let mut locked = instance.lock(&self.parking);
+        let (method, queues) = locked.parts();
+        let ended = queues.collect_after(key, context, |queues| {
+            method.progress(queues);
+            if queues.is_tested(key) {
+                method.cancel(key, queues);
             }
         })?;
-        // A thread that waits for this very operation looks again, and finds that it is over.
-        desk.has_news |= ended.is_some();
+        // Wakes a thread that waits for this operation; it then finds the operation collected.
+        queues.has_events |= ended.is_some();
         Ok(ended)
     }
 
-    /// Moves what can move with all methods.
+    /// Progresses all methods.
     fn progress(&self) {
-        self.stations_in_turn()
-            .for_each(|station| station.hold_for_pass(&self.sleepers).progress());
+        self.instances_rotated()
+            .for_each(|instance| instance.lock_for_progress(&self.parking).progress());
     }
 
     #[inline]
-    fn operation(&self, id: OpId) -> Result<(&Station, OpKey)> {
+    fn operation(&self, id: OpId) -> Result<(&MethodInstance, OpKey)> {
         let (method, key) = id.split().ok_or(Code::EINVAL)?;
-        Ok((self.station(method).ok_or(Code::EINVAL)?, key))
+        Ok((self.method_instance(method).ok_or(Code::EINVAL)?, key))
     }
 
     fn check_operation(&self, id: OpId, context: u8) -> Result {
-        let (station, key) = self.operation(id)?;
-        let mut held = station.hold(&self.sleepers);
-        let op = held.desk().ops.get(key).ok_or(Code::EINVAL)?;
+        let (instance, key) = self.operation(id)?;
+        let mut locked = instance.lock(&self.parking);
+        let op = locked.queues().ops.get(key).ok_or(Code::EINVAL)?;
         match op.context == Some(context) {
             true => Ok(()),
             false => Err(Code::EINVAL),

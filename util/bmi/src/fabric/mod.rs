@@ -1,15 +1,15 @@
-//! The method over the fabric: one endpoint of any provider.
+//! The method over Selvedge: one endpoint of any provider.
 //!
 //! | BMI | the fabric |
 //! |---|---|
-//! | expected message | tagged message; its receive names peer and tag, and ignores nothing |
+//! | expected message | tagged message; its receive names peer and tag, with no ignored bits |
 //! | unexpected message | untagged message into multi-receive buffers; tag and class are its data |
-//! | peer | an index of the address vector; strangers are inserted when they are heard |
-//! | short message, immediate completion | an injected message, or one whose completion is there when it was posted |
-//! | the end of a peer | the error of a receive that names it |
+//! | peer | index in the address vector; an unknown sender is inserted when its message arrives |
+//! | short message, immediate completion | injected message, or a completion that is available when the post returns |
+//! | peer failure | error of a receive that names the peer |
 //!
-//! It is called under its station's lock, so the fabric below is promised that no two threads use
-//! it at once, and takes no locks of its own.
+//! The method is called under the lock of its method instance. The domain is therefore opened with
+//! `Threading::Domain` and takes no locks of its own.
 
 mod names;
 mod open;
@@ -29,9 +29,9 @@ use selvedge::{
 
 pub use open::modules;
 
-use crate::control::desk::Desk;
+use crate::control::queues::MethodQueues;
 use crate::ids::OpKey;
-use crate::method::{Limits, Method, MethodAddr, RecvPost, Rest, SendPost};
+use crate::method::{Limits, Method, MethodAddr, RecvPost, SendPost, TryWait};
 use crate::support::gossip;
 use crate::url::Url;
 use crate::{Code, Error, Result};
@@ -47,13 +47,13 @@ struct Fabric {
     av: Arc<dyn AddressVector>,
     domain: Arc<dyn Domain>,
     info: Info,
-    /// Bytes of the longest message that is injected.
+    /// Largest message in bytes that is injected.
     inject_size: usize,
-    /// The provider may keep what is injected until it is driven, as one with a network below does: it
-    /// sends what was posted between two looks in one call of the system.
-    dawdles: bool,
+    /// The provider may hold an injected message until the next progress call. Network providers do
+    /// so: they send the messages of several posts with one system call.
+    defers_sends: bool,
     wait_fd: Option<OwnedFd>,
-    /// Where completions are read to.
+    /// Array that completions are read into.
     entries: Box<[Entry; BATCH]>,
     sources: Box<[FiAddr; BATCH]>,
     peers: Peers,
@@ -64,30 +64,31 @@ struct Fabric {
 /// Completions that are read at a time.
 const BATCH: usize = 32;
 
-/// Bits of a context that belong to the method: keys of operations have neither.
-mod mark {
-    /// A multi-receive buffer; its number follows.
+/// Bits of a context that mark the method's own operations. Keys of operations have neither.
+mod context_flags {
+    /// A multi-receive buffer; its index follows.
     pub(super) const SLAB: u64 = 1 << 63;
-    /// A receive that never meets a message, and fails when its peer goes; the peer follows.
-    pub(super) const SENTRY: u64 = 1 << 62;
+    /// A receive that matches no message and fails when its peer disconnects; the peer's index
+    /// follows.
+    pub(super) const WATCH: u64 = 1 << 62;
 }
 
 #[expect(unsafe_code, reason = "the promise of a method")]
-// SAFETY: memory is handed to the endpoint, or to no one; an operation is told of when its
-// completion was read, after which the endpoint touches its memory no more, by its own promise.
-// What waits for the endpoint to have room is copied nowhere, and dropped with the method.
+// SAFETY: memory is passed to the endpoint only. An operation is reported as complete when its
+// completion was read; by the endpoint's contract it accesses the memory no more. A queued post
+// copies nothing and is dropped with the method.
 unsafe impl Method for Fabric {
     fn limits(&self) -> Limits {
         Limits {
             size: self.info.ep_attr.max_msg_size as u64,
             unexpected: unexpected::SIZE as u64,
-            pieces: self.info.tx_attr.iov_limit.min(self.info.rx_attr.iov_limit),
+            segments: self.info.tx_attr.iov_limit.min(self.info.rx_attr.iov_limit),
         }
     }
 
     fn addr_lookup(&mut self, url: &Url) -> Result<MethodAddr, Error> {
         let addr = names::resolve(&*self.av, &self.info, url)?;
-        Ok(self.peers.know(addr))
+        Ok(self.peers.insert_named(addr))
     }
 
     fn addr_forget(&mut self, addr: MethodAddr) {
@@ -95,8 +96,8 @@ unsafe impl Method for Fabric {
     }
 
     fn host(&self, addr: MethodAddr) -> String {
-        let known = self.av.lookup(Peers::addr(addr));
-        known.map_or_else(|_| "UNKNOWN".to_owned(), |address| names::host(&address))
+        let address = self.av.lookup(Peers::addr(addr));
+        address.map_or_else(|_| "UNKNOWN".to_owned(), |address| names::host(&address))
     }
 
     fn is_in_range(&self, addr: MethodAddr, pattern: &str, netmask: Option<u8>) -> Result<bool> {
@@ -105,56 +106,67 @@ unsafe impl Method for Fabric {
     }
 
     unsafe fn send_now(&mut self, post: &SendPost<'_>) -> Result<bool> {
-        if self.dawdles {
-            // Only a completion says that it has left, which may be there right after the post.
+        if self.defers_sends {
+            // Only a completion proves that the message was sent. It may be available right after
+            // the post.
             return Ok(false);
         }
         // SAFETY: passed on from the caller.
         unsafe { self.inject(post) }
     }
 
-    unsafe fn post_send(&mut self, key: OpKey, post: &SendPost<'_>, desk: &mut Desk) -> Result {
+    unsafe fn post_send(
+        &mut self,
+        key: OpKey,
+        post: &SendPost<'_>,
+        queues: &mut MethodQueues,
+    ) -> Result {
         // SAFETY: passed on from the caller.
-        unsafe { self.send(key, post, desk) }?;
-        self.settle(desk);
+        unsafe { self.send(key, post, queues) }?;
+        self.report_ready(queues);
         Ok(())
     }
 
-    unsafe fn post_recv(&mut self, key: OpKey, post: &RecvPost<'_>, desk: &mut Desk) -> Result {
+    unsafe fn post_recv(
+        &mut self,
+        key: OpKey,
+        post: &RecvPost<'_>,
+        queues: &mut MethodQueues,
+    ) -> Result {
         // SAFETY: passed on from the caller.
         unsafe { self.recv(key, post) }?;
-        self.settle(desk);
-        if self.peers.has_gone(post.src) {
-            self.end_late(key, desk);
+        self.report_ready(queues);
+        if self.peers.has_disconnected(post.src) {
+            self.cancel_unmatched(key, queues);
         }
         Ok(())
     }
 
-    fn cancel(&mut self, key: OpKey, desk: &mut Desk) {
-        if self.peers.withdraw(key) {
-            return desk.complete(key, Err(Self::cancelled(key, desk)));
+    fn cancel(&mut self, key: OpKey, queues: &mut MethodQueues) {
+        if self.peers.remove_queued(key) {
+            return queues.complete(key, Err(Self::cancel_code(key, queues)));
         }
         match self.ep.cancel(Context(key.0)) {
-            Ok(()) => self.settle(desk),
-            // It has begun, and goes on.
+            Ok(()) => self.report_ready(queues),
+            // The operation has begun and goes on.
             Err(Errno::NoEnt) => {}
             Err(errno) => gossip::err(format_args!("operation {key:?} is not cancelled: {errno}")),
         }
     }
 
     #[inline]
-    fn progress(&mut self, desk: &mut Desk) {
-        self.drive(desk);
+    fn progress(&mut self, queues: &mut MethodQueues) {
+        self.progress_endpoint(queues);
     }
 
-    fn rest(&mut self, desk: &mut Desk) -> Rest {
-        if !self.peers.is_calm() || self.slabs.are_wanted(desk) {
-            return Rest::AtMost(post::RETRY);
+    fn try_wait(&mut self, queues: &mut MethodQueues) -> TryWait {
+        if self.peers.has_backlog() || self.slabs.should_post(queues) {
+            return TryWait::ParkAtMost(post::RETRY);
         }
         match self.cq.try_wait() {
-            Ok(()) => Rest::UntilWoken,
-            Err(Errno::Again) => Rest::News,
-            Err(_) => Rest::AtMost(post::RETRY),
+            Ok(()) => TryWait::Park,
+            Err(Errno::Again) => TryWait::Ready,
+            Err(_) => TryWait::ParkAtMost(post::RETRY),
         }
     }
 
@@ -163,7 +175,7 @@ unsafe impl Method for Fabric {
     }
 
     fn memalloc(&mut self, len: usize) -> Option<Arc<dyn Allocation>> {
-        // What is injected is copied anyway, from wherever it lies.
+        // Injected messages are copied from any memory.
         if len <= self.inject_size {
             return None;
         }
@@ -178,17 +190,17 @@ unsafe impl Method for Fabric {
     }
 }
 
-/// A message's tag on the fabric.
+/// The fabric tag of a BMI tag.
 #[inline]
 const fn wire_tag(tag: i32) -> u64 {
     tag as u32 as u64
 }
 
-/// A message in one piece, or nothing of it.
+/// The only segment of a message; `None` for a list.
 #[inline]
-fn whole(pieces: &[Iov]) -> Option<Iov> {
-    match *pieces {
-        [piece] => Some(piece),
+fn single_segment(segments: &[Iov]) -> Option<Iov> {
+    match *segments {
+        [segment] => Some(segment),
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
-//! Names: what a URL is to a provider.
+//! Translation of URLs into the names of a provider.
 //!
-//! A provider that reaches no other machine has no hosts: there, a port names a process of this
-//! machine, and a host without a port is a name by itself.
+//! A provider that reaches only this machine has no hosts. For such a provider a port names a
+//! process of this machine, and a host without a port is a name by itself.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -13,18 +13,19 @@ use crate::control::info::{host_of, ipv4_in_range};
 use crate::url::Url;
 use crate::{Code, Error, Result};
 
-/// The node that the ports of providers without hosts belong to.
-const HERE: &str = "bmi";
-/// Ports that are tried, where the provider does not choose one itself.
-const CHOICE: std::ops::Range<u16> = 49152..u16::MAX;
+/// The node name under which providers without hosts find ports.
+const LOCAL_NODE: &str = "bmi";
+/// Ports that are tried when the provider does not choose one.
+const PORT_RANGE: std::ops::Range<u16> = 49152..u16::MAX;
 
-/// Whether hosts mean nothing to a provider.
+/// Whether the provider ignores hosts.
 pub(super) fn is_local(info: &Info) -> bool {
     info.addr_format == AddrFormat::Str && !info.caps.contains(Caps::REMOTE_COMM)
 }
 
-/// Whether a host is this machine: `localhost`, its own name, or an address of an interface of it.
-fn is_here(host: &str) -> bool {
+/// Whether a host is this machine: `localhost`, the machine's name, or the address of a local
+/// interface.
+fn is_this_machine(host: &str) -> bool {
     let address = host.split('%').next().unwrap_or_default();
     match address.parse() {
         Ok(ip) => is_own_address(ip),
@@ -40,7 +41,7 @@ fn is_own_address(ip: IpAddr) -> bool {
     ip.is_loopback() || ip.is_unspecified() || is_listed()
 }
 
-/// Whether two names of a machine are the same one with and without its domain.
+/// Whether two names denote the same machine, one possibly with its domain.
 fn is_own_name(own: &std::ffi::OsStr, host: &str) -> bool {
     let Some(own) = own.to_str() else {
         return false;
@@ -52,54 +53,66 @@ fn is_own_name(own: &std::ffi::OsStr, host: &str) -> bool {
     is_short_for(own, host) || is_short_for(host, own)
 }
 
-/// The port of a URL, where it is one: port 0 stands for none.
+/// The port of a URL; `None` for port 0 and for no port.
 fn port_of(url: &Url) -> Option<u16> {
     url.port.filter(|port| *port != 0)
 }
 
 /// The ports to try for a process that listens at `url`.
 pub(super) fn ports(url: &Url, info: &Info) -> Box<dyn Iterator<Item = Option<u16>>> {
-    let is_named = url.host.as_deref().is_some_and(|host| !is_here(host));
+    let is_named = url
+        .host
+        .as_deref()
+        .is_some_and(|host| !is_this_machine(host));
     match url.port {
         None if is_local(info) && is_named => Box::new(std::iter::once(None)),
         Some(0) | None if is_local(info) => {
-            let first = CHOICE.start + (std::process::id() % u32::from(CHOICE.len() as u16)) as u16;
-            Box::new((first..CHOICE.end).chain(CHOICE.start..first).map(Some))
+            let first =
+                PORT_RANGE.start + (std::process::id() % u32::from(PORT_RANGE.len() as u16)) as u16;
+            Box::new(
+                (first..PORT_RANGE.end)
+                    .chain(PORT_RANGE.start..first)
+                    .map(Some),
+            )
         }
         port => Box::new(std::iter::once(port.or(Some(0)))),
     }
 }
 
-/// Node and service of the own address that peers find at `url`.
-pub(super) fn own(url: &Url, info: &Info, bind_specific: bool) -> (Option<String>, Option<String>) {
+/// Node and service of the local address under which peers find `url`.
+pub(super) fn local_name(
+    url: &Url,
+    info: &Info,
+    bind_specific: bool,
+) -> (Option<String>, Option<String>) {
     let port = url.port.map(|port| port.to_string());
     match is_local(info) {
-        true if port.is_some() => (Some(HERE.to_owned()), port),
-        // A node alone would leave the rest of the name to the provider.
+        true if port.is_some() => (Some(LOCAL_NODE.to_owned()), port),
+        // With a node alone the provider would choose the rest of the name.
         true => (None, url.host.clone()),
         false if bind_specific => (url.host.clone(), port),
-        false => (any_like(url).map(str::to_owned), port),
+        false => (wildcard_for(url).map(str::to_owned), port),
     }
 }
 
-/// All of this machine's addresses, of the kind that a URL's host is of; the usual kind has no name.
-pub(super) fn any_like(url: &Url) -> Option<&'static str> {
+/// The wildcard address in the family of the URL's host. `None` for the default family.
+pub(super) fn wildcard_for(url: &Url) -> Option<&'static str> {
     let host = url.host.as_deref()?;
     host.parse::<Ipv6Addr>().ok().map(|_| "::")
 }
 
-/// The URL with the port that an endpoint was given.
-pub(super) fn bound(mut url: Url, ep: &dyn Endpoint) -> Url {
+/// The URL with the port that the endpoint was assigned.
+pub(super) fn with_bound_port(mut url: Url, ep: &dyn Endpoint) -> Url {
     if let Ok(Address::Ip(ip)) = ep.address() {
         url.port = Some(ip.port());
     }
     url
 }
 
-/// The index of the peer that a URL names.
+/// The address vector index of the peer that a URL names.
 pub(super) fn resolve(av: &dyn AddressVector, info: &Info, url: &Url) -> Result<FiAddr, Error> {
     let (node, port) = match is_local(info) {
-        true if port_of(url).is_some() => (HERE, url.port),
+        true if port_of(url).is_some() => (LOCAL_NODE, url.port),
         true => (host_of(url), None),
         false => (
             host_of(url),
@@ -113,20 +126,20 @@ pub(super) fn resolve(av: &dyn AddressVector, info: &Info, url: &Url) -> Result<
             Code::EINVAL | Code::ENODATA => Code::EHOSTNTFD,
             code => code,
         };
-        let what = format!(
-            "address {url}: the host {node:?} is not known ({errno}); check its name, or write its \
+        let message = format!(
+            "address {url}: the host {node:?} is not address ({errno}); check its name, or write its \
              IP address"
         );
-        Error::new(code, what)
+        Error::new(code, message)
     })
 }
 
 fn lacks_port(url: &Url) -> Error {
-    let what = format!("address {url}: the port is missing; write the one that the server has");
-    Error::new(Code::ENOPROTOOPT, what)
+    let message = format!("address {url}: the port is missing; write the one that the server has");
+    Error::new(Code::ENOPROTOOPT, message)
 }
 
-/// What people know a peer by.
+/// The host of a peer as people write it.
 pub(super) fn host(address: &Address) -> String {
     match address {
         Address::Ip(ip) => ip.ip().to_string(),
@@ -140,7 +153,7 @@ pub(super) fn host(address: &Address) -> String {
     }
 }
 
-/// Whether a peer is in a range; peers without an IP address are in those of this machine.
+/// Whether a peer is in a range. A peer without an IP address is in the ranges of this machine.
 pub(super) fn is_in_range(address: &Address, pattern: &str, netmask: Option<u8>) -> Result<bool> {
     match address {
         Address::Ip(ip) => match ip.ip() {
@@ -149,7 +162,7 @@ pub(super) fn is_in_range(address: &Address, pattern: &str, netmask: Option<u8>)
         },
         _ => {
             let host = pattern.split([':', '/']).next().unwrap_or_default();
-            Ok(host == "*" || is_here(host))
+            Ok(host == "*" || is_this_machine(host))
         }
     }
 }

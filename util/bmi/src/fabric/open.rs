@@ -1,4 +1,4 @@
-//! Opening: which providers there are, and an endpoint of one of them.
+//! Opening: discovery of usable providers, and an endpoint of one of them.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
@@ -20,8 +20,8 @@ use crate::support::gossip;
 use crate::url::Url;
 use crate::{Code, Error};
 
-/// The methods of the fabric: one for each provider that carries what BMI needs, in the order of
-/// discovery.
+/// The methods over Selvedge: one for each provider with the capabilities that BMI needs, in the
+/// order of discovery.
 pub fn modules() -> &'static [&'static dyn Module] {
     static MODULES: OnceLock<Vec<&'static dyn Module>> = OnceLock::new();
     MODULES.get_or_init(|| discover().into_iter().map(leak).collect())
@@ -53,7 +53,7 @@ fn discover() -> Vec<Provider> {
     providers
 }
 
-/// The providers, with the parameters of the environment and [`NO_WAIT`].
+/// The built-in providers, with the parameters of the environment and [`NO_WAIT`].
 fn registry() -> Registry {
     selvedge_providers::builtin().with_params(params(Params::from_env()))
 }
@@ -68,11 +68,11 @@ fn params(env: Params) -> Params {
 }
 
 /// Parameters that are 0 unless the environment sets them: how long a send waits for a server that
-/// has not started. A program of BMI expects `BMI_ECONNREFUSED` as soon as the kernel refuses the
-/// connection, and then decides itself whether it asks again.
+/// has not started. A BMI program expects `BMI_ECONNREFUSED` as soon as the kernel refuses the
+/// connection, and decides itself whether it retries.
 const NO_WAIT: [&str; 2] = ["FI_SHM_PEER_TIMEOUT", "FI_TCP_PEER_TIMEOUT"];
 
-/// What BMI needs of a provider.
+/// The capabilities that BMI needs from a provider.
 #[expect(unsafe_code, reason = "the promise that removes locks")]
 fn hints(provider: Option<&str>) -> Hints {
     let caps = Caps::MSG
@@ -91,10 +91,10 @@ fn hints(provider: Option<&str>) -> Hints {
     if let Some(provider) = provider {
         hints = hints.provider(provider);
     }
-    // SAFETY: a `Fabric` keeps every object of its domain to itself and is used by whoever holds its
-    // station's lock; memory of the domain is dropped under that lock, or when nobody else uses the
-    // domain any more (`memory::Chute`). What sleeps without the lock has but a duplicate of the
-    // descriptor.
+    // SAFETY: a `Fabric` keeps every object of its domain to itself and is used under the lock of
+    // its method instance only. Memory of the domain is dropped under that lock, or after the last
+    // user of the domain (`memory::DeferredFrees`). A thread that parks without the lock uses a
+    // duplicate of the descriptor.
     unsafe { hints.promise_threading(Threading::Domain) }
 }
 
@@ -107,7 +107,7 @@ impl Module for Provider {
         match &setup.listen {
             Some(url) => self.listen(url, setup.bind_specific),
             None => {
-                let info = self.find_toward(setup.toward.as_ref())?;
+                let info = self.find_for(setup.first_peer.as_ref())?;
                 Ok(Box::new(Fabric::open(info, None)?))
             }
         }
@@ -115,7 +115,8 @@ impl Module for Provider {
 }
 
 impl Provider {
-    /// Opens an endpoint that peers find at `url`, at the next free port if it names none.
+    /// Opens an endpoint that peers find at `url`. Without a port in the URL, takes the next free
+    /// one.
     fn listen(&self, url: &Url, bind_specific: bool) -> Result<Box<dyn Method>, Error> {
         let mut last = None;
         let any = self.find(None, None)?;
@@ -124,7 +125,7 @@ impl Provider {
                 port,
                 ..url.clone()
             };
-            let (node, service) = names::own(&own, &any, bind_specific);
+            let (node, service) = names::local_name(&own, &any, bind_specific);
             let info = self.find(node.as_deref(), service.as_deref())?;
             match Fabric::open(info, Some(own)) {
                 Ok(fabric) => return Ok(Box::new(fabric)),
@@ -136,16 +137,16 @@ impl Provider {
         Err(last.unwrap_or_else(none))
     }
 
-    /// The way to communicate with peers of the kind that one is of.
-    fn find_toward(&self, peer: Option<&Url>) -> Result<Info, Error> {
-        let usual = self.find(None, None)?;
-        match peer.and_then(names::any_like) {
-            Some(node) if !names::is_local(&usual) => self.find(Some(node), None),
-            _ => Ok(usual),
+    /// Selects the provider's info for peers in the address family of `peer`.
+    fn find_for(&self, peer: Option<&Url>) -> Result<Info, Error> {
+        let default_info = self.find(None, None)?;
+        match peer.and_then(names::wildcard_for) {
+            Some(node) if !names::is_local(&default_info) => self.find(Some(node), None),
+            _ => Ok(default_info),
         }
     }
 
-    /// The way to communicate with a local address.
+    /// Queries the provider's info for a local address.
     fn find(&self, node: Option<&str>, service: Option<&str>) -> Result<Info, Error> {
         let flags = match node.or(service) {
             Some(_) => InfoFlags::SOURCE,
@@ -156,7 +157,7 @@ impl Provider {
         infos.into_iter().next().ok_or_else(|| {
             Error::new(
                 Code::ENOPROTOOPT,
-                format!("provider {} is not there", self.name),
+                format!("provider {} is not available", self.name),
             )
         })
     }
@@ -167,28 +168,38 @@ impl Fabric {
         let domain = info.open()?;
         let mut attr = cq::Attr::with_size(QUEUE);
         attr.wait_obj = wait::Object::Fd;
-        // Threads that wait look before, without the station's lock (`control::sleep`).
+        // Waiting threads spin beforehand, without the lock (`control::parking`).
         attr.spin_time = Some(Duration::ZERO);
         let cq = domain.cq(&attr)?;
         let av = domain.av(&av::Attr::default())?;
         let ep = domain.endpoint(&info, Bindings::new(Arc::clone(&cq), Arc::clone(&av)))?;
         ep.set(EpOption::MinMultiRecv(unexpected::SIZE))
-            .map_err(|errno| Error::new(errno.into(), "the least room of a receive buffer"))?;
+            .map_err(|errno| {
+                Error::new(errno.into(), "cannot set the endpoint option MinMultiRecv")
+            })?;
         match ep.set(EpOption::EagerSize(unexpected::SIZE)) {
-            // A provider that does not know it has large messages wait with their sender.
+            // A provider without this option sends large messages by rendezvous.
             Ok(()) | Err(Errno::NoProtoOpt) => {}
-            Err(errno) => return Err(Error::new(errno.into(), "the size of eager messages")),
+            Err(errno) => {
+                return Err(Error::new(
+                    errno.into(),
+                    "cannot set the endpoint option EagerSize",
+                ));
+            }
         }
         let wait_fd = cq
             .wait_fd()
             .map(|fd: BorrowedFd<'_>| fd.try_clone_to_owned());
         let wait_fd = wait_fd.transpose().map_err(|error| {
             let code = Code::of_system(error.raw_os_error().unwrap_or_default());
-            Error::new(code, "the descriptor of a completion queue")
+            Error::new(
+                code,
+                "cannot duplicate the descriptor of the completion queue",
+            )
         })?;
-        let listen = listen.map(|url| names::bound(url, &*ep));
+        let listen = listen.map(|url| names::with_bound_port(url, &*ep));
         let mut fabric = Self {
-            dawdles: !names::is_local(&info),
+            defers_sends: !names::is_local(&info),
             ep,
             cq,
             av,
@@ -207,7 +218,7 @@ impl Fabric {
     }
 }
 
-/// Completions that the queue is opened for; what is beyond is kept all the same.
+/// Size of the completion queue; further completions are stored as well.
 const QUEUE: usize = 8192;
 
 #[cfg(test)]
@@ -215,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_that_have_not_started_are_waited_for_only_if_the_environment_says_so() {
+    fn sends_wait_for_a_late_server_only_if_the_environment_sets_a_timeout() {
         let env: Params = [("FI_TCP_PEER_TIMEOUT", "3s")].into_iter().collect();
         let params = params(env);
         assert_eq!(params.raw("FI_TCP_PEER_TIMEOUT"), Some("3s"));
@@ -223,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parameters_that_are_0_are_parameters_of_providers() {
+    fn the_parameters_set_to_0_exist_in_providers() {
         let params = params(Params::default());
         let params = selvedge_providers::builtin().with_params(params).params();
         for name in NO_WAIT {

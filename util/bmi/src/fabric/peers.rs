@@ -1,4 +1,4 @@
-//! Peers: what is known of each, and what waits until there is room to post it.
+//! Per-peer state, and posts that wait for room in the provider's queues.
 
 use std::collections::VecDeque;
 
@@ -8,66 +8,66 @@ use crate::Code;
 use crate::ids::OpKey;
 use crate::method::{Kind, MethodAddr};
 
-/// Every peer, by its index in the address vector.
+/// All peers, by their index in the address vector.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     table: Vec<Peer>,
-    /// Peers that something waits for.
+    /// Peers with queued posts.
     busy: Vec<u32>,
 }
 
 /// One peer.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
-    /// It was looked up: it may come back after it has gone.
+    /// It was looked up: another process may be found under its name after a disconnect.
     pub(super) is_named: bool,
-    /// Something of it was heard, or something it was sent has arrived: it is there.
-    pub(super) is_met: bool,
-    /// A receive is posted that fails when it goes.
-    pub(super) has_sentry: bool,
-    /// It came by itself and is gone: what it had sent is here, and nothing else will come.
-    pub(super) has_gone: bool,
-    /// Why it was lost the last time: a provider may refuse later posts without repeating it.
-    pub(super) lost_by: Option<Code>,
+    /// A message from it arrived, or a message to it was delivered.
+    pub(super) is_connected: bool,
+    /// A receive is posted that fails when the peer disconnects.
+    pub(super) has_watch: bool,
+    /// It connected without a lookup and has disconnected. All its messages have arrived.
+    pub(super) has_disconnected: bool,
+    /// Error of its last failure: a provider may fail later posts with `NotConn` only.
+    pub(super) last_failure: Option<Code>,
     pub(super) sends: VecDeque<Send>,
     pub(super) recvs: VecDeque<Recv>,
     is_busy: bool,
 }
 
-/// A send for which there was no room.
+/// A send that waits for room.
 #[derive(Debug)]
 pub(super) struct Send {
     pub(super) key: OpKey,
-    pub(super) pieces: Vec<Iov>,
+    pub(super) segments: Vec<Iov>,
     pub(super) tag: i32,
     pub(super) kind: Kind,
 }
 
-/// A receive for which there was no room.
+/// A receive that waits for room.
 #[derive(Debug)]
 pub(super) struct Recv {
     pub(super) key: OpKey,
-    pub(super) pieces: Vec<IovMut>,
+    pub(super) segments: Vec<IovMut>,
     pub(super) tag: i32,
 }
 
 impl Peers {
-    /// The fabric's index of a peer.
+    /// The address vector index of a peer.
     #[inline]
     pub(super) const fn addr(addr: MethodAddr) -> FiAddr {
         FiAddr(addr.0 as u64)
     }
 
-    /// A peer that was looked up.
-    pub(super) fn know(&mut self, addr: FiAddr) -> MethodAddr {
-        let addr = self.meet(addr);
+    /// Registers a peer that was looked up.
+    pub(super) fn insert_named(&mut self, addr: FiAddr) -> MethodAddr {
+        let addr = self.insert(addr);
         let peer = &mut self.table[addr.0 as usize];
-        (peer.is_named, peer.has_gone) = (true, false);
+        (peer.is_named, peer.has_disconnected) = (true, false);
         addr
     }
 
-    /// A peer that is in the address vector.
-    pub(super) fn meet(&mut self, addr: FiAddr) -> MethodAddr {
+    /// Registers a peer that is in the address vector.
+    pub(super) fn insert(&mut self, addr: FiAddr) -> MethodAddr {
         let index = addr.0 as usize;
         if index >= self.table.len() {
             self.table.resize_with(index + 1, Peer::default);
@@ -80,7 +80,7 @@ impl Peers {
         self.table.get_mut(addr.0 as usize)
     }
 
-    /// Forgets a peer, with what waits for it.
+    /// Forgets a peer and its queued posts.
     pub(super) fn forget(&mut self, addr: MethodAddr) {
         if let Some(peer) = self.table.get_mut(addr.0 as usize) {
             *peer = Peer::default();
@@ -88,55 +88,55 @@ impl Peers {
         self.busy.retain(|&busy| busy != addr.0);
     }
 
-    /// Whether a peer has to be watched: it came by itself, and nobody watches it.
+    /// Whether a watch receive must be posted: the peer connected without a lookup and has none.
     #[inline]
-    pub(super) fn lacks_sentry(&self, addr: FiAddr) -> bool {
+    pub(super) fn needs_watch(&self, addr: FiAddr) -> bool {
         let peer = self.table.get(addr.0 as usize);
-        peer.is_some_and(|peer| !peer.is_named && !peer.has_sentry)
+        peer.is_some_and(|peer| !peer.is_named && !peer.has_watch)
     }
 
-    /// Whether nothing of a peer is to come any more.
+    /// Whether no further message can arrive from a peer.
     #[inline]
-    pub(super) fn has_gone(&self, addr: MethodAddr) -> bool {
+    pub(super) fn has_disconnected(&self, addr: MethodAddr) -> bool {
         let peer = self.table.get(addr.0 as usize);
-        peer.is_some_and(|peer| peer.has_gone)
+        peer.is_some_and(|peer| peer.has_disconnected)
     }
 
-    /// Has a send wait.
+    /// Queues a send.
     #[cold]
-    pub(super) fn hold_send(&mut self, addr: MethodAddr, send: Send) {
+    pub(super) fn queue_send(&mut self, addr: MethodAddr, send: Send) {
         self.table[addr.0 as usize].sends.push_back(send);
-        self.stir(addr);
+        self.mark_busy(addr);
     }
 
-    /// Has a receive wait.
+    /// Queues a receive.
     #[cold]
-    pub(super) fn hold_recv(&mut self, addr: MethodAddr, recv: Recv) {
+    pub(super) fn queue_recv(&mut self, addr: MethodAddr, recv: Recv) {
         self.table[addr.0 as usize].recvs.push_back(recv);
-        self.stir(addr);
+        self.mark_busy(addr);
     }
 
-    fn stir(&mut self, addr: MethodAddr) {
+    fn mark_busy(&mut self, addr: MethodAddr) {
         let peer = &mut self.table[addr.0 as usize];
         if !std::mem::replace(&mut peer.is_busy, true) {
             self.busy.push(addr.0);
         }
     }
 
-    /// Whether nothing waits.
+    /// Whether a post is queued.
     #[inline]
-    pub(super) fn is_calm(&self) -> bool {
-        self.busy.is_empty()
+    pub(super) fn has_backlog(&self) -> bool {
+        !self.busy.is_empty()
     }
 
-    /// The peers that something waits for. Those that it still waits for afterwards have to be
-    /// given back.
+    /// Takes the list of peers with queued posts. The caller returns each peer with
+    /// [`Self::requeue`].
     pub(super) fn take_busy(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.busy)
     }
 
-    /// Gives a peer back, if something waits for it.
-    pub(super) fn put_back(&mut self, index: u32) {
+    /// Returns a peer to the list if it has queued posts.
+    pub(super) fn requeue(&mut self, index: u32) {
         let peer = &mut self.table[index as usize];
         peer.is_busy = !peer.sends.is_empty() || !peer.recvs.is_empty();
         if peer.is_busy {
@@ -144,8 +144,8 @@ impl Peers {
         }
     }
 
-    /// Takes an operation back that waits. Says whether it did.
-    pub(super) fn withdraw(&mut self, key: OpKey) -> bool {
+    /// Removes a queued operation. Returns whether it was queued.
+    pub(super) fn remove_queued(&mut self, key: OpKey) -> bool {
         for &index in &self.busy {
             let peer = &mut self.table[index as usize];
             if let Some(at) = peer.sends.iter().position(|send| send.key == key) {

@@ -1,7 +1,6 @@
-//! Posting to the endpoint: at once, or when there is room.
+//! Posting to the endpoint, at once or when there is room.
 //!
-//! What is posted to one peer goes in the order of the posts: while something waits, all that comes
-//! behind it waits too.
+//! Posts to one peer are made in order: behind a queued post, all later ones are queued too.
 
 #![expect(unsafe_code, reason = "posts are promises about memory")]
 
@@ -10,22 +9,22 @@ use std::time::Duration;
 use selvedge::{Context, Errno, FiAddr, Iov, IovMut, OpFlags, TagMatch, msg, tagged};
 
 use super::peers::{Peers, Recv, Send};
-use super::{Fabric, mark, unexpected, whole, wire_tag};
-use crate::control::desk::Desk;
+use super::{Fabric, context_flags, single_segment, unexpected, wire_tag};
+use crate::control::queues::MethodQueues;
 use crate::ids::OpKey;
 use crate::method::{Kind, Method, MethodAddr, RecvPost, SendPost};
 use crate::{Code, Result};
 
-/// How soon something that waits is tried again, when nobody calls meanwhile.
+/// Interval between attempts to make a queued post while no thread calls.
 pub(super) const RETRY: Duration = Duration::from_micros(250);
-/// Pieces of short messages are put together here.
+/// Limit in bytes for gathering a list before an injection.
 const SHORT: usize = 4096;
 
 impl Fabric {
-    /// Sends a short message to a peer that is there, without a completion.
+    /// Injects a short message to a connected peer, without a completion.
     ///
     /// # Safety
-    /// The pieces may be read during the call.
+    /// The segments are readable during the call.
     #[inline]
     pub(super) unsafe fn inject(&mut self, post: &SendPost<'_>) -> Result<bool> {
         if post.size > self.inject_size {
@@ -33,14 +32,14 @@ impl Fabric {
         }
         let addr = Peers::addr(post.dest);
         match self.peers.get_mut(addr) {
-            // One that was never heard may not be there, and an injected message tells of nothing.
-            Some(peer) if peer.is_met && peer.sends.is_empty() => {}
+            // An injected message reports no error, so the peer must have been reached before.
+            Some(peer) if peer.is_connected && peer.sends.is_empty() => {}
             _ => return Ok(false),
         }
-        let sent = match whole(post.pieces) {
-            Some(piece) if piece.len > 0 => {
-                // SAFETY: the caller promises that the piece may be read now.
-                let bytes = unsafe { std::slice::from_raw_parts(piece.base.cast(), piece.len) };
+        let sent = match single_segment(post.segments) {
+            Some(segment) if segment.len > 0 => {
+                // SAFETY: the caller guarantees that the segment is readable now.
+                let bytes = unsafe { std::slice::from_raw_parts(segment.base.cast(), segment.len) };
                 self.inject_bytes(post, bytes)
             }
             _ if post.size <= SHORT => {
@@ -52,7 +51,7 @@ impl Fabric {
         match sent {
             Ok(()) => Ok(true),
             Err(Errno::Again | Errno::MsgSize) => Ok(false),
-            Err(errno) => Err(self.lost(addr, errno)),
+            Err(errno) => Err(self.peer_failure(addr, errno)),
         }
     }
 
@@ -62,7 +61,7 @@ impl Fabric {
     unsafe fn inject_list(&self, post: &SendPost<'_>) -> selvedge::Result {
         let mut short = [0; SHORT];
         // SAFETY: passed on from the caller.
-        let len = unsafe { gather(post.pieces, &mut short) };
+        let len = unsafe { gather(post.segments, &mut short) };
         self.inject_bytes(post, &short[..len])
     }
 
@@ -78,15 +77,15 @@ impl Fabric {
         }
     }
 
-    /// Posts a send, or has it wait.
+    /// Posts a send, or queues it.
     ///
     /// # Safety
-    /// The pieces stay valid and unwritten until the operation is told of as done.
+    /// The segments stay valid and unwritten until the operation is reported as complete.
     pub(super) unsafe fn send(
         &mut self,
         key: OpKey,
         post: &SendPost<'_>,
-        desk: &mut Desk,
+        queues: &mut MethodQueues,
     ) -> Result {
         let addr = Peers::addr(post.dest);
         let is_free = self
@@ -95,32 +94,32 @@ impl Fabric {
             .is_some_and(|peer| peer.sends.is_empty());
         let posted = match is_free {
             // SAFETY: passed on from the caller.
-            true => unsafe { self.post(key, addr, post.pieces, post.tag, post.kind) },
+            true => unsafe { self.post_message(key, addr, post.segments, post.tag, post.kind) },
             false => Err(Errno::Again),
         };
         match posted {
             Ok(()) => Ok(()),
             Err(Errno::Again) => {
-                // A thread that is parked tries again from now on.
-                desk.has_news |= self.peers.is_calm();
-                self.peers.hold_send(
+                // A parked thread must retry from now on.
+                queues.has_events |= !self.peers.has_backlog();
+                self.peers.queue_send(
                     post.dest,
                     Send {
                         key,
-                        pieces: post.pieces.to_vec(),
+                        segments: post.segments.to_vec(),
                         tag: post.tag,
                         kind: post.kind,
                     },
                 );
                 Ok(())
             }
-            Err(errno) => Err(self.lost(addr, errno)),
+            Err(errno) => Err(self.peer_failure(addr, errno)),
         }
     }
 
     /// # Safety
     /// As [`Self::send`].
-    unsafe fn post(
+    unsafe fn post_message(
         &self,
         key: OpKey,
         dest: FiAddr,
@@ -156,11 +155,11 @@ impl Fabric {
         }
     }
 
-    /// Posts a receive, or has it wait.
+    /// Posts a receive, or queues it.
     ///
     /// # Safety
-    /// The pieces stay valid, and nobody else reads or writes them, until the operation is told of
-    /// as done.
+    /// The segments stay valid, and no other code reads or writes them, until the operation is
+    /// reported as complete.
     #[inline]
     pub(super) unsafe fn recv(&mut self, key: OpKey, post: &RecvPost<'_>) -> Result {
         let addr = Peers::addr(post.src);
@@ -170,30 +169,32 @@ impl Fabric {
             .is_some_and(|peer| peer.recvs.is_empty());
         let posted = match is_free {
             // SAFETY: passed on from the caller.
-            true => unsafe { self.expect(Context(key.0), addr, post.pieces, wire_tag(post.tag)) },
+            true => unsafe {
+                self.post_tagged_recv(Context(key.0), addr, post.segments, wire_tag(post.tag))
+            },
             false => Err(Errno::Again),
         };
         match posted {
             Ok(()) => Ok(()),
             Err(Errno::Again) => {
-                self.peers.hold_recv(
+                self.peers.queue_recv(
                     post.src,
                     Recv {
                         key,
-                        pieces: post.pieces.to_vec(),
+                        segments: post.segments.to_vec(),
                         tag: post.tag,
                     },
                 );
                 Ok(())
             }
-            Err(errno) => Err(self.lost(addr, errno)),
+            Err(errno) => Err(self.peer_failure(addr, errno)),
         }
     }
 
     /// # Safety
     /// As [`Self::recv`].
     #[inline]
-    unsafe fn expect(
+    unsafe fn post_tagged_recv(
         &self,
         context: Context,
         src: FiAddr,
@@ -211,47 +212,43 @@ impl Fabric {
         unsafe { self.ep.trecvmsg(&msg, OpFlags::empty()) }
     }
 
-    /// A receive was posted for a peer that is gone. Unless a message was there for it, it ends:
-    /// nobody else would tell of it.
+    /// Cancels a receive from a disconnected peer unless a message matched it. No later event would
+    /// end it.
     #[cold]
-    pub(super) fn end_late(&mut self, key: OpKey, desk: &mut Desk) {
-        if desk.ops.get(key).is_some_and(|op| op.outcome.is_none()) {
-            self.cancel(key, desk);
+    pub(super) fn cancel_unmatched(&mut self, key: OpKey, queues: &mut MethodQueues) {
+        if queues.ops.get(key).is_some_and(|op| op.outcome.is_none()) {
+            self.cancel(key, queues);
         }
     }
 
-    /// Has the end of a peer that came by itself be noticed though nothing else is expected of it:
-    /// by a receive that no message meets.
+    /// Posts a receive that matches no message, so that the disconnect of a peer without a lookup
+    /// is reported.
     #[cold]
     pub(super) fn watch(&mut self, addr: FiAddr) {
-        let context = Context(mark::SENTRY | addr.0);
-        let nowhere = [IovMut::from_raw(std::ptr::null_mut(), 0)];
+        let context = Context(context_flags::WATCH | addr.0);
+        let no_buffer = [IovMut::from_raw(std::ptr::null_mut(), 0)];
         // SAFETY: there are no bytes.
-        let posted = unsafe { self.expect(context, addr, &nowhere, SENTRY_TAG) };
+        let posted = unsafe { self.post_tagged_recv(context, addr, &no_buffer, WATCH_TAG) };
         if let Some(peer) = self.peers.get_mut(addr) {
-            peer.has_sentry = posted.is_ok();
+            peer.has_watch = posted.is_ok();
         }
     }
 
     /// Forgets a peer.
     pub(super) fn forget(&mut self, addr: MethodAddr) {
         let index = Peers::addr(addr);
-        if self
-            .peers
-            .get_mut(index)
-            .is_some_and(|peer| peer.has_sentry)
-        {
-            // If it is over already, its completion is, too, and means nothing any more.
-            let _ = self.ep.cancel(Context(mark::SENTRY | index.0));
+        if self.peers.get_mut(index).is_some_and(|peer| peer.has_watch) {
+            // If it has failed already, its completion is ignored.
+            let _ = self.ep.cancel(Context(context_flags::WATCH | index.0));
         }
         self.peers.forget(addr);
-        // An index that is not there any more is as good as removed.
+        // The index may have been removed already.
         let _ = self.av.remove(&[index]);
     }
 
-    /// Tries what waits again.
+    /// Retries the queued posts.
     #[cold]
-    pub(super) fn retry(&mut self, desk: &mut Desk) {
+    pub(super) fn retry(&mut self, queues: &mut MethodQueues) {
         for index in self.peers.take_busy() {
             let addr = FiAddr(u64::from(index));
             while let Some(send) = self
@@ -259,10 +256,11 @@ impl Fabric {
                 .get_mut(addr)
                 .and_then(|peer| peer.sends.pop_front())
             {
-                // SAFETY: who posted it promised that the pieces stay valid until it is told of as
-                // done, which was not yet.
-                let posted =
-                    unsafe { self.post(send.key, addr, &send.pieces, send.tag, send.kind) };
+                // SAFETY: the poster guaranteed that the segments stay valid until the operation is
+                // reported as complete, which has not happened yet.
+                let posted = unsafe {
+                    self.post_message(send.key, addr, &send.segments, send.tag, send.kind)
+                };
                 match posted {
                     Ok(()) => {}
                     Err(Errno::Again) => {
@@ -270,7 +268,7 @@ impl Fabric {
                         peer.expect("it was there").sends.push_front(send);
                         break;
                     }
-                    Err(errno) => desk.complete(send.key, Err(self.lost(addr, errno))),
+                    Err(errno) => queues.complete(send.key, Err(self.peer_failure(addr, errno))),
                 }
             }
             while let Some(recv) = self
@@ -280,8 +278,9 @@ impl Fabric {
             {
                 let context = Context(recv.key.0);
                 // SAFETY: as above.
-                let posted =
-                    unsafe { self.expect(context, addr, &recv.pieces, wire_tag(recv.tag)) };
+                let posted = unsafe {
+                    self.post_tagged_recv(context, addr, &recv.segments, wire_tag(recv.tag))
+                };
                 match posted {
                     Ok(()) => {}
                     Err(Errno::Again) => {
@@ -289,44 +288,46 @@ impl Fabric {
                         peer.expect("it was there").recvs.push_front(recv);
                         break;
                     }
-                    Err(errno) => desk.complete(recv.key, Err(self.lost(addr, errno))),
+                    Err(errno) => queues.complete(recv.key, Err(self.peer_failure(addr, errno))),
                 }
             }
-            self.peers.put_back(index);
+            self.peers.requeue(index);
         }
     }
 
-    /// A peer is lost, or refused a post. The code that says why.
+    /// Records a peer failure or a refused post. Returns the code that explains it.
     #[cold]
-    pub(super) fn lost(&mut self, addr: FiAddr, errno: Errno) -> Code {
+    pub(super) fn peer_failure(&mut self, addr: FiAddr, errno: Errno) -> Code {
         let code = Code::from(errno);
         let Some(peer) = self.peers.get_mut(addr) else {
             return code;
         };
-        peer.is_met = false;
+        peer.is_connected = false;
         match errno {
-            Errno::NotConn => return peer.lost_by.unwrap_or(code),
-            Errno::ConnRefused | Errno::ConnReset | Errno::TimedOut => peer.lost_by = Some(code),
+            Errno::NotConn => return peer.last_failure.unwrap_or(code),
+            Errno::ConnRefused | Errno::ConnReset | Errno::TimedOut => {
+                peer.last_failure = Some(code)
+            }
             _ => {}
         }
         code
     }
 }
 
-/// No message has it: tags of BMI have 32 bits.
-const SENTRY_TAG: u64 = 1 << 63;
+/// A tag that no message has: BMI tags have 32 bits.
+const WATCH_TAG: u64 = 1 << 63;
 
-/// Puts the pieces of a short message together.
+/// Copies the segments of a short message into one buffer.
 ///
 /// # Safety
-/// The pieces may be read now.
-unsafe fn gather(pieces: &[Iov], into: &mut [u8]) -> usize {
+/// The segments are readable.
+unsafe fn gather(segments: &[Iov], into: &mut [u8]) -> usize {
     let mut len = 0;
-    for piece in pieces.iter().filter(|piece| piece.len > 0) {
-        // SAFETY: the caller promises that the piece may be read now.
-        let bytes = unsafe { std::slice::from_raw_parts(piece.base.cast(), piece.len) };
-        into[len..len + piece.len].copy_from_slice(bytes);
-        len += piece.len;
+    for segment in segments.iter().filter(|segment| segment.len > 0) {
+        // SAFETY: the caller guarantees that the segment is readable now.
+        let bytes = unsafe { std::slice::from_raw_parts(segment.base.cast(), segment.len) };
+        into[len..len + segment.len].copy_from_slice(bytes);
+        len += segment.len;
     }
     len
 }

@@ -1,97 +1,97 @@
-//! Progress: completions of the fabric become what the desk is told.
+//! Progress: translates completions of the fabric into reports to the queues.
 
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionFlags, Errno, FiAddr};
 
 use super::peers::Peers;
-use super::{Fabric, mark, unexpected};
+use super::{Fabric, context_flags, unexpected};
 use crate::Code;
-use crate::control::desk::Desk;
+use crate::control::queues::MethodQueues;
 use crate::ids::OpKey;
 use crate::support::gossip;
 
 impl Fabric {
-    /// Moves what can move, and tells of it.
+    /// Progresses the endpoint and reports its completions.
     #[inline]
-    pub(super) fn drive(&mut self, desk: &mut Desk) {
+    pub(super) fn progress_endpoint(&mut self, queues: &mut MethodQueues) {
         let read = self.cq.read_from(&mut *self.entries, &mut *self.sources);
-        self.take(read, desk);
-        if !self.peers.is_calm() {
-            self.retry(desk);
+        self.report(read, queues);
+        if self.peers.has_backlog() {
+            self.retry(queues);
         }
-        if self.slabs.are_wanted(desk) {
+        if self.slabs.should_post(queues) {
             self.slabs.refill(&*self.ep);
         }
     }
 
-    /// Tells of what is over already, without moving anything.
+    /// Reports completions that are available without progress.
     #[inline]
-    pub(super) fn settle(&mut self, desk: &mut Desk) {
+    pub(super) fn report_ready(&mut self, queues: &mut MethodQueues) {
         let read = self.cq.read_ready(&mut *self.entries, &mut *self.sources);
-        self.take(read, desk);
+        self.report(read, queues);
     }
 
     #[inline]
-    fn take(&mut self, read: selvedge::Result<usize>, desk: &mut Desk) {
+    fn report(&mut self, read: selvedge::Result<usize>, queues: &mut MethodQueues) {
         match read {
-            Ok(count) => (0..count).for_each(|place| self.done(place, desk)),
-            Err(Errno::Avail) => self.take_errors(desk),
+            Ok(count) => (0..count).for_each(|index| self.report_entry(index, queues)),
+            Err(Errno::Avail) => self.report_errors(queues),
             Err(errno) => gossip::err(format_args!("the completion queue cannot be read: {errno}")),
         }
     }
 
-    /// Tells of the completion at a place of those that were read.
+    /// Reports the completion at an index of the entries read.
     #[inline]
-    fn done(&mut self, place: usize, desk: &mut Desk) {
-        let (entry, src) = (&self.entries[place], self.sources[place]);
+    fn report_entry(&mut self, index: usize, queues: &mut MethodQueues) {
+        let (entry, src) = (&self.entries[index], self.sources[index]);
         let key = OpKey(entry.context.0);
-        let is_own = key.0 & (mark::SLAB | mark::SENTRY) != 0;
+        let is_own = key.0 & (context_flags::SLAB | context_flags::WATCH) != 0;
         if is_own || !entry.flags.contains(CompletionFlags::RECV) {
-            return self.done_otherwise(*entry, src, desk);
+            return self.report_slow_path(*entry, src, queues);
         }
         if let Some(peer) = self.peers.get_mut(src) {
-            peer.is_met = true;
+            peer.is_connected = true;
         }
-        desk.complete(key, Ok(entry.len as u64));
+        queues.complete(key, Ok(entry.len as u64));
     }
 
-    /// What is not an expected message.
+    /// Slow path for completions other than received expected messages.
     #[inline(never)]
-    fn done_otherwise(&mut self, entry: Entry, src: FiAddr, desk: &mut Desk) {
+    fn report_slow_path(&mut self, entry: Entry, src: FiAddr, queues: &mut MethodQueues) {
         let context = entry.context.0;
-        if context & (mark::SLAB | mark::SENTRY) != 0 {
-            return self.arrived(&entry, src, desk);
+        if context & (context_flags::SLAB | context_flags::WATCH) != 0 {
+            return self.report_unexpected(&entry, src, queues);
         }
         let key = OpKey(context);
-        if let Some(op) = desk.ops.get(key) {
+        if let Some(op) = queues.ops.get(key) {
             let (size, addr) = (op.size, op.addr);
-            if let Ok(dest) = desk.references.resolve(addr)
+            if let Ok(dest) = queues.references.resolve(addr)
                 && let Some(peer) = self.peers.get_mut(Peers::addr(dest))
             {
-                peer.is_met = true;
+                peer.is_connected = true;
             }
-            desk.complete(key, Ok(size));
+            queues.complete(key, Ok(size));
         }
     }
 
-    /// An unexpected message has arrived.
-    fn arrived(&mut self, entry: &Entry, src: FiAddr, desk: &mut Desk) {
+    /// Reports an unexpected message.
+    fn report_unexpected(&mut self, entry: &Entry, src: FiAddr, queues: &mut MethodQueues) {
         let context = entry.context.0;
-        if context & mark::SLAB == 0 {
+        if context & context_flags::SLAB == 0 {
             return;
         }
         match self.slabs.bytes(context, entry.buf, entry.len) {
             Some(bytes) if src != FiAddr::UNSPEC => {
                 let (tag, class) = unexpected::parse(entry.data);
-                let from = self.peers.meet(src);
+                let from = self.peers.insert(src);
                 if let Some(peer) = self.peers.get_mut(src) {
-                    peer.is_met = true;
-                    if std::mem::take(&mut peer.has_gone) {
-                        desk.set_back(from);
+                    peer.is_connected = true;
+                    if std::mem::take(&mut peer.has_disconnected) {
+                        queues.set_connected(from);
                     }
                 }
-                desk.arrive(from, tag, class, bytes);
-                if self.peers.lacks_sentry(src) {
+                queues.receive_unexpected(from, tag, class, bytes);
+                if self.peers.needs_watch(src) {
                     self.watch(src);
                 }
             }
@@ -101,28 +101,28 @@ impl Fabric {
             )),
         }
         if entry.flags.contains(CompletionFlags::MULTI_RECV) {
-            self.slabs.give_back(context);
+            self.slabs.release(context);
         }
     }
 
     #[cold]
-    fn take_errors(&mut self, desk: &mut Desk) {
+    fn report_errors(&mut self, queues: &mut MethodQueues) {
         while let Ok(error) = self.cq.read_err() {
-            self.failed(&error, desk);
+            self.report_error(&error, queues);
         }
     }
 
-    fn failed(&mut self, error: &ErrEntry, desk: &mut Desk) {
+    fn report_error(&mut self, error: &ErrEntry, queues: &mut MethodQueues) {
         let context = error.entry.context.0;
-        if context & mark::SLAB != 0 {
-            return self.arrived_oddly(error, desk);
+        if context & context_flags::SLAB != 0 {
+            return self.report_unexpected_error(error, queues);
         }
-        if context & mark::SENTRY != 0 {
-            return self.sentry_fell(FiAddr(context & !mark::SENTRY), error, desk);
+        if context & context_flags::WATCH != 0 {
+            return self.watch_failed(FiAddr(context & !context_flags::WATCH), error, queues);
         }
         let code = match error.errno {
             Errno::AddrNotAvail => Code::EPROTO,
-            Errno::Canceled => Self::cancelled(OpKey(context), desk),
+            Errno::Canceled => Self::cancel_code(OpKey(context), queues),
             errno => Code::from(errno),
         };
         gossip::debug(
@@ -130,25 +130,29 @@ impl Fabric {
             format_args!("operation {context:#x}: {}: {}", error.errno, error.detail),
         );
         if !matches!(error.errno, Errno::Canceled | Errno::Trunc) {
-            self.lost(error.src, error.errno);
+            self.peer_failure(error.src, error.errno);
         }
-        desk.complete(OpKey(context), Err(code));
+        queues.complete(OpKey(context), Err(code));
     }
 
-    /// Why an operation was cancelled: nobody has to ask for it when its peer is gone.
-    pub(super) fn cancelled(key: OpKey, desk: &Desk) -> Code {
-        let gone = desk.ops.get(key).map(|op| desk.references.resolve(op.addr));
-        gone.and_then(Result::err).unwrap_or(Code::ECANCEL)
+    /// Why an operation was cancelled: EPIPE if its peer has disconnected, else ECANCEL.
+    pub(super) fn cancel_code(key: OpKey, queues: &MethodQueues) -> Code {
+        let resolved = queues
+            .ops
+            .get(key)
+            .map(|op| queues.references.resolve(op.addr));
+        resolved.and_then(Result::err).unwrap_or(Code::ECANCEL)
     }
 
-    /// A message of a stranger, whom we know from now on, or one that was too long.
-    fn arrived_oddly(&mut self, error: &ErrEntry, desk: &mut Desk) {
+    /// Handles a failed multi-receive: a message of an unknown sender, which is inserted into the
+    /// address vector, or a message that was too long.
+    fn report_unexpected_error(&mut self, error: &ErrEntry, queues: &mut MethodQueues) {
         let sender = error
             .sender()
             .filter(|_| error.errno == Errno::AddrNotAvail);
         let src = sender.and_then(|address| self.av.insert_one(&address).ok());
         match src {
-            Some(src) => self.arrived(&error.entry, src, desk),
+            Some(src) => self.report_unexpected(&error.entry, src, queues),
             None => {
                 if error.errno != Errno::Canceled {
                     let (errno, detail) = (error.errno, &error.detail);
@@ -157,25 +161,25 @@ impl Fabric {
                     ));
                 }
                 if error.entry.flags.contains(CompletionFlags::MULTI_RECV) {
-                    self.slabs.give_back(error.entry.context.0);
+                    self.slabs.release(error.entry.context.0);
                 }
             }
         }
     }
 
-    /// The receive that watches a peer has failed: the peer is gone.
-    fn sentry_fell(&mut self, addr: FiAddr, error: &ErrEntry, desk: &mut Desk) {
+    /// The watch receive of a peer failed: the peer has disconnected.
+    fn watch_failed(&mut self, addr: FiAddr, error: &ErrEntry, queues: &mut MethodQueues) {
         if error.errno == Errno::Canceled {
             return;
         }
         let Some(peer) = self.peers.get_mut(addr) else {
             return;
         };
-        peer.has_sentry = false;
-        peer.is_met = false;
-        peer.has_gone = !peer.is_named;
-        let gone = self.peers.meet(addr);
-        if let Some(forgotten) = desk.set_gone(gone) {
+        peer.has_watch = false;
+        peer.is_connected = false;
+        peer.has_disconnected = !peer.is_named;
+        let peer = self.peers.insert(addr);
+        if let Some(forgotten) = queues.set_disconnected(peer) {
             self.forget(forgotten);
         }
     }

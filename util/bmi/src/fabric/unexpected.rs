@@ -1,7 +1,7 @@
-//! Unexpected messages: untagged ones, into buffers that take many, and from there to the desk.
+//! Unexpected messages: untagged messages in multi-receive buffers, copied into the queues.
 //!
-//! While the application does not fetch what has arrived, buffers that are full are not posted
-//! again: then messages wait with the provider, which holds their senders up when it has enough.
+//! While the application does not fetch messages, full buffers are not posted again. Then messages
+//! wait in the provider, whose backpressure stops their senders.
 
 #![expect(unsafe_code, reason = "buffers that the endpoint writes into")]
 
@@ -9,72 +9,73 @@ use std::ptr::NonNull;
 
 use selvedge::{Context, Endpoint, Errno, FiAddr, IovMut, OpFlags, msg};
 
-use super::mark;
-use crate::control::desk::Desk;
+use super::context_flags;
+use crate::control::queues::MethodQueues;
 use crate::support::{gossip, heap};
 use crate::{Code, Error};
 
-/// Bytes of the largest unexpected message.
+/// Largest unexpected message in bytes.
 pub(super) const SIZE: usize = 16 << 10;
-/// Bytes of a buffer: some of the largest, or many small ones.
+/// Size of a buffer in bytes: several messages of the largest size.
 const SLAB: usize = 128 << 10;
-/// Buffers that are posted: while one is emptied and posted again, the others take.
+/// Number of posted buffers: while one is emptied and posted again, the others receive.
 const SLABS: usize = 4;
 
-/// What a message's data says: its tag, and its class.
+/// Encodes a message's tag and class as remote completion data.
 pub(super) const fn data(tag: i32, class: u8) -> u64 {
     tag as u32 as u64 | (class as u64) << 32
 }
 
-/// Tag and class of a message's data.
+/// Decodes tag and class.
 pub(super) const fn parse(data: u64) -> (i32, u8) {
     (data as u32 as i32, (data >> 32) as u8)
 }
 
-/// The buffers.
+/// The multi-receive buffers of an endpoint.
 #[derive(Debug, Default)]
 pub(super) struct Slabs {
     slabs: Vec<Slab>,
-    /// Those that are not posted.
+    /// Indices of buffers that are not posted.
     idle: Vec<usize>,
 }
 
-/// One buffer. The endpoint writes into it while it is posted, so there is no reference to it but
-/// to the bytes of messages that have arrived.
+/// One buffer. The endpoint writes into it while it is posted, so references exist only to the
+/// bytes of received messages.
 #[derive(Debug)]
 struct Slab(NonNull<u8>);
 
-// SAFETY: an address of memory that this value owns.
+// SAFETY: the address of memory that this value owns.
 unsafe impl Send for Slab {}
 // SAFETY: shared references give nothing but addresses.
 unsafe impl Sync for Slab {}
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        // SAFETY: the block came from the C library; the endpoint, which `Fabric` drops first, was
-        // the only other one to have it.
+        // SAFETY: the block came from the C library. The endpoint, which `Fabric` drops first, had
+        // the only other access to it.
         unsafe { heap::free(self.0.as_ptr()) };
     }
 }
 
 impl Slabs {
-    /// Makes and posts all.
+    /// Allocates and posts all buffers.
     pub(super) fn open(&mut self, ep: &dyn Endpoint) -> Result<(), Error> {
         for index in 0..SLABS {
             let base = heap::pages(SLAB).ok_or_else(|| {
                 Error::new(
                     Code::ENOMEM,
-                    format!("a buffer of {SLAB} bytes for messages"),
+                    format!("cannot allocate a buffer of {SLAB} bytes for unexpected messages"),
                 )
             })?;
             self.slabs.push(Slab(base));
             self.idle.push(index);
         }
-        self.post(ep)
-            .map_err(|errno| Error::new(errno.into(), "a buffer for unexpected messages"))
+        self.post(ep).map_err(|errno| {
+            Error::new(errno.into(), "cannot post a buffer for unexpected messages")
+        })
     }
 
-    /// Posts those that are not.
+    /// Posts the idle buffers.
     fn post(&mut self, ep: &dyn Endpoint) -> selvedge::Result {
         while let Some(&index) = self.idle.last() {
             let iov = [IovMut::from_raw(self.slabs[index].0.as_ptr().cast(), SLAB)];
@@ -82,50 +83,51 @@ impl Slabs {
                 iov: &iov,
                 desc: &[],
                 src: FiAddr::UNSPEC,
-                context: Context(mark::SLAB | index as u64),
+                context: Context(context_flags::SLAB | index as u64),
             };
-            // SAFETY: the memory is this list's until it is dropped, which is after the endpoint;
-            // while it is posted, only bytes that a completion has named are read.
+            // SAFETY: the list owns the memory until it is dropped, after the endpoint. While a
+            // buffer is posted, only bytes that a completion has named are read.
             unsafe { ep.recvmsg(&msg, OpFlags::MULTI_RECV) }?;
             self.idle.pop();
         }
         Ok(())
     }
 
-    /// Whether some should be posted.
+    /// Whether idle buffers should be posted.
     #[inline]
-    pub(super) fn are_wanted(&self, desk: &Desk) -> bool {
-        !self.idle.is_empty() && desk.has_room()
+    pub(super) fn should_post(&self, queues: &MethodQueues) -> bool {
+        !self.idle.is_empty() && queues.has_room()
     }
 
-    /// Posts those that should be.
+    /// Posts the idle buffers; they stay idle if the endpoint has no room.
     #[cold]
     pub(super) fn refill(&mut self, ep: &dyn Endpoint) {
         match self.post(ep) {
             Ok(()) | Err(Errno::Again) => {}
-            Err(errno) => gossip::err(format_args!("no buffer for unexpected messages: {errno}")),
+            Err(errno) => gossip::err(format_args!(
+                "cannot post a buffer for unexpected messages: {errno}"
+            )),
         }
     }
 
-    /// The `len` bytes of a message at address `at` of a buffer; nothing where it would not lie in
-    /// it.
+    /// The `len` bytes of a message at address `at`; `None` if they are not inside the buffer.
     pub(super) fn bytes(&self, context: u64, at: usize, len: usize) -> Option<&[u8]> {
-        let slab = self.slabs.get((context & !mark::SLAB) as usize)?;
+        let slab = self.slabs.get((context & !context_flags::SLAB) as usize)?;
         let offset = at.checked_sub(slab.0.addr().get())?;
         let end = offset.checked_add(len)?;
         if end > SLAB || len > SIZE {
             return None;
         }
         let first = slab.0.as_ptr().wrapping_add(offset);
-        // SAFETY: the bytes lie in the buffer, by the comparison; they were zeroed at first, and
-        // the completion that named them ended the endpoint's right to write them.
+        // SAFETY: the comparison shows that the bytes lie in the buffer. They were zeroed at first,
+        // and the completion that named them ended the endpoint's right to write them.
         let bytes = unsafe { std::slice::from_raw_parts(first, len) };
         Some(bytes)
     }
 
-    /// The endpoint has given a buffer back.
-    pub(super) fn give_back(&mut self, context: u64) {
-        let index = (context & !mark::SLAB) as usize;
+    /// Marks a buffer as idle, after the endpoint released it.
+    pub(super) fn release(&mut self, context: u64) {
+        let index = (context & !context_flags::SLAB) as usize;
         if index < self.slabs.len() && !self.idle.contains(&index) {
             self.idle.push(index);
         }

@@ -1,13 +1,13 @@
-//! Logging in gossip's manner, into the project's log.
+//! Logging in the style of PVFS's gossip, into the project's log.
 //!
-//! Debug messages belong to parts, and a mask says which parts are heard; errors are always heard.
-//! Where messages go is up to whoever installed a logger ([`selvedge::log::init`]).
+//! Debug messages belong to parts, and a mask enables parts. Errors are always logged. The
+//! installed logger decides where messages go ([`selvedge::log::init`]).
 
 use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Parts of BMI that debug messages come from: bits of the mask.
+/// Parts of BMI with debug messages: bits of the mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mask(pub u64);
 
@@ -30,43 +30,43 @@ impl Mask {
     }
 }
 
-static HEARD: AtomicU64 = AtomicU64::new(0);
+static DEBUG_MASK: AtomicU64 = AtomicU64::new(0);
 
-/// Sets which parts are heard (`gossip_set_debug_mask`).
+/// Sets the enabled parts (`gossip_set_debug_mask`).
 pub fn set_debug_mask(mask: Mask) {
-    HEARD.store(mask.0, Ordering::Relaxed);
+    DEBUG_MASK.store(mask.0, Ordering::Relaxed);
 }
 
-/// Which parts are heard.
+/// The enabled parts.
 pub fn debug_mask() -> Mask {
-    Mask(HEARD.load(Ordering::Relaxed))
+    Mask(DEBUG_MASK.load(Ordering::Relaxed))
 }
 
-/// Hears no part any more (`gossip_disable`).
+/// Disables all parts (`gossip_disable`).
 pub fn disable() {
     set_debug_mask(Mask(0));
 }
 
-/// Has debug messages printed by `print` from the first call on, whatever the level of the log is.
+/// Prints debug messages with `print` from the first call on, regardless of the log level.
 pub fn set_debug_output(print: fn(fmt::Arguments<'_>)) {
     PRINT.get_or_init(|| print);
 }
 
 static PRINT: OnceLock<fn(fmt::Arguments<'_>)> = OnceLock::new();
 
-/// Says something of a part, if that is heard.
-pub fn debug(part: Mask, what: fmt::Arguments<'_>) {
+/// Logs a debug message if its part is enabled.
+pub fn debug(part: Mask, message: fmt::Arguments<'_>) {
     if debug_mask().0 & part.0 == 0 {
         return;
     }
     match PRINT.get() {
-        Some(print) => print(what),
-        None => log::debug!(target: part.name(), "{what}"),
+        Some(print) => print(message),
+        None => log::debug!(target: part.name(), "{message}"),
     }
 }
 
-/// Says what went wrong.
+/// Logs an error.
 #[cold]
-pub fn err(what: fmt::Arguments<'_>) {
-    log::warn!(target: "selvedge::bmi::core", "{what}");
+pub fn err(message: fmt::Arguments<'_>) {
+    log::warn!(target: "selvedge::bmi::core", "{message}");
 }

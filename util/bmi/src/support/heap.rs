@@ -1,4 +1,4 @@
-//! Memory of the C library: what is handed to applications that give it back with free(3).
+//! Memory of the C library, for applications that free it with free(3).
 
 #![expect(unsafe_code, reason = "malloc(3) and free(3)")]
 
@@ -13,13 +13,13 @@ pub struct HeapBuf {
 }
 
 impl HeapBuf {
-    /// A copy of `bytes`; `None` when there is no memory.
+    /// Copies `bytes`; `None` when memory is exhausted.
     pub fn copy_of(bytes: &[u8]) -> Option<Self> {
-        // At least one byte: malloc(0) may answer with nothing.
+        // At least one byte: malloc(0) may return null.
         // SAFETY: malloc(3) may be called with any size.
         let base = unsafe { libc::malloc(bytes.len().max(1)) };
         let base = NonNull::new(base.cast::<u8>())?;
-        // SAFETY: the block was just made with room for all of `bytes`, which it does not overlap.
+        // SAFETY: the new block has room for all of `bytes`, which it does not overlap.
         unsafe { base.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         Some(Self {
             base,
@@ -27,7 +27,7 @@ impl HeapBuf {
         })
     }
 
-    /// Gives the block away: whoever has it frees it with free(3).
+    /// Releases the block; the caller frees it with free(3).
     pub fn into_raw(self) -> *mut u8 {
         let base = self.base.as_ptr();
         std::mem::forget(self);
@@ -39,14 +39,14 @@ impl Deref for HeapBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the block is this value's, has `len` bytes, and all were written by `copy_of`.
+        // SAFETY: this value owns the block, which has `len` bytes, all written by `copy_of`.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }
 
 impl Drop for HeapBuf {
     fn drop(&mut self) {
-        // SAFETY: the block came from malloc(3) and nobody else has it.
+        // SAFETY: the block came from malloc(3), and this value is its only owner.
         unsafe { libc::free(self.base.as_ptr().cast()) };
     }
 }
@@ -62,25 +62,26 @@ unsafe impl Send for HeapBuf {}
 // SAFETY: shared references only read it.
 unsafe impl Sync for HeapBuf {}
 
-/// Zeroed memory that begins at a page, to be given to free(3); `None` when there is none.
+/// Zeroed, page-aligned memory that the caller frees with free(3); `None` when memory is exhausted.
 pub fn pages(len: usize) -> Option<NonNull<u8>> {
     const PAGE: usize = 4096;
     let mut base = std::ptr::null_mut();
-    // SAFETY: `base` is a place for the answer, and the alignment is a power of two.
-    let refused = unsafe { libc::posix_memalign(&raw mut base, PAGE, len.max(1)) };
-    if refused != 0 {
+    // SAFETY: `base` is a location for the result, and the alignment is a power of two.
+    let error = unsafe { libc::posix_memalign(&raw mut base, PAGE, len.max(1)) };
+    if error != 0 {
         return None;
     }
     let base = NonNull::new(base.cast::<u8>())?;
-    // SAFETY: the block was just made with so many bytes.
+    // SAFETY: the new block has `len` bytes.
     unsafe { base.write_bytes(0, len) };
     Some(base)
 }
 
-/// Gives a block of the C library back.
+/// Frees a block of the C library.
 ///
 /// # Safety
-/// `base` is null or came from malloc(3) or its kin, was not freed, and is not used any more.
+/// `base` is null or came from malloc(3) or posix_memalign(3), was not freed, and is not used any
+/// more.
 pub unsafe fn free(base: *mut u8) {
     // SAFETY: passed on from the caller.
     unsafe { libc::free(base.cast()) };
@@ -96,7 +97,7 @@ mod tests {
             let copy = HeapBuf::copy_of(bytes).unwrap();
             assert_eq!(&*copy, bytes);
             let raw = copy.into_raw();
-            // SAFETY: the block is ours since `into_raw`.
+            // SAFETY: `into_raw` gave the block to this test.
             unsafe { free(raw) };
         }
     }
@@ -108,7 +109,7 @@ mod tests {
         // SAFETY: 5000 bytes were allocated and zeroed.
         let bytes = unsafe { std::slice::from_raw_parts(base.as_ptr(), 5000) };
         assert!(bytes.iter().all(|&byte| byte == 0));
-        // SAFETY: the block is ours, and `bytes` is not used below.
+        // SAFETY: this test owns the block, and `bytes` is not used below.
         unsafe { free(base.as_ptr()) };
     }
 }

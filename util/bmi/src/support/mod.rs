@@ -1,4 +1,5 @@
-//! The support library: what methods and the control layer are made of. Using it is up to a method.
+//! The support library: building blocks of methods and the control layer. A method may use it or
+//! not.
 
 pub mod gossip;
 pub mod heap;

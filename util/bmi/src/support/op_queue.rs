@@ -1,14 +1,14 @@
-//! Operation queues: first in, first out, and anybody may leave from the middle.
+//! Operation queues: first in, first out, with removal from the middle.
 //!
-//! The links are in the operations, so nothing is allocated and leaving costs the same everywhere.
-//! An operation is in one queue at a time.
+//! The links are in the operations, so nothing is allocated and a removal takes constant time. An
+//! operation is in one queue at a time.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::ops::{Link, Op, Ops};
 use crate::ids::OpKey;
 
-/// A queue of operations of one [`Ops`]. Dropping it leaves its operations where they are.
+/// A queue of operations of one [`Ops`]. Dropping it does not free its operations.
 #[derive(Debug)]
 pub struct OpQueue {
     number: u32,
@@ -16,7 +16,7 @@ pub struct OpQueue {
     tail: Option<u32>,
 }
 
-/// What [`OpQueue::search`] looks for; what is `None` does not matter.
+/// Search criteria of [`OpQueue::search`]; `None` matches everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SearchKey {
     /// The peer.
@@ -28,7 +28,7 @@ pub struct SearchKey {
 }
 
 impl SearchKey {
-    fn fits(&self, key: OpKey, op: &Op) -> bool {
+    fn matches(&self, key: OpKey, op: &Op) -> bool {
         self.addr.is_none_or(|addr| addr == op.addr)
             && self.tag.is_none_or(|tag| tag == op.tag)
             && self.op.is_none_or(|wanted| wanted == key)
@@ -54,45 +54,46 @@ impl OpQueue {
         }
     }
 
-    /// Adds an operation at the tail (`op_queue_add`). Says whether it could: not one that is in a
-    /// queue, or that does not exist.
+    /// Adds an operation at the tail (`op_queue_add`). Returns `false` for an unknown operation or
+    /// one that is in a queue.
     #[inline]
     pub fn add(&mut self, ops: &mut Ops, key: OpKey) -> bool {
-        let index = key.place();
+        let index = key.slot();
         if ops.get(key).is_none() || ops.link(index).queue != 0 {
             return false;
         }
         *ops.link_mut(index) = Link {
             queue: self.number,
-            before: self.tail,
-            behind: None,
+            prev: self.tail,
+            next: None,
         };
         match self.tail.replace(index) {
-            Some(tail) => ops.link_mut(tail).behind = Some(index),
+            Some(tail) => ops.link_mut(tail).next = Some(index),
             None => self.head = Some(index),
         }
         true
     }
 
-    /// Takes an operation out of the queue (`op_queue_remove`). Says whether it was there.
+    /// Removes an operation from the queue (`op_queue_remove`). Returns whether it was in the
+    /// queue.
     #[inline]
     pub fn remove(&mut self, ops: &mut Ops, key: OpKey) -> bool {
-        if ops.get(key).is_none() || ops.link(key.place()).queue != self.number {
+        if ops.get(key).is_none() || ops.link(key.slot()).queue != self.number {
             return false;
         }
-        let link = std::mem::take(ops.link_mut(key.place()));
-        match link.before {
-            Some(before) => ops.link_mut(before).behind = link.behind,
-            None => self.head = link.behind,
+        let link = std::mem::take(ops.link_mut(key.slot()));
+        match link.prev {
+            Some(prev) => ops.link_mut(prev).next = link.next,
+            None => self.head = link.next,
         }
-        match link.behind {
-            Some(behind) => ops.link_mut(behind).before = link.before,
-            None => self.tail = link.before,
+        match link.next {
+            Some(next) => ops.link_mut(next).prev = link.prev,
+            None => self.tail = link.prev,
         }
         true
     }
 
-    /// Takes the operation at the head out of the queue.
+    /// Removes the operation at the head.
     #[inline]
     pub fn pop(&mut self, ops: &mut Ops) -> Option<OpKey> {
         let key = ops.key_at(self.head?);
@@ -100,25 +101,25 @@ impl OpQueue {
         Some(key)
     }
 
-    /// The first operation that fits, from the head on (`op_queue_search`).
+    /// The first operation that matches, from the head on (`op_queue_search`).
     pub fn search(&self, ops: &Ops, wanted: &SearchKey) -> Option<OpKey> {
         self.iter(ops)
-            .find(|(key, op)| wanted.fits(*key, op))
+            .find(|(key, op)| wanted.matches(*key, op))
             .map(|(key, _)| key)
     }
 
-    /// Whether nothing is in it (`op_queue_empty`).
+    /// Whether the queue is empty (`op_queue_empty`).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.head.is_none()
     }
 
-    /// How many are in it (`op_queue_count`): looks at each, so it is for debugging.
+    /// Number of operations in the queue (`op_queue_count`). Takes linear time: for debugging.
     pub fn count(&self, ops: &Ops) -> usize {
         self.iter(ops).count()
     }
 
-    /// Logs every operation in it (`op_queue_dump`), for debugging.
+    /// Logs every operation in the queue (`op_queue_dump`), for debugging.
     pub fn dump(&self, ops: &Ops) {
         for (key, op) in self.iter(ops) {
             super::gossip::debug(
@@ -132,7 +133,7 @@ impl OpQueue {
         let mut next = self.head;
         std::iter::from_fn(move || {
             let index = next?;
-            next = ops.link(index).behind;
+            next = ops.link(index).next;
             let key = ops.key_at(index);
             Some((key, ops.get(key)?))
         })
@@ -156,12 +157,12 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_first_in_first_out_and_let_go_anywhere() {
+    fn queues_are_first_in_first_out_and_allow_removal_anywhere() {
         let (mut ops, mut queue, keys) = filled(&[1, 2, 3, 4, 5]);
         assert_eq!(queue.count(&ops), 5);
-        for gone in [2, 0, 4] {
-            assert!(queue.remove(&mut ops, keys[gone]));
-            assert!(!queue.remove(&mut ops, keys[gone]));
+        for index in [2, 0, 4] {
+            assert!(queue.remove(&mut ops, keys[index]));
+            assert!(!queue.remove(&mut ops, keys[index]));
         }
         assert_eq!(queue.pop(&mut ops), Some(keys[1]));
         assert!(queue.add(&mut ops, keys[1]));

@@ -1,8 +1,8 @@
-//! Operations: allocation, and keys that find them again.
+//! The operation table: allocation, and keys that find operations.
 //!
-//! A key names a place and a generation of it. A place is used again at once, with the next
-//! generation, so a key does not come back for a billion operations at one place; and whoever asks
-//! with a key that is over, or was never given out, gets nothing.
+//! A key has a slot and its generation. A slot is reused at once with the next generation, so a
+//! slot gives the same key again only after a billion operations. A lookup with a stale or invalid
+//! key returns `None`.
 
 use std::fmt;
 
@@ -18,18 +18,18 @@ pub struct Op {
     pub tag: i32,
     /// Bytes of the buffer.
     pub size: u64,
-    /// The application's word, which comes back with the completion.
+    /// The value of the post, returned with the completion.
     pub user: u64,
-    /// Where its completion goes; none, if that context was closed.
+    /// The context of its completion; `None` if that context was closed.
     pub(crate) context: Option<u8>,
-    /// How it ended, with the bytes that were moved.
+    /// Its outcome with the bytes moved, once it is complete.
     pub(crate) outcome: Option<Result<u64>>,
-    /// Memory that lives as long as it does.
-    pub(crate) kept: Option<Box<dyn Keep>>,
+    /// Memory that the operation owns.
+    pub(crate) retained: Option<Box<dyn Retained>>,
 }
 
 impl Op {
-    /// An operation with nothing but its peer, tag and size.
+    /// An operation with peer, tag and size only.
     pub const fn new(addr: Addr, tag: i32, size: u64) -> Self {
         Self {
             addr,
@@ -38,30 +38,30 @@ impl Op {
             user: 0,
             context: None,
             outcome: None,
-            kept: None,
+            retained: None,
         }
     }
 }
 
 impl Op {
-    /// It is over.
+    /// Records the outcome.
     #[inline]
     pub(crate) fn end(&mut self, outcome: Result<u64>) {
         self.outcome = Some(outcome);
-        if let Some(kept) = &mut self.kept
+        if let Some(retained) = &mut self.retained
             && let Ok(len) = outcome
         {
-            kept.arrived(len as usize);
+            retained.received(len as usize);
         }
     }
 }
 
-/// What an operation keeps until it is over.
-pub(crate) trait Keep: fmt::Debug + Send {
-    /// So many bytes have arrived: puts them where the application wants them.
-    fn arrived(&mut self, len: usize);
+/// Memory that an operation retains until it is complete.
+pub(crate) trait Retained: fmt::Debug + Send {
+    /// Called when `len` bytes were received: copies them to the application's memory.
+    fn received(&mut self, len: usize);
 
-    /// The application's own buffers, if it has lent them.
+    /// Returns the application's own buffers, if the operation owns them.
     fn into_buffers(self: Box<Self>) -> Vec<crate::Buffer> {
         Vec::new()
     }
@@ -70,49 +70,49 @@ pub(crate) trait Keep: fmt::Debug + Send {
 /// The operations of one method.
 #[derive(Debug, Default)]
 pub struct Ops {
-    places: Vec<Place>,
+    slots: Vec<Slot>,
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct Slot {
     generation: u32,
     /// The queue that it is in, and its neighbours there.
     pub(super) link: Link,
     op: Option<Op>,
 }
 
-/// Where an operation stands in a queue.
+/// Links of an operation in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Link {
     /// The queue's number; 0 for none.
     pub(super) queue: u32,
-    pub(super) before: Option<u32>,
-    pub(super) behind: Option<u32>,
+    pub(super) prev: Option<u32>,
+    pub(super) next: Option<u32>,
 }
 
 impl Ops {
     /// Allocates an operation (the seed's `alloc_method_op` and `id_gen_fast_register`).
     ///
     /// # Errors
-    /// [`Code::ENOBUFS`] when there are half a billion already.
+    /// [`Code::ENOBUFS`] when half a billion operations exist.
     #[inline(always)]
     pub fn alloc(&mut self, op: Op) -> Result<OpKey> {
         if let Some(index) = self.free.pop() {
-            let place = &mut self.places[index as usize];
-            place.op = Some(op);
-            return Ok(OpKey::new(index, place.generation));
+            let slot = &mut self.slots[index as usize];
+            slot.op = Some(op);
+            return Ok(OpKey::new(index, slot.generation));
         }
-        self.alloc_behind(op)
+        self.alloc_new_slot(op)
     }
 
     #[cold]
-    fn alloc_behind(&mut self, op: Op) -> Result<OpKey> {
-        let index = self.places.len() as u32;
+    fn alloc_new_slot(&mut self, op: Op) -> Result<OpKey> {
+        let index = self.slots.len() as u32;
         if index >= OPS {
             return Err(Code::ENOBUFS);
         }
-        self.places.push(Place {
+        self.slots.push(Slot {
             generation: 1,
             link: Link::default(),
             op: Some(op),
@@ -120,76 +120,76 @@ impl Ops {
         Ok(OpKey::new(index, 1))
     }
 
-    /// Takes an operation out (`dealloc_method_op`). One that is in a queue stays.
+    /// Frees an operation (`dealloc_method_op`). An operation that is in a queue is not freed.
     #[inline(always)]
     pub fn dealloc(&mut self, key: OpKey) -> Option<Op> {
-        let place = self.places.get_mut(key.place() as usize)?;
-        if place.generation != key.generation() || place.link.queue != 0 {
+        let slot = self.slots.get_mut(key.slot() as usize)?;
+        if slot.generation != key.generation() || slot.link.queue != 0 {
             return None;
         }
-        let op = place.op.take()?;
-        place.generation = match place.generation + 1 {
+        let op = slot.op.take()?;
+        slot.generation = match slot.generation + 1 {
             GENERATIONS => 1,
             next => next,
         };
-        self.free.push(key.place());
+        self.free.push(key.slot());
         Some(op)
     }
 
     /// Finds an operation (`id_gen_fast_lookup`).
     #[inline]
     pub fn get(&self, key: OpKey) -> Option<&Op> {
-        let place = self.places.get(key.place() as usize)?;
-        match place.generation == key.generation() {
-            true => place.op.as_ref(),
+        let slot = self.slots.get(key.slot() as usize)?;
+        match slot.generation == key.generation() {
+            true => slot.op.as_ref(),
             false => None,
         }
     }
 
-    /// As [`Self::get`], to change it.
+    /// As [`Self::get`], mutable.
     #[inline]
     pub fn get_mut(&mut self, key: OpKey) -> Option<&mut Op> {
-        let place = self.places.get_mut(key.place() as usize)?;
-        match place.generation == key.generation() {
-            true => place.op.as_mut(),
+        let slot = self.slots.get_mut(key.slot() as usize)?;
+        match slot.generation == key.generation() {
+            true => slot.op.as_mut(),
             false => None,
         }
     }
 
-    /// How many there are.
+    /// Number of operations.
     pub fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.slots.len() - self.free.len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no operation.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Every operation, with its key.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (OpKey, &mut Op)> {
-        self.places
+        self.slots
             .iter_mut()
             .enumerate()
-            .filter_map(|(index, place)| {
-                let key = OpKey::new(index as u32, place.generation);
-                Some((key, place.op.as_mut()?))
+            .filter_map(|(index, slot)| {
+                let key = OpKey::new(index as u32, slot.generation);
+                Some((key, slot.op.as_mut()?))
             })
     }
 
-    /// The key of whatever is at a place.
+    /// The key of the operation in a slot.
     pub(super) fn key_at(&self, index: u32) -> OpKey {
-        OpKey::new(index, self.places[index as usize].generation)
+        OpKey::new(index, self.slots[index as usize].generation)
     }
 
     #[inline]
     pub(super) fn link(&self, index: u32) -> Link {
-        self.places[index as usize].link
+        self.slots[index as usize].link
     }
 
     #[inline]
     pub(super) fn link_mut(&mut self, index: u32) -> &mut Link {
-        &mut self.places[index as usize].link
+        &mut self.slots[index as usize].link
     }
 }
 
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(ops.dealloc(first).unwrap().tag, 1);
         assert!(ops.get(first).is_none() && ops.dealloc(first).is_none());
         let third = ops.alloc(op(3)).unwrap();
-        assert_eq!(third.place(), first.place());
+        assert_eq!(third.slot(), first.slot());
         assert!(ops.get_mut(first).is_none());
         assert_eq!(ops.get(third).unwrap().tag, 3);
         assert_eq!(ops.get(second).unwrap().tag, 2);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_do_not_come_back() {
+    fn keys_are_not_reused() {
         let mut ops = Ops::default();
         let mut seen = HashSet::new();
         for _ in 0..1_000_000 {

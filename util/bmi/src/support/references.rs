@@ -1,5 +1,5 @@
-//! The reference list: for each peer, what the application calls it (its address), what people call
-//! it (a URL), and what its method calls it, which the application never sees.
+//! The peer table. Each entry has the application's address of the peer, its URL, and the method's
+//! address, which the application never sees.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
@@ -8,230 +8,228 @@ use crate::ids::MethodIndex;
 use crate::method::MethodAddr;
 use crate::{Addr, Code, Result};
 
-/// Peers that are gone and are still remembered, so that who asks for one hears that it is gone and
-/// not that it never was.
-const REMEMBERED: usize = 64;
-/// Peers of one method.
-const PLACES: u32 = (1 << 28) - 1;
-const NOWHERE: u32 = u32::MAX;
+/// Disconnected peers that are retained, so that a post to one fails with EPIPE instead of EPROTO.
+const MAX_DISCONNECTED: usize = 64;
+/// Maximum number of peers of one method.
+const MAX_PEERS: u32 = (1 << 28) - 1;
+const NO_SLOT: u32 = u32::MAX;
 
-/// The references of one method.
+/// The peers of one method.
 #[derive(Debug)]
 pub(crate) struct References {
     method: MethodIndex,
-    places: Vec<Place>,
+    slots: Vec<Slot>,
     free: Vec<u32>,
     by_url: HashMap<String, u32>,
-    /// By the number of the method's address.
+    /// Slots by the number of the method's address.
     by_method: Vec<u32>,
-    /// Peers that are gone and that nobody holds.
-    gone: VecDeque<u32>,
+    /// Disconnected peers, the oldest first.
+    disconnected: VecDeque<u32>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct Slot {
     generation: u32,
     entry: Option<Reference>,
 }
 
-/// What is known of one peer.
+/// One peer.
 #[derive(Debug)]
 pub(crate) struct Reference {
     pub(crate) method_addr: MethodAddr,
-    /// As it was looked up; `None` for a peer that came by itself.
+    /// The URL that it was looked up by; `None` for a peer that connected by itself.
     pub(crate) url: Option<CString>,
-    /// What its method calls it, for people, once somebody has asked.
+    /// The method's name for its host, cached by the first query.
     pub(crate) host: Option<CString>,
-    /// How often the application holds it.
+    /// Number of references that the application holds.
     pub(crate) refs: u32,
-    /// Operations and messages that name it.
+    /// Number of operations and messages that name it.
     pub(crate) pending: u32,
-    /// It came by itself and is gone: nobody can be found under its name again.
-    pub(crate) is_gone: bool,
+    /// It connected by itself and has disconnected: no process can be found under its name again.
+    pub(crate) is_disconnected: bool,
 }
 
 impl References {
     pub(crate) fn new(method: MethodIndex) -> Self {
         Self {
             method,
-            places: Vec::new(),
+            slots: Vec::new(),
             free: Vec::new(),
             by_url: HashMap::new(),
             by_method: Vec::new(),
-            gone: VecDeque::new(),
+            disconnected: VecDeque::new(),
         }
     }
 
     /// The peer with this URL.
     pub(crate) fn by_url(&self, url: &str) -> Option<Addr> {
-        let &place = self.by_url.get(url)?;
-        Some(self.addr(place))
+        let &slot = self.by_url.get(url)?;
+        Some(self.addr(slot))
     }
 
-    /// The peer that its method calls so.
+    /// The peer with this method address.
     #[inline]
     pub(crate) fn by_method(&self, method_addr: MethodAddr) -> Option<Addr> {
         match self.by_method.get(method_addr.0 as usize) {
-            Some(&place) if place != NOWHERE => Some(self.addr(place)),
+            Some(&slot) if slot != NO_SLOT => Some(self.addr(slot)),
             _ => None,
         }
     }
 
-    /// What is known of a peer.
+    /// The entry of a peer.
     #[inline]
     pub(crate) fn get(&self, addr: Addr) -> Option<&Reference> {
-        let place = self.places.get(addr.place() as usize)?;
-        match place.generation == addr.generation() {
-            true => place.entry.as_ref(),
+        let slot = self.slots.get(addr.slot() as usize)?;
+        match slot.generation == addr.generation() {
+            true => slot.entry.as_ref(),
             false => None,
         }
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, addr: Addr) -> Option<&mut Reference> {
-        let place = self.places.get_mut(addr.place() as usize)?;
-        match place.generation == addr.generation() {
-            true => place.entry.as_mut(),
+        let slot = self.slots.get_mut(addr.slot() as usize)?;
+        match slot.generation == addr.generation() {
+            true => slot.entry.as_mut(),
             false => None,
         }
     }
 
-    /// The method's name for a peer that something is to be sent to.
+    /// The method's address of a peer to send to.
     ///
     /// # Errors
-    /// [`Code::EPROTO`] for no peer, [`Code::EPIPE`] for one that is gone for good.
+    /// [`Code::EPROTO`] for no peer, [`Code::EPIPE`] for a peer that disconnected for good.
     #[inline]
     pub(crate) fn resolve(&self, addr: Addr) -> Result<MethodAddr> {
         let reference = self.get(addr).ok_or(Code::EPROTO)?;
-        match reference.is_gone {
+        match reference.is_disconnected {
             false => Ok(reference.method_addr),
             true => Err(Code::EPIPE),
         }
     }
 
-    /// The method's name for a peer that something is to be received from: one that is gone may
-    /// have left messages.
+    /// The method's address of a peer to receive from. A disconnected peer may have left messages.
     ///
     /// # Errors
     /// [`Code::EPROTO`] for no peer.
     #[inline]
     pub(crate) fn resolve_source(&self, addr: Addr) -> Result<MethodAddr> {
         self.get(addr)
-            .map(|known| known.method_addr)
+            .map(|reference| reference.method_addr)
             .ok_or(Code::EPROTO)
     }
 
-    /// Registers a peer by its method's name, and says what the application calls it. Known ones
-    /// keep their address.
+    /// Registers a peer by its method's address and returns the application's address. A registered
+    /// peer keeps its address.
     ///
     /// # Errors
-    /// [`Code::ENOBUFS`] when there are too many.
+    /// [`Code::ENOBUFS`] when the table is full.
     pub(crate) fn register(&mut self, method_addr: MethodAddr) -> Result<Addr> {
-        if let Some(known) = self.by_method(method_addr) {
-            return Ok(known);
+        if let Some(addr) = self.by_method(method_addr) {
+            return Ok(addr);
         }
-        let place = self.vacancy()?;
-        self.places[place as usize].entry = Some(Reference {
+        let slot = self.alloc_slot()?;
+        self.slots[slot as usize].entry = Some(Reference {
             method_addr,
             url: None,
             host: None,
             refs: 0,
             pending: 0,
-            is_gone: false,
+            is_disconnected: false,
         });
         let number = method_addr.0 as usize;
         if number >= self.by_method.len() {
-            self.by_method.resize(number + 1, NOWHERE);
+            self.by_method.resize(number + 1, NO_SLOT);
         }
-        self.by_method[number] = place;
-        Ok(self.addr(place))
+        self.by_method[number] = slot;
+        Ok(self.addr(slot))
     }
 
-    fn vacancy(&mut self) -> Result<u32> {
-        if let Some(place) = self.free.pop() {
-            return Ok(place);
+    fn alloc_slot(&mut self) -> Result<u32> {
+        if let Some(slot) = self.free.pop() {
+            return Ok(slot);
         }
-        let place = self.places.len() as u32;
-        if place >= PLACES {
+        let slot = self.slots.len() as u32;
+        if slot >= MAX_PEERS {
             return Err(Code::ENOBUFS);
         }
-        self.places.push(Place {
+        self.slots.push(Slot {
             generation: 1,
             entry: None,
         });
-        Ok(place)
+        Ok(slot)
     }
 
-    /// Notes the URL that a peer was looked up by. The first one is what it is called. Under a URL a
-    /// peer that was gone may be found again.
+    /// Records the URL of a lookup. The first URL is the one that a reverse lookup returns. The
+    /// peer counts as connected again: another process may be found under the URL.
     pub(crate) fn name(&mut self, addr: Addr, url: &str) {
         let Ok(text) = CString::new(url) else {
             return;
         };
-        self.set_back(addr);
+        self.set_connected(addr);
         if let Some(reference) = self.get_mut(addr) {
             reference.url.get_or_insert(text);
-            self.by_url.insert(url.to_owned(), addr.place());
+            self.by_url.insert(url.to_owned(), addr.slot());
         }
     }
 
-    /// Forgets a peer. What its method called it, so that the method can forget it too.
+    /// Forgets a peer. Returns its method's address, so that the method can forget it too.
     pub(crate) fn forget(&mut self, addr: Addr) -> Option<MethodAddr> {
         self.get(addr)?;
-        let place = &mut self.places[addr.place() as usize];
-        let reference = place.entry.take()?;
-        place.generation = place.generation.wrapping_add(1).max(1);
-        self.free.push(addr.place());
-        self.by_method[reference.method_addr.0 as usize] = NOWHERE;
-        self.gone.retain(|&gone| gone != addr.place());
+        let slot = &mut self.slots[addr.slot() as usize];
+        let reference = slot.entry.take()?;
+        slot.generation = slot.generation.wrapping_add(1).max(1);
+        self.free.push(addr.slot());
+        self.by_method[reference.method_addr.0 as usize] = NO_SLOT;
+        self.disconnected.retain(|&slot| slot != addr.slot());
         if reference.url.is_some() {
-            self.by_url.retain(|_, &mut named| named != addr.place());
+            self.by_url.retain(|_, &mut named| named != addr.slot());
         }
         Some(reference.method_addr)
     }
 
-    /// A peer that came by itself is gone. It is remembered for a while; whoever has to be forgotten
-    /// for it comes back.
-    pub(crate) fn set_gone(&mut self, method_addr: MethodAddr) -> Option<Addr> {
+    /// Marks a peer that connected by itself as disconnected. The entry stays for a while. Returns
+    /// a peer that must be forgotten to stay within [`MAX_DISCONNECTED`].
+    pub(crate) fn set_disconnected(&mut self, method_addr: MethodAddr) -> Option<Addr> {
         let addr = self.by_method(method_addr)?;
         let reference = self.get_mut(addr)?;
-        if reference.url.is_some() || reference.is_gone {
+        if reference.url.is_some() || reference.is_disconnected {
             return None;
         }
-        reference.is_gone = true;
-        self.gone.push_back(addr.place());
-        match self.gone.len() > REMEMBERED {
+        reference.is_disconnected = true;
+        self.disconnected.push_back(addr.slot());
+        match self.disconnected.len() > MAX_DISCONNECTED {
             true => self.next_to_forget(),
             false => None,
         }
     }
 
-    /// A peer that was gone is there again.
-    pub(crate) fn set_back(&mut self, addr: Addr) {
+    /// Marks a peer as connected again.
+    pub(crate) fn set_connected(&mut self, addr: Addr) {
         if let Some(reference) = self.get_mut(addr) {
-            reference.is_gone = false;
-            self.gone.retain(|&gone| gone != addr.place());
+            reference.is_disconnected = false;
+            self.disconnected.retain(|&slot| slot != addr.slot());
         }
     }
 
-    /// A peer that is gone and that nothing holds any more.
+    /// A disconnected peer without references.
     pub(crate) fn next_to_forget(&self) -> Option<Addr> {
-        let is_free = |&&place: &&u32| {
-            let entry = self.places[place as usize].entry.as_ref();
+        let is_free = |&&slot: &&u32| {
+            let entry = self.slots[slot as usize].entry.as_ref();
             entry.is_some_and(|reference| reference.refs == 0 && reference.pending == 0)
         };
-        let place = self.gone.iter().find(is_free)?;
-        Some(self.addr(*place))
+        let slot = self.disconnected.iter().find(is_free)?;
+        Some(self.addr(*slot))
     }
 
-    /// How many peers there are.
+    /// Number of peers.
     pub(crate) fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.slots.len() - self.free.len()
     }
 
     #[inline]
-    fn addr(&self, place: u32) -> Addr {
-        Addr::new(self.method, place, self.places[place as usize].generation)
+    fn addr(&self, slot: u32) -> Addr {
+        Addr::new(self.method, slot, self.slots[slot as usize].generation)
     }
 }
 
@@ -240,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_has_one_address_however_it_is_met() {
+    fn a_peer_has_one_address_under_all_its_urls() {
         let mut references = References::new(3);
         let addr = references.register(MethodAddr(5)).unwrap();
         assert_eq!(references.register(MethodAddr(5)), Ok(addr));
@@ -254,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_was_forgotten_is_no_address_any_more() {
+    fn a_forgotten_address_is_invalid() {
         let mut references = References::new(0);
         let first = references.register(MethodAddr(0)).unwrap();
         references.name(first, "shm://a:1");
@@ -269,45 +267,45 @@ mod tests {
     }
 
     #[test]
-    fn strangers_that_are_gone_are_remembered_for_a_while_and_by_whoever_holds_them() {
+    fn disconnected_peers_are_kept_for_a_while_and_while_referenced() {
         let mut references = References::new(0);
         let held = references.register(MethodAddr(0)).unwrap();
         references.get_mut(held).unwrap().refs = 1;
-        assert_eq!(references.set_gone(MethodAddr(0)), None);
+        assert_eq!(references.set_disconnected(MethodAddr(0)), None);
         assert_eq!(references.resolve(held), Err(Code::EPIPE));
         for number in 1..1000 {
             let addr = references.register(MethodAddr(number)).unwrap();
-            if let Some(forgotten) = references.set_gone(MethodAddr(number)) {
+            if let Some(forgotten) = references.set_disconnected(MethodAddr(number)) {
                 assert!(forgotten != held && forgotten != addr);
                 references.forget(forgotten).unwrap();
             }
         }
-        assert_eq!(references.len(), REMEMBERED);
+        assert_eq!(references.len(), MAX_DISCONNECTED);
         assert_eq!(references.resolve(held), Err(Code::EPIPE));
         references.get_mut(held).unwrap().refs = 0;
         assert_eq!(references.next_to_forget(), Some(held));
     }
 
     #[test]
-    fn a_peer_that_was_looked_up_may_come_back() {
+    fn a_peer_that_was_looked_up_may_reconnect() {
         let mut references = References::new(0);
         let addr = references.register(MethodAddr(0)).unwrap();
         references.name(addr, "shm://a:1");
-        assert_eq!(references.set_gone(MethodAddr(0)), None);
+        assert_eq!(references.set_disconnected(MethodAddr(0)), None);
         assert_eq!(references.resolve(addr), Ok(MethodAddr(0)));
     }
 
     #[test]
-    fn a_stranger_that_was_gone_and_is_looked_up_or_heard_is_no_stranger_that_is_gone() {
+    fn a_lookup_or_a_message_marks_a_disconnected_peer_as_connected() {
         let mut references = References::new(0);
-        let [named, heard] = [0, 1].map(|n| references.register(MethodAddr(n)).unwrap());
+        let [named, connected] = [0, 1].map(|n| references.register(MethodAddr(n)).unwrap());
         for number in 0..2 {
-            assert_eq!(references.set_gone(MethodAddr(number)), None);
+            assert_eq!(references.set_disconnected(MethodAddr(number)), None);
         }
         references.name(named, "shm://a:1");
-        references.set_back(heard);
+        references.set_connected(connected);
         assert_eq!(references.resolve(named), Ok(MethodAddr(0)));
-        assert_eq!(references.resolve(heard), Ok(MethodAddr(1)));
+        assert_eq!(references.resolve(connected), Ok(MethodAddr(1)));
         assert_eq!(references.next_to_forget(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Two instances in one process, and the patience of tests.
+//! Two instances in one process, and helpers with a timeout.
 
 use std::borrow::Borrow;
 use std::fs;
@@ -7,37 +7,40 @@ use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 use selvedge_bmi::{
-    Addr, Bmi, Completion, Config, ContextId, OpId, Post, Posted, Refused, Unexpected,
+    Addr, Bmi, Completion, Config, ContextId, OpId, Post, PostError, Posted, Unexpected,
 };
 
-/// Longer than anything takes that works.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// How long one look waits.
+/// Longer than any operation takes that works.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+/// Wait time of one poll.
 pub(crate) const IDLE: Duration = Duration::from_millis(5);
 
-/// The methods that the fabric has, each of which has to do what BMI asks for.
+/// The schemes of the methods over Selvedge. Every test runs with each of them.
 pub(crate) const SCHEMES: [&str; 2] = ["shm", "tcp"];
 
-/// Has a pair of each method try something.
-pub(crate) fn over_each(test: impl Fn(&Pair)) {
+/// Runs `test` with a pair of instances for each scheme.
+pub(crate) fn for_each_scheme(test: impl Fn(&Pair)) {
     for scheme in SCHEMES {
         eprintln!("over {scheme}");
         test(&Pair::over(scheme));
     }
 }
 
-/// Looks until there is something.
-pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+/// Polls until there is a result. Panics after [`TIMEOUT`].
+pub(crate) fn until<T>(text: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = poll() {
             return found;
         }
-        assert!(Instant::now() < deadline, "{what}: nothing came of it");
+        assert!(
+            Instant::now() < deadline,
+            "{text}: no result after {TIMEOUT:?}"
+        );
     }
 }
 
-/// Whether a thread of this process sleeps in the kernel.
+/// Whether a thread of this process is blocked in the kernel.
 pub(crate) fn is_parked(thread: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
     let (_, state) = stat.rsplit_once(") ").unwrap();
@@ -51,14 +54,14 @@ pub(crate) fn server_at(scheme: &str) -> (Bmi, String) {
     (bmi, url)
 }
 
-/// A server and a client that know each other.
+/// A connected server and client.
 pub(crate) struct Pair {
-    pub(crate) server: End,
-    pub(crate) client: End,
+    pub(crate) server: Side,
+    pub(crate) client: Side,
 }
 
-/// One of them.
-pub(crate) struct End<B = Bmi> {
+/// One instance with its context and its peer.
+pub(crate) struct Side<B = Bmi> {
     pub(crate) bmi: B,
     pub(crate) context: ContextId,
     pub(crate) peer: Addr,
@@ -72,14 +75,14 @@ impl Pair {
     pub(crate) fn over(scheme: &str) -> Self {
         let (server, url) = server_at(scheme);
         let client = Bmi::initialize(Config::client()).unwrap();
-        Self::acquaint(server, client, &url)
+        Self::connect(server, client, &url)
     }
 
-    /// The client calls, so the server learns of it.
-    pub(crate) fn acquaint(server: Bmi, client: Bmi, url: &str) -> Self {
+    /// Connects the client to the server with an empty unexpected message.
+    pub(crate) fn connect(server: Bmi, client: Bmi, url: &str) -> Self {
         let context = client.open_context().unwrap();
         let peer = client.addr_lookup(url).unwrap();
-        let client = End {
+        let client = Side {
             bmi: client,
             context,
             peer,
@@ -91,9 +94,9 @@ impl Pair {
             client.drive();
             unexpected(&server, 0)
         });
-        client.end(sent).outcome.unwrap();
+        client.wait(sent).outcome.unwrap();
         let context = server.open_context().unwrap();
-        let server = End {
+        let server = Side {
             bmi: server,
             context,
             peer: hello.addr,
@@ -101,47 +104,47 @@ impl Pair {
         Self { server, client }
     }
 
-    /// Has both ends move things until there is something.
-    pub(crate) fn until<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-        until(what, || {
+    /// Progresses both sides until there is a result.
+    pub(crate) fn until<T>(&self, text: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+        until(text, || {
             self.server.drive();
             self.client.drive();
-            look()
+            poll()
         })
     }
 
-    /// Waits for an operation of one end while the other moves things, too.
+    /// Waits for an operation of one side while both sides make progress.
     pub(crate) fn finish(
         &self,
-        end: &End,
-        posted: Result<Posted<Completion>, Refused>,
+        side: &Side,
+        posted: Result<Posted<Completion>, PostError>,
     ) -> Completion {
         match posted.unwrap() {
             Posted::Done(done) => done,
-            Posted::Pending(id) => self.until("an operation", || end.test(id)),
+            Posted::Pending(id) => self.until("an operation", || side.test(id)),
         }
     }
 }
 
-impl<B: Borrow<Bmi>> End<B> {
+impl<B: Borrow<Bmi>> Side<B> {
     pub(crate) fn bmi(&self) -> &Bmi {
         self.bmi.borrow()
     }
 
     /// A post to the peer.
-    pub(crate) fn post<P>(&self, pieces: P, tag: i32) -> Post<P> {
-        Post::new(self.peer, pieces, tag, self.context)
+    pub(crate) fn post<P>(&self, segments: P, tag: i32) -> Post<P> {
+        Post::new(self.peer, segments, tag, self.context)
     }
 
-    pub(crate) fn send(&self, bytes: &[u8], tag: i32) -> Result<Posted<Completion>, Refused> {
+    pub(crate) fn send(&self, bytes: &[u8], tag: i32) -> Result<Posted<Completion>, PostError> {
         self.bmi().post_send(self.post(bytes.to_vec(), tag))
     }
 
-    pub(crate) fn recv(&self, len: usize, tag: i32) -> Result<Posted<Completion>, Refused> {
+    pub(crate) fn recv(&self, len: usize, tag: i32) -> Result<Posted<Completion>, PostError> {
         self.bmi().post_recv(self.post(vec![0; len], tag))
     }
 
-    /// Moves what can move, and collects nothing.
+    /// Makes progress and collects nothing.
     pub(crate) fn drive(&self) {
         let nothing = self
             .bmi()
@@ -158,8 +161,8 @@ impl<B: Borrow<Bmi>> End<B> {
         self.bmi().unpost(id, self.context)
     }
 
-    /// Waits for an operation by itself.
-    pub(crate) fn end(&self, posted: Result<Posted<Completion>, Refused>) -> Completion {
+    /// Waits for an operation without progress of the other side.
+    pub(crate) fn wait(&self, posted: Result<Posted<Completion>, PostError>) -> Completion {
         match posted.unwrap() {
             Posted::Done(done) => done,
             Posted::Pending(id) => until("an operation", || {
@@ -174,7 +177,7 @@ impl<B: Borrow<Bmi>> End<B> {
     }
 }
 
-/// One unexpected message of a class, if there is one soon.
+/// Waits up to [`IDLE`] for an unexpected message of a class.
 pub(crate) fn unexpected(bmi: &Bmi, class: u8) -> Option<Unexpected> {
     let mut found = None;
     bmi.testunexpected(1, class, IDLE, |message| found = Some(message))
@@ -182,20 +185,20 @@ pub(crate) fn unexpected(bmi: &Bmi, class: u8) -> Option<Unexpected> {
     found
 }
 
-/// The id of an operation that goes on.
-pub(crate) fn pending(posted: Result<Posted<Completion>, Refused>) -> OpId {
+/// The id of a pending operation.
+pub(crate) fn pending(posted: Result<Posted<Completion>, PostError>) -> OpId {
     match posted.unwrap() {
         Posted::Pending(id) => id,
         Posted::Done(done) => panic!("it is over: {done:?}"),
     }
 }
 
-/// Bytes that tell their place and a number.
+/// Bytes that depend on their index and on `seed`.
 pub(crate) fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8 ^ seed).collect()
 }
 
-/// The message that a completion brought.
+/// The message of a completed receive.
 pub(crate) fn bytes(done: &Completion) -> Vec<u8> {
     let len = done.outcome.unwrap() as usize;
     let all: Vec<u8> = done
@@ -206,7 +209,7 @@ pub(crate) fn bytes(done: &Completion) -> Vec<u8> {
     all[..len].to_vec()
 }
 
-/// The processor time that this thread has taken.
+/// Processor time of this thread.
 pub(crate) fn thread_time() -> Duration {
     let now = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap();
     Duration::from(now)

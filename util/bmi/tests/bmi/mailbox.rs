@@ -1,5 +1,5 @@
-//! A tiny method in one process, for the method interface itself: it has no support for lists, no
-//! descriptor to sleep on, and nothing that two threads could use at once.
+//! A minimal method within one process, for tests of the method interface: no list support, no
+//! descriptor, and no thread safety of its own.
 
 #![expect(unsafe_code, reason = "the promise of a method")]
 
@@ -9,24 +9,24 @@ use std::os::fd::BorrowedFd;
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
-use selvedge_bmi::method::{Kind, Limits, Method, MethodAddr, RecvPost, Rest, SendPost, Setup};
+use selvedge_bmi::method::{Kind, Limits, Method, MethodAddr, RecvPost, SendPost, Setup, TryWait};
 use selvedge_bmi::support::op_queue::{OpQueue, SearchKey};
-use selvedge_bmi::{Code, Desk, Error, Module, OpKey, Result, Url};
+use selvedge_bmi::{Code, Error, MethodQueues, Module, OpKey, Result, Url};
 
 /// The method `mail`.
 #[derive(Debug)]
 pub(crate) struct Mail;
 
-/// Everybody's letters, and who is at which port.
+/// Messages in transit, and mailboxes by port.
 #[derive(Default)]
-struct Office {
-    boxes: Vec<VecDeque<Letter>>,
+struct Exchange {
+    boxes: Vec<VecDeque<Message>>,
     ports: HashMap<u16, u32>,
 }
 
-static OFFICE: LazyLock<Mutex<Office>> = LazyLock::new(Mutex::default);
+static EXCHANGE: LazyLock<Mutex<Exchange>> = LazyLock::new(Mutex::default);
 
-struct Letter {
+struct Message {
     from: u32,
     tag: i32,
     kind: Kind,
@@ -37,22 +37,22 @@ struct Letter {
 struct Mailbox {
     number: u32,
     posted: OpQueue,
-    rooms: HashMap<u64, Room>,
-    /// Expected letters without a receive.
+    buffers: HashMap<u64, Buffer>,
+    /// Expected messages that no receive has matched yet.
     early: VecDeque<(u32, i32, Vec<u8>)>,
     port: Option<u16>,
-    /// Nothing for two threads: calls of methods are made one by one.
+    /// Not `Sync`: calls to a method are serialized.
     calls: Cell<u64>,
 }
 
 #[derive(Debug)]
-struct Room {
+struct Buffer {
     base: *mut u8,
     len: usize,
 }
 
 // SAFETY: the address of memory that an operation was posted with.
-unsafe impl Send for Room {}
+unsafe impl Send for Buffer {}
 
 impl Module for Mail {
     fn scheme(&self) -> &str {
@@ -60,19 +60,19 @@ impl Module for Mail {
     }
 
     fn initialize(&self, setup: &Setup) -> Result<Box<dyn Method>, Error> {
-        let mut office = OFFICE.lock().unwrap();
-        let number = office.boxes.len() as u32;
-        office.boxes.push(VecDeque::new());
+        let mut exchange = EXCHANGE.lock().unwrap();
+        let number = exchange.boxes.len() as u32;
+        exchange.boxes.push(VecDeque::new());
         let port = setup.listen.as_ref().and_then(|url| url.port);
         if let Some(port) = port
-            && office.ports.insert(port, number).is_some()
+            && exchange.ports.insert(port, number).is_some()
         {
             return Err(Error::new(Code::EADDRINUSE, format!("port {port}")));
         }
         Ok(Box::new(Mailbox {
             number,
             posted: OpQueue::new(),
-            rooms: HashMap::new(),
+            buffers: HashMap::new(),
             early: VecDeque::new(),
             port,
             calls: Cell::new(0),
@@ -81,33 +81,34 @@ impl Module for Mail {
 }
 
 impl Mailbox {
-    fn fill(&mut self, key: OpKey, bytes: &[u8], desk: &mut Desk) {
-        let room = self.rooms.remove(&key.0).unwrap();
-        if bytes.len() > room.len {
-            return desk.complete(key, Err(Code::EMSGSIZE));
+    fn fill(&mut self, key: OpKey, bytes: &[u8], queues: &mut MethodQueues) {
+        let buffer = self.buffers.remove(&key.0).unwrap();
+        if bytes.len() > buffer.len {
+            return queues.complete(key, Err(Code::EMSGSIZE));
         }
-        // SAFETY: whoever posted the receive promised the room until it is told of as done.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), room.base, bytes.len()) };
-        desk.complete(key, Ok(bytes.len() as u64));
+        // SAFETY: the poster of the receive guarantees the buffer until the operation is reported
+        // as complete.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.base, bytes.len()) };
+        queues.complete(key, Ok(bytes.len() as u64));
     }
 }
 
-// SAFETY: memory of a receive is written before it is told of, and its address forgotten then; that
-// of a send is copied by its post.
+// SAFETY: the memory of a receive is written before it is reported as complete, and its address is
+// dropped then. The memory of a send is copied by its post.
 unsafe impl Method for Mailbox {
     fn limits(&self) -> Limits {
         Limits {
             size: 1 << 20,
             unexpected: 1000,
-            pieces: 1,
+            segments: 1,
         }
     }
 
     fn addr_lookup(&mut self, url: &Url) -> Result<MethodAddr, Error> {
-        let office = OFFICE.lock().unwrap();
-        let found = url.port.and_then(|port| office.ports.get(&port));
-        let nobody = || Error::new(Code::EHOSTNTFD, format!("{url}"));
-        found.map(|&number| MethodAddr(number)).ok_or_else(nobody)
+        let exchange = EXCHANGE.lock().unwrap();
+        let found = url.port.and_then(|port| exchange.ports.get(&port));
+        let unknown = || Error::new(Code::EHOSTNTFD, format!("{url}"));
+        found.map(|&number| MethodAddr(number)).ok_or_else(unknown)
     }
 
     fn addr_forget(&mut self, _: MethodAddr) {}
@@ -120,86 +121,98 @@ unsafe impl Method for Mailbox {
         Ok(pattern == "*")
     }
 
-    unsafe fn post_send(&mut self, key: OpKey, post: &SendPost<'_>, desk: &mut Desk) -> Result {
+    unsafe fn post_send(
+        &mut self,
+        key: OpKey,
+        post: &SendPost<'_>,
+        queues: &mut MethodQueues,
+    ) -> Result {
         self.calls.set(self.calls.get() + 1);
-        let [piece] = post.pieces else {
+        let [segment] = post.segments else {
             return Err(Code::ENOSYS);
         };
-        let mut bytes = vec![0; piece.len];
-        if piece.len > 0 {
-            // SAFETY: the caller promises the piece.
+        let mut bytes = vec![0; segment.len];
+        if segment.len > 0 {
+            // SAFETY: the caller guarantees that the segment is readable.
             unsafe {
-                std::ptr::copy_nonoverlapping(piece.base.cast(), bytes.as_mut_ptr(), piece.len)
+                std::ptr::copy_nonoverlapping(segment.base.cast(), bytes.as_mut_ptr(), segment.len)
             };
         }
-        let letter = Letter {
+        let message = Message {
             from: self.number,
             tag: post.tag,
             kind: post.kind,
             bytes,
         };
-        OFFICE.lock().unwrap().boxes[post.dest.0 as usize].push_back(letter);
-        desk.complete(key, Ok(post.size as u64));
+        EXCHANGE.lock().unwrap().boxes[post.dest.0 as usize].push_back(message);
+        queues.complete(key, Ok(post.size as u64));
         Ok(())
     }
 
-    unsafe fn post_recv(&mut self, key: OpKey, post: &RecvPost<'_>, desk: &mut Desk) -> Result {
+    unsafe fn post_recv(
+        &mut self,
+        key: OpKey,
+        post: &RecvPost<'_>,
+        queues: &mut MethodQueues,
+    ) -> Result {
         self.calls.set(self.calls.get() + 1);
-        let [piece] = post.pieces else {
+        let [segment] = post.segments else {
             return Err(Code::ENOSYS);
         };
-        let room = Room {
-            base: piece.base.cast(),
-            len: piece.len,
+        let buffer = Buffer {
+            base: segment.base.cast(),
+            len: segment.len,
         };
-        self.rooms.insert(key.0, room);
+        self.buffers.insert(key.0, buffer);
         let fits = |(from, tag, _): &(u32, i32, Vec<u8>)| *from == post.src.0 && *tag == post.tag;
         match self.early.iter().position(fits) {
-            Some(place) => {
-                let (_, _, bytes) = self.early.remove(place).unwrap();
-                self.fill(key, &bytes, desk);
+            Some(index) => {
+                let (_, _, bytes) = self.early.remove(index).unwrap();
+                self.fill(key, &bytes, queues);
             }
-            None => assert!(self.posted.add(&mut desk.ops, key)),
+            None => assert!(self.posted.add(&mut queues.ops, key)),
         }
         Ok(())
     }
 
-    fn cancel(&mut self, key: OpKey, desk: &mut Desk) {
-        if self.posted.remove(&mut desk.ops, key) {
-            self.rooms.remove(&key.0);
-            desk.complete(key, Err(Code::ECANCEL));
+    fn cancel(&mut self, key: OpKey, queues: &mut MethodQueues) {
+        if self.posted.remove(&mut queues.ops, key) {
+            self.buffers.remove(&key.0);
+            queues.complete(key, Err(Code::ECANCEL));
         }
     }
 
-    fn progress(&mut self, desk: &mut Desk) {
+    fn progress(&mut self, queues: &mut MethodQueues) {
         self.calls.set(self.calls.get() + 1);
-        let letters = std::mem::take(&mut OFFICE.lock().unwrap().boxes[self.number as usize]);
-        for letter in letters {
-            let from = MethodAddr(letter.from);
-            match letter.kind {
-                Kind::Unexpected { class } => desk.arrive(from, letter.tag, class, &letter.bytes),
+        let messages = std::mem::take(&mut EXCHANGE.lock().unwrap().boxes[self.number as usize]);
+        for message in messages {
+            let from = MethodAddr(message.from);
+            match message.kind {
+                Kind::Unexpected { class } => {
+                    queues.receive_unexpected(from, message.tag, class, &message.bytes)
+                }
                 Kind::Expected => {
                     let wanted = SearchKey {
-                        addr: Some(desk.register(from).unwrap()),
-                        tag: Some(letter.tag),
+                        addr: Some(queues.register(from).unwrap()),
+                        tag: Some(message.tag),
                         op: None,
                     };
-                    match self.posted.search(&desk.ops, &wanted) {
+                    match self.posted.search(&queues.ops, &wanted) {
                         Some(key) => {
-                            self.posted.remove(&mut desk.ops, key);
-                            self.fill(key, &letter.bytes, desk);
+                            self.posted.remove(&mut queues.ops, key);
+                            self.fill(key, &message.bytes, queues);
                         }
                         None => self
                             .early
-                            .push_back((letter.from, letter.tag, letter.bytes)),
+                            .push_back((message.from, message.tag, message.bytes)),
                     }
                 }
             }
         }
     }
 
-    fn rest(&mut self, _: &mut Desk) -> Rest {
-        Rest::AtMost(Duration::from_millis(1))
+    fn try_wait(&mut self, _: &mut MethodQueues) -> TryWait {
+        TryWait::ParkAtMost(Duration::from_millis(1))
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -1,18 +1,18 @@
-//! BMI over the fabric, from outside.
+//! Integration tests of BMI over Selvedge.
 
 #![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
 
-mod both;
 mod common;
-mod crowd;
-mod death;
 mod mailbox;
+mod many_clients;
 mod matching;
 mod methods;
 mod operations;
 mod parked;
+mod peer_failure;
+mod post_fairness;
 mod process;
-mod request;
-mod requests;
-mod turns;
+mod request_pattern;
+mod two_methods;
+mod unexpected;
 mod waiting;

@@ -1,16 +1,18 @@
-//! What meets what: peer and tag, in order, whatever the size.
+//! Matching by peer and tag, in order, for all sizes.
 
 use std::time::Duration;
 
 use selvedge_bmi::{Bmi, Code, Config, Post, Posted};
 
-use crate::common::{Pair, SCHEMES, bytes, over_each, pattern, pending, server_at, unexpected};
+use crate::common::{
+    Pair, SCHEMES, bytes, for_each_scheme, pattern, pending, server_at, unexpected,
+};
 
 #[test]
-fn messages_meet_receives_by_tag_and_in_order_within_one() {
-    over_each(|pair| {
+fn messages_match_receives_by_tag_in_order() {
+    for_each_scheme(|pair| {
         for (text, tag) in [("A", 1), ("B", 2), ("C", 1)] {
-            pair.client.end(pair.client.send(text.as_bytes(), tag));
+            pair.client.wait(pair.client.send(text.as_bytes(), tag));
         }
         for (tag, text) in [(2, "B"), (1, "A"), (1, "C")] {
             let done = pair.finish(&pair.server, pair.server.recv(9, tag));
@@ -21,7 +23,7 @@ fn messages_meet_receives_by_tag_and_in_order_within_one() {
 
 #[test]
 fn receives_posted_before_and_after_take_messages_in_order() {
-    over_each(|pair| {
+    for_each_scheme(|pair| {
         for size in [8, 5_000, 100_000] {
             let early: Vec<_> = (0..3).map(|_| pending(pair.server.recv(size, 5))).collect();
             let sent: Vec<_> = (0..6)
@@ -45,10 +47,10 @@ fn receives_posted_before_and_after_take_messages_in_order() {
 
 #[test]
 fn every_tag_is_a_tag() {
-    over_each(|pair| {
+    for_each_scheme(|pair| {
         let tags = [0, -1, i32::MIN, i32::MAX, 1 << 30];
         for tag in tags {
-            pair.client.end(pair.client.send(&tag.to_le_bytes(), tag));
+            pair.client.wait(pair.client.send(&tag.to_le_bytes(), tag));
         }
         for tag in tags.into_iter().rev() {
             let done = pair.finish(&pair.server, pair.server.recv(4, tag));
@@ -58,7 +60,7 @@ fn every_tag_is_a_tag() {
 }
 
 #[test]
-fn one_tag_of_two_peers_never_crosses() {
+fn receives_with_one_tag_match_their_own_peer() {
     for scheme in SCHEMES {
         let (server, url) = server_at(scheme);
         let context = server.open_context().unwrap();
@@ -81,7 +83,7 @@ fn one_tag_of_two_peers_never_crosses() {
             });
             peers.iter().all(Option::is_some).then_some(())
         });
-        // Posted for the second first; sent by the first first.
+        // The receives are posted in the opposite order of the sends.
         let ids = [1, 0].map(|number: usize| {
             let post = Post::new(peers[number].unwrap(), vec![0; 8], 7, context);
             (number, pending(server.post_recv(post)))
@@ -100,29 +102,29 @@ fn one_tag_of_two_peers_never_crosses() {
 }
 
 #[test]
-fn unexpected_messages_and_posted_receives_never_meet() {
-    over_each(|pair| {
+fn unexpected_messages_never_match_posted_receives() {
+    for_each_scheme(|pair| {
         let receive = pending(pair.server.recv(100, 9));
         let expected = pair.client.send(b"expected", 10);
         let other = pair
             .client
             .bmi
             .post_sendunexpected(pair.client.post(b"not".to_vec(), 9), 0);
-        pair.client.end(other);
-        pair.client.end(expected);
+        pair.client.wait(other);
+        pair.client.wait(expected);
         let message = pair.server.request();
         assert_eq!((&*message.buffer, message.tag), (&b"not"[..], 9));
         assert!(unexpected(&pair.server.bmi, 0).is_none());
         assert!(pair.server.test(receive).is_none());
-        pair.client.end(pair.client.send(b"at last", 9));
+        pair.client.wait(pair.client.send(b"at last", 9));
         let done = pair.until("the receive", || pair.server.test(receive));
         assert_eq!(bytes(&done), b"at last");
     });
 }
 
 #[test]
-fn short_messages_say_how_short_they_are() {
-    over_each(|pair| {
+fn a_receive_reports_the_length_of_a_shorter_message() {
+    for_each_scheme(|pair| {
         for (sent, room) in [
             (0, 0),
             (0, 50),
@@ -141,9 +143,9 @@ fn short_messages_say_how_short_they_are() {
 
 #[test]
 fn a_message_that_is_too_long_fails_its_own_receive_and_nothing_else() {
-    over_each(|pair| {
+    for_each_scheme(|pair| {
         for size in [100, 5_000, 500_000] {
-            // Once with the receive there first, once with the message.
+            // Once with the receive posted first, once with the message first.
             for is_early in [true, false] {
                 let bystander = pending(pair.server.recv(size, 77));
                 let early = is_early.then(|| pair.server.recv(size / 2, 4));
@@ -173,14 +175,14 @@ fn a_message_that_is_too_long_fails_its_own_receive_and_nothing_else() {
 }
 
 #[test]
-fn a_large_message_that_nobody_receives_delays_nothing() {
-    over_each(|pair| {
+fn an_unreceived_large_message_delays_no_other() {
+    for_each_scheme(|pair| {
         for size in [1 << 20, 17 << 20] {
             let large = pair.client.send(&pattern(size, 1), 100);
             let request = pair.client.post(b"request".to_vec(), 5);
             pair.client
-                .end(pair.client.bmi.post_sendunexpected(request, 0));
-            pair.client.end(pair.client.send(b"small", 6));
+                .wait(pair.client.bmi.post_sendunexpected(request, 0));
+            pair.client.wait(pair.client.send(b"small", 6));
             assert_eq!(&*pair.server.request().buffer, b"request");
             let done = pair.finish(&pair.server, pair.server.recv(5, 6));
             assert_eq!(bytes(&done), b"small");
@@ -193,7 +195,7 @@ fn a_large_message_that_nobody_receives_delays_nothing() {
 
 #[test]
 fn messages_beyond_sixteen_mebibytes_arrive() {
-    over_each(|pair| {
+    for_each_scheme(|pair| {
         let size = 33 << 20;
         let sent = pair.client.send(&pattern(size, 5), 1);
         let done = pair.finish(&pair.server, pair.server.recv(size, 1));
@@ -203,8 +205,8 @@ fn messages_beyond_sixteen_mebibytes_arrive() {
 }
 
 #[test]
-fn lists_and_buffers_meet_whatever_their_pieces_are() {
-    over_each(|pair| {
+fn lists_match_lists_with_other_segment_boundaries() {
+    for_each_scheme(|pair| {
         let total = 60_000;
         for (sent, taken) in [
             (1, 1),
@@ -217,7 +219,7 @@ fn lists_and_buffers_meet_whatever_their_pieces_are() {
             (33, 250),
         ] {
             let whole = pattern(total, sent as u8);
-            let pieces: Vec<_> = whole
+            let segments: Vec<_> = whole
                 .chunks(total.div_ceil(sent))
                 .map(<[u8]>::to_vec)
                 .collect();
@@ -225,9 +227,9 @@ fn lists_and_buffers_meet_whatever_their_pieces_are() {
                 .map(|_| vec![0; total.div_ceil(taken)])
                 .collect::<Vec<_>>();
             let receive = pair.server.bmi.post_recv(pair.server.post(room, 8));
-            let send = pair.client.bmi.post_send(pair.client.post(pieces, 8));
+            let send = pair.client.bmi.post_send(pair.client.post(segments, 8));
             let done = pair.finish(&pair.server, receive);
-            assert!(bytes(&done) == whole, "{sent} pieces into {taken}");
+            assert!(bytes(&done) == whole, "{sent} segments into {taken}");
             let back = pair.finish(&pair.client, send);
             assert!(bytes(&back) == whole);
         }
@@ -236,14 +238,14 @@ fn lists_and_buffers_meet_whatever_their_pieces_are() {
 
 #[test]
 fn unexpected_messages_may_be_lists_too() {
-    over_each(|pair| {
+    for_each_scheme(|pair| {
         for count in [0, 1, 4, 9, 300] {
-            let pieces: Vec<_> = (0..count).map(|number| vec![number as u8; 11]).collect();
-            let whole = pieces.concat();
+            let segments: Vec<_> = (0..count).map(|number| vec![number as u8; 11]).collect();
+            let whole = segments.concat();
             let sent = pair
                 .client
                 .bmi
-                .post_sendunexpected(pair.client.post(pieces, -4), 0);
+                .post_sendunexpected(pair.client.post(segments, -4), 0);
             let message = pair.until("a message", || unexpected(&pair.server.bmi, 0));
             assert_eq!((&*message.buffer, message.tag), (&*whole, -4));
             pair.finish(&pair.client, sent).outcome.unwrap();
@@ -252,39 +254,41 @@ fn unexpected_messages_may_be_lists_too() {
 }
 
 #[test]
-fn a_message_to_oneself_arrives() {
+fn an_instance_receives_its_own_message() {
     for scheme in SCHEMES {
         let (bmi, url) = server_at(scheme);
         let context = bmi.open_context().unwrap();
         let own = bmi.addr_lookup(&url).unwrap();
-        let end = crate::common::End {
+        let side = crate::common::Side {
             bmi,
             context,
             peer: own,
         };
         for size in [8, 100_000] {
-            let receive = end.recv(size, 1);
-            let send = end.send(&pattern(size, 4), 1);
-            assert_eq!(bytes(&end.end(receive)), pattern(size, 4));
-            end.end(send).outcome.unwrap();
+            let receive = side.recv(size, 1);
+            let send = side.send(&pattern(size, 4), 1);
+            assert_eq!(bytes(&side.wait(receive)), pattern(size, 4));
+            side.wait(send).outcome.unwrap();
         }
-        let sent = end.bmi.post_sendunexpected(end.post(b"me".to_vec(), 1), 0);
-        let message = end.request();
-        end.end(sent);
+        let sent = side
+            .bmi
+            .post_sendunexpected(side.post(b"me".to_vec(), 1), 0);
+        let message = side.request();
+        side.wait(sent);
         assert_eq!(message.addr, own);
         assert_eq!(&*message.buffer, b"me");
     }
 }
 
 #[test]
-fn short_messages_over_tcp_that_follow_one_leave_together_with_the_next_test() {
+fn short_messages_over_tcp_after_the_first_are_sent_by_the_next_test() {
     let pair = Pair::over("tcp");
     pair.client.drive();
-    pair.client.end(pair.client.send(&[0], 1));
+    pair.client.wait(pair.client.send(&[0], 1));
     let behind: Vec<_> = (1..4)
         .map(|number| pending(pair.client.send(&[number], 1)))
         .collect();
-    assert_eq!(bytes(&pair.server.end(pair.server.recv(1, 1))), [0]);
+    assert_eq!(bytes(&pair.server.wait(pair.server.recv(1, 1))), [0]);
     let early = pending(pair.server.recv(1, 1));
     (0..100).for_each(|_| pair.server.drive());
     assert!(pair.server.test(early).is_none());
@@ -297,17 +301,17 @@ fn short_messages_over_tcp_that_follow_one_leave_together_with_the_next_test() {
         .outcome
         .unwrap();
     for number in 2..4 {
-        assert_eq!(bytes(&pair.server.end(pair.server.recv(1, 1))), [number]);
+        assert_eq!(bytes(&pair.server.wait(pair.server.recv(1, 1))), [number]);
     }
 }
 
 #[test]
-fn short_messages_are_over_when_they_are_posted() {
+fn short_messages_complete_when_they_are_posted() {
     for scheme in SCHEMES {
         let pair = Pair::over(scheme);
         for size in [0, 8, 4096] {
             if scheme == "tcp" {
-                // What follows another one before a test may go along with that.
+                // A message that follows another one before a test may be sent together with it.
                 pair.client.drive();
             }
             let posted = pair.client.send(&pattern(size, 0), 1).unwrap();
@@ -317,7 +321,7 @@ fn short_messages_are_over_when_they_are_posted() {
             assert_eq!(done.outcome, Ok(size as u64));
             assert_eq!(bytes(&done), pattern(size, 0));
         }
-        // What has arrived before its receive is posted is received by the post.
+        // A post matches a message that has already arrived.
         pair.until("three messages", || {
             let posted = pair.server.recv(4096, 1).unwrap();
             match posted {
@@ -330,11 +334,11 @@ fn short_messages_are_over_when_they_are_posted() {
                 }
             }
         });
-        for end in [&pair.client, &pair.server] {
-            let told = end
-                .bmi
-                .testcontext(9, Duration::from_millis(20), end.context, |_| ());
-            assert_eq!(told, Ok(0));
+        for side in [&pair.client, &pair.server] {
+            let collected =
+                side.bmi
+                    .testcontext(9, Duration::from_millis(20), side.context, |_| ());
+            assert_eq!(collected, Ok(0));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The method interface: several methods at once, lists for those that have none, and calls one by
-//! one.
+//! The method interface: several methods at once, lists for methods without list support, and
+//! serialized calls.
 
 use std::thread;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use selvedge_bmi::{Bmi, Code, Config, Module, Post, Posted};
 use selvedge_testkit::skip::{Need, skip};
 
-use crate::common::{End, Pair, bytes, pattern, pending, unexpected, until};
+use crate::common::{Pair, Side, bytes, pattern, pending, unexpected, until};
 use crate::mailbox::Mail;
 
-/// The methods of the fabric, and the mailbox.
+/// The methods over Selvedge, and the mailbox.
 fn modules() -> Vec<&'static dyn Module> {
     let mut modules = selvedge_bmi::fabric::modules().to_vec();
     modules.push(&Mail);
@@ -24,30 +24,30 @@ fn open(config: Config) -> Bmi {
 fn mail_pair(port: u16) -> Pair {
     let url = format!("mail://NULL:{port}");
     let server = open(Config::server(&url));
-    Pair::acquaint(server, open(Config::client()), &url)
+    Pair::connect(server, open(Config::client()), &url)
 }
 
 #[test]
-fn lists_are_packed_for_a_method_that_cannot_take_them() {
+fn lists_are_packed_for_a_method_without_list_support() {
     let pair = mail_pair(1);
     for (sent, taken) in [(1, 1), (3, 1), (1, 7), (1000, 3), (2, 1000)] {
         let whole = pattern(5000, sent as u8);
-        let pieces: Vec<_> = whole
+        let segments: Vec<_> = whole
             .chunks(5000_usize.div_ceil(sent))
             .map(<[u8]>::to_vec)
             .collect();
-        let room = vec![vec![0; 6000_usize.div_ceil(taken)]; taken];
-        let receive = pair.server.bmi.post_recv(pair.server.post(room, 8));
-        let send = pair.client.bmi.post_send(pair.client.post(pieces, 8));
+        let buffers = vec![vec![0; 6000_usize.div_ceil(taken)]; taken];
+        let receive = pair.server.bmi.post_recv(pair.server.post(buffers, 8));
+        let send = pair.client.bmi.post_send(pair.client.post(segments, 8));
         let done = pair.finish(&pair.server, receive);
-        assert!(bytes(&done) == whole, "{sent} pieces into {taken}");
+        assert!(bytes(&done) == whole, "{sent} segments into {taken}");
         assert!(bytes(&pair.finish(&pair.client, send)) == whole);
     }
-    let pieces = vec![vec![1; 3]; 5];
+    let segments = vec![vec![1; 3]; 5];
     let sent = pair
         .client
         .bmi
-        .post_sendunexpected(pair.client.post(pieces, 2), 0);
+        .post_sendunexpected(pair.client.post(segments, 2), 0);
     let message = pair.until("a message", || unexpected(&pair.server.bmi, 0));
     assert_eq!(*message.buffer, [1; 15]);
     pair.finish(&pair.client, sent);
@@ -91,20 +91,20 @@ fn one_server_serves_two_methods_at_once() {
     config.auto_ref_count = true;
     let server = open(config);
     let context = server.open_context().unwrap();
-    // The first that has a port.
+    // The first method with a port.
     let shm = format!("shm://localhost:{}", server.listen_port().unwrap());
     let clients = [shm, "mail://NULL:3".to_owned()].map(|url| {
         let bmi = open(Config::client());
         let (context, peer) = (bmi.open_context().unwrap(), bmi.addr_lookup(&url).unwrap());
-        End { bmi, context, peer }
+        Side { bmi, context, peer }
     });
-    for (number, end) in clients.iter().enumerate() {
-        let hello = end.post(vec![number as u8], 1);
-        end.bmi.post_sendunexpected(hello, 0).unwrap();
+    for (number, side) in clients.iter().enumerate() {
+        let hello = side.post(vec![number as u8], 1);
+        side.bmi.post_sendunexpected(hello, 0).unwrap();
     }
     let mut peers = [None; 2];
     until("both clients", || {
-        clients.iter().for_each(End::drive);
+        clients.iter().for_each(Side::drive);
         if let Some(hello) = unexpected(&server, 0) {
             peers[hello.buffer[0] as usize] = Some(hello.addr);
         }
@@ -115,10 +115,10 @@ fn one_server_serves_two_methods_at_once() {
             Post::new(peer.unwrap(), vec![0; 9], 4, context).with_user(peer.unwrap().0 as u64);
         pending(server.post_recv(post))
     });
-    clients.iter().for_each(|end| drop(end.send(b"both", 4)));
+    clients.iter().for_each(|side| drop(side.send(b"both", 4)));
     let mut done = Vec::new();
     until("both messages", || {
-        clients.iter().for_each(End::drive);
+        clients.iter().for_each(Side::drive);
         let idle = Duration::from_millis(50);
         server
             .testcontext(1, idle, context, |one| done.push((one.id, one.user)))
@@ -126,27 +126,27 @@ fn one_server_serves_two_methods_at_once() {
         (done.len() == 2).then_some(())
     });
     for (id, user) in done {
-        let place = receives.iter().position(|receive| *receive == id).unwrap();
-        assert_eq!(user, peers[place].unwrap().0 as u64);
+        let index = receives.iter().position(|receive| *receive == id).unwrap();
+        assert_eq!(user, peers[index].unwrap().0 as u64);
     }
     let host = server.rev_lookup_unexpected(peers[1].unwrap()).unwrap();
     assert!(host.to_str().unwrap().starts_with("box"));
 }
 
 #[test]
-fn calls_of_a_method_are_made_one_by_one() {
+fn calls_to_a_method_are_serialized() {
     let pair = mail_pair(5);
-    // The mailbox has a `Cell`: two threads inside at once could not even be compiled, and what one
-    // has posted another may test.
+    // The mailbox has a `Cell`, so the compiler rules out concurrent calls. An operation that one
+    // thread posted may be tested by another thread.
     thread::scope(|scope| {
         for tag in 0..8 {
             let (server, client) = (&pair.server, &pair.client);
             scope.spawn(move || {
                 for number in 0..200 {
                     let sent = client.send(&[number], tag);
-                    let done = server.end(server.recv(1, tag));
+                    let done = server.wait(server.recv(1, tag));
                     assert_eq!(bytes(&done), [number]);
-                    client.end(sent);
+                    client.wait(sent);
                 }
             });
         }
@@ -154,7 +154,7 @@ fn calls_of_a_method_are_made_one_by_one() {
 }
 
 #[test]
-fn what_is_no_method_is_refused_by_name() {
+fn an_unknown_method_is_refused_by_name() {
     let unknown = Bmi::initialize(Config::server("gm://NULL:1")).unwrap_err();
     assert_eq!(unknown.code(), Code::ENOPROTOOPT);
     assert!(unknown.to_string().contains("gm"), "{unknown}");
@@ -182,21 +182,22 @@ fn what_is_no_method_is_refused_by_name() {
 }
 
 #[test]
-fn posts_that_are_over_at_once_are_told_of_by_no_test() {
+fn posts_that_complete_at_once_are_not_reported_by_a_test() {
     let pair = mail_pair(6);
     assert!(matches!(pair.client.send(b"now", 1), Ok(Posted::Done(_))));
     pair.server.drive();
     assert!(matches!(pair.server.recv(9, 1), Ok(Posted::Done(_))));
-    for end in [&pair.client, &pair.server] {
+    for side in [&pair.client, &pair.server] {
         assert_eq!(
-            end.bmi.testcontext(9, Duration::ZERO, end.context, |_| ()),
+            side.bmi
+                .testcontext(9, Duration::ZERO, side.context, |_| ()),
             Ok(0)
         );
     }
 }
 
 #[test]
-fn peers_are_found_by_addresses_of_version_6() {
+fn peers_are_found_by_ipv6_addresses() {
     if std::net::TcpListener::bind("[::1]:0").is_err() {
         return skip(Need::System, "there is no IPv6");
     }
@@ -205,7 +206,7 @@ fn peers_are_found_by_addresses_of_version_6() {
     let server = Bmi::initialize(config).unwrap();
     let url = server.urls().remove(0);
     assert!(url.starts_with("tcp://[::1]:"), "{url}");
-    let pair = Pair::acquaint(server, Bmi::initialize(Config::client()).unwrap(), &url);
+    let pair = Pair::connect(server, Bmi::initialize(Config::client()).unwrap(), &url);
     let host = pair.server.bmi.rev_lookup_unexpected(pair.server.peer);
     assert_eq!(host.as_deref(), Some(c"::1"));
     let sent = pair.client.send(b"six", 6);
@@ -214,27 +215,27 @@ fn peers_are_found_by_addresses_of_version_6() {
     pair.finish(&pair.client, sent).outcome.unwrap();
 }
 
-/// Has a client send one message to a server at a URL.
+/// Sends one message from a new client to a server at a URL.
 fn greet(server: &Bmi, url: &str) {
     let client = Bmi::initialize(Config::client()).unwrap();
-    let end = End {
+    let side = Side {
         context: client.open_context().unwrap(),
         peer: client.addr_lookup(url).unwrap(),
         bmi: client,
     };
-    let sent = end
+    let sent = side
         .bmi
-        .post_sendunexpected(end.post(b"hello".to_vec(), 1), 0);
+        .post_sendunexpected(side.post(b"hello".to_vec(), 1), 0);
     let hello = until("a hello", || {
-        end.drive();
+        side.drive();
         unexpected(server, 0)
     });
     assert_eq!(&*hello.buffer, b"hello");
-    end.end(sent).outcome.unwrap();
+    side.wait(sent).outcome.unwrap();
 }
 
 #[test]
-fn every_address_of_this_machine_is_here_and_gets_a_port() {
+fn every_local_address_is_recognized_and_gets_a_port() {
     let interfaces = selvedge_kit::ip::interface::all(None).unwrap();
     let addresses = interfaces.iter().map(|interface| match interface.addr {
         std::net::SocketAddr::V4(v4) => v4.ip().to_string(),
@@ -264,9 +265,9 @@ fn a_name_has_port_0_and_is_found_with_it_and_without() {
 }
 
 #[test]
-fn an_address_that_is_none_is_refused_with_what_is_wrong() {
+fn an_invalid_address_is_refused_with_a_reason() {
     let client = Bmi::initialize(Config::client()).unwrap();
-    for (text, code, said) in [
+    for (text, code, reason) in [
         ("bogus", Code::ENOPROTOOPT, "scheme://host:port"),
         ("", Code::ENOPROTOOPT, "scheme://host:port"),
         ("://node7:3334", Code::ENOPROTOOPT, "scheme is missing"),
@@ -281,9 +282,9 @@ fn an_address_that_is_none_is_refused_with_what_is_wrong() {
     ] {
         let refused = client.addr_lookup(text).unwrap_err();
         assert_eq!(refused.code(), code, "{refused}");
-        let sentence = refused.what();
+        let sentence = refused.message();
         assert!(
-            sentence.contains(text) && sentence.contains(said),
+            sentence.contains(text) && sentence.contains(reason),
             "{sentence}"
         );
     }

@@ -1,4 +1,4 @@
-//! Operations and contexts: ids, words, cancelling, and what belongs to whom.
+//! Operations and contexts: ids, `user` values, cancelling, and ownership by contexts.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -10,11 +10,11 @@ use nix::unistd::gettid;
 use selvedge_bmi::{Addr, Bmi, CONTEXTS, Code, Config, ContextId, OpId, Post, Posted};
 
 use crate::common::{
-    IDLE, PATIENCE, bytes, is_parked, over_each, pattern, pending, thread_time, until,
+    IDLE, TIMEOUT, bytes, for_each_scheme, is_parked, pattern, pending, thread_time, until,
 };
 
 #[test]
-fn there_are_sixteen_contexts_and_a_closed_one_is_given_out_again() {
+fn there_are_sixteen_contexts_and_a_closed_one_is_reused() {
     let bmi = Bmi::initialize(Config::client()).unwrap();
     let open: Vec<_> = (0..CONTEXTS).map(|_| bmi.open_context().unwrap()).collect();
     assert_eq!(bmi.open_context(), Err(Code::EBUSY));
@@ -29,8 +29,8 @@ fn there_are_sixteen_contexts_and_a_closed_one_is_given_out_again() {
 }
 
 #[test]
-fn a_context_gives_its_own_operations_in_the_order_of_their_ends() {
-    over_each(|pair| {
+fn a_context_reports_its_own_operations_in_completion_order() {
+    for_each_scheme(|pair| {
         let other = pair.server.bmi.open_context().unwrap();
         let mut ids = Vec::new();
         for tag in 0..4 {
@@ -44,21 +44,25 @@ fn a_context_gives_its_own_operations_in_the_order_of_their_ends() {
             ids.push(pending(pair.server.bmi.post_recv(post)));
         }
         for tag in [2, 3, 0, 1] {
-            pair.client.end(pair.client.send(b"x", tag));
+            pair.client.wait(pair.client.send(b"x", tag));
         }
-        let mut told = Vec::new();
+        let mut collected = Vec::new();
         pair.until("all", || {
             for (number, context) in [pair.server.context, other].into_iter().enumerate() {
                 let found =
-                    |done: selvedge_bmi::Completion| told.push((number, done.user, done.id));
+                    |done: selvedge_bmi::Completion| collected.push((number, done.user, done.id));
                 pair.server
                     .bmi
                     .testcontext(1, Duration::ZERO, context, found)
                     .unwrap();
             }
-            (told.len() == 4).then_some(())
+            (collected.len() == 4).then_some(())
         });
-        let of = |context| told.iter().filter(move |(number, ..)| *number == context);
+        let of = |context| {
+            collected
+                .iter()
+                .filter(move |(number, ..)| *number == context)
+        };
         let users = |context| of(context).map(|(_, user, _)| *user).collect::<Vec<_>>();
         assert_eq!((users(0), users(1)), (vec![12, 10], vec![13, 11]));
         assert_eq!(
@@ -77,8 +81,8 @@ fn a_context_gives_its_own_operations_in_the_order_of_their_ends() {
 }
 
 #[test]
-fn what_a_closed_context_had_is_nobody_s() {
-    over_each(|pair| {
+fn a_closed_context_drops_its_completions() {
+    for_each_scheme(|pair| {
         let context = pair.server.bmi.open_context().unwrap();
         for tag in 0..2 {
             pending(pair.server.bmi.post_recv(Post::new(
@@ -88,11 +92,11 @@ fn what_a_closed_context_had_is_nobody_s() {
                 context,
             )));
         }
-        pair.client.end(pair.client.send(b"x", 0));
+        pair.client.wait(pair.client.send(b"x", 0));
         pair.server.drive();
         pair.server.bmi.close_context(context);
         assert_eq!(pair.server.bmi.open_context(), Ok(context));
-        pair.client.end(pair.client.send(b"x", 1));
+        pair.client.wait(pair.client.send(b"x", 1));
         for _ in 0..100 {
             assert_eq!(
                 pair.server
@@ -105,27 +109,30 @@ fn what_a_closed_context_had_is_nobody_s() {
 }
 
 #[test]
-fn some_operations_are_tested_with_holes_between_them() {
-    over_each(|pair| {
+fn testsome_skips_empty_entries() {
+    for_each_scheme(|pair| {
         let ids: Vec<_> = (0..4)
             .map(|tag| pending(pair.server.recv(9, tag)))
             .collect();
         let mut asked: Vec<_> = ids.iter().map(|&id| Some(id)).collect();
         asked[1] = None;
-        pair.client.end(pair.client.send(b"three", 3));
-        pair.client.end(pair.client.send(b"one", 1));
-        let mut told = Vec::new();
+        pair.client.wait(pair.client.send(b"three", 3));
+        pair.client.wait(pair.client.send(b"one", 1));
+        let mut collected = Vec::new();
         pair.until("one of them", || {
-            let found = |place, done| told.push((place, done));
+            let found = |index, done| collected.push((index, done));
             let count =
                 pair.server
                     .bmi
                     .testsome(&asked, Duration::ZERO, pair.server.context, found);
             (count.unwrap() > 0).then_some(())
         });
-        assert_eq!(told.len(), 1);
-        assert_eq!((told[0].0, bytes(&told[0].1)), (3, b"three".to_vec()));
-        // An id that is over spoils the call, and nothing is collected.
+        assert_eq!(collected.len(), 1);
+        assert_eq!(
+            (collected[0].0, bytes(&collected[0].1)),
+            (3, b"three".to_vec())
+        );
+        // A collected id makes the call fail, and nothing is collected.
         let spoilt =
             pair.server
                 .bmi
@@ -140,10 +147,10 @@ fn some_operations_are_tested_with_holes_between_them() {
 }
 
 #[test]
-fn ids_that_are_none_are_errors_and_harm_nothing() {
-    over_each(|pair| {
+fn invalid_ids_are_errors_without_effect() {
+    for_each_scheme(|pair| {
         let used = pending(pair.server.recv(9, 1));
-        pair.client.end(pair.client.send(b"x", 1));
+        pair.client.wait(pair.client.send(b"x", 1));
         pair.until("the receive", || pair.server.test(used));
         let mut random = fastrand::Rng::with_seed(1);
         let mut ids = vec![OpId(0), OpId(-1), OpId(i64::MIN), OpId(i64::MAX), used];
@@ -169,19 +176,19 @@ fn ids_that_are_none_are_errors_and_harm_nothing() {
 }
 
 #[test]
-fn ids_of_many_threads_are_never_the_same() {
-    over_each(|pair| {
+fn ids_of_concurrent_threads_are_unique() {
+    for_each_scheme(|pair| {
         let seen = Mutex::new(HashSet::new());
         thread::scope(|scope| {
             for thread in 0..4 {
-                let (end, seen) = (&pair.server, &seen);
+                let (side, seen) = (&pair.server, &seen);
                 scope.spawn(move || {
                     let mut own = Vec::new();
                     for _ in 0..20_000 {
-                        let id = pending(end.recv(1, thread));
+                        let id = pending(side.recv(1, thread));
                         own.push(id);
-                        end.bmi.cancel(id);
-                        until("the cancel", || end.test(id));
+                        side.bmi.cancel(id);
+                        until("the cancel", || side.test(id));
                     }
                     let mut seen = seen.lock().unwrap();
                     assert!(own.into_iter().all(|id| seen.insert(id)));
@@ -192,8 +199,8 @@ fn ids_of_many_threads_are_never_the_same() {
 }
 
 #[test]
-fn a_cancelled_receive_ends_and_its_message_goes_to_the_next() {
-    over_each(|pair| {
+fn a_cancelled_receive_leaves_its_message_to_the_next() {
+    for_each_scheme(|pair| {
         let first = pending(pair.server.recv(9, 1));
         let second = pending(pair.server.recv(9, 1));
         pair.server.bmi.cancel(first);
@@ -201,15 +208,15 @@ fn a_cancelled_receive_ends_and_its_message_goes_to_the_next() {
         let done = pair.server.test(first).unwrap();
         assert_eq!(done.outcome, Err(Code::ECANCEL));
         assert_eq!(done.buffers[0].len(), 9);
-        pair.client.end(pair.client.send(b"hello", 1));
+        pair.client.wait(pair.client.send(b"hello", 1));
         let done = pair.until("the second", || pair.server.test(second));
         assert_eq!(bytes(&done), b"hello");
     });
 }
 
 #[test]
-fn cancelling_what_is_moving_ends_nothing_else() {
-    over_each(|pair| {
+fn cancelling_a_running_operation_ends_no_other() {
+    for_each_scheme(|pair| {
         let size = 8 << 20;
         let receive = pending(pair.server.recv(size, 1));
         let send = pending(pair.client.send(&pattern(size, 1), 1));
@@ -220,39 +227,39 @@ fn cancelling_what_is_moving_ends_nothing_else() {
             .until("the receive", || pair.server.test(receive))
             .outcome;
         if received == Err(Code::ECANCEL) {
-            // It had not begun, so the message waits for another one.
+            // The receive had not begun, so the message waits for another one.
             let again = pair.server.recv(size, 1);
             pair.finish(&pair.server, again).outcome.unwrap();
         }
         let sent = pair.until("the send", || pair.client.test(send)).outcome;
         assert!(matches!(sent, Ok(_) | Err(Code::ECANCEL)));
-        pair.client.end(pair.client.send(b"alive", 2));
+        pair.client.wait(pair.client.send(b"alive", 2));
         let done = pair.finish(&pair.server, pair.server.recv(9, 2));
         assert_eq!(bytes(&done), b"alive");
     });
 }
 
 #[test]
-fn an_operation_that_has_not_begun_is_taken_back_at_once() {
-    over_each(|pair| {
+fn unpost_cancels_an_operation_that_has_not_begun() {
+    for_each_scheme(|pair| {
         let id = pending(pair.server.recv(9, 1));
         let ended = pair.server.unpost(id).unwrap().unwrap();
         assert_eq!((ended.id, ended.outcome), (id, Err(Code::ECANCEL)));
         assert_eq!(pair.server.unpost(id).unwrap_err(), Code::EINVAL);
-        // The message is for the next receive.
-        pair.client.end(pair.client.send(b"next", 1));
+        // The next receive matches the message.
+        pair.client.wait(pair.client.send(b"next", 1));
         let done = pair.finish(&pair.server, pair.server.recv(9, 1));
         assert_eq!(bytes(&done), b"next");
     });
 }
 
 #[test]
-fn an_operation_that_is_done_is_collected_by_taking_it_back() {
-    over_each(|pair| {
+fn unpost_collects_a_complete_operation() {
+    for_each_scheme(|pair| {
         let id = pending(pair.server.recv(9, 1));
-        pair.client.end(pair.client.send(b"done", 1));
+        pair.client.wait(pair.client.send(b"done", 1));
         let barrier = pending(pair.server.recv(9, 2));
-        pair.client.end(pair.client.send(b"behind", 2));
+        pair.client.wait(pair.client.send(b"behind", 2));
         pair.until("the message behind", || pair.server.test(barrier));
         let done = pair.server.unpost(id).unwrap().unwrap();
         assert_eq!(bytes(&done), b"done");
@@ -261,8 +268,8 @@ fn an_operation_that_is_done_is_collected_by_taking_it_back() {
 }
 
 #[test]
-fn an_operation_that_has_begun_is_not_taken_back_and_a_test_tells_of_its_end() {
-    over_each(|pair| {
+fn unpost_leaves_a_running_operation_to_a_later_test() {
+    for_each_scheme(|pair| {
         let size = 8 << 20;
         let send = pending(pair.client.send(&pattern(size, 1), 1));
         pair.server.drive();
@@ -275,15 +282,15 @@ fn an_operation_that_has_begun_is_not_taken_back_and_a_test_tells_of_its_end() {
 }
 
 #[test]
-fn a_test_that_waits_for_an_operation_ends_when_that_is_taken_back() {
-    over_each(|pair| {
+fn a_waiting_test_ends_when_its_operation_is_unposted() {
+    for_each_scheme(|pair| {
         let id = pending(pair.server.recv(9, 1));
         let waiter = AtomicI32::new(0);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| {
-                let end = &pair.server;
+                let side = &pair.server;
                 waiter.store(gettid().as_raw(), Ordering::SeqCst);
-                end.bmi.test(id, 2 * PATIENCE, end.context)
+                side.bmi.test(id, 2 * TIMEOUT, side.context)
             });
             until("the thread to park", || {
                 let waiter = waiter.load(Ordering::SeqCst);
@@ -301,15 +308,15 @@ fn a_test_that_waits_for_an_operation_ends_when_that_is_taken_back() {
 }
 
 #[test]
-fn a_hundred_thousand_receives_cost_what_ten_cost() {
-    over_each(|pair| {
+fn matching_cost_does_not_grow_with_posted_receives() {
+    for_each_scheme(|pair| {
         let cost = |posted: i32| {
             let ids: Vec<_> = (0..posted)
                 .map(|tag| pending(pair.server.recv(8, tag)))
                 .collect();
             let start = thread_time();
             for tag in (0..posted).rev().take(1000) {
-                pair.client.end(pair.client.send(b"x", tag));
+                pair.client.wait(pair.client.send(b"x", tag));
                 let id = ids[tag as usize];
                 pair.until("a message", || pair.server.test(id));
             }
@@ -330,7 +337,7 @@ fn a_hundred_thousand_receives_cost_what_ten_cost() {
             time / posted.min(1000).try_into().unwrap()
         };
         let (few, many) = (cost(10), cost(100_000));
-        // Processor time: twenty times as much would be a search.
+        // Processor time: a factor of twenty would be a linear search.
         assert!(
             many < few * 20 + Duration::from_micros(50),
             "{few:?} and {many:?}"
@@ -340,7 +347,7 @@ fn a_hundred_thousand_receives_cost_what_ten_cost() {
 
 #[test]
 fn eight_threads_share_an_instance() {
-    over_each(|pair| {
+    for_each_scheme(|pair| {
         thread::scope(|scope| {
             for tag in 0..8 {
                 let (server, client) = (&pair.server, &pair.client);
@@ -363,7 +370,7 @@ fn eight_threads_share_an_instance() {
                             }),
                         };
                         assert_eq!(bytes(&done), pattern(size, number));
-                        client.end(sent).outcome.unwrap();
+                        client.wait(sent).outcome.unwrap();
                     }
                 });
             }

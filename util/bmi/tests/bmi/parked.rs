@@ -1,5 +1,5 @@
-//! One thread is parked in a test; another one posts, looks up or closes beside it, and makes
-//! no further call. The parked thread goes on with it.
+//! One thread is parked in a test. Another thread posts, looks up or closes, and makes no further
+//! call. The parked thread continues the work.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
@@ -9,13 +9,13 @@ use nix::unistd::gettid;
 use selvedge_bmi::{Bmi, Config, Post};
 
 use crate::common::{
-    PATIENCE, SCHEMES, is_parked, over_each, pending, server_at, unexpected, until,
+    SCHEMES, TIMEOUT, for_each_scheme, is_parked, pending, server_at, unexpected, until,
 };
 
-/// A wait that lasts longer than its test.
+/// Longer than the test takes.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Says which thread it is, and waits then.
+/// Stores the thread's id, then waits.
 fn park<T>(thread: &AtomicI32, wait: impl FnOnce() -> T) -> T {
     thread.store(gettid().as_raw(), Ordering::SeqCst);
     wait()
@@ -29,31 +29,31 @@ fn until_parked(thread: &AtomicI32) {
 }
 
 #[test]
-fn a_parked_thread_sends_what_another_thread_found_no_room_for() {
+fn a_parked_thread_sends_the_queued_posts_of_another_thread() {
     const MESSAGES: usize = 20_000;
-    over_each(|pair| {
+    for_each_scheme(|pair| {
         let (server, client) = (&pair.server, &pair.client);
         let id = pending(client.recv(1, 2));
         let thread = &AtomicI32::new(0);
         thread::scope(|scope| {
-            let wait = || client.bmi.test(id, 2 * PATIENCE, client.context).unwrap();
+            let wait = || client.bmi.test(id, 2 * TIMEOUT, client.context).unwrap();
             let parked = scope.spawn(move || park(thread, wait));
             until_parked(thread);
             for _ in 0..MESSAGES {
                 client.send(&[1; 8], 1).unwrap();
             }
-            // From here on the parked thread alone drives the client.
+            // From here on only the parked thread progresses the client.
             for _ in 0..MESSAGES {
-                server.end(server.recv(8, 1));
+                server.wait(server.recv(8, 1));
             }
-            server.end(server.send(&[1], 2));
+            server.wait(server.send(&[1], 2));
             assert!(parked.join().unwrap().is_some());
         });
     });
 }
 
 #[test]
-fn a_parked_thread_drives_a_method_that_another_thread_begins() {
+fn a_parked_thread_progresses_a_method_that_another_thread_activates() {
     for scheme in SCHEMES {
         let (server, url) = server_at(scheme);
         let context = server.open_context().unwrap();
@@ -68,7 +68,7 @@ fn a_parked_thread_drives_a_method_that_another_thread_begins() {
             pending(client.post_recv(Post::new(peer, vec![0; 8], 2, own)));
             let post = Post::new(peer, Vec::<u8>::new(), 1, own);
             client.post_sendunexpected(post, 0).unwrap();
-            // From here on the parked thread alone drives the client.
+            // From here on only the parked thread progresses the client.
             let hello = until("a hello", || unexpected(&server, 0));
             let post = Post::new(hello.addr, vec![7; 8], 2, context);
             server.post_send(post).unwrap();
@@ -84,15 +84,15 @@ fn a_parked_thread_drives_a_method_that_another_thread_begins() {
 }
 
 #[test]
-fn a_test_of_a_context_ends_when_that_is_closed() {
-    over_each(|pair| {
-        let end = &pair.server;
+fn a_waiting_test_ends_when_its_context_is_closed() {
+    for_each_scheme(|pair| {
+        let side = &pair.server;
         let thread = &AtomicI32::new(0);
         thread::scope(|scope| {
-            let wait = || end.bmi.testcontext(1, 2 * PATIENCE, end.context, |_| ());
+            let wait = || side.bmi.testcontext(1, 2 * TIMEOUT, side.context, |_| ());
             let parked = scope.spawn(move || park(thread, wait));
             until_parked(thread);
-            end.bmi.close_context(end.context);
+            side.bmi.close_context(side.context);
             until("the end of the wait", || {
                 thread::yield_now();
                 parked.is_finished().then_some(())

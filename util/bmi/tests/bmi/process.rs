@@ -1,32 +1,32 @@
-//! Real processes: this program again, in a role.
+//! Child processes: this test program, restarted in a role.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use crate::{both, common, crowd, death, request};
+use crate::{common, many_clients, peer_failure, request_pattern, two_methods};
 
-/// What a child is to do, and with what.
+/// Environment variable with the role and its argument.
 const ROLE: &str = "BMI_TEST_ROLE";
 
-/// Plays a role, with an argument.
+/// The function of a role.
 type Role = fn(&str);
 
-/// The roles: each speaks with its parent in lines.
+/// The roles. A role exchanges lines of text with its parent.
 const ROLES: &[(&str, Role)] = &[
-    ("server", request::serve),
-    ("client", request::ask),
-    ("sender", death::sender),
-    ("idler", death::idler),
-    ("both", both::ask),
-    ("asker", crowd::ask),
-    ("early", death::early_client),
+    ("server", request_pattern::serve),
+    ("client", request_pattern::client),
+    ("sender", peer_failure::sender),
+    ("idle-server", peer_failure::idle_server),
+    ("both", two_methods::client),
+    ("requester", many_clients::client),
+    ("early", peer_failure::early_client),
 ];
 
-/// A process in a role. It is killed when it is dropped.
+/// A child process in a role. It is killed when this value is dropped.
 pub(crate) struct Process {
     child: Child,
     lines: BufReader<ChildStdout>,
-    orders: ChildStdin,
+    commands: ChildStdin,
 }
 
 impl Process {
@@ -34,7 +34,7 @@ impl Process {
         Self::start_with(role, argument, &[])
     }
 
-    /// As [`Self::start`], with these variables in its environment.
+    /// As [`Self::start`], with additional environment variables.
     pub(crate) fn start_with(role: &str, argument: &str, env: &[(&str, &str)]) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "process::role", "--ignored", "--nocapture", "-q"])
@@ -46,67 +46,67 @@ impl Process {
             .unwrap();
         Self {
             lines: BufReader::new(child.stdout.take().unwrap()),
-            orders: child.stdin.take().unwrap(),
+            commands: child.stdin.take().unwrap(),
             child,
         }
     }
 
-    /// The next line that it says to its parent.
-    pub(crate) fn says(&mut self) -> String {
+    /// Reads the next line that the child reports.
+    pub(crate) fn read_line(&mut self) -> String {
         loop {
             let mut line = String::new();
             let read = self.lines.read_line(&mut line).unwrap();
-            assert!(read > 0, "the process is gone");
-            if let Some((_, said)) = line.trim_end().split_once(MARK) {
-                return said.to_owned();
+            assert!(read > 0, "the process has ended");
+            if let Some((_, text)) = line.trim_end().split_once(MARK) {
+                return text.to_owned();
             }
         }
     }
 
-    /// Gives it an order.
-    pub(crate) fn order(&mut self, what: &str) {
-        writeln!(self.orders, "{what}").unwrap();
+    /// Sends a command line to the child.
+    pub(crate) fn send_command(&mut self, text: &str) {
+        writeln!(self.commands, "{text}").unwrap();
     }
 
-    /// Ends it as SIGKILL does.
+    /// Kills the child with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Waits for its end, which has to be a good one.
-    pub(crate) fn ends_well(self) {
-        self.ends_well_while(|| ());
+    /// Waits for the child's exit, which must be successful.
+    pub(crate) fn expect_success(self) {
+        self.expect_success_while(|| ());
     }
 
-    /// As [`Self::ends_well`], and goes on with something meanwhile.
-    pub(crate) fn ends_well_while(mut self, mut go_on: impl FnMut()) {
-        let end = common::until("the end of a process", || {
-            go_on();
+    /// As [`Self::expect_success`], and calls `meanwhile` while it waits.
+    pub(crate) fn expect_success_while(mut self, mut meanwhile: impl FnMut()) {
+        let side = common::until("the end of a process", || {
+            meanwhile();
             self.child.try_wait().unwrap()
         });
-        assert!(end.success(), "{end}");
+        assert!(side.success(), "{side}");
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The child may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Before each line that is for the parent: the test harness prints, too.
+/// Prefix of lines for the parent: the test harness prints lines, too.
 const MARK: &str = "\u{1}";
 
-/// Says a line to the parent.
-pub(crate) fn say(what: &str) {
-    println!("{MARK}{what}");
+/// Reports a line to the parent.
+pub(crate) fn report_line(text: &str) {
+    println!("{MARK}{text}");
 }
 
-/// The next order of the parent; nothing when it is gone.
-pub(crate) fn next_order() -> Option<String> {
+/// The next command of the parent; `None` when the parent has closed the pipe.
+pub(crate) fn next_command() -> Option<String> {
     let mut line = String::new();
     match std::io::stdin().read_line(&mut line) {
         Ok(1..) => Some(line.trim_end().to_owned()),

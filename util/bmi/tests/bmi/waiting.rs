@@ -1,4 +1,4 @@
-//! Waiting: times are kept, sleepers are asleep, and what comes wakes them.
+//! Waiting: waits last their time, waiting threads park, and events wake them.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use selvedge_bmi::{Bmi, Completion, Config, Post};
 
 use crate::common::{
-    IDLE, SCHEMES, bytes, over_each, pattern, pending, server_at, thread_time, unexpected,
+    IDLE, SCHEMES, bytes, for_each_scheme, pattern, pending, server_at, thread_time, unexpected,
 };
 
-/// A wait that ends by itself, never.
+/// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(30);
 
 #[test]
-fn times_are_kept_and_slept_from_the_first_call_on() {
-    over_each(|pair| {
+fn waits_last_their_time_and_park_from_the_first_call_on() {
+    for_each_scheme(|pair| {
         let id = pending(pair.server.recv(1, 1));
         let idle = Duration::from_millis(200);
         let (bmi, context) = (&pair.server.bmi, pair.server.context);
@@ -47,10 +47,10 @@ fn an_instance_without_methods_waits_too() {
 }
 
 #[test]
-fn what_is_done_already_is_told_of_without_waiting() {
-    over_each(|pair| {
+fn a_complete_operation_is_reported_without_waiting() {
+    for_each_scheme(|pair| {
         let id = pending(pair.server.recv(1, 1));
-        pair.client.end(pair.client.send(b"x", 1));
+        pair.client.wait(pair.client.send(b"x", 1));
         (0..1000).for_each(|_| pair.server.drive());
         let start = Instant::now();
         assert!(
@@ -65,8 +65,8 @@ fn what_is_done_already_is_told_of_without_waiting() {
 }
 
 #[test]
-fn a_message_wakes_whoever_sleeps_for_it() {
-    over_each(|pair| {
+fn a_message_wakes_the_parked_receiver() {
+    for_each_scheme(|pair| {
         for size in [8, 100_000] {
             let id = pending(pair.server.recv(size, 1));
             thread::scope(|scope| {
@@ -74,7 +74,7 @@ fn a_message_wakes_whoever_sleeps_for_it() {
                 let sleeper =
                     scope.spawn(move || server.bmi.test(id, LONG, server.context).unwrap());
                 thread::sleep(Duration::from_millis(20));
-                client.end(client.send(&vec![1; size], 1));
+                client.wait(client.send(&vec![1; size], 1));
                 assert_eq!(sleeper.join().unwrap().unwrap().outcome, Ok(size as u64));
             });
         }
@@ -82,14 +82,14 @@ fn a_message_wakes_whoever_sleeps_for_it() {
 }
 
 #[test]
-fn an_unexpected_message_ends_the_idling_of_a_context_unless_that_is_not_wanted() {
-    over_each(|pair| {
+fn an_unexpected_message_ends_testcontext_unless_disabled() {
+    for_each_scheme(|pair| {
         let (server, client) = (&pair.server, &pair.client);
         let send = || {
             let sent = client
                 .bmi
                 .post_sendunexpected(client.post(b"hello".to_vec(), 1), 0);
-            client.end(sent);
+            client.wait(sent);
         };
         let idle = |time| {
             server
@@ -104,7 +104,7 @@ fn an_unexpected_message_ends_the_idling_of_a_context_unless_that_is_not_wanted(
             assert_eq!(sleeper.join().unwrap(), 0);
         });
         assert_eq!(&*server.request().buffer, b"hello");
-        server.bmi.heed_unexpected(false);
+        server.bmi.interrupt_on_unexpected(false);
         send();
         let (start, time) = (Instant::now(), Duration::from_millis(100));
         idle(time);
@@ -113,19 +113,19 @@ fn an_unexpected_message_ends_the_idling_of_a_context_unless_that_is_not_wanted(
 }
 
 #[test]
-fn what_is_posted_while_another_thread_sleeps_leaves_without_a_test() {
-    over_each(|pair| {
+fn posts_beside_a_parked_thread_are_sent_without_a_test() {
+    for_each_scheme(|pair| {
         let (server, client) = (&pair.server, &pair.client);
         let over = pending(client.recv(1, 2));
         thread::scope(|scope| {
-            // It collects whatever is done.
+            // It collects every completion.
             let sleeper = scope.spawn(|| {
                 let mut is_over = false;
                 while !is_over {
-                    let look = |done: Completion| is_over |= done.id == over;
+                    let check = |done: Completion| is_over |= done.id == over;
                     client
                         .bmi
-                        .testcontext(8, LONG, client.context, look)
+                        .testcontext(8, LONG, client.context, check)
                         .unwrap();
                 }
             });
@@ -135,18 +135,18 @@ fn what_is_posted_while_another_thread_sleeps_leaves_without_a_test() {
                     client.send(&pattern(100, round), 1).unwrap();
                 }
                 for _ in 0..5 {
-                    let done = server.end(server.recv(100, 1));
+                    let done = server.wait(server.recv(100, 1));
                     assert_eq!(bytes(&done), pattern(100, round));
                 }
             }
-            server.end(server.send(&[1], 2));
+            server.wait(server.send(&[1], 2));
             sleeper.join().unwrap();
         });
     });
 }
 
 #[test]
-fn what_one_thread_finds_wakes_the_thread_that_waits_for_it() {
+fn a_thread_that_reports_a_completion_wakes_its_waiter() {
     for scheme in SCHEMES {
         let (server, url) = server_at(scheme);
         let context = server.open_context().unwrap();
@@ -166,9 +166,9 @@ fn what_one_thread_finds_wakes_the_thread_that_waits_for_it() {
             let id = pending(server.post_recv(Post::new(from.addr, vec![0; 8], 2, context)));
             thread::scope(|scope| {
                 let sleeper = scope.spawn(|| server.test(id, LONG, context).unwrap());
-                // Drives everything, and is told of nothing itself.
+                // Progresses all methods; none of the events is for it.
                 let other = scope.spawn(|| server.testunexpected(1, 7, IDLE * 10, |_| ()));
-                // The first message since a test leaves by itself.
+                // The first message after a test is sent by its post.
                 client.testcontext(1, Duration::ZERO, ctx, |_| ()).unwrap();
                 client
                     .post_send(Post::new(peer, vec![1; 8], 2, ctx))

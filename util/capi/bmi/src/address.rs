@@ -52,7 +52,7 @@ fn texts(addr: i64) -> (*const c_char, *const c_char) {
     guarded(|| {
         process::with(|bmi| {
             let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
-            bmi.texts_of(Addr(addr), &mut |url, host| {
+            bmi.with_names(Addr(addr), &mut |url, host| {
                 found = (pointer(url), pointer(host))
             });
         })?;

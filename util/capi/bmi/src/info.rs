@@ -43,8 +43,8 @@ unsafe extern "C" fn BMI_set_info(addr: i64, option: c_int, inout_parameter: *mu
         let number = || unsafe { number(inout_parameter) };
         match option {
             option::DROP_ADDR | option::TCP_CLOSE_SOCKET => bmi.drop_addr(addr)?,
-            option::INC_ADDR_REF => bmi.hold(addr)?,
-            option::DEC_ADDR_REF => bmi.let_go(addr)?,
+            option::INC_ADDR_REF => bmi.inc_addr_ref(addr)?,
+            option::DEC_ADDR_REF => bmi.dec_addr_ref(addr)?,
             option::FORCEFUL_CANCEL_MODE => bmi.set_info(addr, Setting::ForcefulCancel)?,
             option::TCP_BUFFER_SEND_SIZE => {
                 bmi.set_info(addr, Setting::SendBuffer(size(number()?)?))?;
@@ -52,7 +52,7 @@ unsafe extern "C" fn BMI_set_info(addr: i64, option: c_int, inout_parameter: *mu
             option::TCP_BUFFER_RECEIVE_SIZE => {
                 bmi.set_info(addr, Setting::ReceiveBuffer(size(number()?)?))?;
             }
-            option::TCP_CHECK_UNEXPECTED => bmi.heed_unexpected(number()? != 0),
+            option::TCP_CHECK_UNEXPECTED => bmi.interrupt_on_unexpected(number()? != 0),
             // Hints for what is not here: memory that is registered ahead, ZOID.
             option::OPTIMISTIC_BUFFER_REG | option::TRANSPORT_METHODS_STRING_OFS => {}
             _ => return Err(Code::ENOSYS),
@@ -110,7 +110,7 @@ fn asked(bmi: &Bmi, addr: Addr, option: c_int) -> Result<c_int> {
         },
         option::CHECK_MAXSIZE => bmi.limit(Limit::Size).map(in_range),
         option::GET_UNEXP_SIZE => bmi.limit(Limit::Unexpected(addr)).map(in_range),
-        option::DROP_ADDR_QUERY => bmi.is_gone(addr).map(c_int::from),
+        option::DROP_ADDR_QUERY => bmi.is_disconnected(addr).map(c_int::from),
         option::TCP_GET_PORT => bmi.listen_port().map(c_int::from),
         _ => Err(Code::ENOSYS),
     }

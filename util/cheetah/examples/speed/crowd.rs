@@ -1,4 +1,4 @@
-//! Contexts that are more than processors, perhaps: barriers, and waits in vain.
+//! Barriers and idle waits of any number of contexts, possibly more than processors.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -46,7 +46,7 @@ pub(crate) fn measure(controller: &Controller) -> Result {
     controller.finalize()
 }
 
-/// Which part of the time this context runs while it waits for what does not come.
+/// Fraction of the time that this context runs during a wait without an event.
 fn wait_in_vain(controller: &Controller) -> Result<f64> {
     let bell = controller.bell()?;
     controller.barrier()?;
@@ -63,7 +63,7 @@ fn processor_time() -> Duration {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the time is written by the call.
+    // SAFETY: the call writes `time`.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -1,12 +1,11 @@
-//! How fast contexts are, beside the raw fabric, in turns and in one run:
+//! Speed of contexts compared to the raw fabric, with alternating measurements in one run:
 //!
 //! ```sh
 //! cargo run --release -p selvedge-cheetah --example speed -- [-shmem | -fabric PROVIDER] [-np N]
 //! ```
 //!
-//! Two contexts on two processors; medians of the rounds. Only ratios mean anything. With more
-//! contexts than two: how long a barrier of all takes, wherever they run, and how much of a processor
-//! they use that wait.
+//! Two contexts on two processors; medians of the rounds. Only the ratios are meaningful. With more
+//! than two contexts: the time of a barrier, and the processor time of waiting contexts.
 
 #![expect(unsafe_code, reason = "puts, gets and the raw fabric")]
 
@@ -24,7 +23,7 @@ use raw::Raw;
 const ROUNDS: usize = 15;
 const SMALL: usize = 4000;
 const LARGE: usize = 60;
-/// Those who wait sleep, which takes long where processors are few.
+/// Fewer iterations: waiting contexts park, which takes long on few processors.
 const BARRIERS: usize = 50;
 const MIB: usize = 1 << 20;
 
@@ -56,7 +55,7 @@ fn main() -> Result {
     controller.finalize()
 }
 
-/// One measurement; the raw ones are what the next one is held against.
+/// One measurement. A raw measurement is the baseline of the next one.
 struct Row {
     name: &'static str,
     run: fn(&Bench) -> Result<Duration>,
@@ -131,7 +130,7 @@ struct Bench {
     controller: Controller,
     raw: Raw,
     pings: Rc<Cell<u64>>,
-    /// Those that are due: some come before this context looks.
+    /// Number of expected pings: some arrive before this context polls.
     awaited: Cell<u64>,
     rung: Cell<i32>,
     ping: FunctionId,
@@ -140,7 +139,7 @@ struct Bench {
     special: Special,
     room: Vec<u8>,
     source: Vec<u8>,
-    /// The other context's special memory, room and bell.
+    /// The other context's special memory, buffer and bell.
     theirs: [u64; 3],
 }
 
@@ -275,7 +274,7 @@ impl Bench {
         })
     }
 
-    /// Context 0 does something; context 1 polls meanwhile.
+    /// Context 0 posts; context 1 polls meanwhile.
     fn large(&self, post: impl Fn(usize) -> Result) -> Result<Duration> {
         if !self.is_first() {
             let over = self.awaited.get() + 1;
@@ -308,12 +307,12 @@ impl Bench {
     }
 }
 
-/// Each context on a processor of its own, if there are two.
+/// Pins each context to its own processor, if there are two.
 fn pin(context: usize) {
-    // SAFETY: an empty set, filled below.
+    // SAFETY: all-zero bytes are an empty set, which is filled below.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: the number is below the size of a set.
     unsafe { libc::CPU_SET(context, &mut set) };
-    // SAFETY: the set is as large as it says. Where it is refused, the system chooses.
+    // SAFETY: the size is that of the set. On an error the system chooses the processor.
     unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
 }

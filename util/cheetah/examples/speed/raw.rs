@@ -1,4 +1,4 @@
-//! The same over the raw fabric, between two processes.
+//! The same transfers over the raw fabric, between two processes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub(crate) struct Raw {
     window: SharedRegion,
     _domain: Arc<dyn Domain>,
     peer: FiAddr,
-    /// The peer's plain memory and window: address and key.
+    /// The peer's plain memory and shared region: address and key.
     theirs: [u64; 4],
     own: [u64; 4],
     is_first: bool,
@@ -35,7 +35,7 @@ impl Raw {
             .ep_type(EpType::Rdm)
             .caps(caps)
             .provider(fabric);
-        // SAFETY: one thread uses everything here.
+        // SAFETY: one thread uses all objects.
         let hints = unsafe { hints.promise_threading(Threading::Domain) };
         let infos = selvedge_providers::builtin().infos(&hints);
         let info = infos.expect("the fabric is there").remove(0);
@@ -47,7 +47,7 @@ impl Raw {
         let mut attr = mr::Attr::default();
         attr.access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
         attr.requested_key = 1;
-        // SAFETY: the room lives to the end.
+        // SAFETY: the buffer lives to the end.
         let region = unsafe { domain.reg(&[IovMut::new(room)], &attr) }.expect("a region");
         let window = SharedRegion::new(&*domain, 4096, attr.access, 2).expect("a window");
         let own = [0, region.key(), window.addr(0), window.key()];
@@ -88,7 +88,7 @@ impl Raw {
         self
     }
 
-    /// Meets the peer.
+    /// Connects to the peer.
     pub(crate) fn warm(mut self, context: usize) -> Self {
         self.is_first = context == 0;
         self.receive();
@@ -99,12 +99,12 @@ impl Raw {
 
     fn receive(&self) {
         let room = IovMut::from_raw(self.inbox.as_ptr().cast_mut().cast(), 8);
-        // SAFETY: the inbox lives as long as the endpoint, and nobody reads it.
+        // SAFETY: the inbox lives as long as the endpoint, and is not read.
         let posted = unsafe { self.ep.recv(room, Desc::NONE, FiAddr::UNSPEC, Context(1)) };
         posted.expect("a receive");
     }
 
-    /// Polls until something of this kind has come.
+    /// Polls until a completion of this kind.
     fn until(&self, flag: CompletionFlags) {
         let mut done = [Entry::default(); 8];
         loop {
@@ -125,7 +125,7 @@ impl Raw {
         let ping = || self.patiently(|| self.ep.inject(&[0; 8], self.peer, None));
         let start = Instant::now();
         for _ in 0..times {
-            // The next receive is posted while the answer is on its way.
+            // The next receive is posted while the response is in flight.
             if self.is_first {
                 ping();
                 self.receive();
@@ -161,7 +161,7 @@ impl Raw {
         let [addr, key, ..] = self.theirs;
         self.large(times, CompletionFlags::WRITE, || {
             let bytes = Iov::new(&self.source);
-            // SAFETY: the source lives to the end, and nobody writes it meanwhile.
+            // SAFETY: the source lives to the end and is not written meanwhile.
             unsafe {
                 self.ep
                     .write(bytes, Desc::NONE, self.peer, addr, key, Context(2))
@@ -173,7 +173,7 @@ impl Raw {
         let [addr, key, ..] = self.theirs;
         self.large(times, CompletionFlags::READ, || {
             let room = IovMut::from_raw(self.source.as_ptr().cast_mut().cast(), self.source.len());
-            // SAFETY: the source lives to the end, and nobody else uses it meanwhile.
+            // SAFETY: the source lives to the end and is not used otherwise meanwhile.
             unsafe {
                 self.ep
                     .read(room, Desc::NONE, self.peer, addr, key, Context(3))
@@ -181,7 +181,7 @@ impl Raw {
         })
     }
 
-    /// The first does something; the other one polls until it is told.
+    /// The first context posts; the other one polls until a message from the first.
     fn large(
         &self,
         times: usize,

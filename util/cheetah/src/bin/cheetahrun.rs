@@ -1,5 +1,5 @@
-//! `cheetahrun -n N PROGRAM [ARGUMENTS]`: starts the contexts of a program, each as a process of its
-//! own, and has their output readable.
+//! `cheetahrun -n N PROGRAM [ARGUMENTS]`: starts each context of a program as a process and
+//! prefixes its output lines with its number.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -26,7 +26,7 @@ usage: cheetahrun -n N [options] PROGRAM [ARGUMENTS]
 Lines of the contexts begin with their number. The first context that fails decides the exit
 code; the others have two seconds to notice, and are ended then.";
 
-/// How long contexts have to end by themselves when one has failed.
+/// Time for the other contexts to end by themselves after one has failed.
 const GRACE: Duration = Duration::from_secs(2);
 
 struct Order {
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
 }
 
 impl Order {
-    /// `None` if only help is wanted.
+    /// `None` if the help text is requested.
     fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut order = Self {
             contexts: 0,
@@ -108,7 +108,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     time.ok_or_else(|| format!("{text:?} is no number of seconds"))
 }
 
-/// The contexts, as they run.
+/// The running contexts.
 struct Crowd {
     children: Vec<Child>,
     ended: Vec<Option<ExitStatus>>,
@@ -138,13 +138,13 @@ fn run(order: &Order) -> Result<ExitCode, String> {
         .join()
         .unwrap_or_else(|_| Err("the rendezvous failed".to_owned()));
     if let (Err(why), None) = (&met, &crowd.failed) {
-        // Contexts that never asked for each other ran all the same.
+        // Contexts that never connected to the rendezvous ran nevertheless.
         log::debug!("{why}");
     }
     Ok(crowd.verdict())
 }
 
-/// Has the contexts meet, in a thread: they may never come.
+/// Serves the rendezvous of the contexts in a thread, because they may never connect.
 fn host(
     listener: TcpListener,
     job: String,
@@ -201,7 +201,7 @@ impl Crowd {
         })
     }
 
-    /// Prints what the contexts print, whole lines at a time.
+    /// Prints the contexts' output in whole lines.
     fn print(&mut self, is_plain: bool) -> Vec<JoinHandle<()>> {
         let turn = Arc::new(Mutex::new(()));
         let width = (self.children.len() - 1).to_string().len();
@@ -221,7 +221,7 @@ impl Crowd {
         printers
     }
 
-    /// Says whether all have ended; ends those who do not when one has failed.
+    /// Returns whether all contexts have ended. Kills the remaining ones [`GRACE`] after a failure.
     fn look(&mut self) -> bool {
         for (rank, child) in self.children.iter_mut().enumerate() {
             if self.ended[rank].is_some() {
@@ -255,7 +255,7 @@ impl Crowd {
 }
 
 fn end(child: &mut Child) {
-    // One that has just ended by itself is as good.
+    // The context may have ended by itself.
     let _ = child.kill();
 }
 
@@ -273,7 +273,7 @@ fn print(
                 line.push(b'\n');
             }
             let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-            // Nobody reads any more: the contexts need not know.
+            // A closed output stream is not an error of the contexts.
             let _ = to
                 .write_all(name.as_bytes())
                 .and_then(|()| to.write_all(&line));

@@ -1,22 +1,22 @@
-//! The end of a context, which is one of all: what was begun is finished and confirmed, everybody
-//! meets in a barrier, says goodbye, and closes.
+//! Finalization, which is collective: pending operations complete and are confirmed, all contexts
+//! enter a last barrier, exchange close messages, and close.
 
 use super::Core;
 use crate::engine::Engine;
 use crate::{Error, Result};
 
-/// How far it is.
+/// Stage of the finalization.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stage {
     #[default]
     Running,
-    /// Own operations come to their end, and what was sent is confirmed.
+    /// Waits for local operations and for the confirmation of sent messages.
     Flushing,
     /// The last barrier.
     Meeting,
-    /// Goodbyes are on their way.
+    /// Close messages are being sent.
     Leaving,
-    /// The end is reached.
+    /// Finalized.
     Ended,
 }
 
@@ -24,7 +24,7 @@ impl Stage {
     /// The next stage, if it can begin.
     ///
     /// # Errors
-    /// Why the last barrier cannot be entered.
+    /// The last barrier cannot be entered.
     fn next(self, engine: &mut Engine) -> Result<Option<Self>> {
         Ok(match self {
             Self::Running if engine.is_idle() => {
@@ -32,7 +32,7 @@ impl Stage {
                 Some(Self::Flushing)
             }
             Self::Flushing if engine.is_idle() => {
-                // Handlers may have sent more meanwhile, which is to be confirmed first.
+                // Handlers may have sent further messages, which must be confirmed first.
                 let is_confirmed = engine.flush() == 0;
                 if !is_confirmed || !engine.barrier_is_over() {
                     return Ok(None);
@@ -51,11 +51,11 @@ impl Stage {
 }
 
 impl Core {
-    /// Takes a step towards the end, or all of them if there is nobody else; says whether it is
-    /// reached. Messages are to be pulled between calls.
+    /// Takes the next step, or all steps if there is one context. Returns whether the context is
+    /// finalized. The caller takes messages between calls.
     ///
     /// # Errors
-    /// Why there is no common end. This context is closed then, too.
+    /// A collective end is impossible. This context is closed nevertheless.
     pub fn finalize_step(&self) -> Result<bool> {
         let mut state = self.home.enter();
         let state = &mut *state;
@@ -77,27 +77,27 @@ impl Core {
                 Some(next) => state.stage = next,
                 None => return Ok(false),
             }
-            // Others may still be on their way to hear what was said.
+            // The others must poll to receive the messages of this stage.
             if engine.has_arrivals() || engine.size() > 1 {
                 return Ok(false);
             }
         }
     }
 
-    /// Ends without a common end, as after an error: nothing is waited for.
+    /// Closes without the other contexts, as after an error, and without waiting.
     pub fn abandon_all(&self) {
         self.home.enter().engine = None;
     }
 
-    /// Whether this context has come to its end.
+    /// Whether this context is finalized.
     pub fn is_finalized(&self) -> bool {
         self.home.enter().engine.is_none()
     }
 
-    /// Waits for contexts that were forked; nothing to do for all but the one that did.
+    /// Waits for forked children; returns at once in a process that has not forked.
     ///
     /// # Errors
-    /// Which of them have failed, and how.
+    /// The children that have failed, with their exit status.
     pub fn wait_for_children(&self) -> Result {
         self.family.as_ref().map_or(Ok(()), |family| family.wait())
     }

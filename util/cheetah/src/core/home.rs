@@ -1,5 +1,5 @@
-//! Where an engine lives: alone with its context's thread, which needs no lock, or behind one when the
-//! library has a thread, too.
+//! Cell of a context's state: a `RefCell` if only the context's thread uses it, a mutex if the
+//! library has a thread.
 
 use std::cell::{RefCell, RefMut};
 use std::fmt;
@@ -10,32 +10,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::State;
 use crate::engine::Engine;
 
-/// The engine of a context.
+/// Cell of the state of a context.
 #[expect(
     clippy::large_enum_variant,
-    reason = "a context has one, and comes by in every call"
+    reason = "one value per context, accessed in every call"
 )]
 pub(super) enum Home {
     Own(RefCell<State>),
     Shared(Arc<Shared>),
 }
 
-/// What a context and the library's thread share.
+/// State that a context shares with the library's thread.
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// What waits in the engine, so that whoever looks for it in vain needs no lock.
+    /// Copies of engine flags, so that a caller without events needs no lock.
     has_arrivals: AtomicBool,
     has_failures: AtomicBool,
     owes_flush: AtomicBool,
 }
 
 impl Home {
-    /// A home for one thread.
+    /// A cell for one thread.
     pub(super) fn own(state: State) -> Self {
         Self::Own(RefCell::new(state))
     }
 
-    /// A home for two.
+    /// A cell for two threads.
     pub(super) fn shared(state: State) -> Self {
         Self::Shared(Arc::new(Shared {
             state: Mutex::new(state),
@@ -45,7 +45,7 @@ impl Home {
         }))
     }
 
-    /// Has the state to oneself. No call of this crate is made meanwhile that asks for it again.
+    /// Borrows or locks the state. Calls do not nest.
     #[inline]
     pub(super) fn enter(&self) -> Inside<'_> {
         match self {
@@ -54,7 +54,7 @@ impl Home {
         }
     }
 
-    /// Whether it can be seen without a lock that no message waits, and nothing has to leave.
+    /// Whether it is known without a lock that no message is pending and nothing must be flushed.
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
         match self {
@@ -66,7 +66,7 @@ impl Home {
         }
     }
 
-    /// Whether it can be seen without a lock that nothing has failed.
+    /// Whether it is known without a lock that there are no failures.
     #[inline]
     pub(super) fn is_well(&self) -> bool {
         match self {
@@ -86,7 +86,7 @@ impl Shared {
     }
 }
 
-/// The state, for whoever has entered.
+/// The borrowed or locked state.
 pub(super) enum Inside<'a> {
     Own(RefMut<'a, State>),
     Shared(Locked<'a>),
@@ -114,7 +114,7 @@ impl DerefMut for Inside<'_> {
     }
 }
 
-/// The state, for whoever has locked it. Giving it back says what waits in it.
+/// The locked state. Dropping it updates the flags.
 pub(super) struct Locked<'a> {
     state: MutexGuard<'a, State>,
     shared: &'a Shared,

@@ -1,4 +1,4 @@
-//! How contexts wait that have nothing to do: they poll for a while, then sleep.
+//! Idle strategy of contexts: poll for a while, then park.
 
 #![expect(
     unsafe_code,
@@ -11,28 +11,28 @@ use std::time::Duration;
 
 use selvedge::CompletionQueue;
 
-/// What is known of somebody who polls.
+/// Counters of polls and calls.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
-    /// Polls since something came.
+    /// Polls without an event since the last event.
     vain: u32,
     calls: u32,
 }
 
-/// Polls in vain until the processor is offered to others, each time.
+/// Number of idle polls between two yields of the processor.
 const ROUND: u32 = 256;
-/// How long a context that waits polls before it sleeps, at most and at first. More than it takes to
-/// wake a sleeper: two that answer each other would otherwise wake each other every time.
+/// Maximum and initial time that a waiting context polls before it parks. Longer than a wake-up
+/// takes: otherwise two contexts that respond to each other would wake each other every time.
 pub(super) const AWAKE: Duration = Duration::from_micros(200);
 
 impl Patience {
-    /// Something came.
+    /// Records an event.
     #[inline]
     pub(super) fn reset(&mut self) {
         self.vain = 0;
     }
 
-    /// Nothing came: whoever polls and polls lets others run in between.
+    /// Records a poll without events. Yields the processor every [`YIELD_INTERVAL`] idle polls.
     #[inline]
     pub(super) fn in_vain(&mut self) {
         self.vain = self.vain.wrapping_add(1);
@@ -41,7 +41,7 @@ impl Patience {
         }
     }
 
-    /// Whether this is one of every `count` calls.
+    /// Whether this call is one of every `count` calls.
     #[inline]
     pub(super) fn every(&mut self, count: u32) -> bool {
         self.calls = self.calls.wrapping_add(1);
@@ -49,7 +49,7 @@ impl Patience {
     }
 }
 
-/// Sleeps until one of several fabrics has something.
+/// Parks until an event on one of several fabrics.
 pub(super) fn sleep_on_queues(queues: &[Arc<dyn CompletionQueue>], time: Duration) {
     let mut fds = Vec::new();
     for queue in queues {
@@ -68,6 +68,6 @@ pub(super) fn sleep_on_queues(queues: &[Arc<dyn CompletionQueue>], time: Duratio
         tv_nsec: libc::c_long::from(time.subsec_nanos() as i32),
     };
     let (count, no_mask) = (fds.len() as libc::nfds_t, std::ptr::null());
-    // SAFETY: the list is as long as it says, and the queues keep their descriptors open.
+    // SAFETY: the length is that of the list, and the queues keep their descriptors open.
     unsafe { libc::ppoll(fds.as_mut_ptr(), count, &raw const time, no_mask) };
 }

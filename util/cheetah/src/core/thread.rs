@@ -1,5 +1,5 @@
-//! The thread that moves bytes and rings bells for programs that do not call: only if it was asked
-//! for. It runs nothing of the application's.
+//! The optional thread that progresses operations and rings bells for programs that do not call. It
+//! runs no code of the application.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -12,21 +12,21 @@ use crate::{Error, Result};
 
 pub(super) struct Thread {
     news: Arc<News>,
-    /// The count with which the last rest ended: the caller has looked since.
+    /// The event count at the end of the last wait: the caller has polled since.
     seen: AtomicU64,
     handle: Option<JoinHandle<()>>,
 }
 
-/// Tells those who wait that something has come.
+/// Event counter that waiting callers watch.
 #[derive(Default)]
 struct News {
     count: Mutex<u64>,
     changed: Condvar,
-    /// The thread has to end.
+    /// Tells the thread to end.
     is_ending: AtomicBool,
 }
 
-/// How long the thread sleeps when nothing comes, and how late it sees that the controller ends.
+/// Longest time that the thread parks without events. Bounds the delay of its end.
 const LONGEST: Duration = Duration::from_millis(50);
 
 impl Thread {
@@ -44,8 +44,8 @@ impl Thread {
         })
     }
 
-    /// Sleeps until the thread has found something since the last rest ended, this time at most. For
-    /// one caller, which looks at what has come between two rests.
+    /// Waits until the thread has reported an event since the end of the last wait, for at most
+    /// this time. For one caller, which polls between two waits.
     pub(super) fn rest(&self, most: Duration) {
         let count = self.news.count.lock();
         let count = count.unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +79,7 @@ impl Drop for Thread {
     fn drop(&mut self) {
         self.news.is_ending.store(true, Ordering::Release);
         if let Some(handle) = self.handle.take() {
-            // A thread that has panicked has said so.
+            // The panic hook has reported a panic of the thread.
             let _ = handle.join();
         }
     }
@@ -102,7 +102,7 @@ mod tests {
         };
         ring();
         thread.rest(Duration::MAX);
-        // A rest that nothing comes for ends with its time.
+        // A wait without events ends after its time.
         thread.rest(Duration::from_millis(1));
         std::thread::scope(|scope| {
             scope.spawn(|| thread.rest(Duration::MAX));

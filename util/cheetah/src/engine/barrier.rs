@@ -1,25 +1,26 @@
-//! Barriers: in round k each context tells the one 2^k further that it, and all whom it has heard
-//! from, have entered. After as many rounds as `n` has binary digits, all have.
+//! Dissemination barrier: in round k each context notifies the context 2^k further that it, and all
+//! contexts it was notified by, have entered. After as many rounds as `n` has binary digits, all
+//! have entered.
 //!
-//! A barrier ends when its own messages have left, too: a context that goes on to something else may
-//! not poll for long, and others wait for them.
+//! A barrier ends only when its own messages have been sent: the context may not poll for a long
+//! time afterwards, while others wait for these messages.
 
 use super::Engine;
 use crate::wire::Said;
 use crate::{Error, Result};
 
-/// Where one context is. It does no I/O: whoever has it tells the others of its rounds.
+/// The barrier state of one context. It does no I/O; the engine sends the messages of its rounds.
 #[derive(Debug)]
 pub(super) struct Barrier {
     me: usize,
     size: usize,
-    /// Barriers that this context has entered.
+    /// Number of barriers that this context has entered.
     entered: u64,
-    /// The round of the last one that is waited for; `seen.len()` when it is over.
+    /// The current round of the last barrier; `seen.len()` when it is complete.
     round: usize,
-    /// The last barrier of which the message of each round has come.
+    /// For each round, the last barrier whose message was received.
     seen: Vec<u64>,
-    /// Messages of this context that have not left.
+    /// Number of own messages that are not sent yet.
     staying: usize,
 }
 
@@ -36,23 +37,24 @@ impl Barrier {
         }
     }
 
-    /// Whether all have entered.
+    /// Whether all contexts have entered.
     fn is_over(&self) -> bool {
         self.round == self.seen.len()
     }
 
-    /// A message has left, or never will.
+    /// Records that a message was sent, or cannot be sent.
     pub(super) fn left(&mut self) {
         self.staying = self.staying.saturating_sub(1);
     }
 
-    /// Enters the next one. The first round has to be told of, unless it is over already.
+    /// Enters the next barrier. The caller sends the message of the first round, unless the barrier
+    /// is complete.
     fn enter(&mut self) {
         self.entered += 1;
         self.round = 0;
     }
 
-    /// The message of a round has come.
+    /// Records the message of a round.
     fn hear(&mut self, from: usize, round: u32, epoch: u64) {
         let is_due = from == self.before(round);
         if let Some(seen) = self.seen.get_mut(round as usize).filter(|_| is_due) {
@@ -60,20 +62,20 @@ impl Barrier {
         }
     }
 
-    /// Goes on to the next round if the message of this one has come; says whether it did. It has to
-    /// be told of, unless it is over.
+    /// Advances to the next round if the message of this one was received. Returns whether it did;
+    /// the caller then sends the message of the new round, unless the barrier is complete.
     fn advance(&mut self) -> bool {
         let goes_on = !self.is_over() && self.seen[self.round] >= self.entered;
         self.round += usize::from(goes_on);
         goes_on
     }
 
-    /// Who is told of a round.
+    /// The context that is notified in a round.
     fn after(&self, round: usize) -> usize {
         (self.me + (1 << round)) % self.size
     }
 
-    /// Who tells of a round.
+    /// The context that notifies this one in a round.
     fn before(&self, round: u32) -> usize {
         let step = 1_usize.checked_shl(round).unwrap_or(0) % self.size;
         (self.me + self.size - step) % self.size
@@ -81,10 +83,10 @@ impl Barrier {
 }
 
 impl Engine {
-    /// Enters a barrier, and goes on to the end of it with each poll.
+    /// Enters a barrier, which each poll advances.
     ///
     /// # Errors
-    /// When one is under way, or it is known that not all will come.
+    /// When a barrier is under way, or a context is known to have failed.
     pub(crate) fn enter_barrier(&mut self) -> Result {
         if !self.barrier_is_over() {
             let what = "a barrier begins before the last one has ended";
@@ -107,12 +109,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether the barrier that was entered last is over.
+    /// Whether the last barrier is complete.
     pub(crate) fn barrier_is_over(&self) -> bool {
         self.barrier.is_over() && self.barrier.staying == 0
     }
 
-    /// Barriers that this context has entered.
+    /// Number of barriers that this context has entered.
     pub(crate) fn entered(&self) -> u64 {
         self.barrier.entered
     }
@@ -145,7 +147,7 @@ impl Engine {
         self.send_off(to, &said);
     }
 
-    /// The contexts that this one tells or hears of barriers, each once.
+    /// The contexts that this one exchanges barrier messages with, each once.
     pub(super) fn neighbours(&self) -> Vec<usize> {
         let mut all: Vec<_> = (0..self.barrier.seen.len())
             .flat_map(|round| [self.barrier.after(round), self.barrier.before(round as u32)])
@@ -156,9 +158,9 @@ impl Engine {
         all
     }
 
-    // Who is missing?
+    // Contexts that are missing.
 
-    /// Asks every other context how far it is.
+    /// Sends a status request to every other context. Returns the token of the responses.
     pub(crate) fn ask_all(&mut self) -> u64 {
         let token = self.next_op;
         self.next_op += 1;
@@ -175,7 +177,8 @@ impl Engine {
         self.send(from, &Said::Answer { token, entered }, &[]);
     }
 
-    /// The contexts that have not answered the question, or have entered fewer barriers than this.
+    /// The contexts that have not responded to the request, or have entered fewer barriers than
+    /// `entered`.
     pub(crate) fn missing(&self, token: u64, entered: u64) -> Vec<usize> {
         let is_there = |peer: &super::Peer| matches!(peer.entered, Some((asked, count)) if asked == token && count >= entered);
         let others = (0..self.size()).filter(|&peer| peer != self.me);
@@ -197,7 +200,7 @@ mod tests {
         }
     }
 
-    /// A message that is on its way: to whom, from whom, the round and the barrier.
+    /// A message in flight: destination, source, round and barrier.
     type Letter = (usize, usize, u32, u64);
 
     fn told(barrier: &Barrier) -> Letter {
@@ -205,7 +208,7 @@ mod tests {
         (to, barrier.me, round as u32, barrier.entered)
     }
 
-    /// Has contexts enter, and messages arrive, in any order; says how many messages there were.
+    /// Lets contexts enter and messages arrive in random order. Returns the number of messages.
     fn meet(size: usize, times: u64, mut random: u64) -> usize {
         let mut all: Vec<_> = (0..size).map(|me| Barrier::new(me, size)).collect();
         let (mut post, mut sent) = (Vec::<Letter>::new(), 0);

@@ -1,4 +1,4 @@
-//! Failures of a context's operations, until a call reports them.
+//! Failures of a context's operations that no call has reported.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ pub(super) struct Failures(VecDeque<Failure>);
 #[derive(Debug)]
 struct Failure {
     error: Error,
-    /// A wait has returned this error: a poll returns it as well, barrier and finalize do not.
+    /// A wait has returned this error. A poll returns it as well; barrier and finalize do not.
     is_reported: bool,
 }
 
@@ -38,7 +38,7 @@ impl Failures {
         self.0.remove(at).map(|failure| failure.error)
     }
 
-    /// Notes that a wait has returned this error.
+    /// Records that a wait has returned this error.
     pub(super) fn mark_reported(&mut self, error: &Error) {
         let mut open = self.0.iter_mut().filter(|failure| !failure.is_reported);
         if let Some(failure) = open.find(|failure| failure.error == *error) {

@@ -1,8 +1,8 @@
-//! Gets: bytes of another context's memory that come to ours.
+//! Gets: bytes of another context's memory are copied to this context.
 //!
-//! Special memory is read by us. For other memory the owner is asked: it sends few bytes at once, and
-//! of more it says that they are memory and may be read. The remote bell rings when they have been
-//! copied out.
+//! Special memory is read directly by the initiator. For other memory the owner is asked: it sends
+//! few bytes in its response; for more bytes it confirms that they are readable, and the initiator
+//! reads them. The remote bell rings when they have been copied out.
 
 use super::{Engine, Op};
 use crate::bell::BellName;
@@ -10,16 +10,16 @@ use crate::local::Local;
 use crate::wire::{Said, Source};
 use crate::{Result, memory};
 
-/// A get under way.
+/// A pending get.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Get {
     pub(crate) of: usize,
-    /// Where the bytes come from; the key counts when they are read by us.
+    /// Source of the bytes; the key is used for a direct read.
     pub(crate) source: Source,
     pub(crate) to: Local,
     pub(crate) local_bell: BellName,
     pub(crate) remote_bell: BellName,
-    /// Whether the fabric has been asked to read.
+    /// Whether the read was posted.
     pub(crate) is_reading: bool,
 }
 
@@ -70,7 +70,7 @@ impl Engine {
         self.ring_own(get.local_bell);
     }
 
-    /// The owner's half: sends the bytes, or has them read.
+    /// Target side: sends the bytes, or confirms that they are readable.
     pub(super) fn hear_get(
         &mut self,
         from: usize,
@@ -105,7 +105,7 @@ impl Engine {
         self.ring_for(from, bell);
     }
 
-    /// The bytes have come.
+    /// Handles the bytes of a get.
     pub(super) fn hear_bytes(&mut self, from: usize, token: u64, bytes: &[u8]) {
         let Some(Op::Get(get)) = self.ops.get(&token) else {
             return;
@@ -120,7 +120,7 @@ impl Engine {
         self.ring_own(bell);
     }
 
-    /// They may be read.
+    /// Handles the confirmation that the bytes are readable.
     pub(super) fn hear_readable(&mut self, from: usize, token: u64) {
         match self.ops.get_mut(&token) {
             Some(Op::Get(get)) if get.of == from && !get.is_reading => get.is_reading = true,
@@ -129,7 +129,7 @@ impl Engine {
         self.post_for(token);
     }
 
-    /// They have been read.
+    /// Completes a get by a read.
     pub(super) fn got(&mut self, get: Get) {
         self.copies.delivered(get.source.len as usize);
         if !get.remote_bell.is_none() {

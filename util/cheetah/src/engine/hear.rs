@@ -1,4 +1,4 @@
-//! What contexts say, and who takes it.
+//! Dispatch of received messages.
 
 use selvedge::cq::Entry;
 
@@ -7,7 +7,7 @@ use crate::recv::{Part, Payload, Short};
 use crate::wire::{self, Said};
 
 impl Engine {
-    /// Takes what has come into a receive buffer.
+    /// Handles a message in a receive buffer.
     #[inline]
     pub(super) fn arrived(&mut self, net: usize, index: usize, from: Option<usize>, entry: &Entry) {
         let message = self.receives.message(net, index, entry.len);

@@ -1,7 +1,7 @@
-//! Invocations: bytes that go to another context, to be given to a function or a matching handler.
+//! Invocations: bytes for a function or a matching handler of another context.
 //!
-//! Few bytes go at once; more are kept here, and fetched by the target. Whatever the way, what one
-//! context has invoked arrives in the order in which it did.
+//! Few bytes are sent eagerly. More bytes stay here and are fetched by the target. In both cases
+//! the invocations of one context arrive in order.
 
 use super::parcel::Parcel;
 use super::peer::InLine;
@@ -12,7 +12,7 @@ use crate::recv::{Aligned, Payload};
 use crate::wire::{self, Port, Said, Source};
 use crate::{Error, Result};
 
-/// What is to be invoked.
+/// The target of an invocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order {
     pub(crate) to: usize,
@@ -20,18 +20,18 @@ pub(crate) struct Order {
     pub(crate) bell: BellName,
 }
 
-/// The bytes of an invocation, by who keeps them until they have been fetched.
+/// The bytes of an invocation, by their owner until they have been fetched.
 #[derive(Debug)]
 pub(crate) enum Bytes {
-    /// The caller, until the bell rings.
+    /// Owned by the caller until the bell rings.
     Caller(Local),
-    /// This context.
+    /// Owned by this context.
     Own(Aligned),
-    /// This context, in special memory.
+    /// Owned by this context, in special memory.
     Parcel(Parcel),
 }
 
-/// An invocation that its target fetches.
+/// An outgoing invocation that its target fetches.
 #[derive(Debug)]
 pub(super) struct Lent {
     pub(super) to: usize,
@@ -39,7 +39,7 @@ pub(super) struct Lent {
     pub(super) bell: BellName,
 }
 
-/// An invocation that is fetched here.
+/// An incoming invocation that is being fetched.
 #[derive(Debug)]
 pub(super) struct Fetch {
     pub(super) from: usize,
@@ -50,10 +50,10 @@ pub(super) struct Fetch {
 }
 
 impl Engine {
-    /// Invokes with a copy of `bytes`, which are the caller's again at return.
+    /// Invokes with a copy of `bytes`.
     ///
     /// # Errors
-    /// When there is no such context, or it is gone.
+    /// When there is no such context, or it has failed.
     #[inline]
     pub(crate) fn invoke(&mut self, order: &Order, bytes: &[u8]) -> Result {
         if order.to == self.me || bytes.len() > self.eager(order.to)? {
@@ -71,7 +71,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Invokes with bytes that are lent until the bell rings, or kept here.
+    /// Invokes with bytes that the caller lends until the bell rings, or that this context owns.
     ///
     /// # Errors
     /// As [`Self::invoke`].
@@ -126,7 +126,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The largest payload that goes at once.
+    /// The largest payload that is sent eagerly.
     #[inline]
     pub(crate) fn eager(&self, to: usize) -> Result<usize> {
         let peer = self.peers.get(to).ok_or_else(|| Error::NoContext {
@@ -136,9 +136,9 @@ impl Engine {
         Ok(self.nets[peer.net].eager())
     }
 
-    // The target's half.
+    // Target side.
 
-    /// Something was invoked whose bytes are here.
+    /// Handles an invocation with its bytes.
     #[inline]
     pub(super) fn hear_invoke(&mut self, from: usize, port: Port, payload: Payload) {
         self.copies.delivered(payload.bytes().len());
@@ -154,7 +154,7 @@ impl Engine {
         }
     }
 
-    /// Something was invoked whose bytes are to be fetched.
+    /// Handles an invocation whose bytes must be fetched.
     pub(super) fn hear_invoke_fetch(
         &mut self,
         from: usize,
@@ -202,7 +202,7 @@ impl Engine {
         self.send(op.from, &Said::Done { token: op.token }, &[]);
     }
 
-    /// What was invoked cannot be fetched: the others of the line go on.
+    /// Handles a failed fetch: removes the invocation from the queue.
     pub(super) fn not_fetched(&mut self, number: u64, op: &Fetch) {
         let line = &mut self.peers[op.from].line;
         line.retain(|place| !is_coming(place, number));
@@ -214,7 +214,7 @@ impl Engine {
         self.send(op.from, &said, &[]);
     }
 
-    /// Moves what has come from the head of a context's line to the inbox.
+    /// Moves complete invocations from the head of a context's queue to the inbox.
     pub(super) fn advance(&mut self, from: usize) {
         let line = &mut self.peers[from].line;
         while let Some(InLine::Here(_)) = line.front() {
@@ -224,7 +224,7 @@ impl Engine {
         }
     }
 
-    /// Tells a caller that its function is not registered here, and remembers it.
+    /// Reports to the caller that its function is not registered here, and records the failure.
     pub(crate) fn no_function(&mut self, caller: usize, id: u32) {
         let known = self.registered.functions();
         if caller != self.me {

@@ -1,7 +1,8 @@
-//! Contexts that end, and everything that ends with them.
+//! Peer failure: detection, notification of the other contexts, and abort of pending operations.
 //!
-//! The fabric tells of the end of those whom this one watches, and of those whom an operation goes to.
-//! Whoever learns of it tells its neighbours, so that all know, after as many steps as a barrier has.
+//! The fabric reports the failure of watched peers and of peers with pending operations. A context
+//! that detects a failure notifies its barrier neighbours, so that all contexts know after as many
+//! steps as a barrier has rounds.
 
 use std::time::Duration;
 
@@ -10,12 +11,12 @@ use super::{Engine, Mark};
 use crate::wire::Said;
 use crate::{Error, Result};
 
-/// A fabric may still hold what a peer has said before it went, also if it takes nothing for it any
-/// more: a goodbye, for one.
+/// The fabric may still hold messages of a failed peer, for instance a close message, also if it
+/// accepts no more messages to it. They are drained for this time.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
 impl Engine {
-    /// Has the fabric tell of the end of a peer, which has been met.
+    /// Posts a watch, so that the fabric reports the failure of a connected peer.
     pub(super) fn watch(&mut self, peer: usize) {
         if peer == self.me || self.peers[peer].is_watched {
             return;
@@ -28,17 +29,17 @@ impl Engine {
         }
     }
 
-    /// A watch has ended otherwise than by the end of its peer.
+    /// Handles a watch that ended for another reason than a failure of its peer.
     #[cold]
     pub(super) fn watch_ended(&mut self, peer: usize, detail: &str) {
         log::debug!("context {}: watching {peer}: {detail}", self.me);
         self.peers[peer].is_watched = false;
     }
 
-    /// Whether operations may be started with this context.
+    /// Checks that operations may be started with this context.
     ///
     /// # Errors
-    /// Its loss.
+    /// The failure of the context, or that it has finalized.
     #[inline]
     pub(super) fn check_alive(&self, peer: usize) -> Result {
         match self.peers[peer].state {
@@ -51,7 +52,7 @@ impl Engine {
         }
     }
 
-    /// Gives up those who are gone or take no messages, once there was time to hear what they had to say.
+    /// Fails the suspected peers, after there was time to drain their messages.
     #[cold]
     pub(super) fn lose_suspects(&mut self) {
         for (peer, why, since) in std::mem::take(&mut self.suspects) {
@@ -70,7 +71,7 @@ impl Engine {
         }
     }
 
-    /// Notes that a context is gone, ends what was begun with it, and tells the others.
+    /// Marks a context as failed, aborts the operations with it, and notifies the others.
     #[cold]
     pub(super) fn lose(&mut self, peer: usize, detail: &str) {
         if self.peers[peer].state != State::Here || peer == self.me {
@@ -95,7 +96,7 @@ impl Engine {
         }
     }
 
-    /// Ends what was begun with a context.
+    /// Aborts the operations with a context.
     fn end_of(&mut self, peer: usize, why: &Error) {
         let of = &mut self.peers[peer];
         of.forget();
@@ -105,7 +106,8 @@ impl Engine {
         let theirs: Vec<_> = theirs.map(|(&number, _)| number).collect();
         self.fail(why.clone());
         for number in theirs {
-            // What is under way ends by itself, with an error: until then the fabric has its memory.
+            // The fabric still owns the memory of a posted operation; it will complete with an
+            // error.
             if self.is_moving(number) {
                 continue;
             }
@@ -115,7 +117,7 @@ impl Engine {
         }
     }
 
-    /// A context has said that another one is gone.
+    /// Handles another context's report of a failed context.
     pub(super) fn hear_lost(&mut self, context: u32, detail: &[u8]) {
         let context = context as usize;
         if context < self.size() {
@@ -123,14 +125,14 @@ impl Engine {
         }
     }
 
-    /// A context will finalize no more operations, and close.
+    /// Handles the close message of a context: its end is not a failure.
     pub(super) fn hear_bye(&mut self, from: usize) {
         if self.peers[from].state == State::Here {
             self.peers[from].state = State::Left;
         }
     }
 
-    /// Ends everything for all contexts.
+    /// Fails the whole run in all contexts.
     #[cold]
     pub(super) fn break_all(&mut self, why: Error) {
         if self.broken.is_some() {
@@ -153,7 +155,7 @@ impl Engine {
         self.break_all(Error::Mismatch(text));
     }
 
-    /// Has everybody whom this context has sent something confirm it; says how many that are.
+    /// Sends a flush request to every context with unconfirmed messages. Returns their number.
     pub(crate) fn flush(&mut self) -> usize {
         let mut asked = 0;
         for to in 0..self.size() {
@@ -167,7 +169,7 @@ impl Engine {
         asked
     }
 
-    /// Tells everybody who would take this context's end for a loss that it is none.
+    /// Sends a close message to every context that watches this one.
     pub(crate) fn say_goodbye(&mut self) {
         for to in 0..self.size() {
             let peer = &self.peers[to];

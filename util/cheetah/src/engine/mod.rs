@@ -1,7 +1,7 @@
-//! The engine of a context: moves bytes, rings bells, and queues what has been invoked. It runs no
-//! code of the application's; whoever drives it takes arrivals from its inbox.
+//! The engine of a context: progresses operations, rings bells, and queues invocations. It runs no
+//! code of the application; the caller takes invocations from its inbox.
 //!
-//! Everything is done on the thread that calls, which has the engine to itself: `core::home`.
+//! All work is done on the calling thread, which has exclusive access: `core::state_cell`.
 
 mod barrier;
 mod failures;
@@ -46,7 +46,7 @@ use put::{Lending, Taking, Way};
 use receive::Receives;
 use special::Blocks;
 
-/// Something that was invoked here.
+/// An invocation of this context.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) from: usize,
@@ -54,50 +54,50 @@ pub(crate) struct Arrival {
     pub(crate) payload: Payload,
 }
 
-/// What is known of a context that has just been lost, beyond that.
+/// Returns details about the exit of a failed context, if known.
 pub(crate) type Obituary = Box<dyn Fn(usize) -> Option<String> + Send>;
 
-/// One context.
+/// The engine of one context.
 pub(crate) struct Engine {
-    // First, because closing an endpoint gives back the memory that the rest holds.
+    // Dropped first, because the closed endpoints no longer access the memory of the other fields.
     nets: Vec<Net>,
-    /// Where completions are read to, and who their senders are.
+    /// Arrays that completions and their source addresses are read into.
     done: Box<[Entry; BATCH]>,
     from: Box<[FiAddr; BATCH]>,
     me: usize,
     peers: Vec<Peer>,
-    /// Who each fabric's senders are: contexts have their numbers in those that reach them alone.
+    /// Context numbers by fabric and address vector index.
     senders: Vec<Vec<usize>>,
     receives: Receives,
     bells: Arc<Bells>,
     ops: FxHashMap<u64, Op>,
     next_op: u64,
-    /// Operations that the fabric had no room for.
+    /// Operations that wait for room in the fabric.
     to_post: VecDeque<u64>,
-    /// Peers with messages that the fabric had no room for.
+    /// Peers with messages that wait for room in the fabric.
     backlog: Vec<usize>,
-    /// Peers that are gone or take no messages, why, and since when.
+    /// Peers that seem to have failed: number, reason, and time of detection.
     suspects: Vec<(usize, String, Instant)>,
     inbox: VecDeque<Arrival>,
     blocks: Blocks,
     parcels: Parcels,
     barrier: Barrier,
     registered: Registered,
-    /// What went wrong and has not been reported.
+    /// Failures that were not reported yet.
     failures: Failures,
-    /// Why a bell may never ring.
+    /// Errors by the address of a bell that may never ring.
     muffled: FxHashMap<u64, Error>,
-    /// Why nothing can be relied on any more.
+    /// The failure of the whole run.
     broken: Option<Error>,
     copies: Copies,
     obituary: Option<Obituary>,
-    /// Handed over by the last poll: there was something.
+    /// The current poll has found an event.
     stirred: bool,
-    /// Something was sent since the last poll, and may not have left.
+    /// Messages were sent since the last poll that may not have been flushed.
     owes_flush: bool,
 }
 
-/// What completes later.
+/// An operation that completes later.
 #[derive(Debug)]
 enum Op {
     Put(Lending),
@@ -122,18 +122,18 @@ impl Op {
     }
 }
 
-/// What the context of a completion says.
+/// The owner of a completion, encoded in its context.
 #[derive(Clone, Copy, Debug)]
 enum Mark {
-    /// A receive buffer.
+    /// A receive buffer, by index.
     Buffer(usize),
-    /// The end of a peer.
+    /// The watch of a peer.
     Watch(usize),
     /// An operation.
     Op(u64),
-    /// A message or put to a peer, whose success nobody is told of.
+    /// A message or put to a peer whose success is not reported.
     To(usize),
-    /// A barrier's message to a peer.
+    /// A barrier message to a peer.
     Told(usize),
 }
 
@@ -163,7 +163,7 @@ impl Mark {
     }
 }
 
-/// What one context is told of another one at the start.
+/// The addresses of one context, exchanged at the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Acquaintance {
     pub(crate) net: usize,
@@ -171,16 +171,16 @@ pub(crate) struct Acquaintance {
     pub(crate) key: u64,
 }
 
-/// Completions taken at once.
+/// Completions that are read at once.
 const BATCH: usize = 16;
-/// Batches of one poll: a flood does not keep the caller for ever.
+/// Batches read by one poll, so that a flood does not block the caller.
 const BATCHES: usize = 16;
 
 impl Engine {
-    /// Makes contact with the contexts that barriers go by.
+    /// Starts the engine and connects to the barrier neighbours.
     ///
     /// # Errors
-    /// What the fabric refuses.
+    /// The fabric's error.
     pub(crate) fn start(
         nets: Vec<Net>,
         me: usize,
@@ -258,12 +258,12 @@ impl Engine {
         &self.nets
     }
 
-    /// Moves bytes and rings bells; says whether anything has happened.
+    /// Progresses operations and rings bells. Returns whether there was an event.
     #[inline]
     pub(crate) fn progress(&mut self) -> bool {
         self.stirred = false;
         self.owes_flush = false;
-        // Here and not behind the messages, so that what they were for is not held up.
+        // Before the completions are handled, so that their handling is not delayed.
         self.receives.repost(&self.nets);
         for net in 0..self.nets.len() {
             self.drain(net);
@@ -277,7 +277,7 @@ impl Engine {
         self.stirred
     }
 
-    /// The next arrival, in the order of each sender's.
+    /// The next invocation, in each sender's order.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Arrival> {
         self.inbox.pop_front()
@@ -288,12 +288,12 @@ impl Engine {
         !self.inbox.is_empty()
     }
 
-    /// How many arrivals nobody has taken.
+    /// Number of invocations that were not taken yet.
     pub(crate) fn arrivals(&self) -> usize {
         self.inbox.len()
     }
 
-    /// Whether something that was sent may not have left.
+    /// Whether sent messages may not have been flushed.
     #[inline]
     pub(crate) fn owes_flush(&self) -> bool {
         self.owes_flush
@@ -304,40 +304,40 @@ impl Engine {
         !self.failures.is_empty()
     }
 
-    /// The oldest failure that no poll has told of.
+    /// Removes the oldest failure that no poll has returned.
     pub(crate) fn failure(&mut self) -> Option<Error> {
         self.failures.pop()
     }
 
-    /// The oldest failure that neither a poll nor a wait has told of.
+    /// Removes the oldest failure that neither a poll nor a wait has returned.
     pub(crate) fn unreported_failure(&mut self) -> Option<Error> {
         self.failures.pop_unreported()
     }
 
-    /// Why waiting is in vain, if it is.
+    /// The error that prevents the end of a wait, if there is one.
     pub(crate) fn hopeless(&self, bell: Option<BellName>) -> Option<&Error> {
         let muffled = bell.and_then(|bell| self.muffled.get(&bell.address()));
         muffled.or(self.broken.as_ref())
     }
 
-    /// Forgets why a bell did not ring, which a wait has told: the bell is used for something else.
+    /// Clears the error of a bell after a wait has returned it: the bell can be used again.
     pub(crate) fn forgive(&mut self, bell: BellName) {
         if let Some(why) = self.muffled.remove(&bell.address()) {
             self.failures.mark_reported(&why);
         }
     }
 
-    /// Whether everything that was started here is done and sent.
+    /// Whether all local operations are complete and all messages sent.
     pub(crate) fn is_idle(&self) -> bool {
         self.ops.is_empty() && self.backlog.is_empty()
     }
 
-    /// How long a sleep may last without harm.
+    /// Longest time that the context may park.
     pub(crate) fn patience(&self) -> Duration {
         let is_settled = self.backlog.is_empty() && self.suspects.is_empty();
         match is_settled && self.to_post.is_empty() {
             true => Duration::from_millis(500),
-            // Nobody says when there is room again.
+            // The fabric does not signal when there is room again.
             false => Duration::from_micros(200),
         }
     }
@@ -445,7 +445,7 @@ impl Engine {
         }
     }
 
-    /// Ends an operation of this context with an error, and reports it.
+    /// Ends an operation of this context with an error, and records the failure.
     fn give_up(&mut self, op: Op, why: &Error) {
         self.mute(op, why);
         self.fail(why.clone());
@@ -460,12 +460,12 @@ impl Engine {
                 self.muffle(op.bell, why);
                 self.parcels.take_back(op.bytes);
             }
-            // Nobody here waits for these.
+            // No local bell waits for these.
             Op::Fetch(_) | Op::Taking(_) | Op::Flush { .. } => {}
         }
     }
 
-    /// Whether the fabric has memory of this operation.
+    /// Whether the fabric owns memory of this operation.
     fn is_moving(&self, number: u64) -> bool {
         let is_posted = match self.ops.get(&number) {
             Some(Op::Fetch(_) | Op::Taking(_)) => true,
@@ -483,7 +483,7 @@ impl Engine {
         number
     }
 
-    /// Sends, or queues behind what could not be sent. It never waits.
+    /// Sends a message, or queues it behind earlier ones. Never blocks.
     fn send(&mut self, to: usize, said: &Said, bytes: &[u8]) {
         let head = said.head();
         let context = Mark::To(to).context();
@@ -497,7 +497,7 @@ impl Engine {
         });
     }
 
-    /// As [`Self::send`], for a barrier, which does not end before this has left.
+    /// As [`Self::send`], for a barrier, which is not complete before the message was sent.
     fn send_off(&mut self, to: usize, said: &Said) {
         let head = said.head();
         let (tag, words, context) = (head.tag, head.bytes(), Mark::Told(to).context());
@@ -511,7 +511,7 @@ impl Engine {
         });
     }
 
-    /// As [`Self::send`], for a message that is all in `message`.
+    /// As [`Self::send`], for a message without a separate head.
     #[inline]
     fn send_whole(&mut self, to: usize, tag: u64, message: &[u8]) {
         let letter = Letter {
@@ -558,7 +558,7 @@ impl Engine {
     #[cold]
     fn not_sent(&mut self, to: usize, errno: Errno) {
         match net::is_loss(errno) {
-            // What it has said before it went is heard first: it may have said goodbye.
+            // Its earlier messages are handled first: it may have sent a close message.
             true => {
                 let why = format!("a message to it is refused: {errno}");
                 self.suspects.push((to, why, Instant::now()));
@@ -601,7 +601,7 @@ impl Engine {
         memory::increment(address, self.blocks.contain(address, 4))
     }
 
-    /// Rings a bell that another context has named, and tells it if there is none.
+    /// Rings a bell for another context, and reports to it if there is no such bell.
     #[inline]
     fn ring_for(&mut self, peer: usize, bell: BellName) {
         if self.ring(bell).is_err() {
@@ -614,7 +614,7 @@ impl Engine {
         }
     }
 
-    /// Rings a bell that a call of this context has named.
+    /// Rings a bell for a call of this context.
     #[inline]
     fn ring_own(&mut self, bell: BellName) {
         if self.ring(bell).is_err() {
@@ -622,7 +622,7 @@ impl Engine {
         }
     }
 
-    /// Says why a bell may never ring.
+    /// Records the error of a bell that may never ring.
     fn muffle(&mut self, bell: BellName, why: &Error) {
         if !bell.is_none() {
             self.muffled.insert(bell.address(), why.clone());
@@ -652,7 +652,7 @@ impl Engine {
         }
     }
 
-    /// Checks a context's number.
+    /// Checks the number of a context.
     pub(crate) fn check(&self, context: usize) -> Result {
         if context < self.peers.len() {
             return Ok(());

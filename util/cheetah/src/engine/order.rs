@@ -1,5 +1,4 @@
-//! What has been registered, in which order, and whether all contexts have done the same by the first
-//! barrier.
+//! Registered functions and handlers, and the comparison between contexts at the first barrier.
 
 use super::Engine;
 use crate::wire::{CHANNELS, Said};
@@ -11,10 +10,10 @@ pub(super) struct Registered {
     names: Vec<String>,
     functions: u32,
     channels: u32,
-    /// What others had registered at their first barrier, for as long as ours has not come.
+    /// Barrier messages and digests that arrived before this context's first barrier.
     early: Vec<(usize, u32, u64)>,
     early_names: Vec<(usize, String)>,
-    /// How many names there were at the first barrier, and their digest.
+    /// Number of names at the first barrier, and their digest.
     at_first: Option<(usize, u64)>,
 }
 
@@ -23,7 +22,7 @@ impl Registered {
         self.functions
     }
 
-    /// What was registered at the first barrier, in a number that is the same in every process.
+    /// Digest of the names at the first barrier, equal in every process with the same names.
     pub(super) fn digest(&self) -> u64 {
         self.at_first.map_or(0, |(_, digest)| digest)
     }
@@ -53,7 +52,7 @@ impl Engine {
     /// Registers a handler under the next number.
     ///
     /// # Errors
-    /// When there are as many as messages can tell apart.
+    /// When [`CHANNELS`] handlers exist.
     pub(crate) fn add_channel(&mut self, name: &str) -> Result<u32> {
         if self.registered.channels == CHANNELS {
             return Err(Error::Garbled(format!("more than {CHANNELS} handlers")));
@@ -63,23 +62,23 @@ impl Engine {
         Ok(self.registered.channels - 1)
     }
 
-    /// How many handlers there are.
+    /// Number of handlers.
     pub(crate) fn channels(&self) -> u32 {
         self.registered.channels
     }
 
-    /// How many functions there are.
+    /// Number of functions.
     pub(crate) fn functions(&self) -> u32 {
         self.registered.functions
     }
 
-    /// The first barrier has come: what was registered by now is compared.
+    /// Freezes the names that the first barrier compares.
     pub(super) fn freeze_registered(&mut self) {
         let registered = &mut self.registered;
         registered.at_first = Some((registered.names.len(), registered.fold()));
     }
 
-    /// Compares with those who have come earlier.
+    /// Compares with contexts whose barrier messages arrived early.
     pub(super) fn compare_registered(&mut self) {
         for (from, round, digest) in std::mem::take(&mut self.registered.early) {
             self.hear_barrier(from, round, 1, digest);
@@ -89,8 +88,8 @@ impl Engine {
         }
     }
 
-    /// Whether a message of the first barrier counts: not before we have entered it, and not if its
-    /// sender has registered other things.
+    /// Whether a message of the first barrier counts. It is deferred until this context has
+    /// entered, and rejected if the sender has registered other names.
     pub(super) fn is_same(&mut self, from: usize, round: u32, digest: u64) -> bool {
         if self.registered.at_first.is_none() {
             self.registered.early.push((from, round, digest));
@@ -105,7 +104,7 @@ impl Engine {
         false
     }
 
-    /// The names of a context that has registered other things.
+    /// Handles the names of a context with other registrations.
     #[cold]
     pub(super) fn hear_names(&mut self, from: usize, text: &[u8]) {
         let text = String::from_utf8_lossy(text).into_owned();
@@ -124,7 +123,7 @@ impl Engine {
     }
 }
 
-/// The first difference, in words, the lower context first.
+/// Describes the first difference, the lower context first.
 fn difference(me: usize, mine: &[String], other: usize, theirs: &[&str]) -> Option<String> {
     let word =
         |name: Option<&str>| name.map_or_else(|| "nothing".to_owned(), |name| format!("{name:?}"));

@@ -1,7 +1,7 @@
 //! Parcels: special memory that the application packs a message into, in place, and then commits.
 //!
-//! The target reads it from there: one copy fewer than a message that is packed first and copied into
-//! memory of the network afterwards.
+//! The target reads the message from there. This saves one copy compared to a message that is
+//! packed first and copied into memory of the network afterwards.
 
 #![expect(unsafe_code, reason = "memory of the domain's as a slice")]
 
@@ -15,7 +15,7 @@ use crate::net::Net;
 use crate::recv::Aligned;
 use crate::wire::Source;
 
-/// Room for one message, to be filled.
+/// Memory for one message.
 #[derive(Debug)]
 pub(crate) struct Parcel {
     memory: Memory,
@@ -24,21 +24,21 @@ pub(crate) struct Parcel {
 
 #[derive(Debug)]
 enum Memory {
-    /// Peers can read it and nobody else can write it; this is its only handle.
+    /// Readable by peers, writable only through this value's handle.
     Special(Arc<dyn Allocation>),
-    /// There was none.
+    /// Used when no special memory is available.
     Ordinary(Aligned),
 }
 
-/// Special memory that is not in use, by the logarithm of its size.
+/// Free special memory, by the logarithm of its size.
 #[derive(Debug, Default)]
 pub(super) struct Parcels {
     free: Vec<Vec<Arc<dyn Allocation>>>,
-    /// Bytes of all special memory for messages, used or not.
+    /// Bytes of all special memory for messages, free or in use.
     total: usize,
 }
 
-/// Bytes of special memory that messages may take at a time; beyond it they take ordinary memory.
+/// Maximum of `total`; beyond it messages use ordinary memory.
 pub(crate) const MOST: usize = 64 << 20;
 const LEAST: usize = 4096;
 
@@ -46,8 +46,8 @@ impl Parcel {
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.memory {
             Memory::Ordinary(own) => own.bytes(),
-            // SAFETY: the allocation is at least this long, and nobody can change it: peers have no
-            // right to, and this value has the only handle.
+            // SAFETY: the allocation is at least this long and does not change: peers have no right
+            // to write it, and this value has the only handle.
             Memory::Special(memory) => unsafe {
                 std::slice::from_raw_parts(memory.base(), self.len)
             },
@@ -57,14 +57,14 @@ impl Parcel {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
             Memory::Ordinary(own) => own.bytes_mut(),
-            // SAFETY: as above; peers have not been told to read it yet.
+            // SAFETY: as above; no peer was told to read it yet.
             Memory::Special(memory) => unsafe {
                 std::slice::from_raw_parts_mut(memory.base(), self.len)
             },
         }
     }
 
-    /// Whether it is what it should be.
+    /// Whether it lies in special memory.
     pub(crate) fn is_special(&self) -> bool {
         matches!(&self.memory, Memory::Special(memory) if memory.is_special())
     }
@@ -85,7 +85,7 @@ impl Parcel {
 }
 
 impl Parcels {
-    /// Keeps the memory of a message that is over for the next one.
+    /// Returns the memory of a completed message to the free list.
     pub(super) fn take_back(&mut self, bytes: Bytes) {
         if let Bytes::Parcel(Parcel {
             memory: Memory::Special(memory),
@@ -110,7 +110,7 @@ fn class_of(len: usize) -> usize {
 }
 
 impl Engine {
-    /// Room for a message of `len` bytes: special memory, unless there is too much of it in use.
+    /// Reserves memory for a message of `len` bytes: special memory, within the limit.
     pub(crate) fn reserve(&mut self, to: usize, len: usize) -> Parcel {
         let special = self.reserve_special(to, len);
         let memory =
@@ -119,7 +119,7 @@ impl Engine {
     }
 
     fn reserve_special(&mut self, to: usize, len: usize) -> Option<Arc<dyn Allocation>> {
-        // Special memory belongs to one fabric; the last one is that of contexts near by.
+        // Special memory belongs to one fabric; the last one connects the contexts of this host.
         let net = self.nets.len() - 1;
         if len > MOST || self.peers.get(to)?.net != net {
             return None;
@@ -137,7 +137,7 @@ impl Engine {
         Some(memory)
     }
 
-    /// Gives the room of a message back that is not sent.
+    /// Releases a reservation without sending it.
     pub(crate) fn abandon(&mut self, parcel: Parcel) {
         self.parcels.take_back(Bytes::Parcel(parcel));
     }

@@ -1,4 +1,4 @@
-//! What is known of another context, and what waits on its account.
+//! State of another context, and messages queued for it.
 
 use std::collections::VecDeque;
 
@@ -12,30 +12,29 @@ use crate::net::Net;
 pub(super) struct Peer {
     pub(super) net: usize,
     pub(super) addr: FiAddr,
-    /// The key of all its memory.
+    /// The key of all memory of the peer.
     pub(super) key: u64,
-    /// Messages that the fabric had no room for.
+    /// Messages that wait for room in the fabric.
     outgoing: VecDeque<Kept>,
-    /// Its arrivals from the first one on that is still being fetched.
+    /// Its invocations from the first one on that is still being fetched.
     pub(super) line: VecDeque<InLine>,
-    /// Special memory of its that it has told us of.
+    /// Special memory that the peer has announced.
     pub(super) blocks: Vec<Block>,
     pub(super) state: State,
-    /// Whether it was sent anything but barriers since the last flush.
+    /// Whether anything but barrier messages was sent to it since the last flush.
     pub(super) owes_flush: bool,
-    /// Whether a watch is posted that will tell of its end.
+    /// Whether a watch is posted that reports its failure.
     pub(super) is_watched: bool,
-    /// Barriers that it has entered, when it was last asked: the number of the question, and the
-    /// answer.
+    /// Token of the last status response, and the number of barriers that the peer had entered.
     pub(super) entered: Option<(u64, u64)>,
 }
 
-/// What is sent, to be kept if there is no room for it.
+/// An outgoing message, which is queued if there is no room for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Letter<'a> {
     pub(super) tag: u64,
     pub(super) pieces: [&'a [u8]; 2],
-    /// A completion with this context is to say that it has left.
+    /// Context of the completion that confirms the send, if one is needed.
     pub(super) told: Option<Context>,
 }
 
@@ -46,20 +45,20 @@ struct Kept {
     told: Option<Context>,
 }
 
-/// Whether it is there.
+/// Connection state of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Here,
-    /// It has finalized; its end is no loss.
+    /// It has finalized; its end is not a failure.
     Left,
     Lost,
 }
 
-/// A place in the line of arrivals.
+/// An entry in the queue of invocations.
 #[derive(Debug)]
 pub(super) enum InLine {
     Here(Arrival),
-    /// The operation that fetches it.
+    /// The number of the operation that fetches it.
     Coming(u64),
 }
 
@@ -69,7 +68,7 @@ pub(super) struct Block {
     pub(super) start: u64,
     pub(super) len: u64,
     pub(super) key: u64,
-    /// What operations name the first byte by.
+    /// Remote address of the first byte in operations of the fabric.
     pub(super) base: u64,
 }
 
@@ -98,7 +97,7 @@ impl Peer {
         !self.outgoing.is_empty()
     }
 
-    /// Keeps a message; says whether it is the only one.
+    /// Queues a message. Returns whether it is the only one.
     pub(super) fn queue(&mut self, letter: &Letter<'_>) -> bool {
         self.outgoing.push_back(Kept {
             tag: letter.tag,
@@ -108,10 +107,10 @@ impl Peer {
         self.outgoing.len() == 1
     }
 
-    /// Sends what was kept, as far as there is room.
+    /// Sends queued messages as far as there is room.
     ///
     /// # Errors
-    /// As the fabric's; what was not sent is still kept.
+    /// The fabric's error; unsent messages stay queued.
     pub(super) fn send_backlog(&mut self, net: &Net) -> selvedge::Result {
         while let Some(Kept { tag, bytes, told }) = self.outgoing.front() {
             match *told {
@@ -123,13 +122,13 @@ impl Peer {
         Ok(())
     }
 
-    /// Nothing will be sent to it any more.
+    /// Drops queued messages and announced memory.
     pub(super) fn forget(&mut self) {
         self.outgoing.clear();
         self.blocks.clear();
     }
 
-    /// The block that holds all of these bytes.
+    /// The block that contains all of these bytes.
     #[inline]
     pub(super) fn block_of(&self, address: u64, len: u64) -> Option<&Block> {
         self.blocks.iter().find(|block| block.holds(address, len))

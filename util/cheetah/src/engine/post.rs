@@ -1,4 +1,4 @@
-//! Posts whose memory an operation of the engine keeps.
+//! Posts whose memory an operation of the engine owns.
 
 #![expect(unsafe_code, reason = "operations keep what they have posted")]
 
@@ -13,19 +13,19 @@ use crate::bell::BellName;
 use crate::net::Place;
 use crate::wire::Source;
 
-/// What an operation has the fabric do.
+/// The transfer of an operation.
 enum Transfer {
     Read(Source, IovMut),
     /// With a bell that the target rings.
     Write(Place, Iov, BellName),
-    /// To a place that was posted under the operation's number.
+    /// To a receive that was posted under the operation's number.
     Send(Iov),
-    /// From a peer, under a number of its own.
+    /// From a peer, with the token of its operation.
     Take(u64, IovMut),
 }
 
 impl Engine {
-    /// Posts what an operation waits for, or keeps it for later.
+    /// Posts the transfer of an operation, or queues it.
     pub(super) fn post_for(&mut self, number: u64) {
         let Some((peer, transfer)) = self.transfer_of(number) else {
             return;
@@ -33,19 +33,19 @@ impl Engine {
         let net = &self.nets[self.peers[peer].net];
         let (peer, context) = (self.peers[peer].addr, Mark::Op(number).context());
         let posted = match transfer {
-            // SAFETY: the room belongs to the operation, which is kept until the completion with its
-            // number; or it is the caller's, who has promised to leave it alone until its bell rings.
-            // The engine drops its fabrics before its operations.
+            // SAFETY: the buffer belongs to the operation, which is retained until the completion
+            // with its number, or to the caller, who guarantees not to access it until its bell
+            // rings. The engine drops its fabrics before its operations.
             Transfer::Read(from, room) => unsafe { net.read(from.place(peer), room, context) },
-            // SAFETY: whoever lent the bytes has promised to leave them alone until the local bell
-            // rings, which is when the operation completes.
+            // SAFETY: the caller guarantees not to change the bytes until the local bell rings,
+            // which happens when the operation completes.
             Transfer::Write(place, bytes, bell) => unsafe {
                 net.write(place, bytes, bell.word(), OpFlags::COMPLETION, context)
             },
             // SAFETY: as above.
             Transfer::Send(bytes) => unsafe { net.send_bulk(peer, number, bytes, context) },
-            // SAFETY: it is memory that a peer has named and the kernel vouched for, and whoever puts
-            // there has promised that nobody minds.
+            // SAFETY: a peer has named the memory and the kernel has confirmed that it is writable.
+            // The initiator of the put guarantees that it may be overwritten.
             Transfer::Take(token, room) => unsafe { net.take_bulk(peer, token, room, context) },
         };
         match posted {
@@ -55,7 +55,7 @@ impl Engine {
         }
     }
 
-    /// What an operation does, and with whom.
+    /// The transfer of an operation, and its peer.
     fn transfer_of(&mut self, number: u64) -> Option<(usize, Transfer)> {
         let room = |address: u64, len: u64| {
             let first = ptr::with_exposed_provenance_mut(address as usize);
@@ -87,7 +87,7 @@ impl Engine {
         })
     }
 
-    /// Writes a small number of bytes directly; they are the caller's again at return.
+    /// Writes a small number of bytes directly, from a copy.
     #[inline]
     pub(super) fn write_copy(
         &self,

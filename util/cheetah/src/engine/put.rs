@@ -1,13 +1,13 @@
-//! Puts: bytes of ours that go to a place in another context's memory.
+//! Puts: local bytes are copied into another context's memory.
 //!
-//! | to | how | bells |
+//! | target memory | method | bells |
 //! |---|---|---|
-//! | special memory | written by us; the remote bell's name is the data of the write | local at once or at the completion, remote when the target polls |
+//! | special memory | written by the initiator; the remote bell's name is the data of the write | local at once or at the completion, remote when the target polls |
 //! | other memory, few bytes | a message, which the target copies | local at once, remote at the copy |
-//! | other memory | the target is asked whether it is memory, and posts it; the bytes follow | local when they have left, remote when they are there |
+//! | other memory | rendezvous: the target checks the address and posts a receive; the bytes follow | local when they are sent, remote when they are received |
 //!
-//! Only the owner of other memory touches it, after it has asked the kernel whether it is memory: a
-//! wrong address is the initiator's error.
+//! Only the owner accesses its other memory, after the kernel has confirmed that it is mapped: a
+//! wrong address is an error of the initiator.
 
 use selvedge::Errno;
 
@@ -18,7 +18,7 @@ use crate::local::Local;
 use crate::wire::Said;
 use crate::{Error, Result, memory};
 
-/// What a put is to do.
+/// The arguments of a put.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Put {
     pub(crate) to: usize,
@@ -28,25 +28,25 @@ pub(crate) struct Put {
     pub(crate) remote_bell: BellName,
 }
 
-/// A put of bytes that the caller lends until they have left.
+/// A put whose bytes the caller lends until they have been sent.
 #[derive(Debug)]
 pub(super) struct Lending {
     pub(super) put: Put,
     pub(super) way: Way,
 }
 
-/// How far a put of lent bytes is.
+/// Protocol and progress of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// The target was asked whether there is memory.
+    /// Rendezvous: the request was sent to the target.
     Asked,
-    /// It has posted the place.
+    /// Rendezvous: the target has posted a receive.
     Sent,
-    /// Written by us to special memory.
+    /// Written directly to special memory.
     Written(Block),
 }
 
-/// A place that is posted for the bytes of a put.
+/// A receive that is posted for the bytes of a put.
 #[derive(Debug)]
 pub(super) struct Taking {
     pub(super) from: usize,
@@ -63,8 +63,8 @@ impl Engine {
     /// Starts a put.
     ///
     /// # Errors
-    /// When there is no such context, or it is gone. What goes wrong later is told by the local bell
-    /// and as a failure.
+    /// When there is no such context, or it has failed. Later errors are carried by the local bell
+    /// and recorded as failures.
     #[inline]
     pub(crate) fn put(&mut self, put: &Put) -> Result {
         self.check(put.to)?;
@@ -95,7 +95,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A write was not taken: the message that does the same is, if there just was no room.
+    /// Handles a failed write. Without room for the write, the put is sent as a message.
     #[cold]
     fn not_written(&mut self, put: &Put, errno: Errno) -> Result {
         match errno {
@@ -124,7 +124,7 @@ impl Engine {
         self.ring_own(put.local_bell);
     }
 
-    /// Starts a put out of the caller's memory.
+    /// Starts a put from the caller's memory.
     fn lend(&mut self, put: &Put, way: Way) {
         let token = self.add_op(Op::Put(Lending { put: *put, way }));
         if way != Way::Asked {
@@ -153,9 +153,9 @@ impl Engine {
         Ok(())
     }
 
-    // The target's half.
+    // Target side.
 
-    /// Copies the few bytes that came with a put.
+    /// Copies the bytes of a put by message.
     #[inline]
     pub(super) fn hear_put(&mut self, from: usize, to: u64, bytes: &[u8], bells: [BellName; 2]) {
         let [bell, local] = bells;
@@ -177,7 +177,7 @@ impl Engine {
         self.send(from, &Said::PutFailed { to, len, local }, &[]);
     }
 
-    /// Says whether bytes may be put there, and posts the place if they may.
+    /// Handles a put request: checks the address and posts the receive.
     pub(super) fn hear_ask_put(
         &mut self,
         from: usize,
@@ -209,13 +209,13 @@ impl Engine {
         self.send(from, &Said::Writable { token }, &[]);
     }
 
-    /// The bytes are there.
+    /// Handles the received bytes of a put.
     pub(super) fn taken(&mut self, op: &Taking) {
         self.copies.delivered(op.len as usize);
         self.ring_for(op.from, op.bell);
     }
 
-    /// They will not come.
+    /// Handles a failed receive of a put.
     pub(super) fn not_taken(&mut self, op: &Taking, errno: Errno) {
         let why = Error::Fabric {
             context: self.me,
@@ -227,9 +227,9 @@ impl Engine {
         self.muffle(op.bell, &why);
     }
 
-    // The initiator's half, later.
+    // Initiator side.
 
-    /// The target has posted the place of a put.
+    /// Handles the target's response that the receive is posted.
     pub(super) fn hear_writable(&mut self, from: usize, token: u64) {
         match self.ops.get_mut(&token) {
             Some(Op::Put(op)) if op.put.to == from && op.way == Way::Asked => op.way = Way::Sent,
@@ -238,7 +238,7 @@ impl Engine {
         self.post_for(token);
     }
 
-    /// A target has fetched what an operation lent.
+    /// Handles the completion of an operation by its target.
     pub(super) fn hear_done(&mut self, from: usize, token: u64) {
         let is_theirs = self.ops.get(&token).is_some_and(|op| op.peer() == from);
         if !is_theirs {
@@ -257,7 +257,7 @@ impl Engine {
         }
     }
 
-    /// A target could not do what an operation asked for.
+    /// Handles the failure of an operation at its target.
     #[cold]
     pub(super) fn hear_failed(&mut self, from: usize, token: u64, at_source: bool) {
         let is_theirs = self.ops.get(&token).is_some_and(|op| op.peer() == from);
@@ -277,7 +277,7 @@ impl Engine {
         self.give_up(op, &why);
     }
 
-    /// A target could not copy, or ring.
+    /// Handles a failed copy or ring at a target.
     #[cold]
     pub(super) fn hear_put_failed(&mut self, from: usize, to: u64, len: u64, local: BellName) {
         let why = self.bad_pointer(from, to, len, WHAT);

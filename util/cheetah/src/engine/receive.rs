@@ -1,4 +1,4 @@
-//! Receive buffers of an engine, and which of them are posted.
+//! Receive buffers of an engine.
 
 #![expect(unsafe_code, reason = "buffers are posted whole and lent whole")]
 
@@ -11,18 +11,18 @@ use super::Mark;
 use crate::net::Net;
 use crate::recv::{Buffer, Part};
 
-/// Messages that each fabric takes before the next look at it; more wait with the provider.
+/// Posted receives for each fabric; further messages wait in the provider.
 const COUNT: usize = 64;
-/// Buffers that are lent and looked at again.
+/// Maximum number of used buffers that are kept for reuse.
 const LENT: usize = 64;
 
-/// All buffers; the number of one is its index.
+/// All buffers. The number of a buffer is its index.
 #[derive(Debug, Default)]
 pub(super) struct Receives {
     slots: Vec<Slot>,
-    /// Those that came back and are not posted again.
+    /// Indices of buffers that are not posted.
     idle: Vec<usize>,
-    /// Buffers that were lent when their slots needed one; the oldest first.
+    /// Buffers that were still in use when their slots were posted again, the oldest first.
     lent: VecDeque<Arc<Buffer>>,
 }
 
@@ -46,23 +46,25 @@ impl Receives {
         Ok(receives)
     }
 
-    /// A message that has come, for as long as its buffer is not posted again; `None` if it is none.
+    /// A received message, borrowed until its buffer is posted again; `None` for an invalid index
+    /// or length.
     #[inline]
     pub(super) fn message(&self, net: usize, index: usize, len: usize) -> Option<&[u8]> {
         let slot = self.slots.get(index).filter(|slot| slot.net == net)?;
-        // SAFETY: the completion says so; the buffer is posted again by this table alone, which is
-        // borrowed.
+        // SAFETY: the caller has read its completion. Only this table posts the buffer again, and
+        // it is borrowed.
         unsafe { slot.buffer.message(len) }
     }
 
-    /// As [`Self::message`], for as long as one likes.
+    /// As [`Self::message`], with shared ownership of the buffer.
     pub(super) fn part(&self, net: usize, index: usize, len: usize) -> Option<Part> {
         let slot = self.slots.get(index).filter(|slot| slot.net == net)?;
-        // SAFETY: the completion says so; `renew` sees to it that nobody else has what is posted.
+        // SAFETY: the caller has read its completion. `renew` ensures that a posted buffer has no
+        // other owner.
         unsafe { Part::new(&slot.buffer, len) }
     }
 
-    /// Notes that a buffer has come back.
+    /// Marks a buffer as idle after its completion.
     #[inline]
     pub(super) fn returned(&mut self, index: usize) {
         if index < self.slots.len() {
@@ -70,11 +72,11 @@ impl Receives {
         }
     }
 
-    /// Posts what has come back.
+    /// Posts the idle buffers.
     #[inline]
     pub(super) fn repost(&mut self, nets: &[Net]) {
         if !self.idle.is_empty() {
-            // What has failed is tried again by the next poll.
+            // The next poll retries a failed post.
             let _ = self.post_idle(nets);
         }
     }
@@ -93,12 +95,12 @@ impl Receives {
     fn post_one(&mut self, nets: &[Net], index: usize) -> Result<(), Errno> {
         self.renew(index);
         let slot = &self.slots[index];
-        // SAFETY: it has come back, or was never posted; nobody but this table has it, which the
-        // engine drops after its fabrics.
+        // SAFETY: the buffer is idle and has no other owner than this table, which the engine drops
+        // after its fabrics.
         unsafe { nets[slot.net].take_into(&slot.buffer, Mark::Buffer(index).context()) }
     }
 
-    /// Gives a slot another buffer if its own is lent.
+    /// Replaces the buffer of a slot if it is in use.
     #[inline]
     fn renew(&mut self, index: usize) {
         if Arc::get_mut(&mut self.slots[index].buffer).is_none() {
@@ -108,14 +110,14 @@ impl Receives {
         }
     }
 
-    /// A buffer that nobody has.
+    /// A buffer without another owner.
     #[cold]
     fn spare(&mut self) -> Arc<Buffer> {
         if let Some(mut oldest) = self.lent.pop_front() {
             if Arc::get_mut(&mut oldest).is_some() {
                 return oldest;
             }
-            // Somebody keeps it for long: others may be given back before.
+            // Buffers behind it may be released earlier.
             if self.lent.len() < LENT {
                 self.lent.push_back(oldest);
             }

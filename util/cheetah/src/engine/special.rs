@@ -1,7 +1,7 @@
-//! Special memory of contexts: what each has, and what it knows of that of others.
+//! Special memory: the blocks of this context, and the blocks that peers have announced.
 //!
-//! The owner tells a context of a block when that one first names an address in it; from then on it
-//! reads and writes the block directly.
+//! The owner announces a block to a context when that one first names an address in it. From then
+//! on the context reads and writes the block directly.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) struct Own {
     block: Block,
     window: Arc<SharedRegion>,
     net: usize,
-    /// The contexts that know it.
+    /// The contexts that know the block.
     told: Vec<usize>,
 }
 
@@ -37,7 +37,7 @@ impl Own {
 }
 
 impl Blocks {
-    /// The block that holds all of these bytes.
+    /// The block that contains all of these bytes.
     #[inline]
     pub(super) fn find(&self, address: u64, len: u64) -> Option<&Own> {
         self.0.iter().find(|own| own.block.holds(address, len))
@@ -50,7 +50,7 @@ impl Blocks {
 }
 
 impl Block {
-    /// What operations name an address in it by.
+    /// The remote address of an address in the block.
     #[inline]
     pub(super) fn place(&self, peer: FiAddr, address: u64) -> Place {
         Place {
@@ -62,10 +62,10 @@ impl Block {
 }
 
 impl Engine {
-    /// Makes special memory of `len` zeros.
+    /// Allocates `len` zeroed bytes of special memory.
     ///
     /// # Errors
-    /// When there is none.
+    /// When none is available.
     pub(crate) fn allocate(&mut self, len: usize) -> Result<Arc<SharedRegion>> {
         let me = self.me;
         let net = self.nets.len() - 1;
@@ -90,7 +90,7 @@ impl Engine {
         Ok(window)
     }
 
-    /// Gives special memory back.
+    /// Frees special memory.
     pub(crate) fn free(&mut self, window: Arc<SharedRegion>) {
         let start = window.base().addr() as u64;
         let at = self
@@ -107,7 +107,7 @@ impl Engine {
         drop(window);
     }
 
-    /// Tells a context of the block that it has named an address of.
+    /// Announces the block that contains `address` to a context.
     #[cold]
     pub(super) fn introduce_block(&mut self, to: usize, address: u64) {
         let net = self.peers[to].net;

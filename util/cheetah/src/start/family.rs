@@ -1,8 +1,8 @@
-//! Contexts that are forked: context 0 is the process that was started, the others its children.
+//! Forked contexts: context 0 is the initial process, the others are its children.
 //!
-//! The fork comes before there is anything that a child must not have: no endpoint, thread or lock.
-//! What was printed is flushed first, so that it is printed once. Context 0 waits for its children at
-//! its end, and fails if one of them has failed.
+//! The fork happens before the library has an endpoint, thread or lock. Output streams are flushed
+//! first, so that buffered text is printed once. Context 0 waits for its children when it
+//! finalizes, and fails if one of them has failed.
 
 #![expect(unsafe_code, reason = "fork, wait and exit")]
 
@@ -15,15 +15,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::engine::Obituary;
 use crate::{Error, Result};
 
-/// A context that has just come to be.
+/// A context after the fork.
 pub(crate) struct Born {
     pub(crate) rank: usize,
     pub(crate) role: Role,
-    /// A number that the contexts of this run alone know.
+    /// A random number that only the contexts of this run know.
     pub(crate) secret: u64,
 }
 
-/// What a context is to the others.
+/// Parent or child.
 pub(crate) enum Role {
     Parent(Family),
     /// With a connection to context 0.
@@ -40,7 +40,7 @@ pub(crate) struct Family {
 struct Child {
     rank: usize,
     pid: libc::pid_t,
-    /// How it ended, once that is known.
+    /// Its exit status, once it is known.
     end: Option<End>,
 }
 
@@ -50,10 +50,11 @@ enum End {
     Signal(i32),
 }
 
-/// Makes `size` contexts of this process.
+/// Forks this process into `size` contexts.
 ///
 /// # Errors
-/// When there are threads, whose locks a child would find locked for ever; the system's.
+/// When the process has other threads, whose locks would stay locked in a child; an error of
+/// fork(2) or socketpair(2).
 pub(crate) fn fork(size: usize) -> Result<Born> {
     let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
     if threads > 1 {
@@ -66,7 +67,7 @@ pub(crate) fn fork(size: usize) -> Result<Born> {
     let mut sockets = Vec::new();
     for rank in 1..size {
         let pair = UnixStream::pair().map_err(|error| Error::io("a socket", &error))?;
-        // SAFETY: there is one thread, and the child goes on as this process would.
+        // SAFETY: the process has one thread, and the child continues as this process would.
         match unsafe { libc::fork() } {
             0 => {
                 return Ok(Born {
@@ -98,12 +99,12 @@ pub(crate) fn fork(size: usize) -> Result<Born> {
 }
 
 impl Family {
-    /// The connections to the children.
+    /// Takes the connections to the children.
     pub(crate) fn lines(&mut self) -> Vec<UnixStream> {
         std::mem::take(&mut self.sockets)
     }
 
-    /// Says how contexts have ended, for those who ask later.
+    /// Returns a lookup of the exit status of failed contexts.
     pub(crate) fn obituary(&self) -> Obituary {
         let children = Arc::clone(&self.children);
         Box::new(move |rank| {
@@ -114,7 +115,7 @@ impl Family {
         })
     }
 
-    /// Adds to an error of the start what is known of children that have ended.
+    /// Adds the exit status of ended children to an error of the start.
     pub(crate) fn explain(&self, error: Error) -> Error {
         let mut children = lock(&self.children);
         let mut ended = Vec::new();
@@ -131,7 +132,7 @@ impl Family {
     /// Waits for all children to end.
     ///
     /// # Errors
-    /// Which of them have failed, and how.
+    /// The children that have failed, with their exit status.
     pub(crate) fn wait(&self) -> Result {
         match failures(&self.children) {
             None => Ok(()),
@@ -147,7 +148,7 @@ impl Child {
         }
         let mut status = 0;
         loop {
-            // SAFETY: the status is written by the call.
+            // SAFETY: the call writes `status`.
             let answer = unsafe { libc::waitpid(self.pid, &raw mut status, flags) };
             if answer == self.pid {
                 self.end = Some(End::of(status));
@@ -155,7 +156,7 @@ impl Child {
                 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
                     continue;
                 }
-                // Somebody else has waited for it.
+                // Other code of the process has waited for it.
                 self.end = Some(End::Exit(0));
             }
             return;
@@ -181,7 +182,7 @@ impl std::fmt::Display for End {
     }
 }
 
-/// What there is to say of those who have failed, when all have ended.
+/// Waits for all children. Describes those that have failed.
 fn failures(children: &Mutex<Vec<Child>>) -> Option<String> {
     let mut children = lock(children);
     let mut failed = Vec::new();
@@ -195,7 +196,7 @@ fn failures(children: &Mutex<Vec<Child>>) -> Option<String> {
 
 fn end_all(children: &Mutex<Vec<Child>>) {
     for child in lock(children).iter() {
-        // SAFETY: a child of ours that nobody has waited for.
+        // SAFETY: a child of this process that was not waited for.
         unsafe { libc::kill(child.pid, libc::SIGKILL) };
     }
     let _ = failures(children);
@@ -205,24 +206,24 @@ fn lock(children: &Mutex<Vec<Child>>) -> std::sync::MutexGuard<'_, Vec<Child>> {
     children.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Everything that has been printed goes out, so that no child prints it again.
+/// Flushes all output streams, so that no child prints buffered text again.
 fn flush() {
     let _ = io::stdout().flush();
-    // SAFETY: all of C's streams.
+    // SAFETY: null selects all of C's output streams.
     unsafe { libc::fflush(std::ptr::null_mut()) };
 }
 
-/// The children of a process.
+/// The children of a process, shared with its exit handler.
 type Children = Arc<Mutex<Vec<Child>>>;
 
-/// The families that this process waits for when it exits, and which process that is.
+/// The children that the exit handler waits for, with the id of the forking process.
 static AT_EXIT: Mutex<Vec<(u32, Children)>> = Mutex::new(Vec::new());
 
-/// Whoever ends without a word to the controller waits for the children all the same.
+/// Registers an exit handler, which waits for the children if the program exits without finalizing.
 fn wait_at_exit(children: &Arc<Mutex<Vec<Child>>>) {
     let mut families = AT_EXIT.lock().unwrap_or_else(PoisonError::into_inner);
     if families.is_empty() {
-        // SAFETY: the function is one of C's kind and does not unwind.
+        // SAFETY: the function has the C ABI and does not unwind.
         unsafe { libc::atexit(reap) };
     }
     families.push((process::id(), Arc::clone(children)));
@@ -240,6 +241,6 @@ extern "C" fn reap() {
     }
     flush();
     let _ = writeln!(io::stderr(), "cheetah: {}", failed.join("; "));
-    // SAFETY: the process is exiting; what else was to be done at exit has its turn no more.
+    // SAFETY: the process is exiting; the remaining exit handlers are skipped.
     unsafe { libc::_exit(1) };
 }

@@ -1,5 +1,5 @@
-//! The exchange of introductions: whoever comes says one line, and gets the lines of all when the
-//! last one has come.
+//! The address exchange: each context sends one line and receives the lines of all contexts when
+//! the last one has connected.
 //!
 //! ```text
 //! cheetah 1 JOB RANK SIZE LINE        from each context
@@ -19,22 +19,22 @@ use std::time::{Duration, Instant};
 
 use crate::{Error, Result};
 
-/// A context, as it says who it is.
+/// The identity of a context in the address exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct Stranger<'a> {
-    /// What all contexts of one run have in common.
+    /// Identifies the run.
     pub job: &'a str,
-    /// Which context it is.
+    /// Number of the context.
     pub rank: usize,
-    /// Of how many.
+    /// Number of contexts.
     pub size: usize,
-    /// How it is reached, without blanks.
+    /// The addresses of the context, without blanks.
     pub line: &'a str,
 }
 
-/// A connection between two that introduce themselves.
+/// A connection of the address exchange.
 pub trait Line: Read + Write + AsFd {
-    /// Fails reads after this time.
+    /// Sets the time limit of reads.
     ///
     /// # Errors
     /// The system's.
@@ -53,21 +53,22 @@ impl Line for TcpStream {
     }
 }
 
-/// How long one look for somebody takes.
+/// Interval between two attempts to accept, connect or read.
 const STEP: Duration = Duration::from_millis(5);
-/// How long a connection may take to introduce itself.
+/// Time limit for a new connection to send its line.
 const INTRODUCTION: Duration = Duration::from_secs(5);
-/// Connections beyond the contexts of the run that may be about to introduce themselves.
+/// Maximum number of connections without a line, in addition to the contexts of the run.
 const UNKNOWN_MAX: usize = 64;
-/// The longest line that is read.
+/// Longest line in bytes.
 const LONGEST: u64 = 1 << 20;
-/// The longest rendezvous file that is read.
+/// Longest rendezvous file in bytes.
 const FILE_MAX: u64 = 4096;
 
-/// Gathers the lines of all others over connections to them, and sends everybody all of them.
+/// Receives the lines of all other contexts over connections to them, and sends the lines of all to
+/// each.
 ///
 /// # Errors
-/// Who has not come, or who was refused and why.
+/// The contexts that have not connected, or the reason of a rejection.
 pub(crate) fn serve<L: Line>(
     me: &Stranger<'_>,
     others: Vec<L>,
@@ -87,10 +88,10 @@ pub(crate) fn serve<L: Line>(
     room.finish()
 }
 
-/// Gathers as `serve`, for a launcher, which is no context, or context 0, which is one.
+/// As `serve`, with a listener: for a launcher, or for context 0.
 ///
 /// # Errors
-/// As `serve`; `is_over` says when to give up.
+/// As `serve`; the reason that `is_over` returns to stop waiting.
 pub fn listen(
     listener: &TcpListener,
     job: &str,
@@ -136,7 +137,7 @@ pub fn listen(
     room.finish()
 }
 
-/// The next connection, if one waits.
+/// Accepts a connection without waiting.
 fn accept(listener: &TcpListener) -> Result<Option<TcpStream>> {
     let accepted = listener.accept().and_then(|(stream, _)| {
         stream.set_nonblocking(true)?;
@@ -145,14 +146,14 @@ fn accept(listener: &TcpListener) -> Result<Option<TcpStream>> {
     match accepted {
         Ok(stream) => Ok(Some(stream)),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-        // It was over before it was taken.
+        // The connection was closed before it was accepted.
         Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(None),
         Err(error) => Err(Error::io("rendezvous", &error)),
     }
 }
 
-/// A connection to the rendezvous whose introduction has not come: of a context, or of any program
-/// that tries ports.
+/// A connection that has not sent its line: from a context, or from another program that tries
+/// ports.
 struct Arriving {
     stream: TcpStream,
     text: Vec<u8>,
@@ -168,7 +169,7 @@ impl Arriving {
         }
     }
 
-    /// Reads without waiting; the line when it is whole.
+    /// Reads without waiting. Returns the line when it is complete.
     fn read(&mut self) -> io::Result<Option<String>> {
         let mut chunk = [0; 4096];
         loop {
@@ -200,7 +201,7 @@ impl Arriving {
     }
 }
 
-/// Who has come so far.
+/// The lines and connections of the contexts so far.
 struct Room<'a, L> {
     job: &'a str,
     lines: Vec<Option<String>>,
@@ -227,10 +228,11 @@ impl<'a, L: Line> Room<'a, L> {
         format!("contexts that have not come: {}", absent.join(", "))
     }
 
-    /// Takes the introduction of a context. One of another run is turned away, and the others wait on.
+    /// Adds the line of a context. A context of another run is rejected, without an effect on the
+    /// others.
     fn admit(&mut self, text: &str, mut guest: L) -> Result {
         let Some((job, rank, size, line)) = words(text) else {
-            // Whoever else knocks at the port.
+            // From another program.
             let _ = guest.write_all(b"refused that is no introduction\n");
             return Ok(());
         };
@@ -251,7 +253,7 @@ impl<'a, L: Line> Room<'a, L> {
         Ok(())
     }
 
-    /// Sends everybody away.
+    /// Rejects all contexts.
     fn refuse(&mut self, why: &str) -> Error {
         for guest in &mut self.guests {
             let _ = guest.write_all(format!("refused {why}\n").as_bytes());
@@ -263,7 +265,7 @@ impl<'a, L: Line> Room<'a, L> {
         let lines: Vec<String> = self.lines.into_iter().flatten().collect();
         let answer = format!("all {}\n", lines.join(" "));
         for guest in &mut self.guests {
-            // One that has gone meanwhile is missed later.
+            // A context that has disconnected is detected later.
             let _ = guest.write_all(answer.as_bytes());
         }
         Ok(lines)
@@ -281,10 +283,10 @@ fn words(text: &str) -> Option<(&str, usize, usize, &str)> {
     words.next().is_none().then_some((job, rank, size, line))
 }
 
-/// Introduces a context to whoever gathers, and waits for all others.
+/// Sends the line of a context, and waits for the lines of all.
 ///
 /// # Errors
-/// Why it was refused, or that it took too long.
+/// The reason of the rejection, or a timeout.
 pub(crate) fn join(me: &Stranger<'_>, mut to: impl Line, deadline: Instant) -> Result<Vec<String>> {
     let Stranger {
         job,
@@ -324,7 +326,7 @@ fn read_line(from: &mut impl Line, deadline: Instant) -> io::Result<String> {
     }
 }
 
-/// Meets the others where context 0 listens.
+/// Exchanges addresses at `host:port`, where context 0 listens.
 pub(crate) fn at_host(me: &Stranger<'_>, at: &str, deadline: Instant) -> Result<Vec<String>> {
     if me.rank != 0 {
         return at_server(me, at, deadline);
@@ -334,7 +336,7 @@ pub(crate) fn at_host(me: &Stranger<'_>, at: &str, deadline: Instant) -> Result<
     listen_until(me, &listener, deadline)
 }
 
-/// Meets the others where a launcher listens.
+/// Exchanges addresses at `host:port`, where a launcher listens.
 pub(crate) fn at_server(me: &Stranger<'_>, at: &str, deadline: Instant) -> Result<Vec<String>> {
     loop {
         match TcpStream::connect(at) {
@@ -347,7 +349,7 @@ pub(crate) fn at_server(me: &Stranger<'_>, at: &str, deadline: Instant) -> Resul
     }
 }
 
-/// Meets the others where a file says that context 0 listens.
+/// Exchanges addresses through a file with the address of context 0.
 pub(crate) fn at_file(me: &Stranger<'_>, path: &Path, deadline: Instant) -> Result<Vec<String>> {
     let failed = |error: &io::Error| Error::io(&format!("rendezvous file {path:?}"), error);
     if me.rank == 0 {
@@ -366,7 +368,7 @@ pub(crate) fn at_file(me: &Stranger<'_>, path: &Path, deadline: Instant) -> Resu
     }
     loop {
         let text = read_some(path).unwrap_or_default();
-        // The file of a run that has ended otherwise names another job, or nobody listens there.
+        // A stale file names another job, or an address without a listener.
         let known = text.trim_end().split_once(' ');
         let at = known.filter(|known| known.1 == me.job).map(|known| known.0);
         if let Some(stream) = at.and_then(|at| TcpStream::connect(at).ok()) {
@@ -380,7 +382,7 @@ pub(crate) fn at_file(me: &Stranger<'_>, path: &Path, deadline: Instant) -> Resu
     }
 }
 
-/// Writes a file that no other program has put there: not through a link, nor into a pipe.
+/// Creates a new file in place of an existing one; does not follow links or write into pipes.
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -391,7 +393,7 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
     options.open(path)?.write_all(text.as_bytes())
 }
 
-/// The beginning of a file, without waiting: a pipe without a writer is empty.
+/// Reads the beginning of a file without waiting: a pipe without a writer is empty.
 fn read_some(path: &Path) -> io::Result<String> {
     let mut options = fs::OpenOptions::new();
     options.read(true).custom_flags(libc::O_NONBLOCK);

@@ -1,4 +1,4 @@
-//! What a context says of itself, in one line: its host, and the address and key on each fabric.
+//! The address line of a context: its host, and the address and key on each fabric.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use crate::engine::Acquaintance;
 use crate::net::Net;
 use crate::{Error, Result};
 
-/// A context, as the others get to know it.
+/// The addresses of a context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Introduction {
     host: String,
@@ -70,8 +70,8 @@ impl Introduction {
         })
     }
 
-    /// How `from` reaches this context: over the last fabric that both have if they are on one host,
-    /// which is then the one for contexts near by, and over the first one otherwise.
+    /// The address by which `from` reaches this context. On one host it is that of the last common
+    /// fabric, the local one; otherwise that of the first fabric.
     pub(super) fn acquaintance(&self, from: &Self) -> Option<Acquaintance> {
         let has_it = |net: usize| {
             let (own, theirs) = (self.fabrics.get(net), from.fabrics.get(net));
@@ -90,7 +90,7 @@ impl Introduction {
         })
     }
 
-    /// Whether all are on one host and have the same fabrics.
+    /// Whether all contexts are on one host and have the same fabrics.
     pub(super) fn are_neighbours(all: &[Self]) -> bool {
         let names = |of: &Self| {
             of.fabrics
@@ -102,7 +102,7 @@ impl Introduction {
             .all(|two| two[0].host == two[1].host && names(&two[0]) == names(&two[1]))
     }
 
-    /// Forgets all fabrics but the last one.
+    /// Drops all fabrics but the last one.
     pub(super) fn keep_near(&mut self) {
         self.fabrics.drain(..self.fabrics.len() - 1);
     }
@@ -113,8 +113,8 @@ impl Introduction {
     }
 }
 
-/// What tells this machine, as it runs now, from others, for all who can share its memory:
-/// containers with other networks are other hosts.
+/// Identifies the host for contexts that can share memory: the boot, and the network namespace.
+/// Containers with separate networks are different hosts.
 fn host() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let network = fs::read_link("/proc/self/ns/net").unwrap_or_default();

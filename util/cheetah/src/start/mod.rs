@@ -1,11 +1,11 @@
-//! How contexts come to be, and learn of each other.
+//! Start of contexts, and their address exchange.
 //!
-//! Each opens its fabrics, and says in one line how it is reached. All lines are exchanged, in one of
-//! three ways: over sockets to context 0, which has forked the others or listens; over sockets to a
-//! launcher; or through a process manager. Everything behind that is the same.
+//! Each context opens its fabrics and describes its addresses in one line. All lines are exchanged
+//! over sockets to context 0, which has forked the others or listens; over sockets to a launcher;
+//! or through a process manager. The remaining steps are the same.
 //!
-//! Contexts that somebody else has started may be anywhere. If nobody says what they talk over, they
-//! open a fabric for all and one for their host, and close the first if they see each other there.
+//! Contexts of a launcher may be on different hosts. Without a configured provider they open a
+//! fabric for all hosts and a local one, and close the first if all contexts are on one host.
 
 pub(crate) mod family;
 pub mod gather;
@@ -22,19 +22,19 @@ use family::Family;
 use gather::Stranger;
 use introduction::Introduction;
 
-/// How long contexts have to find each other, unless something else is said.
+/// Default time limit of the start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A context, and the children that it has to wait for in the end.
+/// A started context, and the children that it must wait for.
 pub(crate) struct Started {
     pub(crate) engine: Engine,
     pub(crate) family: Option<Family>,
 }
 
-/// Starts the context that this process is, or the contexts that it is to make.
+/// Starts the context of this process, or forks the contexts.
 ///
 /// # Errors
-/// Why there are none.
+/// The reason why the contexts could not be started.
 pub(crate) fn start(config: &Config) -> Result<Started> {
     let deadline = Instant::now() + config.start_timeout.unwrap_or(START_TIMEOUT);
     if let Some(place) = &config.place {
@@ -108,11 +108,11 @@ fn meet(config: &Config, place: &Place, deadline: Instant) -> Result<Engine> {
     engage(nets, place.rank, &all, None)
 }
 
-/// What contexts talk over.
+/// The providers to open.
 enum Choice {
-    /// Over these, the last one with contexts of their host.
+    /// Configured providers; the last one is used for contexts of the same host.
     Named(Vec<Option<String>>),
-    /// Over what there is of these, likewise.
+    /// The available ones of these, with the same order.
     Open([&'static str; 2]),
 }
 
@@ -132,7 +132,7 @@ impl Choice {
         matches!(self, Self::Open(_))
     }
 
-    /// Opens the fabrics, and says how the context is reached over them.
+    /// Opens the fabrics. Returns them with the address line of the context.
     fn open(&self, config: &Config, rank: usize, secret: u64) -> Result<(Vec<Net>, String)> {
         let secret = secret.wrapping_add((rank as u64) << 32) & (u64::MAX >> 1) | 1;
         let open = |provider: Option<&str>| {
@@ -185,7 +185,7 @@ fn engage(
     Engine::start(nets, rank, &known, obituary)
 }
 
-/// A number that nobody guesses.
+/// A number that is not predictable.
 fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let mut hasher = RandomState::new().build_hasher();

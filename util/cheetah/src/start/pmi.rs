@@ -1,10 +1,7 @@
-//! PMI-1, the text protocol by which `mpiexec` tells the processes that it starts of each other: each
-//! puts a value under a key, all meet in a barrier, and then each gets those of the others.
+//! PMI-1, the text protocol of `mpiexec`: each process puts a value under a key, all enter a
+//! barrier, and then each process gets the values of the others.
 
-#![expect(
-    unsafe_code,
-    reason = "a descriptor that a process manager has left here"
-)]
+#![expect(unsafe_code, reason = "a descriptor inherited from a process manager")]
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -13,10 +10,10 @@ use std::os::fd::{BorrowedFd, RawFd};
 use super::gather::Stranger;
 use crate::{Error, Result};
 
-/// Exchanges introductions through the process manager at the other end of `fd`.
+/// Exchanges address lines through the process manager connected to `fd`.
 ///
 /// # Errors
-/// What it answers instead of what it should.
+/// An unexpected response of the process manager.
 pub(super) fn exchange(fd: RawFd, me: &Stranger<'_>) -> Result<Vec<String>> {
     let mut manager = Manager::at(fd)?;
     manager.ask("init pmi_version=1 pmi_subversion=1", "response_to_init")?;
@@ -42,7 +39,7 @@ impl Manager {
         if fd < 0 {
             return Err(Error::start(format!("PMI_FD={fd}")));
         }
-        // SAFETY: the descriptor is only borrowed to make copies of it; if it is none, that fails.
+        // SAFETY: the descriptor is borrowed to duplicate it; an invalid one makes that fail.
         let given = unsafe { BorrowedFd::borrow_raw(fd) };
         let reader = File::from(given.try_clone_to_owned().map_err(broken)?);
         let writer = reader.try_clone().map_err(broken)?;
@@ -52,7 +49,7 @@ impl Manager {
         })
     }
 
-    /// Says a line, and hears the answer to it.
+    /// Sends a command and reads the response.
     fn ask(&mut self, command: &str, expected: &str) -> Result<String> {
         let broken = |error: std::io::Error| Error::io("the process manager", &error);
         let line = format!("cmd={command}\n");
@@ -70,7 +67,7 @@ impl Manager {
         }
     }
 
-    /// Puts this context's line, in pieces that are short enough.
+    /// Puts this context's line, in chunks within the length limit.
     fn put(&mut self, space: &str, me: &Stranger<'_>, longest: usize) -> Result {
         let pieces: Vec<_> = me.line.as_bytes().chunks(longest).collect();
         for (number, piece) in pieces.iter().enumerate() {

@@ -1,16 +1,16 @@
-//! Contexts on several hosts: network namespaces of this machine, with a wire between them and no
-//! socket in common.
+//! Contexts on several hosts: network namespaces of this machine, with a virtual wire between them
+//! and no common socket.
 
 use selvedge_testkit::skip::{Need, skip};
 use std::process::Command;
 
 use crate::troupe::{SCENES, finish, spawn};
 
-/// Two hosts, which end with this value.
+/// Two hosts, which are deleted when this value is dropped.
 struct Hosts([String; 2]);
 
 impl Hosts {
-    /// Makes them; `None` where this process may not.
+    /// Creates the hosts; `None` without the necessary rights.
     fn make() -> Option<Self> {
         let names = ["a", "b"].map(|name| format!("cheetah-{}-{name}", std::process::id()));
         let hosts = Self(names);
@@ -30,7 +30,7 @@ impl Hosts {
         is_made.then(|| hosts.wait_for_wire())
     }
 
-    /// A wire that was just plugged in carries nothing for a moment.
+    /// Waits until the new link carries packets.
     fn wait_for_wire(self) -> Self {
         for host in &self.0 {
             let is_up = || {
@@ -47,7 +47,7 @@ impl Hosts {
         self
     }
 
-    /// A context of four, on the host that its number falls to.
+    /// One of four contexts, on the host selected by its number.
     fn context(&self, rank: usize, scene: &[&str], option: &str, near: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.0[rank % 2], SCENES]);
@@ -70,7 +70,7 @@ impl Drop for Hosts {
     }
 }
 
-/// Whether a command of ip(8) has worked.
+/// Whether a command of ip(8) succeeds.
 fn ip(args: &[&str]) -> bool {
     let output = Command::new("ip").args(args).output();
     output.is_ok_and(|output| output.status.success())

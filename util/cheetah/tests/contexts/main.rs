@@ -1,4 +1,4 @@
-//! Contexts as processes: each test runs a scene of `tests/scenes` with several contexts.
+//! Contexts as processes: each test runs a scenario of `tests/scenarios` with several contexts.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot run fails")]
 

@@ -2,7 +2,7 @@
 
 use crate::troupe::{play, play_well};
 
-/// Contexts that every scene is played with.
+/// Numbers of contexts for every scenario.
 const COUNTS: [usize; 4] = [1, 2, 4, 8];
 
 #[test]

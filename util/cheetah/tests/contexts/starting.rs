@@ -1,4 +1,4 @@
-//! How contexts come to be, and end.
+//! Start and end of contexts.
 
 use selvedge_testkit::skip::{Need, skip};
 use std::process::Command;

@@ -1,11 +1,11 @@
-//! The example that calculates something.
+//! The stencil example.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::troupe::{LAUNCHER, watch};
 
-/// Examples are built with the tests, beside the programs.
+/// Examples are built with the tests, in a folder beside the programs.
 fn example() -> PathBuf {
     let folder = Path::new(LAUNCHER).parent().unwrap();
     folder.join("examples/stencil")

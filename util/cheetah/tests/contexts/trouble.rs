@@ -1,4 +1,4 @@
-//! What goes wrong, and what is said about it.
+//! Errors and their texts.
 
 use std::process::Command;
 use std::time::Duration;
@@ -58,7 +58,7 @@ fn contexts_that_register_different_things_are_told_at_the_first_barrier() {
     }
 }
 
-/// How many contexts were told of the loss of `victim`, each within two seconds.
+/// Number of contexts that reported the failure of `failed`, each within two seconds.
 fn told(played: &Played, victim: usize, of: usize) -> usize {
     let lines = played
         .out
@@ -125,7 +125,7 @@ fn what_was_sent_last_arrives_before_the_end() {
 fn two_controllers_have_nothing_to_do_with_each_other() {
     for contexts in [1, 2, 4] {
         play_well("two", contexts);
-        // The first one is over shm.
+        // The first controller uses shm.
         play("two", contexts, &["tcp"]).assert_well(contexts);
     }
 }

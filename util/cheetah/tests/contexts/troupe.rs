@@ -1,4 +1,4 @@
-//! Running a scene, and looking at how its contexts have ended.
+//! Runs a scenario, and checks how its contexts have ended.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -6,15 +6,15 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// Longer than any scene takes on a machine that is busy with others.
+/// Longer than any scenario takes on a busy machine.
 const WATCHDOG: Duration = Duration::from_secs(120);
 
-/// The program of all scenes.
+/// The program with all scenarios.
 pub(crate) const SCENES: &str = env!("CARGO_BIN_EXE_cheetah-scenes");
 /// The launcher.
 pub(crate) const LAUNCHER: &str = env!("CARGO_BIN_EXE_cheetahrun");
 
-/// How a run has ended.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Played {
     pub(crate) code: Option<i32>,
@@ -22,7 +22,7 @@ pub(crate) struct Played {
     pub(crate) err: String,
 }
 
-/// Runs `scene` with `contexts` contexts that are forked, over shared memory.
+/// Runs `scenario` with `contexts` forked contexts, over shared memory.
 pub(crate) fn play(scene: &str, contexts: usize, more: &[&str]) -> Played {
     let count = contexts.to_string();
     let mut command = Command::new(SCENES);
@@ -30,17 +30,17 @@ pub(crate) fn play(scene: &str, contexts: usize, more: &[&str]) -> Played {
     watch(command)
 }
 
-/// As [`play`], for a scene that has to end well in every context.
+/// As [`run`], for a scenario that must succeed in every context.
 pub(crate) fn play_well(scene: &str, contexts: usize) {
     play(scene, contexts, &[]).assert_well(contexts);
 }
 
-/// Runs a command to its end, which has to come.
+/// Runs a command to its end. Panics after [`WATCHDOG`].
 pub(crate) fn watch(command: Command) -> Played {
     finish(spawn(command))
 }
 
-/// Starts a command whose output is kept.
+/// Starts a command with captured output.
 pub(crate) fn spawn(mut command: Command) -> Child {
     for name in [
         "CHEETAH_RANK",
@@ -60,7 +60,7 @@ pub(crate) fn spawn(mut command: Command) -> Child {
     command.spawn().unwrap()
 }
 
-/// Waits for a command, and for all that hold its output.
+/// Waits for a command, and for all processes that hold its output.
 pub(crate) fn finish(mut child: Child) -> Played {
     let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
     let (done, over) = mpsc::channel();
@@ -68,7 +68,7 @@ pub(crate) fn finish(mut child: Child) -> Played {
         thread::spawn(move || {
             let mut text = Vec::new();
             from.read_to_end(&mut text).unwrap();
-            // Nobody listens when the watchdog has struck.
+            // The receiver is dropped when the watchdog has expired.
             let _ = done.send(());
             String::from_utf8_lossy(&text).into_owned()
         })
@@ -89,13 +89,13 @@ pub(crate) fn finish(mut child: Child) -> Played {
 }
 
 impl Played {
-    /// Every context has said that it ends well.
+    /// Asserts that every context has succeeded.
     pub(crate) fn assert_well(&self, contexts: usize) {
         let well = self.out.matches("context ends well").count();
         assert!(self.code == Some(0) && well == contexts, "{self:#?}");
     }
 
-    /// It has failed, and said this.
+    /// Asserts that the run has failed with this text.
     pub(crate) fn assert_failed(&self, part: &str) {
         let is_failure = self.code.is_some_and(|code| code != 0);
         assert!(

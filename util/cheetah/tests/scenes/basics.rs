@@ -1,4 +1,4 @@
-//! The first things.
+//! Basic scenarios.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ pub(crate) const SCENES: &[(&str, super::Scene)] = &[
     ("dies", dies),
 ];
 
-/// Everybody puts to its neighbour, with a bell there, after telling it where.
+/// Each context puts to its neighbour, with a bell there, after it was sent the address.
 #[expect(unsafe_code, reason = "a put")]
 fn thin(controller: &Controller, _: &[String]) -> Result {
     let (me, all) = (controller.mycontext(), controller.ncontexts());
@@ -40,7 +40,7 @@ fn thin(controller: &Controller, _: &[String]) -> Result {
     let mine: Vec<u64> = (0..1000).map(|word| word + 10_000 * me as u64).collect();
     let done = controller.bell()?;
     let bytes = (mine.as_ptr().cast(), 8000);
-    // SAFETY: the vectors live to the end of the barrier; the bell was just told.
+    // SAFETY: the vectors live to the end of the barrier; the bell was just received.
     unsafe { controller.put(next, remote, bytes, Some(&done), BellName::from_word(bell)) }?;
     controller.wait(&done, 1)?;
     controller.wait(&there, 1)?;
@@ -57,7 +57,7 @@ fn barriers(controller: &Controller, _: &[String]) -> Result {
     Ok(())
 }
 
-/// The context that is named ends with a code when all others have come to an end.
+/// The context `args[0]` exits with code `args[1]` after all contexts have finalized.
 fn exits(controller: &Controller, args: &[String]) -> Result {
     controller.finalize()?;
     if controller.mycontext().to_string() == args[0] {

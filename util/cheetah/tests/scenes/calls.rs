@@ -1,4 +1,4 @@
-//! Invocations, and what runs when.
+//! Invocations, and when they run.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -28,7 +28,7 @@ fn counter(controller: &Controller) -> Result<(selvedge_cheetah::Bell, selvedge_
     Ok((bell.clone(), bell))
 }
 
-/// Nothing to 64 MiB, to everybody, aligned, and the caller's again at return.
+/// Payloads from 0 bytes to 64 MiB to all contexts: aligned, and reusable at return.
 fn payloads(controller: &Controller, _: &[String]) -> Result {
     let (me, all) = (controller.mycontext(), controller.ncontexts());
     let sizes = [
@@ -70,7 +70,7 @@ fn payloads(controller: &Controller, _: &[String]) -> Result {
     Ok(())
 }
 
-/// Sequence numbers, short and long ones mixed, from everybody to everybody.
+/// Sequence numbers in short and long payloads, from all contexts to all.
 fn fifo(controller: &Controller, args: &[String]) -> Result {
     let times: u64 = args[0].parse().expect("a number");
     let all = controller.ncontexts();
@@ -135,7 +135,7 @@ fn nested(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()
 }
 
-/// Handlers that invoke each other, so deep that no stack would hold them.
+/// Handlers that invoke each other, too often for recursion on the stack.
 fn chain(controller: &Controller, args: &[String]) -> Result {
     let depth: u64 = args[0].parse().expect("a number");
     let (rung, bell) = counter(controller)?;
@@ -168,7 +168,7 @@ fn chain(controller: &Controller, args: &[String]) -> Result {
     controller.barrier()
 }
 
-/// Everybody sends to everybody, and nobody polls meanwhile.
+/// All contexts send to all, and none polls meanwhile.
 fn flood(controller: &Controller, args: &[String]) -> Result {
     let times: usize = args[0].parse().expect("a number");
     let all = controller.ncontexts();
@@ -188,7 +188,7 @@ fn flood(controller: &Controller, args: &[String]) -> Result {
     controller.barrier()
 }
 
-/// Context 0 never polls, but invokes: its own functions run all the same.
+/// Context 0 never polls, but invokes: its own functions run nevertheless.
 fn no_polls(controller: &Controller, _: &[String]) -> Result {
     let (rung, bell) = counter(controller)?;
     let done = controller.bell()?;
@@ -233,7 +233,7 @@ fn typed(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()
 }
 
-/// A parcel is copied once less than a message, on both sides together.
+/// A parcel saves one copy, counted on both sides together.
 fn parcels(controller: &Controller, _: &[String]) -> Result {
     const LEN: usize = 10_000;
     let (me, all) = (controller.mycontext(), controller.ncontexts());
@@ -264,7 +264,7 @@ fn parcels(controller: &Controller, _: &[String]) -> Result {
         controller.barrier()?;
     }
     assert_eq!(costs, [20, 10], "copies of 10 messages");
-    // More than there is special memory for goes all the same; what is dropped gives its room back.
+    // Reservations beyond the limit of special memory succeed; dropped ones release their memory.
     let many: Vec<_> = (0..5)
         .map(|_| controller.reserve(next, 32 << 20))
         .collect::<Result<_>>()?;
@@ -277,11 +277,12 @@ fn parcels(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()
 }
 
-/// A function that nobody has registered.
+/// A function that is not registered.
 fn unknown(controller: &Controller, _: &[String]) -> Result {
     let (rung, bell) = counter(controller)?;
     let known = controller.register("known", move |_, _| rung.set(rung.value() + 1))?;
-    // Context 0 may leave the barrier and invoke before context 1 leaves it, which is told there then.
+    // Context 0 may leave the barrier and invoke before context 1 leaves it; context 1 then gets
+    // the error from the barrier.
     let mut told = controller.barrier().err();
     let refused = controller.ainvoke(0, FunctionId(5), &[]);
     assert!(
@@ -300,7 +301,7 @@ fn unknown(controller: &Controller, _: &[String]) -> Result {
         matches!(no_context, Err(Error::NoContext { .. })),
         "{no_context:?}"
     );
-    // The caller has one more than the target: both are told.
+    // The caller has one function more than the target: both get the error.
     let me = controller.mycontext();
     if me == 0 {
         let extra = controller.register("extra", |_, _| {})?;
@@ -324,7 +325,7 @@ fn unknown(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()
 }
 
-/// Numbers count up from 0, also for one function twice.
+/// Numbers increase from 0, also when one function is registered twice.
 fn ordinals(controller: &Controller, _: &[String]) -> Result {
     let (rung, bell) = counter(controller)?;
     let count = move |_: &Controller, call: selvedge_cheetah::Call<'_>| {
@@ -345,7 +346,7 @@ fn ordinals(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()
 }
 
-/// Functions run within calls of the library and nowhere else, and bells stand still between.
+/// Functions run only within calls of the library, and bells do not change between calls.
 fn quiet_handlers(controller: &Controller, _: &[String]) -> Result {
     let inside = Rc::new(Cell::new(false));
     let is_inside = Rc::clone(&inside);
@@ -362,7 +363,7 @@ fn quiet_handlers(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()?;
     inside.set(false);
     if me == 0 {
-        // Everybody else has sent by the time that this says so.
+        // All other contexts have sent by the time that the file exists.
         let before = bell.value();
         std::fs::write(format!("/tmp/cheetah-quiet-{}", known[0][0]), "").expect("a file");
         let until = std::time::Instant::now() + std::time::Duration::from_millis(300);
@@ -384,14 +385,14 @@ fn count_threads() -> usize {
     std::fs::read_dir("/proc/self/task").expect("tasks").count()
 }
 
-/// The library makes no threads.
+/// The library creates no threads.
 fn threads(controller: &Controller, _: &[String]) -> Result {
     fifo(controller, &["100".to_owned()])?;
     assert_eq!(count_threads(), 1);
     Ok(())
 }
 
-/// With a thread of the library's, bells ring while the program looks at nothing but them.
+/// With a thread in the library, bells ring while the program only reads them.
 #[expect(unsafe_code, reason = "a put")]
 fn thread_mode(controller: &Controller, _: &[String]) -> Result {
     assert_eq!(count_threads(), 2);

@@ -1,5 +1,5 @@
-//! What contexts do in the tests: `cheetah-scenes SCENE [-shmem] [-np N] ...`. A context that fails
-//! says why and ends with 1.
+//! The scenarios of the tests: `cheetah-scenarios SCENARIO [-shmem] [-np N] ...`. A context that
+//! fails prints the error and exits with 1.
 
 mod basics;
 mod calls;
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use selvedge_cheetah::{Controller, Result};
 
-/// A scene, with the arguments that are left.
+/// A scenario, with the remaining arguments.
 type Scene = fn(&Controller, &[String]) -> Result;
 
 fn scenes() -> impl Iterator<Item = (&'static str, Scene)> {
@@ -36,7 +36,7 @@ impl log::Log for ErrorLog {
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
-            // In one piece: other contexts write there, too.
+            // In one write: other contexts write to the same stream.
             let line = format!("logged: {}\n", record.args());
             eprint!("{line}");
         }
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
 
 fn play(args: &mut Vec<String>) -> Result {
     if args.iter().any(|arg| arg == "--chatty") {
-        // No end of line: it stays in the buffer, and would be copied by a fork.
+        // Without an end of line the text stays in the buffer, and a fork would copy it.
         print!("before the fork ");
     }
     let controller = Controller::from_args(args)?;

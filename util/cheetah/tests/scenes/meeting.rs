@@ -15,7 +15,7 @@ pub(crate) const SCENES: &[(&str, super::Scene)] = &[
     ("fabrics", fabrics),
 ];
 
-/// Messages and requests in any order: each request gets the message that is its.
+/// Messages and requests in any order: each request gets its own message.
 fn matching(controller: &Controller, args: &[String]) -> Result {
     let times: u64 = args[0].parse().expect("a number");
     let (me, all) = (controller.mycontext(), controller.ncontexts());
@@ -27,7 +27,7 @@ fn matching(controller: &Controller, args: &[String]) -> Result {
         for to in 0..all {
             handler.send(to, tag, &vec![number; 1 + number as usize % 400])?;
         }
-        // Some requests come before the messages, some behind.
+        // Some requests precede their messages, some follow.
         if number % 3 != 0 {
             continue;
         }
@@ -102,13 +102,13 @@ fn handlers(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()
 }
 
-/// Messages for a handler that is not built yet are kept for it.
-/// Text of the message with this number: short ones, and long ones that are kept where they came.
+/// Text of the message with this number: short ones, and long ones that stay in their receive
+/// buffer.
 fn early_text(number: i32) -> String {
     format!("{number}").repeat([1, 40, 500][number as usize % 3])
 }
 
-/// More messages than there are receive buffers are kept for a handler.
+/// More messages than receive buffers are queued for a handler that is not built yet.
 fn early(controller: &Controller, _: &[String]) -> Result {
     const COUNT: i32 = 300;
     let all = controller.ncontexts();
@@ -165,7 +165,7 @@ fn counts(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()
 }
 
-/// None to four arguments, other ways to pack, large ones in special memory.
+/// None to four arguments, other formats, large values in special memory.
 fn arguments(controller: &Controller, _: &[String]) -> Result {
     let (me, all) = (controller.mycontext(), controller.ncontexts());
     let (next, before) = ((me + 1) % all, (me + all - 1) % all);
@@ -213,7 +213,7 @@ fn arguments(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()
 }
 
-/// Talks over these.
+/// Checks the providers.
 fn fabrics(controller: &Controller, args: &[String]) -> Result {
     assert_eq!(controller.fabrics(), args);
     controller.barrier()

@@ -38,7 +38,7 @@ const SIZES: [usize; 13] = [
     64 << 20,
 ];
 
-/// Puts, which live to the end of the caller's barrier.
+/// Puts bytes that live until the caller's barrier.
 fn put(
     controller: &Controller,
     to: usize,
@@ -48,7 +48,7 @@ fn put(
     bell: u64,
 ) -> Result {
     let bell = BellName::from_word(bell);
-    // SAFETY: the scenes keep their memory until their bells have rung.
+    // SAFETY: the scenarios retain their memory until their bells have rung.
     unsafe { controller.put(to, remote, (bytes.as_ptr(), bytes.len()), local, bell) }
 }
 
@@ -65,14 +65,14 @@ fn get(
     unsafe { controller.get(of, remote, (room.as_mut_ptr(), room.len()), local, bell) }
 }
 
-/// A large put is copied once, from its source to its place.
+/// A large put is copied once, from its source to its destination.
 fn one_copy(controller: &Controller, _: &[String]) -> Result {
     let (me, all) = (controller.mycontext(), controller.ncontexts());
     let (next, before) = ((me + 1) % all, (me + all - 1) % all);
     let mut room = vec![0_u8; 1 << 20];
     let (there, done) = (controller.bell()?, controller.bell()?);
     let known = share(controller, &[address(&mut room), there.name().word()])?;
-    // Nobody puts before all are here.
+    // No context puts before all contexts have read their counters.
     let old = controller.copies();
     controller.barrier()?;
     let source = pattern(me, 1 << 20);
@@ -93,7 +93,8 @@ fn one_copy(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()
 }
 
-/// Every size, to the next context and to oneself, put and fetched back, at odd addresses, with guards.
+/// Puts and gets back every size, to the next context and to the context itself, at odd addresses,
+/// with guard bytes.
 fn sizes(controller: &Controller, _: &[String]) -> Result {
     let (me, all) = (controller.mycontext(), controller.ncontexts());
     let (next, before) = ((me + 1) % all, (me + all - 1) % all);
@@ -181,7 +182,7 @@ fn places(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()
 }
 
-/// The source is scribbled over at the local bell, the target checks at the remote one.
+/// The source is overwritten at the local bell; the target checks at the remote bell.
 fn put_bells(controller: &Controller, args: &[String]) -> Result {
     let times: i32 = args[0].parse().expect("a number");
     let (me, all) = (controller.mycontext(), controller.ncontexts());
@@ -217,7 +218,7 @@ fn put_bells(controller: &Controller, args: &[String]) -> Result {
     Ok(())
 }
 
-/// The owner overwrites at the remote bell, the reader checks at the local one.
+/// The owner overwrites at the remote bell; the reader checks at the local bell.
 fn get_bells(controller: &Controller, args: &[String]) -> Result {
     let times: i32 = args[0].parse().expect("a number");
     let (me, all) = (controller.mycontext(), controller.ncontexts());
@@ -301,14 +302,14 @@ fn null_bells(controller: &Controller, _: &[String]) -> Result {
     )?;
     let mut back = vec![0_u8; 100];
     get(controller, next, known[next][0], &mut back, None, 0)?;
-    // What has no bell is done when all have finalized.
+    // Operations without bells are complete when all contexts have finalized.
     controller.finalize()?;
     assert!(room[..1 << 16] == pattern(before, 1 << 16));
     assert!(room[1 << 16..][..100] == pattern(before, 100));
     Ok(())
 }
 
-/// Context 0 does nothing but poll, and hears no messages of its program's.
+/// Context 0 only polls.
 fn patient_target(controller: &Controller, _: &[String]) -> Result {
     let all = controller.ncontexts();
     let mut room = vec![0_u64; all];
@@ -341,7 +342,7 @@ fn patient_target(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()
 }
 
-/// Puts into special memory with bells, of every size, also before it is known to be special.
+/// Puts into special memory with bells, of every size, also before it was announced.
 fn special(controller: &Controller, _: &[String]) -> Result {
     let (me, all) = (controller.mycontext(), controller.ncontexts());
     let (next, before) = ((me + 1) % all, (me + all - 1) % all);
@@ -398,7 +399,7 @@ fn special(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()
 }
 
-/// Special memory that is freed is not written any more, and what is at its place then can be used.
+/// Freed special memory is not written any more, and its address can be reused.
 fn withdrawn(controller: &Controller, _: &[String]) -> Result {
     let next = (controller.mycontext() + 1) % controller.ncontexts();
     for round in 0..20_u64 {
@@ -425,7 +426,7 @@ fn withdrawn(controller: &Controller, _: &[String]) -> Result {
     Ok(())
 }
 
-/// Bells that are any integer of the program's, on the stack and in special memory.
+/// Bells that are integers of the program, on the stack and in special memory.
 fn any_int(controller: &Controller, _: &[String]) -> Result {
     use std::sync::atomic::AtomicI32;
     let next = (controller.mycontext() + 1) % controller.ncontexts();

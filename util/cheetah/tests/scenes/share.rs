@@ -1,11 +1,11 @@
-//! What contexts tell each other before they put and get: addresses and names of bells.
+//! Exchange of addresses and bell names between contexts.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use selvedge_cheetah::{Controller, Result};
 
-/// Tells everybody some words; answers with the words of all.
+/// Sends `words` to all contexts, and returns the words of all.
 pub(crate) fn share(controller: &Controller, words: &[u64]) -> Result<Vec<Vec<u64>>> {
     let all = controller.ncontexts();
     let heard = Rc::new(RefCell::new(vec![Vec::new(); all]));
@@ -15,7 +15,7 @@ pub(crate) fn share(controller: &Controller, words: &[u64]) -> Result<Vec<Vec<u6
         into.borrow_mut()[call.from] = bytemuck::cast_slice(call.bytes).to_vec();
         rung.set(rung.value() + 1);
     })?;
-    // Nobody is told before it can hear.
+    // No context sends before all have registered.
     controller.barrier()?;
     for to in 0..all {
         controller.ainvoke(to, tell, bytemuck::cast_slice(words))?;
@@ -24,12 +24,12 @@ pub(crate) fn share(controller: &Controller, words: &[u64]) -> Result<Vec<Vec<u6
     Ok(heard.take())
 }
 
-/// The address of a slice, for others.
+/// The remote address of a slice.
 pub(crate) fn address<T>(slice: &mut [T]) -> u64 {
     slice.as_mut_ptr().expose_provenance() as u64
 }
 
-/// Bytes that depend on their place and on `seed`.
+/// Bytes that depend on their index and on `seed`.
 pub(crate) fn pattern(seed: usize, len: usize) -> Vec<u8> {
     let tile: Vec<u8> = (0..4093)
         .map(|at| (at * 31 + at / 251 + seed * 17) as u8)

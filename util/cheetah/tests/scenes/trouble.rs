@@ -1,4 +1,4 @@
-//! What goes wrong, and what is said about it.
+//! Errors and their texts.
 
 #![expect(unsafe_code, reason = "puts and gets, to bad places")]
 
@@ -27,7 +27,7 @@ pub(crate) const SCENES: &[(&str, super::Scene)] = &[
     ("idle", idle),
 ];
 
-/// Addresses that are no memory, for the next context and for oneself.
+/// Addresses that are not mapped, in the next context and in this one.
 fn bad_pointers(controller: &Controller, _: &[String]) -> Result {
     static CONSTANT: [u8; 100] = [3; 100];
     let next = (controller.mycontext() + 1) % controller.ncontexts();
@@ -49,7 +49,7 @@ fn bad_pointers(controller: &Controller, _: &[String]) -> Result {
             for len in [8, 1 << 16] {
                 done.set(0);
                 let bytes = (mine.as_ptr(), len);
-                // SAFETY: the vector stays; nothing is at the places.
+                // SAFETY: the vector stays; nothing is mapped at the addresses.
                 unsafe { controller.put(to, remote, bytes, Some(&done), BellName::NONE) }?;
                 expect_bad(controller, to, remote);
                 if len > 8 || to == controller.mycontext() {
@@ -74,7 +74,7 @@ fn bad_pointers(controller: &Controller, _: &[String]) -> Result {
             }
         }
     }
-    // Everybody lives, and what is good still works.
+    // All contexts live, and valid puts still work.
     done.set(0);
     // SAFETY: both vectors stay.
     unsafe {
@@ -104,7 +104,7 @@ fn expect_bad(controller: &Controller, of: usize, remote: u64) {
     assert!(is_it, "{told} for {remote:#x}");
 }
 
-/// A put to an address that is no memory fails unnoticed; the call that `args[0]` names reports it once.
+/// A put to an address that is not mapped fails; the call that `args[0]` names reports it once.
 fn failed_put(controller: &Controller, args: &[String]) -> Result {
     let me = controller.mycontext();
     let next = (me + 1) % controller.ncontexts();
@@ -113,7 +113,7 @@ fn failed_put(controller: &Controller, args: &[String]) -> Result {
     let (put, got) = (controller.bell()?, controller.bell()?);
     let is_told = args[0] == "told";
     let to = if is_told { me } else { next };
-    // SAFETY: the bytes are static, and nothing is at the place.
+    // SAFETY: the bytes are static, and nothing is mapped at the address.
     unsafe {
         controller.put(
             to,
@@ -127,7 +127,7 @@ fn failed_put(controller: &Controller, args: &[String]) -> Result {
         expect_failed_put(&controller.wait(&put, 1), to);
     } else {
         let mut copy = [0_u8; 1];
-        // The answer of the same context comes after the failure of the put.
+        // The response of the same context arrives after the failure of the put.
         // SAFETY: both arrays stay until the wait is over.
         unsafe {
             controller.get(
@@ -182,7 +182,7 @@ fn bad_bells(controller: &Controller, _: &[String]) -> Result {
             BellName::at(known[next][1] as usize + 2),
             BellName::from_word(1),
         ] {
-            // SAFETY: nothing is at the places.
+            // SAFETY: nothing is mapped at the addresses.
             unsafe { controller.put(next, place, ([1; 8].as_ptr(), 8), None, bad) }?;
             let told = loop {
                 match controller.poll() {
@@ -196,7 +196,7 @@ fn bad_bells(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()
 }
 
-/// Context 1 registers something else.
+/// Context 1 registers another name.
 fn mismatch(controller: &Controller, args: &[String]) -> Result {
     controller.register("first", |_, _| {})?;
     let is_odd = controller.mycontext() == 1;
@@ -212,12 +212,12 @@ fn mismatch(controller: &Controller, args: &[String]) -> Result {
         panic!("{why:?}");
     };
     println!("told: {text}");
-    // The others hear it of this context, perhaps.
+    // The others may need a message of this context to detect the mismatch.
     std::thread::sleep(Duration::from_millis(300));
     std::process::exit(0);
 }
 
-/// Context `args[0]` is killed while the others wait as `args[1]` says; all of them hear of it.
+/// Context `args[0]` is killed while the others wait as `args[1]` says; all of them report it.
 fn killed(controller: &Controller, args: &[String]) -> Result {
     let victim: usize = args[0].parse().expect("a context");
     let never = controller.bell()?;
@@ -244,7 +244,7 @@ fn killed(controller: &Controller, args: &[String]) -> Result {
             "ainvoke" => controller.ainvoke(victim, ask, &[]),
             _ => {
                 let bytes = (room.as_ptr(), room.len());
-                // SAFETY: the room stays.
+                // SAFETY: the buffer stays.
                 let put = unsafe {
                     controller.put(
                         victim,
@@ -269,7 +269,7 @@ fn killed(controller: &Controller, args: &[String]) -> Result {
     std::process::exit(0);
 }
 
-/// Context 1 is stopped for a while: nobody waits for it, and nothing is lost.
+/// Context 1 is stopped for a while: no other context waits for it, and no message is lost.
 fn stopped(controller: &Controller, _: &[String]) -> Result {
     let bell = controller.bell()?;
     let rung = bell.clone();
@@ -285,12 +285,12 @@ fn stopped(controller: &Controller, _: &[String]) -> Result {
     match controller.mycontext() {
         0 => {
             let pid = known[1][1] as i32;
-            // SAFETY: stops a child, and wakes it below.
+            // SAFETY: stops a child, which is continued below.
             unsafe { libc::kill(pid, libc::SIGSTOP) };
             let since = Instant::now();
             for _ in 0..times {
                 controller.ainvoke(1, take, &[9; 1000])?;
-                // SAFETY: the room of context 1 stays, and so does this one.
+                // SAFETY: the buffers of both contexts stay.
                 unsafe {
                     let bytes = (room.as_ptr(), room.len());
                     controller.put(1, known[1][0], bytes, None, BellName::NONE)
@@ -305,11 +305,11 @@ fn stopped(controller: &Controller, _: &[String]) -> Result {
         1 => controller.wait(&bell, times)?,
         _ => {}
     }
-    // The room is written until then.
+    // The buffer is written until then.
     controller.finalize()
 }
 
-/// Context 2 does not come to a barrier in time.
+/// Context 2 does not enter a barrier in time.
 fn absent(controller: &Controller, _: &[String]) -> Result {
     let bell = controller.bell()?;
     let rung = bell.clone();
@@ -330,7 +330,7 @@ fn absent(controller: &Controller, _: &[String]) -> Result {
     Ok(())
 }
 
-/// Waits with a limit, that end with it or before it.
+/// Waits with a time limit that end with it or before it.
 fn wait_limits(controller: &Controller, _: &[String]) -> Result {
     let bell = controller.bell()?;
     bell.set(7);
@@ -340,7 +340,7 @@ fn wait_limits(controller: &Controller, _: &[String]) -> Result {
     let why = controller.wait_for(&bell, 8, Duration::from_millis(200));
     assert!(since.elapsed() >= Duration::from_millis(200));
     let is_it = matches!(&why, Err(Error::TimedOut { missing, .. }) if missing.is_empty());
-    // Others may be busy for longer than they have time to answer, on a loaded machine.
+    // On a loaded machine other contexts may be busy for longer than the time to respond.
     assert!(
         is_it || matches!(why, Err(Error::TimedOut { .. })),
         "{why:?}"
@@ -383,7 +383,7 @@ fn after_finalize(controller: &Controller, _: &[String]) -> Result {
     Ok(())
 }
 
-/// What was sent last arrives, though nobody waits for it.
+/// The last messages arrive although no context waits for them.
 fn flushes(controller: &Controller, _: &[String]) -> Result {
     let all = controller.ncontexts();
     let bell = controller.bell()?;
@@ -404,7 +404,7 @@ fn flushes(controller: &Controller, _: &[String]) -> Result {
     Ok(())
 }
 
-/// A second controller of the same processes, the other way round, so that numbers differ.
+/// A second controller of the same processes, with the numbers in reverse order.
 fn second(first: &Controller, fabric: &str) -> Result<Controller> {
     let (me, all) = (first.mycontext(), first.ncontexts());
     let words = share(first, &[u64::from(std::process::id())])?;
@@ -416,7 +416,7 @@ fn second(first: &Controller, fabric: &str) -> Result<Controller> {
     Ok(second)
 }
 
-/// Whoever has left a barrier polls its controller no more until all others have left it.
+/// A context that has left a barrier does not poll its controller until all others have left it.
 fn abandoned(first: &Controller, args: &[String]) -> Result {
     for _ in 0..10 {
         let second = second(first, &args[0])?;
@@ -427,7 +427,7 @@ fn abandoned(first: &Controller, args: &[String]) -> Result {
     Ok(())
 }
 
-/// Two controllers at once; their functions and contexts have nothing to do with each other.
+/// Two controllers at once, with independent functions and contexts.
 fn two(first: &Controller, args: &[String]) -> Result {
     let (me, all) = (first.mycontext(), first.ncontexts());
     let second = second(first, args.first().map_or("", |name| name))?;
@@ -454,7 +454,7 @@ fn two(first: &Controller, args: &[String]) -> Result {
     first.barrier()
 }
 
-/// The last handle that is dropped finalizes.
+/// Dropping the last handle finalizes.
 fn dropped(controller: &Controller, _: &[String]) -> Result {
     let copy = controller.clone();
     drop(copy);
@@ -489,7 +489,7 @@ fn split(controller: &Controller, _: &[String]) -> Result {
     Ok(())
 }
 
-/// Nobody leaves a barrier before all have entered it.
+/// No context leaves a barrier before all have entered it.
 fn staggered(controller: &Controller, args: &[String]) -> Result {
     let times: i32 = args[0].parse().expect("a number");
     let (me, all) = (controller.mycontext(), controller.ncontexts());
@@ -515,7 +515,7 @@ fn staggered(controller: &Controller, args: &[String]) -> Result {
     Ok(())
 }
 
-/// All but context 0 wait for a second: they take next to no time of the processor.
+/// All contexts but 0 wait for two seconds, with almost no processor time.
 fn idle(controller: &Controller, _: &[String]) -> Result {
     let bell = controller.bell()?;
     let rung = bell.clone();
@@ -541,7 +541,7 @@ fn processor_time() -> Duration {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the time is written by the call.
+    // SAFETY: the call writes `time`.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
