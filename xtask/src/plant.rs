@@ -132,13 +132,13 @@ const PLANTS: &[Plant] = plants! {
         "each place is an event": "Some((_, sum)) => *sum += len," => "Some((_, sum)) if len > 1 << 40 => *sum += len,\n                Some(_) => regions.push((key, len)),"
             fails "an_operation_is_one_event_for_each_region_that_it_touches";
         "counters of regions drive nobody who is there": "endpoints.try_for_each(|ops| ops.add_driver(&cntr))?;" => "endpoints.try_for_each(|_| Ok::<(), Error>(()))?;"
-            fails "each_region_counts_what_is_done_to_it_by_every_way", "whoever_sleeps_at_a_counter_of_a_region_is_woken_by_writes_and_reads";
+            fails "each_region_counts_accesses_by_every_protocol", "a_thread_parked_at_a_region_counter_is_woken_by_writes_and_reads";
         "counters of regions drive nobody who comes later": "cntrs.try_for_each(|cntr| endpoint.add_driver(&cntr))" => "cntrs.try_for_each(|_| Ok(()))"
-            fails "reading_a_counter_of_a_region_drives_whatever_peers_reach_it_by";
+            fails "reading_a_region_counter_progresses_the_endpoints_that_serve_the_region";
         "a second counter takes the place of the first": "(0..EVENTS.len()).any(is_taken)" => "(0..0).any(is_taken)"
             fails "counters_that_cannot_be_bound_are_refused_by_name";
         "counters stay with the key": "self.0.remove(&key)" => "let _ = key; None"
-            fails "a_key_that_is_used_again_counts_for_nobody";
+            fails "a_reused_key_does_not_count_for_the_old_counter";
     }
     "providers/kit/src/mr/counts.rs": "selvedge-tcp" "--test=one_process" {
         "a counter of both counts an access twice": "read.is_none_or(|read| !Arc::ptr_eq(read, write))" => "read.is_none_or(|read| Arc::ptr_eq(read, write))"
@@ -146,25 +146,25 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/shm/src/rma/direct.rs": "selvedge-shm" "--test=rma" {
         "special memory is used without the owner who counts": "|| row.is_counted()" => "|| row.is_counted() && row.len == 0"
-            fails "each_region_counts_what_is_done_to_it_by_every_way", "what_was_used_directly_is_counted_once_it_has_a_counter";
+            fails "each_region_counts_accesses_by_every_protocol", "direct_accesses_are_counted_once_the_region_has_a_counter";
     }
     "providers/shm/src/rma/read.rs": "selvedge-shm" "--test=rma" {
-        "memory is copied from without the owner who counts": "if grant.row.is_counted() {" => "if grant.row.is_counted() && place.len == 0 {"
-            fails "each_region_counts_what_is_done_to_it_by_every_way";
-        "reads inside of commands are not counted": "            shared.keys.count_read(&read.places);" => ""
-            fails "each_region_counts_what_is_done_to_it_by_every_way";
+        "memory is copied from without the owner who counts": "if grant.row.is_counted() {" => "if grant.row.is_counted() && segment.len == 0 {"
+            fails "each_region_counts_accesses_by_every_protocol";
+        "reads inside of commands are not counted": "            shared.keys.count_read(&read.segments);" => ""
+            fails "each_region_counts_accesses_by_every_protocol";
     }
     "providers/shm/src/peers/ops.rs": "selvedge-shm" "--test=rma" {
         "reads in segments are not counted": "self.domain.keys.count_read(&self.places);" => "let _ = (&self.domain, &self.places);"
-            fails "each_region_counts_what_is_done_to_it_by_every_way";
+            fails "each_region_counts_accesses_by_every_protocol";
     }
     "providers/shm/src/smr/memory/keys.rs": "selvedge-shm" "--test=rma" {
         "what was looked up stays good": "self.generations[place] += 2;" => "self.generations[place] += 0;"
-            fails "what_was_used_directly_is_counted_once_it_has_a_counter";
+            fails "direct_accesses_are_counted_once_the_region_has_a_counter";
     }
-    "providers/shm/src/transfers/into.rs": "selvedge-shm" "--test=rma" {
-        "large writes are not counted": "memory.domain.keys.count_write(memory.places.all());" => ""
-            fails "each_region_counts_what_is_done_to_it_by_every_way";
+    "providers/shm/src/transfers/destination.rs": "selvedge-shm" "--test=rma" {
+        "large writes are not counted": "memory.domain.keys.count_write(memory.segments.all());" => ""
+            fails "each_region_counts_accesses_by_every_protocol";
     }
     "providers/tcp/src/connection/one_sided.rs": "selvedge-tcp" "--test=one_process" {
         "writes are not counted": "self.keys.count(segments, MrAccess::REMOTE_WRITE);" => "let _ = segments;"
@@ -246,19 +246,19 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/shm/src/provider/setup.rs": "selvedge-shm" "--test=collectives" {
         "the end of a member is told to nobody": "self.ends.fetch_add(1, Ordering::Relaxed);" => "self.ends.fetch_add(0, Ordering::Relaxed);"
-            fails "a_lost_member_ends_the_barrier_of_all_others_whoever_waits_for_whom";
+            fails "a_failed_member_ends_the_barrier_of_all_others";
     }
     "providers/shm/src/endpoint/lane.rs": "selvedge-shm" "--test=collectives" {
         "whoever sleeps is not woken by a letter": "            peer.wake();" => "            let _ = peer;"
-            fails "a_member_that_is_killed_ends_the_collectives_of_those_who_sleep";
+            fails "a_killed_member_ends_the_collectives_of_parked_members";
     }
     "providers/kit/src/coll/fast_path.rs": "selvedge-shm" "--test=collectives" {
         "a short round waits for the wrong member": "from: group.channel(receive.peer, receive.span.len)?" => "from: group.channel(send.peer, receive.span.len)?"
-            fails "barriers_that_come_again_hold_everybody_until_the_last_has_come";
+            fails "repeated_barriers_hold_every_member_until_the_last_arrives";
         "short collectives are not counted for others": ".set_next_sequence(group.stats_slot, group.next_sequence);" => ".set_next_sequence(group.stats_slot, 1);"
-            fails "collectives_that_go_the_short_way_are_counted_where_others_see_them";
+            fails "fast_path_collectives_are_counted_in_telemetry";
         "a short collective ends a round early": "fast_collective.rounds.get(fast_run.round) else" => "fast_collective.rounds.get(fast_run.round + usize::from(fast_run.round > 0)) else"
-            fails "barriers_that_come_again_hold_everybody_until_the_last_has_come";
+            fails "repeated_barriers_hold_every_member_until_the_last_arrives";
     }
     "providers/kit/src/coll/members.rs": "selvedge-kit" "--lib" {
         "one endpoint is two members": "if let Some(other) = ranks.insert(address, rank) {" => "if let Some(other) = ranks.insert(address, rank).filter(|_| false) {"
@@ -298,7 +298,7 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/kit/src/sep.rs": "selvedge-shm" "--test=collectives" {
         "a context that is refused is not named": "let message = format!(\"context {index} of {self:?}: {}\", error.message());" => "let message = error.message().to_owned();"
-            fails "a_context_with_collectives_that_cannot_be_is_refused_by_name";
+            fails "a_context_with_unsupported_collectives_is_refused_by_name";
     }
     "util/capi/fabric/src/ep/cm.rs": "selvedge-fabric-c" "--test=programs" {
         "a transmit context joins no group": "TX_CM: Table<OpsCm, Ep> = joins(names());" => "TX_CM: Table<OpsCm, Ep> = names();"
@@ -306,7 +306,7 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/kit/src/coll/small_message.rs": "selvedge-shm" "--test=collectives" {
         "a letter that comes early is lost": ".insert((channel, message.tag), *message)\n            .is_none()" => ".contains_key(&(channel, message.tag))"
-            fails "a_message_of_one_group_waits_while_another_group_reads_the_lane";
+            fails "a_message_of_one_group_waits_while_another_group_reads_the_channel";
     }
     "util/cheetah/src/core.rs": "selvedge-cheetah" "--lib" {
         "what comes in a call that is no poll is slept on": "state.is_fresh |= engine.progress();" => "engine.progress();"

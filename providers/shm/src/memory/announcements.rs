@@ -18,7 +18,7 @@ use selvedge_kit::weak_list::WeakList;
 
 /// The notices of a domain, and who has to hear them.
 #[derive(Debug, Default)]
-pub(crate) struct Exports {
+pub(crate) struct Announcements {
     inner: Mutex<Inner>,
     /// Whether a packet waits for room in a socket.
     is_behind: AtomicBool,
@@ -29,77 +29,79 @@ pub(crate) struct Exports {
 #[derive(Debug, Default)]
 struct Inner {
     last: u64,
-    standing: BTreeMap<u64, Arc<Notice>>,
-    listeners: Vec<Listener>,
+    active: BTreeMap<u64, Arc<Announcement>>,
+    subscribers: Vec<Subscriber>,
 }
 
 #[derive(Debug)]
-struct Notice {
+struct Announcement {
     packet: packet::Bytes,
     fd: Option<OwnedFd>,
 }
 
 /// The other end of a link.
 #[derive(Debug)]
-struct Listener {
+struct Subscriber {
     speaker: Speaker,
     /// What it has not been told yet, with the numbers of the notices.
-    pending: VecDeque<(u64, Arc<Notice>)>,
+    pending: VecDeque<(u64, Arc<Announcement>)>,
 }
 
 /// The number of what nobody withdraws.
-const FAREWELL: u64 = 0;
+const WITHDRAWAL: u64 = 0;
 
-impl Exports {
+impl Announcements {
     /// Tells everybody; the number of the notice.
     pub(crate) fn publish(&self, packet: packet::Bytes, fd: Option<OwnedFd>) -> u64 {
         let mut inner = self.lock();
         inner.last += 1;
-        let (number, notice) = (inner.last, Arc::new(Notice { packet, fd }));
-        inner.standing.insert(number, Arc::clone(&notice));
-        for listener in &mut inner.listeners {
-            listener.pending.push_back((number, Arc::clone(&notice)));
+        let (number, announcement) = (inner.last, Arc::new(Announcement { packet, fd }));
+        inner.active.insert(number, Arc::clone(&announcement));
+        for subscriber in &mut inner.subscribers {
+            subscriber
+                .pending
+                .push_back((number, Arc::clone(&announcement)));
         }
-        self.speak(&mut inner);
+        self.send_pending(&mut inner);
         number
     }
 
-    /// Takes a notice back: whoever was told it gets `farewell`.
-    pub(crate) fn withdraw(&self, number: u64, farewell: packet::Bytes) {
+    /// Takes a notice back: whoever was told it gets `withdrawal`.
+    pub(crate) fn withdraw(&self, number: u64, withdrawal: packet::Bytes) {
         let mut inner = self.lock();
-        inner.standing.remove(&number);
-        let farewell = Arc::new(Notice {
-            packet: farewell,
+        inner.active.remove(&number);
+        let withdrawal = Arc::new(Announcement {
+            packet: withdrawal,
             fd: None,
         });
-        for listener in &mut inner.listeners {
-            let before = listener.pending.len();
-            listener.pending.retain(|&(pending, _)| pending != number);
-            if listener.pending.len() == before {
-                let farewell = (FAREWELL, Arc::clone(&farewell));
-                listener.pending.push_back(farewell);
+        for subscriber in &mut inner.subscribers {
+            let before = subscriber.pending.len();
+            subscriber.pending.retain(|&(pending, _)| pending != number);
+            if subscriber.pending.len() == before {
+                let withdrawal = (WITHDRAWAL, Arc::clone(&withdrawal));
+                subscriber.pending.push_back(withdrawal);
             }
         }
-        self.speak(&mut inner);
+        self.send_pending(&mut inner);
     }
 
-    /// Says hello to a peer by `greet`, and tells it everything that stands, and whatever comes.
+    /// Says hello to a peer by `handshake`, and tells it everything that stands, and whatever comes.
     /// Nothing is published in between.
-    pub(crate) fn introduce(
+    pub(crate) fn add_subscriber(
         &self,
         link: &Link,
-        greet: impl FnOnce() -> Result<(), ContactError>,
+        handshake: impl FnOnce() -> Result<(), ContactError>,
     ) -> Result<(), ContactError> {
         let mut inner = self.lock();
-        greet()?;
-        let standing = inner.standing.iter();
-        let pending = standing.map(|(&number, notice)| (number, Arc::clone(notice)));
-        let listener = Listener {
+        handshake()?;
+        let active = inner.active.iter();
+        let pending = active.map(|(&number, announcement)| (number, Arc::clone(announcement)));
+        let subscriber = Subscriber {
             speaker: link.speaker(),
             pending: pending.collect(),
         };
-        inner.listeners.push(listener);
-        self.speak(&mut inner);
+        inner.subscribers.push(subscriber);
+        self.send_pending(&mut inner);
         Ok(())
     }
 
@@ -107,7 +109,7 @@ impl Exports {
     #[inline]
     pub(crate) fn catch_up(&self) {
         if self.is_behind.load(Ordering::Relaxed) {
-            self.speak(&mut self.lock());
+            self.send_pending(&mut self.lock());
         }
     }
 
@@ -126,9 +128,9 @@ impl Exports {
     }
 
     /// Sends what is pending, and forgets who is gone.
-    fn speak(&self, inner: &mut Inner) {
-        inner.listeners.retain_mut(Listener::hear);
-        let is_behind = inner.listeners.iter().any(|l| !l.pending.is_empty());
+    fn send_pending(&self, inner: &mut Inner) {
+        inner.subscribers.retain_mut(Subscriber::send_pending);
+        let is_behind = inner.subscribers.iter().any(|l| !l.pending.is_empty());
         let was_behind = self.is_behind.swap(is_behind, Ordering::Relaxed);
         if is_behind && !was_behind {
             // The peer makes room without waking anybody, and this thread may never come back.
@@ -141,12 +143,12 @@ impl Exports {
     }
 }
 
-impl Listener {
+impl Subscriber {
     /// Sends until the socket is full. `false` when nobody is there any more.
-    fn hear(&mut self) -> bool {
-        while let Some((_, notice)) = self.pending.front() {
-            let fds: Vec<_> = notice.fd.iter().map(AsFd::as_fd).collect();
-            match self.speaker.send(&notice.packet, &fds) {
+    fn send_pending(&mut self) -> bool {
+        while let Some((_, announcement)) = self.pending.front() {
+            let fds: Vec<_> = announcement.fd.iter().map(AsFd::as_fd).collect();
+            match self.speaker.send(&announcement.packet, &fds) {
                 Some(Ok(())) => drop(self.pending.pop_front()),
                 Some(Err(ContactError::NotYet(_) | ContactError::Busy(_))) => {
                     return self.speaker.is_there();
@@ -179,9 +181,9 @@ mod tests {
     fn links(name: &str) -> (Link, Link) {
         let name = Name::plain(&format!("exports-{}-{name}", std::process::id())).unwrap();
         let rendezvous = Rendezvous::bind(&name, None).unwrap();
-        let ours = Link::connect(&name, None).unwrap();
+        let local = Link::connect(&name, None).unwrap();
         match rendezvous.accept() {
-            Ok(Accepted::Link(theirs)) => (ours, theirs),
+            Ok(Accepted::Link(remote)) => (local, remote),
             other => panic!("{other:?}"),
         }
     }
@@ -191,7 +193,7 @@ mod tests {
     }
 
     /// The numbers of the packets that have come.
-    fn heard(link: &mut Link) -> Vec<u32> {
+    fn received_numbers(link: &mut Link) -> Vec<u32> {
         let mut numbers = Vec::new();
         while let Heard::Packet(packet) = link.receive().unwrap() {
             if let Packet::Abort { msg_id, .. } = *packet {
@@ -202,49 +204,49 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_there_and_those_that_come_hear_what_stands() {
-        let exports = Exports::default();
-        let (ours, mut theirs) = links("a");
-        exports.introduce(&ours, || Ok(())).unwrap();
-        let first = exports.publish(packet(1), None);
-        exports.publish(packet(2), None);
-        assert_eq!(heard(&mut theirs), [1, 2]);
-        exports.withdraw(first, packet(3));
-        assert_eq!(heard(&mut theirs), [3]);
+    fn present_and_later_subscribers_receive_active_announcements() {
+        let announcements = Announcements::default();
+        let (local, mut remote) = links("a");
+        announcements.add_subscriber(&local, || Ok(())).unwrap();
+        let first = announcements.publish(packet(1), None);
+        announcements.publish(packet(2), None);
+        assert_eq!(received_numbers(&mut remote), [1, 2]);
+        announcements.withdraw(first, packet(3));
+        assert_eq!(received_numbers(&mut remote), [3]);
         let (late, mut latest) = links("b");
-        exports.introduce(&late, || Ok(())).unwrap();
-        assert_eq!(heard(&mut latest), [2]);
+        announcements.add_subscriber(&late, || Ok(())).unwrap();
+        assert_eq!(received_numbers(&mut latest), [2]);
     }
 
     #[test]
-    fn what_does_not_fit_comes_later_and_what_is_over_by_then_never() {
-        let exports = Exports::default();
-        let (ours, mut theirs) = links("c");
-        exports.introduce(&ours, || Ok(())).unwrap();
+    fn announcements_beyond_a_full_socket_are_sent_later_unless_withdrawn() {
+        let announcements = Announcements::default();
+        let (local, mut remote) = links("c");
+        announcements.add_subscriber(&local, || Ok(())).unwrap();
         let numbers: Vec<_> = (0..2000)
-            .map(|n| exports.publish(packet(n), None))
+            .map(|n| announcements.publish(packet(n), None))
             .collect();
-        exports.withdraw(numbers[1999], packet(5000));
-        exports.withdraw(numbers[0], packet(6000));
-        let mut all = heard(&mut theirs);
+        announcements.withdraw(numbers[1999], packet(5000));
+        announcements.withdraw(numbers[0], packet(6000));
+        let mut all = received_numbers(&mut remote);
         assert!(all.len() < 1999, "the socket takes everything");
-        while exports.is_behind.load(Ordering::Relaxed) {
-            exports.catch_up();
-            all.extend(heard(&mut theirs));
+        while announcements.is_behind.load(Ordering::Relaxed) {
+            announcements.catch_up();
+            all.extend(received_numbers(&mut remote));
         }
-        all.extend(heard(&mut theirs));
+        all.extend(received_numbers(&mut remote));
         let expected: Vec<_> = (0..1999).chain([6000]).collect();
         assert_eq!(all, expected);
     }
 
     #[test]
-    fn a_link_that_is_dropped_is_closed_and_forgotten() {
-        let exports = Exports::default();
-        let (ours, mut theirs) = links("d");
-        exports.introduce(&ours, || Ok(())).unwrap();
-        drop(ours);
-        assert!(matches!(theirs.receive(), Ok(Heard::End)));
-        exports.publish(packet(1), None);
-        assert!(exports.lock().listeners.is_empty());
+    fn a_dropped_link_is_closed_and_its_subscriber_removed() {
+        let announcements = Announcements::default();
+        let (local, mut remote) = links("d");
+        announcements.add_subscriber(&local, || Ok(())).unwrap();
+        drop(local);
+        assert!(matches!(remote.receive(), Ok(Heard::End)));
+        announcements.publish(packet(1), None);
+        assert!(announcements.lock().subscribers.is_empty());
     }
 }
