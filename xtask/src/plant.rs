@@ -1,8 +1,8 @@
-//! `cargo xtask plant`: defects planted in the source, one at a time, each with the tests that have
-//! to fail for it. They are for what the mutation list of docs/FABTESTS.md cannot reach: parts that
-//! are no provider's, and ways inside of one.
+//! `cargo xtask plant`: inserts known defects in the source, one at a time, and checks that the named
+//! tests fail.
 //!
-//! The work is done in a copy of the last commit, `target/planted`, never here.
+//! The defects cover code that the mutation list of docs/FABTESTS.md does not reach: code outside of
+//! providers, and internal paths. The task works in a copy of the last commit, `target/planted`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use anyhow::{Context, bail, ensure};
 
 use crate::environment::workspace;
 
-/// A defect.
+/// A planted defect.
 struct Plant {
-    what: &'static str,
+    description: &'static str,
     file: &'static str,
-    /// A text that the file has once.
-    was: &'static str,
-    is: &'static str,
-    /// Where the tests are that fail: a package, and what cargo is told besides.
+    /// The original text, which occurs once in the file.
+    original: &'static str,
+    replacement: &'static str,
+    /// The package and the target of the failing tests.
     package: &'static str,
     target: &'static str,
     tests: &'static [&'static str],
@@ -27,13 +27,13 @@ struct Plant {
 
 macro_rules! plants {
     ($($file:literal: $package:literal $target:literal {
-        $($what:literal: $was:literal => $is:literal fails $($test:literal),+;)+
+        $($description:literal: $original:literal => $replacement:literal fails $($test:literal),+;)+
     })+) => {
         &[$($(Plant {
-            what: $what,
+            description: $description,
             file: $file,
-            was: $was,
-            is: $is,
+            original: $original,
+            replacement: $replacement,
             package: $package,
             target: $target,
             tests: &[$($test),+],
@@ -344,55 +344,54 @@ const PLANTS: &[Plant] = plants! {
     }
 };
 
-/// Plants those whose words contain `only`, or all of them, or of these a `sample` of so many, and
-/// says which tests noticed.
+/// Plants the defects with `only` in their description, or all, or a `sample` of them. Prints which
+/// tests detected them.
 ///
 /// # Errors
-/// When a defect cannot be planted, or is not noticed; when none is described with these words.
+/// Returns an error if a defect cannot be planted or is not detected, or if no description matches.
 pub(crate) fn plant(only: Option<&str>, sample: Option<usize>) -> anyhow::Result<String> {
-    let is_wanted = |plant: &&Plant| only.is_none_or(|only| plant.what.contains(only));
-    let mut wanted: Vec<_> = PLANTS.iter().filter(is_wanted).collect();
+    let is_selected = |plant: &&Plant| only.is_none_or(|only| plant.description.contains(only));
+    let mut selected: Vec<_> = PLANTS.iter().filter(is_selected).collect();
     if let Some(count) = sample {
-        wanted = chosen(&wanted, count, &head(workspace())?);
+        selected = choose(&selected, count, &head(workspace())?);
     }
     let words = only.unwrap_or_default();
     ensure!(
-        !wanted.is_empty(),
-        "no defect is described with {words:?}; docs/FABTESTS-REFERENCE.md lists them"
+        !selected.is_empty(),
+        "no defect has {words:?} in its description; see docs/FABTESTS-REFERENCE.md"
     );
     let copy = copy()?;
     let mut missed = 0;
-    for plant in wanted {
+    for plant in selected {
         let path = copy.join(plant.file);
-        let whole = fs::read_to_string(&path)?;
-        fs::write(&path, planted(plant, &whole)?)?;
-        let noticed = plant.tests.iter().map(|test| fails(&copy, plant, test));
-        let noticed: anyhow::Result<Vec<_>> = noticed.collect();
-        fs::write(&path, whole)?;
-        for (test, fails) in plant.tests.iter().zip(noticed?) {
-            let word = if fails { "noticed" } else { "MISSED " };
+        let source = fs::read_to_string(&path)?;
+        fs::write(&path, planted(plant, &source)?)?;
+        let detected = plant.tests.iter().map(|test| fails(&copy, plant, test));
+        let detected: anyhow::Result<Vec<_>> = detected.collect();
+        fs::write(&path, source)?;
+        for (test, fails) in plant.tests.iter().zip(detected?) {
+            let outcome = if fails { "detected" } else { "MISSED  " };
             missed += usize::from(!fails);
-            println!("{word} {test}: {}", plant.what);
+            println!("{outcome} {test}: {}", plant.description);
         }
     }
-    ensure!(missed == 0, "{missed} defects were not noticed");
-    Ok("every defect was noticed\n".to_owned())
+    ensure!(missed == 0, "{missed} defects were not detected");
+    Ok("every defect was detected\n".to_owned())
 }
 
-/// At most `count` defects, which a commit chooses, so that the next commit chooses others. They have
-/// one target of tests, which is built once.
-fn chosen(plants: &[&'static Plant], count: usize, commit: &str) -> Vec<&'static Plant> {
+/// Chooses at most `count` defects of one test target. The choice depends on the commit.
+fn choose(plants: &[&'static Plant], count: usize, commit: &str) -> Vec<&'static Plant> {
     let digits = commit.get(..8).unwrap_or_default();
     let number = usize::from_str_radix(digits, 16).unwrap_or_default();
     let first = number % plants.len().max(1);
     let (before, from) = plants.split_at(first);
-    let in_turn = from.iter().chain(before).copied();
+    let rotated = from.iter().chain(before).copied();
     let target = |plant: &Plant| (plant.package, plant.target);
-    let of_one_target = in_turn.filter(|plant| target(plant) == target(plants[first]));
-    of_one_target.take(count).collect()
+    let same_target = rotated.filter(|plant| target(plant) == target(plants[first]));
+    same_target.take(count).collect()
 }
 
-/// The last commit, beside the workspace.
+/// Checks out the last commit in `target/planted`. Returns its path.
 fn copy() -> anyhow::Result<PathBuf> {
     let root = workspace();
     let copy = root.join("target/planted");
@@ -414,47 +413,47 @@ fn head(root: &Path) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-fn git(folder: &Path, args: &[&str]) -> anyhow::Result<()> {
+fn git(dir: &Path, args: &[&str]) -> anyhow::Result<()> {
     let mut command = Command::new("git");
     let status = command
-        .current_dir(folder)
+        .current_dir(dir)
         .args(args)
         .stderr(Stdio::null())
         .status();
-    ensure!(status.context("git")?.success(), "git {args:?} fails");
+    ensure!(status.context("git")?.success(), "git {args:?} failed");
     Ok(())
 }
 
-fn planted(plant: &Plant, whole: &str) -> anyhow::Result<String> {
-    let count = whole.matches(plant.was).count();
+fn planted(plant: &Plant, source: &str) -> anyhow::Result<String> {
+    let count = source.matches(plant.original).count();
     ensure!(
         count == 1,
-        "{} has {:?} {count} times",
+        "{} contains {:?} {count} times",
         plant.file,
-        plant.was
+        plant.original
     );
-    Ok(whole.replacen(plant.was, plant.is, 1))
+    Ok(source.replacen(plant.original, plant.replacement, 1))
 }
 
-/// Whether a test fails now: it has to compile, and to be run.
+/// Returns whether a test fails. The test must compile and run.
 fn fails(copy: &Path, plant: &Plant, test: &str) -> anyhow::Result<bool> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // Not where ours is built: cargo would take one for the other.
+    // A separate directory: otherwise cargo confuses the packages of both checkouts.
     command
         .env("CARGO_TARGET_DIR", copy.join("target"))
         .current_dir(copy)
         .args(["test", "--quiet", "--package", plant.package]);
     command.args([plant.target, "--", test]);
     let output = command.output()?;
-    let (said, error) = (
+    let (output, error) = (
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
     );
-    if said.contains("test result: FAILED") {
+    if output.contains("test result: FAILED") {
         return Ok(true);
     }
-    if !said.contains("1 passed") {
-        bail!("{}: {test} is not run: {said}{error}", plant.what);
+    if !output.contains("1 passed") {
+        bail!("{}: {test} did not run: {output}{error}", plant.description);
     }
     Ok(false)
 }
@@ -464,38 +463,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_defect_has_its_place() -> anyhow::Result<()> {
+    fn every_defect_can_be_planted() -> anyhow::Result<()> {
         for plant in PLANTS {
             planted(plant, &fs::read_to_string(workspace().join(plant.file))?)?;
         }
         Ok(())
     }
 
-    /// The part of docs/FABTESTS-REFERENCE.md that says which defects were planted in the source.
+    /// The table of planted defects in docs/FABTESTS-REFERENCE.md.
     #[test]
-    fn the_list_of_planted_defects_is_what_the_code_says() -> anyhow::Result<()> {
-        let mut list = String::from("| planted in | what is wrong | noticed by |\n|---|---|---|\n");
+    fn the_documented_list_of_planted_defects_matches_the_code() -> anyhow::Result<()> {
+        let mut list = String::from("| file | defect | detected by |\n|---|---|---|\n");
         for Plant {
-            file, what, tests, ..
+            file,
+            description,
+            tests,
+            ..
         } in PLANTS
         {
             let tests: Vec<_> = tests.iter().map(|test| format!("`{test}`")).collect();
-            list += &format!("| `{file}` | {what} | {} |\n", tests.join(", "));
+            list += &format!("| `{file}` | {description} | {} |\n", tests.join(", "));
         }
         let page = fs::read_to_string(workspace().join("docs/FABTESTS-REFERENCE.md"))?;
         assert!(
             page.contains(&list),
-            "docs/FABTESTS-REFERENCE.md should say:\n{list}"
+            "docs/FABTESTS-REFERENCE.md should contain:\n{list}"
         );
         Ok(())
     }
 
     #[test]
-    fn a_commit_chooses_defects_of_one_target_and_every_defect_has_its_commit() {
+    fn a_sample_has_one_target_and_every_defect_is_in_some_sample() {
         let all: Vec<_> = PLANTS.iter().collect();
         let mut seen = std::collections::BTreeSet::new();
         for number in 0..all.len() {
-            let chosen = chosen(&all, 3, &format!("{number:08x}"));
+            let chosen = choose(&all, 3, &format!("{number:08x}"));
             assert!((1..=3).contains(&chosen.len()));
             let target = |plant: &Plant| (plant.package, plant.target);
             assert!(
@@ -503,17 +505,14 @@ mod tests {
                     .iter()
                     .all(|plant| target(plant) == target(chosen[0]))
             );
-            seen.extend(chosen.iter().map(|plant| plant.what));
+            seen.extend(chosen.iter().map(|plant| plant.description));
         }
         assert_eq!(seen.len(), all.len());
     }
 
     #[test]
-    fn words_that_describe_no_defect_are_said_to() {
-        let error = plant(Some("a defect that nobody has thought of"), None).unwrap_err();
-        assert!(
-            error.to_string().contains("nobody has thought of"),
-            "{error}"
-        );
+    fn words_without_a_matching_defect_are_an_error() {
+        let error = plant(Some("a defect that does not exist"), None).unwrap_err();
+        assert!(error.to_string().contains("does not exist"), "{error}");
     }
 }
