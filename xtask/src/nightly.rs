@@ -41,7 +41,7 @@ const MIRI: &[Part] = &[
     },
     Part {
         package: "selvedge-kit",
-        target: &["--test", "windows"],
+        target: &["--test", "shared_regions"],
         tests: &[],
         skipped: &[],
         is_short: true,
@@ -64,7 +64,7 @@ const MIRI: &[Part] = &[
         ],
         skipped: &[
             // Leaks a value on purpose.
-            "a_value_that_somebody_is_changing_is_not_dropped",
+            "the_value_of_a_taken_lock_is_not_dropped",
             // Use epoll(7).
             "wait",
             "sleep",
@@ -95,7 +95,7 @@ const TSAN: &[Part] = &[
     },
     Part {
         package: "selvedge-kit",
-        target: &["--test", "windows"],
+        target: &["--test", "shared_regions"],
         tests: &[],
         skipped: &[],
         is_short: true,
