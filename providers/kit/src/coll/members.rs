@@ -63,7 +63,7 @@ fn rank_of(
     let count = members.len();
     if !(1..=MAX_MEMBERS).contains(&count) {
         return Err(format!(
-            "the set has {count} members, and 1 to {MOST_MEMBERS} may join"
+            "the set has {count} members, and 1 to {MAX_MEMBERS} may join"
         ));
     }
     let addresses = members.iter().map(|&member| {
