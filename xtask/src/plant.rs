@@ -310,11 +310,11 @@ const PLANTS: &[Plant] = plants! {
     }
     "util/cheetah/src/core.rs": "selvedge-cheetah" "--lib" {
         "what comes in a call that is no poll is slept on": "state.is_fresh |= engine.progress();" => "engine.progress();"
-            fails "nobody_sleeps_on_what_came_in_a_call_that_was_no_poll";
+            fails "events_found_outside_of_a_poll_prevent_parking";
     }
     "util/cheetah/src/core/finalize.rs": "selvedge-cheetah" "--lib" {
         "a stage of the end waits though it is reached": "Some(next) => state.stage = next," => "Some(next) => {\n                    state.stage = next;\n                    return Ok(false);\n                }"
-            fails "a_context_that_waits_for_nobody_ends_at_once";
+            fails "a_single_context_finalizes_in_one_step";
     }
     "providers/kit/src/coll/telemetry.rs": "selvedge-top" "--test=processes" {
         "nobody says that a collective waits": "self.telemetry.groups.write_pending(&pending);" => "self.telemetry.groups.write_pending(&pending[..0]);"

@@ -95,7 +95,7 @@ mod tests {
     static CONSTANT: [u8; 8192] = [1; 8192];
 
     #[test]
-    fn memory_is_told_from_what_is_none() {
+    fn unmapped_and_read_only_memory_is_detected() {
         let mut stack = [0_u8; 100];
         let heap = vec![0_u8; 1 << 20];
         let stack = stack.as_mut_ptr().expose_provenance() as u64;
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_integer_that_is_not_aligned_is_not_counted_up() {
+    fn an_unaligned_integer_is_not_incremented() {
         let mut ints = [0_i32; 2];
         let address = ints.as_mut_ptr().expose_provenance() as u64;
         assert_eq!(increment(address, false), Ok(()));

@@ -100,11 +100,11 @@ plain!(u8, i8, u16, i16, u32, i32, u64, i64, usize, isize, f32, f64);
 /// [`Error::Garbled`] when `bytes` is shorter.
 pub fn split(bytes: &[u8], len: usize) -> Result<(&[u8], &[u8])> {
     let short = || {
-        let what = format!(
+        let message = format!(
             "a part of {len} bytes in a message with {} left",
             bytes.len()
         );
-        Error::Garbled(what)
+        Error::Garbled(message)
     };
     if len > bytes.len() {
         return Err(short());
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_back_as_they_were() -> Result {
+    fn values_round_trip() -> Result {
         let value = (7_u8, "name".to_owned(), vec![1.5_f64, -2.0], 3_i64);
         let message = packed::<Cheetah, _>(&value);
         let (view, rest) = <(u8, String, Vec<f64>, i64)>::unpack(bytemuck::cast_slice(&message))?;
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_lies_about_its_length_is_refused() {
+    fn truncated_values_and_invalid_lengths_are_refused() {
         let mut message = packed::<Cheetah, _>(&vec![1_u64, 2, 3]);
         for len in 0..4 {
             let short = bytemuck::cast_slice(&message[..len]);

@@ -4,9 +4,9 @@
 
 mod calls;
 mod hosts;
-mod meeting;
+mod matching;
 mod remote;
-mod starting;
+mod startup;
 mod stencil;
-mod trouble;
-mod troupe;
+mod errors;
+mod processes;

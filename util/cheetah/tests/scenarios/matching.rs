@@ -6,7 +6,7 @@ use std::rc::Rc;
 use selvedge_cheetah::serialize::Array;
 use selvedge_cheetah::{Controller, MatchingHandler, Result};
 
-pub(crate) const SCENES: &[(&str, super::Scene)] = &[
+pub(crate) const SCENARIOS: &[(&str, super::Scenario)] = &[
     ("matching", matching),
     ("handlers", handlers),
     ("early", early),
@@ -66,12 +66,12 @@ fn request(
     seen: &Seen,
 ) -> Result {
     for from in 0..all {
-        let (rung, seen) = (bell.clone(), Rc::clone(seen));
+        let (ring, seen) = (bell.clone(), Rc::clone(seen));
         handler.request::<Vec<u64>>(from, (number % 5) as i32, move |_, row| {
             assert!(row.iter().all(|&value| value == row[0]));
             assert_eq!(row.len(), 1 + row[0] as usize % 400);
             seen.borrow_mut().push((from, row[0]));
-            rung.set(rung.value() + 1);
+            ring.set(ring.value() + 1);
         })?;
     }
     Ok(())
@@ -90,11 +90,11 @@ fn handlers(controller: &Controller, _: &[String]) -> Result {
         one.send(to, 1, &11_u32)?;
     }
     for from in 0..all {
-        for (handler, due) in [(&one, 11), (&two, 22)] {
-            let rung = bell.clone();
+        for (handler, expected) in [(&one, 11), (&two, 22)] {
+            let ring = bell.clone();
             handler.request::<u32>(from, 1, move |_, &value| {
-                assert_eq!(value, due);
-                rung.set(rung.value() + 1);
+                assert_eq!(value, expected);
+                ring.set(ring.value() + 1);
             })?;
         }
     }
@@ -127,10 +127,10 @@ fn early(controller: &Controller, _: &[String]) -> Result {
     let handler = MatchingHandler::new(controller)?;
     for from in 1..all {
         for number in 0..COUNT {
-            let rung = bell.clone();
+            let ring = bell.clone();
             handler.request::<String>(from, number, move |_, text| {
                 assert_eq!(text, early_text(number));
-                rung.set(rung.value() + 1);
+                ring.set(ring.value() + 1);
             })?;
         }
     }
@@ -178,7 +178,7 @@ fn arguments(controller: &Controller, _: &[String]) -> Result {
     handler.send(next, 3, &(1_u8, 2.5_f64, "three".to_owned()))?;
     handler.send(next, 4, &(1_u8, 2.5_f64, "four".to_owned(), &large))?;
     handler.send_with::<Array, [f64]>(next, 5, &large)?;
-    let rung = || {
+    let ring = || {
         let bell = bell.clone();
         move || bell.set(bell.value() + 1)
     };

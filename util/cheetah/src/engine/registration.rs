@@ -1,7 +1,7 @@
 //! Registered functions and handlers, and the comparison between contexts at the first barrier.
 
 use super::Engine;
-use crate::wire::{CHANNELS, Said};
+use crate::wire::{CHANNELS, WireMessage};
 use crate::{Error, Result};
 
 /// The functions and handlers of this context.
@@ -81,10 +81,10 @@ impl Engine {
     /// Compares with contexts whose barrier messages arrived early.
     pub(super) fn compare_registered(&mut self) {
         for (from, round, digest) in std::mem::take(&mut self.registered.early) {
-            self.hear_barrier(from, round, 1, digest);
+            self.on_barrier(from, round, 1, digest);
         }
         for (from, names) in std::mem::take(&mut self.registered.early_names) {
-            self.hear_names(from, names.as_bytes());
+            self.on_names(from, names.as_bytes());
         }
     }
 
@@ -100,26 +100,26 @@ impl Engine {
         }
         let names = self.registered.compared().join("\n");
         let len = names.len().min(self.nets[self.peers[from].net].eager());
-        self.send(from, &Said::Names, &names.as_bytes()[..len]);
+        self.send(from, &WireMessage::Names, &names.as_bytes()[..len]);
         false
     }
 
     /// Handles the names of a context with other registrations.
     #[cold]
-    pub(super) fn hear_names(&mut self, from: usize, text: &[u8]) {
+    pub(super) fn on_names(&mut self, from: usize, text: &[u8]) {
         let text = String::from_utf8_lossy(text).into_owned();
         if self.registered.at_first.is_none() {
             return self.registered.early_names.push((from, text));
         }
-        let theirs: Vec<_> = text.lines().collect();
-        let what = difference(self.me, self.registered.compared(), from, &theirs);
-        let what = what.unwrap_or_else(|| {
+        let pending: Vec<_> = text.lines().collect();
+        let text = difference(self.me, self.registered.compared(), from, &theirs);
+        let text = text.unwrap_or_else(|| {
             format!(
-                "contexts {} and {from} differ further than can be told",
+                "contexts {} and {from} differ in names beyond the length limit",
                 self.me
             )
         });
-        self.break_all(Error::Mismatch(what));
+        self.break_all(Error::Mismatch(text));
     }
 }
 
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_names_both_sides_and_the_place() {
+    fn a_difference_names_both_contexts_and_the_position() {
         let mine = ["function a", "function b"].map(str::to_owned);
         let table: [(&[&str], Option<&str>); 3] = [
             (&["function a", "function b"], None),
