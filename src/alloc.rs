@@ -150,9 +150,9 @@ impl MemoryRegion for Ordinary {
         region.map_or(Desc::NONE, |region| region.desc())
     }
 
-    fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
+    fn bind_counter(&self, cntr: &Arc<dyn Counter>, events: MrAccess) -> Result<(), Error> {
         match &self.region {
-            Some(region) => region.bind_counter(cntr, what),
+            Some(region) => region.bind_counter(cntr, events),
             None => {
                 let text = "cannot bind a counter: peers have no rights over the memory; allocate it with \
                             remote access";

@@ -1,12 +1,12 @@
 //! Collectives: fi_collective(3).
 //!
-//! A group is joined with a set of addresses ([`av::Set`]); every member joins, and then posts the
-//! same collectives in the same order. `count` is what one member contributes or gets: where data
-//! is sliced ([`Op::Alltoall`], [`Op::Allgather`], [`Op::ReduceScatter`], [`Op::Scatter`],
-//! [`Op::Gather`]), the longer side holds as many slices of `count` elements as there are members,
-//! in the order of the set.
+//! A group is joined with a set of addresses ([`av::Set`]). Every member joins, then posts the same
+//! collectives in the same order. `count` is the number of elements that one member contributes or
+//! receives: where data is sliced ([`Op::Alltoall`], [`Op::Allgather`], [`Op::ReduceScatter`], [`Op::Scatter`],
+//! [`Op::Gather`]), the longer buffer holds one slice of `count` elements for each member, in the order
+//! of the set.
 
-#![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 #![expect(
     clippy::exhaustive_structs,
     reason = "callers and providers write every field, as of the man page's structures"
@@ -18,32 +18,32 @@ use std::sync::Arc;
 use crate::atomic::{self, Datatype, IocMut};
 use crate::{Context, FiAddr, Membership, OpFlags, Result, av};
 
-/// Which collective (`enum fi_collective_op`, with libfabric's numbers).
+/// The collective operation (`enum fi_collective_op`, with libfabric's numbers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Op {
-    /// Nobody goes on before everybody is there.
+    /// Completes at each member after all members have posted it.
     Barrier,
-    /// The root's data to everybody.
+    /// Sends the root's data to all members.
     Broadcast,
-    /// A slice of everybody's to everybody.
+    /// Sends a slice of each member's data to each member.
     Alltoall,
-    /// Everybody's data, reduced, to everybody.
+    /// Reduces the data of all members; all members receive the result.
     Allreduce,
-    /// Everybody's data, side by side, to everybody.
+    /// Concatenates the data of all members; all members receive the result.
     Allgather,
-    /// Everybody's data, reduced, a slice to everybody.
+    /// Reduces the data of all members; each member receives a slice of the result.
     ReduceScatter,
-    /// Everybody's data, reduced, to the root.
+    /// Reduces the data of all members; the root receives the result.
     Reduce,
-    /// A slice of the root's data to everybody.
+    /// Sends a slice of the root's data to each member.
     Scatter,
-    /// Everybody's data, side by side, to the root.
+    /// Concatenates the data of all members; the root receives the result.
     Gather,
 }
 
 impl Op {
-    /// All of them, in the order of libfabric's numbers, which begin at 0.
+    /// All values, in the order of libfabric's numbers, which begin at 0.
     pub const ALL: &[Self] = &[
         Self::Barrier,
         Self::Broadcast,
@@ -56,17 +56,17 @@ impl Op {
         Self::Gather,
     ];
 
-    /// The one with this number.
+    /// The value with this number.
     pub fn from_raw(number: u32) -> Option<Self> {
         Self::ALL.get(number as usize).copied()
     }
 
-    /// Whether elements are calculated with.
+    /// Whether it reduces elements.
     pub const fn reduces(self) -> bool {
         matches!(self, Self::Allreduce | Self::ReduceScatter | Self::Reduce)
     }
 
-    /// Whether one member has another part than the others.
+    /// Whether one member is the root.
     pub const fn has_root(self) -> bool {
         matches!(
             self,
@@ -75,48 +75,49 @@ impl Op {
     }
 }
 
-/// What is asked of a domain (`struct fi_collective_attr`, what goes in).
+/// The input of a query (the input fields of `struct fi_collective_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
     /// The collective.
     pub coll: Op,
-    /// The type of the elements; none for a barrier.
+    /// The type of the elements; `None` for a barrier.
     pub datatype: Option<Datatype>,
-    /// What elements are reduced by; none where they are not.
+    /// The reduction; `None` for a collective that does not reduce.
     pub op: Option<atomic::Op>,
 }
 
-/// What a domain answers (`struct fi_collective_attr`, what comes out).
+/// The result of a query (the output fields of `struct fi_collective_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
-    /// The most elements of one call.
+    /// The maximum number of elements of one call.
     pub count: usize,
     /// Size of one element in bytes.
     pub size: usize,
-    /// The most members of a group.
+    /// The maximum number of members of a group.
     pub max_members: usize,
 }
 
-/// One collective (`struct fi_msg_collective`).
+/// A collective operation (`struct fi_msg_collective`).
 #[derive(Clone, Copy, Debug)]
 pub struct CollectiveMsg {
-    /// Which.
+    /// The operation.
     pub coll: Op,
     /// The group ([`Membership::addr`]).
     pub group: FiAddr,
-    /// The root, by its index in the address vector, where there is one.
+    /// The index of the root in the address vector, if the operation has a root.
     pub root: FiAddr,
-    /// Elements of each member, as the module's page has it.
+    /// The number of elements of each member (see the [module](self)).
     pub count: usize,
-    /// The first element that is read. A broadcast reads and writes `result`.
+    /// The address of the first element that is read. A broadcast reads and writes `result` instead.
     pub buf: *const c_void,
-    /// The first element that is written. It may be `buf` where both have the same length.
+    /// The address of the first element that is written. It may equal `buf` where both have the same
+    /// length.
     pub result: *mut c_void,
     /// The type of every element.
     pub datatype: Datatype,
-    /// What elements are reduced by, where they are.
+    /// The reduction, if the operation reduces.
     pub op: atomic::Op,
-    /// Comes back with the completion.
+    /// The context of the completion.
     pub context: Context,
 }
 
@@ -129,51 +130,51 @@ mod thread_safety {
     unsafe impl Sync for super::CollectiveMsg {}
 }
 
-/// Groups and their collectives: what [`crate::Endpoint::collective`] gives.
+/// Groups and their collectives: the interface that [`crate::Endpoint::collective`] returns.
 ///
-/// A collective completes in the queue of sends, with
-/// [`crate::CompletionFlags::COLLECTIVE`]. It fails if a member is lost that it needs, and so does
-/// from then on every other one of that group, everywhere.
+/// A collective completes in the transmit queue, with [`crate::CompletionFlags::COLLECTIVE`]. It fails if
+/// it depends on a member that has failed. All other collectives of that group then fail at all
+/// members.
 pub trait Collective {
-    /// Begins to join the group of the members of `set` (fi_join_collective(3)), which has the
-    /// endpoint itself among them: a context of a scalable endpoint by its [`FiAddr::rx_addr`]. The
-    /// event queue is told with `context` when all have joined.
-    /// Members that join several groups at once do so in the same order, or give the sets different
-    /// keys.
+    /// Starts to join the group of the members of `set` (fi_join_collective(3)). The set includes this
+    /// endpoint; a context of a scalable endpoint is included by its [`FiAddr::rx_addr`]. The event
+    /// queue reports [`crate::eq::Event::JoinComplete`] with `context` when all members have joined.
+    /// Members that join several groups at the same time join them in the same order, or use sets with
+    /// different keys.
     ///
     /// # Errors
     /// [`crate::Errno::NoEq`] without an event queue; [`crate::Errno::Inval`] for a set of another
-    /// address vector's members, without this endpoint, with one endpoint twice, or with an index that
-    /// is nobody's; the log says which.
+    /// address vector, without this endpoint, with a duplicate endpoint, or with an unused index; the
+    /// log says which.
     fn join(&self, set: &av::Set, context: Context) -> Result<Arc<dyn Membership>>;
 
     /// Posts a collective.
     ///
     /// # Safety
-    /// As [`crate::Msg::sendmsg`] for what is read, and [`crate::Msg::recvmsg`] for what is
-    /// written.
+    /// As [`crate::Msg::sendmsg`] for the memory that is read, and [`crate::Msg::recvmsg`] for the memory
+    /// that is written.
     ///
     /// # Errors
-    /// [`crate::Errno::OpBadState`] before the group is joined; the error that has broken the group, if
-    /// one has; [`crate::Errno::Inval`] for a group or root that is none; [`crate::Errno::OpNotSupp`] for an
-    /// operation that is not carried; [`crate::Errno::BadFlags`].
+    /// [`crate::Errno::OpBadState`] before the group is joined; the error of a group that has failed;
+    /// [`crate::Errno::Inval`] for an invalid group or root; [`crate::Errno::OpNotSupp`] for an
+    /// unsupported operation; [`crate::Errno::BadFlags`] for unsupported flags.
     unsafe fn collective(&self, msg: &CollectiveMsg, flags: OpFlags) -> Result;
 }
 
-/// What the short forms read and write: the first elements, and `count` as the module's page has it.
-/// An address that the collective does not use at this member may be null.
+/// The memory that a short form reads and writes. An address that the collective does not use at this
+/// member may be null.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers {
-    /// The first element that is read.
+    /// The address of the first element that is read.
     pub buf: *const c_void,
-    /// The first element that is written.
+    /// The address of the first element that is written.
     pub result: *mut c_void,
-    /// Elements of each member.
+    /// The number of elements of each member (see the [module](self)).
     pub count: usize,
 }
 
 impl Buffers {
-    const fn of(self, msg: CollectiveMsg) -> CollectiveMsg {
+    const fn apply(self, msg: CollectiveMsg) -> CollectiveMsg {
         let Self { buf, result, count } = self;
         CollectiveMsg {
             buf,
@@ -214,13 +215,13 @@ pub trait CollectiveExt: Collective {
         unsafe { self.collective(&msg, flags) }
     }
 
-    /// fi_alltoall(3): `count` elements for each member in either list.
+    /// fi_alltoall(3): `count` elements for each member in either buffer.
     ///
     /// # Safety
     /// As [`Collective::collective`].
     unsafe fn alltoall(
         &self,
-        lists: Buffers,
+        buffers: Buffers,
         datatype: Datatype,
         group: FiAddr,
         flags: OpFlags,
@@ -228,7 +229,7 @@ pub trait CollectiveExt: Collective {
     ) -> Result {
         let msg = CollectiveMsg::new(Op::Alltoall, group, datatype, context);
         // SAFETY: passed on from the caller.
-        unsafe { self.collective(&lists.of(msg), flags) }
+        unsafe { self.collective(&buffers.apply(msg), flags) }
     }
 
     /// fi_allreduce(3).
@@ -237,7 +238,7 @@ pub trait CollectiveExt: Collective {
     /// As [`Collective::collective`].
     unsafe fn allreduce(
         &self,
-        lists: Buffers,
+        buffers: Buffers,
         (datatype, op): (Datatype, atomic::Op),
         group: FiAddr,
         flags: OpFlags,
@@ -246,7 +247,7 @@ pub trait CollectiveExt: Collective {
         let msg = CollectiveMsg::new(Op::Allreduce, group, datatype, context);
         let msg = CollectiveMsg {
             op,
-            ..lists.of(msg)
+            ..buffers.apply(msg)
         };
         // SAFETY: passed on from the caller.
         unsafe { self.collective(&msg, flags) }
@@ -258,7 +259,7 @@ pub trait CollectiveExt: Collective {
     /// As [`Collective::collective`].
     unsafe fn allgather(
         &self,
-        lists: Buffers,
+        buffers: Buffers,
         datatype: Datatype,
         group: FiAddr,
         flags: OpFlags,
@@ -266,16 +267,16 @@ pub trait CollectiveExt: Collective {
     ) -> Result {
         let msg = CollectiveMsg::new(Op::Allgather, group, datatype, context);
         // SAFETY: passed on from the caller.
-        unsafe { self.collective(&lists.of(msg), flags) }
+        unsafe { self.collective(&buffers.apply(msg), flags) }
     }
 
-    /// fi_reduce_scatter(3): what is read has `count` elements for each member.
+    /// fi_reduce_scatter(3): `buf` has `count` elements for each member.
     ///
     /// # Safety
     /// As [`Collective::collective`].
     unsafe fn reduce_scatter(
         &self,
-        lists: Buffers,
+        buffers: Buffers,
         (datatype, op): (Datatype, atomic::Op),
         group: FiAddr,
         flags: OpFlags,
@@ -284,19 +285,19 @@ pub trait CollectiveExt: Collective {
         let msg = CollectiveMsg::new(Op::ReduceScatter, group, datatype, context);
         let msg = CollectiveMsg {
             op,
-            ..lists.of(msg)
+            ..buffers.apply(msg)
         };
         // SAFETY: passed on from the caller.
         unsafe { self.collective(&msg, flags) }
     }
 
-    /// fi_reduce(3): the root alone has a result.
+    /// fi_reduce(3): only the root has a result.
     ///
     /// # Safety
     /// As [`Collective::collective`].
     unsafe fn reduce(
         &self,
-        lists: Buffers,
+        buffers: Buffers,
         (datatype, op): (Datatype, atomic::Op),
         (group, root): (FiAddr, FiAddr),
         flags: OpFlags,
@@ -306,19 +307,19 @@ pub trait CollectiveExt: Collective {
         let msg = CollectiveMsg {
             op,
             root,
-            ..lists.of(msg)
+            ..buffers.apply(msg)
         };
         // SAFETY: passed on from the caller.
         unsafe { self.collective(&msg, flags) }
     }
 
-    /// fi_scatter(3): the root alone is read, `count` elements for each member.
+    /// fi_scatter(3): only `buf` of the root is read. It has `count` elements for each member.
     ///
     /// # Safety
     /// As [`Collective::collective`].
     unsafe fn scatter(
         &self,
-        lists: Buffers,
+        buffers: Buffers,
         datatype: Datatype,
         (group, root): (FiAddr, FiAddr),
         flags: OpFlags,
@@ -327,19 +328,19 @@ pub trait CollectiveExt: Collective {
         let msg = CollectiveMsg::new(Op::Scatter, group, datatype, context);
         let msg = CollectiveMsg {
             root,
-            ..lists.of(msg)
+            ..buffers.apply(msg)
         };
         // SAFETY: passed on from the caller.
         unsafe { self.collective(&msg, flags) }
     }
 
-    /// fi_gather(3): the root alone has a result, `count` elements of each member.
+    /// fi_gather(3): only the root has a result, with `count` elements of each member.
     ///
     /// # Safety
     /// As [`Collective::collective`].
     unsafe fn gather(
         &self,
-        lists: Buffers,
+        buffers: Buffers,
         datatype: Datatype,
         (group, root): (FiAddr, FiAddr),
         flags: OpFlags,
@@ -348,7 +349,7 @@ pub trait CollectiveExt: Collective {
         let msg = CollectiveMsg::new(Op::Gather, group, datatype, context);
         let msg = CollectiveMsg {
             root,
-            ..lists.of(msg)
+            ..buffers.apply(msg)
         };
         // SAFETY: passed on from the caller.
         unsafe { self.collective(&msg, flags) }
@@ -358,7 +359,7 @@ pub trait CollectiveExt: Collective {
 impl<T: Collective + ?Sized> CollectiveExt for T {}
 
 impl CollectiveMsg {
-    /// A collective without memory, to be filled in.
+    /// A collective without memory. The caller sets the other fields.
     pub const fn new(coll: Op, group: FiAddr, datatype: Datatype, context: Context) -> Self {
         Self {
             coll,

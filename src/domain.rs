@@ -11,30 +11,30 @@ use crate::{
     ScalableEndpoint, SharedReceives, alloc, atomic, av, cntr, collective, cq, mr, trigger,
 };
 
-/// One interface of a fabric: what queues, address vectors, memory and endpoints belong to.
+/// An interface of a fabric. It opens queues, counters, address vectors, memory regions and endpoints.
 ///
-/// Objects opened from a domain keep it alive; handles may be dropped in any order. Messages name a
-/// domain by its `Debug`, which is a few words for that reason.
+/// Objects opened from a domain keep it alive; handles may be dropped in any order. Error texts name a
+/// domain by its `Debug`, which is a few words.
 ///
 /// # Safety
-/// For implementors: [`crate::owned`] lends memory to what a domain opens, and takes it back at the
-/// word of the domain's queues. So:
-/// - an entry of a queue that carries the context of an outstanding operation, and neither
-///   [`crate::CompletionFlags::REMOTE_READ`] nor [`crate::CompletionFlags::REMOTE_WRITE`], is that
-///   operation's, and is pushed when the endpoint is done with its memory, as
-///   [`crate::Endpoint`] promises. Outstanding is what was posted to an endpoint bound to the queue
-///   and has no entry yet;
-/// - after the last handle of a region was dropped, nobody reads or writes its bytes by its rights;
-/// - what peers do to a region is carried out in this process through [`crate::shared::SharedBytes`]
-///   of the whole region or its parts, or by the system;
-/// - [`Self::mr_mode`] has [`MrMode::LOCAL`] if operations on memory without registration could
-///   touch other memory than they name.
+/// For implementors: [`crate::owned`] moves buffers into operations, and reuses them after the
+/// completion. So:
+/// - a queue entry with the context of an outstanding operation, and with neither
+///   [`crate::CompletionFlags::REMOTE_READ`] nor [`crate::CompletionFlags::REMOTE_WRITE`], belongs to
+///   that operation, and is pushed after the endpoint's last access to its memory, as
+///   [`crate::Endpoint`] promises. An operation is outstanding if it was posted to an endpoint that is
+///   bound to the queue and has no entry yet;
+/// - after the last handle of a region was dropped, no access uses its rights;
+/// - accesses of peers to a region are carried out in this process through
+///   [`crate::shared::SharedBytes`] of the whole region or its parts, or by the system;
+/// - [`Self::mr_mode`] has [`MrMode::LOCAL`] if an operation on unregistered memory could access other
+///   memory than it names.
 #[expect(unsafe_code, reason = "the safe layer relies on this promise")]
 pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// Opens a completion queue (fi_cq_open(3)).
     ///
     /// # Errors
-    /// The attribute that the provider cannot honour, and its value.
+    /// An error that names the unsupported attribute and its value.
     fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error>;
 
     /// Opens a counter (fi_cntr_open(3)).
@@ -52,26 +52,27 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// Opens an address vector (fi_av_open(3)).
     ///
     /// # Errors
-    /// The attribute that the provider cannot honour, and its value.
+    /// An error that names the unsupported attribute and its value.
     fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error>;
 
     /// Opens an endpoint, bound and enabled (fi_endpoint(3), fi_ep_bind(3), fi_enable(3)).
     ///
     /// # Errors
-    /// What of `info` or `bind` does not fit, or which system resource was missing.
+    /// An error that names the attribute of `info` or the binding that does not match, or the missing
+    /// system resource.
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error>;
 
-    /// What an endpoint of this description answers to [`Endpoint::option`] until the option is set:
-    /// fi_getopt(3) may be called before fi_enable(3).
+    /// The default value of an option of an endpoint opened with `info`: fi_getopt(3) may be called before
+    /// fi_enable(3).
     ///
     /// # Errors
-    /// [`Errno::NoProtoOpt`] where the option is unknown.
+    /// [`Errno::NoProtoOpt`] for an option that the provider does not have.
     fn option(&self, info: &Info, name: EpOptionName) -> Result<EpOption> {
         Limits::of(info).option(name)
     }
 
     /// Opens a scalable endpoint (fi_scalable_ep, fi_endpoint(3)) with as many contexts as the larger
-    /// of `ep_attr.tx_ctx_cnt` and `ep_attr.rx_ctx_cnt` says.
+    /// of `ep_attr.tx_ctx_cnt` and `ep_attr.rx_ctx_cnt`.
     ///
     /// # Errors
     /// [`Errno::NoSys`] where the provider has none; [`Errno::Inval`] for more contexts than
@@ -96,7 +97,7 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
         ))
     }
 
-    /// What registration asks of the application (`domain_attr.mr_mode` as it was opened).
+    /// The registration modes of the domain (`domain_attr.mr_mode` as it was opened).
     fn mr_mode(&self) -> MrMode {
         MrMode::empty()
     }
@@ -104,13 +105,13 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// Registers memory (fi_mr_regattr(3)).
     ///
     /// # Safety
-    /// The bytes of `region` stay valid until the region is dropped. With remote rights, peers
-    /// read and write them at any time: the owner accesses bytes that they may be using through
-    /// [`crate::shared::SharedBytes`] of the region, or by atomics of its granules, never through
-    /// references that assume that they do not change.
+    /// The bytes of `region` stay valid until the region is dropped. With remote rights, peers read and
+    /// write them at any time: the owner accesses such bytes through [`crate::shared::SharedBytes`] of
+    /// the region, or by atomics of its granules, never through references that assume that the bytes
+    /// do not change.
     ///
     /// # Errors
-    /// [`Errno::NoKey`] when the wanted key is taken; [`Errno::NoSys`] where memory cannot be
+    /// [`Errno::NoKey`] when the requested key is in use; [`Errno::NoSys`] where memory cannot be
     /// registered.
     #[expect(unsafe_code, reason = "the caller's promise about the memory")]
     unsafe fn reg(
@@ -125,47 +126,47 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
         ))
     }
 
-    /// Makes memory, registered from its birth on: special memory where the provider has it, which
-    /// peers of the machine reach by loads and stores. Domains without it make ordinary memory, and
-    /// register that if peers or [`MrMode::LOCAL`] ask for it.
+    /// Allocates and registers memory: special memory if the provider has it, which peers on the same
+    /// machine access by loads and stores. Domains without special memory allocate ordinary memory,
+    /// and register it if `attr` has remote rights or the domain requires [`MrMode::LOCAL`].
     ///
     /// # Errors
-    /// [`Errno::Inval`] for a length of zero; [`Errno::NoMem`] when there is no such memory; those of
-    /// [`Self::reg`].
+    /// [`Errno::Inval`] for a length of zero; [`Errno::NoMem`] when the memory cannot be allocated;
+    /// those of [`Self::reg`].
     fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
         alloc::ordinary(self, len, attr)
     }
 
-    /// Queues work until its counter has reached a number (fi_trigger(3); `FI_QUEUE_WORK`). If it
-    /// has, the work is carried out at once; otherwise by whoever reads a queue or counter of the
-    /// domain when it has.
+    /// Queues deferred work until its counter reaches a threshold (fi_trigger(3); `FI_QUEUE_WORK`). If
+    /// the counter has reached it already, the work is carried out at once; otherwise by the progress
+    /// of the domain's queues and counters.
     ///
     /// # Safety
-    /// As the post that the work names, as if it was posted here; the bytes stay as promised until
-    /// the completion, or until the work was taken back.
+    /// That of the post in `work`, as if it was posted by this call. It holds until the completion, or
+    /// until the work is cancelled.
     ///
     /// # Errors
-    /// [`Errno::NoSys`] where there is no such work, or not with such flags; [`Errno::Inval`] for an
+    /// [`Errno::NoSys`] where the provider does not support the work or its flags; [`Errno::Inval`] for an
     /// endpoint or a counter of another provider.
     #[expect(unsafe_code, reason = "the caller's promise about the memory")]
     unsafe fn queue_work(&self, work: &trigger::Work<'_>) -> Result<trigger::WorkId, Error> {
         let _ = work;
         Err(Error::new(
             Errno::NoSys,
-            format!("{self:?} has no work that waits"),
+            format!("{self:?} has no deferred work"),
         ))
     }
 
-    /// Takes work back that waits (`FI_CANCEL_WORK`): it will not be carried out.
+    /// Cancels queued work (`FI_CANCEL_WORK`).
     ///
     /// # Errors
-    /// [`Errno::NoEnt`] when it does not wait any more.
-    fn cancel_work(&self, ticket: trigger::WorkId) -> Result {
-        let _ = ticket;
+    /// [`Errno::NoEnt`] when the work is no longer queued.
+    fn cancel_work(&self, id: trigger::WorkId) -> Result {
+        let _ = id;
         Err(Errno::NoSys)
     }
 
-    /// Takes back all work that waits, or all that waits at a counter (`FI_FLUSH_WORK`).
+    /// Cancels all queued work, or all that waits for `cntr` (`FI_FLUSH_WORK`).
     ///
     /// # Errors
     /// [`Errno::Inval`] for a counter of another provider.
@@ -174,10 +175,10 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
         Err(Errno::NoSys)
     }
 
-    /// Which atomics the domain carries (fi_query_atomic(3)).
+    /// Queries the limits of an atomic (fi_query_atomic(3)).
     ///
     /// # Errors
-    /// [`Errno::OpNotSupp`] where it does not.
+    /// [`Errno::OpNotSupp`] for an unsupported atomic.
     fn query_atomic(
         &self,
         family: atomic::Family,
@@ -188,11 +189,11 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
         Err(Errno::OpNotSupp)
     }
 
-    /// Which collectives the domain's endpoints carry (fi_query_collective(3)).
+    /// Queries the limits of a collective (fi_query_collective(3)).
     ///
     /// # Errors
-    /// [`Errno::OpNotSupp`] for what they do not; [`Errno::Inval`] for a type where there is no
-    /// data, or none where there is.
+    /// [`Errno::OpNotSupp`] for an unsupported collective; [`Errno::Inval`] for a data type with a
+    /// collective without data, or no data type otherwise.
     fn query_collective(&self, query: &collective::Query) -> Result<collective::Attr> {
         let _ = query;
         Err(Errno::OpNotSupp)

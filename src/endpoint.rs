@@ -10,17 +10,17 @@ use crate::{
     SharedReceives, Tagged,
 };
 
-/// One end of communication: what messages are posted to.
+/// A communication endpoint, to which operations are posted.
 ///
-/// Opened by [`crate::Domain::endpoint`], already bound and enabled. Dropping the last handle
-/// closes it: outstanding operations end without completions.
+/// [`crate::Domain::endpoint`] opens it, bound and enabled. Dropping the last handle closes it:
+/// outstanding operations end without completions.
 ///
 /// # Safety
-/// For implementors: after an operation's completion has been pushed, and after the last handle
-/// was dropped, the implementation never again touches that operation's buffers, neither itself
-/// nor through a peer that acts for it. Of a multi-receive buffer that is the completion with
-/// [`crate::CompletionFlags::MULTI_RECV`], and for the bytes of one message in it, its own; its
-/// completions name bytes of that buffer, and none twice.
+/// For implementors: after the completion of an operation was pushed, and after the last handle was
+/// dropped, neither the implementation nor a peer on its behalf accesses the operation's buffers. For a
+/// multi-receive buffer, this holds after the completion with
+/// [`crate::CompletionFlags::MULTI_RECV`]; for the bytes of one message in it, after the completion of
+/// that message. Its completions name bytes of that buffer, and no byte twice.
 #[expect(unsafe_code, reason = "the safe layer relies on this promise")]
 pub unsafe trait Endpoint:
     Any + fmt::Debug + Send + Sync + Msg + Tagged + Rma + Atomic
@@ -31,7 +31,7 @@ pub unsafe trait Endpoint:
     /// [`Errno::AddrNotAvail`] where it has none.
     fn address(&self) -> Result<Address>;
 
-    /// Tries to take back one posted operation (fi_cancel(3)). If that works, it completes with
+    /// Tries to cancel a posted operation (fi_cancel(3)). A cancelled operation completes with
     /// [`Errno::Canceled`].
     ///
     /// # Errors
@@ -41,83 +41,83 @@ pub unsafe trait Endpoint:
     /// Changes an option (fi_setopt(3)).
     ///
     /// # Errors
-    /// [`Errno::NoProtoOpt`] where the option is unknown; [`Errno::Inval`] for a bad value.
+    /// [`Errno::NoProtoOpt`] for an option that the provider does not have; [`Errno::Inval`] for an
+    /// invalid value.
     fn set(&self, option: EpOption) -> Result {
         let _ = option;
         Err(Errno::NoProtoOpt)
     }
 
-    /// Reads an option (fi_getopt(3)), named by [`EpOption`]'s variants.
+    /// Returns the value of an option (fi_getopt(3)).
     ///
     /// # Errors
-    /// [`Errno::NoProtoOpt`] where the option is unknown.
+    /// [`Errno::NoProtoOpt`] for an option that the provider does not have.
     fn option(&self, name: EpOptionName) -> Result<EpOption> {
         let _ = name;
         Err(Errno::NoProtoOpt)
     }
 
-    /// Binds the open endpoint to queues and counters that it lacks (fi_ep_bind(3) after
-    /// fi_enable(3)). Operations that complete from here on use them.
+    /// Binds an open endpoint to further queues and counters (fi_ep_bind(3) after fi_enable(3)).
+    /// Operations that complete later use them.
     ///
-    /// The caller has posted nothing yet whose completions would go to a queue that is replaced.
+    /// The caller has not posted an operation whose completion would go to a replaced queue.
     ///
     /// # Errors
-    /// [`Errno::OpBadState`] for what an open endpoint cannot take any more, and always where
-    /// the provider takes nothing; [`Errno::Inval`] for an object of another provider. Nothing was
-    /// bound then.
+    /// [`Errno::OpBadState`] for an object that an open endpoint cannot be bound to, and always where
+    /// the provider does not support late bindings; [`Errno::Inval`] for an object of another
+    /// provider. Nothing is bound then.
     fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
         let _ = late;
         Err(LateBindings::unsupported())
     }
 
-    /// Makes the endpoint a member of a multicast group (fi_join(3)): what is sent to the group is
-    /// received here, too. The event queue that the endpoint is bound to, if it is to one, is told
-    /// with `context`.
+    /// Joins a multicast group (fi_join(3)): the endpoint receives messages to the group. If it is bound
+    /// to an event queue, the queue reports [`crate::eq::Event::JoinComplete`] with `context`.
     ///
     /// # Errors
-    /// [`Errno::NoSys`] where there is no multicast; [`Errno::Inval`] for an address that is no
-    /// group's; the system's.
+    /// [`Errno::NoSys`] where the provider has no multicast; [`Errno::Inval`] for an address that is not
+    /// a multicast address; those of setsockopt(2).
     fn join(&self, group: &Address, context: Context) -> Result<Arc<dyn Membership>> {
         let _ = (group, context);
         Err(Errno::NoSys)
     }
 
-    /// Groups and collectives, for endpoints with [`crate::Caps::COLLECTIVE`].
+    /// The interface to groups and collectives, for endpoints with [`crate::Caps::COLLECTIVE`].
     fn collective(&self) -> Option<&dyn Collective> {
         None
     }
 
-    /// Connection management, for connected endpoints.
+    /// The interface to connection management, for connected endpoints.
     fn cm(&self) -> Option<&dyn ConnectionManagement> {
         None
     }
 }
 
-/// What an endpoint is bound to. No endpoint exists that lacks what it needs.
+/// The objects that an endpoint is bound to. An endpoint is opened with all objects that it needs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Bindings {
-    /// Where sends and other own operations complete.
+    /// The queue for completions of sends and other local operations.
     pub tx_cq: Arc<dyn CompletionQueue>,
     /// Report only operations with [`crate::OpFlags::COMPLETION`] on `tx_cq`
     /// (`FI_SELECTIVE_COMPLETION`).
     pub tx_selective: bool,
-    /// Where receives complete.
+    /// The queue for completions of receives.
     pub rx_cq: Arc<dyn CompletionQueue>,
     /// Report only operations with [`crate::OpFlags::COMPLETION`] on `rx_cq`.
     pub rx_selective: bool,
-    /// The peers; needed by unconnected endpoints.
+    /// The address vector; required by unconnected endpoints.
     pub av: Option<Arc<dyn AddressVector>>,
-    /// Where connections are reported.
+    /// The queue for connection events.
     pub eq: Option<Arc<dyn EventQueue>>,
-    /// Counters, by the operations they count.
+    /// Counters, by the operations that they count.
     pub cntrs: Counters,
-    /// Receives that it shares with others of its domain. Its own, if it has any, come first.
+    /// A shared receive context. The endpoint's own receives are matched first.
     pub srx: Option<Arc<dyn SharedReceives>>,
 }
 
 impl Bindings {
-    /// One queue for both directions and an address vector: what an unconnected endpoint needs.
+    /// Bindings of an unconnected endpoint: one queue for both directions, and an address vector.
     pub fn new(cq: Arc<dyn CompletionQueue>, av: Arc<dyn AddressVector>) -> Self {
         Self {
             tx_cq: Arc::clone(&cq),
@@ -132,32 +132,33 @@ impl Bindings {
     }
 }
 
-/// What an open endpoint is bound to afterwards ([`Endpoint::bind_late`]).
+/// Further objects that an open endpoint is bound to ([`Endpoint::bind_late`]).
 #[expect(
     clippy::exhaustive_structs,
     reason = "callers write it with `..Default::default()`"
 )]
 #[derive(Clone, Debug, Default)]
 pub struct LateBindings {
-    /// Where sends and other own operations complete, and whether only those report there that
-    /// ask for it ([`Bindings::tx_selective`]).
+    /// The queue for completions of sends and other local operations, and whether it is selective
+    /// ([`Bindings::tx_selective`]).
     pub tx_cq: Option<(Arc<dyn CompletionQueue>, bool)>,
-    /// Where receives complete, likewise.
+    /// The queue for completions of receives, and whether it is selective
+    /// ([`Bindings::rx_selective`]).
     pub rx_cq: Option<(Arc<dyn CompletionQueue>, bool)>,
-    /// Counters of operations that nothing counts yet.
+    /// Counters for operations without a counter.
     pub cntrs: Counters,
 }
 
 impl LateBindings {
-    /// The error of endpoints that take nothing after they are opened.
+    /// The error of a provider without late bindings.
     pub fn unsupported() -> Error {
-        let what = "the provider's endpoints take no queue or counter after they are enabled: bind \
-                    them before";
-        Error::new(Errno::OpBadState, what)
+        let text = "the provider cannot bind a queue or counter to an enabled endpoint: bind it before \
+                    the endpoint is enabled";
+        Error::new(Errno::OpBadState, text)
     }
 }
 
-/// The counters of an endpoint, by the operations they count.
+/// The counters of an endpoint, by the operations that they count.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Counters {
@@ -165,9 +166,9 @@ pub struct Counters {
     pub send: Option<Arc<dyn Counter>>,
     /// Receives.
     pub recv: Option<Arc<dyn Counter>>,
-    /// Own reads, and fetching atomics.
+    /// Local reads, and atomics with a result.
     pub read: Option<Arc<dyn Counter>>,
-    /// Own writes, and atomics without result.
+    /// Local writes, and atomics without a result.
     pub write: Option<Arc<dyn Counter>>,
     /// Reads by peers.
     pub remote_read: Option<Arc<dyn Counter>>,

@@ -8,75 +8,75 @@ use std::time::Duration;
 
 use crate::{Context, Endpoint, Errno, Info, PassiveEndpoint, Result, wait};
 
-/// How an event queue is opened (`struct fi_eq_attr`).
+/// Attributes of an event queue (`struct fi_eq_attr`).
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Attr {
-    /// Events that fit; 0 for the provider's default.
+    /// The capacity in events; 0 for the provider's default.
     pub size: usize,
-    /// How a thread waits for events.
+    /// The wait object for threads that wait.
     pub wait_obj: wait::Object,
 }
 
-/// Something that happened outside the data path (`struct fi_eq_entry`, `struct fi_eq_cm_entry`).
+/// A control event (`struct fi_eq_entry`, `struct fi_eq_cm_entry`).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// Written by the application, or by the provider for an object of its own.
+    /// An event that the application wrote, or the provider for one of its objects.
     Notify {
-        /// The writer's word.
+        /// The writer's context.
         context: Context,
         /// The writer's data.
         data: u64,
-        /// The object that the writer names; 0 for none. In C it is the address of a handle.
+        /// The object of the event; 0 for none. In C it is the address of a handle.
         handle: u64,
     },
-    /// A peer asks for a connection: `info` is to be accepted or rejected.
+    /// A peer requests a connection. The application accepts or rejects `info`.
     ConnReq {
-        /// Where it was asked.
+        /// The passive endpoint that received the request.
         pep: Arc<dyn PassiveEndpoint>,
-        /// What to open the endpoint with; its handle names the request.
+        /// The description to open the endpoint with. Its handle identifies the request.
         info: Box<Info>,
         /// The peer's private data.
         data: Vec<u8>,
     },
-    /// The connection stands.
+    /// A connection was established.
     Connected {
         /// The endpoint.
         ep: Arc<dyn Endpoint>,
         /// The peer's private data.
         data: Vec<u8>,
     },
-    /// The peer has closed.
+    /// A connection was closed.
     Shutdown {
         /// The endpoint.
         ep: Arc<dyn Endpoint>,
     },
-    /// A group was joined.
+    /// The endpoint has joined a group.
     JoinComplete {
-        /// The word given to the join.
+        /// The context of the join.
         context: Context,
     },
 }
 
-/// An operation outside the data path that failed (`struct fi_eq_err_entry`).
+/// The error entry of a failed control operation (`struct fi_eq_err_entry`).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ErrEntry {
-    /// The word given to the operation.
+    /// The context of the operation.
     pub context: Context,
-    /// The endpoint of the operation, if it was one's.
+    /// The endpoint of the operation, if it has one.
     pub ep: Option<Arc<dyn Endpoint>>,
-    /// What went wrong.
+    /// The error number.
     pub errno: Errno,
-    /// The peer's data with a rejection.
+    /// The peer's private data, for a rejected connection.
     pub data: Vec<u8>,
-    /// The provider's sentence.
+    /// The provider's error text.
     pub detail: String,
 }
 
 impl ErrEntry {
-    /// An error without data of a peer.
+    /// An error entry without an endpoint and without data.
     pub fn new(context: Context, errno: Errno, detail: impl Into<String>) -> Self {
         Self {
             context,
@@ -88,42 +88,42 @@ impl ErrEntry {
     }
 }
 
-/// Where connections and other rare events are reported.
+/// A queue that reports connections and other control events.
 pub trait EventQueue: Any + fmt::Debug + Send + Sync {
-    /// Takes the next event (fi_eq_read(3)).
+    /// Removes the next event (fi_eq_read(3)).
     ///
     /// # Errors
-    /// [`Errno::Again`] when there is none; [`Errno::Avail`] when it is an error.
+    /// [`Errno::Again`] when the queue is empty; [`Errno::Avail`] when the next entry is an error.
     fn read(&self) -> Result<Event>;
 
-    /// Looks at the next event without taking it (`FI_PEEK`).
+    /// Returns the next event without removing it (`FI_PEEK`).
     ///
     /// # Errors
     /// As [`Self::read`].
     fn peek(&self) -> Result<Event>;
 
-    /// Takes the error at the head (fi_eq_readerr(3)).
+    /// Removes the error entry at the head (fi_eq_readerr(3)).
     ///
     /// # Errors
-    /// [`Errno::Again`] when the next event is none.
+    /// [`Errno::Again`] when the next entry is not an error.
     fn read_err(&self) -> Result<ErrEntry>;
 
-    /// Adds an event of the application's (fi_eq_write(3)).
+    /// Appends an event of the application (fi_eq_write(3)).
     ///
     /// # Errors
     /// [`Errno::Again`] when the queue is full.
     fn write(&self, event: Event) -> Result;
 
-    /// Sleeps until there is an event (fi_eq_sread(3)).
+    /// Parks until there is an event, and removes it (fi_eq_sread(3)). `None` waits without a timeout.
     ///
     /// # Errors
-    /// [`Errno::Again`] after the time; [`Errno::NoSys`] without a wait object.
+    /// [`Errno::Again`] after `timeout`; [`Errno::NoSys`] without a wait object.
     fn wait(&self, timeout: Option<Duration>) -> Result<Event> {
         let _ = timeout;
         Err(Errno::NoSys)
     }
 
-    /// Whether it is safe to block in `poll(2)` on [`Self::wait_fd`] (fi_trywait(3)).
+    /// Checks that it is safe to block in `poll(2)` on [`Self::wait_fd`] (fi_trywait(3)).
     ///
     /// # Errors
     /// [`Errno::Again`] when there may be events: read first.

@@ -1,11 +1,11 @@
 //! Error numbers of the data path: libfabric's values and texts (fi_errno(3)).
 //!
-//! [`Errno`] is what a function that may be called a million times a second returns. Set-up paths,
-//! whose errors a person reads, return [`crate::Error`].
+//! Data-path functions return [`Errno`], a number. Set-up functions return [`crate::Error`], which has a
+//! text.
 
 use std::fmt;
 
-/// What a data-path call answers: nothing, a count, or an [`Errno`].
+/// The result of a data-path call: nothing, a count, or an [`Errno`].
 pub type Result<T = (), E = Errno> = std::result::Result<T, E>;
 
 macro_rules! errnos {
@@ -25,7 +25,7 @@ macro_rules! errnos {
             /// Every error number, in the order of their declaration.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// Finds the variant of a positive number; `None` for a number without one.
+            /// The variant of a positive error number; `None` for a number without a variant.
             pub const fn try_from_raw(raw: i32) -> Option<Self> {
                 $(if raw == Self::$variant as i32 { return Some(Self::$variant); })+
                 None
@@ -105,8 +105,7 @@ errnos! {
 }
 
 impl Errno {
-    /// Turns a positive error number into its variant; a number without one becomes
-    /// [`Errno::Other`].
+    /// The variant of a positive error number; [`Errno::Other`] for a number without a variant.
     pub const fn from_raw(raw: i32) -> Self {
         match Self::try_from_raw(raw) {
             Some(errno) => errno,

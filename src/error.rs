@@ -1,13 +1,13 @@
-//! Errors of set-up paths, which a person reads.
+//! `Error`: an error of set-up functions, with a text.
 
 use std::error::Error as StdError;
 
 use crate::Errno;
 
-/// What went wrong while something was opened, resolved or configured.
+/// An error of a function that opens, resolves or configures an object.
 ///
-/// The text names the object and the value; [`Error::errno`] is what the C face returns.
-/// A text of several lines has the number's text at the end of the first.
+/// The text names the object and the value. The C interface returns [`Error::errno`]. In the `Display`
+/// output, the text of the error number ends the first line.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {errno}{}", self.first_line(), self.other_lines())]
 pub struct Error {
@@ -18,7 +18,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// Makes an error from its number and a sentence that names the object and the value.
+    /// Makes an error from its number and a text that names the object and the value.
     pub fn new(errno: Errno, message: impl Into<String>) -> Self {
         Self {
             errno,
@@ -39,7 +39,7 @@ impl Error {
         self.errno
     }
 
-    /// The sentence without the number's text.
+    /// The text, without the text of the error number.
     pub fn message(&self) -> &str {
         &self.message
     }

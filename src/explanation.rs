@@ -1,36 +1,36 @@
-//! What discovery made of each offer, and how it says that there was none to take.
+//! `Explanation`: the outcome of discovery for each candidate of each provider.
 
 use std::fmt;
 
 use crate::info::Mismatch;
 use crate::{Errno, Error, Info};
 
-/// What became of one offer of a provider, or of the provider as a whole.
+/// The outcome for one candidate of a provider, or for the provider as a whole.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Explanation {
     /// The provider's name.
     pub provider: &'static str,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// What became of an offer.
+/// The outcome for a candidate or a provider.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It is one of the results.
+    /// The candidate is a result of the query.
     Taken(Box<Info>),
-    /// An attribute refused.
+    /// The candidate does not match the query in an attribute.
     Refused(Mismatch),
-    /// The provider was not asked; the text says what kept it out: `FI_PROVIDER=^shm`.
+    /// The provider was not queried. The text is the setting that excludes it: `FI_PROVIDER=^shm`.
     Excluded(String),
-    /// The provider could not answer.
+    /// The provider failed to list its candidates.
     Failed(Error),
 }
 
 impl Explanation {
-    /// Whether the offer is one of the results.
+    /// Whether the candidate is a result of the query.
     pub fn is_taken(&self) -> bool {
         matches!(self.outcome, Outcome::Taken(_))
     }
@@ -60,7 +60,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// One line for each provider, and `notes`.
+/// The error for a query without results: one line for each provider, and `notes`.
 #[cold]
 pub(crate) fn nothing_matches(explanations: &[Explanation], notes: &[String]) -> Error {
     let mut lines = vec!["no provider has what is asked for".to_owned()];
@@ -68,13 +68,13 @@ pub(crate) fn nothing_matches(explanations: &[Explanation], notes: &[String]) ->
         lines.push(format!("{provider}: {}", reasons.join("; ")));
     }
     if explanations.is_empty() {
-        lines.push("no provider had anything to offer".to_owned());
+        lines.push("no provider has a candidate".to_owned());
     }
     lines.extend_from_slice(notes);
     Error::new(Errno::NoData, lines.join("\n"))
 }
 
-/// What tells an offer from others of its provider.
+/// Describes a candidate among those of its provider.
 fn taken(info: &Info) -> String {
     let (ep_type, domain) = (info.ep_attr.ep_type, &info.domain_attr.name);
     match &info.src_addr {
@@ -91,7 +91,7 @@ pub(crate) fn per_provider(
     chunks.map(|chunk| (chunk[0].provider, reasons(chunk)))
 }
 
-/// The outcomes of one provider, with those that differ only in what it has drawn together.
+/// The outcomes of one provider. Outcomes that differ only in the provided value are merged.
 fn reasons(explanations: &[Explanation]) -> Vec<String> {
     let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
     for explanation in explanations {

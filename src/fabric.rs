@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use crate::{Domain, Errno, Error, EventQueue, Info, PassiveEndpoint, Result, eq};
 
-/// A network, or the memory of one machine: what domains belong to. Messages name a fabric by its
-/// `Debug`, which is a few words for that reason.
+/// A network, or the memory of one machine. It opens domains, event queues and passive endpoints. Error
+/// texts name a fabric by its `Debug`, which is a few words.
 pub trait Fabric: Any + fmt::Debug + Send + Sync {
     /// Opens a domain (fi_domain(3)).
     ///
     /// # Errors
-    /// What of `info` does not fit.
+    /// An error that names the attribute of `info` that does not match.
     fn domain(&self, info: &Info) -> Result<Arc<dyn Domain>, Error>;
 
     /// Opens an event queue (fi_eq_open(3)).
@@ -30,7 +30,7 @@ pub trait Fabric: Any + fmt::Debug + Send + Sync {
     /// Opens a passive endpoint (fi_passive_ep(3)).
     ///
     /// # Errors
-    /// [`Errno::NoSys`] where the provider does not connect endpoints.
+    /// [`Errno::NoSys`] where the provider has no connected endpoints.
     fn passive_endpoint(
         &self,
         info: &Info,

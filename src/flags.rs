@@ -1,12 +1,12 @@
 //! Flag sets, one type per parameter, with libfabric's bit values.
 //!
-//! `from_bits_retain` keeps unknown bits, so that a value that came through the C face survives a
-//! round trip; whoever acts on a set checks it with `contains_unknown_bits` or its own mask.
+//! `from_bits_retain` keeps unknown bits, so that a value from the C interface survives a round trip.
+//! Code that acts on a set checks it with `contains_unknown_bits` or its own mask.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// What a provider can do (fi_getinfo(3), "Capabilities").
+    /// Capabilities of a provider (fi_getinfo(3), "Capabilities").
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Caps: u64 {
         /// Messages (fi_msg(3)).
@@ -41,7 +41,7 @@ bitflags! {
         const TRIGGER = 1 << 20;
         /// Operations may be fenced.
         const FENCE = 1 << 21;
-        /// The application's own id for a peer is reported in place of its index.
+        /// Completions report an id that the application sets for a peer, in place of its index.
         const AV_USER_ID = 1 << 41;
         /// Addresses behind a firewall.
         const FIREWALL_ADDR = 1 << 42;
@@ -79,7 +79,7 @@ bitflags! {
 }
 
 impl Caps {
-    /// Capabilities that are returned only to those who ask.
+    /// Primary capabilities: returned only if requested.
     pub const PRIMARY: Self = Self::MSG
         .union(Self::RMA)
         .union(Self::TAGGED)
@@ -103,7 +103,7 @@ impl Caps {
         .union(Self::REMOTE_READ)
         .union(Self::REMOTE_WRITE);
 
-    /// Capabilities that may be returned unasked.
+    /// Secondary capabilities: may be returned without being requested.
     pub const SECONDARY: Self = Self::MULTI_RECV
         .union(Self::TRIGGER)
         .union(Self::FENCE)
@@ -120,10 +120,10 @@ impl Caps {
 }
 
 bitflags! {
-    /// Duties that a provider lays on the application (fi_getinfo(3), "Mode").
+    /// Requirements of a provider on the application (fi_getinfo(3), "Mode").
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Mode: u64 {
-        /// The context is four pointers of the provider's.
+        /// The context points to four words that the provider uses.
         const CONTEXT = 1 << 59;
         /// Buffers leave room for a header.
         const MSG_PREFIX = 1 << 58;
@@ -133,7 +133,7 @@ bitflags! {
         const RX_CQ_DATA = 1 << 56;
         /// Local buffers must be registered (before API version 1.5).
         const LOCAL_MR = 1 << 55;
-        /// The context is eight pointers of the provider's.
+        /// The context points to eight words that the provider uses.
         const CONTEXT2 = 1 << 52;
     }
 }
@@ -172,19 +172,19 @@ bitflags! {
         const AFFINITY = 1 << 29;
         /// Complete when the data is persistent.
         const COMMIT_COMPLETE = 1 << 30;
-        /// Complete when the message has met a receive.
+        /// Complete when the message was matched by a receive.
         const MATCH_COMPLETE = 1 << 31;
         /// Hand the operation to a peer provider.
         const PEER_TRANSFER = 1 << 36;
         /// Receive under the authorization key of the context.
         const AUTH_KEY = 1 << 57;
-        /// Use the endpoint's default flags (`tx_attr.op_flags` or `rx_attr.op_flags`) in
-        /// addition to those given here. Selvedge's own bit, which the short forms pass; the man
-        /// page's `*msg` calls leave it out.
+        /// Use the endpoint's default flags (`tx_attr.op_flags` or `rx_attr.op_flags`) in addition to
+        /// the given ones. The bit is specific to Selvedge: short forms pass it, and the `*msg` calls of
+        /// the man pages correspond to calls without it.
         const DEFAULT = 1 << 63;
-        /// The operation is deferred work ([`crate::trigger::CompletionTarget::Counter`]), and its context means
-        /// something to the endpoint. Selvedge's own bit, between parts of a provider; without such
-        /// work it changes nothing.
+        /// The operation is deferred work ([`crate::trigger::CompletionTarget::Counter`]), and its
+        /// context has a meaning for the endpoint. The bit is specific to Selvedge and internal to
+        /// providers; without such work it has no effect.
         const DEFERRED = 1 << 62;
         /// Drop the message found by a peek, or the claimed one.
         const DISCARD = 1 << 58;
@@ -194,7 +194,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// What a completion says of its operation (fi_cq(3), "Completion flags").
+    /// Flags of a completion (fi_cq(3), "Completion flags").
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     #[repr(transparent)]
     pub struct CompletionFlags: u64 {
@@ -210,17 +210,17 @@ bitflags! {
         const MULTICAST = 1 << 5;
         /// A collective.
         const COLLECTIVE = 1 << 6;
-        /// A read of this endpoint's own.
+        /// A read by this endpoint.
         const READ = 1 << 8;
-        /// A write of this endpoint's own.
+        /// A write by this endpoint.
         const WRITE = 1 << 9;
         /// A receive.
         const RECV = 1 << 10;
         /// A send.
         const SEND = 1 << 11;
-        /// A peer has read.
+        /// A read by a peer.
         const REMOTE_READ = 1 << 12;
-        /// A peer has written.
+        /// A write by a peer.
         const REMOTE_WRITE = 1 << 13;
         /// The multi-receive buffer is released with this completion.
         const MULTI_RECV = 1 << 16;
@@ -234,10 +234,10 @@ bitflags! {
 }
 
 bitflags! {
-    /// Rights over a memory region (fi_mr(3)).
+    /// Access rights of a memory region (fi_mr(3)).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct MrAccess: u64 {
-        /// Source of local reads into the fabric: result buffer of a read.
+        /// Result buffer of a read.
         const READ = 1 << 8;
         /// Source buffer of a write.
         const WRITE = 1 << 9;
@@ -255,12 +255,12 @@ bitflags! {
 }
 
 bitflags! {
-    /// What registration asks of the application (fi_mr(3), "MR mode").
+    /// Requirements of memory registration on the application (fi_mr(3), "MR mode").
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct MrMode: u32 {
         /// Deprecated: `VIRT_ADDR | ALLOCATED | PROV_KEY`.
         const BASIC = 1 << 0;
-        /// Deprecated: no duties.
+        /// Deprecated: no requirements.
         const SCALABLE = 1 << 1;
         /// Local buffers must be registered.
         const LOCAL = 1 << 2;
@@ -272,7 +272,7 @@ bitflags! {
         const ALLOCATED = 1 << 5;
         /// The provider chooses the keys.
         const PROV_KEY = 1 << 6;
-        /// Page changes must be announced.
+        /// The application reports page changes.
         const MMU_NOTIFY = 1 << 7;
         /// Regions are enabled after a counter is bound.
         const RMA_EVENT = 1 << 8;
@@ -332,16 +332,16 @@ bitflags! {
 }
 
 bitflags! {
-    /// How [`crate::Registry::getinfo`] reads its arguments (fi_getinfo(3), "Flags").
+    /// Flags of [`crate::Registry::getinfo`] (fi_getinfo(3), "Flags").
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct InfoFlags: u64 {
-        /// Name and version of every provider, and nothing else.
+        /// Return only the name and version of every provider.
         const PROV_ATTR_ONLY = 1 << 54;
-        /// `node` is a numeric address: no name service is asked.
+        /// `node` is a numeric address, and is not resolved by name services.
         const NUMERICHOST = 1 << 55;
         /// `node` and `service` name the local address.
         const SOURCE = 1 << 57;
-        /// Look for devices afresh.
+        /// Scan for devices again.
         const RESCAN = 1 << 35;
     }
 }

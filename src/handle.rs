@@ -1,11 +1,11 @@
-//! A check of the handles that objects are held by.
+//! A check that a handle is the only one of its object.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::{Errno, Error};
 
-/// Makes sure that dropping this handle drops the object: what dropping promises depends on it.
+/// Checks that `object` is the only handle, so that dropping it drops the object.
 ///
 /// # Errors
 /// [`Errno::Busy`] when there is another handle.
@@ -16,6 +16,6 @@ pub(crate) fn sole<T: fmt::Debug + ?Sized>(
     if Arc::get_mut(&mut object).is_some() {
         return Ok(object);
     }
-    let what = format!("the provider kept a handle of {kind} {object:?}");
-    Err(Error::new(Errno::Busy, what))
+    let text = format!("the provider kept a handle of {kind} {object:?}");
+    Err(Error::new(Errno::Busy, text))
 }

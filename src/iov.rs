@@ -7,10 +7,10 @@
 
 use std::ffi::c_void;
 
-/// One readable stretch of memory: `struct iovec` for a send.
+/// A readable segment of memory: `struct iovec` for a send.
 ///
-/// A plain value without a lifetime: the promise that the bytes stay valid is made where the
-/// operation is posted (the `# Safety` text of [`crate::Msg::sendmsg`]).
+/// It is a plain value without a lifetime. The caller promises that the bytes stay valid when it posts
+/// the operation (the `# Safety` section of [`crate::Msg::sendmsg`]).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Iov {
@@ -20,7 +20,7 @@ pub struct Iov {
     pub len: usize,
 }
 
-/// One writable stretch of memory: `struct iovec` for a receive.
+/// A writable segment of memory: `struct iovec` for a receive.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct IovMut {
@@ -66,7 +66,7 @@ impl IovMut {
 
 #[expect(unsafe_code, reason = "a description of memory, not an access to it")]
 mod thread_safety {
-    // SAFETY: the value is an address and a length; whoever dereferences it has its own argument.
+    // SAFETY: the value is an address and a length; code that dereferences it has its own argument.
     unsafe impl Send for super::Iov {}
     // SAFETY: as above.
     unsafe impl Sync for super::Iov {}
@@ -76,7 +76,7 @@ mod thread_safety {
     unsafe impl Sync for super::IovMut {}
 }
 
-/// Local registration descriptor (fi_mr_desc(3)); [`Desc::NONE`] where none is needed.
+/// A local registration descriptor (fi_mr_desc(3)); [`Desc::NONE`] where none is needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Desc(pub usize);
@@ -86,9 +86,9 @@ impl Desc {
     pub const NONE: Self = Self(0);
 }
 
-/// The application's word that comes back with the completion of an operation.
+/// The context of an operation: a value of the application that the completion returns.
 ///
-/// The C face stores the `void *context` here.
+/// The C interface stores the `void *context` in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Context(pub u64);

@@ -1,7 +1,7 @@
-//! Prints log messages as `FI_LOG_LEVEL`, `FI_LOG_PROV` and `FI_LOG_SUBSYS` ask for.
+//! Log output, filtered by `FI_LOG_LEVEL`, `FI_LOG_PROV` and `FI_LOG_SUBSYS`.
 //!
-//! The library logs through the `log` crate and installs nothing by itself: a program with a
-//! logger of its own sees the messages there. Tools call [`init`].
+//! The library logs through the `log` crate and does not install a logger: a program with its own logger
+//! receives the messages. Tools call [`init`], which installs one.
 //!
 //! The target of a message is `selvedge::<provider>::<subsystem>`, `selvedge::shm::ep_ctrl`; the
 //! core's provider is `core`, and a message without such a target belongs to the subsystem `core`
@@ -16,17 +16,17 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use crate::param::{Filter, Params};
 use crate::{Errno, Error};
 
-/// The parts of a provider that messages come from.
+/// The subsystems of a provider that log messages.
 pub const SUBSYSTEMS: [&str; 10] = [
     "core", "fabric", "domain", "ep_ctrl", "ep_data", "av", "cq", "eq", "mr", "cntr",
 ];
 
-/// Prints messages to the standard error stream from now on, unless the program has a logger.
+/// Installs a logger that prints messages to standard error, unless the program has a logger.
 ///
-/// Warnings and errors are printed without any variable set.
+/// The default level prints warnings and errors.
 ///
 /// # Errors
-/// [`Errno::Inval`] for a variable that cannot be read.
+/// [`Errno::Inval`] for an invalid value of a variable.
 pub fn init() -> Result<(), Error> {
     static DISPATCHER: OnceLock<Dispatcher> = OnceLock::new();
     let dispatcher = Dispatcher::new(&Params::from_env())?;
@@ -37,34 +37,34 @@ pub fn init() -> Result<(), Error> {
     Ok(())
 }
 
-/// Prints a message: its level, and its text behind `<provider>:<subsystem>:`, without the end of a
-/// line.
+/// A function that prints a message. Its arguments are the level, and the text with the prefix
+/// `<provider>:<subsystem>:` and without a line terminator.
 pub type Output = fn(Level, &str);
 
-/// Has the messages that [`init`] prints go to `output` from now on; `None` for the standard error
-/// stream. A program that has a logger of its own sees no difference.
+/// Sets the output of the logger that [`init`] installs; `None` for standard error. It has no effect in
+/// a program with its own logger.
 pub fn set_output(output: Option<Output>) {
     *OUTPUT.write().unwrap_or_else(PoisonError::into_inner) = output;
 }
 
 static OUTPUT: RwLock<Option<Output>> = RwLock::new(None);
 
-/// Logs a message of a provider whose name is known only when the program runs. One load decides
-/// whether `what` is formatted at all.
+/// Logs a message of a provider whose name is known only at run time. The message is formatted only if
+/// its level is enabled, which one load decides.
 #[inline]
-pub fn log_as(level: Level, provider: &str, subsystem: &str, what: fmt::Arguments<'_>) {
+pub fn log_as(level: Level, provider: &str, subsystem: &str, message: fmt::Arguments<'_>) {
     if level <= log::max_level() {
-        log_to(level, provider, subsystem, what);
+        log_to(level, provider, subsystem, message);
     }
 }
 
 #[cold]
-fn log_to(level: Level, provider: &str, subsystem: &str, what: fmt::Arguments<'_>) {
+fn log_to(level: Level, provider: &str, subsystem: &str, message: fmt::Arguments<'_>) {
     let target = format!("selvedge::{provider}::{subsystem}");
-    log::log!(target: &target, level, "{what}");
+    log::log!(target: &target, level, "{message}");
 }
 
-/// Decides what is printed.
+/// The logger that [`init`] installs.
 #[derive(Debug)]
 struct Dispatcher {
     rank: u8,
@@ -76,13 +76,13 @@ impl Dispatcher {
     fn new(params: &Params) -> Result<Self, Error> {
         let subsystems = params.text("FI_LOG_SUBSYS")?;
         Ok(Self {
-            rank: rank_of_word(&params.text("FI_LOG_LEVEL")?),
+            rank: rank_of_name(&params.text("FI_LOG_LEVEL")?),
             providers: Filter::parse(&params.text("FI_LOG_PROV")?),
             subsystems: known_subsystems(&subsystems)?,
         })
     }
 
-    /// The level at which `log`'s macros need not even ask.
+    /// The maximum level that the macros of `log` pass to this logger.
     fn max_level(&self) -> LevelFilter {
         match self.rank {
             OFF => LevelFilter::Off,
@@ -111,7 +111,7 @@ impl Log for Dispatcher {
         if !self.enabled(record.metadata()) {
             return;
         }
-        // Read and released first: an output may log, too.
+        // The lock is released before the call, because an output may log, too.
         let output = *OUTPUT.read().unwrap_or_else(PoisonError::into_inner);
         match output {
             Some(print) => print(record.level(), &text(record)),
@@ -122,8 +122,8 @@ impl Log for Dispatcher {
     fn flush(&self) {}
 }
 
-/// `selvedge:<pid>:<seconds>:<provider>:<subsystem>:<level>: <text>`. The process is asked for
-/// its number each time: it may have forked.
+/// Formats `selvedge:<pid>:<seconds>:<provider>:<subsystem>:<level>: <text>`. The process id is queried
+/// for each message, because the process may have forked.
 fn line(record: &Record<'_>) -> String {
     let (provider, subsystem) = origin(record.target()).unwrap_or(("core", "core"));
     let seconds = SystemTime::now()
@@ -142,7 +142,7 @@ fn text(record: &Record<'_>) -> String {
     format!("{provider}:{subsystem}: {}", record.args())
 }
 
-/// Provider and subsystem of a target; `None` for another library's.
+/// The provider and subsystem of a target; `None` for a target of another library.
 fn origin(target: &str) -> Option<(&str, &str)> {
     let (krate, path) = target.split_once("::").unwrap_or((target, ""));
     if krate == "selvedge" {
@@ -172,8 +172,8 @@ fn known_subsystems(text: &str) -> Result<Filter, Error> {
     Ok(filter)
 }
 
-/// libfabric's order, in which traces come before information; a message is printed when its rank
-/// is at most that of `FI_LOG_LEVEL`.
+/// The rank of a level in libfabric's order, in which traces come before information. A message is
+/// printed if its rank is at most that of `FI_LOG_LEVEL`.
 fn rank(level: Level) -> u8 {
     match level {
         Level::Error => ERROR,
@@ -184,8 +184,8 @@ fn rank(level: Level) -> u8 {
     }
 }
 
-fn rank_of_word(word: &str) -> u8 {
-    match word {
+fn rank_of_name(name: &str) -> u8 {
+    match name {
         "off" => OFF,
         "error" => ERROR,
         "trace" => TRACE,
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_where_it_came_from() {
+    fn a_line_names_its_process_provider_and_subsystem() {
         let record = Record::builder()
             .level(Level::Warn)
             .target("selvedge::shm::ep_ctrl")

@@ -6,40 +6,41 @@ use std::sync::Arc;
 
 use crate::{Counter, Desc, Errno, Error, MrAccess};
 
-/// How memory is registered (`struct fi_mr_attr`).
+/// Attributes of a memory registration (`struct fi_mr_attr`).
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Attr {
-    /// Who may do what with it.
+    /// Access rights.
     pub access: MrAccess,
-    /// The wanted key, where the application chooses keys. It means nothing for a region without
-    /// remote rights: no two of those collide.
+    /// The requested key, where the application chooses keys. It is ignored for a region without remote
+    /// rights, and keys of such regions do not collide.
     pub requested_key: u64,
     /// The offset that remote accesses start from.
     pub offset: u64,
 }
 
-/// Registered memory; dropping it ends every right over it.
+/// Registered memory. Dropping the last handle revokes all rights.
 pub trait MemoryRegion: Any + fmt::Debug + Send + Sync {
-    /// What a peer names the region by (fi_mr_key(3)).
+    /// The key that peers access the region with (fi_mr_key(3)).
     fn key(&self) -> u64;
-    /// What local operations name the region by (fi_mr_desc(3)).
+    /// The descriptor for local operations (fi_mr_desc(3)).
     fn desc(&self) -> Desc;
 
-    /// Has a counter count what peers do with the region from now on, until it is dropped
-    /// (fi_mr_bind(3)): [`MrAccess::REMOTE_WRITE`] stands for writes and for atomics that change it,
-    /// [`MrAccess::REMOTE_READ`] for reads and for atomics that bring earlier values back. An
-    /// operation is one event, however many of its places are in the region; with both bits, too.
+    /// Binds a counter that counts accesses of peers to the region until it is dropped (fi_mr_bind(3)).
+    /// [`MrAccess::REMOTE_WRITE`] counts writes and atomics that change the region,
+    /// [`MrAccess::REMOTE_READ`] counts reads and atomics that return earlier values. An operation is one
+    /// event, also if several of its segments are in the region, or both bits apply to it.
     ///
-    /// Reading the counter drives every endpoint of the domain, whichever the peers use.
+    /// Reading the counter drives progress of every endpoint of the domain.
     ///
     /// # Errors
-    /// [`Errno::NoSys`] where the provider has no such counters. [`Errno::Inval`] for other bits, for
-    /// an event that has its counter already, for a counter of another provider, and for a region
-    /// that peers may not use.
-    fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
-        let _ = (cntr, what);
-        let what = format!("{self:?} has no counters of regions");
-        Err(Error::new(Errno::NoSys, what))
+    /// [`Errno::NoSys`] where the provider has no such counters. [`Errno::Inval`] for other bits, for an
+    /// event that already has a counter, for a counter of another provider, and for a region without
+    /// remote rights.
+    fn bind_counter(&self, cntr: &Arc<dyn Counter>, events: MrAccess) -> Result<(), Error> {
+        let _ = (cntr, events);
+        let text =
+            format!("cannot bind a counter to {self:?}: the provider has no counters of regions");
+        Err(Error::new(Errno::NoSys, text))
     }
 }

@@ -1,6 +1,6 @@
 //! Untagged messages: fi_msg(3).
 
-#![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 #![expect(
     clippy::exhaustive_structs,
     reason = "callers and providers write every field, as of the man page's structures"
@@ -8,40 +8,41 @@
 
 use crate::{Context, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, Result};
 
-/// One send. The lists are read during the call; the bytes they name, until the completion.
+/// A send. The lists are read during the call, the bytes that they name until the completion.
 #[derive(Clone, Copy, Debug)]
 pub struct SendMsg<'a> {
-    /// The pieces of the message, at most `tx_attr.iov_limit`.
+    /// The segments of the message, at most `tx_attr.iov_limit`.
     pub iov: &'a [Iov],
-    /// Registration descriptors, one per piece, or empty.
+    /// Registration descriptors, one for each segment, or empty.
     pub desc: &'a [Desc],
     /// The peer.
     pub dest: FiAddr,
-    /// Comes back with the completion.
+    /// The context of the completion.
     pub context: Context,
-    /// Reaches the peer's completion, under [`OpFlags::REMOTE_CQ_DATA`].
+    /// Data for the peer's completion, under [`OpFlags::REMOTE_CQ_DATA`].
     pub data: u64,
 }
 
-/// One receive. The list is read during the call; the bytes it names, until the completion.
+/// A receive. The list is read during the call, the bytes that it names are accessed until the
+/// completion.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvMsg<'a> {
-    /// Where the message goes, at most `rx_attr.iov_limit` pieces.
+    /// The segments of the receive buffer, at most `rx_attr.iov_limit`.
     pub iov: &'a [IovMut],
-    /// Registration descriptors, one per piece, or empty.
+    /// Registration descriptors, one for each segment, or empty.
     pub desc: &'a [Desc],
     /// The only peer to receive from, under [`crate::Caps::DIRECTED_RECV`], or
     /// [`FiAddr::UNSPEC`] for any.
     pub src: FiAddr,
-    /// Comes back with the completion.
+    /// The context of the completion.
     pub context: Context,
 }
 
 /// Sends and receives of untagged messages.
 ///
-/// Every post answers at once: `Ok` means queued, [`Errno::Again`] that a queue is full and the
-/// completion queue must be read before the next try. On any `Err` nothing was kept.
-/// Messages of one endpoint to one peer meet receives in the order of their posts
+/// A post never waits. `Ok` means that the operation was queued. [`Errno::Again`] means that a queue is
+/// full: read the completion queue, then retry. After any `Err`, the provider has kept nothing.
+/// Messages of one endpoint to one peer match receives in the order of their posts
 /// ([`crate::MsgOrder::SAS`]).
 pub trait Msg {
     /// Posts a send (fi_sendmsg(3)).
@@ -57,16 +58,16 @@ pub trait Msg {
 
     /// Posts a receive (fi_recvmsg(3)).
     ///
-    /// With [`OpFlags::MULTI_RECV`] one piece of memory takes one message behind the other, each with
-    /// a completion that says where it is ([`crate::cq::Entry::buf`]), until less than
-    /// [`crate::EpOption::MinMultiRecv`] is left.
+    /// With [`OpFlags::MULTI_RECV`], one segment receives consecutive messages. Each has a completion with
+    /// its address ([`crate::cq::Entry::buf`]). The receive ends when less than
+    /// [`crate::EpOption::MinMultiRecv`] bytes are left.
     ///
     /// # Safety
     /// Every byte named by `msg.iov` stays valid, and is neither read nor written by the caller,
     /// until the completion that carries `msg.context` has been read or the endpoint has been
     /// dropped. With [`OpFlags::MULTI_RECV`] until the completion with
-    /// [`crate::CompletionFlags::MULTI_RECV`], success or error; but the bytes of a message that a
-    /// completion names may be read from then on.
+    /// [`crate::CompletionFlags::MULTI_RECV`], success or error; the bytes of a message that a
+    /// completion names may be read after that completion.
     unsafe fn recvmsg(&self, msg: &RecvMsg<'_>, flags: OpFlags) -> Result {
         let _ = (msg, flags);
         Err(Errno::NoSys)
@@ -74,10 +75,10 @@ pub trait Msg {
 
     /// Sends a copy of `buf` (fi_inject(3), and fi_injectdata(3) with `data`).
     ///
-    /// The buffer is the caller's again at return; there is no completion.
+    /// The caller may reuse the buffer after the call. There is no completion.
     ///
     /// # Errors
-    /// [`Errno::MsgSize`] above `tx_attr.inject_size`; [`Errno::Again`] when a queue is full.
+    /// [`Errno::MsgSize`] for more than `tx_attr.inject_size` bytes; [`Errno::Again`] when a queue is full.
     fn inject(&self, buf: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
         let _ = (buf, dest, data);
         Err(Errno::NoSys)
@@ -86,8 +87,7 @@ pub trait Msg {
 
 /// Short forms of [`Msg`], under the man page's names, with the endpoint's default flags.
 ///
-/// `sendv` and `recvv` are [`Msg::sendmsg`] and [`Msg::recvmsg`] with the flags of
-/// `tx_attr.op_flags`; they differ from the short forms here only in their lists.
+/// `sendv` and `recvv` take lists of segments, the other methods one segment.
 pub trait MsgExt: Msg {
     /// fi_send(3).
     ///
@@ -116,7 +116,7 @@ pub trait MsgExt: Msg {
         unsafe { self.sendmsg(&msg, OpFlags::DEFAULT) }
     }
 
-    /// fi_senddata(3): `data` reaches the peer's completion.
+    /// fi_senddata(3): `data` is in the peer's completion.
     ///
     /// # Safety
     /// As [`Msg::sendmsg`].

@@ -1,11 +1,11 @@
-//! Operations as values: everything that is posted to an [`Endpoint`].
+//! `Op`: an operation of an [`Endpoint`] as a value.
 //!
-//! An [`Op`] is what one call of [`crate::Msg`], [`crate::Tagged`], [`crate::Rma`],
-//! [`crate::Atomic`] or [`crate::Collective`] posts. Code that passes operations on, keeps them,
-//! counts them or changes them carries an `Op` and posts it with [`Op::post`]. The methods of those
-//! traits are the fast path: code that posts one kind of operation calls them directly.
+//! An [`Op`] represents one call of a posting method of [`crate::Msg`], [`crate::Tagged`],
+//! [`crate::Rma`], [`crate::Atomic`] or [`crate::Collective`]. Code that forwards, stores, counts or
+//! changes operations uses an `Op` and posts it with [`Op::post`]. Code that posts one kind of operation
+//! calls the method directly.
 
-#![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 #![expect(
     clippy::exhaustive_structs,
     reason = "callers and providers write every field, as of the man page's structures"
@@ -19,12 +19,12 @@ use crate::{
     TagMatch, msg, tagged,
 };
 
-/// One operation. Its lists and injected bytes are borrowed; the memory that the lists name is the
-/// caller's promise ([`Op::post`]).
+/// An operation. It borrows its lists and injected bytes. The caller of [`Op::post`] promises that the
+/// memory that the lists name is valid.
 ///
 /// # Examples
 ///
-/// A wrapper that numbers the operations that pass through it:
+/// A wrapper that numbers operations:
 ///
 /// ```
 /// use selvedge::{Context, Endpoint, Op, OpFlags, Result};
@@ -32,7 +32,7 @@ use crate::{
 /// /// # Safety
 /// /// As [`Op::post`].
 /// unsafe fn post_numbered(ep: &dyn Endpoint, op: Op<'_>, flags: OpFlags, number: u64) -> Result {
-///     // SAFETY: the caller's promise; the completion carries `number`.
+///     // SAFETY: passed on from the caller; the completion has the context `number`.
 ///     unsafe { op.with_context(Context(number)).post(ep, flags) }
 /// }
 /// ```
@@ -87,35 +87,35 @@ pub enum Op<'a> {
     Collective(CollectiveMsg),
 }
 
-/// Where an atomic puts the target's earlier values.
+/// The memory for the earlier values of an atomic.
 #[derive(Clone, Copy, Debug)]
 pub struct Fetched<'a> {
     /// The elements.
     pub iov: &'a [IocMut],
-    /// Registration descriptors, one per piece, or empty.
+    /// Registration descriptors, one for each segment, or empty.
     pub desc: &'a [Desc],
 }
 
-/// What an atomic compares the target's values with.
+/// The comparands of an atomic.
 #[derive(Clone, Copy, Debug)]
 pub struct Compared<'a> {
     /// The elements.
     pub iov: &'a [Ioc],
-    /// Registration descriptors, one per piece, or empty.
+    /// Registration descriptors, one for each segment, or empty.
     pub desc: &'a [Desc],
 }
 
 impl Op<'_> {
-    /// Posts the operation to `ep` by the method that its kind names.
+    /// Posts the operation to `ep` by the method of its kind.
     ///
     /// # Errors
     /// Those of that method. [`Errno::BadFlags`] for an injected operation with flags other than
-    /// [`OpFlags::DEFAULT`]: those methods take none. [`Errno::NoSys`] for a collective where the
+    /// [`OpFlags::DEFAULT`], because its method takes no flags. [`Errno::NoSys`] for a collective if the
     /// endpoint has no collectives.
     ///
     /// # Safety
-    /// As that method; injected operations need no promise.
-    // A caller that knows the kind is left with the call of its method, and no dispatch.
+    /// That of the method. Injected operations have no safety requirement.
+    // Inlined, so that a caller that knows the kind calls the method without a dispatch.
     #[inline(always)]
     pub unsafe fn post(&self, ep: &(impl Endpoint + ?Sized), flags: OpFlags) -> Result {
         match self {
@@ -176,14 +176,14 @@ impl Op<'_> {
         }
     }
 
-    /// Posts a receive to receives that endpoints share.
+    /// Posts a receive to a shared receive context.
     ///
     /// # Errors
     /// Those of [`crate::Msg::recvmsg`] and [`crate::Tagged::trecvmsg`]; [`Errno::NoSys`] for any
     /// other operation.
     ///
     /// # Safety
-    /// As those two.
+    /// That of these methods.
     pub unsafe fn post_shared(
         &self,
         srx: &(impl SharedReceives + ?Sized),
@@ -198,8 +198,7 @@ impl Op<'_> {
         }
     }
 
-    /// The context that comes back with the completion; zero for an injected operation, which has
-    /// neither.
+    /// The context of the completion; 0 for an injected operation, which has no completion.
     pub const fn context(&self) -> Context {
         match self {
             Self::Send(msg) => msg.context,
@@ -219,10 +218,10 @@ impl Op<'_> {
         }
     }
 
-    /// The same with another context, if it has one.
+    /// Replaces the context, if the operation has one.
     #[must_use]
     pub const fn with_context(mut self, context: Context) -> Self {
-        let place = match &mut self {
+        let own = match &mut self {
             Self::Send(msg) => &mut msg.context,
             Self::Recv(msg) => &mut msg.context,
             Self::TaggedSend(msg) => &mut msg.context,
@@ -238,11 +237,11 @@ impl Op<'_> {
             | Self::InjectWrite { .. }
             | Self::InjectAtomic { .. } => return self,
         };
-        *place = context;
+        *own = context;
         self
     }
 
-    /// The flags that the completion of this kind of operation carries.
+    /// The flags of a completion of this kind of operation.
     pub const fn kind(&self) -> CompletionFlags {
         const fn both(kind: CompletionFlags, direction: CompletionFlags) -> CompletionFlags {
             kind.union(direction)
@@ -270,7 +269,7 @@ impl Op<'_> {
         }
     }
 
-    /// The tag of a tagged send, and the tags that a tagged receive accepts.
+    /// The tag of a tagged send, or the accepted tags of a tagged receive.
     pub const fn tag(&self) -> Option<TagMatch> {
         match self {
             Self::TaggedSend(msg) => Some(TagMatch::exact(msg.tag)),
@@ -301,7 +300,7 @@ impl Op<'_> {
     }
 }
 
-/// The methods with `inject` in their names take no flags.
+/// Checks the flags of an injected operation, whose method takes none.
 #[inline]
 fn check_no_flags(flags: OpFlags) -> Result {
     match OpFlags::DEFAULT.contains(flags) {

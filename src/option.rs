@@ -16,33 +16,33 @@ macro_rules! options {
         pub enum EpOptionName { $($(#[$doc])+ $name = $number,)+ }
 
         impl EpOption {
-            /// The option that has this value.
+            /// The option `name` with this value.
             pub const fn new(name: EpOptionName, value: usize) -> Self {
                 match name { $(EpOptionName::$name => Self::$name(value),)+ }
             }
 
-            /// Its name.
+            /// The name of the option.
             pub const fn name(self) -> EpOptionName {
                 match self { $(Self::$name(_) => EpOptionName::$name,)+ }
             }
 
-            /// Its value.
+            /// The value of the option.
             pub const fn value(self) -> usize {
                 match self { $(Self::$name(value) => value,)+ }
             }
         }
 
         impl EpOptionName {
-            /// All of them.
+            /// All options.
             pub const ALL: &[Self] = &[$(Self::$name),+];
         }
     };
 }
 
 options! {
-    /// Free bytes below which a multi-receive buffer is released.
+    /// Minimum number of free bytes in a multi-receive buffer; with fewer, it is released.
     MinMultiRecv = 0,
-    /// Bytes of private data that a connection carries.
+    /// Maximum size of private data of a connection, in bytes.
     CmDataSize = 1,
     /// Largest untagged message, in bytes.
     MaxMsgSize = 12,
@@ -60,13 +60,13 @@ options! {
     InjectRmaSize = 18,
     /// Largest injected atomic, in bytes.
     InjectAtomicSize = 19,
-    /// Largest tagged message that is sent before a receive of the peer has met it, in bytes. Of our
-    /// own, among the numbers that are for providers (`FI_PROV_SPECIFIC`): providers whose large
-    /// messages wait with their sender in any case do not know it.
+    /// Largest tagged message that is sent before it matches a receive at the peer, in bytes. The number
+    /// is specific to Selvedge (`FI_PROV_SPECIFIC`). Providers that always keep large messages at the
+    /// sender until they match do not have this option.
     EagerSize = 0x8000_0000,
 }
 
-/// The options of an endpoint that are sizes of its description.
+/// The read-only options of an endpoint that are limits of its description.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     caps: Caps,
@@ -75,7 +75,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The sizes in `info`.
+    /// The limits in `info`.
     pub const fn of(info: &Info) -> Self {
         Self {
             caps: info.caps,
@@ -84,11 +84,11 @@ impl Limits {
         }
     }
 
-    /// The size that an option stands for. An atomic is no larger than what can be injected.
+    /// The value of an option. The maximum size of an atomic is that of an injected operation.
     ///
     /// # Errors
-    /// [`Errno::NoProtoOpt`] for an option of an interface that the description does not have, and
-    /// for one that is no size of a description.
+    /// [`Errno::NoProtoOpt`] for an option of a capability that the description does not have, and for
+    /// one that is not a limit of the description.
     pub fn option(&self, name: EpOptionName) -> Result<EpOption> {
         let (interface, size) = match name {
             EpOptionName::MaxMsgSize => (Caps::MSG, self.max_msg_size),

@@ -1,4 +1,4 @@
-//! Zeroed, page-aligned memory that nobody else's references point into.
+//! Zeroed, page-aligned memory without references into it.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -9,20 +9,23 @@ use crate::{Errno, Error};
 const PAGE: usize = 4096;
 const WORDS_PER_PAGE: usize = PAGE / size_of::<AtomicU64>();
 
-/// A stretch of memory in whole pages.
+/// Memory in whole pages.
 ///
-/// It is made of atomics, so that it may be shared between threads and written through pointers
-/// while handles to it exist; who may use plain reads and writes on which bytes is the owner's
-/// business.
+/// It consists of atomics, so that threads may share it and write it through pointers while handles to
+/// it exist. The owner decides which bytes are accessed by plain reads and writes.
 pub(crate) struct Pages(Vec<Page>);
 
 impl Pages {
-    /// Memory for `len` bytes.
+    /// Allocates memory for `len` bytes.
     pub(crate) fn new(len: usize) -> Result<Self, Error> {
         let count = len.div_ceil(PAGE);
         let mut pages = Vec::new();
         pages.try_reserve_exact(count).map_err(|error| {
-            Error::new(Errno::NoMem, format!("memory of {len} bytes")).because(error)
+            Error::new(
+                Errno::NoMem,
+                format!("cannot allocate {len} bytes of memory"),
+            )
+            .because(error)
         })?;
         pages.resize_with(count, Page::default);
         Ok(Self(pages))

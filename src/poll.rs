@@ -12,36 +12,36 @@ use std::time::{Duration, Instant};
 
 use crate::{CompletionQueue, Context, Counter, Errno, EventQueue, Result};
 
-/// Something that is in a set.
+/// A member of a set.
 #[derive(Clone, Debug)]
 pub enum Member {
-    /// A completion queue, which is ready when there is something to read.
+    /// A completion queue. It is ready when it has an entry or an error.
     Cq(Arc<dyn CompletionQueue>),
-    /// A counter, which is ready when a number is another one than was read last.
+    /// A counter. It is ready when a value has changed since it was last read.
     Cntr(Arc<dyn Counter>),
-    /// An event queue, which is ready when there is an event or an error.
+    /// An event queue. It is ready when it has an event or an error.
     Eq(Arc<dyn EventQueue>),
 }
 
-/// Queues and counters that are asked together which of them are ready (fi_poll_open(3)), or waited
-/// for together (fi_wait_open(3)).
+/// A set of queues and counters, to poll which of them are ready (fi_poll_open(3)), or to wait until one
+/// is (fi_wait_open(3)).
 ///
-/// It holds its members open.
+/// The set keeps its members open.
 #[derive(Default)]
 pub struct Set {
     inner: Mutex<Inner>,
-    /// An eventfd(2) that wakes parked threads when the set gets another member.
+    /// An eventfd(2) that wakes parked threads when a member is added.
     doorbell: OnceLock<File>,
 }
 
 #[derive(Default)]
 struct Inner {
     members: Vec<(Member, Context)>,
-    /// Members that were added so far.
+    /// The number of members that were ever added.
     added: u64,
-    /// Threads that are parked.
+    /// The number of parked threads.
     parked: usize,
-    /// The doorbell is readable, until no thread is parked.
+    /// Whether the doorbell is readable. It is reset when no thread is parked any more.
     has_rung: bool,
 }
 
@@ -51,13 +51,17 @@ impl Set {
         Self::default()
     }
 
-    /// Adds a member, which [`Self::poll`] names by `context` (fi_poll_add(3)).
+    /// Adds a member (fi_poll_add(3)). [`Self::poll`] reports it by `context`.
     ///
     /// # Errors
-    /// [`Errno::Inval`] when it is there already.
+    /// [`Errno::Inval`] when it is already a member.
     pub fn add(&self, member: Member, context: Context) -> Result {
         let mut inner = self.inner();
-        if inner.members.iter().any(|(other, _)| other.is(&member)) {
+        if inner
+            .members
+            .iter()
+            .any(|(other, _)| other.is_same(&member))
+        {
             return Err(Errno::Inval);
         }
         inner.members.push((member, context));
@@ -71,40 +75,41 @@ impl Set {
         Ok(())
     }
 
-    /// Takes a member out (fi_poll_del(3)).
+    /// Removes a member (fi_poll_del(3)).
     ///
     /// # Errors
-    /// [`Errno::Inval`] when it is not there.
+    /// [`Errno::Inval`] when it is not a member.
     pub fn remove(&self, member: &Member) -> Result {
         let members = &mut self.inner().members;
-        let place = members.iter().position(|(other, _)| other.is(member));
-        members.remove(place.ok_or(Errno::Inval)?);
+        let index = members.iter().position(|(other, _)| other.is_same(member));
+        members.remove(index.ok_or(Errno::Inval)?);
         Ok(())
     }
 
-    /// Drives progress, and names members that are ready, as many as there is room for (fi_poll(3)).
+    /// Drives progress and stores the contexts of ready members in `out`, as many as fit (fi_poll(3)).
+    /// Returns their number.
     pub fn poll(&self, out: &mut [Context]) -> usize {
         self.poll_each(out.len(), |at, context| out[at] = context)
     }
 
-    /// Drives progress, and calls `tell` with the number and the context of each member that is
-    /// ready, `most` times at most; says how often.
-    pub fn poll_each(&self, most: usize, mut tell: impl FnMut(usize, Context)) -> usize {
+    /// Drives progress and calls `report` with the ordinal and the context of each ready member, at most
+    /// `limit` times. Returns the number of calls.
+    pub fn poll_each(&self, limit: usize, mut report: impl FnMut(usize, Context)) -> usize {
         let members = self.inner().members.clone();
         let ready = members.iter().filter(|(member, _)| member.is_ready());
         let mut count = 0;
-        for (_, context) in ready.take(most) {
-            tell(count, *context);
+        for (_, context) in ready.take(limit) {
+            report(count, *context);
             count += 1;
         }
         count
     }
 
-    /// Sleeps until a member is ready (fi_wait(3)); `None` waits without end. All members must have
+    /// Parks until a member is ready (fi_wait(3)). `None` waits without a timeout. All members must have
     /// been opened with [`crate::wait::Object::Fd`].
     ///
     /// # Errors
-    /// [`Errno::TimedOut`] after the time; [`Errno::NoSys`] for a member without a descriptor.
+    /// [`Errno::TimedOut`] after `timeout`; [`Errno::NoSys`] for a member without a descriptor.
     pub fn wait(&self, timeout: Option<Duration>) -> Result {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
@@ -128,8 +133,8 @@ impl Set {
         }
     }
 
-    /// Parks until one of the members is ready, the set has had more than `added` members, or the
-    /// time is over.
+    /// Parks until one of the members is ready, a member is added after the first `added` ones, or `left`
+    /// has passed.
     fn park(&self, members: &[(Member, Context)], added: u64, left: Option<Duration>) -> Result {
         let mut doorbell = self.doorbell()?;
         let mut fds = vec![doorbell.as_fd()];
@@ -176,7 +181,7 @@ fn eventfd() -> io::Result<File> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
 }
 
-/// Waits until one of the descriptors is ready or the time is over. A signal ends it, too.
+/// Waits until one of the descriptors is ready or `left` has passed. A signal ends the wait, too.
 fn poll(fds: &[BorrowedFd<'_>], left: Option<Duration>) {
     let mut fds: Vec<_> = fds
         .iter()
@@ -195,7 +200,7 @@ fn poll(fds: &[BorrowedFd<'_>], left: Option<Duration>) {
 }
 
 impl Member {
-    fn is(&self, other: &Self) -> bool {
+    fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Cq(own), Self::Cq(other)) => Arc::ptr_eq(own, other),
             (Self::Cntr(own), Self::Cntr(other)) => Arc::ptr_eq(own, other),

@@ -1,18 +1,18 @@
-//! Presence: whether there is memory at addresses that somebody else names.
+//! Checks whether memory is mapped at addresses that a peer has sent.
 //!
-//! A peer may name any address of a region over the whole address space, and an access to nothing
-//! would end the process. The kernel is asked first, in one of two ways:
+//! A peer may name any address of a region that covers the whole address space, and an access to
+//! unmapped memory would end the process. These functions query the kernel first, by one of two methods:
 //!
-//! - page by page, by operations of futex(2) that read or change a word there as any instruction
-//!   would, and answer `EFAULT` where that would fault. What they change is nothing: an atomic *or*
-//!   with zero. It is allowed in every sandbox.
-//! - mapping by mapping (`PROCMAP_QUERY`, since Linux 6.11): one question, whatever the length. It
-//!   takes as long as three pages by the other way do. Mappings of files are asked about page by page
-//!   all the same, since a file may end before its mapping.
+//! - Page by page: operations of futex(2) read or change a word of the page, as an instruction would, and
+//!   fail with `EFAULT` where the instruction would fault. The change is an atomic *or* with zero, which
+//!   has no effect. futex(2) is allowed in every sandbox.
+//! - Mapping by mapping (`PROCMAP_QUERY`, since Linux 6.11): one query for each mapping, independent of
+//!   its length. A query takes as long as three pages by the first method. Mappings of files are also
+//!   checked page by page, because a file may end before its mapping.
 //!
-//! The first and the last page are always asked for. In between, pages that `MADV_GUARD_INSTALL` has
-//! closed inside an open mapping are not seen. Memory that another thread unmaps between the question
-//! and the access is beyond this, as it is beyond that thread's own accesses.
+//! The first and the last page are always checked by the first method. Pages between them that
+//! `MADV_GUARD_INSTALL` has closed are not detected. The check does not protect from another thread that
+//! unmaps the memory between the check and the access.
 
 #![expect(unsafe_code, reason = "system calls without safe wrappers")]
 
@@ -22,19 +22,19 @@ use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 
-/// Pages may be larger, and are asked about several times then.
+/// The smallest page size. Larger pages are checked several times.
 const PAGE: usize = 4096;
-/// The longest stretch that is asked about page by page without a look at its mapping.
-const FEW: usize = 3 * PAGE;
+/// The maximum length that is checked page by page without a query of its mapping.
+const MAX_BY_PAGE: usize = 3 * PAGE;
 
-/// Whether the `len` bytes from `first` on can be read. No bytes always can.
+/// Whether the `len` bytes from `first` on can be read; true if `len` is 0.
 pub fn is_readable(first: usize, len: usize) -> bool {
-    is_there(first, len, Access::Read)
+    is_accessible(first, len, Access::Read)
 }
 
-/// As [`is_readable`], for bytes that are to be written, too.
+/// Whether the `len` bytes from `first` on can be read and written; true if `len` is 0.
 pub fn is_writable(first: usize, len: usize) -> bool {
-    is_there(first, len, Access::Write)
+    is_accessible(first, len, Access::Write)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ enum Access {
 }
 
 impl Access {
-    /// As `PROCMAP_QUERY` says what may be done.
+    /// The access as flags of `PROCMAP_QUERY`.
     const fn flags(self) -> u64 {
         match self {
             Self::Read => 1,
@@ -53,24 +53,24 @@ impl Access {
     }
 }
 
-fn is_there(first: usize, len: usize, access: Access) -> bool {
+fn is_accessible(first: usize, len: usize, access: Access) -> bool {
     let Some(end) = first.checked_add(len) else {
         return false;
     };
     if len == 0 {
         return true;
     }
-    if len <= FEW {
-        return has_pages(first, end, access);
+    if len <= MAX_BY_PAGE {
+        return are_pages_accessible(first, end, access);
     }
     let last = end - 1;
-    is_open(first, end, access)
-        && has_pages(first, first + 1, access)
-        && has_pages(last, end, access)
+    are_mappings_accessible(first, end, access)
+        && are_pages_accessible(first, first + 1, access)
+        && are_pages_accessible(last, end, access)
 }
 
-/// Asks for all pages that the bytes from `first` up to `end` lie in.
-fn has_pages(first: usize, end: usize, access: Access) -> bool {
+/// Checks all pages of the bytes from `first` to `end`.
+fn are_pages_accessible(first: usize, end: usize, access: Access) -> bool {
     let mut pages = (first - first % PAGE..end).step_by(PAGE);
     pages.all(|page| match access {
         Access::Read => can_read(page),
@@ -78,65 +78,75 @@ fn has_pages(first: usize, end: usize, access: Access) -> bool {
     })
 }
 
-/// The futex that nobody sleeps on.
-static NOBODY: AtomicU32 = AtomicU32::new(0);
-/// `FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0x5a5)`: who sleeps on a word that happens to be
-/// 0x5a5 may be woken for nothing, as any sleeper on a futex may.
+/// A futex without waiters.
+static NO_WAITERS: AtomicU32 = AtomicU32::new(0);
+/// `FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0x5a5)`: a thread that waits on a word with the value
+/// 0x5a5 may be woken spuriously, which every waiter of a futex has to expect.
 const OR_ZERO: u32 = 2 << 28 | 0x5a5;
 
-/// Compares the first word of a page with something, to no end.
+/// Reads the first word of a page, by a comparison whose result is ignored.
 fn can_read(page: usize) -> bool {
     let page: *mut u32 = std::ptr::without_provenance_mut(page);
-    let what = libc::FUTEX_CMP_REQUEUE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the kernel reads the word or answers `EFAULT`; nobody is woken or moved.
-    let asked =
-        unsafe { libc::syscall(libc::SYS_futex, page, what, 0, 0_usize, NOBODY.as_ptr(), 1) };
-    asked >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
+    let operation = libc::FUTEX_CMP_REQUEUE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the kernel reads the word or fails with `EFAULT`; it wakes or requeues no waiter.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            page,
+            operation,
+            0,
+            0_usize,
+            NO_WAITERS.as_ptr(),
+            1,
+        )
+    };
+    result >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
 }
 
-/// Changes the first word of a page to what it is.
+/// Writes the first word of a page, with its own value.
 fn can_write(page: usize) -> bool {
     let page: *mut u32 = std::ptr::without_provenance_mut(page);
-    let what = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
-    let nobody = NOBODY.as_ptr();
-    // SAFETY: the kernel changes the word atomically to what it is, or answers `EFAULT`.
-    let asked = unsafe { libc::syscall(libc::SYS_futex, nobody, what, 0, 0_usize, page, OR_ZERO) };
-    asked >= 0
+    let operation = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
+    let futex = NO_WAITERS.as_ptr();
+    // SAFETY: the kernel writes the word's own value atomically, or fails with `EFAULT`.
+    let result =
+        unsafe { libc::syscall(libc::SYS_futex, futex, operation, 0, 0_usize, page, OR_ZERO) };
+    result >= 0
 }
 
-/// Asks for the mappings that the bytes from `first` up to `end` lie in.
-fn is_open(first: usize, end: usize, access: Access) -> bool {
+/// Checks all mappings of the bytes from `first` to `end`.
+fn are_mappings_accessible(first: usize, end: usize, access: Access) -> bool {
     let mut at = first;
     while at < end {
         match mapping(at) {
             Mapping::None => return false,
-            Mapping::Unknown => return has_pages(at, end, access),
+            Mapping::Unknown => return are_pages_accessible(at, end, access),
             Mapping::Some {
                 end: next,
                 is_file,
-                can,
+                permissions,
             } => {
-                let part = end.min(next);
-                let may = can & access.flags() == access.flags();
-                if !may || is_file && !has_pages(at, part, access) {
+                let part_end = end.min(next);
+                let is_permitted = permissions & access.flags() == access.flags();
+                if !is_permitted || is_file && !are_pages_accessible(at, part_end, access) {
                     return false;
                 }
-                at = part;
+                at = part_end;
             }
         }
     }
     true
 }
 
-/// What the kernel knows of an address.
+/// The mapping of an address.
 enum Mapping {
     None,
     Some {
         end: usize,
         is_file: bool,
-        can: u64,
+        permissions: u64,
     },
-    /// It is too old to say, or does not.
+    /// The kernel does not support the query, or it failed.
     Unknown,
 }
 
@@ -174,13 +184,13 @@ fn mapping(address: usize) -> Mapping {
         query_addr: address as u64,
         ..ProcmapQuery::default()
     };
-    // SAFETY: the structure is the kernel's, with its size; it has no room for names.
-    let answer = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut query) };
-    if answer == 0 {
+    // SAFETY: the structure has the kernel's layout and its size; it names no buffers.
+    let result = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut query) };
+    if result == 0 {
         return Mapping::Some {
             end: usize::try_from(query.vma_end).unwrap_or(usize::MAX),
             is_file: query.inode != 0,
-            can: query.vma_flags,
+            permissions: query.vma_flags,
         };
     }
     match io::Error::last_os_error().raw_os_error() {
@@ -189,13 +199,13 @@ fn mapping(address: usize) -> Mapping {
     }
 }
 
-/// This process's list of mappings. A child that was forked after the first question has none: the
-/// list is its parent's.
+/// The list of mappings of this process. It is `None` in a child that was forked after the first query:
+/// the open file is its parent's list.
 fn maps() -> Option<&'static File> {
     static MAPS: OnceLock<(u32, Option<File>)> = OnceLock::new();
-    let here = std::process::id();
-    let (owner, file) = MAPS.get_or_init(|| (here, File::open("/proc/self/maps").ok()));
-    file.as_ref().filter(|_| *owner == here)
+    let pid = std::process::id();
+    let (owner, file) = MAPS.get_or_init(|| (pid, File::open("/proc/self/maps").ok()));
+    file.as_ref().filter(|_| *owner == pid)
 }
 
 #[cfg(test)]
@@ -204,9 +214,9 @@ mod tests {
 
     use super::*;
 
-    const LONG: usize = 4 * FEW;
+    const LONG: usize = 4 * MAX_BY_PAGE;
 
-    /// Pages that are mapped for the rest of the test.
+    /// Maps pages for the rest of the test.
     fn map(len: usize, fd: i32) -> usize {
         let (rights, flags) = match fd {
             -1 => (
@@ -223,12 +233,12 @@ mod tests {
 
     fn protect(page: usize, rights: i32) {
         let page = ptr::with_exposed_provenance_mut(page);
-        // SAFETY: a page of a mapping that nobody looks at.
+        // SAFETY: a page of a mapping without references into it.
         assert_eq!(unsafe { libc::mprotect(page, PAGE, rights) }, 0);
     }
 
     #[test]
-    fn memory_is_what_can_be_read_and_written() {
+    fn mapped_memory_is_readable_or_writable_by_its_protection() {
         let mut words = vec![0x5a5_u32; 10_000];
         let first = words.as_mut_ptr().expose_provenance();
         for len in [1, 39_999] {
@@ -243,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_nothing_at_the_ends_of_the_address_space() {
+    fn the_ends_of_the_address_space_are_not_mapped() {
         for nowhere in [0, 8, 1 << 63, usize::MAX - 8, usize::MAX - LONG] {
             for len in [8, LONG] {
                 assert!(!is_readable(nowhere, len), "{nowhere:#x}, {len}");
@@ -254,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_with_a_hole_is_no_memory_however_long_it_is() {
+    fn a_range_with_a_closed_page_is_not_accessible() {
         let first = map(LONG, -1);
         let middle = first + LONG / 2;
         for (rights, can_be_read) in [(libc::PROT_NONE, false), (libc::PROT_READ, true)] {
@@ -269,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_end_of_a_file_is_no_memory() {
+    fn pages_beyond_the_end_of_a_file_are_not_accessible() {
         // SAFETY: a file without a name.
         let fd = unsafe { libc::memfd_create(c"presence".as_ptr(), 0) };
         // SAFETY: the file was just made.
@@ -281,10 +291,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_does_not_say_is_asked_page_by_page() {
+    fn pages_are_checked_where_mappings_cannot_be_queried() {
         let first = map(LONG, -1);
         protect(first + LONG / 2, libc::PROT_NONE);
-        assert!(!has_pages(first, first + LONG, Access::Read));
-        assert!(has_pages(first + 1, first + LONG / 2, Access::Write));
+        assert!(!are_pages_accessible(first, first + LONG, Access::Read));
+        assert!(are_pages_accessible(
+            first + 1,
+            first + LONG / 2,
+            Access::Write
+        ));
     }
 }

@@ -1,4 +1,4 @@
-//! Providers: what discovery asks, and what opens fabrics.
+//! `Provider`: an implementation of a transport, which discovery queries and which opens fabrics.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use crate::info::{Candidate, Version};
 use crate::param::{self, Params};
 use crate::{Error, Fabric, Hints, Info, InfoFlags};
 
-/// What one call of [`crate::Registry::getinfo`] asks every provider.
+/// The query that [`crate::Registry::getinfo`] passes to every provider.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Query<'a> {
-    /// The API version that the application was written for.
+    /// The API version of the application.
     pub version: Version,
-    /// A peer, or with [`InfoFlags::SOURCE`] the local end.
+    /// The name of the peer, or with [`InfoFlags::SOURCE`] the local address.
     pub node: Option<&'a str>,
-    /// Its service.
+    /// The service at `node`.
     pub service: Option<&'a str>,
-    /// How the arguments are read.
+    /// Flags that say how the arguments are interpreted.
     pub flags: InfoFlags,
-    /// What is asked for.
+    /// The requirements of the application.
     pub hints: &'a Hints,
     /// The environment, with the parameters of every provider of the registry.
     pub params: &'a Params,
@@ -39,19 +39,20 @@ impl<'a> Query<'a> {
     }
 }
 
-/// A name of libfabric's that stands for a provider with another name here.
+/// A libfabric provider name that maps to a provider with another name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alias {
-    /// The same service, and the same protocol.
+    /// The provider has the same service and the same protocol.
     SameProtocol(&'static str),
-    /// The same service, over a protocol that peers of that name do not speak.
+    /// The provider has the same service, with another protocol: it cannot communicate with libfabric's
+    /// provider of that name.
     OtherProtocol(&'static str),
-    /// A service that the provider does not have; the text says so, and what to ask for.
+    /// The provider does not have the service. The text says so and names the remedy.
     Unsupported(&'static str, &'static str),
 }
 
 impl Alias {
-    /// The name.
+    /// The libfabric provider name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SameProtocol(name) | Self::OtherProtocol(name) | Self::Unsupported(name, _) => {
@@ -60,53 +61,51 @@ impl Alias {
         }
     }
 
-    /// Whether the provider does what is asked for by this name.
+    /// Whether the provider can be selected by this name.
     pub const fn is_served(self) -> bool {
         matches!(self, Self::SameProtocol(_) | Self::OtherProtocol(_))
     }
 }
 
-/// Something that fulfils the contract of this crate.
+/// An implementation of a transport.
 pub trait Provider: fmt::Debug + Send + Sync {
-    /// The name that `FI_PROVIDER` knows it by.
+    /// The name in `FI_PROVIDER`.
     fn name(&self) -> &'static str;
 
-    /// Its version.
+    /// The version of the provider.
     fn version(&self) -> Version;
 
-    /// Names of libfabric's providers, alone or in layers, under which programs ask for what this one
-    /// does.
+    /// Libfabric provider names, of one or several layers, that map to this provider.
     fn aliases(&self) -> &'static [Alias] {
         &[]
     }
 
-    /// The parameters it reads from the environment.
+    /// The parameters that it reads from the environment.
     fn params(&self) -> &'static [param::Spec] {
         &[]
     }
 
-    /// Whether it takes part in discovery: a provider that is off unless it is asked for is not even
-    /// listed.
+    /// Whether discovery queries the provider. A disabled provider is not listed.
     fn is_enabled(&self, params: &Params) -> bool {
         let _ = params;
         true
     }
 
-    /// Holds every way to communicate that it has against the query, best first: each is fitted to
-    /// the query, or refused by an attribute. `selvedge-kit` has the rules.
+    /// Checks all descriptions of the provider against the query, best first. Each is adjusted to the
+    /// query, or rejected with the attribute that does not match. `selvedge-kit` implements the rules.
     ///
     /// # Errors
-    /// Why it cannot answer: a resource that is missing, a parameter that cannot be read.
+    /// An error that names the missing resource or the invalid parameter.
     fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error>;
 
     /// Opens the fabric of an [`Info`] of this provider (fi_fabric(3)).
     ///
     /// # Errors
-    /// What of `info` does not fit.
+    /// An error that names the attribute of `info` that does not match.
     fn fabric(&self, info: &Info) -> Result<Arc<dyn Fabric>, Error>;
 }
 
-/// A provider that is a constant of the program is a provider of a [`crate::Registry`] as it is.
+/// A reference to a `static` provider is a provider.
 impl<P: Provider + ?Sized> Provider for &'static P {
     fn name(&self) -> &'static str {
         (**self).name()

@@ -1,4 +1,4 @@
-//! The registry: the providers that discovery asks, and what it makes of their answers.
+//! `Registry`: the providers that discovery queries, and the filters for their results.
 
 mod unknown;
 
@@ -13,7 +13,7 @@ use crate::{
     Provider, Query,
 };
 
-/// The providers that discovery asks, in order of preference.
+/// The providers that discovery queries, in order of preference.
 ///
 /// # Examples
 /// ```no_run
@@ -32,39 +32,38 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// No providers.
+    /// A registry without providers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a provider that lives as long as the program behind those that are there.
+    /// Appends a `static` provider.
     #[must_use]
     pub fn with(self, provider: &'static dyn Provider) -> Self {
         self.with_shared(Arc::new(provider))
     }
 
-    /// Adds a provider that was made at run time, likewise. It lives as long as the registry and
-    /// what was found by it.
+    /// Appends a provider that was made at run time. The registry and its results keep it alive.
     #[must_use]
     pub fn with_shared(mut self, provider: Arc<dyn Provider>) -> Self {
         self.providers.push(provider);
         self
     }
 
-    /// Reads parameters from `params` in place of the process's environment, which is otherwise
-    /// read afresh by each [`Registry::getinfo`].
+    /// Sets the parameters, in place of the environment of the process. Without this, each
+    /// [`Registry::getinfo`] reads the environment.
     #[must_use]
     pub fn with_params(mut self, params: Params) -> Self {
         self.params = Some(params);
         self
     }
 
-    /// The providers in order.
+    /// The providers, in order of preference.
     pub fn providers(&self) -> &[Arc<dyn Provider>] {
         &self.providers
     }
 
-    /// The environment, with the parameters of every provider.
+    /// The environment, with the declared parameters of every provider.
     pub fn params(&self) -> Params {
         let params = self.params.clone().unwrap_or_else(Params::from_env);
         self.providers
@@ -72,19 +71,19 @@ impl Registry {
             .fold(params, |params, provider| params.with(provider.params()))
     }
 
-    /// Finds the ways to communicate that satisfy `hints` (fi_getinfo(3)).
+    /// Returns the descriptions that satisfy `hints` (fi_getinfo(3)).
     ///
-    /// They come in the order of the registry's providers, and of each provider's own preference
-    /// within: nothing else moves a result, so the first one is the same in every process with the
-    /// same environment. There is at least one. Each opens with [`Info::open`].
+    /// They are in the order of the registry's providers, then in the order of preference of each
+    /// provider. The order depends on nothing else, so the first result is the same in every process
+    /// with the same environment. There is at least one result. [`Info::open`] opens it.
     ///
-    /// `node` and `service` name the peer, or with [`InfoFlags::SOURCE`] the local end.
+    /// `node` and `service` name the peer, or with [`InfoFlags::SOURCE`] the local address.
     ///
     /// # Errors
-    /// [`Errno::NoData`] when nothing matches; the text has a line for each provider that says
-    /// which attribute refused, with both values. [`Errno::NoSys`] for a version above
-    /// [`Version::API`], [`Errno::BadFlags`] for unknown or contradicting flags, [`Errno::Inval`]
-    /// for a parameter of the environment that cannot be read.
+    /// [`Errno::NoData`] when nothing matches; the text has a line for each provider, with the attribute
+    /// that does not match and both values. [`Errno::NoSys`] for a version above [`Version::API`].
+    /// [`Errno::BadFlags`] for unknown or contradicting flags. [`Errno::Inval`] for an invalid parameter
+    /// in the environment.
     pub fn getinfo(
         &self,
         version: Version,
@@ -94,7 +93,7 @@ impl Registry {
         hints: &Hints,
     ) -> Result<Vec<Info>, Error> {
         let explanations = self.explain(version, node, service, flags, hints)?;
-        explanations.iter().for_each(tell_of_failure);
+        explanations.iter().for_each(log_failure);
         log_explanations(&explanations);
         if !explanations.iter().any(Explanation::is_taken) {
             return Err(nothing_matches(&explanations, &self.unknown_names(hints)?));
@@ -105,8 +104,8 @@ impl Registry {
             .collect())
     }
 
-    /// Finds the ways to communicate that satisfy `hints`: [`Registry::getinfo`] for this
-    /// library's version, without addresses and flags.
+    /// Returns the descriptions that satisfy `hints`: [`Registry::getinfo`] for this library's version,
+    /// without addresses and flags.
     ///
     /// # Errors
     /// As [`Registry::getinfo`].
@@ -114,11 +113,11 @@ impl Registry {
         self.getinfo(Version::API, None, None, InfoFlags::empty(), hints)
     }
 
-    /// Asks as [`Registry::getinfo`] does, and says for each offer of each provider why it is a
-    /// result or why not.
+    /// Runs the query of [`Registry::getinfo`], and returns for each candidate of each provider why it is
+    /// or is not a result.
     ///
     /// # Errors
-    /// Those of [`Registry::getinfo`] that concern its arguments and the environment.
+    /// Those of [`Registry::getinfo`] for its arguments and the environment.
     pub fn explain(
         &self,
         version: Version,
@@ -136,37 +135,37 @@ impl Registry {
             ..Query::new(hints, &params)
         };
         check_arguments(&query)?;
-        // Programs in C get a number, from which nobody learns which variable is wrong.
+        // Logged, because C programs receive only the error number.
         let filters = Filters::new(&query).inspect_err(|error| {
-            tell_once(log::Level::Error, &error.to_string());
+            log_once(log::Level::Error, &error.to_string());
         })?;
         self.warn_of_unknown_names(&params, &filters);
         Ok(self
             .providers
             .iter()
             .filter(|provider| provider.is_enabled(&params))
-            .flat_map(|provider| ask(provider, &query, &filters))
+            .flat_map(|provider| query_provider(provider, &query, &filters))
             .collect())
     }
 
     /// Opens the fabric of a result (fi_fabric(3)).
     ///
     /// # Errors
-    /// [`Errno::NoDev`] when no provider here has the name in `info`; the provider's own errors.
+    /// [`Errno::NoDev`] when no provider has the name in `info`; those of the provider.
     pub fn fabric(&self, info: &Info) -> Result<Arc<dyn Fabric>, Error> {
         self.provider_of(info)?.fabric(info)
     }
 
-    /// Makes a description one of this registry's, which was written by hand or has been in another
-    /// language meanwhile, so that it opens ([`Info::open`]): with this registry's environment, and
-    /// with the promise about threads that `hints` carry.
+    /// Binds a description that discovery has not returned, or that was converted from C, to this registry,
+    /// so that [`Info::open`] works. It gets the parameters of this registry, and the promise about
+    /// threads of `hints`.
     ///
     /// # Errors
-    /// [`Errno::NoDev`] when no provider here has the name in `info`.
+    /// [`Errno::NoDev`] when no provider has the name in `info`.
     pub fn adopt(&self, mut info: Info, hints: &Hints) -> Result<Info, Error> {
         let provider = self.provider_of(&info)?;
         let name = &mut info.fabric_attr.prov_name;
-        if serves(&**provider, &Filter::parse(name)).is_some() {
+        if alias_in(&**provider, &Filter::parse(name)).is_some() {
             provider.name().clone_into(name);
         }
         let params = self.params();
@@ -174,28 +173,28 @@ impl Registry {
         Ok(info)
     }
 
-    /// The provider of a description, by its name: that of the uppermost layer.
+    /// The provider of a description: the one with the name of the uppermost layer.
     fn provider_of(&self, info: &Info) -> Result<&Arc<dyn Provider>, Error> {
         let name = &info.fabric_attr.prov_name;
-        let upper = name.rsplit(';').next().unwrap_or(name);
+        let upper_layer = name.rsplit(';').next().unwrap_or(name);
         self.providers
             .iter()
-            .find(|provider| provider.name().eq_ignore_ascii_case(upper))
-            .or_else(|| self.provider_instead(name))
-            .ok_or_else(|| self.no_provider(name, upper))
+            .find(|provider| provider.name().eq_ignore_ascii_case(upper_layer))
+            .or_else(|| self.provider_by_alias(name))
+            .ok_or_else(|| self.no_provider(name, upper_layer))
     }
 
-    fn no_provider(&self, name: &str, upper: &str) -> Error {
+    fn no_provider(&self, name: &str, upper_layer: &str) -> Error {
         let known: Vec<_> = self.providers.iter().map(|own| own.name()).collect();
         let given = format!("prov_name {name:?}");
-        Error::new(Errno::NoDev, unknown::sentence(&given, upper, &known))
+        Error::new(Errno::NoDev, unknown::sentence(&given, upper_layer, &known))
     }
 
-    /// The provider that does the work of another one.
-    fn provider_instead(&self, name: &str) -> Option<&Arc<dyn Provider>> {
-        let asked = Filter::parse(name);
+    /// The provider with `name` as an alias.
+    fn provider_by_alias(&self, name: &str) -> Option<&Arc<dyn Provider>> {
+        let requested = Filter::parse(name);
         let mut providers = self.providers.iter();
-        providers.find(|provider| serves(&***provider, &asked).is_some())
+        providers.find(|provider| alias_in(&***provider, &requested).is_some())
     }
 
     fn warn_of_unknown_names(&self, params: &Params, filters: &Filters) {
@@ -207,7 +206,7 @@ impl Registry {
         }
     }
 
-    /// What there is to say of the names in the environment and the hints.
+    /// A sentence for each unknown provider name in the environment and the hints.
     #[cold]
     fn unknown_names(&self, hints: &Hints) -> Result<Vec<String>, Error> {
         let params = self.params();
@@ -217,16 +216,16 @@ impl Registry {
         Ok([by_environment, by_hint].concat())
     }
 
-    /// A sentence for each name of a list that no provider here has.
+    /// A sentence for each name of a list that no provider has.
     fn unknown_layers(&self, given: &str, list: &Filter, params: &Params) -> Vec<String> {
         let on = self.providers.iter().filter(|own| own.is_enabled(params));
         let known: Vec<_> = on.map(|own| own.name()).collect();
-        let means = |own: &dyn Provider, layer: &str| {
-            let mut others = own.aliases().iter();
+        let has_name = |own: &dyn Provider, layer: &str| {
+            let mut aliases = own.aliases().iter();
             own.name().eq_ignore_ascii_case(layer)
-                || others.any(|it| Filter::parse(layer).admits(it.name()))
+                || aliases.any(|it| Filter::parse(layer).admits(it.name()))
         };
-        let is_known = |layer: &&str| self.providers.iter().any(|own| means(&**own, layer));
+        let is_known = |layer: &&str| self.providers.iter().any(|own| has_name(&**own, layer));
         let unknown = list.layers().filter(|layer| !is_known(layer));
         unknown
             .map(|layer| unknown::sentence(given, layer, &known))
@@ -234,7 +233,7 @@ impl Registry {
     }
 }
 
-/// What the environment and the hints say about provider names and address formats.
+/// The filters for provider names and address formats, from the environment and the hints.
 struct Filters {
     environment: Filter,
     environment_text: String,
@@ -257,20 +256,23 @@ impl Filters {
         })
     }
 
-    /// Why a provider need not be asked.
+    /// The reason to skip a provider, if there is one.
     fn excludes(&self, provider: &dyn Provider, query: &Query<'_>) -> Option<Outcome> {
-        let loads = |filter| loads(filter, provider.name()) || serves(provider, filter).is_some();
-        if !loads(&self.environment) {
+        let admits_provider = |filter| {
+            admits_provider(filter, provider.name()) || alias_in(provider, filter).is_some()
+        };
+        if !admits_provider(&self.environment) {
             return Some(Outcome::Excluded(format!(
                 "FI_PROVIDER={}",
                 self.environment_text
             )));
         }
-        (!loads(&self.hint)).then(|| Outcome::Refused(self.name_mismatch(provider, query)))
+        (!admits_provider(&self.hint))
+            .then(|| Outcome::Refused(self.name_mismatch(provider, query)))
     }
 
-    /// Holds a provider's result against the filters, which know its full name only now.
-    fn judge(&self, provider: &dyn Provider, info: Info, query: &Query<'_>) -> Outcome {
+    /// Applies the filters to a result of a provider, whose full name is known only now.
+    fn filter(&self, provider: &dyn Provider, info: Info, query: &Query<'_>) -> Outcome {
         let name = &info.fabric_attr.prov_name;
         if !admits(&self.environment, provider, name) {
             return Outcome::Excluded(format!("FI_PROVIDER={}", self.environment_text));
@@ -286,55 +288,60 @@ impl Filters {
     }
 
     fn name_mismatch(&self, provider: &dyn Provider, query: &Query<'_>) -> Mismatch {
-        let mut has = provider.name().to_owned();
-        for other in provider.aliases() {
-            if let Alias::Unsupported(name, remedy) = other
+        let mut provided = provider.name().to_owned();
+        for alias in provider.aliases() {
+            if let Alias::Unsupported(name, remedy) = alias
                 && self.hint.admits(name)
             {
-                has = format!("{has} ({remedy})");
+                provided = format!("{provided} ({remedy})");
             }
         }
-        Mismatch::new("prov_name", &query.hints.info().fabric_attr.prov_name, has)
+        Mismatch::new(
+            "prov_name",
+            &query.hints.info().fabric_attr.prov_name,
+            provided,
+        )
     }
 }
 
-/// The name in a list under which a provider does the work of another one.
-fn serves(provider: &dyn Provider, filter: &Filter) -> Option<Alias> {
-    let mut others = provider.aliases().iter().copied();
-    let is_asked = |other: &Alias| other.is_served() && filter.admits(other.name());
+/// The alias by which a list selects a provider.
+fn alias_in(provider: &dyn Provider, filter: &Filter) -> Option<Alias> {
+    let mut aliases = provider.aliases().iter().copied();
+    let is_requested = |alias: &Alias| alias.is_served() && filter.admits(alias.name());
     let is_own = !filter.admits_listed_only() || filter.admits(provider.name());
-    others.find(is_asked).filter(|_| !is_own)
+    aliases.find(is_requested).filter(|_| !is_own)
 }
 
-/// Whether a list admits an offer of a provider, by its name or by one that stands for it.
+/// Whether a list admits a candidate of a provider, by its name or by an alias.
 fn admits(filter: &Filter, provider: &dyn Provider, name: &str) -> bool {
-    let other = match filter.admits(name) {
+    let alias = match filter.admits(name) {
         true => return true,
-        false => serves(provider, filter),
+        false => alias_in(provider, filter),
     };
-    let instead = other.filter(|_| name.eq_ignore_ascii_case(provider.name()));
-    if let Some(Alias::OtherProtocol(other)) = instead {
+    let by_alias = alias.filter(|_| name.eq_ignore_ascii_case(provider.name()));
+    if let Some(Alias::OtherProtocol(alias)) = by_alias {
         warn_once(&format!(
-            "{other} is asked for, and {name} does its work: peers that are libfabric's {other} \
-             speak another protocol and refuse; use this library at both ends, or ask for tcp at \
-             both"
+            "provider {alias} was requested, and {name} is used in its place: it cannot communicate \
+             with libfabric's {alias}, which uses another protocol; use this library on both sides, \
+             or request tcp on both"
         ));
     }
-    instead.is_some()
+    by_alias.is_some()
 }
 
-/// A positive list applies to core providers; those that layer themselves over others, whose
-/// names begin with `ofi_`, are asked whenever a core provider is, and their results filtered.
-fn loads(filter: &Filter, provider: &str) -> bool {
-    let layers_over_others = provider.starts_with("ofi_") && filter.admits_listed_only();
-    layers_over_others || filter.may_admit_with(provider)
+/// Whether a list admits a provider before its results are known. An include list applies to core
+/// providers: a layering provider, whose name begins with `ofi_`, is always queried, and its results
+/// are filtered.
+fn admits_provider(filter: &Filter, provider: &str) -> bool {
+    let is_layering = provider.starts_with("ofi_") && filter.admits_listed_only();
+    is_layering || filter.may_admit_with(provider)
 }
 
 fn check_arguments(query: &Query<'_>) -> Result<(), Error> {
     let flags = query.flags;
     if query.version > Version::API {
-        let what = format!("API version {} is above {}", query.version, Version::API);
-        return Err(Error::new(Errno::NoSys, what));
+        let text = format!("API version {} is above {}", query.version, Version::API);
+        return Err(Error::new(Errno::NoSys, text));
     }
     if !InfoFlags::all().contains(flags) {
         return Err(Error::new(Errno::BadFlags, format!("flags {flags}")));
@@ -343,25 +350,29 @@ fn check_arguments(query: &Query<'_>) -> Result<(), Error> {
         return check_prov_attr_only(query);
     }
     if flags.contains(InfoFlags::SOURCE) && query.node.is_none() && query.service.is_none() {
-        let what = "FI_SOURCE asks for a local address, but there is neither node nor service";
-        return Err(Error::new(Errno::NoData, what));
+        let text = "FI_SOURCE asks for a local address, but there is neither node nor service";
+        return Err(Error::new(Errno::NoData, text));
     }
     Ok(())
 }
 
 fn check_prov_attr_only(query: &Query<'_>) -> Result<(), Error> {
     if query.flags != InfoFlags::PROV_ATTR_ONLY {
-        let what = format!("FI_PROV_ATTR_ONLY stands alone, not with {}", query.flags);
-        return Err(Error::new(Errno::BadFlags, what));
+        let text = format!("FI_PROV_ATTR_ONLY stands alone, not with {}", query.flags);
+        return Err(Error::new(Errno::BadFlags, text));
     }
     if query.hints != &Hints::default() {
-        let what = "FI_PROV_ATTR_ONLY takes no hints";
-        return Err(Error::new(Errno::Inval, what));
+        let text = "FI_PROV_ATTR_ONLY takes no hints";
+        return Err(Error::new(Errno::Inval, text));
     }
     Ok(())
 }
 
-fn ask(provider: &Arc<dyn Provider>, query: &Query<'_>, filters: &Filters) -> Vec<Explanation> {
+fn query_provider(
+    provider: &Arc<dyn Provider>,
+    query: &Query<'_>,
+    filters: &Filters,
+) -> Vec<Explanation> {
     let explanation = |outcome| Explanation {
         provider: provider.name(),
         outcome,
@@ -370,18 +381,18 @@ fn ask(provider: &Arc<dyn Provider>, query: &Query<'_>, filters: &Filters) -> Ve
         return vec![explanation(excluded)];
     }
     if query.flags.contains(InfoFlags::PROV_ATTR_ONLY) {
-        let info = stamped(Info::default(), provider, query);
+        let info = with_origin(Info::default(), provider, query);
         return vec![explanation(Outcome::Taken(Box::new(info)))];
     }
-    let answer = query
+    let candidates = query
         .params
         .check(provider.params())
         .and_then(|()| provider.getinfo(query));
-    match answer {
-        Ok(offers) => offers
+    match candidates {
+        Ok(candidates) => candidates
             .into_iter()
-            .map(|offer| match offer {
-                Ok(info) => filters.judge(&**provider, stamped(info, provider, query), query),
+            .map(|candidate| match candidate {
+                Ok(info) => filters.filter(&**provider, with_origin(info, provider, query), query),
                 Err(mismatch) => Outcome::Refused(mismatch),
             })
             .map(explanation)
@@ -390,8 +401,8 @@ fn ask(provider: &Arc<dyn Provider>, query: &Query<'_>, filters: &Filters) -> Ve
     }
 }
 
-/// Writes into a result what the registry knows better than the provider.
-fn stamped(mut info: Info, provider: &Arc<dyn Provider>, query: &Query<'_>) -> Info {
+/// Sets the fields of a result that the registry knows: provider name, versions and origin.
+fn with_origin(mut info: Info, provider: &Arc<dyn Provider>, query: &Query<'_>) -> Info {
     let fabric = &mut info.fabric_attr;
     if fabric.prov_name.is_empty() {
         fabric.prov_name = provider.name().to_owned();
@@ -402,14 +413,15 @@ fn stamped(mut info: Info, provider: &Arc<dyn Provider>, query: &Query<'_>) -> I
     info
 }
 
-/// A provider that failed goes unnoticed when another one has results, and in C also when none has.
-fn tell_of_failure(explanation: &Explanation) {
+/// Logs the error of a failed provider: results of another provider would hide it, and a C program
+/// receives only a number.
+fn log_failure(explanation: &Explanation) {
     if let Outcome::Failed(_) = explanation.outcome {
-        tell_once(log::Level::Error, &explanation.to_string());
+        log_once(log::Level::Error, &explanation.to_string());
     }
 }
 
-/// Logs a line for each provider: its offers that are taken, and why others are not.
+/// Logs a line for each provider, with the outcomes of its candidates.
 fn log_explanations(explanations: &[Explanation]) {
     if log::max_level() < log::Level::Info {
         return;
@@ -421,14 +433,14 @@ fn log_explanations(explanations: &[Explanation]) {
 }
 
 fn warn_once(text: &str) {
-    tell_once(log::Level::Warn, text);
+    log_once(log::Level::Warn, text);
 }
 
-/// Logs a message, unless this process has logged the same before: discovery runs often.
-fn tell_once(level: log::Level, text: &str) {
-    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    if told.insert(text.to_owned()) {
+/// Logs a message once per process, because discovery runs often.
+fn log_once(level: log::Level, text: &str) {
+    static LOGGED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    if logged.insert(text.to_owned()) {
         log::log!(target: "selvedge::core::core", level, "{text}");
     }
 }

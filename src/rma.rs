@@ -1,6 +1,6 @@
 //! Remote memory access: fi_rma(3).
 
-#![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 #![expect(
     clippy::exhaustive_structs,
     reason = "callers and providers write every field, as of the man page's structures"
@@ -8,7 +8,7 @@
 
 use crate::{Context, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, Result};
 
-/// One stretch of a peer's registered memory: `struct fi_rma_iov`.
+/// A segment of a peer's registered memory: `struct fi_rma_iov`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct RmaIov {
@@ -21,39 +21,39 @@ pub struct RmaIov {
     pub key: u64,
 }
 
-/// One write to a peer's memory.
+/// A write to a peer's memory (`struct fi_msg_rma`).
 #[derive(Clone, Copy, Debug)]
 pub struct WriteMsg<'a> {
-    /// The bytes to write; valid until the completion.
+    /// The local segments to write; valid until the completion.
     pub iov: &'a [Iov],
-    /// Registration descriptors, one per piece, or empty.
+    /// Registration descriptors, one for each segment, or empty.
     pub desc: &'a [Desc],
     /// The peer.
     pub dest: FiAddr,
-    /// Where they go; as many bytes in all as `iov`.
+    /// The remote segments, with as many bytes in total as `iov`.
     pub rma_iov: &'a [RmaIov],
-    /// Comes back with the completion.
+    /// The context of the completion.
     pub context: Context,
-    /// Reaches the peer's completion, under [`OpFlags::REMOTE_CQ_DATA`].
+    /// Data for the peer's completion, under [`OpFlags::REMOTE_CQ_DATA`].
     pub data: u64,
 }
 
-/// One read of a peer's memory.
+/// A read of a peer's memory (`struct fi_msg_rma`).
 #[derive(Clone, Copy, Debug)]
 pub struct ReadMsg<'a> {
-    /// Where the bytes go; valid until the completion.
+    /// The local segments to fill; valid until the completion.
     pub iov: &'a [IovMut],
-    /// Registration descriptors, one per piece, or empty.
+    /// Registration descriptors, one for each segment, or empty.
     pub desc: &'a [Desc],
     /// The peer.
     pub src: FiAddr,
-    /// Where they come from; as many bytes in all as `iov`.
+    /// The remote segments, with as many bytes in total as `iov`.
     pub rma_iov: &'a [RmaIov],
-    /// Comes back with the completion.
+    /// The context of the completion.
     pub context: Context,
 }
 
-/// Reads and writes of a peer's memory; answers as in [`crate::Msg`].
+/// Reads and writes of a peer's memory. Return values are those of [`crate::Msg`].
 pub trait Rma {
     /// Posts a read (fi_readmsg(3)).
     ///
@@ -73,10 +73,9 @@ pub trait Rma {
         Err(Errno::NoSys)
     }
 
-    /// Posts a read into one buffer with the endpoint's default flags (fi_read(3)). A provider
-    /// overrides it where a read of a few bytes takes less time than writing and checking a
-    /// [`ReadMsg`]: over shm, eight bytes take 358 instructions with their completion, and 389 by
-    /// [`Self::readmsg`]; a write takes 336 and 359.
+    /// Posts a read into one buffer with the endpoint's default flags (fi_read(3)). A provider overrides
+    /// it if it can avoid the cost of a [`ReadMsg`]: over shm, a read of eight bytes with its completion
+    /// takes 358 instructions here, and 389 by [`Self::readmsg`]; a write takes 336 and 359.
     ///
     /// # Safety
     /// As [`Self::readmsg`], for `buf`.
@@ -101,7 +100,8 @@ pub trait Rma {
         unsafe { self.readmsg(&msg, OpFlags::DEFAULT) }
     }
 
-    /// Posts a write from one buffer with the endpoint's default flags (fi_write(3)), likewise.
+    /// Posts a write from one buffer with the endpoint's default flags (fi_write(3)); see
+    /// [`Self::read_one`].
     ///
     /// # Safety
     /// As [`Self::writemsg`], for `buf`.
@@ -127,11 +127,11 @@ pub trait Rma {
         unsafe { self.writemsg(&msg, OpFlags::DEFAULT) }
     }
 
-    /// Writes a copy of `buf` (fi_inject_write(3), and fi_inject_writedata(3) with `data`): no
-    /// completion here.
+    /// Writes a copy of `buf` (fi_inject_write(3), and fi_inject_writedata(3) with `data`). There is no
+    /// completion at the initiator.
     ///
     /// # Errors
-    /// [`Errno::MsgSize`] above `tx_attr.inject_size`; [`Errno::Again`] when a queue is full.
+    /// [`Errno::MsgSize`] for more than `tx_attr.inject_size` bytes; [`Errno::Again`] when a queue is full.
     fn inject_write(
         &self,
         buf: &[u8],
@@ -165,7 +165,7 @@ pub trait RmaExt: Rma {
         unsafe { self.read_one(buf, desc, src, addr, key, context) }
     }
 
-    /// fi_readv(3): several pieces of local memory, one stretch of the peer's.
+    /// fi_readv(3): several local segments, one remote segment.
     ///
     /// # Safety
     /// As [`Rma::readmsg`].
@@ -181,7 +181,7 @@ pub trait RmaExt: Rma {
     ) -> Result {
         let len = iov
             .iter()
-            .fold(0_usize, |sum, piece| sum.saturating_add(piece.len));
+            .fold(0_usize, |sum, segment| sum.saturating_add(segment.len));
         let msg = ReadMsg {
             iov,
             desc,
@@ -211,7 +211,7 @@ pub trait RmaExt: Rma {
         unsafe { self.write_one(buf, desc, dest, addr, key, context) }
     }
 
-    /// fi_writev(3): several pieces of local memory, one stretch of the peer's.
+    /// fi_writev(3): several local segments, one remote segment.
     ///
     /// # Safety
     /// As [`Rma::writemsg`].
@@ -227,7 +227,7 @@ pub trait RmaExt: Rma {
     ) -> Result {
         let len = iov
             .iter()
-            .fold(0_usize, |sum, piece| sum.saturating_add(piece.len));
+            .fold(0_usize, |sum, segment| sum.saturating_add(segment.len));
         let msg = WriteMsg {
             iov,
             desc,
@@ -244,7 +244,7 @@ pub trait RmaExt: Rma {
     ///
     /// # Safety
     /// As [`Rma::writemsg`].
-    #[expect(clippy::too_many_arguments, reason = "the man page's")]
+    #[expect(clippy::too_many_arguments, reason = "the parameters of the man page")]
     #[inline]
     unsafe fn writedata(
         &self,

@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use crate::{Address, Bindings, Endpoint, Error, Info, Result};
 
-/// One address with several endpoints behind it, its *contexts*, which threads use without each
-/// other: every context has queues of its own, and nothing in common with the others but the address.
+/// An address with several endpoints, its *contexts*. Each context has its own queues and shares only the
+/// address with the others, so that threads use contexts independently.
 ///
-/// Opened by [`crate::Domain::scalable_endpoint`]. A peer that has inserted the address in a vector
-/// with [`crate::av::Attr::rx_ctx_bits`] reaches context `i` at [`crate::FiAddr::rx_addr`], and what
-/// context `i` sends is from there: a completion names that as the source, and a receive from there
-/// takes what that context sends. The address alone is context 0's.
+/// [`crate::Domain::scalable_endpoint`] opens it. A peer inserts the address into a vector with
+/// [`crate::av::Attr::rx_ctx_bits`], and addresses context `i` by [`crate::FiAddr::rx_addr`]. That is
+/// also the source of messages from context `i`, in completions and in directed receives. The address
+/// without context bits is that of context 0.
 ///
-/// A transmit and a receive context of libfabric's (`fi_tx_context`, `fi_rx_context`) with one index
-/// are one context here, with both directions.
+/// A transmit context and a receive context of libfabric (`fi_tx_context`, `fi_rx_context`) with the same
+/// index are one context here, with both directions.
 ///
-/// Handles are dropped in any order. A context whose last handle was dropped may be opened again.
+/// Handles may be dropped in any order. A context may be opened again after its last handle was dropped.
 pub trait ScalableEndpoint: Any + fmt::Debug + Send + Sync {
     /// The address that peers insert (fi_getname(3)).
     ///
@@ -25,11 +25,11 @@ pub trait ScalableEndpoint: Any + fmt::Debug + Send + Sync {
     /// [`crate::Errno::AddrNotAvail`] where it has none.
     fn address(&self) -> Result<Address>;
 
-    /// Opens a context, bound and enabled. `info` is what an endpoint of the domain is described
-    /// by; its address is the scalable endpoint's.
+    /// Opens a context, bound and enabled. `info` describes it like an endpoint of the domain; its address
+    /// is that of the scalable endpoint.
     ///
     /// # Errors
-    /// [`crate::Errno::Inval`] when there are not so many contexts, with their number;
+    /// [`crate::Errno::Inval`] for an index beyond the number of contexts, which the text names;
     /// [`crate::Errno::Busy`] while the context is open; those of [`crate::Domain::endpoint`].
     fn context(
         &self,

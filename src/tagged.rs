@@ -1,6 +1,6 @@
 //! Tagged messages: fi_tagged(3).
 
-#![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 #![expect(
     clippy::exhaustive_structs,
     reason = "callers and providers write every field, as of the man page's structures"
@@ -8,46 +8,47 @@
 
 use crate::{Context, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, Result};
 
-/// One tagged send. The lists are read during the call; the bytes they name, until the completion.
+/// A tagged send. The lists are read during the call, the bytes that they name until the completion.
 #[derive(Clone, Copy, Debug)]
 pub struct SendMsg<'a> {
-    /// The pieces of the message, at most `tx_attr.iov_limit`.
+    /// The segments of the message, at most `tx_attr.iov_limit`.
     pub iov: &'a [Iov],
-    /// Registration descriptors, one per piece, or empty.
+    /// Registration descriptors, one for each segment, or empty.
     pub desc: &'a [Desc],
     /// The peer.
     pub dest: FiAddr,
-    /// What receives are matched by.
+    /// The tag.
     pub tag: u64,
-    /// Comes back with the completion.
+    /// The context of the completion.
     pub context: Context,
-    /// Reaches the peer's completion, under [`OpFlags::REMOTE_CQ_DATA`].
+    /// Data for the peer's completion, under [`OpFlags::REMOTE_CQ_DATA`].
     pub data: u64,
 }
 
-/// One tagged receive. The list is read during the call; the bytes it names, until the completion.
+/// A tagged receive. The list is read during the call, the bytes that it names are accessed until the
+/// completion.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvMsg<'a> {
-    /// Where the message goes, at most `rx_attr.iov_limit` pieces.
+    /// The segments of the receive buffer, at most `rx_attr.iov_limit`.
     pub iov: &'a [IovMut],
-    /// Registration descriptors, one per piece, or empty.
+    /// Registration descriptors, one for each segment, or empty.
     pub desc: &'a [Desc],
     /// The only peer to receive from, under [`crate::Caps::DIRECTED_RECV`] or
     /// [`crate::Caps::TAGGED_DIRECTED_RECV`], or [`FiAddr::UNSPEC`] for any.
     pub src: FiAddr,
     /// The tags to accept.
     pub tag: TagMatch,
-    /// Comes back with the completion.
+    /// The context of the completion.
     pub context: Context,
 }
 
-/// A tag and the bits of it that do not matter: a send's tag matches when
+/// The tags that a receive accepts. The tag of a send matches if
 /// `(send | ignore) == (tag | ignore)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TagMatch {
-    /// The wanted tag.
+    /// The tag.
     pub tag: u64,
-    /// The bits that are not compared.
+    /// The bits that are ignored in the comparison.
     pub ignore: u64,
 }
 
@@ -58,7 +59,7 @@ impl TagMatch {
         ignore: u64::MAX,
     };
 
-    /// Accepts this tag alone.
+    /// Accepts `tag` alone.
     #[inline]
     pub const fn exact(tag: u64) -> Self {
         Self { tag, ignore: 0 }
@@ -77,7 +78,7 @@ impl From<u64> for TagMatch {
     }
 }
 
-/// Sends and receives of tagged messages; answers and order as in [`crate::Msg`].
+/// Sends and receives of tagged messages. Return values and order are those of [`crate::Msg`].
 pub trait Tagged {
     /// Posts a tagged send (fi_tsendmsg(3)).
     ///
@@ -90,10 +91,10 @@ pub trait Tagged {
 
     /// Posts a tagged receive (fi_trecvmsg(3)).
     ///
-    /// [`OpFlags::MULTI_RECV`] as in [`crate::Msg::recvmsg`]. With [`OpFlags::PEEK`] the memory is
-    /// not used: the completion tells of the message that such a receive would take, or is an error
-    /// with [`Errno::NoMsg`]. [`OpFlags::CLAIM`] with it sets the message aside for a receive with
-    /// the same context and [`OpFlags::CLAIM`] alone, and [`OpFlags::DISCARD`] with either drops it.
+    /// [`OpFlags::MULTI_RECV`] is as in [`crate::Msg::recvmsg`]. With [`OpFlags::PEEK`], the memory is not
+    /// used: the completion describes the message that such a receive would match, or is an error with
+    /// [`Errno::NoMsg`]. `PEEK | CLAIM` also reserves the message for a receive with the same context
+    /// and [`OpFlags::CLAIM`] alone. [`OpFlags::DISCARD`] with either flag discards the message.
     ///
     /// # Safety
     /// As [`crate::Msg::recvmsg`].
@@ -102,10 +103,10 @@ pub trait Tagged {
         Err(Errno::NoSys)
     }
 
-    /// Sends a copy of `buf` (fi_tinject(3), and fi_tinjectdata(3) with `data`): no completion.
+    /// Sends a copy of `buf` (fi_tinject(3), and fi_tinjectdata(3) with `data`). There is no completion.
     ///
     /// # Errors
-    /// [`Errno::MsgSize`] above `tx_attr.inject_size`; [`Errno::Again`] when a queue is full.
+    /// [`Errno::MsgSize`] for more than `tx_attr.inject_size` bytes; [`Errno::Again`] when a queue is full.
     fn tinject(&self, buf: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
         let _ = (buf, dest, tag, data);
         Err(Errno::NoSys)
@@ -156,7 +157,7 @@ pub trait TaggedExt: Tagged {
         unsafe { self.tsendmsg(&msg, OpFlags::DEFAULT) }
     }
 
-    /// fi_tsenddata(3): `data` reaches the peer's completion.
+    /// fi_tsenddata(3): `data` is in the peer's completion.
     ///
     /// # Safety
     /// As [`crate::Msg::sendmsg`].

@@ -1,6 +1,6 @@
-//! Descriptions as texts of several lines, in libfabric's layout (fi_tostr(3)).
+//! Formats descriptions as text of several lines, in libfabric's layout (fi_tostr(3)).
 //!
-//! The lengths are those of the C forms of addresses, as far as they say something.
+//! Lengths of addresses are those of their C representation.
 
 use std::fmt::{Display, Write};
 
@@ -9,7 +9,7 @@ use crate::info::{
 };
 use crate::{Address, Info};
 
-/// Every field of an [`Info`].
+/// Formats an [`Info`].
 pub fn info(info: &Info) -> String {
     alone("fi_info", |text| whole(text, info))
 }
@@ -34,32 +34,32 @@ fn whole(text: &mut Fields, info: &Info) {
     }
 }
 
-/// Sending.
+/// Formats transmit attributes.
 pub fn tx_attr(attr: &TxAttr) -> String {
     alone("fi_tx_attr", |text| tx(text, attr))
 }
 
-/// Receiving.
+/// Formats receive attributes.
 pub fn rx_attr(attr: &RxAttr) -> String {
     alone("fi_rx_attr", |text| rx(text, attr))
 }
 
-/// An endpoint.
+/// Formats endpoint attributes.
 pub fn ep_attr(attr: &EpAttr) -> String {
     alone("fi_ep_attr", |text| ep(text, attr))
 }
 
-/// A domain.
+/// Formats domain attributes.
 pub fn domain_attr(attr: &DomainAttr) -> String {
     alone("fi_domain_attr", |text| domain(text, attr))
 }
 
-/// A domain, with the fields that libfabric 1.9 has.
+/// Formats domain attributes, with the fields of libfabric 1.9.
 pub fn domain_attr_1_9(attr: &DomainAttr) -> String {
     alone("fi_domain_attr", |text| domain_1_9(text, attr))
 }
 
-/// A fabric.
+/// Formats fabric attributes.
 pub fn fabric_attr(attr: &FabricAttr) -> String {
     alone("fi_fabric_attr", |text| fabric(text, attr))
 }
@@ -186,7 +186,7 @@ fn comp_order(order: u64) -> Vec<String> {
     }
 }
 
-/// The length of the C form: a string with its NUL, a `sockaddr_in` or `sockaddr_in6`.
+/// The length of the C representation: a string with its NUL, a `sockaddr_in` or `sockaddr_in6`.
 fn length(addr: Option<&Address>) -> usize {
     match addr {
         None => 0,
@@ -213,7 +213,7 @@ fn pointer(handle: u64) -> String {
     }
 }
 
-/// Lines `name: value`, indented by the part they belong to.
+/// Lines `name: value`, indented by the nesting depth.
 struct Fields {
     lines: String,
     depth: usize,

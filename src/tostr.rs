@@ -1,4 +1,4 @@
-//! Names of flags and formats, as fi_tostr(3) prints them, and back.
+//! Conversion of flags and formats to the names that fi_tostr(3) prints, and back.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,8 +11,8 @@ use crate::{
 macro_rules! flag_names {
     ($($flags:ident $prefix:literal,)+) => {$(
         impl $flags {
-            /// The names of the set bits in the order of their declaration, with libfabric's
-            /// prefix; bits without a name as one number.
+            /// The names of the set bits in the order of their declaration, with libfabric's prefix.
+            /// Bits without a name are one number.
             pub fn names(self) -> impl Iterator<Item = String> {
                 let unnamed = self.difference(Self::all()).bits();
                 self.iter_names()
@@ -21,7 +21,7 @@ macro_rules! flag_names {
             }
         }
 
-        /// `A | B`; `nothing` for the empty set.
+        /// Formats `A | B`; `nothing` for the empty set.
         impl fmt::Display for $flags {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 if self.is_empty() {
@@ -31,7 +31,7 @@ macro_rules! flag_names {
             }
         }
 
-        /// Reads `A|B`, with or without the prefix, in any case.
+        /// Parses `A|B`, with or without the prefix, ignoring case.
         impl FromStr for $flags {
             type Err = Error;
 
@@ -56,7 +56,7 @@ flag_names! {
 }
 
 impl AddrFormat {
-    /// Every format.
+    /// All formats.
     pub const ALL: &[Self] = &[
         Self::Unspec,
         Self::Sockaddr,
@@ -109,7 +109,7 @@ impl fmt::Display for AddrFormat {
     }
 }
 
-/// Reads the name in any case.
+/// Parses the name, ignoring case.
 impl FromStr for AddrFormat {
     type Err = Error;
 
@@ -135,7 +135,7 @@ impl fmt::Display for av::Type {
     }
 }
 
-/// The one of `all` whose name is `text`, in any case.
+/// The one of `all` with the name `text`, ignoring case.
 pub(crate) fn by_name<T: Copy>(
     all: &[T],
     name: impl Fn(T) -> &'static str,

@@ -1,8 +1,8 @@
 //! Triggered operations and deferred work: fi_trigger(3).
 //!
-//! Work waits at a counter until that has reached a number, successes and errors together, and is
-//! carried out by the progress of the domain's queues and counters then. What C writes as a post with
-//! `FI_TRIGGER` is work here, too: work that completes at its endpoint.
+//! Work is queued until a counter reaches a threshold, and is then carried out by the progress of the
+//! domain's queues and counters. The value of the counter is the sum of its successes and errors. A post
+//! with `FI_TRIGGER` in C is also work here: its completion target is the endpoint.
 
 #![expect(
     clippy::exhaustive_structs,
@@ -13,47 +13,48 @@ use std::sync::Arc;
 
 use crate::{Counter, Endpoint, Op, OpFlags};
 
-/// Something that is done when a counter has reached a number (`struct fi_deferred_work`).
+/// An action that is carried out when a counter reaches a threshold (`struct fi_deferred_work`).
 #[derive(Clone, Copy, Debug)]
 pub struct Work<'a> {
-    /// What it waits at.
+    /// The counter.
     pub cntr: &'a Arc<dyn Counter>,
-    /// The number of successes and errors, together, from which on it is done.
+    /// The threshold of the sum of successes and errors.
     pub threshold: u64,
-    /// What is done.
+    /// The action.
     pub action: Action<'a>,
 }
 
-/// What is done when the counter has reached the number (`enum fi_op_type`).
+/// The action of work (`enum fi_op_type`).
 #[derive(Clone, Copy, Debug)]
 pub enum Action<'a> {
-    /// Something is posted to an endpoint. The work ends with the endpoint.
+    /// Posts an operation to an endpoint. Closing the endpoint cancels the work.
     Post {
-        /// Which one.
+        /// The endpoint.
         ep: &'a Arc<dyn Endpoint>,
-        /// What is posted. Its lists are copied; the bytes that they name are not touched before.
+        /// The operation. Its lists are copied; the memory that they name is not accessed before the
+        /// post.
         op: Op<'a>,
-        /// Its flags.
+        /// The flags of the operation.
         flags: OpFlags,
-        /// Who is told when it is done.
+        /// Where the completion is reported.
         done: CompletionTarget<'a>,
     },
-    /// The successes of a counter are set (`FI_OP_CNTR_SET`).
+    /// Sets the successes of a counter (`FI_OP_CNTR_SET`).
     Set(&'a Arc<dyn Counter>, u64),
-    /// The successes of a counter are added to (`FI_OP_CNTR_ADD`).
+    /// Adds to the successes of a counter (`FI_OP_CNTR_ADD`).
     Add(&'a Arc<dyn Counter>, u64),
 }
 
-/// Who is told when an operation is done.
+/// The destination of the completion of a triggered or deferred operation.
 #[derive(Clone, Copy, Debug)]
 pub enum CompletionTarget<'a> {
-    /// The queues and counters of its endpoint, as of any other post: an operation that is triggered.
+    /// The queues and counters of the endpoint, as for any other post: a triggered operation.
     Endpoint,
-    /// This counter, by one, and nobody else; with [`OpFlags::COMPLETION`] the endpoint's queue, too:
-    /// work that is deferred.
+    /// This counter, which is incremented by 1; with [`OpFlags::COMPLETION`] the endpoint's queue, too:
+    /// deferred work.
     Counter(Option<&'a Arc<dyn Counter>>),
 }
 
-/// Names work that was queued.
+/// Identifies queued work, to cancel it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WorkId(pub u64);

@@ -1,14 +1,14 @@
-//! Wait objects: how a thread sleeps until a queue has something for it.
+//! Wait objects: how threads wait for a queue or a counter.
 
-/// `enum fi_wait_obj`, with libfabric's numbers.
+/// The wait object of a queue or a counter (`enum fi_wait_obj`, with libfabric's numbers).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u32)]
 #[non_exhaustive]
 pub enum Object {
-    /// No waiting: reads only.
+    /// No wait object: non-blocking reads only.
     #[default]
     None = 0,
-    /// The provider's choice; blocking reads only.
+    /// A wait object of the provider's choice, for blocking reads only.
     Unspec = 1,
     /// A file descriptor for `poll(2)`.
     Fd = 3,

@@ -84,8 +84,9 @@ fn a_name_of_another_protocol_is_warned_of_with_its_remedy() {
     let kept = WARNINGS.0.lock().unwrap_or_else(PoisonError::into_inner);
     let text = |name| {
         format!(
-            "{name} is asked for, and tcp does its work: peers that are libfabric's {name} speak \
-             another protocol and refuse; use this library at both ends, or ask for tcp at both"
+            "provider {name} was requested, and tcp is used in its place: it cannot communicate with \
+             libfabric's {name}, which uses another protocol; use this library on both sides, or \
+             request tcp on both"
         )
     };
     for name in ["net;ofi_rxm", "sockets"] {

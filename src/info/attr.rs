@@ -12,58 +12,58 @@ pub const COMP_ORDER_STRICT: u64 = 0x1ff;
 /// Received bytes are written to memory in their order (`FI_ORDER_DATA`): a bit of `comp_order`.
 pub const COMP_ORDER_DATA: u64 = 1 << 16;
 
-/// Attributes of sending (`struct fi_tx_attr`).
+/// Transmit attributes (`struct fi_tx_attr`).
 #[expect(
     clippy::exhaustive_structs,
     reason = "providers write it with `..Default::default()`"
 )]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TxAttr {
-    /// The part of the capabilities that sending has.
+    /// Capabilities of transmitting.
     pub caps: Caps,
-    /// Duties that concern sending.
+    /// Modes of transmitting.
     pub mode: Mode,
     /// Default flags of operations posted by the short forms.
     pub op_flags: OpFlags,
-    /// Order that is kept.
+    /// Order guarantees.
     pub msg_order: MsgOrder,
     /// Order of completions: 0 or [`COMP_ORDER_STRICT`]; API version 2 has none.
     pub comp_order: u64,
     /// Largest injected message, in bytes.
     pub inject_size: usize,
-    /// Operations that may be outstanding.
+    /// Maximum number of outstanding operations.
     pub size: usize,
-    /// Pieces of a local list.
+    /// Maximum number of segments of a local list.
     pub iov_limit: usize,
-    /// Pieces of a remote list.
+    /// Maximum number of segments of a remote list.
     pub rma_iov_limit: usize,
     /// Traffic class.
     pub tclass: TrafficClass,
 }
 
-/// Attributes of receiving (`struct fi_rx_attr`).
+/// Receive attributes (`struct fi_rx_attr`).
 #[expect(
     clippy::exhaustive_structs,
     reason = "providers write it with `..Default::default()`"
 )]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RxAttr {
-    /// The part of the capabilities that receiving has.
+    /// Capabilities of receiving.
     pub caps: Caps,
-    /// Duties that concern receiving.
+    /// Modes of receiving.
     pub mode: Mode,
     /// Default flags of operations posted by the short forms.
     pub op_flags: OpFlags,
-    /// Order that is kept.
+    /// Order guarantees.
     pub msg_order: MsgOrder,
     /// Order of completions: 0 or [`COMP_ORDER_STRICT`], with [`COMP_ORDER_DATA`]; API version 2 has
     /// none.
     pub comp_order: u64,
-    /// No longer used by API version 2; kept for the C face.
+    /// Unused in API version 2; kept for the C interface.
     pub total_buffered_recv: usize,
-    /// Receives that may be posted.
+    /// Maximum number of posted receives.
     pub size: usize,
-    /// Pieces of a local list.
+    /// Maximum number of segments of a list.
     pub iov_limit: usize,
 }
 
@@ -76,21 +76,21 @@ pub struct RxAttr {
 pub struct EpAttr {
     /// Kind of endpoint.
     pub ep_type: EpType,
-    /// What is spoken on the wire.
+    /// Wire protocol.
     pub protocol: Protocol,
-    /// Version of it.
+    /// Version of the wire protocol.
     pub protocol_version: u32,
     /// Largest message, in bytes.
     pub max_msg_size: usize,
-    /// Bytes left free in front of each buffer, under [`Mode::MSG_PREFIX`].
+    /// Size of the free prefix of each buffer under [`Mode::MSG_PREFIX`], in bytes.
     pub msg_prefix_size: usize,
-    /// Bytes up to which reads after writes are ordered.
+    /// Maximum size of ordered reads after writes, in bytes.
     pub max_order_raw_size: usize,
-    /// Bytes up to which writes after reads are ordered.
+    /// Maximum size of ordered writes after reads, in bytes.
     pub max_order_war_size: usize,
-    /// Bytes up to which writes after writes are ordered.
+    /// Maximum size of ordered writes after writes, in bytes.
     pub max_order_waw_size: usize,
-    /// How the tag's bits are used.
+    /// Structure of tags.
     pub mem_tag_format: MemTagFormat,
     /// Transmit contexts; `usize::MAX` for a shared one.
     pub tx_ctx_cnt: usize,
@@ -107,57 +107,57 @@ pub struct EpAttr {
 )]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DomainAttr {
-    /// Its name.
+    /// Name of the domain.
     pub name: String,
-    /// What the application promises about its threads.
+    /// Promise of the application about its threads.
     pub threading: Threading,
-    /// Who drives connections and the like.
+    /// Progress model of control operations, such as connections.
     pub control_progress: Progress,
-    /// Who drives data.
+    /// Progress model of data transfers.
     pub data_progress: Progress,
     /// Whether queues are protected from overruns.
     pub resource_mgmt: ResourceMgmt,
     /// Kind of address vector.
     pub av_type: av::Type,
-    /// What registration asks of the application.
+    /// Requirements of memory registration.
     pub mr_mode: MrMode,
     /// Size of a key, in bytes.
     pub mr_key_size: usize,
     /// Size of remote completion data, in bytes.
     pub cq_data_size: usize,
-    /// Completion queues that may be open at best performance.
+    /// Optimal maximum number of open completion queues.
     pub cq_cnt: usize,
-    /// Endpoints that may be open at best performance.
+    /// Optimal maximum number of open endpoints.
     pub ep_cnt: usize,
-    /// Transmit contexts at best performance.
+    /// Optimal maximum number of transmit contexts.
     pub tx_ctx_cnt: usize,
-    /// Receive contexts at best performance.
+    /// Optimal maximum number of receive contexts.
     pub rx_ctx_cnt: usize,
-    /// Transmit contexts of an endpoint.
+    /// Maximum number of transmit contexts of an endpoint.
     pub max_ep_tx_ctx: usize,
-    /// Receive contexts of an endpoint.
+    /// Maximum number of receive contexts of an endpoint.
     pub max_ep_rx_ctx: usize,
-    /// Shared transmit contexts of an endpoint.
+    /// Maximum number of endpoints of a shared transmit context.
     pub max_ep_stx_ctx: usize,
-    /// Shared receive contexts of an endpoint.
+    /// Maximum number of endpoints of a shared receive context.
     pub max_ep_srx_ctx: usize,
-    /// Counters at best performance.
+    /// Optimal maximum number of counters.
     pub cntr_cnt: usize,
-    /// Pieces of a registered region.
+    /// Maximum number of segments of a registered region.
     pub mr_iov_limit: usize,
     /// Capabilities of the domain.
     pub caps: Caps,
-    /// Duties that concern the domain.
+    /// Modes of the domain.
     pub mode: Mode,
     /// Authorization key.
     pub auth_key: Vec<u8>,
-    /// Bytes of error data.
+    /// Maximum size of error data, in bytes.
     pub max_err_data: usize,
-    /// Registered regions at best performance.
+    /// Optimal maximum number of registered regions.
     pub mr_cnt: usize,
     /// Traffic class.
     pub tclass: TrafficClass,
-    /// Authorization keys of an endpoint.
+    /// Maximum number of authorization keys of an endpoint.
     pub max_ep_auth_key: usize,
     /// Largest group number.
     pub max_group_id: u32,
@@ -174,31 +174,31 @@ pub struct DomainAttr {
 )]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FabricAttr {
-    /// Its name.
+    /// Name of the fabric.
     pub name: String,
-    /// The provider; layers are joined by `;`.
+    /// Name of the provider; layers are joined by `;`.
     pub prov_name: String,
-    /// The provider's version.
+    /// Version of the provider.
     pub prov_version: Version,
-    /// The API version that was asked for.
+    /// The requested API version.
     pub api_version: Version,
 }
 
-/// A network interface (`struct fid_nic`), as far as the system tells.
+/// A network interface (`struct fid_nic`), as far as the system describes it.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Nic {
-    /// The device's name.
+    /// Name of the device.
     pub name: String,
-    /// The link's address.
+    /// Address of the link.
     pub address: String,
     /// Maximum transfer unit, in bytes.
     pub mtu: usize,
-    /// Bits per second.
+    /// Speed of the link, in bits per second.
     pub speed: u64,
     /// Whether the link is up.
     pub up: bool,
-    /// `Ethernet` and the like.
+    /// Type of the network, such as `Ethernet`.
     pub network_type: String,
 }
 
@@ -206,9 +206,9 @@ pub struct Nic {
 #[expect(clippy::exhaustive_structs, reason = "two numbers by definition")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// Changes with incompatible changes.
+    /// Major version: incremented for incompatible changes.
     pub major: u16,
-    /// Changes with additions.
+    /// Minor version: incremented for additions.
     pub minor: u16,
 }
 
@@ -221,12 +221,12 @@ impl Version {
         Self { major, minor }
     }
 
-    /// The number that C uses.
+    /// The number in the C API.
     pub const fn as_raw(self) -> u32 {
         (self.major as u32) << 16 | self.minor as u32
     }
 
-    /// The version of C's number.
+    /// The version of a number of the C API.
     pub const fn from_raw(raw: u32) -> Self {
         Self {
             major: (raw >> 16) as u16,
@@ -258,7 +258,7 @@ macro_rules! c_enum {
                 match self { $(Self::$variant => $text,)+ }
             }
 
-            /// The value of C's number.
+            /// The value of a number of the C API.
             pub const fn from_raw(raw: u32) -> Option<Self> {
                 $(if raw == $value { return Some(Self::$variant); })+
                 None
@@ -271,7 +271,7 @@ macro_rules! c_enum {
             }
         }
 
-        /// Reads the name in any case.
+        /// Parses the name, ignoring case.
         impl FromStr for $name {
             type Err = Error;
 
@@ -292,7 +292,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What the application promises about its threads (`enum fi_threading`).
+    /// Threading model: a promise of the application about its threads (`enum fi_threading`).
     Threading:
     #[default] Unspec = 0 "FI_THREAD_UNSPEC",
     Safe = 1 "FI_THREAD_SAFE",
@@ -303,7 +303,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Who drives progress (`enum fi_progress`).
+    /// Progress model (`enum fi_progress`).
     Progress:
     #[default] Unspec = 0 "FI_PROGRESS_UNSPEC",
     Auto = 1 "FI_PROGRESS_AUTO",
@@ -320,7 +320,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What is spoken on the wire (`FI_PROTO_*`).
+    /// Wire protocol (`FI_PROTO_*`).
     Protocol:
     #[default] Unspec = 0 "FI_PROTO_UNSPEC",
     RdmaCmIbRc = 1 "FI_PROTO_RDMA_CM_IB_RC",
@@ -368,7 +368,7 @@ c_enum! {
     NetworkCtrl = 0x205 "FI_TC_NETWORK_CTRL",
 }
 
-/// How the tag's bits are used (`ep_attr.mem_tag_format`).
+/// Structure of tags (`ep_attr.mem_tag_format`).
 #[expect(clippy::exhaustive_structs, reason = "a number of the man page's")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]

@@ -1,28 +1,29 @@
-//! What a provider answers to a query: an [`Info`], or the attribute that refused.
+//! `Candidate`: a description that a provider checks against a query.
 
 use std::fmt;
 
 use super::Info;
 
-/// One way to communicate that a provider provided: taken, and fitted to the query, or refused.
+/// A description of a provider that was adjusted to the query, or rejected because an attribute does not
+/// match.
 pub type Candidate = Result<Info, Mismatch>;
 
-/// The attribute in which a query and an offer differ.
+/// An attribute in which a query and a candidate differ.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Mismatch {
-    /// The attribute: `ep_type`, `tx_attr.size`.
+    /// The name of the attribute, such as `ep_type` or `tx_attr.size`.
     pub field: &'static str,
-    /// What the application requested for.
+    /// The requested value.
     pub requested: String,
-    /// What the provider provided.
+    /// The value that the provider has.
     pub provided: String,
-    /// The provider's own description of what it offers, where it came to that.
+    /// The provider's description, if there is one.
     pub candidate: Option<Box<Info>>,
 }
 
 impl Mismatch {
-    /// Names the attribute and both values.
+    /// A mismatch in `field`, with both values.
     pub fn new(
         field: &'static str,
         requested: impl fmt::Display,
@@ -36,7 +37,7 @@ impl Mismatch {
         }
     }
 
-    /// Says which offer was refused.
+    /// Sets the rejected description.
     #[must_use]
     pub fn of(mut self, candidate: &Info) -> Self {
         self.candidate = Some(Box::new(candidate.clone()));
@@ -52,7 +53,7 @@ impl fmt::Display for Mismatch {
             provided,
             ..
         } = self;
-        write!(f, "{field}: requested for {requested}, provided {provided}")
+        write!(f, "{field}: asked for {requested}, has {provided}")
     }
 }
 

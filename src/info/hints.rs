@@ -1,16 +1,15 @@
-//! What the application asks for.
+//! `Hints`: the requirements of the application in discovery.
 
 #![expect(unsafe_code, reason = "the promise that removes locks")]
 
 use super::{EpType, Info, Progress, ResourceMgmt, Threading};
 use crate::{AddrFormat, Address, Caps, Mode, MrMode, MsgOrder, av};
 
-/// What the application asks of [`crate::Registry::getinfo`]: an [`Info`] whose unset fields mean
+/// The requirements of a query with [`crate::Registry::getinfo`]: an [`Info`] whose unset fields mean
 /// "any".
 ///
-/// Two fields are no wishes but concessions, and empty means "none": `mode` and
-/// `domain_attr.mr_mode` list the duties that the application takes on. [`Hints::anything`] takes
-/// on all.
+/// In two fields, empty means "none": `mode` and `domain_attr.mr_mode` list the modes that the
+/// application supports. [`Hints::anything`] supports all.
 ///
 /// # Examples
 /// ```
@@ -28,9 +27,9 @@ pub struct Hints {
     info: Info,
 }
 
-macro_rules! wishes {
+macro_rules! setters {
     ($($(#[$doc:meta])+ $name:ident($value:ident: $kind:ty) { $($field:ident).+ } $(and { $($other:ident).+ })?)+) => {
-        /// Wishes, one attribute each; the last one counts.
+        /// Setters of one attribute each. A later call overwrites an earlier one.
         impl Hints {
             $($(#[$doc])+
             #[must_use]
@@ -43,64 +42,64 @@ macro_rules! wishes {
     };
 }
 
-wishes! {
-    /// Asks for capabilities.
+setters! {
+    /// Requires capabilities.
     caps(caps: Caps) { caps }
-    /// Takes on duties.
+    /// Supports modes.
     mode(mode: Mode) { mode }
-    /// Asks for a kind of endpoint.
+    /// Requires an endpoint type.
     ep_type(ep_type: EpType) { ep_attr.ep_type }
-    /// Asks for a provider, or layers joined by `;`.
+    /// Requires a provider, or layers joined by `;`.
     provider(name: &str) { fabric_attr.prov_name }
-    /// Asks for a fabric.
+    /// Requires a fabric, by its name.
     fabric(name: &str) { fabric_attr.name }
-    /// Asks for a domain.
+    /// Requires a domain, by its name.
     domain(name: &str) { domain_attr.name }
-    /// Asks for a format of addresses.
+    /// Requires an address format.
     addr_format(format: AddrFormat) { addr_format }
-    /// Asks for a local address.
+    /// Requires a local address.
     src_addr(addr: Address) { src_addr }
-    /// Names the peer.
+    /// Sets the address of the peer.
     dest_addr(addr: Address) { dest_addr }
-    /// Asks for this many outstanding operations.
+    /// Requires this number of outstanding operations.
     tx_size(size: usize) { tx_attr.size }
-    /// Asks for this many posted receives.
+    /// Requires this number of posted receives.
     rx_size(size: usize) { rx_attr.size }
-    /// Asks to inject messages of this many bytes.
+    /// Requires injected messages of this size, in bytes.
     inject_size(size: usize) { tx_attr.inject_size }
-    /// Asks for lists of this many pieces, in both directions.
+    /// Requires lists of this number of segments, in both directions.
     iov_limit(limit: usize) { tx_attr.iov_limit } and { rx_attr.iov_limit }
-    /// Asks for messages of this many bytes.
+    /// Requires messages of this size, in bytes.
     max_msg_size(size: usize) { ep_attr.max_msg_size }
-    /// Asks for order, in both directions.
+    /// Requires order guarantees, in both directions.
     msg_order(order: MsgOrder) { tx_attr.msg_order } and { rx_attr.msg_order }
-    /// Takes on duties of memory registration.
+    /// Supports modes of memory registration.
     mr_mode(mode: MrMode) { domain_attr.mr_mode }
-    /// Asks for a kind of address vector.
+    /// Requires a type of address vector.
     av_type(av_type: av::Type) { domain_attr.av_type }
-    /// Asks for remote completion data of this many bytes.
+    /// Requires remote completion data of this size, in bytes.
     cq_data_size(size: usize) { domain_attr.cq_data_size }
-    /// Asks who drives data.
+    /// Requires a progress model of data transfers.
     data_progress(progress: Progress) { domain_attr.data_progress }
-    /// Asks who drives connections and the like.
+    /// Requires a progress model of control operations.
     control_progress(progress: Progress) { domain_attr.control_progress }
-    /// Asks for queues that are protected from overruns, or for others.
+    /// Requires queues with or without protection from overruns.
     resource_mgmt(resource_mgmt: ResourceMgmt) { domain_attr.resource_mgmt }
 }
 
 impl Hints {
-    /// Asks for nothing and takes on no duty.
+    /// Requires nothing and supports no mode.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks for nothing and takes on every duty: what C's `hints == NULL` means.
+    /// Requires nothing and supports every mode, like `hints == NULL` in C.
     pub fn anything() -> Self {
-        let duties = MrMode::all() - MrMode::BASIC - MrMode::SCALABLE;
-        Self::new().mode(Mode::all()).mr_mode(duties)
+        let modes = MrMode::all() - MrMode::BASIC - MrMode::SCALABLE;
+        Self::new().mode(Mode::all()).mr_mode(modes)
     }
 
-    /// Asks for whatever else an [`Info`] holds.
+    /// Edits any field of the [`Info`].
     #[must_use]
     pub fn edit(mut self, edit: impl FnOnce(&mut Info)) -> Self {
         let origin = self.info.origin.clone();
@@ -109,20 +108,20 @@ impl Hints {
         self
     }
 
-    /// Promises how the application's threads use what is opened from the results; providers
-    /// leave out the locks that the promise makes needless.
+    /// Promises how the application's threads use the objects that are opened from the results.
+    /// Providers omit the locks that the promise makes unnecessary.
     ///
     /// # Safety
-    /// For as long as an object lives that was opened from a result of these hints or from a copy of it:
+    /// As long as an object exists that was opened from a result of these hints, or from a copy of a
+    /// result:
     /// - [`Threading::Domain`]: no two threads use objects of one domain at the same time;
-    /// - [`Threading::Completion`]: no two threads at the same time use objects of one group, where
-    ///   endpoints and the completion queues and counters that they are bound to are of one group,
-    ///   directly or through one another;
+    /// - [`Threading::Completion`]: no two threads use objects of one group at the same time. An endpoint
+    ///   and the completion queues and counters that it is bound to belong to one group, transitively;
     /// - [`Threading::Fid`] and [`Threading::Endpoint`]: no two threads use one object at the same
     ///   time.
     ///
-    /// [`Threading::Safe`] and [`Threading::Unspec`] promise nothing. Endpoints of [`crate::owned`] are
-    /// such objects, too: one stands for the endpoint and the queue that it has opened.
+    /// [`Threading::Safe`] and [`Threading::Unspec`] promise nothing. An endpoint of [`crate::owned`]
+    /// counts as its endpoint and its queue.
     #[must_use]
     pub unsafe fn promise_threading(mut self, threading: Threading) -> Self {
         self.info.domain_attr.threading = threading;
@@ -133,14 +132,14 @@ impl Hints {
         self
     }
 
-    /// What is asked for.
+    /// The requirements.
     pub fn info(&self) -> &Info {
         &self.info
     }
 }
 
-/// Asks for a way to communicate like this one. A promise about threads does not come along: it
-/// was made for the objects of other hints.
+/// Requires a description like this one. A promise about threads is not copied: it was made for the
+/// objects of other hints.
 impl From<Info> for Hints {
     fn from(mut info: Info) -> Self {
         info.origin = super::origin::Origin::default();
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_reach_their_fields() {
+    fn setters_write_their_fields() {
         let hints = Hints::new()
             .provider("shm")
             .iov_limit(3)

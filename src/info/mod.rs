@@ -1,4 +1,4 @@
-//! What discovery hands out: [`Info`], the description of one way to communicate.
+//! [`Info`]: the description of a fabric, a domain and an endpoint, which discovery returns.
 
 mod attr;
 mod candidate;
@@ -18,15 +18,15 @@ use crate::param::Params;
 use crate::{AddrFormat, Address, Caps, Domain, Errno, Error, Fabric, Mode, Provider, Query};
 use origin::Origin;
 
-/// One way to communicate, complete with limits (`struct fi_info`).
+/// The description of a fabric, a domain and an endpoint, with their limits (`struct fi_info`).
 ///
-/// Plain data. As a hint (inside [`Hints`]) a zero, an empty set, `None` or `Unspec` means "any".
+/// An `Info` is plain data. In [`Hints`], a zero, an empty set, `None` or `Unspec` means "any".
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Info {
-    /// What can be done.
+    /// Capabilities.
     pub caps: Caps,
-    /// What the application has to do.
+    /// Requirements on the application.
     pub mode: Mode,
     /// The format of addresses.
     pub addr_format: AddrFormat,
@@ -34,19 +34,19 @@ pub struct Info {
     pub src_addr: Option<Address>,
     /// The peer's address.
     pub dest_addr: Option<Address>,
-    /// A connection request or a passive endpoint that this description belongs to; 0 for none.
+    /// The handle of a connection request or a passive endpoint; 0 for none.
     pub handle: u64,
-    /// Sending.
+    /// Transmit attributes.
     pub tx_attr: TxAttr,
-    /// Receiving.
+    /// Receive attributes.
     pub rx_attr: RxAttr,
-    /// The endpoint.
+    /// Endpoint attributes.
     pub ep_attr: EpAttr,
-    /// The domain.
+    /// Domain attributes.
     pub domain_attr: DomainAttr,
-    /// The fabric.
+    /// Fabric attributes.
     pub fabric_attr: FabricAttr,
-    /// The network interface, where there is one.
+    /// The network interface, if there is one.
     pub nic: Option<Nic>,
     origin: Origin,
 }
@@ -55,35 +55,34 @@ impl Info {
     /// Opens the domain, and the fabric that it belongs to (fi_fabric(3), fi_domain(3)).
     ///
     /// # Errors
-    /// [`Errno::NoDev`] for an `Info` that was made by hand, or out of one that was; the
-    /// provider's own errors.
+    /// [`Errno::NoDev`] for an `Info` that discovery has not returned; those of the provider.
     pub fn open(&self) -> Result<Arc<dyn Domain>, Error> {
         self.fabric()?.domain(self)
     }
 
-    /// Opens the fabric alone (fi_fabric(3)): for event queues, and domains that have them in
-    /// common.
+    /// Opens the fabric alone (fi_fabric(3)), for event queues, and for several domains of one fabric.
     ///
     /// # Errors
     /// As [`Self::open`].
     pub fn fabric(&self) -> Result<Arc<dyn Fabric>, Error> {
         let provider = self.origin.provider.as_ref().ok_or_else(|| {
-            let what = "an Info that no registry has handed out cannot be opened";
-            Error::new(Errno::NoDev, what)
+            let text = "cannot open an Info that no registry has returned: use Registry::getinfo or \
+                        Registry::adopt";
+            Error::new(Errno::NoDev, text)
         })?;
         provider.fabric(self)
     }
 
-    /// The environment that discovery read, for the provider to read its parameters from; one
-    /// without variables in an `Info` that was made by hand.
+    /// The parameters that discovery has read, for the provider. They are empty in an `Info` that
+    /// discovery has not returned.
     pub fn params(&self) -> &Params {
         &self.origin.params
     }
 
-    /// What the application has promised about its threads; [`Threading::Safe`] without a promise.
+    /// The application's promise about its threads; [`Threading::Safe`] without a promise.
     ///
-    /// Only [`Hints::promise_threading`] makes a promise: a provider may leave out locks on the
-    /// strength of it, never on that of `domain_attr.threading`, which safe code can write.
+    /// Only [`Hints::promise_threading`] makes a promise. A provider may omit locks because of it, but
+    /// not because of `domain_attr.threading`, which safe code can write.
     pub fn threading_promise(&self) -> Threading {
         self.origin.threading
     }

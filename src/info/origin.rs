@@ -1,4 +1,4 @@
-//! What an [`super::Info`] carries unseen: where it came from.
+//! The origin of an [`super::Info`]: its provider, parameters and threading promise.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use crate::Provider;
 use crate::info::Threading;
 use crate::param::Params;
 
-/// Set by the registry. Two descriptions of the same way to communicate are equal wherever they
-/// came from, but not under different promises.
+/// The origin of a description, which the registry sets. In comparisons, only the threading promise
+/// counts.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
     pub(super) provider: Option<Arc<dyn Provider>>,

@@ -1,4 +1,4 @@
-//! Every operation reaches the method that its kind names.
+//! Every operation calls the method of its kind.
 
 use std::ptr;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use crate::{
     Address, Atomic, Collective, Iov, IovMut, Membership, Msg, Rma, Tagged, atomic, av, collective,
 };
 
-/// An endpoint that keeps the name, the context and the flags of the last call.
+/// An endpoint that records the method, peer, context and flags of the last call.
 #[derive(Debug, Default)]
 struct Recorder(Mutex<Option<Call>>);
 
@@ -289,7 +289,7 @@ fn each(check: impl Fn(Op<'_>, &'static str, CompletionFlags)) {
 }
 
 #[test]
-fn an_operation_reaches_the_method_of_its_kind() {
+fn an_operation_calls_the_method_of_its_kind() {
     let ep = Recorder::default();
     each(|op, method, kind| {
         let op = op.with_context(Context(2));
@@ -315,7 +315,7 @@ fn an_operation_reaches_the_method_of_its_kind() {
 }
 
 #[test]
-fn receives_alone_are_posted_to_shared_receives() {
+fn only_receives_are_posted_to_shared_receives() {
     let srx = Recorder::default();
     each(|op, method, kind| {
         // SAFETY: as above.

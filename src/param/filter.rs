@@ -1,9 +1,9 @@
-//! The grammar of `FI_PROVIDER` and its likes: names to take, or names to leave out.
+//! `Filter`: an include or exclude list of names, with the grammar of `FI_PROVIDER`.
 
-/// A comma-separated list of names; a leading `^` negates the whole list. Case does not matter.
+/// A comma-separated list of names. A leading `^` negates the whole list. Case is ignored.
 ///
-/// A name may have layers, joined by `;` in any order: `tcp;ofi_rxm`. An entry of one layer means
-/// everything that has that layer: `tcp` means `tcp;ofi_rxm` too.
+/// A name may have layers, joined by `;` in any order: `tcp;ofi_rxm`. An entry of one layer matches every
+/// name with that layer: `tcp` matches `tcp;ofi_rxm` too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     negated: bool,
@@ -11,7 +11,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Reads the list; empty entries do not count, and an empty list admits everything.
+    /// Parses a list. Empty entries are ignored. An empty list admits every name.
     pub fn parse(text: &str) -> Self {
         let text = text.trim();
         let (negated, list) = match text.strip_prefix('^') {
@@ -28,11 +28,11 @@ impl Filter {
 
     /// Whether the list admits `name`.
     pub fn admits(&self, name: &str) -> bool {
-        let listed = || self.entries.iter().any(|entry| means(entry, name));
+        let listed = || self.entries.iter().any(|entry| matches(entry, name));
         self.entries.is_empty() || listed() != self.negated
     }
 
-    /// Whether the list may admit something that has `layer`, alone or together with others.
+    /// Whether the list may admit a name with `layer`, alone or with other layers.
     pub fn may_admit_with(&self, layer: &str) -> bool {
         if self.negated {
             return self.admits(layer);
@@ -40,7 +40,7 @@ impl Filter {
         self.entries.is_empty() || self.entries.iter().any(|entry| has_layer(entry, layer))
     }
 
-    /// Whether the list names what is admitted, not what is left out.
+    /// Whether the list is an include list: it is not negated and not empty.
     pub fn admits_listed_only(&self) -> bool {
         !self.negated && !self.entries.is_empty()
     }
@@ -51,7 +51,7 @@ impl Filter {
     }
 }
 
-fn means(entry: &str, name: &str) -> bool {
+fn matches(entry: &str, name: &str) -> bool {
     if layers(entry).count() == 1 {
         return has_layer(name, entry);
     }

@@ -1,4 +1,4 @@
-//! The variables that mean something: our own, and libfabric's that we do not use.
+//! The known variables: parameters of the core, and variables of libfabric that Selvedge does not use.
 
 use super::Spec;
 
@@ -74,7 +74,7 @@ pub static CORE: [Spec; 12] = [
     Spec::text("FI_SIGHT_DIR", ".", "directory of these files"),
 ];
 
-/// Variables of libfabric's core and of its shm that Selvedge has no use for.
+/// Variables of libfabric's core and of its shm that Selvedge does not use.
 pub(super) const UNUSED: &[&str] = &[
     "FI_AV_REMOVE_CLEANUP",
     "FI_FORK_UNSAFE",
@@ -103,9 +103,9 @@ pub(super) const UNUSED: &[&str] = &[
     "FI_XPMEM_MEMCPY_CHUNKSIZE",
 ];
 
-/// Families of variables that belong to libfabric's other providers. One is believed as long as
-/// no provider here declares a parameter of that family.
-pub(super) const FAMILIES: &[&str] = &[
+/// Prefixes of variables of libfabric's other providers. A variable with such a prefix is known, unless
+/// a provider of the registry declares a parameter with that prefix.
+pub(super) const PREFIXES: &[&str] = &[
     "FI_BGQ_",
     "FI_COLL_",
     "FI_CXI_",
@@ -136,7 +136,8 @@ pub(super) const FAMILIES: &[&str] = &[
     "FI_VERBS_",
 ];
 
-/// The nearest of `names`, if it is near enough to be a slip of the pen: for error texts.
+/// The one of `names` with the smallest edit distance to `name`, if the distance is small enough for a
+/// typing error. It is used in error texts.
 pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let tolerated = (name.len() / 6).clamp(1, 3);
     names
@@ -146,8 +147,8 @@ pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&
         .map(|(_, known)| known)
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours that lead from one to the other
-/// (optimal string alignment).
+/// The number of insertions, deletions, replacements and swaps of adjacent bytes that lead from one to
+/// the other (optimal string alignment).
 fn edit_distance(from: &str, to: &str) -> usize {
     let (from, to) = (from.as_bytes(), to.as_bytes());
     let mut steps = vec![vec![0; to.len() + 1]; from.len() + 1];
@@ -171,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances_count_slips_of_the_pen() {
+    fn edit_distances_count_typing_errors() {
         let table = [
             ("SIZE", "SIZE", 0),
             ("SZIE", "SIZE", 1),
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_near_to_a_stranger() {
+    fn an_unrelated_name_has_no_nearest_name() {
         assert_eq!(nearest("FI_ELSEWHERE", ["FI_PROVIDER"].into_iter()), None);
     }
 }

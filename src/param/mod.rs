@@ -1,8 +1,7 @@
-//! `FI_*` parameters: declared with a type, read from an environment that can be replaced.
+//! `FI_*` parameters: declared with a type, and read from the environment or from a replacement of it.
 //!
-//! A parameter has a value or an error, never a guess: `FI_SHM_TX_SIZE=banana` fails where it is
-//! read, with the variable, the value and what would be taken. Variables that nobody declares are
-//! listed by [`Params::unknown`].
+//! An invalid value is an error: reading `FI_SHM_TX_SIZE=banana` fails with the variable, the value and
+//! the accepted values. [`Params::unknown`] lists variables that are not declared.
 
 mod filter;
 mod known;
@@ -21,9 +20,10 @@ use std::time::Duration;
 
 use crate::{Errno, Error};
 
-/// An environment, and the parameters that are declared over it.
+/// An environment, with the declarations of its parameters.
 ///
-/// Cheap to clone. Knows the core's parameters from the start; [`Params::with`] adds a provider's.
+/// It is cheap to clone. The parameters of the core are declared; [`Params::with`] declares those of a
+/// provider.
 ///
 /// # Examples
 /// ```
@@ -41,20 +41,20 @@ pub struct Params {
     tables: Vec<&'static [Spec]>,
 }
 
-/// A variable that looks like a parameter and is none.
+/// A variable with the prefix `FI_` that is not a declared parameter.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
-    /// The variable.
+    /// The name of the variable.
     pub name: String,
     /// Its value.
     pub value: String,
-    /// What was probably meant.
+    /// The most similar known name, if there is one.
     pub nearest: Option<&'static str>,
 }
 
 impl Params {
-    /// Reads the environment of this process, now.
+    /// Reads the current environment of this process.
     pub fn from_env() -> Self {
         std::env::vars_os()
             .filter_map(|(name, value)| {
@@ -64,7 +64,7 @@ impl Params {
             .collect()
     }
 
-    /// Declares the parameters of `table` too.
+    /// Declares the parameters of `table`, too.
     #[must_use]
     pub fn with(&self, table: &'static [Spec]) -> Self {
         let mut with = self.clone();
@@ -74,8 +74,8 @@ impl Params {
         with
     }
 
-    /// The same, with a variable set: what a program wants of a provider, besides what the
-    /// environment says. A name that does not begin with `FI_` is left out.
+    /// Sets a variable, so that a program can configure a provider. A name that does not begin with `FI_`
+    /// is ignored.
     ///
     /// # Examples
     /// ```
@@ -84,7 +84,7 @@ impl Params {
     ///
     /// let params = Params::from_env().set("FI_DEMO_TX_SIZE", "2k");
     /// assert_eq!(params.raw("FI_DEMO_TX_SIZE"), Some("2k"));
-    /// // Everything that is opened from descriptions of this registry has it.
+    /// // It applies to all objects that are opened from descriptions of this registry.
     /// let registry = Registry::new().with_params(params);
     /// # drop(registry);
     /// ```
@@ -97,12 +97,12 @@ impl Params {
         self
     }
 
-    /// What a variable was set to, declared or not.
+    /// The value of a variable, declared or not.
     pub fn raw(&self, name: &str) -> Option<&str> {
         self.values.get(name).map(String::as_str)
     }
 
-    /// Every declared parameter: the core's, then those of each table in the order of
+    /// All declared parameters: those of the core, then those of each table in the order of
     /// [`Params::with`].
     pub fn specs(&self) -> impl Iterator<Item = &'static Spec> {
         self.tables.iter().flat_map(|table| table.iter())
@@ -111,8 +111,8 @@ impl Params {
     /// Reads a [`Kind::Flag`].
     ///
     /// # Errors
-    /// [`Errno::Inval`] for a value that is none; [`Errno::NoEnt`] for a parameter that is not
-    /// declared with this type.
+    /// [`Errno::Inval`] for an invalid value; [`Errno::NoEnt`] for a parameter that is not declared with
+    /// this type.
     pub fn flag(&self, name: &str) -> Result<bool, Error> {
         match self.spec(name)?.kind {
             Kind::Flag { default } => self.read(name, default, flag),
@@ -175,7 +175,7 @@ impl Params {
     /// Reads every parameter of a declared table.
     ///
     /// # Errors
-    /// As [`Params::flag`], for the first bad value.
+    /// As [`Params::flag`], for the first invalid value.
     pub fn check(&self, table: &'static [Spec]) -> Result<(), Error> {
         table.iter().try_for_each(|spec| self.check_one(spec))
     }
@@ -194,8 +194,8 @@ impl Params {
         }
     }
 
-    /// The variables that begin like a parameter, that nobody declares and that are not
-    /// libfabric's either: misspelt ones, most likely.
+    /// The variables with the prefix `FI_` that are neither declared nor variables of libfabric: misspelt
+    /// ones, most likely.
     pub fn unknown(&self) -> Vec<Unknown> {
         self.values
             .iter()
@@ -239,9 +239,9 @@ impl Params {
 
     fn is_known(&self, name: &str) -> bool {
         self.known_names().any(|known| known == name)
-            || known::FAMILIES
+            || known::PREFIXES
                 .iter()
-                .any(|family| name.starts_with(family) && !self.declares_family(family))
+                .any(|prefix| name.starts_with(prefix) && !self.declares_prefix(prefix))
     }
 
     fn known_names(&self) -> impl Iterator<Item = &'static str> {
@@ -250,12 +250,12 @@ impl Params {
             .chain(known::UNUSED.iter().copied())
     }
 
-    fn declares_family(&self, family: &str) -> bool {
-        self.specs().any(|spec| spec.name.starts_with(family))
+    fn declares_prefix(&self, prefix: &str) -> bool {
+        self.specs().any(|spec| spec.name.starts_with(prefix))
     }
 }
 
-/// The variables, without the declarations.
+/// Shows the variables, without the declarations.
 impl fmt::Debug for Params {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.values.iter()).finish()
@@ -272,7 +272,7 @@ impl Default for Params {
     }
 }
 
-/// An environment of the given variables; those that do not begin with `FI_` are left out.
+/// An environment of the given variables. Names that do not begin with `FI_` are ignored.
 impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Params {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Self {
         let values = pairs
@@ -299,8 +299,8 @@ impl fmt::Display for Unknown {
 
 #[cold]
 fn not_of_type(name: &str, kind: Kind) -> Error {
-    let what = format!("parameter {name} is declared as {}", kind.type_name());
-    Error::new(Errno::NoEnt, what)
+    let text = format!("parameter {name} is declared as {}", kind.type_name());
+    Error::new(Errno::NoEnt, text)
 }
 
 #[cfg(test)]
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn libfabric_s_variables_raise_no_alarm() {
+    fn variables_of_libfabric_are_known() {
         for name in [
             "FI_PROVIDER_PATH",
             "FI_TCP_IFACE",
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_declared_family_is_not_believed_blindly() {
+    fn a_variable_with_a_declared_prefix_must_be_declared() {
         static TCP: [Spec; 1] = [Spec::text("FI_TCP_IFACE", "", "interface")];
         let unknown = params("FI_TCP_IFCAE", "lo").with(&TCP).unknown();
         assert_eq!(unknown[0].nearest, Some("FI_TCP_IFACE"));

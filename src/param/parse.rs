@@ -1,9 +1,9 @@
-//! Texts to values; `None` for a text that is none.
+//! Parsers of parameter values. They return `None` for an invalid text.
 
 use std::time::Duration;
 
-/// Reads a whole number as C's `strtol` with base 0 does: decimal, `0x` hexadecimal, `0` octal,
-/// with an optional sign, and nothing behind it.
+/// Parses a whole number like C's `strtol` with base 0: decimal, `0x` hexadecimal or `0` octal, with an
+/// optional sign. Trailing characters are invalid.
 pub fn integer(text: &str) -> Option<i128> {
     let text = text.trim();
     let (negative, digits) = match text.strip_prefix('-') {
@@ -17,7 +17,7 @@ pub fn integer(text: &str) -> Option<i128> {
     Some(if negative { -value } else { value })
 }
 
-/// Reads `0 1 true false yes no on off`, in any case.
+/// Parses `0`, `1`, `true`, `false`, `yes`, `no`, `on` and `off`, ignoring case.
 pub fn flag(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" => Some(true),
@@ -30,7 +30,7 @@ pub(super) fn int(text: &str) -> Option<i64> {
     integer(text)?.try_into().ok()
 }
 
-/// Reads a whole number, with `k`, `m` or `g` behind it for powers of 1024.
+/// Parses a whole number with an optional suffix `k`, `m` or `g` (powers of 1024).
 pub fn size(text: &str) -> Option<usize> {
     let text = text.trim();
     let (number, shift) = match text.char_indices().next_back()? {
@@ -42,7 +42,7 @@ pub fn size(text: &str) -> Option<usize> {
     integer(number)?.checked_mul(1 << shift)?.try_into().ok()
 }
 
-/// Reads a time with its unit; zero needs none.
+/// Parses a duration with a unit; 0 needs no unit.
 pub fn time(text: &str) -> Option<Duration> {
     let text = text.trim();
     if text == "0" {
@@ -70,7 +70,7 @@ fn magnitude(digits: &str) -> Option<i128> {
     }
 }
 
-/// `from_str_radix` would take a second sign.
+/// Parses digits without a sign: `from_str_radix` alone would accept one.
 fn unsigned(digits: &str, radix: u32) -> Option<i128> {
     if !digits.starts_with(|c: char| c.is_digit(radix)) {
         return None;

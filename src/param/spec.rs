@@ -1,9 +1,9 @@
-//! What a parameter is called and which values it takes.
+//! `Spec`: the declaration of a parameter.
 
 use std::fmt;
 use std::time::Duration;
 
-/// The declaration of one parameter; providers keep theirs in a `static` table.
+/// The declaration of a parameter. Providers declare theirs in a `static` table.
 ///
 /// # Examples
 /// ```
@@ -17,19 +17,19 @@ use std::time::Duration;
 #[expect(clippy::exhaustive_structs, reason = "providers write it in constants")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spec {
-    /// The variable, `FI_<PROVIDER>_<NAME>`.
+    /// The name of the variable, `FI_<PROVIDER>_<NAME>`.
     pub name: &'static str,
-    /// The values it takes.
+    /// The type, with the default and the limits.
     pub kind: Kind,
-    /// What it does, in one sentence without a full stop.
+    /// A description of one sentence without a full stop.
     pub help: &'static str,
 }
 
-/// The values a parameter takes, and the one it has when it is not set.
+/// The type of a parameter, with its default and limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// `0 1 true false yes no on off`, in any case.
+    /// `0`, `1`, `true`, `false`, `yes`, `no`, `on` or `off`, ignoring case.
     Flag {
         /// The value when unset.
         default: bool,
@@ -59,7 +59,7 @@ pub enum Kind {
         /// The value when unset; `""` for none.
         default: &'static str,
     },
-    /// One of a few words, in any case.
+    /// One of a list of words, ignoring case.
     Choice {
         /// The value when unset.
         default: &'static str,
@@ -69,23 +69,23 @@ pub enum Kind {
 }
 
 impl Spec {
-    /// A parameter that is on or off.
+    /// A flag.
     pub const fn flag(name: &'static str, default: bool, help: &'static str) -> Self {
         Self::new(name, Kind::Flag { default }, help)
     }
 
-    /// A whole number of any size.
+    /// A whole number.
     pub const fn int(name: &'static str, default: i64, help: &'static str) -> Self {
         Self::new(name, Kind::Int { default }, help)
     }
 
-    /// A count or a number of bytes; any, unless [`Spec::within`] limits it.
+    /// A count or a number of bytes, without limits; [`Spec::within`] sets them.
     pub const fn size(name: &'static str, default: usize, help: &'static str) -> Self {
         let (min, max) = (0, usize::MAX);
         Self::new(name, Kind::Size { default, min, max }, help)
     }
 
-    /// A length of time.
+    /// A duration.
     pub const fn time(name: &'static str, default: Duration, help: &'static str) -> Self {
         Self::new(name, Kind::Time { default }, help)
     }
@@ -108,7 +108,8 @@ impl Spec {
     /// Limits a size to `min..=max`.
     ///
     /// # Panics
-    /// For another kind, or a default outside: at compile time, in a `static` table.
+    /// If the parameter is not a size, or the default is outside the limits. In a `static` table this is
+    /// a compile-time error.
     #[must_use]
     pub const fn within(mut self, min: usize, max: usize) -> Self {
         let Kind::Size { default, .. } = self.kind else {
@@ -136,7 +137,7 @@ impl Kind {
         }
     }
 
-    /// The value when unset, as a user would write it; empty for a text without one.
+    /// The default value, as a user would write it; empty for a text without a default.
     pub fn default_text(&self) -> String {
         match self {
             Self::Flag { default } => u8::from(*default).to_string(),
@@ -148,7 +149,7 @@ impl Kind {
     }
 }
 
-/// Says which values are taken.
+/// Describes the accepted values.
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -162,7 +163,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// In the largest unit that leaves a whole number.
+/// Formats a duration in the largest unit that gives a whole number.
 fn time_text(time: Duration) -> String {
     let nanos = time.as_nanos();
     let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000)];

@@ -1,4 +1,4 @@
-//! Tests of discovery, over providers whose answers a test chooses.
+//! Tests of discovery, over mock providers.
 
 use crate::info::{Candidate, EpType};
 use crate::param::Spec;
@@ -6,11 +6,11 @@ use crate::{Address, Caps};
 
 use super::*;
 
-/// Answers with what `answer` makes of the query.
+/// A provider whose `getinfo` is `response`.
 #[derive(Debug)]
 struct Mock {
     name: &'static str,
-    answer: fn(&Query<'_>) -> Result<Vec<Candidate>, Error>,
+    response: fn(&Query<'_>) -> Result<Vec<Candidate>, Error>,
     params: &'static [Spec],
 }
 
@@ -28,7 +28,7 @@ impl Provider for Mock {
     }
 
     fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
-        (self.answer)(query)
+        (self.response)(query)
     }
 
     fn fabric(&self, info: &Info) -> Result<Arc<dyn Fabric>, Error> {
@@ -37,10 +37,13 @@ impl Provider for Mock {
     }
 }
 
-const fn mock(name: &'static str, answer: fn(&Query<'_>) -> Result<Vec<Candidate>, Error>) -> Mock {
+const fn mock(
+    name: &'static str,
+    response: fn(&Query<'_>) -> Result<Vec<Candidate>, Error>,
+) -> Mock {
     Mock {
         name,
-        answer,
+        response,
         params: &[],
     }
 }
@@ -235,7 +238,7 @@ fn a_miss_without_providers_says_so() {
     let error = Registry::new().infos(&Hints::new()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "no provider has what is asked for: No data available\nno provider had anything to offer"
+        "no provider has what is asked for: No data available\nno provider has a candidate"
     );
 }
 
@@ -436,7 +439,7 @@ fn a_layered_result_opens_with_its_upper_layer() {
 }
 
 #[test]
-fn what_was_meant_is_said_where_nothing_matches() {
+fn an_error_without_results_suggests_provider_names() {
     let error = registry(&[("FI_PROVIDER", "shn")])
         .infos(&Hints::new())
         .unwrap_err();
@@ -464,8 +467,8 @@ fn a_description_made_by_hand_opens_once_it_is_adopted() {
     let adopted = registry.adopt(info.clone(), &Hints::new()).unwrap();
     assert_eq!(adopted.params().size("FI_SHM_TX_SIZE").unwrap(), 7);
     assert_eq!(adopted.fabric().unwrap_err().errno(), Errno::NoSys);
-    info.fabric_attr.prov_name = "nobody".into();
+    info.fabric_attr.prov_name = "unknown".into();
     let error = registry.adopt(info, &Hints::new()).unwrap_err();
     assert_eq!(error.errno(), Errno::NoDev);
-    assert!(error.message().contains("nobody"), "{error}");
+    assert!(error.message().contains("unknown"), "{error}");
 }

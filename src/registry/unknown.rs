@@ -1,23 +1,23 @@
-//! What a person is told of a provider's name that no provider here has.
+//! The error text for an unknown provider name.
 
 use crate::param::nearest;
 
-/// A sentence about the name `layer` that `given` has, with what to do.
+/// An error text for the unknown provider name `layer` in the setting `given`, with a remedy.
 pub(super) fn sentence(given: &str, layer: &str, known: &[&str]) -> String {
-    let what = format!("{given} names {layer:?}, which is no provider here");
+    let text = format!("{given} names {layer:?}, which is not a provider of this library");
     if let Some(nearest) = nearest(layer, known.iter().copied()) {
-        return format!("{what}; did you mean {nearest:?}?");
+        return format!("{text}; did you mean {nearest:?}?");
     }
     if OF_LIBFABRIC.contains(&layer) {
         return format!(
-            "{what}; a libfabric that is installed may have it: set FI_OFI_LIBRARY=system, or to the \
-             path of a libfabric.so.1, and ask for \"{layer};ofi\""
+            "{text}; an installed libfabric may have it: set FI_OFI_LIBRARY=system, or to the path of a \
+             libfabric.so.1, and request \"{layer};ofi\""
         );
     }
-    format!("{what}; there are {}", known.join(", "))
+    format!("{text}; the providers are {}", known.join(", "))
 }
 
-/// Providers of libfabric 1.x and 2.x whose work no provider here does (fi_provider(7)).
+/// Providers of libfabric 1.x and 2.x without a counterpart in this library (fi_provider(7)).
 const OF_LIBFABRIC: [&str; 13] = [
     "bgq", "cxi", "efa", "gni", "lpp", "mlx", "mrail", "opx", "psm", "psm2", "psm3", "usnic",
     "verbs",
@@ -28,19 +28,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_is_unknown_is_answered_with_what_to_do() {
+    fn the_error_text_of_an_unknown_name_has_a_remedy() {
         let known = ["shm", "tcp", "udp"];
         let table = [
             ("shn", "; did you mean \"shm\"?"),
             ("tpc", "; did you mean \"tcp\"?"),
             ("verbs", "set FI_OFI_LIBRARY=system"),
-            ("psm3", "ask for \"psm3;ofi\""),
-            ("banana", "; there are shm, tcp, udp"),
+            ("psm3", "request \"psm3;ofi\""),
+            ("banana", "; the providers are shm, tcp, udp"),
         ];
         for (name, end) in table {
-            let text = sentence("FI_PROVIDER", name, &known);
-            let begin = format!("FI_PROVIDER names {name:?}, which is no provider here");
-            assert!(text.starts_with(&begin) && text.contains(end), "{text}");
+            let message = sentence("FI_PROVIDER", name, &known);
+            let begin =
+                format!("FI_PROVIDER names {name:?}, which is not a provider of this library");
+            assert!(
+                message.starts_with(&begin) && message.contains(end),
+                "{message}"
+            );
         }
     }
 }

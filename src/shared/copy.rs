@@ -1,22 +1,23 @@
-//! Copies between shared and private memory: by `memmove` where the compiler cannot see it, by
-//! granules elsewhere, and where a tool watches ([`super`] says why).
+//! Copies between shared and private memory: by `memmove` from inline assembly on x86-64, by granules on
+//! other architectures and under Miri and the thread sanitizer ([`super`] gives the reasons).
 
 #![expect(unsafe_code, reason = "copies at addresses that a caller vouched for")]
 
 use super::SharedBytes;
 
-/// Fills shared memory with as many bytes from `from` on.
+/// Copies `to.len()` bytes from `from` to shared memory.
 ///
 /// # Safety
-/// Those bytes are valid for reads, and this process does not write them meanwhile.
+/// `to.len()` bytes from `from` on are valid for reads, and this process does not write them during the
+/// call.
 #[inline]
 pub(super) unsafe fn store(to: SharedBytes, from: *const u8) {
     cfg_select! {
         all(target_arch = "x86_64", not(any(miri, tsan))) => {
-            for (at, len) in words_apart(to.as_ptr().addr(), to.len()) {
+            for (at, len) in split_words(to.as_ptr().addr(), to.len()) {
                 let (to, from) = (to.as_ptr().wrapping_add(at), from.wrapping_add(at));
-                // SAFETY: the stretches are parts of `to`, which its maker vouched for, and of what
-                // the caller vouched for.
+                // SAFETY: the ranges are parts of `to`, which its constructor's caller vouched for, and of
+                // the bytes that the caller vouched for.
                 unsafe { copy_with(CopyMethod::StringInstruction, from, to, len) };
             }
         }
@@ -25,15 +26,16 @@ pub(super) unsafe fn store(to: SharedBytes, from: *const u8) {
     }
 }
 
-/// Copies all of shared memory to as many bytes from `to` on.
+/// Copies shared memory to the `from.len()` bytes from `to` on.
 ///
 /// # Safety
-/// Those bytes are valid for writes, and this process does not access them meanwhile.
+/// `from.len()` bytes from `to` on are valid for writes, and this process does not access them during the
+/// call.
 #[inline]
 pub(super) unsafe fn load(from: SharedBytes, to: *mut u8) {
     cfg_select! {
         all(target_arch = "x86_64", not(any(miri, tsan))) => {
-            for (at, len) in words_apart(from.as_ptr().addr(), from.len()) {
+            for (at, len) in split_words(from.as_ptr().addr(), from.len()) {
                 let (to, from) = (to.wrapping_add(at), from.as_ptr().wrapping_add(at));
                 // SAFETY: as in `store`.
                 unsafe { copy_with(CopyMethod::StringInstruction, from, to, len) };
@@ -44,35 +46,36 @@ pub(super) unsafe fn load(from: SharedBytes, to: *mut u8) {
     }
 }
 
-/// By which instructions a long copy stores. Short ones are the same.
+/// The method of a copy of more than [`CHUNK`] bytes. Shorter copies do not depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyMethod {
-    /// As the C library has it: the string instruction.
+    /// One call of the C library, which uses the string instruction.
     StringInstruction,
-    /// In pieces of [`CHUNK`] bytes, which the C library copies by vectors.
+    /// Calls for chunks of [`CHUNK`] bytes, for which the C library uses vector instructions.
     Chunks,
 }
 
-/// Bytes that are copied without the string instruction.
+/// Maximum number of bytes that the C library copies without the string instruction.
 pub const CHUNK: usize = 2048;
 
-/// Copies `len` bytes, by instructions that the compiler does not see: it cannot load a byte twice
-/// that another process may change, or have a view about accesses at the same time.
+/// Copies `len` bytes by instructions that the compiler does not see: the compiler cannot duplicate a
+/// load of a byte that another process may change, or make assumptions about concurrent accesses.
 ///
-/// The C library leaves copies of more than about 2 KiB to a string instruction of the processor,
-/// which on some is 16 times slower (measured on AMD Zen 3: 5.4 instead of 0.33 microseconds for
-/// 16 KiB) where the target lies 1 to 31 bytes behind the source within their pages. That is usual
-/// here: our memory begins with pages, and large buffers from `malloc` 16 bytes behind.
+/// The C library copies more than about 2 KiB by a string instruction of the processor. On some processors
+/// it is 16 times slower (measured on AMD Zen 3: 5.4 instead of 0.33 microseconds for 16 KiB) if the page
+/// offset of the target is 1 to 31 bytes above that of the source. That is common here: shared memory is
+/// page-aligned, and large buffers from `malloc` begin 16 bytes into a page. Such copies always use
+/// chunks.
 ///
 /// # Safety
 /// - `len` bytes from `from` on are valid for reads, and as many from `to` on for writes;
 /// - other threads of this process that access either at the same time do so as the documentation
 ///   of [`super`] has it.
 #[inline]
-pub unsafe fn copy_with(stores: CopyMethod, from: *const u8, to: *mut u8, len: usize) {
+pub unsafe fn copy_with(method: CopyMethod, from: *const u8, to: *mut u8, len: usize) {
     let behind = to.addr().wrapping_sub(from.addr());
-    let step = match (stores, behind % 4096) {
-        // A copy forward in pieces would read what it has written.
+    let step = match (method, behind % 4096) {
+        // A forward copy in chunks would read bytes that it has written.
         _ if behind < len => len,
         (CopyMethod::Chunks, _) | (_, 1..32) => CHUNK,
         _ => len,
@@ -80,8 +83,8 @@ pub unsafe fn copy_with(stores: CopyMethod, from: *const u8, to: *mut u8, len: u
     let mut done = 0;
     while done < len {
         let now = step.min(len - done);
-        // SAFETY: `done + now` is at most `len`, so both stretches are inside those that the caller
-        // vouched for.
+        // SAFETY: `done + now` is at most `len`, so both ranges are within those that the caller vouched
+        // for.
         unsafe { copy(from.wrapping_add(done), to.wrapping_add(done), now) };
         done += now;
     }
@@ -93,9 +96,9 @@ pub unsafe fn copy_with(stores: CopyMethod, from: *const u8, to: *mut u8, len: u
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     cfg_select! {
         all(target_arch = "x86_64", not(any(miri, tsan))) => {
-            // SAFETY: a call by the C calling convention, whose registers are named as overwritten,
-            // with the stack aligned as that wants it. `memmove` reads and writes the caller's bytes
-            // and nothing else, and its other requirements are none.
+            // SAFETY: a call by the C calling convention. The clobbered registers are declared, and the
+            // stack is aligned. `memmove` accesses the caller's bytes alone, and has no other
+            // requirements.
             unsafe {
                 std::arch::asm!(
                     "call {memmove}",
@@ -107,26 +110,27 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
                 )
             }
         }
-        // SAFETY: passed on from the caller. Accesses at the same time come from other processes:
-        // those of this process are `granules`'.
+        // SAFETY: passed on from the caller. Concurrent accesses are made by other processes: accesses of
+        // this process use `granules`.
         _ => unsafe { std::ptr::copy(from, to, len) },
     }
 }
 
-/// The stretches of `len` bytes from an address on: those before the first aligned word, the words,
-/// and those behind the last.
+/// Splits `len` bytes from an address on into the bytes before the first aligned word, the aligned words,
+/// and the bytes behind the last. Returns offsets and lengths.
 #[cfg(all(target_arch = "x86_64", not(any(miri, tsan))))]
 #[inline]
-fn words_apart(addr: usize, len: usize) -> impl Iterator<Item = (usize, usize)> {
+fn split_words(addr: usize, len: usize) -> impl Iterator<Item = (usize, usize)> {
     use super::WORD;
 
     let head = (addr.wrapping_neg() % WORD).min(len);
     let words = (len - head) / WORD * WORD;
-    let stretches = [(0, head), (head, words), (head + words, len - head - words)];
-    stretches.into_iter().filter(|&(_, len)| len > 0)
+    let ranges = [(0, head), (head, words), (head + words, len - head - words)];
+    ranges.into_iter().filter(|&(_, len)| len > 0)
 }
 
-/// Copies by granules: the meaning of the copies above, and what takes their place.
+/// Copies by granules: they define the meaning of the copies above, and replace them where inline assembly
+/// is not available.
 #[cfg(any(test, miri, tsan, not(target_arch = "x86_64")))]
 pub(super) mod granules {
     use std::sync::atomic::Ordering;
@@ -139,7 +143,7 @@ pub(super) mod granules {
     pub(in super::super) unsafe fn store(to: SharedBytes, from: *const u8) {
         each(to, |at, granule, skip, len| {
             let mut bytes = [0; WORD];
-            // SAFETY: `len` bytes at `at` are among those that the caller vouched for.
+            // SAFETY: the `len` bytes at `at` are among those that the caller vouched for.
             unsafe { from.wrapping_add(at).copy_to(bytes.as_mut_ptr(), len) };
             if len == granule.size() {
                 return granule.store(bytes, Ordering::Relaxed);
@@ -163,13 +167,13 @@ pub(super) mod granules {
         each(from, |at, granule, skip, len| {
             let bytes = granule.load(Ordering::Relaxed);
             let bytes = &bytes[skip..skip + len];
-            // SAFETY: `len` bytes at `at` are among those that the caller vouched for.
+            // SAFETY: the `len` bytes at `at` are among those that the caller vouched for.
             unsafe { bytes.as_ptr().copy_to(to.wrapping_add(at), len) };
         });
     }
 
-    /// Calls `access` with the granules of all bytes: where the bytes of one begin, the granule, how
-    /// many of its bytes are before them, and how many they are.
+    /// Calls `access` for each granule of `all`, with the offset of its first accessed byte in `all`, the
+    /// granule, the offset of that byte in the granule, and the number of accessed bytes.
     fn each(all: SharedBytes, mut access: impl FnMut(usize, Granule<'_>, usize, usize)) {
         let mut at = 0;
         while at < all.len() {

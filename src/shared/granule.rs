@@ -1,4 +1,4 @@
-//! `Granule`: the block of bytes that all accesses at the same time agree about.
+//! `Granule`: the unit of atomic access to shared memory.
 
 #![expect(unsafe_code, reason = "atomics at addresses that a caller vouched for")]
 
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::WORD;
 
-/// An aligned block of 8, 4, 2 or 1 bytes. Its value is handed out as 8 bytes, of which the first
-/// are its own and the rest is 0.
+/// An aligned block of 8, 4, 2 or 1 bytes. Its value is represented as 8 bytes, of which those behind its
+/// size are 0.
 pub(super) enum Granule<'a> {
     Eight(&'a AtomicU64),
     Four(&'a AtomicU32),
@@ -18,12 +18,12 @@ pub(super) enum Granule<'a> {
 impl Granule<'_> {
     /// # Safety
     /// - `first` is aligned to `size`, which is 8, 4, 2 or 1;
-    /// - the block is valid for reads and writes, or reads alone where nothing is written, and
-    ///   accessed at the same time by atomics of this size alone.
+    /// - the block is valid for reads, and for writes if it is written, and concurrent accesses are atomic
+    ///   and of this size.
     #[inline]
     pub(super) unsafe fn new(first: *mut u8, size: usize) -> Self {
         match size {
-            // SAFETY: the caller's promise.
+            // SAFETY: passed on from the caller.
             8 => Self::Eight(unsafe { AtomicU64::from_ptr(first.cast()) }),
             // SAFETY: as above.
             4 => Self::Four(unsafe { AtomicU32::from_ptr(first.cast()) }),

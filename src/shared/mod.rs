@@ -1,9 +1,9 @@
 //! `SharedBytes`: memory that several threads and processes access at the same time.
 //!
-//! Registered memory with remote rights, the memory of an [`crate::owned::SharedRegion`] and mapped memory
-//! of a peer are accessed through this type alone: by the owner's copies and words, and by the
-//! writes, reads and atomics of peers that this process carries out. No reference to the bytes is
-//! ever made.
+//! Registered memory with remote rights, the memory of a [`crate::owned::SharedRegion`] and the mapped
+//! memory of a peer are accessed through this type alone: by copies and words of the owner, and by
+//! writes, reads and atomics that this process carries out for peers. No reference to the bytes is ever
+//! made.
 //!
 //! # Granules
 //!
@@ -17,25 +17,24 @@
 //! - an atomic of 1, 2 or 4 bytes is a compare-exchange of the granule around it;
 //! - an aligned word of 8 bytes is a granule.
 //!
-//! All granules have 8 bytes but at the ends of a region that does not begin and end at multiples
-//! of 8. Granules are those of the region, not of the part that is accessed, so two accesses of one
-//! byte agree about their size. Atomics of 16 bytes are in `selvedge_kit::atomic`, by instructions
+//! All granules have 8 bytes, except at the ends of a region that does not begin and end at multiples
+//! of 8. Granules belong to the region, not to the accessed part, so two accesses of one byte have the
+//! same size. Atomics of 16 bytes are in `selvedge_kit::atomic`, by instructions
 //! that the compiler does not see.
 //!
 //! # Long copies
 //!
-//! The compiler makes one instruction of each atomic access, so a copy by granules is slower than
+//! The compiler emits one instruction for each atomic access, so a copy by granules is slower than
 //! `memmove` by a factor of up to 4. On x86-64 the copies here call the C library's `memmove` from
-//! inline assembly ([`copy_with`]). The compiler has to assume that inline assembly does anything
-//! that Rust code could do in its place. That Rust code is the copy by granules in this module,
-//! with each granule accessed any number of times: `memmove` loads from and stores to no other
-//! bytes, and each value that it can load is one that granules loaded at some time can give. So the
-//! assembly has a meaning in the memory model, and it is the same as elsewhere. The whole aligned
-//! words of a copy are handed to `memmove` apart from the bytes before and behind them, so that it
-//! has no reason to load or store a word in two pieces.
+//! inline assembly ([`copy_with`]). The compiler has to assume that inline assembly does anything that
+//! Rust code could do in its place. That Rust code is the copy by granules in this module, with each
+//! granule accessed any number of times: `memmove` accesses no other bytes, and every value that it can
+//! load is a value that loads of granules could return. So the assembly has the same meaning in the
+//! memory model as the copy by granules. The aligned words of a copy are passed to `memmove` in a call of
+//! their own, apart from the bytes before and behind them, so that it does not split a word.
 //!
-//! System calls that fill or send such memory have the same meaning: the kernel's accesses are as
-//! unknown to the compiler as those of assembly.
+//! System calls that fill or send such memory have the same meaning: the compiler knows as little about
+//! the kernel's accesses as about those of assembly.
 
 #![expect(
     unsafe_code,
@@ -54,11 +53,11 @@ use granule::Granule;
 
 const WORD: usize = size_of::<u64>();
 
-/// Bytes that threads and processes access at the same time: a region, or a part of one.
+/// A region of memory that threads and processes access at the same time, or a part of a region.
 ///
-/// What a thread wrote before it writes here is seen by a thread that sees what is written here.
-/// What a thread reads here comes before whatever it reads afterwards. Bytes that are written while
-/// they are copied are old or new; an aligned word of eight bytes is old or new as a whole.
+/// A write has release semantics, and a read has acquire semantics: a thread that reads a written value
+/// also sees the earlier writes of the thread that wrote it. A byte that is written during a copy has its
+/// old or its new value; so has an aligned word of eight bytes as a whole.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedBytes {
     first: *mut u8,
@@ -66,7 +65,7 @@ pub struct SharedBytes {
     margins: Margins,
 }
 
-/// Bytes of the region before and behind a part, as far as a granule can reach: up to 7 each.
+/// The number of bytes of the region before and behind a part, up to 7 each: no granule extends further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Margins {
     before: u8,
@@ -111,18 +110,18 @@ impl SharedBytes {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the length is 0.
     pub const fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// The first byte: for system calls.
+    /// The address of the first byte, for system calls.
     #[inline]
     pub const fn as_ptr(self) -> *mut u8 {
         self.first
     }
 
-    /// How much of the region is around this part.
+    /// The margins of this part in its region.
     #[inline]
     pub const fn margins(self) -> Margins {
         self.margins
@@ -131,13 +130,13 @@ impl SharedBytes {
     /// The `len` bytes from `at` on.
     ///
     /// # Panics
-    /// When they are not all inside.
+    /// When they are not all within this part.
     #[inline]
     pub fn part(self, at: usize, len: usize) -> Self {
-        self.get(at, len).expect("the bytes are inside")
+        self.get(at, len).expect("the bytes are within the part")
     }
 
-    /// The `len` bytes from `at` on, if they are inside.
+    /// The `len` bytes from `at` on; `None` if they are not all within this part.
     #[inline]
     pub fn get(self, at: usize, len: usize) -> Option<Self> {
         let behind = self.len.checked_sub(at)?.checked_sub(len)?;
@@ -152,7 +151,7 @@ impl SharedBytes {
         })
     }
 
-    /// The aligned word of eight bytes at `at`; `None` when it is not inside or not aligned.
+    /// The word of eight bytes at `at`; `None` if it is not within this part or not aligned.
     #[inline(always)]
     pub fn word(&self, at: usize) -> Option<&AtomicU64> {
         let word: *mut u64 = self.first.wrapping_add(at).cast();
@@ -165,10 +164,10 @@ impl SharedBytes {
         Some(unsafe { AtomicU64::from_ptr(word) })
     }
 
-    /// Copies `bytes` in, from the front on.
+    /// Copies `bytes` to the beginning of this part.
     ///
     /// # Panics
-    /// When they do not fit.
+    /// When `bytes` is longer than this part.
     #[inline]
     pub fn write(self, bytes: &[u8]) {
         let to = self.part(0, bytes.len());
@@ -179,11 +178,11 @@ impl SharedBytes {
         unsafe { to.write_from(bytes.as_ptr()) };
     }
 
-    /// Fills all bytes with those from `from` on.
+    /// Copies `self.len()` bytes from `from` to this part.
     ///
     /// # Safety
-    /// As many bytes from `from` on are valid for reads, and this process does not write them
-    /// meanwhile.
+    /// `self.len()` bytes from `from` on are valid for reads, and this process does not write them during
+    /// the call.
     #[inline]
     pub unsafe fn write_from(self, from: *const u8) {
         fence(Ordering::Release);
@@ -191,10 +190,10 @@ impl SharedBytes {
         unsafe { copy::store(self, from) };
     }
 
-    /// Copies bytes out, from the front on, filling `out`.
+    /// Fills `out` with bytes from the beginning of this part.
     ///
     /// # Panics
-    /// When there are not as many.
+    /// When `out` is longer than this part.
     #[inline]
     pub fn read(self, out: &mut [MaybeUninit<u8>]) -> &mut [u8] {
         let from = self.part(0, out.len());
@@ -204,10 +203,10 @@ impl SharedBytes {
         unsafe { out.assume_init_mut() }
     }
 
-    /// Copies bytes out, likewise, to a slice that was filled before.
+    /// As [`Self::read`], for an initialized slice.
     ///
     /// # Panics
-    /// When there are not as many.
+    /// When `out` is longer than this part.
     #[inline]
     pub fn read_into(self, out: &mut [u8]) {
         let from = self.part(0, out.len());
@@ -215,11 +214,11 @@ impl SharedBytes {
         unsafe { from.read_to(out.as_mut_ptr()) };
     }
 
-    /// Copies all bytes to those from `to` on.
+    /// Copies this part to the `self.len()` bytes from `to` on.
     ///
     /// # Safety
-    /// As many bytes from `to` on are valid for writes, and this process does not access them
-    /// meanwhile.
+    /// `self.len()` bytes from `to` on are valid for writes, and this process does not access them during
+    /// the call.
     #[inline]
     pub unsafe fn read_to(self, to: *mut u8) {
         if let (WORD, Some(word)) = (self.len, self.word(0)) {
@@ -232,18 +231,18 @@ impl SharedBytes {
         fence(Ordering::Acquire);
     }
 
-    /// Loads the `N` bytes at `at`, a power of two up to 8, at once.
+    /// Loads the `N` bytes at `at` atomically. `N` is a power of two up to 8.
     ///
     /// # Panics
-    /// When they are not inside, or not aligned to their length.
+    /// When the bytes are not within this part, or not aligned to `N`.
     #[inline]
     pub fn load<const N: usize>(&self, at: usize) -> [u8; N] {
         let (granule, skip) = self.granule_of::<N>(at);
-        lane(granule.load(Ordering::Acquire), skip)
+        bytes_of(granule.load(Ordering::Acquire), skip)
     }
 
-    /// Replaces the `N` bytes at `at`, a power of two up to 8, by those that `change` makes of them,
-    /// at once, unless it makes none; the bytes before. `change` is called again when they have
+    /// Atomically replaces the `N` bytes at `at` by the result of `change`, unless it is `None`. Returns
+    /// the previous bytes. `N` is a power of two up to 8. `change` is called again if the bytes have
     /// changed meanwhile.
     ///
     /// # Panics
@@ -257,7 +256,7 @@ impl SharedBytes {
         let (granule, skip) = self.granule_of::<N>(at);
         let mut seen = granule.load(Ordering::Acquire);
         loop {
-            let old = lane(seen, skip);
+            let old = bytes_of(seen, skip);
             let Some(new) = change(old) else { return old };
             let mut bytes = seen;
             bytes[skip..skip + N].copy_from_slice(&new);
@@ -268,7 +267,7 @@ impl SharedBytes {
         }
     }
 
-    /// The granule that `N` aligned bytes are in, and how many of its bytes are before them.
+    /// The granule of `N` aligned bytes, and the offset of the bytes in it.
     #[inline]
     fn granule_of<const N: usize>(&self, at: usize) -> (Granule<'_>, usize) {
         const { assert!(N.is_power_of_two() && N <= WORD) }
@@ -281,10 +280,10 @@ impl SharedBytes {
         self.granule(at)
     }
 
-    /// The granule of the byte at `at`, which is inside, and how many of its bytes are before it.
+    /// The granule of the byte at `at`, which is within this part, and the offset of the byte in it.
     ///
-    /// A block of aligned bytes within the region lies in the granule of its first byte: of two
-    /// aligned blocks around a byte, the larger contains the smaller.
+    /// An aligned block within the region is contained in the granule of its first byte: of two aligned
+    /// blocks around a byte, the larger contains the smaller.
     #[inline]
     fn granule(&self, at: usize) -> (Granule<'_>, usize) {
         let at_addr = self.first.addr().wrapping_add(at);
@@ -311,9 +310,9 @@ impl SharedBytes {
     }
 }
 
-/// `N` bytes of a granule.
+/// The `N` bytes of a granule at the offset `skip`.
 #[inline]
-fn lane<const N: usize>(granule: [u8; WORD], skip: usize) -> [u8; N] {
+fn bytes_of<const N: usize>(granule: [u8; WORD], skip: usize) -> [u8; N] {
     let mut bytes = [0; N];
     bytes.copy_from_slice(&granule[skip..skip + N]);
     bytes

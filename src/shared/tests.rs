@@ -35,12 +35,11 @@ fn content(of: SharedBytes) -> Vec<u8> {
 }
 
 #[test]
-fn every_stretch_is_copied_exactly_and_both_ways_agree() {
+fn every_range_is_copied_exactly_by_both_methods() {
     const LEN: usize = 19;
-    let stretches =
-        |len| (0..=len).flat_map(move |start| (start..=len).map(move |end| (start, end)));
+    let ranges = |len| (0..=len).flat_map(move |start| (start..=len).map(move |end| (start, end)));
     for shift in [0, 3] {
-        for (start, end) in stretches(LEN) {
+        for (start, end) in ranges(LEN) {
             let memory = Memory::new();
             let region = memory.region(shift, LEN);
             region.write(&[b'.'; LEN]);
@@ -99,7 +98,7 @@ fn a_byte_has_one_granule_whatever_part_it_is_accessed_through() {
 }
 
 #[test]
-fn elements_are_changed_in_their_granule_and_beside_others() {
+fn an_update_changes_its_bytes_alone() {
     let memory = Memory::new();
     let region = memory.region(0, 20);
     region.write(b"abcdefghijklmnopqrst");
@@ -119,18 +118,18 @@ fn elements_are_changed_in_their_granule_and_beside_others() {
 
 #[test]
 #[should_panic(expected = "4 bytes at")]
-fn an_element_beyond_the_end_is_refused() {
+fn a_load_beyond_the_end_panics() {
     Memory::new().region(0, 20).load::<4>(20);
 }
 
 #[test]
-#[should_panic(expected = "the bytes are inside")]
-fn a_region_has_an_end() {
+#[should_panic(expected = "the bytes are within the part")]
+fn a_write_beyond_the_end_panics() {
     Memory::new().region(0, 8).part(1, 7).write(&[0; 8]);
 }
 
 #[test]
-fn words_are_inside_and_aligned() {
+fn words_are_within_the_region_and_aligned() {
     let memory = Memory::new();
     let region = memory.region(0, 20);
     let there: Vec<_> = (0..24).filter(|&at| region.word(at).is_some()).collect();

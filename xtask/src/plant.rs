@@ -233,7 +233,7 @@ const PLANTS: &[Plant] = plants! {
             fails "a_table_fits_80_columns";
     }
     "providers/kit/src/coll/endpoint.rs": "selvedge-top" "--test=processes" {
-        "the layer of collectives is seen, too": "Ep::resolve_unseen(bind, info, base.id())?" => "Ep::resolve(bind, info, base.id())?"
+        "the layer of collectives is seen, too": "Ep::resolve_without_telemetry(bind, info, base.id())?" => "Ep::resolve(bind, info, base.id())?"
             fails "an_endpoint_with_a_layer_around_it_is_one";
     }
     "providers/shm/src/endpoint/lane.rs": "selvedge-shm" "--lib" {
@@ -270,7 +270,7 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/kit/src/seal.rs": "selvedge-kit" "--lib" {
         "memory is not checked once it is sealed": "is_whole.then_some(()).ok_or(Errno::ESTALE)" => "is_whole.then_some(()).or(Some(())).ok_or(Errno::ESTALE)"
-            fails "what_another_process_does_to_memory_before_it_is_sealed_is_noticed";
+            fails "a_size_change_or_hole_made_before_sealing_is_detected";
     }
     "providers/shm/src/connect/rendezvous.rs": "selvedge-shm" "--lib" {
         "a connection that is refused is read to its end": "(0..UNREAD).any(" => "(0..UNREAD << 20).any("

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, bail, ensure};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use selvedge_kit::wait::Pause;
+use selvedge_kit::wait::SpinHint;
 use serde::{Deserialize, Serialize};
 
 /// Where the active and the passive process run.
@@ -111,7 +111,7 @@ impl Idle {
     #[inline]
     pub fn pause(self) {
         match self {
-            Self::Spin => Pause::here().rest(),
+            Self::Spin => SpinHint::measured().pause(),
             Self::Yield => std::thread::yield_now(),
         }
     }

@@ -322,7 +322,7 @@ fn a_miss_is_explained_and_fails() {
     let json: Value = serde_json::from_str(&run(&["--json", "-p", "x"]).text).unwrap();
     assert_eq!(json["error"]["errno"], 61);
     let text = "no provider has what is asked for\ndemo: prov_name: asked for x, has demo\n\
-                prov_name names \"x\", which is no provider here; there are demo";
+                prov_name names \"x\", which is not a provider of this library; the providers are demo";
     assert_eq!(json["error"]["text"], text);
 }
 

@@ -8,7 +8,7 @@ use selvedge::{
     Address, Bindings, ConnectionManagement, Context, Endpoint, EpOption, Errno, Error, Info,
     LateBindings, Membership, Op, OpFlags, Result, av,
 };
-use selvedge_kit::layer::{Around, EndpointLayer, Layers as _, ObjectLayer};
+use selvedge_kit::layer::{EndpointLayer, Layered, Layers as _, ObjectLayer};
 use selvedge_kit::telemetry::endpoint_name;
 
 use crate::call::Args;
@@ -31,7 +31,7 @@ impl HookedEndpoint {
         info: &Info,
         bind: Bindings,
         open: impl FnOnce(Bindings) -> Result<Arc<dyn Endpoint>, Error>,
-    ) -> Result<Arc<Around<dyn Endpoint, Self>>, Error> {
+    ) -> Result<Arc<Layered<dyn Endpoint, Self>>, Error> {
         let (bound, has_events) = (Bound::of(info, &bind), bind.eq.is_some());
         let shared = bind.srx.as_deref().and_then(HookedShared::kept);
         if let Some(shared) = &shared {
@@ -48,7 +48,7 @@ impl HookedEndpoint {
             at: at.clone(),
             watch,
         };
-        let endpoint = Around::new(below, layer);
+        let endpoint = Layered::new(below, layer);
         // Nobody else keeps it, not even weakly: the safe layer wants it for itself.
         if has_events {
             endpoint.name_in_events();

@@ -12,7 +12,7 @@ use selvedge::{
     ScalableEndpoint, SharedReceives, alloc, av, cntr, cq, eq, mr,
 };
 use selvedge_kit::layer::{
-    Around, DomainLayer, FabricLayer, LayeredProvider, Layers, ObjectLayer, ProviderLayer,
+    DomainLayer, FabricLayer, Layered, LayeredProvider, Layers, ObjectLayer, ProviderLayer,
 };
 
 use crate::call::{Args, Failure, Hooks};
@@ -61,7 +61,7 @@ impl ProviderLayer for Hook {
                 .text("name", &info.fabric_attr.name);
         };
         let fabric = at.open("fabric", &args, || below.fabric(info))?;
-        Ok(Around::new(fabric, at))
+        Ok(Layered::new(fabric, at))
     }
 }
 
@@ -73,7 +73,7 @@ impl FabricLayer for At {
         };
         let domain = at.open("domain", &args, || below.domain(info))?;
         let info = info.clone();
-        Ok(Around::new(domain, HookedDomain { at, info }))
+        Ok(Layered::new(domain, HookedDomain { at, info }))
     }
 
     fn eq(&self, below: &dyn Fabric, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
@@ -120,7 +120,7 @@ unsafe impl DomainLayer for HookedDomain {
             args.num("size", attr.size as u64);
         };
         let queue = at.open("cq_open", &args, || below.cq(attr))?;
-        Ok(Around::new(queue, HookedQueue::new(at)))
+        Ok(Layered::new(queue, HookedQueue::new(at)))
     }
 
     fn cntr(&self, below: &dyn Domain, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
@@ -170,7 +170,7 @@ unsafe impl DomainLayer for HookedDomain {
         // SAFETY: passed on from the caller.
         let reg = || unsafe { below.reg(region, attr) };
         let region = self.at.open("mr_reg", &args, reg)?;
-        Ok(Around::new(region, self.at.another("mr_close")))
+        Ok(Layered::new(region, self.at.another("mr_close")))
     }
 
     fn alloc(
@@ -183,14 +183,14 @@ unsafe impl DomainLayer for HookedDomain {
             args.num("len", len as u64);
         };
         let memory = self.at.open("alloc", &args, || below.alloc(len, attr))?;
-        Ok(Around::new(memory, self.at.another("mr_close")))
+        Ok(Layered::new(memory, self.at.another("mr_close")))
     }
 
     fn srx(&self, below: &dyn Domain, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
         let at = self.at.another("srx_close");
         let receives = at.open("srx_context", &|_| {}, || below.srx(attr))?;
         let layer = HookedShared::open(at, &self.info, attr)?;
-        Ok(Around::new(receives, layer))
+        Ok(Layered::new(receives, layer))
     }
 
     unsafe fn queue_work(&self, below: &dyn Domain, work: &Work<'_>) -> Result<WorkId, Error> {
@@ -258,10 +258,10 @@ impl At {
         (name, close): (&'static str, &'static str),
         args: &dyn Fn(&mut Args),
         open: impl FnOnce() -> Result<Arc<T>, Error>,
-    ) -> Result<Arc<Around<T, Self>>, Error> {
+    ) -> Result<Arc<Layered<T, Self>>, Error> {
         let at = self.another(close);
         let below = at.open(name, args, open)?;
-        Ok(Around::new(below, at))
+        Ok(Layered::new(below, at))
     }
 
     pub(crate) const fn number(&self) -> u64 {

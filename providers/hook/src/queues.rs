@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionQueue, Errno, FiAddr, Result};
-use selvedge_kit::layer::{Around, CqLayer, ObjectLayer};
+use selvedge_kit::layer::{CqLayer, Layered, ObjectLayer};
 
 use crate::call::Args;
 use crate::ledger::Ledger;
@@ -25,7 +25,7 @@ impl HookedQueue {
 
     /// What is open at a queue.
     pub(crate) fn ledger(queue: &dyn CompletionQueue) -> Option<Arc<Ledger>> {
-        let own = Around::<_, Self>::of(queue)?;
+        let own = Layered::<_, Self>::downcast(queue)?;
         own.layer().ledger.clone()
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use selvedge::info::RxAttr;
 use selvedge::{Context, Error, Info, Op, OpFlags, Result, SharedReceives};
-use selvedge_kit::layer::{Around, ObjectLayer, SrxLayer};
+use selvedge_kit::layer::{Layered, ObjectLayer, SrxLayer};
 
 use crate::post::Post;
 use crate::provider::{At, HookLayers};
@@ -35,7 +35,7 @@ impl HookedShared {
 
     /// What is kept of those with hooks.
     pub(crate) fn kept(srx: &dyn SharedReceives) -> Option<Arc<Kept>> {
-        let own = Around::<_, Self>::of(srx)?;
+        let own = Layered::<_, Self>::downcast(srx)?;
         own.layer().kept.clone()
     }
 

@@ -11,7 +11,7 @@ use selvedge::{
     AddressVector, Bindings, CompletionQueue, Context, Error, FiAddr, Info, LateBindings, OpFlags,
     Result,
 };
-use selvedge_kit::layer::{Around, Layers};
+use selvedge_kit::layer::{Layered, Layers};
 use selvedge_kit::telemetry::calls::{Call, CallRecorder};
 use selvedge_kit::telemetry::latency::{Histogram, LatencyRecorder};
 use selvedge_kit::telemetry::{Settings, TimedOp, crash, endpoint_name, now};
@@ -134,7 +134,7 @@ impl Bound {
             av: bind
                 .av
                 .as_ref()
-                .map(Around::<_, <HookLayers as Layers>::Av>::below),
+                .map(Layered::<_, <HookLayers as Layers>::Av>::below),
         }
     }
 

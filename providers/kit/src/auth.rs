@@ -1,7 +1,7 @@
-//! Authorization keys (`auth_key` of fi_endpoint(3) and fi_domain(3)): only endpoints with one key
-//! talk.
+//! Authorization keys (`auth_key` of fi_endpoint(3) and fi_domain(3)): only endpoints with equal
+//! keys communicate.
 //!
-//! A key is never logged or sent, and compared in constant time.
+//! A key is never logged or sent, and is compared in constant time.
 
 pub mod proof;
 
@@ -10,10 +10,10 @@ use std::hint::black_box;
 
 use selvedge::{Errno, Error, Info};
 
-/// Bytes of a key at most.
+/// The largest length of a key in bytes.
 pub const KEY_MAX: usize = 64;
 
-/// A key, or none, which only equals none.
+/// A key, or none. No key equals only no key.
 #[derive(Clone, Copy)]
 pub struct AuthKey {
     len: usize,
@@ -22,10 +22,10 @@ pub struct AuthKey {
 }
 
 impl AuthKey {
-    /// The key of an endpoint: its own, or its domain's.
+    /// The key of an endpoint: its own, or else its domain's.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for one that is too long.
+    /// [`Errno::Inval`] for a key longer than [`KEY_MAX`].
     pub fn of(info: &Info) -> Result<Self, Error> {
         let own = &info.ep_attr.auth_key;
         let key = match own.is_empty() {
@@ -33,8 +33,8 @@ impl AuthKey {
             false => own,
         };
         Self::new(key).ok_or_else(|| {
-            let what = format!("auth_key: {} bytes, at most {KEY_MAX}", key.len());
-            Error::new(Errno::Inval, what)
+            let message = format!("auth_key: {} bytes, at most {KEY_MAX}", key.len());
+            Error::new(Errno::Inval, message)
         })
     }
 
@@ -46,12 +46,12 @@ impl AuthKey {
         }
     }
 
-    /// Whether it is none.
+    /// Whether there is no key.
     pub const fn is_none(&self) -> bool {
         self.len == 0
     }
 
-    /// The key with these bytes, if there are not too many.
+    /// Makes a key of these bytes. `None` if there are more than [`KEY_MAX`].
     pub fn new(key: &[u8]) -> Option<Self> {
         let mut bytes = [0; KEY_MAX];
         bytes.get_mut(..key.len())?.copy_from_slice(key);
@@ -59,13 +59,13 @@ impl AuthKey {
         Some(Self { len, bytes })
     }
 
-    /// The bytes, none of which is to be shown.
+    /// The bytes of the key. They must not be logged or sent.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
-/// In a time that does not depend on how much of the keys is equal.
+/// Takes a time that does not depend on how much of the keys is equal.
 impl PartialEq for AuthKey {
     fn eq(&self, other: &Self) -> bool {
         let pairs = self.bytes.iter().zip(&other.bytes);

@@ -2,7 +2,7 @@
 //!
 //! It knows nothing of how an address is parsed or reached; the provider chooses what it stores.
 
-mod contexts;
+mod context_bits;
 mod file;
 mod vector;
 
@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use selvedge::{Errno, Error, FiAddr, Result, av};
 
 use crate::lock::Lock;
-use contexts::Bits;
+use context_bits::ContextBits;
 
 pub use vector::{Peer, Vector};
 
@@ -25,7 +25,7 @@ pub use vector::{Peer, Vector};
 pub struct Table<T> {
     entries: Lock<Entries<T>>,
     epoch: AtomicU64,
-    bits: Bits,
+    bits: ContextBits,
 }
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl<T: Clone + Eq + Hash> Table<T> {
     /// [`Errno::Inval`] for more bits for contexts than there can be.
     pub fn open(attr: &av::Attr) -> Result<Self, Error> {
         Ok(Self {
-            bits: Bits::new(attr.rx_ctx_bits)?,
+            bits: ContextBits::new(attr.rx_ctx_bits)?,
             ..Self::with_capacity(attr.count)
         })
     }
@@ -52,7 +52,7 @@ impl<T: Clone + Eq + Hash> Table<T> {
     /// Makes an empty table with room for about `count` peers.
     pub fn with_capacity(count: usize) -> Self {
         Self {
-            bits: Bits::default(),
+            bits: ContextBits::default(),
             entries: Lock::new(Entries {
                 slots: Vec::with_capacity(count.min(EAGER)),
                 by_value: FxHashMap::default(),
@@ -143,7 +143,7 @@ impl<T: Clone + Eq + Hash> Table<T> {
     /// has bits that are for contexts.
     pub fn set_id(&self, addr: FiAddr, id: FiAddr) -> Result {
         let mut entries = self.entries.lock();
-        let is_no_number = id == FiAddr::UNSPEC || self.bits.apart(id).1 != 0;
+        let is_no_number = id == FiAddr::UNSPEC || self.bits.split(id).1 != 0;
         let index = entries.index(addr).filter(|_| !is_no_number);
         entries.ids.insert(index.ok_or(Errno::Inval)?, id);
         self.advance();
@@ -160,8 +160,8 @@ impl<T: Clone + Eq + Hash> Table<T> {
 
     /// An address as the index of a peer, and the number of its context.
     #[inline]
-    pub const fn apart(&self, addr: FiAddr) -> (FiAddr, usize) {
-        self.bits.apart(addr)
+    pub const fn split(&self, addr: FiAddr) -> (FiAddr, usize) {
+        self.bits.split(addr)
     }
 
     /// What completions call a context of a peer, if the address vector has bits for it.
@@ -248,7 +248,7 @@ impl<T: Clone + Eq + Hash> Entries<T> {
 ///
 /// # Errors
 /// [`Errno::NoSys`], with the attribute, if it is not; `domain` is what messages call the domain.
-pub fn plain(attr: &av::Attr, domain: &dyn std::fmt::Debug) -> Result<(), Error> {
+pub fn check_plain(attr: &av::Attr, domain: &dyn std::fmt::Debug) -> Result<(), Error> {
     let what = match (attr.rx_ctx_bits, &attr.name) {
         (0, None) => return Ok(()),
         (0, Some(name)) => format!("{name:?}: {domain:?} has no named address vectors"),

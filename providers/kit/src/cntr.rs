@@ -11,11 +11,11 @@ use selvedge::cntr::{Attr, Events};
 use selvedge::{Counter, Errno, Error, Result};
 
 use crate::cq::{BUDGET, Progress, Sink};
-use crate::driven::Driven;
 use crate::identity::{DomainId, OfDomain};
 use crate::lock::Mode;
-use crate::wait::{Awaited, SPIN, Waiting};
-use crate::work::List;
+use crate::progress_list::ProgressList;
+use crate::wait::{SPIN, WaitCondition, WaitObject};
+use crate::work::CounterWork;
 
 /// A counter of the operations of one or many endpoints, or of their bytes.
 ///
@@ -33,10 +33,10 @@ pub struct Cntr {
     /// Both numbers as they were read last.
     read: [AtomicU64; 2],
     events: Events,
-    driven: Driven,
-    waiting_threads: Arc<Waiting>,
+    endpoints: ProgressList,
+    wait_object: Arc<WaitObject>,
     /// What is done when it has reached a number.
-    pub(crate) work: List,
+    pub(crate) work: CounterWork,
 }
 
 impl Cntr {
@@ -53,7 +53,7 @@ impl Cntr {
     #[expect(unsafe_code, reason = "passes the promise about threads to the lock")]
     pub unsafe fn open(attr: &Attr, mode: Mode) -> Result<Arc<Self>, Error> {
         // SAFETY: passed on from the caller.
-        unsafe { Self::open_patient(attr, &DomainId::unnamed(), mode, SPIN) }
+        unsafe { Self::open_in_domain(attr, &DomainId::unnamed(), mode, SPIN) }
     }
 
     /// As [`Self::open`], for a domain; threads that wait look for `spin` at most before they sleep.
@@ -64,14 +64,14 @@ impl Cntr {
     /// # Safety
     /// As [`Self::open`].
     #[expect(unsafe_code, reason = "passes the promise about threads to the lock")]
-    pub unsafe fn open_patient(
+    pub unsafe fn open_in_domain(
         attr: &Attr,
         domain: &DomainId,
         mode: Mode,
         spin: Duration,
     ) -> Result<Arc<Self>, Error> {
         // SAFETY: passed on from the caller; progress only adds to counters.
-        let driven = unsafe { Driven::new(mode) };
+        let endpoints = unsafe { ProgressList::new(mode) };
         Ok(Arc::new(Self {
             domain: domain.clone(),
             good: AtomicU64::new(0),
@@ -79,9 +79,9 @@ impl Cntr {
             wake_at: AtomicU64::new(u64::MAX),
             read: [const { AtomicU64::new(0) }; 2],
             events: attr.events,
-            driven,
-            waiting_threads: Waiting::open("counter", attr.wait_obj, spin)?,
-            work: List::new(),
+            endpoints,
+            wait_object: WaitObject::open("counter", attr.wait_obj, spin)?,
+            work: CounterWork::new(),
         }))
     }
 
@@ -90,22 +90,22 @@ impl Cntr {
     /// # Errors
     /// The system's, when memory is too short to wait for it; it is not attached then.
     pub fn attach(&self, ep: &Arc<dyn Progress>) -> Result<(), Error> {
-        self.driven.attach(Arc::clone(ep));
-        self.waiting_threads
+        self.endpoints.attach(Arc::clone(ep));
+        self.wait_object
             .add(&**ep)
-            .inspect_err(|_| self.driven.detach(ep))
+            .inspect_err(|_| self.endpoints.detach(ep))
     }
 
     /// Ends what [`Self::attach`] began. When it returns, no call of `ep`'s progress by this
     /// counter is running, nor will one start.
     pub fn detach(&self, ep: &Arc<dyn Progress>) {
-        self.waiting_threads.remove(&**ep);
-        self.driven.detach(ep);
+        self.wait_object.remove(&**ep);
+        self.endpoints.detach(ep);
     }
 
     /// Has threads keep apart by a lock from here on, whatever was promised.
     pub(crate) fn share(&self) {
-        self.driven.share();
+        self.endpoints.share();
     }
 
     /// What it counts.
@@ -124,7 +124,7 @@ impl Cntr {
 
     /// Has whoever sleeps here look at its endpoints again.
     pub(crate) fn wake(&self) {
-        self.waiting_threads.wake();
+        self.wait_object.wake();
     }
 
     /// Hands on the work whose number was reached.
@@ -134,7 +134,7 @@ impl Cntr {
     }
 
     fn drive(&self) {
-        self.driven.drive(BUDGET, &mut Sink::none());
+        self.endpoints.drive(BUDGET, &mut Sink::none());
     }
 
     fn good(&self) -> u64 {
@@ -196,25 +196,25 @@ impl Counter for Cntr {
             good: threshold,
             bad: self.bad(),
         };
-        let threads = &self.waiting_threads;
+        let threads = &self.wait_object;
         let found = match threads.has_object() {
-            true => threads.wait(&self.driven, timeout, &mut threshold)?,
+            true => threads.wait(&self.endpoints, timeout, &mut threshold)?,
             false => threads.poll_for(timeout, &mut threshold)?,
         };
         found.unwrap_or(Err(Errno::TimedOut))
     }
 
     fn is_ready(&self) -> bool {
-        Change(self).read().is_some()
+        Change(self).poll().is_some()
     }
 
     fn try_wait(&self) -> Result {
-        self.waiting_threads
-            .try_wait(&self.driven, &mut Change(self))
+        self.wait_object
+            .try_wait(&self.endpoints, &mut Change(self))
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.waiting_threads.fd()
+        self.wait_object.fd()
     }
 }
 
@@ -222,13 +222,13 @@ impl Counter for Cntr {
 ///
 /// # Errors
 /// [`Errno::Inval`] for one of another domain.
-pub(crate) fn own(
+pub(crate) fn resolve(
     domain: &DomainId,
     name: &str,
     cntr: &Arc<dyn Counter>,
 ) -> Result<Arc<Cntr>, Error> {
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn Counter>::clone(cntr);
-    domain.own(name, any, cntr)
+    domain.downcast(name, any, cntr)
 }
 
 /// A thread that waits for a number, or for another number of errors than there were.
@@ -238,27 +238,27 @@ struct Threshold<'a> {
     bad: u64,
 }
 
-impl Awaited for Threshold<'_> {
+impl WaitCondition for Threshold<'_> {
     type Found = Result;
 
-    fn read(&mut self) -> Option<Result> {
+    fn poll(&mut self) -> Option<Result> {
         self.cntr.drive();
-        self.look()
+        self.check()
     }
 
-    fn look(&mut self) -> Option<Result> {
+    fn check(&mut self) -> Option<Result> {
         if self.cntr.good() >= self.good {
             return Some(Ok(()));
         }
         (self.cntr.bad() != self.bad).then_some(Err(Errno::Avail))
     }
 
-    fn watch(&mut self) -> bool {
+    fn arm(&mut self) -> bool {
         self.cntr.wake_at.fetch_min(self.good, Ordering::SeqCst);
-        self.look().is_some()
+        self.check().is_some()
     }
 
-    fn unwatch(&mut self) {
+    fn disarm(&mut self) {
         self.cntr.wake_at.store(u64::MAX, Ordering::SeqCst);
     }
 }
@@ -266,25 +266,25 @@ impl Awaited for Threshold<'_> {
 /// Somebody who wants to know of any change since the last read.
 struct Change<'a>(&'a Cntr);
 
-impl Awaited for Change<'_> {
+impl WaitCondition for Change<'_> {
     type Found = ();
 
-    fn read(&mut self) -> Option<()> {
+    fn poll(&mut self) -> Option<()> {
         self.0.drive();
-        self.look()
+        self.check()
     }
 
-    fn look(&mut self) -> Option<()> {
+    fn check(&mut self) -> Option<()> {
         let read = self.0.read.each_ref().map(|n| n.load(Ordering::Relaxed));
         ([self.0.good(), self.0.bad()] != read).then_some(())
     }
 
-    fn watch(&mut self) -> bool {
+    fn arm(&mut self) -> bool {
         self.0.wake_at.store(0, Ordering::SeqCst);
-        self.look().is_some()
+        self.check().is_some()
     }
 
-    fn unwatch(&mut self) {
+    fn disarm(&mut self) {
         self.0.wake_at.store(u64::MAX, Ordering::SeqCst);
     }
 }
@@ -315,7 +315,7 @@ mod tests {
     use selvedge::wait;
 
     use super::*;
-    use crate::work::{Item, Works};
+    use crate::work::{ReadyWork, WorkItem};
 
     #[expect(unsafe_code, reason = "opens with the real locks")]
     fn open(events: Events, wait_obj: wait::Object) -> Result<Arc<Cntr>, Error> {
@@ -326,7 +326,7 @@ mod tests {
         unsafe { Cntr::open(&attr, Mode::Safe) }
     }
 
-    /// Completes an operation of eight bytes each time that it is driven.
+    /// Completes an operation of eight bytes each time that it is endpoints.
     #[derive(Debug)]
     struct Source(Weak<Cntr>);
 
@@ -409,7 +409,7 @@ mod tests {
     }
 
     /// Adds one to a counter when another has reached a number.
-    fn queue(gate: &Arc<Cntr>, threshold: u64, sum: &Arc<Cntr>, works: &Arc<Works>) {
+    fn queue(gate: &Arc<Cntr>, threshold: u64, sum: &Arc<Cntr>, works: &Arc<ReadyWork>) {
         let domain = sum.domain.clone();
         let [at, sum] = [gate, sum].map(|cntr| Arc::clone(cntr) as Arc<dyn Counter>);
         let (cntr, action) = (&at, Action::Add(&sum, 1));
@@ -418,7 +418,7 @@ mod tests {
             threshold,
             action,
         };
-        let item = Item::new(&work, works.ticket(), &domain, 0, None).unwrap();
+        let item = WorkItem::new(&work, works.ticket(), &domain, 0, None).unwrap();
         gate.work.add(item, works);
         gate.release_work();
     }
@@ -426,7 +426,7 @@ mod tests {
     #[test]
     fn work_is_released_once_however_counting_and_queueing_race() {
         const COUNT: u64 = 1000;
-        let works = Arc::new(Works::open().unwrap());
+        let works = Arc::new(ReadyWork::open().unwrap());
         let [gate, sum] = [(); 2].map(|()| open(Events::Comp, wait::Object::None).unwrap());
         thread::scope(|scope| {
             scope.spawn(|| (0..COUNT).for_each(|_| gate.add(1)));
@@ -441,7 +441,7 @@ mod tests {
 
     #[test]
     fn errors_count_towards_the_number_of_work_and_numbers_that_fall_do_not_undo_it() {
-        let works = Arc::new(Works::open().unwrap());
+        let works = Arc::new(ReadyWork::open().unwrap());
         let [gate, sum] = [(); 2].map(|()| open(Events::Comp, wait::Object::None).unwrap());
         for threshold in [3, 5, u64::MAX] {
             queue(&gate, threshold, &sum, &works);

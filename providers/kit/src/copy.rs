@@ -80,7 +80,7 @@ impl RxBuf {
             return len;
         }
         let mut done = 0;
-        for piece in self.pieces(offset, bytes.len()) {
+        for piece in self.segments(offset, bytes.len()) {
             let from = &bytes[done..done + piece.len()];
             piece.write_copy_of_slice(from);
             done += from.len();
@@ -91,7 +91,7 @@ impl RxBuf {
     /// The memory from `offset` on, `len` bytes or as many as there are, piece by piece and without
     /// empty ones: for copies from memory that is no slice.
     #[inline]
-    pub fn pieces(
+    pub fn segments(
         &mut self,
         offset: usize,
         len: usize,
@@ -156,7 +156,7 @@ impl TxBuf {
             return len;
         }
         let mut done = 0;
-        for piece in self.pieces(offset, out.len()) {
+        for piece in self.segments(offset, out.len()) {
             out[done..done + piece.len()].copy_from_slice(piece);
             done += piece.len();
         }
@@ -166,7 +166,7 @@ impl TxBuf {
     /// The bytes from `offset` on, `len` or as many as there are, piece by piece and without empty
     /// ones: for copies to memory that is no slice.
     #[inline]
-    pub fn pieces(&self, offset: usize, len: usize) -> impl Iterator<Item = &[u8]> {
+    pub fn segments(&self, offset: usize, len: usize) -> impl Iterator<Item = &[u8]> {
         self.0.clip(offset, len).map(|Iov { base, len }| {
             // SAFETY: `new`'s caller promised that these bytes are valid and unwritten while the
             // value lives, and `clip` stays inside one piece.
@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn empty_pieces_are_left_out() {
         let buf = tx(&[b"", b"ab", b"", b"c"]);
-        let pieces: Vec<_> = buf.pieces(0, usize::MAX).collect();
+        let pieces: Vec<_> = buf.segments(0, usize::MAX).collect();
         assert_eq!(pieces, [&b"ab"[..], b"c"]);
     }
 
@@ -368,7 +368,7 @@ mod tests {
     fn a_null_piece_of_no_length_is_never_touched() {
         // SAFETY: there are no bytes.
         let buf = unsafe { TxBuf::new(&[Iov::from_raw(ptr::null(), 0)]) };
-        assert_eq!(buf.pieces(0, 10).count(), 0);
+        assert_eq!(buf.segments(0, 10).count(), 0);
     }
 
     #[test]

@@ -14,27 +14,27 @@ use selvedge::{
     cq,
 };
 
-use crate::birth::Birth;
 use crate::cntr::{self as counter, Cntr};
-use crate::cq::{CqRing, Progress as Driven};
+use crate::cq::{CqRing, Progress as CqProgress};
+use crate::fork_guard::ForkGuard;
 use crate::identity::{DomainId, FabricId};
 use crate::lock::Mode;
-use crate::mr::{Groups, Watchers};
+use crate::mr::{ObjectSharing, RegionCounters};
 use crate::srx::Shared;
 use crate::weak_list::WeakList;
-use crate::work::{self, Item, Owing, Works};
-use crate::{Auto, Drivers, Ep};
+use crate::work::{self, HasDeferredOps, ReadyWork, WorkItem};
+use crate::{AutoProgress, Drivers, Ep};
 
 /// The common part of domains. Its `Debug` is the domain's title.
 pub struct Base {
     id: DomainId,
     mode: Mode,
-    groups: Groups,
+    sharing: ObjectSharing,
     /// How long threads that wait look before they sleep.
     spin: Duration,
-    birth: Birth,
-    auto: Option<Arc<Auto>>,
-    watchers: Arc<Watchers>,
+    fork_guard: ForkGuard,
+    auto: Option<Arc<AutoProgress>>,
+    region_counters: Arc<RegionCounters>,
     opened: Mutex<Opened>,
 }
 
@@ -44,7 +44,7 @@ struct Opened {
     cqs: WeakList<CqRing>,
     cntrs: WeakList<Cntr>,
     /// From the first work on.
-    works: Option<Arc<Works>>,
+    works: Option<Arc<ReadyWork>>,
 }
 
 impl Base {
@@ -62,7 +62,7 @@ impl Base {
         let auto = match [attr.control_progress, attr.data_progress].contains(&Progress::Auto) {
             true => {
                 let name = format!("selvedge-{}", info.fabric_attr.prov_name);
-                Some(Arc::new(Auto::start(&name, spin)?))
+                Some(Arc::new(AutoProgress::start(&name, spin)?))
             }
             false => None,
         };
@@ -77,24 +77,24 @@ impl Base {
                 attr.control_progress
             ),
         );
-        let (mode, groups) = match info.threading_promise() {
+        let (mode, sharing) = match info.threading_promise() {
             // The thread of automatic progress has promised nothing.
-            _ if auto.is_some() => (Mode::Safe, Groups::Together),
-            Threading::Domain => (Mode::Asserted, Groups::Together),
-            Threading::Completion => match Groups::of(info) {
-                Groups::Together => (Mode::Safe, Groups::Together),
-                Groups::Apart => (Mode::Asserted, Groups::Apart),
+            _ if auto.is_some() => (Mode::Safe, ObjectSharing::AcrossGroups),
+            Threading::Domain => (Mode::Asserted, ObjectSharing::AcrossGroups),
+            Threading::Completion => match ObjectSharing::of(info) {
+                ObjectSharing::AcrossGroups => (Mode::Safe, ObjectSharing::AcrossGroups),
+                ObjectSharing::WithinGroup => (Mode::Asserted, ObjectSharing::WithinGroup),
             },
-            _ => (Mode::Safe, Groups::Together),
+            _ => (Mode::Safe, ObjectSharing::AcrossGroups),
         };
         let id = DomainId::new(title, fabric.clone());
         Ok(Self {
-            watchers: Arc::new(Watchers::of(&id, groups)),
+            region_counters: Arc::new(RegionCounters::of(&id, sharing)),
             id,
             mode,
-            groups,
+            sharing,
             spin,
-            birth: Birth::here(),
+            fork_guard: ForkGuard::current(),
             auto,
             opened: Mutex::default(),
         })
@@ -124,30 +124,30 @@ impl Base {
     pub fn drivers(&self, ep: &Ep) -> Drivers {
         let mut drivers = ep.drivers();
         drivers.auto.clone_from(&self.auto);
-        drivers.watchers = Arc::clone(&self.watchers);
+        drivers.region_counters = Arc::clone(&self.region_counters);
         drivers
     }
 
     /// The counters of the domain's regions, and what drives them.
-    pub const fn watchers(&self) -> &Arc<Watchers> {
-        &self.watchers
+    pub const fn region_counters(&self) -> &Arc<RegionCounters> {
+        &self.region_counters
     }
 
     /// # Errors
     /// [`selvedge::Errno::BadF`] in a forked child, which has to open a domain of its own.
-    pub fn check_birth(&self) -> Result<(), Error> {
-        self.birth.check_for(self)
+    pub fn check_process(&self) -> Result<(), Error> {
+        self.fork_guard.check_for(self)
     }
 
     /// Opens a completion queue.
     ///
     /// # Errors
-    /// As [`CqRing::open_patient`], and [`Self::check_birth`].
+    /// As [`CqRing::open_in_domain`], and [`Self::check_process`].
     pub fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
-        self.check_birth()?;
+        self.check_process()?;
         // SAFETY: `mode` comes from the promise of `Hints::promise_threading`, which covers the
         // queues of this domain and the endpoints bound to them.
-        let cq = unsafe { CqRing::open_patient(attr, &self.id, self.mode, self.spin) }?;
+        let cq = unsafe { CqRing::open_in_domain(attr, &self.id, self.mode, self.spin) }?;
         self.opened().add_cq(&cq)?;
         Ok(cq)
     }
@@ -155,11 +155,11 @@ impl Base {
     /// Opens a counter.
     ///
     /// # Errors
-    /// As [`Cntr::open_patient`], and [`Self::check_birth`].
+    /// As [`Cntr::open_in_domain`], and [`Self::check_process`].
     pub fn cntr(&self, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
-        self.check_birth()?;
+        self.check_process()?;
         // SAFETY: as for queues; the promise covers the domain's counters too.
-        let cntr = unsafe { Cntr::open_patient(attr, &self.id, self.mode, self.spin) }?;
+        let cntr = unsafe { Cntr::open_in_domain(attr, &self.id, self.mode, self.spin) }?;
         self.opened().add_cntr(&cntr)?;
         Ok(cntr)
     }
@@ -167,11 +167,11 @@ impl Base {
     /// Opens a shared receive context, whose receives have `iov_limit` pieces at most.
     ///
     /// # Errors
-    /// [`Errno::OpNotSupp`] where endpoints share nothing; [`Self::check_birth`].
+    /// [`Errno::OpNotSupp`] where endpoints share nothing; [`Self::check_process`].
     pub fn srx(&self, attr: &RxAttr, iov_limit: usize) -> Result<Arc<dyn SharedReceives>, Error> {
-        self.check_birth()?;
+        self.check_process()?;
         let asked = "a shared receive context (ep_attr.rx_ctx_cnt of FI_SHARED_CONTEXT)";
-        self.groups
+        self.sharing
             .check_span(&self.id, "a shared receive context", asked)?;
         Ok(Shared::open(attr, &self.id, iov_limit))
     }
@@ -179,23 +179,32 @@ impl Base {
     /// Queues work; `E` is the provider's endpoint.
     ///
     /// # Errors
-    /// As [`selvedge::Domain::queue_work`], and [`Self::check_birth`].
+    /// As [`selvedge::Domain::queue_work`], and [`Self::check_process`].
     ///
     /// # Safety
     /// As [`selvedge::Domain::queue_work`].
-    pub unsafe fn queue_work<E: Endpoint + Owing>(&self, work: &Work<'_>) -> Result<WorkId, Error> {
-        self.check_birth()?;
-        self.groups
+    pub unsafe fn queue_work<E: Endpoint + HasDeferredOps>(
+        &self,
+        work: &Work<'_>,
+    ) -> Result<WorkId, Error> {
+        self.check_process()?;
+        self.sharing
             .check_span(&self.id, "work that waits", "FI_TRIGGER")?;
         work::check(&work.action, self)?;
-        let cntr = counter::own(&self.id, "counter of work that waits", work.cntr)?;
-        let ledger = match &work.action {
-            Action::Post { ep, .. } => Some(work::own_ledger::<E>(&self.id, ep)?),
+        let cntr = counter::resolve(&self.id, "counter of work that waits", work.cntr)?;
+        let deferred_ops = match &work.action {
+            Action::Post { ep, .. } => Some(work::resolve_deferred_ops::<E>(&self.id, ep)?),
             Action::Set(..) | Action::Add(..) => None,
         };
         let works = self.opened().works(self.auto.as_ref())?;
         let ticket = works.ticket();
-        let item = Item::new(work, ticket, &self.id, Arc::as_ptr(&cntr).addr(), ledger)?;
+        let item = WorkItem::new(
+            work,
+            ticket,
+            &self.id,
+            Arc::as_ptr(&cntr).addr(),
+            deferred_ops,
+        )?;
         cntr.work.add(item, &works);
         cntr.release_work();
         works.run();
@@ -207,7 +216,7 @@ impl Base {
     /// # Errors
     /// As [`selvedge::Domain::cancel_work`].
     pub fn cancel_work(&self, ticket: WorkId) -> Result {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         let opened = self.opened();
         let mut cntrs = opened.cntrs.iter();
         if cntrs.any(|cntr| cntr.work.remove(ticket)) {
@@ -227,8 +236,8 @@ impl Base {
     /// # Errors
     /// As [`selvedge::Domain::flush_work`].
     pub fn flush_work(&self, cntr: Option<&Arc<dyn Counter>>) -> Result {
-        self.birth.check()?;
-        let own = |cntr| counter::own(&self.id, "counter whose work is taken back", cntr);
+        self.fork_guard.check()?;
+        let own = |cntr| counter::resolve(&self.id, "counter whose work is taken back", cntr);
         let cntr = cntr.map(own).transpose();
         let cntr = cntr.map_err(|error| error.errno())?;
         let opened = self.opened();
@@ -252,7 +261,7 @@ impl Base {
 impl Opened {
     fn add_cq(&mut self, cq: &Arc<CqRing>) -> Result<(), Error> {
         self.cqs.push(Arc::downgrade(cq));
-        match self.driven() {
+        match self.work_progress() {
             Some(works) => cq.attach(&works),
             None => Ok(()),
         }
@@ -260,31 +269,31 @@ impl Opened {
 
     fn add_cntr(&mut self, cntr: &Arc<Cntr>) -> Result<(), Error> {
         self.cntrs.push(Arc::downgrade(cntr));
-        match self.driven() {
+        match self.work_progress() {
             Some(works) => cntr.attach(&works),
             None => Ok(()),
         }
     }
 
-    fn driven(&self) -> Option<Arc<dyn Driven>> {
+    fn work_progress(&self) -> Option<Arc<dyn CqProgress>> {
         let works = Arc::clone(self.works.as_ref()?);
         Some(works)
     }
 
-    /// What carries work out. All that is driven drives it from the first time on.
-    fn works(&mut self, auto: Option<&Arc<Auto>>) -> Result<Arc<Works>, Error> {
+    /// What carries work out. All that is progress drives it from the first time on.
+    fn works(&mut self, auto: Option<&Arc<AutoProgress>>) -> Result<Arc<ReadyWork>, Error> {
         if let Some(works) = &self.works {
             return Ok(Arc::clone(works));
         }
-        let works = Arc::new(Works::open()?);
-        let driven: Arc<dyn Driven> = Arc::clone(&works) as Arc<dyn Driven>;
+        let works = Arc::new(ReadyWork::open()?);
+        let progress: Arc<dyn CqProgress> = Arc::clone(&works) as Arc<dyn CqProgress>;
         for cq in self.cqs.iter() {
-            cq.attach(&driven)?;
+            cq.attach(&progress)?;
         }
         for cntr in self.cntrs.iter() {
-            cntr.attach(&driven)?;
+            cntr.attach(&progress)?;
         }
-        auto.map_or(Ok(()), |auto| auto.attach(&driven))?;
+        auto.map_or(Ok(()), |auto| auto.attach(&progress))?;
         self.works = Some(Arc::clone(&works));
         Ok(works)
     }
@@ -314,7 +323,7 @@ mod tests {
     fn refusals(base: &Base) -> Vec<Error> {
         let cntr = base.cntr(&cntr::Attr::default()).unwrap();
         let srx = base.srx(&RxAttr::default(), 1).map(drop);
-        let watched = base.watchers().watch(&cntr).map(drop);
+        let watched = base.region_counters().add_counter(&cntr).map(drop);
         [srx, watched].into_iter().filter_map(Result::err).collect()
     }
 

@@ -10,9 +10,9 @@ use selvedge::eq::{Attr, ErrEntry, Event};
 use selvedge::{Errno, Error, EventQueue, Result};
 
 use crate::cq::{BUDGET, Progress, Sink};
-use crate::driven::Driven;
 use crate::identity::FabricId;
-use crate::wait::{Awaited, SPIN, Waiting};
+use crate::progress_list::ProgressList;
+use crate::wait::{SPIN, WaitCondition, WaitObject};
 
 /// A queue of events and errors, in the order in which they came.
 ///
@@ -22,8 +22,8 @@ pub struct Queue {
     fabric: FabricId,
     events: Mutex<VecDeque<Result<Event, ErrEntry>>>,
     size: usize,
-    driven: Driven,
-    waiting_threads: Arc<Waiting>,
+    endpoints: ProgressList,
+    wait_object: Arc<WaitObject>,
 }
 
 impl Queue {
@@ -40,8 +40,8 @@ impl Queue {
                 0 => DEFAULT_SIZE,
                 size => size,
             },
-            driven: Driven::shared(),
-            waiting_threads: Waiting::open("event queue", attr.wait_obj, SPIN)?,
+            endpoints: ProgressList::shared(),
+            wait_object: WaitObject::open("event queue", attr.wait_obj, SPIN)?,
         }))
     }
 
@@ -55,17 +55,17 @@ impl Queue {
     /// # Errors
     /// The system's, when memory is too short to wait for it; it is not attached then.
     pub fn attach(&self, object: &Arc<dyn Progress>) -> Result<(), Error> {
-        self.driven.attach(Arc::clone(object));
-        self.waiting_threads
+        self.endpoints.attach(Arc::clone(object));
+        self.wait_object
             .add(&**object)
-            .inspect_err(|_| self.driven.detach(object))
+            .inspect_err(|_| self.endpoints.detach(object))
     }
 
     /// Ends what [`Self::attach`] began. When it returns, no call of `object`'s progress by this
     /// queue is running, nor will one start.
     pub fn detach(&self, object: &Arc<dyn Progress>) {
-        self.waiting_threads.remove(&**object);
-        self.driven.detach(object);
+        self.wait_object.remove(&**object);
+        self.endpoints.detach(object);
     }
 
     /// Adds an event.
@@ -80,7 +80,7 @@ impl Queue {
 
     /// Has whoever sleeps here look at what it drives again.
     pub fn wake(&self) {
-        self.waiting_threads.wake();
+        self.wait_object.wake();
     }
 
     fn add(&self, event: Result<Event, ErrEntry>) {
@@ -90,7 +90,7 @@ impl Queue {
     }
 
     fn drive(&self) {
-        self.driven.drive(BUDGET, &mut Sink::none());
+        self.endpoints.drive(BUDGET, &mut Sink::none());
     }
 
     fn take(&self) -> Result<Event> {
@@ -148,65 +148,65 @@ impl EventQueue for Queue {
 
     fn wait(&self, timeout: Option<Duration>) -> Result<Event> {
         let found = self
-            .waiting_threads
-            .wait(&self.driven, timeout, &mut Reader(self))?;
+            .wait_object
+            .wait(&self.endpoints, timeout, &mut Reader(self))?;
         found.unwrap_or(Err(Errno::Again))
     }
 
     fn try_wait(&self) -> Result {
-        self.waiting_threads.try_wait(&self.driven, &mut News(self))
+        self.wait_object.try_wait(&self.endpoints, &mut News(self))
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.waiting_threads.fd()
+        self.wait_object.fd()
     }
 }
 
 /// A thread that waits for an event.
 struct Reader<'a>(&'a Queue);
 
-impl Awaited for Reader<'_> {
+impl WaitCondition for Reader<'_> {
     type Found = Result<Event>;
 
-    fn read(&mut self) -> Option<Result<Event>> {
+    fn poll(&mut self) -> Option<Result<Event>> {
         self.0.drive();
-        self.look()
+        self.check()
     }
 
-    fn look(&mut self) -> Option<Result<Event>> {
+    fn check(&mut self) -> Option<Result<Event>> {
         match self.0.take() {
             Err(Errno::Again) => None,
             found => Some(found),
         }
     }
 
-    fn watch(&mut self) -> bool {
+    fn arm(&mut self) -> bool {
         !self.0.events().is_empty()
     }
 
-    fn unwatch(&mut self) {}
+    fn disarm(&mut self) {}
 }
 
 /// Somebody who wants to know whether there are events, and leaves them there.
 struct News<'a>(&'a Queue);
 
-impl Awaited for News<'_> {
+impl WaitCondition for News<'_> {
     type Found = ();
 
-    fn read(&mut self) -> Option<()> {
+    fn poll(&mut self) -> Option<()> {
         self.0.drive();
-        self.look()
+        self.check()
     }
 
-    fn look(&mut self) -> Option<()> {
+    fn check(&mut self) -> Option<()> {
         (!self.0.events().is_empty()).then_some(())
     }
 
-    fn watch(&mut self) -> bool {
-        self.look().is_some()
+    fn arm(&mut self) -> bool {
+        self.check().is_some()
     }
 
-    fn unwatch(&mut self) {}
+    fn disarm(&mut self) {}
 }
 
 impl fmt::Debug for Queue {

@@ -120,7 +120,7 @@ impl DomainId {
     ///
     /// # Errors
     /// [`Errno::Inval`] for an object of another domain or another provider, which names both.
-    pub fn own<T: OfDomain>(
+    pub fn downcast<T: OfDomain>(
         &self,
         name: &str,
         object: Arc<dyn Any + Send + Sync>,

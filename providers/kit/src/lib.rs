@@ -1,70 +1,70 @@
 //! Parts for authors of providers: structs to embed, each usable alone.
 //!
-//! | part | what it is |
+//! | part | description |
 //! |---|---|
-//! | [`attr::check`] | holds what a provider offers against what is asked for |
-//! | [`auth::AuthKey`] | the key that only endpoints with the same one talk to |
-//! | [`barrier`] | fences that one thread pays for and others get |
-//! | [`birth::Birth`] | the process that an object belongs to, told from children forked from it |
-//! | [`lock::Lock`] | a lock that vanishes when the application promised single-threaded use |
+//! | [`attr::check`] | matches a provider's offer against an application's hints |
+//! | [`auth::AuthKey`] | an authorization key: only endpoints with equal keys communicate |
+//! | [`barrier`] | memory fences that one thread runs on the processors of others: membarrier(2) |
+//! | [`fork_guard::ForkGuard`] | a check that the calling process made an object, and is no forked child |
+//! | [`lock::Lock`] | a lock that costs a test where the application promised single-threaded use |
 //! | [`copy::RxBuf`], [`copy::TxBuf`] | the caller's promise about memory, as a value |
 //! | [`srx::Matcher`] | receive matching without any I/O |
-//! | [`srx::Shared`] | receives that several endpoints have in common |
-//! | [`atomic::Kernel`] | the operations of fi_atomic(3) on memory that is mapped here |
-//! | [`cq::CqRing`] | the ready-made completion queue |
-//! | [`cntr::Cntr`] | the ready-made counter |
-//! | [`eq::Queue`] | the ready-made event queue |
-//! | [`wait::Rest`] | what an endpoint says to a thread that wants to sleep |
+//! | [`srx::Shared`] | a shared receive context |
+//! | [`atomic::Kernel`] | the operations of fi_atomic(3) on memory mapped by this process |
+//! | [`cq::CqRing`] | a complete completion queue |
+//! | [`cntr::Cntr`] | a complete counter |
+//! | [`eq::Queue`] | a complete event queue |
+//! | [`wait::ArmOutcome`] | whether and for how long a thread may park, as far as one endpoint is concerned |
 //! | [`mr::Keys`] | registered memory by key |
-//! | [`places::Places`] | the stretches of a peer's memory that an operation names |
+//! | [`segments::RmaSegments`] | the remote memory segments (`rma_iov`) of one operation |
 //! | [`av::Table`] | the table behind an address vector |
-//! | [`sep::Scalable`] | the ready-made scalable endpoint, over ordinary ones |
-//! | [`ip`] | interfaces, names and an address vector, for providers over IP |
-//! | [`domain::Base`] | what every domain keeps |
-//! | [`DomainId`], [`FabricId`] | what an object was opened from, compared when objects are bound |
-//! | [`Auto`] | the thread of automatic progress |
-//! | [`Ep`] | what every endpoint keeps: its queues, default flags and completion policy |
-//! | [`shell::Shell`] | what every endpoint has around its state: its lock, what drives it, its end |
-//! | [`StoredOp`] | an operation with lists of its own, to be posted later |
-//! | [`Ledger`] | who is told of deferred work |
-//! | [`telemetry::StatsPage`] | what an endpoint lets other processes see of it |
-//! | [`Report`] | how an operation is told of when it is over |
-//! | [`layer::Around`] | an object around another of its kind: a layer says what it changes |
-//! | [`coll::open`] | collectives, for every endpoint with tagged messages |
-//! | [`complaint::complain`] | warnings that peers can cause, rationed |
-//! | [`inherit::Uninherited`] | a descriptor that forked children do not get |
+//! | [`sep::Scalable`] | a complete scalable endpoint, over ordinary ones |
+//! | [`ip`] | network interfaces, name resolution and an address vector, for providers over IP |
+//! | [`domain::Base`] | the common part of every domain |
+//! | [`DomainId`], [`FabricId`] | the fabric and the domain of an object, compared when objects are bound |
+//! | [`AutoProgress`] | the thread of automatic progress |
+//! | [`Ep`] | the common part of every endpoint: queues, default flags, completion policy |
+//! | [`shell::Shell`] | the outer part of every endpoint: its lock, its drivers, its closing |
+//! | [`StoredOp`] | an operation that owns its lists and can be posted later |
+//! | [`DeferredOps`] | the deferred operations of an endpoint that have not completed |
+//! | [`telemetry::StatsPage`] | the statistics of an endpoint that other processes can read |
+//! | [`Report`] | the report of an operation that has completed |
+//! | [`layer::Layered`] | an object that forwards to another of its kind, except for the calls that its layer changes |
+//! | [`coll::open`] | collectives, over every endpoint with tagged messages |
+//! | [`rate_limit::warn_limited`] | rate-limited warnings, for events that peers can cause |
+//! | [`close_on_fork::CloseOnFork`] | a descriptor that children of fork(2) do not inherit |
 //!
-//! Nothing here talks to a device, a file or a peer: that is the provider's part. [`ip`] asks the
-//! system for its interfaces, and for names; [`telemetry`] for a memory file, and what a crash writes out
-//! goes to a file.
+//! Nothing in this package accesses a device, a file or a peer: that is the provider's part. There
+//! are two exceptions: [`ip`] asks the system for its interfaces and for names, and [`telemetry`]
+//! creates a memory file, whose contents a crash writes to a file.
 
 #![deny(missing_docs)]
 
 pub mod atomic;
 pub mod attr;
 pub mod auth;
-mod auto;
+mod auto_progress;
 pub mod av;
 pub mod barrier;
-pub mod birth;
+pub mod close_on_fork;
 pub mod cntr;
 pub mod coll;
-pub mod complaint;
 pub mod copy;
 pub mod cq;
 pub mod domain;
-mod driven;
 mod ep;
 pub mod eq;
+pub mod fork_guard;
 mod identity;
-pub mod inherit;
 pub mod ip;
 pub mod layer;
 pub mod lock;
 pub mod mr;
-pub mod places;
+mod progress_list;
+pub mod rate_limit;
 mod report;
 pub mod seal;
+pub mod segments;
 pub mod sep;
 pub mod shell;
 pub mod srx;
@@ -74,9 +74,9 @@ pub mod wait;
 pub mod weak_list;
 mod work;
 
-pub use auto::{Auto, offer_progress};
-pub use ep::{Drivers, Ep, RemoteCounters, own_av, own_eq, own_srx};
+pub use auto_progress::{AutoProgress, grant_auto_progress};
+pub use ep::{Drivers, Ep, RemoteCounters, bound_av, bound_eq, bound_srx};
 pub use identity::{DomainId, FabricId, OfDomain};
 pub use report::Report;
 pub use stored_op::StoredOp;
-pub use work::{Ledger, Owing};
+pub use work::{DeferredOps, HasDeferredOps};

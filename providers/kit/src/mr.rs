@@ -15,9 +15,9 @@ use selvedge::rma::RmaIov;
 use selvedge::shared::SharedBytes;
 use selvedge::{Counter, Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, mr, presence};
 
-use crate::birth::Birth;
+use crate::fork_guard::ForkGuard;
 
-pub use counts::{Bound, Counts, Due, Groups, Watchers};
+pub use counts::{AccessEvents, Bound, Counts, ObjectSharing, RegionCounters};
 
 /// Pieces of a registered region.
 pub const MR_IOV_LIMIT: usize = 1;
@@ -31,7 +31,7 @@ pub struct Keys {
     mode: MrMode,
     table: RwLock<Table>,
     /// Where regions have counters.
-    watchers: Option<Arc<Watchers>>,
+    region_counters: Option<Arc<RegionCounters>>,
     /// Whether any region has one: most programs have none, and look no further.
     are_counted: AtomicBool,
 }
@@ -91,15 +91,15 @@ impl Keys {
         Self {
             mode,
             table: RwLock::default(),
-            watchers: None,
+            region_counters: None,
             are_counted: AtomicBool::new(false),
         }
     }
 
     /// The same, of a domain whose regions have counters.
     #[must_use]
-    pub fn counted_by(mut self, watchers: &Arc<Watchers>) -> Self {
-        self.watchers = Some(Arc::clone(watchers));
+    pub fn with_counters(mut self, region_counters: &Arc<RegionCounters>) -> Self {
+        self.region_counters = Some(Arc::clone(region_counters));
         self
     }
 
@@ -116,15 +116,14 @@ impl Keys {
     /// Counts an access of a peer's, which is over, for the regions that want it: `what` is whether it
     /// has brought bytes back, changed them, or both.
     #[inline]
-    pub fn count(&self, places: impl Iterator<Item = (u64, usize)>, what: MrAccess) {
+    pub fn count(&self, segments: impl Iterator<Item = (u64, usize)>, access: MrAccess) {
         if self.are_counted.load(Ordering::Relaxed) {
-            let due = self.regions().0.counts.due(places, what);
-            due.count();
+            self.regions().0.counts.events_of(segments, access).count();
         }
     }
 
     fn bind(&self, key: u64, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
-        let Some(watchers) = &self.watchers else {
+        let Some(region_counters) = &self.region_counters else {
             let what = format!("the region of key {key:#x}: nobody counts what peers do with it");
             return Err(Error::new(Errno::NoSys, what));
         };
@@ -132,7 +131,7 @@ impl Keys {
             let what = "a counter for a region that peers may not use";
             return Err(Error::new(Errno::Inval, what));
         }
-        let cntr = watchers.watch(cntr)?;
+        let cntr = region_counters.add_counter(cntr)?;
         self.table().counts.bind(key, &cntr, what)?;
         self.are_counted.store(true, Ordering::Relaxed);
         Ok(())
@@ -174,7 +173,7 @@ impl Keys {
         Ok(Arc::new(Region {
             keys: Arc::clone(self),
             key,
-            birth: Birth::here(),
+            fork_guard: ForkGuard::current(),
         }))
     }
 
@@ -257,7 +256,7 @@ fn random() -> u64 {
 struct Region {
     keys: Arc<Keys>,
     key: u64,
-    birth: Birth,
+    fork_guard: ForkGuard,
 }
 
 impl MemoryRegion for Region {
@@ -270,7 +269,7 @@ impl MemoryRegion for Region {
     }
 
     fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
-        self.birth.check_for(self)?;
+        self.fork_guard.check_for(self)?;
         self.keys.bind(self.key, cntr, what)
     }
 }
@@ -278,7 +277,7 @@ impl MemoryRegion for Region {
 impl Drop for Region {
     fn drop(&mut self) {
         // In a forked child the lock may be held by a thread that does not exist there.
-        if self.key != NO_KEY && self.birth.is_here() {
+        if self.key != NO_KEY && self.fork_guard.is_owner() {
             let mut table = self.keys.table();
             table.entries.remove(&self.key);
             let counters = table.counts.remove(self.key);

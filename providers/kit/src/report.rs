@@ -1,52 +1,52 @@
-//! Reports: how an operation of ours is told of when it is over.
+//! The report of an operation that has completed: completion entry, counter, or failure.
 
 use crate::Ep;
 use selvedge::{CompletionFlags, Context, Errno, FiAddr, OpFlags};
 
-/// What stands in the completion of an operation, once there is one.
+/// The fields of an operation's completion, kept until it completes.
 #[derive(Clone, Copy, Debug)]
 pub struct Report {
-    /// Which operation it is.
-    pub what: CompletionFlags,
-    /// Comes back with it.
+    /// The kind of the operation, as its completion has it.
+    pub kind: CompletionFlags,
+    /// The caller's context, for the completion.
     pub context: Context,
     /// The resolved flags of the operation.
     pub flags: OpFlags,
-    /// Whether success completes (fi_inject(3) does not). Errors always do.
-    pub completes: bool,
-    /// Bytes of the message.
+    /// Whether success has a completion (fi_inject(3) has none). Errors always have one.
+    pub reports_success: bool,
+    /// The length of the message in bytes.
     pub len: usize,
 }
 
 impl Report {
-    /// The operation is done; nothing of ours touches its memory any more.
+    /// Reports success. The provider does not access the operation's memory any more.
     #[inline(always)]
     pub fn done(&self, ep: &Ep) {
         match self.flags.contains(OpFlags::DEFERRED) {
-            true => ep.tx_deferred_done(self.context, self.what, self.flags, self.len),
-            false => self.done_plainly(ep),
+            true => ep.tx_deferred_done(self.context, self.kind, self.flags, self.len),
+            false => self.done_not_deferred(ep),
         }
     }
 
-    /// As [`Self::done`], for what is no deferred work for sure: its flags were held against a set
-    /// without [`OpFlags::DEFERRED`].
+    /// As [`Self::done`], for an operation that is certainly not deferred work: the caller has
+    /// checked its flags against a set without [`OpFlags::DEFERRED`].
     #[inline(always)]
-    pub fn done_plainly(&self, ep: &Ep) {
-        match self.completes {
-            true => ep.tx_done(self.context, self.what, self.flags, self.len),
+    pub fn done_not_deferred(&self, ep: &Ep) {
+        match self.reports_success {
+            true => ep.tx_done(self.context, self.kind, self.flags, self.len),
             false if self.flags.contains(OpFlags::PEER_TRANSFER) => {}
-            false => ep.tx_counted(self.what, self.len),
+            false => ep.tx_counted(self.kind, self.len),
         }
     }
 
-    /// The operation to `peer` has failed, and nothing of ours touches its memory any more; `detail`
-    /// says which peer and what happened.
+    /// Reports that the operation to `peer` has failed. The provider does not access the
+    /// operation's memory any more. `detail` names the peer and the cause.
     #[cold]
     pub fn failed(&self, ep: &Ep, errno: Errno, peer: FiAddr, detail: impl Into<String>) {
         match self.flags.contains(OpFlags::PEER_TRANSFER) {
             true => ep.layer_failed(self.context, errno, detail),
-            false if !self.completes => ep.inject_failed(self.what, errno, peer, detail),
-            false => ep.tx_failed(self.context, self.what, errno, peer, detail),
+            false if !self.reports_success => ep.inject_failed(self.kind, errno, peer, detail),
+            false => ep.tx_failed(self.context, self.kind, errno, peer, detail),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Scalable endpoints: a group of a provider's endpoints under one address. What the contexts are
-//! called, and how one reaches them, is the provider's.
+//! Scalable endpoints, fi_endpoint(3): a group of a provider's endpoints under one address. The
+//! provider defines the addresses of the contexts and how peers reach them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -7,54 +7,57 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use selvedge::info::EpAttr;
 use selvedge::{Address, Bindings, Endpoint, Errno, Error, Info, Result, ScalableEndpoint};
 
-/// The most contexts of a scalable endpoint.
+/// The largest number of contexts of a scalable endpoint.
 pub const CONTEXTS_MAX: usize = 64;
 
-/// Opens the context with a number.
+/// Opens the context with an index.
 type Opener =
-    dyn Fn(usize, &Info, Bindings, Seat) -> Result<Arc<dyn Endpoint>, Error> + Send + Sync;
+    dyn Fn(usize, &Info, Bindings, ContextSlot) -> Result<Arc<dyn Endpoint>, Error> + Send + Sync;
 
-/// What the endpoint of a context keeps, so that it is known to be open.
+/// A token that the endpoint of a context holds: while it exists, the context is open.
 #[derive(Debug)]
-pub struct Seat(#[expect(dead_code, reason = "it counts by being there")] Arc<()>);
+pub struct ContextSlot(
+    #[expect(dead_code, reason = "its reference count is the information")] Arc<()>,
+);
 
-/// The ready-made scalable endpoint.
+/// A scalable endpoint over ordinary endpoints.
 pub struct Scalable {
     address: Address,
     tx_ctx_cnt: usize,
     rx_ctx_cnt: usize,
     open: Box<Opener>,
-    /// Those that are open, by number.
-    seats: Mutex<Vec<Weak<()>>>,
+    /// The tokens of the open contexts, by index.
+    slots: Mutex<Vec<Weak<()>>>,
 }
 
-/// How many contexts a scalable endpoint has: as many as the direction with more of them.
+/// The number of contexts: the larger of `tx_ctx_cnt` and `rx_ctx_cnt`, and at least 1.
 ///
 /// # Errors
-/// [`Errno::Inval`] for more than there can be.
+/// [`Errno::Inval`] for more than [`CONTEXTS_MAX`].
 pub fn contexts(attr: &EpAttr) -> Result<usize, Error> {
     for (name, count) in [
         ("tx_ctx_cnt", attr.tx_ctx_cnt),
         ("rx_ctx_cnt", attr.rx_ctx_cnt),
     ] {
         if count > CONTEXTS_MAX {
-            let what =
+            let message =
                 format!("{name} of a scalable endpoint: asked for {count}, has {CONTEXTS_MAX}");
-            return Err(Error::new(Errno::Inval, what));
+            return Err(Error::new(Errno::Inval, message));
         }
     }
     Ok(attr.tx_ctx_cnt.max(attr.rx_ctx_cnt).max(1))
 }
 
 impl Scalable {
-    /// One at `address`, whose contexts `open` opens: any number below [`contexts`], one at a time.
+    /// Makes a scalable endpoint at `address`. `open` opens a context by its index, which is below
+    /// [`contexts`]; an index is opened by one caller at a time.
     ///
     /// # Errors
     /// As [`contexts`].
     pub fn open(
         info: &Info,
         address: Address,
-        open: impl Fn(usize, &Info, Bindings, Seat) -> Result<Arc<dyn Endpoint>, Error>
+        open: impl Fn(usize, &Info, Bindings, ContextSlot) -> Result<Arc<dyn Endpoint>, Error>
         + Send
         + Sync
         + 'static,
@@ -65,7 +68,7 @@ impl Scalable {
             tx_ctx_cnt: info.ep_attr.tx_ctx_cnt,
             rx_ctx_cnt: info.ep_attr.rx_ctx_cnt,
             open: Box::new(open),
-            seats: Mutex::new((0..count).map(|_| Weak::new()).collect()),
+            slots: Mutex::new((0..count).map(|_| Weak::new()).collect()),
         }))
     }
 }
@@ -81,21 +84,22 @@ impl ScalableEndpoint for Scalable {
         info: &Info,
         bind: Bindings,
     ) -> Result<Arc<dyn Endpoint>, Error> {
-        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = seats.get_mut(index).ok_or_else(|| {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = slots.get_mut(index).ok_or_else(|| {
             let (tx, rx) = (self.tx_ctx_cnt, self.rx_ctx_cnt);
-            let what = format!("context {index} of {self:?}: tx_ctx_cnt is {tx}, rx_ctx_cnt {rx}");
-            Error::new(Errno::Inval, what)
+            let message =
+                format!("context {index} of {self:?}: tx_ctx_cnt is {tx}, rx_ctx_cnt {rx}");
+            Error::new(Errno::Inval, message)
         })?;
-        if place.strong_count() > 0 {
-            let what = format!("context {index} of {self:?} is open");
-            return Err(Error::new(Errno::Busy, what));
+        if slot.strong_count() > 0 {
+            let message = format!("context {index} of {self:?} is open; close it first");
+            return Err(Error::new(Errno::Busy, message));
         }
-        let seat = Arc::new(());
-        *place = Arc::downgrade(&seat);
-        (self.open)(index, info, bind, Seat(seat)).map_err(|error| {
-            let what = format!("context {index} of {self:?}: {}", error.message());
-            Error::new(error.errno(), what).because(error)
+        let token = Arc::new(());
+        *slot = Arc::downgrade(&token);
+        (self.open)(index, info, bind, ContextSlot(token)).map_err(|error| {
+            let message = format!("context {index} of {self:?}: {}", error.message());
+            Error::new(error.errno(), message).because(error)
         })
     }
 }

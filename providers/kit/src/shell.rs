@@ -1,5 +1,6 @@
-//! `Shell`: what every endpoint has around its state: the lock, the queues and counters that drive it,
-//! and its end. A provider says with [`EndpointState`] how its endpoints move; what they do is theirs.
+//! `Shell`: the outer part of every endpoint: the lock around its state, the queues and counters
+//! that drive it, and its closing. A provider implements [`EndpointState`]; the operations are its
+//! own part.
 
 #![expect(unsafe_code, reason = "passes the application's promise to the lock")]
 
@@ -10,46 +11,47 @@ use std::sync::{Arc, Weak};
 use nix::sys::epoll::Epoll;
 use selvedge::{Bindings, Error, LateBindings, Result};
 
-use crate::birth::Native;
 use crate::cq::{Progress, Sink};
 use crate::domain::Base;
 use crate::eq::Queue;
+use crate::fork_guard::ForkGuarded;
 use crate::lock::{Guard, Lock};
 use crate::srx::{Member, Posted, Receiver, Shared};
-use crate::wait::{Rest, Waiters};
-use crate::{Drivers, Ep, Ledger, RemoteCounters};
+use crate::wait::{ArmOutcome, Waiters};
+use crate::{DeferredOps, Drivers, Ep, RemoteCounters};
 
-/// What the lock of an endpoint protects, as far as its shell is concerned.
+/// The state of an endpoint behind its lock, as far as its shell is concerned.
 pub trait EndpointState: AsMut<Ep> + Send + 'static {
-    /// Moves what can move; takes about `budget` messages at most ([`Progress::progress`]).
+    /// Makes progress; takes about `budget` messages at most ([`Progress::progress`]).
     fn progress(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize;
 
-    /// Whether the thread that asks may park ([`Progress::rest`]).
-    fn rest(&mut self, seen: &mut u64) -> Rest;
+    /// Whether the calling thread may park ([`Progress::arm`]).
+    fn arm(&mut self, epoch: &mut u64) -> ArmOutcome;
 
-    /// A thread that was parked was woken, and will ask again before it parks.
+    /// Makes progress after a wake-up ([`Progress::woken`]).
     fn woken(&mut self);
 
-    /// The endpoint is closed: ends everything, without completions. Nothing drives it any more.
+    /// Closes the endpoint: ends every operation, without completions. No queue or counter drives
+    /// it any more.
     fn close(&mut self);
 }
 
-/// The state of an endpoint behind its lock: what queues and counters drive.
+/// The state of an endpoint behind its lock: the part that queues and counters drive.
 pub struct Core<S> {
-    /// Out of reach for children that are forked from this process.
-    pub state: Native<S>,
-    /// What becomes ready with news while a thread is parked.
+    /// The state, which children that are forked from this process cannot access.
+    pub state: ForkGuarded<S>,
+    /// The set that becomes ready with events while a thread is parked.
     epoll: Arc<Epoll>,
     waiters: Arc<Waiters>,
 }
 
-/// The core of an endpoint, what drives it, and its end when the shell is dropped.
+/// The core of an endpoint, its drivers, and its closing when the shell is dropped.
 pub struct Shell<S: EndpointState> {
     core: Arc<Core<S>>,
-    /// The core, as queues and counters know it.
+    /// The core, as queues and counters hold it.
     progress: Arc<dyn Progress>,
     drivers: Drivers,
-    ledger: Arc<Ledger>,
+    deferred_ops: Arc<DeferredOps>,
 }
 
 impl<S: EndpointState> Progress for Core<S> {
@@ -60,10 +62,10 @@ impl<S: EndpointState> Progress for Core<S> {
             .map_or(0, |mut state| state.progress(budget, sink))
     }
 
-    fn rest(&self, seen: &mut u64) -> Rest {
+    fn arm(&self, epoch: &mut u64) -> ArmOutcome {
         // A child that is forked from this process never gets here: its queues do not wait.
         let state = self.state.lock();
-        state.map_or(Rest::UntilWoken, |mut state| state.rest(seen))
+        state.map_or(ArmOutcome::UntilWoken, |mut state| state.arm(epoch))
     }
 
     fn woken(&self) {
@@ -82,9 +84,9 @@ impl<S: EndpointState> Progress for Core<S> {
 }
 
 impl<S: EndpointState + Receiver> Member for Core<S> {
-    fn meet_shared(&self) {
+    fn match_shared(&self) {
         if let Ok(mut state) = self.state.lock() {
-            Receiver::meet_shared(&mut *state);
+            Receiver::match_shared(&mut *state);
         }
     }
 
@@ -96,9 +98,9 @@ impl<S: EndpointState + Receiver> Member for Core<S> {
 }
 
 impl<S: EndpointState> Shell<S> {
-    /// Puts the lock around the state of an endpoint that is bound so. `eq` drives it, too, if it is
-    /// still there, and `epoll` becomes ready with news while a thread is parked. Nothing drives the
-    /// endpoint before [`Self::attach`].
+    /// Puts the lock around the state of an endpoint with these bindings. `eq` drives it, too, if
+    /// it still exists, and `epoll` becomes ready with events while a thread is parked. Nothing
+    /// drives the endpoint before [`Self::attach`].
     pub fn new(
         base: &Base,
         bind: &Bindings,
@@ -108,12 +110,12 @@ impl<S: EndpointState> Shell<S> {
     ) -> Self {
         let ep = state.as_mut();
         let drivers = base.drivers(ep).with_eq(eq);
-        let (waiters, ledger) = (Arc::clone(ep.waiters()), Arc::clone(ep.ledger()));
+        let (waiters, deferred_ops) = (Arc::clone(ep.waiters()), Arc::clone(ep.deferred_ops()));
         // SAFETY: `Base` derives the mode from the promise of `Hints::promise_threading`, which covers
         // every object of the domain; the lock is taken at the top of each call and never below.
         let state = unsafe { Lock::with_mode(base.mode_of(bind), state) };
         let core = Arc::new(Core {
-            state: Native::new(state),
+            state: ForkGuarded::new(state),
             epoll,
             waiters,
         });
@@ -121,11 +123,11 @@ impl<S: EndpointState> Shell<S> {
             progress: Arc::clone(&core) as Arc<dyn Progress>,
             core,
             drivers,
-            ledger,
+            deferred_ops,
         }
     }
 
-    /// Has everything that the endpoint is bound to drive it, until the shell is dropped.
+    /// Attaches the endpoint to all its queues, counters and threads, until the shell is dropped.
     ///
     /// # Errors
     /// Those of [`Drivers::attach`].
@@ -133,7 +135,7 @@ impl<S: EndpointState> Shell<S> {
         self.drivers.attach(&self.progress)
     }
 
-    /// Has shared receives meet the messages of the endpoint.
+    /// Adds the endpoint to a shared receive context.
     pub fn join(&self, srx: &Shared)
     where
         S: Receiver,
@@ -142,10 +144,10 @@ impl<S: EndpointState> Shell<S> {
         srx.join(Arc::downgrade(&member));
     }
 
-    /// The state, for one call of the application.
+    /// Locks the state for one call of the application.
     ///
     /// # Errors
-    /// Those of [`Native::lock`].
+    /// Those of [`ForkGuarded::lock`].
     #[inline]
     pub fn lock(&self) -> Result<Guard<'_, S>> {
         self.core.state.lock()
@@ -161,9 +163,9 @@ impl<S: EndpointState> Shell<S> {
         &self.progress
     }
 
-    /// What the endpoint owes for deferred work.
-    pub const fn ledger(&self) -> &Arc<Ledger> {
-        &self.ledger
+    /// The deferred operations of the endpoint.
+    pub const fn deferred_ops(&self) -> &Arc<DeferredOps> {
+        &self.deferred_ops
     }
 
     /// Binds the open endpoint to more queues and counters.

@@ -1,18 +1,18 @@
-//! Lists of objects that others own, and drop without a word.
+//! A list of weak handles to objects that others own and drop without notice.
 
 use std::sync::{Arc, Weak};
 
-/// Weak handles. Those of objects that are gone are dropped whenever the list has become twice as
-/// long as it was after the last time: adding one costs the same however many there are.
+/// Weak handles. Handles of dropped objects are removed each time the list has doubled in length
+/// since the last removal, so the amortized cost of adding one is constant.
 #[derive(Debug)]
 pub struct WeakList<T: ?Sized> {
     all: Vec<Weak<T>>,
     prune_at: usize,
     #[cfg(test)]
-    looked_at: usize,
+    examined: usize,
 }
 
-/// A list shorter than this is not worth looking through.
+/// The list is not pruned below this length.
 const SHORT: usize = 16;
 
 impl<T: ?Sized> WeakList<T> {
@@ -21,7 +21,7 @@ impl<T: ?Sized> WeakList<T> {
         if self.all.len() >= self.prune_at {
             #[cfg(test)]
             {
-                self.looked_at += self.all.len();
+                self.examined += self.all.len();
             }
             self.all.retain(|other| other.strong_count() > 0);
             self.prune_at = (2 * self.all.len()).max(SHORT);
@@ -29,7 +29,7 @@ impl<T: ?Sized> WeakList<T> {
         self.all.push(object);
     }
 
-    /// The objects that are still there, in the order in which they were added.
+    /// The objects that still exist, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = Arc<T>> {
         self.all.iter().filter_map(Weak::upgrade)
     }
@@ -41,7 +41,7 @@ impl<T: ?Sized> Default for WeakList<T> {
             all: Vec::new(),
             prune_at: SHORT,
             #[cfg(test)]
-            looked_at: 0,
+            examined: 0,
         }
     }
 }
@@ -51,18 +51,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn adding_one_to_many_costs_no_more_than_adding_one_to_few() {
+    fn adding_to_a_long_list_costs_no_more_than_to_a_short_one() {
         let mut list = WeakList::default();
         let objects: Vec<_> = (0..32768).map(Arc::new).collect();
         for object in &objects {
             list.push(Arc::downgrade(object));
         }
-        assert!(list.looked_at < 2 * objects.len(), "{}", list.looked_at);
+        assert!(list.examined < 2 * objects.len(), "{}", list.examined);
         assert!(list.iter().eq(objects.iter().cloned()));
     }
 
     #[test]
-    fn what_is_gone_takes_no_room_for_long() {
+    fn handles_of_dropped_objects_are_pruned() {
         let mut list = WeakList::default();
         let kept = Arc::new(1);
         list.push(Arc::downgrade(&kept));

@@ -1,8 +1,8 @@
 //! What peers say: messages, matched or kept, and answers.
 
 use selvedge::{Errno, FiAddr};
-use selvedge_kit::complaint::complain;
 use selvedge_kit::cq::Sink;
+use selvedge_kit::rate_limit::warn_limited;
 use selvedge_kit::srx::{Envelope, Kind, Posted, Source};
 
 use crate::name::Name;
@@ -43,7 +43,7 @@ impl State {
     /// Somebody has said something on a link; `from` is its index there, if it has one.
     pub(crate) fn hear(&mut self, link: usize, bytes: &[u8], from: FiAddr, sink: &mut Sink<'_>) {
         let Some((header, payload)) = Header::parse(bytes) else {
-            return complain(
+            return warn_limited(
                 TARGET,
                 format_args!("somebody sends what no endpoint sends"),
             );
@@ -53,11 +53,11 @@ impl State {
         }
         let known = self.lives.get(&header.sender).map(|&peer| peer as usize);
         let Some(peer) = known.or_else(|| self.stranger(link, header.sender, from)) else {
-            return complain(TARGET, format_args!("too many peers without a name send"));
+            return warn_limited(TARGET, format_args!("too many peers without a name send"));
         };
         if self.peers[peer].link != link {
             let peer = &self.peers[peer];
-            return complain(TARGET, format_args!("somebody says to be {peer}"));
+            return warn_limited(TARGET, format_args!("somebody says to be {peer}"));
         }
         match header.what {
             What::Msg => self.message(Kind::Msg, peer, &header, Some(payload), sink),
@@ -74,7 +74,7 @@ impl State {
     fn greeted(&mut self, link: usize, header: &Header, payload: &[u8], from: FiAddr) {
         let is_new = !self.lives.contains_key(&header.sender) && !self.is_met(link, from);
         if is_new && self.introduced >= INTRODUCED_MAX {
-            return complain(TARGET, format_args!("too many peers introduce themselves"));
+            return warn_limited(TARGET, format_args!("too many peers introduce themselves"));
         }
         self.introduced += usize::from(is_new);
         let text = std::str::from_utf8(payload).ok();
@@ -84,7 +84,7 @@ impl State {
             _ => Some(self.peer_on(link, from, Some(&name))),
         });
         let Some(peer) = peer.filter(|&peer| self.peers[peer].link == link) else {
-            return complain(TARGET, format_args!("somebody has a name that is none"));
+            return warn_limited(TARGET, format_args!("somebody has a name that is none"));
         };
         self.begin_life(peer, header.sender);
     }
@@ -132,7 +132,7 @@ impl State {
             has_data: header.has_data,
         };
         let number = header.wants_answer.then_some(header.number);
-        match (self.matcher(kind).arrive(&env), payload) {
+        match (self.matcher(kind).match_message(&env), payload) {
             (Some(posted), Some(bytes)) => self.give(posted, &env, bytes, number, sink),
             (Some(posted), None) => self.fetch(posted, env, header.number),
             (None, payload) => {
@@ -162,7 +162,7 @@ impl State {
 
     /// A message that waited meets its receive.
     #[cold]
-    pub(crate) fn meet(&mut self, posted: Posted, env: Envelope, kept: Kept) {
+    pub(crate) fn deliver(&mut self, posted: Posted, env: Envelope, kept: Kept) {
         self.free(kept.cost());
         match kept {
             Kept::Here(bytes, number) => {
@@ -200,7 +200,7 @@ impl State {
             let peer = env.src.0 as usize;
             if self.peers[peer].owed >= ANSWERS_MAX {
                 let peer = &self.peers[peer];
-                return complain(TARGET, format_args!("{peer} takes none of its answers"));
+                return warn_limited(TARGET, format_args!("{peer} takes none of its answers"));
             }
             self.peers[peer].owed += 1;
             self.do_later(Later::Answer(peer, header));
@@ -234,7 +234,7 @@ impl State {
     fn answered(&mut self, peer: usize, header: &Header) {
         let Some(ask) = self.take_ask(peer, header.number) else {
             let peer = &self.peers[peer];
-            return complain(TARGET, format_args!("{peer} answers what was not asked"));
+            return warn_limited(TARGET, format_args!("{peer} answers what was not asked"));
         };
         if header.what == What::Clear && ask.buf.is_some() {
             return self.do_later(Later::Body(ask, header.tag));

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use selvedge::{Address, AddressVector, Domain, Errno, Error, FiAddr, Result, av};
 use selvedge_kit::av::{Table, insert_symmetric};
-use selvedge_kit::birth::Birth;
+use selvedge_kit::fork_guard::ForkGuard;
 use selvedge_kit::{DomainId, OfDomain};
 
 use crate::name::{Name, host_of};
 
 /// Names of peers. Inserting one makes no contact with it.
 pub(crate) struct Av {
-    birth: Birth,
+    fork_guard: ForkGuard,
     domain: DomainId,
     identity: av::Identity,
     table: Table<Name>,
@@ -30,7 +30,7 @@ impl Av {
         host: u64,
     ) -> Self {
         Self {
-            birth: Birth::here(),
+            fork_guard: ForkGuard::current(),
             domain: domain.clone(),
             identity: av::Identity::new(domain),
             table: Table::with_capacity(attr.count),
@@ -64,7 +64,7 @@ impl OfDomain for Av {
 
 impl AddressVector for Av {
     fn insert(&self, addrs: &[Address], out: &mut [FiAddr]) -> Result<usize> {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         let out = out.get_mut(..addrs.len()).ok_or(Errno::Inval)?;
         let mut inserted = 0;
         for (addr, slot) in addrs.iter().zip(out) {
@@ -94,7 +94,7 @@ impl AddressVector for Av {
     }
 
     fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr, Error> {
-        self.birth.check_for(self)?;
+        self.fork_guard.check_for(self)?;
         let [near, far] = &self.links;
         let near = match service {
             "" => resolve(&**near, node, "")?,
@@ -113,18 +113,18 @@ impl AddressVector for Av {
         services: usize,
         out: &mut [FiAddr],
     ) -> Result<usize, Error> {
-        self.birth.check_for(self)?;
+        self.fork_guard.check_for(self)?;
         let insert = |node: &str, service: &str| self.insert_service(node, service);
         insert_symmetric((node, nodes), (service, services), out, insert)
     }
 
     fn set_user_id(&self, addr: FiAddr, id: FiAddr) -> Result {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         self.table.set_id(addr, id)
     }
 
     fn members(&self) -> Result<Vec<FiAddr>> {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         Ok(self.table.members())
     }
 
@@ -133,12 +133,12 @@ impl AddressVector for Av {
     }
 
     fn remove(&self, addrs: &[FiAddr]) -> Result {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         self.table.remove(addrs)
     }
 
     fn lookup(&self, addr: FiAddr) -> Result<Address> {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         self.name(addr)
             .map(|name| name.to_address())
             .ok_or(Errno::Inval)

@@ -9,7 +9,7 @@ use selvedge::{
     EventQueue, Info, IovMut, Limits, MemoryRegion, MrMode, Result, av, cntr, cq, eq, mr,
 };
 use selvedge_kit::FabricId;
-use selvedge_kit::av::plain;
+use selvedge_kit::av::check_plain;
 use selvedge_kit::domain::Base;
 
 use crate::av::Av;
@@ -77,14 +77,14 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
-        self.base.check_birth()?;
-        plain(attr, &self.base)?;
+        self.base.check_process()?;
+        check_plain(attr, &self.base)?;
         let links = self.links.each_ref().map(|(_, domain)| Arc::clone(domain));
         Ok(Arc::new(Av::open(attr, self.base.id(), links, self.host)))
     }
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
-        self.base.check_birth()?;
+        self.base.check_process()?;
         Ok(endpoint::Endpoint::open(
             info,
             &bind,
@@ -119,10 +119,10 @@ unsafe impl selvedge::Domain for Domain {
         region: &[IovMut],
         attr: &mr::Attr,
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
-        self.base.check_birth()?;
+        self.base.check_process()?;
         let links = self.links.each_ref().map(|(_, domain)| Arc::clone(domain));
         // SAFETY: passed on from the caller.
-        unsafe { register(links, self.base.watchers(), region, attr) }
+        unsafe { register(links, self.base.region_counters(), region, attr) }
     }
 }
 

@@ -10,8 +10,8 @@ use selvedge::{
 };
 use selvedge_kit::domain::Base;
 use selvedge_kit::shell::Shell;
-use selvedge_kit::srx::{Manner, Receiver};
-use selvedge_kit::{Ep, RemoteCounters, own_av};
+use selvedge_kit::srx::{ReceivePolicy, Receiver};
+use selvedge_kit::{Ep, RemoteCounters, bound_av};
 
 use crate::av::Av;
 use crate::config::Config;
@@ -39,7 +39,7 @@ impl Endpoint {
         host: u64,
     ) -> Result<Arc<Self>, Error> {
         let ep = Ep::resolve(bind, info, base.id())?;
-        let av: Arc<Av> = own_av(bind, base.id(), "an endpoint of type FI_EP_RDM")?;
+        let av: Arc<Av> = bound_av(bind, base.id(), "an endpoint of type FI_EP_RDM")?;
         let src = info.src_addr.as_ref().map(own_name).transpose()?;
         let [near, far] = links;
         let links = [
@@ -54,7 +54,7 @@ impl Endpoint {
         };
         let epoll = watch_both(&links).map_err(|cause| failed(Errno::from_raw(cause as i32)))?;
         ep.stats.set_name(&name.to_string());
-        let mut state = State::new(links, ep, av, Manner::new(info, EAGER), name.clone());
+        let mut state = State::new(links, ep, av, ReceivePolicy::new(info, EAGER), name.clone());
         state.most = config.unexpected_size;
         state.listen().map_err(failed)?;
         let endpoint = Arc::new(Self {
@@ -89,7 +89,7 @@ fn open_link(
     info.tx_attr.size = info.tx_attr.size.max(own.tx_attr.size);
     info.rx_attr.size = info.rx_attr.size.max(own.rx_attr.size);
     info.src_addr = src.cloned().or(info.src_addr);
-    let counts = ep.peer_cntrs().map(|cntr| cntr.map(|cntr| cntr.events()));
+    let counts = ep.remote_cntrs().map(|cntr| cntr.map(|cntr| cntr.events()));
     Link::open(&info, &**domain, counts)
 }
 
@@ -123,7 +123,7 @@ unsafe impl selvedge::Endpoint for Endpoint {
 
     fn set(&self, option: EpOption) -> Result {
         match option {
-            EpOption::MinMultiRecv(least) => self.shell.lock()?.manner.least = least,
+            EpOption::MinMultiRecv(least) => self.shell.lock()?.policy.min_multi_recv = least,
             _ => return Err(Errno::NoProtoOpt),
         }
         Ok(())
@@ -131,7 +131,9 @@ unsafe impl selvedge::Endpoint for Endpoint {
 
     fn option(&self, name: EpOptionName) -> Result<EpOption> {
         Ok(match name {
-            EpOptionName::MinMultiRecv => EpOption::MinMultiRecv(self.shell.lock()?.manner.least),
+            EpOptionName::MinMultiRecv => {
+                EpOption::MinMultiRecv(self.shell.lock()?.policy.min_multi_recv)
+            }
             _ => return self.limits.option(name),
         })
     }

@@ -192,7 +192,7 @@ impl Link {
     ) -> Result {
         let mut iov = [Iov::from_raw(std::ptr::null(), 0); PIECES];
         let mut count = 0;
-        for (place, piece) in iov.iter_mut().zip(buf.pieces(0, usize::MAX)) {
+        for (place, piece) in iov.iter_mut().zip(buf.segments(0, usize::MAX)) {
             *place = Iov::from_raw(piece.as_ptr().cast(), piece.len());
             count += 1;
         }
@@ -220,7 +220,7 @@ impl Link {
     ) -> Result {
         let mut iov = [IovMut::from_raw(std::ptr::NonNull::dangling().as_ptr(), 0); PIECES];
         let mut count = 0;
-        for (place, piece) in iov.iter_mut().zip(buf.pieces(0, len)) {
+        for (place, piece) in iov.iter_mut().zip(buf.segments(0, len)) {
             *place = IovMut::from_raw(piece.as_mut_ptr().cast(), piece.len());
             count += 1;
         }

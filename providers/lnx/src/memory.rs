@@ -177,10 +177,10 @@ fn reported(op: &Op<'_>, flags: OpFlags) -> Result<(usize, Report)> {
         _ => return Err(Errno::NoSys),
     };
     let report = Report {
-        what,
+        kind: what,
         context: op.context(),
         flags,
-        completes: true,
+        reports_success: true,
         len,
     };
     Ok((pieces, report))
@@ -188,7 +188,7 @@ fn reported(op: &Op<'_>, flags: OpFlags) -> Result<(usize, Report)> {
 
 fn injected(op: &Op<'_>, flags: OpFlags) -> Result<(usize, Report)> {
     let (pieces, mut report) = reported(op, flags)?;
-    report.completes = false;
+    report.reports_success = false;
     Ok((pieces, report))
 }
 

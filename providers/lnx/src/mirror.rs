@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use selvedge::{Counter, Domain, Error, cntr, wait};
 use selvedge_kit::cntr::Cntr;
 use selvedge_kit::cq::{Progress, Sink};
-use selvedge_kit::wait::Rest;
+use selvedge_kit::wait::ArmOutcome;
 
 /// A link's counter, which ours drives.
 #[derive(Debug)]
@@ -63,10 +63,10 @@ impl Progress for Mirror {
         usize::from(self.add())
     }
 
-    fn rest(&self, _seen: &mut u64) -> Rest {
+    fn arm(&self, _seen: &mut u64) -> ArmOutcome {
         match self.add() || self.link.try_wait().is_err() {
-            true => Rest::Moved,
-            false => Rest::UntilWoken,
+            true => ArmOutcome::Progressed,
+            false => ArmOutcome::UntilWoken,
         }
     }
 

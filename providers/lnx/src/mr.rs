@@ -7,7 +7,7 @@ use selvedge::{
 };
 use selvedge_kit::cntr::Cntr;
 use selvedge_kit::cq::Progress;
-use selvedge_kit::mr::Watchers;
+use selvedge_kit::mr::RegionCounters;
 
 use crate::mirror::Mirror;
 
@@ -19,7 +19,7 @@ pub(crate) struct Region {
     far: Option<Arc<dyn MemoryRegion>>,
     links: [Arc<dyn Domain>; 2],
     /// The counters of both, which drive what is around the links, too.
-    watchers: Arc<Watchers>,
+    region_counters: Arc<RegionCounters>,
     counted: Mutex<Vec<Counted>>,
 }
 
@@ -72,7 +72,7 @@ impl MemoryRegion for Region {
             let what = "a counter for a region that peers may not use";
             return Err(Error::new(Errno::Inval, what));
         };
-        let cntr = self.watchers.watch(cntr)?;
+        let cntr = self.region_counters.add_counter(cntr)?;
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         // One counter of both events counts an operation that is both once, at the links, too.
         let known = counted.iter().position(|it| Arc::ptr_eq(&it.cntr, &cntr));
@@ -110,7 +110,7 @@ pub(crate) fn set_modes(mode: MrMode, [near, far]: &mut [Info; 2]) {
 #[expect(unsafe_code, reason = "the caller's promise about the memory")]
 pub(crate) unsafe fn register(
     links: [Arc<dyn Domain>; 2],
-    watchers: &Arc<Watchers>,
+    region_counters: &Arc<RegionCounters>,
     memory: &[IovMut],
     attr: &mr::Attr,
 ) -> Result<Arc<dyn MemoryRegion>, Error> {
@@ -133,7 +133,7 @@ pub(crate) unsafe fn register(
         near,
         far,
         links,
-        watchers: Arc::clone(watchers),
+        region_counters: Arc::clone(region_counters),
         counted: Mutex::default(),
     }))
 }

@@ -6,7 +6,9 @@ use selvedge::{
     Context, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, Result, TagMatch, Tagged, msg, tagged,
 };
 use selvedge_kit::copy::{RxBuf, TxBuf};
-use selvedge_kit::srx::{Envelope, Kind, Manner, Matcher, PLAIN, Posted, Receiver, Source};
+use selvedge_kit::srx::{
+    COMMON_FLAGS, Envelope, Kind, Matcher, Posted, ReceivePolicy, Receiver, Source,
+};
 use selvedge_kit::{Ep, Report};
 
 use crate::arrive::Kept;
@@ -109,10 +111,10 @@ impl Endpoint {
         }
         let peer = state.peer_at(send.dest)?;
         let report = Report {
-            what: send.kind.sent(),
+            kind: send.kind.sent(),
             context: send.context,
             flags,
-            completes: true,
+            reports_success: true,
             len,
         };
         let mut header = state.header(send.kind, send.tag, len);
@@ -136,10 +138,10 @@ impl Endpoint {
         let mut state = self.shell.lock()?;
         let peer = state.peer_at(dest)?;
         let report = Report {
-            what: kind.sent(),
+            kind: kind.sent(),
             context: Context::default(),
             flags: state.ep.inject_flags(),
-            completes: false,
+            reports_success: false,
             len: bytes.len(),
         };
         let mut header = state.header(kind, tag, bytes.len());
@@ -257,7 +259,7 @@ impl State {
     pub(crate) fn check_room(&self, peer: usize, report: &Report) -> Result {
         let busy = self.peers[peer].busy;
         let is_fenced = report.flags.contains(OpFlags::FENCE) && busy > 0;
-        let is_full = report.completes && self.ep.tx_cq.room() == 0;
+        let is_full = report.reports_success && self.ep.tx_cq.room() == 0;
         match is_fenced || is_full || busy >= BUSY_MAX {
             true => Err(Errno::Again),
             false => Ok(()),
@@ -288,15 +290,15 @@ impl State {
     }
 
     fn recv_from(&mut self, src: FiAddr, mut posted: Posted) -> Result {
-        if !PLAIN.contains(posted.flags) {
-            return self.recv_otherwise(posted, src);
+        if !COMMON_FLAGS.contains(posted.flags) {
+            return self.recv_with_flags(posted, src);
         }
-        if src != self.manner.any {
+        if src != self.policy.any_source {
             self.direct(&mut posted, src)?;
         }
         let met = self.matcher(posted.kind).post(posted);
         if let Some((posted, env, kept)) = met {
-            Self::meet(self, posted, env, kept);
+            Self::deliver(self, posted, env, kept);
         }
         Ok(())
     }
@@ -309,8 +311,8 @@ impl Receiver for State {
         Self::matcher(self, kind)
     }
 
-    fn manner(&self) -> &Manner {
-        &self.manner
+    fn policy(&self) -> &ReceivePolicy {
+        &self.policy
     }
 
     fn ep(&self) -> &Ep {
@@ -326,20 +328,20 @@ impl Receiver for State {
     }
 
     fn direct(&mut self, posted: &mut Posted, src: FiAddr) -> Result {
-        if self.manner.directs(posted.kind) {
+        if self.policy.is_directed(posted.kind) {
             posted.src = self.source_at(src)?;
             self.watch(posted.src.0 as usize);
         }
         Ok(())
     }
 
-    fn look_for_more(&mut self) {
+    fn poll_unexpected(&mut self) {
         const BUDGET: usize = 64;
         self.look_at_all(BUDGET);
     }
 
-    fn meet(&mut self, posted: Posted, env: Envelope, kept: Kept) {
-        Self::meet(self, posted, env, kept);
+    fn deliver(&mut self, posted: Posted, env: Envelope, kept: Kept) {
+        Self::deliver(self, posted, env, kept);
     }
 
     fn discard(&mut self, env: &Envelope, kept: Kept) {

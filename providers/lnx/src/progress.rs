@@ -7,7 +7,7 @@ use selvedge::{CompletionFlags, Counter, Errno, FiAddr};
 use selvedge_kit::cq::Sink;
 use selvedge_kit::shell::EndpointState;
 use selvedge_kit::srx::{Envelope, Posted};
-use selvedge_kit::wait::Rest;
+use selvedge_kit::wait::ArmOutcome;
 
 use crate::link::Frame;
 use crate::post::{ANSWERED, LEVELS};
@@ -61,15 +61,15 @@ impl EndpointState for State {
     }
 
     #[inline(never)]
-    fn rest(&mut self, _seen: &mut u64) -> Rest {
+    fn arm(&mut self, _seen: &mut u64) -> ArmOutcome {
         if self.look_at_all(BUDGET) > 0 {
-            return Rest::Moved;
+            return ArmOutcome::Progressed;
         }
         let may_sleep = self.links.iter().all(|link| link.cq.try_wait().is_ok());
         match may_sleep {
-            false => Rest::Moved,
-            true if self.later.is_empty() => Rest::UntilWoken,
-            true => Rest::AtMost(NAP),
+            false => ArmOutcome::Progressed,
+            true if self.later.is_empty() => ArmOutcome::UntilWoken,
+            true => ArmOutcome::AtMost(NAP),
         }
     }
 
@@ -192,7 +192,7 @@ impl State {
     #[cold]
     fn count_peers(&mut self) {
         for link in &mut self.links {
-            for (news, cntr) in link.news_of_peers().into_iter().zip(self.ep.peer_cntrs()) {
+            for (news, cntr) in link.news_of_peers().into_iter().zip(self.ep.remote_cntrs()) {
                 if let Some(cntr) = cntr.filter(|_| news > 0) {
                     cntr.add(news);
                 }

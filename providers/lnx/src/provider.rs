@@ -8,7 +8,7 @@ use selvedge::{
     AddrFormat, Address, Caps, Error, Hints, Info, InfoFlags, MsgOrder, Provider, Query, Registry,
     Result, param,
 };
-use selvedge_kit::{FabricId, attr, offer_progress};
+use selvedge_kit::{FabricId, attr, grant_auto_progress};
 
 use crate::config::{Config, PARAMS};
 use crate::domain::Fabric;
@@ -165,7 +165,7 @@ impl Provider for Lnx {
                 false => info.dest_addr = named,
             }
         }
-        offer_progress(&mut info.domain_attr, &query.hints.info().domain_attr);
+        grant_auto_progress(&mut info.domain_attr, &query.hints.info().domain_attr);
         attr::grow_queues(&mut info, query, LONGEST_QUEUE);
         Ok(vec![attr::check(&info, query)])
     }
@@ -243,7 +243,7 @@ fn info(near: &Info, far: &Info) -> Info {
         | Caps::MULTI_RECV
         | Caps::TAGGED_MULTI_RECV;
     let near_and_far = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
-    let mut info = attr::basis(NAME);
+    let mut info = attr::base_info(NAME);
     info.caps = tx_caps | rx_caps | near_and_far;
     info.addr_format = AddrFormat::Str;
 

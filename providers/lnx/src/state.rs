@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use selvedge::cq::Entry;
 use selvedge::{Errno, FiAddr, Result};
 use selvedge_kit::copy::TxBuf;
-use selvedge_kit::srx::{Envelope, Kind, Manner, Matcher, Posted, Source};
+use selvedge_kit::srx::{Envelope, Kind, Matcher, Posted, ReceivePolicy, Source};
 use selvedge_kit::telemetry::{Gauge, PeerSnapshot, PeerState, SnapshotWriter};
 use selvedge_kit::{Ep, Report};
 use slab::Slab;
@@ -35,7 +35,7 @@ pub(crate) struct State {
     pub(crate) listening: [VecDeque<(usize, Option<Heard>)>; 2],
     pub(crate) ep: Ep,
     pub(crate) av: Arc<Av>,
-    pub(crate) manner: Manner,
+    pub(crate) policy: ReceivePolicy,
     msgs: Matcher<Kept>,
     tags: Matcher<Kept>,
     pub(crate) own: Name,
@@ -155,7 +155,13 @@ impl fmt::Display for Peer {
 const NOBODY: u32 = u32::MAX;
 
 impl State {
-    pub(crate) fn new(links: [Link; 2], ep: Ep, av: Arc<Av>, manner: Manner, own: Name) -> Self {
+    pub(crate) fn new(
+        links: [Link; 2],
+        ep: Ep,
+        av: Arc<Av>,
+        policy: ReceivePolicy,
+        own: Name,
+    ) -> Self {
         let counts_peers = links.iter().any(Link::counts_peers);
         Self {
             links,
@@ -163,7 +169,7 @@ impl State {
             listening: [VecDeque::new(), VecDeque::new()],
             ep,
             av,
-            manner,
+            policy,
             msgs: Matcher::new(),
             tags: Matcher::new(),
             own,

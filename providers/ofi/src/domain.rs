@@ -16,7 +16,7 @@ use selvedge::{
     Error, Info, IovMut, MemoryRegion, MrMode, Result, atomic, av, cntr, cq, mr,
 };
 use selvedge_abi::{AtomicAttr, FidDomain, number};
-use selvedge_kit::av::plain;
+use selvedge_kit::av::check_plain;
 use selvedge_kit::{DomainId, FabricId};
 
 use crate::av::Av;
@@ -180,7 +180,7 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
-        plain(attr, self)?;
+        check_plain(attr, self)?;
         Ok(Arc::new(Av::open(&self.inner, attr)?))
     }
 

@@ -27,7 +27,7 @@ use crate::cq::Cq;
 use crate::domain;
 use crate::object::{Handle, call, done};
 use crate::opened;
-use crate::pep::own_eq;
+use crate::pep::bound_eq;
 
 /// An endpoint of the library.
 pub(crate) struct Endpoint {
@@ -73,7 +73,7 @@ impl Endpoint {
         };
         let asks_for = request.as_ref().map_or(ptr::null_mut(), |it| it.handle);
         let handle = open_handle(domain, info, asks_for)?;
-        let av = bind.av.as_ref().map(|av| own_av(domain, av));
+        let av = bind.av.as_ref().map(|av| bound_av(domain, av));
         let av = av.transpose()?;
         if av.is_none() && !is_connected {
             return Err(Error::new(
@@ -144,7 +144,7 @@ impl Endpoint {
         if let Some(eq) = &bound.eq {
             self.bind(
                 "an event queue",
-                own_eq(eq, &self.domain.fabric, &self.domain.id)?.fid()?,
+                bound_eq(eq, &self.domain.fabric, &self.domain.id)?.fid()?,
                 0,
             )?;
         }
@@ -235,7 +235,7 @@ fn own_cq(
     cq: &Arc<dyn CompletionQueue>,
 ) -> Result<Arc<Cq>, Error> {
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn CompletionQueue>::clone(cq);
-    domain.id.own(name, any, cq)
+    domain.id.downcast(name, any, cq)
 }
 
 /// A counter, likewise.
@@ -245,13 +245,13 @@ pub(crate) fn own_cntr(
     cntr: &Arc<dyn Counter>,
 ) -> Result<Arc<Cntr>, Error> {
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn Counter>::clone(cntr);
-    domain.id.own(name, any, cntr)
+    domain.id.downcast(name, any, cntr)
 }
 
 /// An address vector, likewise.
-fn own_av(domain: &domain::Inner, av: &Arc<dyn AddressVector>) -> Result<Arc<Av>, Error> {
+fn bound_av(domain: &domain::Inner, av: &Arc<dyn AddressVector>) -> Result<Arc<Av>, Error> {
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn AddressVector>::clone(av);
-    domain.id.own("address vector of an endpoint", any, av)
+    domain.id.downcast("address vector of an endpoint", any, av)
 }
 
 // SAFETY: libfabric promises what the trait asks for: after a completion, and after `fi_close`, it

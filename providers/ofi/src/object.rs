@@ -10,7 +10,7 @@ use selvedge::{Errno, Error, Result};
 use selvedge_abi::{
     Fid, FidAv, FidCntr, FidCq, FidDomain, FidEp, FidEq, FidFabric, FidMc, FidMr, FidPep,
 };
-use selvedge_kit::birth::Birth;
+use selvedge_kit::fork_guard::ForkGuard;
 
 use crate::library::{Answer, Library, number};
 
@@ -51,7 +51,7 @@ objects!(FidAv FidCntr FidCq FidDomain FidEp FidEq FidFabric FidMc FidMr FidPep)
 /// it alone.
 pub(crate) struct Handle<T: Object> {
     at: NonNull<T>,
-    birth: Birth,
+    fork_guard: ForkGuard,
     library: &'static Library,
 }
 
@@ -76,7 +76,7 @@ impl<T: Object> Handle<T> {
         match NonNull::new(at) {
             Some(at) if answer == 0 => Ok(Self {
                 at,
-                birth: Birth::here(),
+                fork_guard: ForkGuard::current(),
                 library,
             }),
             _ if answer == 0 => Err(library.trouble(what, -libc::ENOSYS)),
@@ -90,7 +90,7 @@ impl<T: Object> Handle<T> {
     /// [`Errno::BadF`] in a child of the process that opened it.
     #[inline]
     pub(crate) fn at(&self) -> Result<*mut T> {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         Ok(self.at.as_ptr())
     }
 

@@ -36,7 +36,7 @@ impl Pep {
         info: &Info,
         eq: Arc<dyn EventQueue>,
     ) -> Result<Arc<Self>, Error> {
-        let queue = own_eq(&eq, fabric, &"a passive endpoint")?;
+        let queue = bound_eq(&eq, fabric, &"a passive endpoint")?;
         let described = fabric.library.describe(info, ptr::null_mut())?;
         let at = fabric.parent()?;
         let handle = Handle::open(fabric.library, "a passive endpoint", |out| {
@@ -65,7 +65,7 @@ impl Pep {
 ///
 /// # Errors
 /// [`Errno::Inval`] for one of another fabric, with both.
-pub(crate) fn own_eq(
+pub(crate) fn bound_eq(
     eq: &Arc<dyn EventQueue>,
     fabric: &Arc<fabric::Inner>,
     user: &dyn fmt::Debug,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use selvedge::param::{Params, Spec};
 use selvedge::{Error, Info};
 use selvedge_kit::auth::AuthKey;
-use selvedge_kit::complaint;
+use selvedge_kit::rate_limit;
 use selvedge_kit::wait::SPIN;
 
 use crate::socket::Link;
@@ -127,7 +127,7 @@ pub(crate) static PARAMS: &[Spec] = &[
     ),
     Spec::size(
         "FI_TCP_LOG_RATE",
-        complaint::DEFAULT_RATE,
+        rate_limit::DEFAULT_RATE,
         "warnings in a second that peers can cause, for the whole process",
     ),
     Spec::time(
@@ -234,7 +234,7 @@ impl Config {
     /// The first bad value, by name.
     pub(crate) fn read(params: &Params) -> Result<Self, Error> {
         let params = params.with(PARAMS);
-        complaint::set_rate(params.size("FI_TCP_LOG_RATE")?);
+        rate_limit::set_rate(params.size("FI_TCP_LOG_RATE")?);
         let iface = params.text("FI_TCP_IFACE")?;
         Ok(Self {
             iface: (!iface.is_empty()).then_some(iface),

@@ -12,10 +12,10 @@ use selvedge::{
     PassiveEndpoint, Result, ScalableEndpoint, SharedReceives, av, cntr, collective, cq, eq,
 };
 use selvedge_kit::domain::Base;
-use selvedge_kit::ip::{Av, own_address};
+use selvedge_kit::ip::{Av, requested_address};
 use selvedge_kit::mr::Keys;
 use selvedge_kit::sep::{self, Scalable};
-use selvedge_kit::{FabricId, atomic, coll, own_av, own_eq};
+use selvedge_kit::{FabricId, atomic, bound_av, bound_eq, coll};
 
 use crate::accept::contexts::ContextListeners;
 use crate::accept::listen::ANYWHERE;
@@ -52,7 +52,7 @@ impl Parts {
         bind: &Bindings,
         place: Place,
     ) -> Result<Arc<endpoint::Endpoint>, Error> {
-        self.base.check_birth()?;
+        self.base.check_process()?;
         let (config, keys) = (self.config.clone(), Arc::clone(&self.keys));
         endpoint::Endpoint::open(info, bind, config, &self.base, keys, place)
     }
@@ -66,7 +66,7 @@ impl Parts {
     ) -> Result<Arc<dyn Endpoint>, Error> {
         if info.caps.contains(Caps::COLLECTIVE) {
             return coll::open(info, bind, &self.base, |info, bind, completions| {
-                let av = own_av(bind, self.base.id(), "an endpoint with FI_COLLECTIVE")?;
+                let av = bound_av(bind, self.base.id(), "an endpoint with FI_COLLECTIVE")?;
                 place.layer = Some(completions);
                 let endpoint = self.open(info, bind, place)?;
                 Ok(endpoint.into_inner(av))
@@ -81,7 +81,7 @@ impl Parts {
             let what = format!("the tcp provider has no scalable endpoints of type {ep_type}");
             return Err(Error::new(Errno::Inval, what));
         }
-        let from = own_address(info)?.unwrap_or(ANYWHERE);
+        let from = requested_address(info)?.unwrap_or(ANYWHERE);
         let row = ContextListeners::open(from, sep::contexts(&info.ep_attr)?, &self.config)?;
         let (parts, address) = (Arc::clone(self), Address::Ip(row.first()));
         Scalable::open(info, address, move |number, info, bind, seat| {
@@ -102,7 +102,7 @@ impl selvedge::Fabric for Fabric {
         let config = Config::read(info.params())?;
         let title = format!("tcp domain {}", info.domain_attr.name);
         let base = Base::open(info, &self.id, title, config.spin_time)?;
-        let keys = Keys::new(info.domain_attr.mr_mode).counted_by(base.watchers());
+        let keys = Keys::new(info.domain_attr.mr_mode).with_counters(base.region_counters());
         Ok(Arc::new(Domain(Arc::new(Parts {
             base,
             family: format!("tcp/{}", info.domain_attr.name),
@@ -120,7 +120,7 @@ impl selvedge::Fabric for Fabric {
         info: &Info,
         eq: Arc<dyn EventQueue>,
     ) -> Result<Arc<dyn PassiveEndpoint>, Error> {
-        let eq = own_eq(&eq, &self.id, &"a passive endpoint")?;
+        let eq = bound_eq(&eq, &self.id, &"a passive endpoint")?;
         Ok(Passive::open(info, self.config.clone(), &eq)?)
     }
 }
@@ -140,7 +140,7 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
-        self.0.base.check_birth()?;
+        self.0.base.check_process()?;
         Ok(Arc::new(Av::open(
             attr,
             self.0.base.id(),
@@ -165,7 +165,7 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {
-        self.0.base.check_birth()?;
+        self.0.base.check_process()?;
         Ok(self.0.scalable(info)?)
     }
 
@@ -205,7 +205,7 @@ unsafe impl selvedge::Domain for Domain {
         region: &[IovMut],
         attr: &selvedge::mr::Attr,
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
-        self.0.base.check_birth()?;
+        self.0.base.check_process()?;
         self.0.keys.register(region, attr)
     }
 }

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use selvedge_kit::srx::{Allowance, Envelope, Kind, Manner, Matcher, Posted, Shared, Source};
+use selvedge_kit::srx::{
+    Envelope, Kind, Matcher, Posted, ReceivePolicy, Shared, Source, UnexpectedQuota,
+};
 use selvedge_kit::telemetry::{Gauge, SnapshotWriter};
 use slab::Slab;
 
@@ -20,9 +22,9 @@ const FIRST: usize = 64 << 10;
 pub(crate) struct Matching {
     msgs: Matcher<usize>,
     tags: Matcher<usize>,
-    pub(crate) manner: Manner,
-    allowance: Allowance,
-    /// Bytes of each peer's messages that wait, as the allowance counts them.
+    pub(crate) policy: ReceivePolicy,
+    quota: UnexpectedQuota,
+    /// Bytes of each peer's messages that wait, as the quota counts them.
     bytes_of: Vec<usize>,
     /// The messages that wait, by the key that the matchers know them by.
     kept: Slab<Kept>,
@@ -39,7 +41,7 @@ pub(crate) struct Kept {
     /// The connection that it came by.
     pub(crate) from: Id,
     pub(crate) len: usize,
-    /// Whether it takes of the allowance.
+    /// Whether it takes of the quota.
     counts: bool,
     /// The sender's wish is about its receive; otherwise about its arrival here.
     pub(crate) is_answered_by_receive: bool,
@@ -78,12 +80,12 @@ impl Kept {
 
 impl Matching {
     /// Nothing waits yet; messages of `limit` bytes may.
-    pub(crate) fn new(manner: Manner, limit: usize) -> Self {
+    pub(crate) fn new(policy: ReceivePolicy, limit: usize) -> Self {
         Self {
             msgs: Matcher::new(),
             tags: Matcher::new(),
-            manner,
-            allowance: Allowance::new(limit),
+            policy,
+            quota: UnexpectedQuota::new(limit),
             bytes_of: Vec::new(),
             kept: Slab::new(),
         }
@@ -122,7 +124,7 @@ impl Matching {
                 .any(|matcher| matcher.has_from(source) || matcher.awaits(source))
     }
 
-    /// Bytes of a peer's messages that wait, as the allowance counts them.
+    /// Bytes of a peer's messages that wait, as the quota counts them.
     pub(crate) fn bytes_of(&self, peer: usize) -> usize {
         self.bytes_of.get(peer).copied().unwrap_or(0)
     }
@@ -130,8 +132,8 @@ impl Matching {
     /// Whether a message of one of `peers` peers may wait here. One that is larger than all that may
     /// be kept never does.
     pub(crate) fn has_room(&self, peer: usize, len: usize, peers: usize) -> bool {
-        len <= self.allowance.limit()
-            && (self.allowance).has_room(len, self.bytes_of(peer), peers.saturating_sub(1))
+        len <= self.quota.limit()
+            && (self.quota).has_room(len, self.bytes_of(peer), peers.saturating_sub(1))
     }
 
     /// Has a message wait for its receive. Its key.
@@ -154,13 +156,13 @@ impl Matching {
             self.bytes_of.resize(kept.peer + 1, 0);
         }
         let bytes = &mut self.bytes_of[kept.peer];
-        self.allowance.keep(kept.len, bytes);
+        self.quota.charge(kept.len, bytes);
     }
 
     fn free(&mut self, kept: &Kept) {
         if kept.counts {
             let bytes = &mut self.bytes_of[kept.peer];
-            self.allowance.free(kept.len, bytes);
+            self.quota.release(kept.len, bytes);
         }
     }
 
@@ -230,8 +232,8 @@ impl Matching {
         let unexpected = matchers.iter().map(|(_, matcher)| matcher.unexpected_len());
         snapshot.set_gauge(Gauge::Posted, posted.sum());
         snapshot.set_gauge(Gauge::Unexpected, unexpected.sum());
-        snapshot.set_gauge(Gauge::UnexpectedBytes, self.allowance.bytes());
-        snapshot.set_gauge(Gauge::UnexpectedLimit, self.allowance.limit());
+        snapshot.set_gauge(Gauge::UnexpectedBytes, self.quota.bytes());
+        snapshot.set_gauge(Gauge::UnexpectedLimit, self.quota.limit());
         for (kind, matcher) in matchers {
             snapshot.add_posted(matcher.posted());
             snapshot.add_unexpected(kind, matcher.unexpected());
@@ -248,7 +250,7 @@ mod tests {
     const CONNECTION: Id = Id { at: 3, serial: 7 };
 
     fn matching(limit: usize) -> Matching {
-        Matching::new(Manner::new(&Info::default(), 0), limit)
+        Matching::new(ReceivePolicy::new(&Info::default(), 0), limit)
     }
 
     /// Has a tagged message of peer 0 wait; its key.

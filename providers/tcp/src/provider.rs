@@ -5,9 +5,9 @@ use std::sync::Arc;
 use selvedge::info::{COMP_ORDER_STRICT, Candidate, EpType, Protocol, Version};
 use selvedge::{Alias, Caps, Error, Info, MsgOrder, Provider, Query, Result, param};
 use selvedge_kit::auth::KEY_MAX;
-use selvedge_kit::ip::{interface, places};
-use selvedge_kit::offer_progress;
-use selvedge_kit::places::RMA_IOV_LIMIT;
+use selvedge_kit::grant_auto_progress;
+use selvedge_kit::ip::{address_pairs, interface};
+use selvedge_kit::segments::RMA_IOV_LIMIT;
 use selvedge_kit::sep::CONTEXTS_MAX;
 use selvedge_kit::{FabricId, attr, coll};
 
@@ -49,10 +49,10 @@ impl Provider for Tcp {
         let asked = &query.hints.info().domain_attr;
         let mut offers = Vec::new();
         for ep_type in [EpType::Rdm, EpType::Msg] {
-            for place in places(query, &interfaces)? {
+            for place in address_pairs(query, &interfaces)? {
                 let mut info = info(ep_type, &config);
-                place.name(&mut info);
-                offer_progress(&mut info.domain_attr, asked);
+                place.fill(&mut info);
+                grant_auto_progress(&mut info.domain_attr, asked);
                 attr::grow_queues(&mut info, query, LONGEST_QUEUE);
                 attr::grow_inject(&mut info, query, LARGEST_INJECT);
                 if ep_type == EpType::Rdm {
@@ -128,7 +128,7 @@ fn rx_caps(ep_type: EpType) -> Caps {
 fn info(ep_type: EpType, config: &Config) -> Info {
     let (tx_caps, rx_caps) = (tx_caps(ep_type), rx_caps(ep_type));
     let near_and_far = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
-    let mut info = attr::basis("tcp");
+    let mut info = attr::base_info("tcp");
     let vector = match ep_type {
         EpType::Rdm => Caps::AV_USER_ID | Caps::SHARED_AV,
         _ => Caps::empty(),

@@ -8,7 +8,7 @@ use selvedge::{
     MemoryRegion, MrMode, Result, av, cntr, cq, eq, mr,
 };
 use selvedge_kit::FabricId;
-use selvedge_kit::av::plain;
+use selvedge_kit::av::check_plain;
 use selvedge_kit::domain::Base;
 use selvedge_kit::ip::Av;
 use selvedge_kit::mr::Keys;
@@ -57,8 +57,8 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
-        self.base.check_birth()?;
-        plain(attr, &self.base)?;
+        self.base.check_process()?;
+        check_plain(attr, &self.base)?;
         Ok(Arc::new(Av::open(
             attr,
             self.base.id(),
@@ -68,7 +68,7 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
-        self.base.check_birth()?;
+        self.base.check_process()?;
         Ok(endpoint::Endpoint::open(
             info,
             &bind,
@@ -87,7 +87,7 @@ unsafe impl selvedge::Domain for Domain {
         region: &[IovMut],
         attr: &mr::Attr,
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
-        self.base.check_birth()?;
+        self.base.check_process()?;
         self.keys.register(region, attr)
     }
 }

@@ -12,9 +12,9 @@ use selvedge::{
     Membership, Result,
 };
 use selvedge_kit::domain::Base;
-use selvedge_kit::ip::{Av, known_as, own_address};
+use selvedge_kit::ip::{Av, canonical_addr, requested_address};
 use selvedge_kit::shell::Shell;
-use selvedge_kit::{Ep, RemoteCounters, own_av, own_eq};
+use selvedge_kit::{Ep, RemoteCounters, bound_av, bound_eq};
 
 use crate::config::{Config, LONGEST_QUEUE};
 use crate::group;
@@ -45,13 +45,13 @@ impl Endpoint {
             return Err(Error::new(Errno::Inval, what));
         }
         let ep = Ep::resolve(bind, info, base.id())?;
-        let av: Arc<Av> = own_av(bind, base.id(), "an endpoint of type FI_EP_DGRAM")?;
+        let av: Arc<Av> = bound_av(bind, base.id(), "an endpoint of type FI_EP_DGRAM")?;
         let eq = match &bind.eq {
-            Some(eq) => Arc::downgrade(&own_eq(eq, base.id().fabric(), base.id())?),
+            Some(eq) => Arc::downgrade(&bound_eq(eq, base.id().fabric(), base.id())?),
             None => Weak::new(),
         };
         let anywhere = SocketAddr::from(([0, 0, 0, 0], 0));
-        let at = own_address(info)?.unwrap_or(anywhere);
+        let at = requested_address(info)?.unwrap_or(anywhere);
         let opened = open_socket(at, config.buffer_size).and_then(|(socket, addr)| {
             let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
             ep.stats.set_name(&addr.to_string());
@@ -85,7 +85,7 @@ impl Endpoint {
 
 fn open_socket(at: SocketAddr, buffer: usize) -> io::Result<(Socket, SocketAddr)> {
     let socket = Socket::open(at, buffer, false)?;
-    let addr = known_as(socket.local_addr()?);
+    let addr = canonical_addr(socket.local_addr()?);
     let ip: IpAddr = addr.ip();
     if !ip.is_unspecified() {
         socket.send_to_groups_by(ip)?;

@@ -97,10 +97,10 @@ impl Endpoint {
             to,
             body: Body::Caller(buf),
             report: Report {
-                what: Kind::Msg.sent(),
+                kind: Kind::Msg.sent(),
                 context,
                 flags,
-                completes,
+                reports_success: completes,
                 len,
             },
         })

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use selvedge::info::{COMP_ORDER_STRICT, Candidate, EpType, Protocol, Version};
 use selvedge::{AddrFormat, Alias, Caps, Error, Info, OpFlags, Provider, Query, Result, param};
-use selvedge_kit::ip::{ADDRESS_MAX, interface, places};
-use selvedge_kit::{FabricId, attr, offer_progress};
+use selvedge_kit::ip::{ADDRESS_MAX, address_pairs, interface};
+use selvedge_kit::{FabricId, attr, grant_auto_progress};
 
 use crate::config::{Config, LONGEST_QUEUE, PARAMS};
 use crate::domain::Fabric;
@@ -39,14 +39,14 @@ impl Provider for Udp {
         let config = Config::read(query.params)?;
         let interfaces = interface::all(config.iface.as_deref())?;
         let asked = &query.hints.info().domain_attr;
-        let offers = places(query, &interfaces)?.into_iter().map(|place| {
+        let offers = address_pairs(query, &interfaces)?.into_iter().map(|place| {
             let mut info = info(&config);
-            place.name(&mut info);
+            place.fill(&mut info);
             if info.addr_format == AddrFormat::SockaddrIn6 {
                 info.ep_attr.max_msg_size -= LONGER_HEADER;
                 info.tx_attr.inject_size -= LONGER_HEADER;
             }
-            offer_progress(&mut info.domain_attr, asked);
+            grant_auto_progress(&mut info.domain_attr, asked);
             attr::grow_queues(&mut info, query, LONGEST_QUEUE);
             attr::check(&info, query)
         });
@@ -67,7 +67,7 @@ fn info(config: &Config) -> Info {
     // Multicast is a capability of senders, as in libfabric.
     let rx_caps = Caps::MSG | Caps::RECV | Caps::SOURCE | Caps::SOURCE_ERR;
     let near_and_far = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
-    let mut info = attr::basis("udp");
+    let mut info = attr::base_info("udp");
     info.caps = tx_caps | rx_caps | near_and_far | Caps::AV_USER_ID;
 
     info.tx_attr.caps = tx_caps;

@@ -12,7 +12,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockProtocol, SockType, SockaddrLike as _, SockaddrStorage, bind,
     setsockopt, socket, sockopt,
 };
-use selvedge_kit::inherit::Uninherited;
+use selvedge_kit::close_on_fork::CloseOnFork;
 
 use crate::post::IOV_LIMIT;
 
@@ -21,7 +21,7 @@ pub(crate) const BATCH: usize = 32;
 
 /// A socket that does not block.
 #[derive(Debug)]
-pub(crate) struct Socket(Uninherited<UdpSocket>);
+pub(crate) struct Socket(CloseOnFork<UdpSocket>);
 
 /// Datagrams for one system call: to send, or places for what comes.
 pub(crate) struct Batch<'a> {
@@ -162,7 +162,7 @@ impl Socket {
         // The system gives as much of it as its limits allow.
         let _ = setsockopt(&fd, sockopt::RcvBuf, &buffer);
         bind(fd.as_raw_fd(), &SockaddrStorage::from(at))?;
-        Ok(Self(Uninherited::new(UdpSocket::from(fd))))
+        Ok(Self(CloseOnFork::new(UdpSocket::from(fd))))
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {

@@ -16,11 +16,11 @@ use selvedge::{Address, Context, Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::copy::TxBuf;
 use selvedge_kit::cq::Sink;
 use selvedge_kit::eq::Queue;
-use selvedge_kit::ip::{Av, known_as};
+use selvedge_kit::ip::{Av, canonical_addr};
 use selvedge_kit::shell::EndpointState;
 use selvedge_kit::srx::{Envelope, Posted, Source};
 use selvedge_kit::telemetry::Gauge;
-use selvedge_kit::wait::Rest;
+use selvedge_kit::wait::ArmOutcome;
 use selvedge_kit::{Ep, Report};
 
 use crate::socket::{BATCH, Batch, Came, Socket};
@@ -89,7 +89,7 @@ pub(crate) enum Body {
 impl Body {
     fn add<'a>(&'a self, batch: &mut Batch<'a>, to: &SockaddrStorage) -> bool {
         match self {
-            Self::Caller(buf) => batch.send(to, buf.pieces(0, usize::MAX)),
+            Self::Caller(buf) => batch.send(to, buf.segments(0, usize::MAX)),
             Self::Copy(bytes) => batch.send(to, std::iter::once(&bytes[..])),
         }
     }
@@ -98,7 +98,7 @@ impl Body {
     fn copied(self) -> Self {
         match self {
             Self::Caller(buf) => {
-                let pieces: Vec<_> = buf.pieces(0, usize::MAX).collect();
+                let pieces: Vec<_> = buf.segments(0, usize::MAX).collect();
                 Self::Copy(pieces.concat().into())
             }
             copy => copy,
@@ -176,7 +176,7 @@ impl State {
 
     /// Posts a datagram.
     pub(crate) fn post(&mut self, out: Out) -> Result {
-        if out.report.completes && self.ep.tx_cq.room() <= self.sends.len() {
+        if out.report.reports_success && self.ep.tx_cq.room() <= self.sends.len() {
             return Err(Errno::Again);
         }
         if self.sends.len() >= self.most {
@@ -312,7 +312,7 @@ impl State {
         let mut came = [None; BATCH];
         let mut batch = Batch::new();
         for posted in self.receives.iter_mut().take(most) {
-            batch.receive(posted.buf.pieces(0, usize::MAX));
+            batch.receive(posted.buf.segments(0, usize::MAX));
         }
         let socket = match group {
             None => &self.socket,
@@ -353,7 +353,7 @@ impl State {
         let len = came.len.min(posted.buf.len());
         match came.from {
             Some(from) if self.ep.is_unknown(src) => {
-                let from = Address::Ip(known_as(from));
+                let from = Address::Ip(canonical_addr(from));
                 self.ep.rx_unknown(posted, &env, len, &from);
             }
             _ => self.ep.rx_done(posted, &env, len, src, sink),
@@ -369,7 +369,7 @@ impl State {
         {
             return index;
         }
-        let index = self.av.source(&known_as(from));
+        let index = self.av.source(&canonical_addr(from));
         (self.last, self.last_epoch) = (Some((from, index)), epoch);
         index
     }
@@ -463,19 +463,19 @@ impl EndpointState for State {
         self.receive(budget, sink)
     }
 
-    fn rest(&mut self, _seen: &mut u64) -> Rest {
+    fn arm(&mut self, _seen: &mut u64) -> ArmOutcome {
         if self.progress(BUDGET, &mut Sink::none()) > 0 {
-            return Rest::Moved;
+            return ArmOutcome::Progressed;
         }
         self.is_resting = true;
         self.show();
         if self.watch().is_err() {
-            return Rest::AtMost(NAP);
+            return ArmOutcome::AtMost(NAP);
         }
         // As it was watched: there may be room by now, of which nothing tells.
         match self.receives.is_empty() || self.watched.contains(EpollFlags::EPOLLIN) {
-            true => Rest::UntilWoken,
-            false => Rest::AtMost(NAP),
+            true => ArmOutcome::UntilWoken,
+            false => ArmOutcome::AtMost(NAP),
         }
     }
 

@@ -276,14 +276,14 @@ impl Core {
         }
         let start = Instant::now();
         let mut spinning = self.spin.begin(start);
-        while self.spin.goes_on(&mut spinning) && start.elapsed() < max {
+        while self.spin.should_continue(&mut spinning) && start.elapsed() < max {
             if engine.progress() || engine.has_messages() {
-                return self.spin.paid(&spinning);
+                return self.spin.succeeded(&spinning);
             }
         }
         let parked_at = Instant::now();
         engine.park(max.min(engine.max_park_time()));
-        self.spin.slept(parked_at.elapsed());
+        self.spin.parked_for(parked_at.elapsed());
     }
 
     /// A new bell.
@@ -549,7 +549,7 @@ impl Core {
             let entered = if is_barrier { engine.entered() } else { 0 };
             Ok((engine.query_all(), entered))
         });
-        let Ok((token, entered)\) = request else {
+        let Ok((token, entered)) = request else {
             return Error::Finalized("wait");
         };
         let until = Instant::now() + RESPONSE_TIME;

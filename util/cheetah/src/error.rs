@@ -27,7 +27,7 @@ pub enum Error {
     },
     /// A context has ended before it finalized.
     #[error("context {context} of {size} is gone: {detail}")]
-    Lost {
+    PeerFailed {
         /// The failed context.
         context: usize,
         /// Number of contexts.

@@ -12,7 +12,7 @@ use selvedge::{
     CompletionFlags, ConnectionManagement, Context, Endpoint, EpOption, Errno, Error, FiAddr,
     LateBindings, Membership, Op, OpFlags, Result, SharedReceives, av,
 };
-use selvedge_kit::layer::{Around, EndpointLayer, Layers as _, ObjectLayer};
+use selvedge_kit::layer::{EndpointLayer, Layered, Layers as _, ObjectLayer};
 
 use super::Flaw;
 use super::mixed::mixed;
@@ -43,7 +43,7 @@ impl FlawedEndpoint {
         queue: Option<Arc<Shared>>,
         inject_size: usize,
         srx: Option<Arc<dyn SharedReceives>>,
-    ) -> Arc<Around<dyn Endpoint, Self>> {
+    ) -> Arc<Layered<dyn Endpoint, Self>> {
         if flaw == Flaw::NeverCloses {
             std::mem::forget(Arc::clone(&below));
         }
@@ -58,7 +58,7 @@ impl FlawedEndpoint {
             has_sent: AtomicBool::new(false),
             group: Mutex::default(),
         };
-        Around::new(below, layer)
+        Layered::new(below, layer)
     }
 
     /// The flags that an operation is posted with.

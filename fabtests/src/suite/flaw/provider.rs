@@ -16,7 +16,7 @@ use selvedge::{
     cntr, cq, eq, mr,
 };
 use selvedge_kit::layer::{
-    Around, DomainLayer, FabricLayer, Layers, ObjectLayer, ProviderLayer, ScalableLayer,
+    DomainLayer, FabricLayer, Layered, Layers, ObjectLayer, ProviderLayer, ScalableLayer,
 };
 
 use super::Flaw;
@@ -66,7 +66,7 @@ impl ProviderLayer for Flaw {
             below: Arc::clone(&below),
             has_domain: AtomicBool::new(false),
         };
-        Ok(Around::new(below, layer))
+        Ok(Layered::new(below, layer))
     }
 }
 
@@ -94,11 +94,11 @@ impl FabricLayer for FlawedFabric {
             },
             regions: Arc::default(),
         };
-        Ok(Around::new(domain, layer))
+        Ok(Layered::new(domain, layer))
     }
 
     fn eq(&self, below: &dyn Fabric, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
-        Ok(Around::new(below.eq(attr)?, self.flaw))
+        Ok(Layered::new(below.eq(attr)?, self.flaw))
     }
 
     fn passive_endpoint(
@@ -112,7 +112,7 @@ impl FabricLayer for FlawedFabric {
             let own = below.eq(&eq::Attr::default())?;
             below.passive_endpoint(info, own)
         })?;
-        let passive = Around::new(passive, self.flaw);
+        let passive = Layered::new(passive, self.flaw);
         passive.name_in_events();
         Ok(passive)
     }
@@ -151,7 +151,7 @@ impl ObjectLayer for FlawedDomain {
 // and what they hold, and where it breaks the promise, only a test's own canaries are met.
 unsafe impl DomainLayer for FlawedDomain {
     fn cq(&self, below: &dyn Domain, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
-        Ok(Around::new(below.cq(attr)?, FlawedQueue::new(self.flaw)))
+        Ok(Layered::new(below.cq(attr)?, FlawedQueue::new(self.flaw)))
     }
 
     fn cntr(&self, below: &dyn Domain, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
@@ -160,13 +160,13 @@ unsafe impl DomainLayer for FlawedDomain {
             attr.events = cntr::Events::Comp;
         }
         let counter = FlawedCounter::new(self.flaw);
-        Ok(Around::new(below.cntr(&attr)?, counter))
+        Ok(Layered::new(below.cntr(&attr)?, counter))
     }
 
     fn av(&self, below: &dyn Domain, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
         let mut attr = attr.clone();
         attr.name = attr.name.filter(|_| self.flaw != Flaw::ForgetsNames);
-        Ok(Around::new(below.av(&attr)?, self.flaw))
+        Ok(Layered::new(below.av(&attr)?, self.flaw))
     }
 
     fn endpoint(
@@ -210,7 +210,7 @@ unsafe impl DomainLayer for FlawedDomain {
             last: Mutex::default(),
             own: self.own.clone(),
         };
-        Ok(Around::new(below.scalable_endpoint(info)?, layer))
+        Ok(Layered::new(below.scalable_endpoint(info)?, layer))
     }
 
     unsafe fn reg(
@@ -227,7 +227,7 @@ unsafe impl DomainLayer for FlawedDomain {
         // SAFETY: the caller's promise; with `WidensRegions` for the canaries behind a test's memory.
         let region = unsafe { below.reg(&region, &attr) }?;
         Ok(match self.region(&region, attr.access) {
-            Some(layer) => Around::new(region, layer),
+            Some(layer) => Layered::new(region, layer),
             None => region,
         })
     }
@@ -246,7 +246,7 @@ unsafe impl DomainLayer for FlawedDomain {
         let memory = below.alloc(len, &attr)?;
         let region: Arc<dyn MemoryRegion> = Arc::clone(&memory) as _;
         Ok(match self.region(&region, attr.access) {
-            Some(layer) => Around::new(memory, layer),
+            Some(layer) => Layered::new(memory, layer),
             None => memory,
         })
     }
@@ -292,7 +292,7 @@ unsafe impl DomainLayer for FlawedDomain {
     }
 
     fn srx(&self, below: &dyn Domain, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
-        Ok(Around::new(below.srx(attr)?, self.flaw))
+        Ok(Layered::new(below.srx(attr)?, self.flaw))
     }
 
     fn query_atomic(

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::eventfd::EventFd;
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionFlags, CompletionQueue, Errno, FiAddr, Result};
-use selvedge_kit::layer::{Around, CqLayer, ObjectLayer};
+use selvedge_kit::layer::{CqLayer, Layered, ObjectLayer};
 
 use super::Flaw;
 
@@ -70,7 +70,7 @@ impl FlawedQueue {
     }
 
     pub(super) fn of(queue: &dyn CompletionQueue) -> Option<Arc<Shared>> {
-        let own = Around::<_, Self>::of(queue)?;
+        let own = Layered::<_, Self>::downcast(queue)?;
         Some(Arc::clone(&own.layer().shared))
     }
 

@@ -5,7 +5,7 @@
 //! [`selvedge::Provider::getinfo`] with one [`check`] for each. Addresses that come from `node`
 //! and `service` are its own business.
 
-mod basis;
+mod base;
 mod caps;
 mod compare;
 mod mr_mode;
@@ -15,7 +15,7 @@ use selvedge::info::{
 };
 use selvedge::{AddrFormat, Address, Caps, Info, InfoFlags, Mode, Query};
 
-pub use basis::basis;
+pub use base::base_info;
 use compare::{at_most, duties, equal, name, ranked, subset};
 
 /// Holds one offer against a query; the result is the offer as the application will see it.

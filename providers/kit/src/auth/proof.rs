@@ -1,20 +1,20 @@
-//! Proof of an authorization key: two ends of a connection show each other that they have the same
-//! one, and send no byte of it.
+//! Challenge-response proof of an authorization key: both sides of a connection prove that they
+//! have the same key, without sending a byte of it.
 //!
-//! | sender | word |
+//! | sender | block |
 //! |---|---|
-//! | the caller | its nonce |
-//! | the listener | its nonce |
-//! | the caller | its proof |
-//! | the listener | its proof |
+//! | the initiator | its nonce |
+//! | the responder | its nonce |
+//! | the initiator | its proof |
+//! | the responder | its proof |
 //!
-//! A proof is the HMAC-SHA-256, by the key, of the side's letter (A the caller, B the listener), the
-//! key's length in a byte, since HMAC takes zeros behind a key for none, and both nonces, the caller's
-//! first. Neither side's proof can be made from the other's, nor one of an earlier connection be used
-//! again.
+//! A proof is the HMAC-SHA-256, under the key, of: the side's letter (A the initiator, B the
+//! responder); the key's length in a byte, because HMAC does not distinguish a key from the same
+//! key with zeros appended; both nonces, the initiator's first. Neither side's proof can be
+//! computed from the other's, and a proof of an earlier connection is not valid again.
 //!
-//! A proof lets its reader try keys at its leisure. The caller proves first, because every process
-//! that reaches a listener may call it.
+//! A proof allows its reader to guess keys offline. The initiator proves first, because every
+//! process that reaches a responder may connect to it.
 
 #![cfg_attr(
     not(test),
@@ -32,119 +32,119 @@ use sha2::Sha256;
 
 use super::AuthKey;
 
-/// Bytes of a nonce, and of a proof.
-pub const WORD: usize = 32;
+/// The length of a nonce and of a proof in bytes.
+pub const BLOCK_LEN: usize = 32;
 
 /// A nonce or a proof.
-pub type Word = [u8; WORD];
+pub type Block = [u8; BLOCK_LEN];
 
-/// The other end does not have the key.
+/// The other side does not have the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mismatch;
 
-/// The state of the end that has begun the connection.
+/// The state of the side that has opened the connection.
 #[derive(Debug)]
-pub enum Caller {
-    /// The listener's nonce has to come.
-    Asked {
-        /// The caller's nonce.
-        nonce: Word,
+pub enum Initiator {
+    /// The initiator has sent its nonce, and waits for the responder's.
+    NonceSent {
+        /// The initiator's nonce.
+        nonce: Block,
     },
-    /// The listener's proof has to come.
-    Proved {
-        /// The caller's nonce and the listener's.
-        nonces: [Word; 2],
+    /// The initiator has sent its proof, and waits for the responder's.
+    ProofSent {
+        /// The nonces of the initiator and of the responder.
+        nonces: [Block; 2],
     },
 }
 
-/// What a caller does next.
+/// The next step of an initiator.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Next {
-    /// It sends its proof.
-    Prove(Word),
-    /// It goes on: the listener has proved that it has the key.
-    Continue,
+pub enum Step {
+    /// Send this proof.
+    SendProof(Block),
+    /// Continue: the responder has proved that it has the key.
+    Done,
 }
 
-/// The state of the listener.
+/// The state of the side that has accepted the connection.
 #[derive(Debug)]
-pub enum Called {
-    /// The caller's nonce has to come.
-    Unasked,
-    /// The caller's proof has to come.
-    Asked {
-        /// The caller's nonce and the listener's.
-        nonces: [Word; 2],
+pub enum Responder {
+    /// The responder waits for the initiator's nonce.
+    AwaitNonce,
+    /// The responder has sent its nonce, and waits for the initiator's proof.
+    AwaitProof {
+        /// The nonces of the initiator and of the responder.
+        nonces: [Block; 2],
     },
-    /// The caller has proved that it has the key, or there is none.
-    Convinced,
+    /// The initiator has proved that it has the key, or there is no key.
+    Verified,
 }
 
-impl Caller {
-    /// Begins: the nonce is to be sent.
-    pub fn ask() -> (Self, Word) {
+impl Initiator {
+    /// Makes an initiator, and the nonce to send.
+    pub fn start() -> (Self, Block) {
         let nonce = nonce();
-        (Self::Asked { nonce }, nonce)
+        (Self::NonceSent { nonce }, nonce)
     }
 
-    /// Takes a word of the listener.
+    /// Takes a block from the responder.
     ///
     /// # Errors
-    /// When the listener does not have the key.
-    pub fn hear(&mut self, key: &AuthKey, word: &Word) -> Result<Next, Mismatch> {
+    /// If the responder does not have the key.
+    pub fn receive(&mut self, key: &AuthKey, block: &Block) -> Result<Step, Mismatch> {
         match *self {
-            Self::Asked { nonce } => {
-                let nonces = [nonce, *word];
-                *self = Self::Proved { nonces };
-                Ok(Next::Prove(prove(key, b'A', &nonces)))
+            Self::NonceSent { nonce } => {
+                let nonces = [nonce, *block];
+                *self = Self::ProofSent { nonces };
+                Ok(Step::SendProof(prove(key, b'A', &nonces)))
             }
-            Self::Proved { nonces } => {
-                verify(key, b'B', &nonces, word)?;
-                Ok(Next::Continue)
+            Self::ProofSent { nonces } => {
+                verify(key, b'B', &nonces, block)?;
+                Ok(Step::Done)
             }
         }
     }
 }
 
-impl Called {
-    /// The state in which a listener with this key, or with none, begins.
-    pub fn of(key: &AuthKey) -> Self {
+impl Responder {
+    /// Makes a responder with this key, or without a key.
+    pub fn new(key: &AuthKey) -> Self {
         match key.is_none() {
-            true => Self::Convinced,
-            false => Self::Unasked,
+            true => Self::Verified,
+            false => Self::AwaitNonce,
         }
     }
 
-    /// Takes a word of the caller; the answer is to be sent.
+    /// Takes a block from the initiator; returns the block to send.
     ///
     /// # Errors
-    /// When the caller does not have the key, or proves what nobody has asked for.
-    pub fn hear(&mut self, key: &AuthKey, word: &Word) -> Result<Word, Mismatch> {
+    /// If the initiator does not have the key, or sends a proof that was not requested.
+    pub fn receive(&mut self, key: &AuthKey, block: &Block) -> Result<Block, Mismatch> {
         match self {
-            Self::Unasked => {
+            Self::AwaitNonce => {
                 let own = nonce();
-                let nonces = [*word, own];
-                *self = Self::Asked { nonces };
+                let nonces = [*block, own];
+                *self = Self::AwaitProof { nonces };
                 Ok(own)
             }
-            Self::Asked { nonces } => {
-                verify(key, b'A', nonces, word)?;
-                let answer = prove(key, b'B', nonces);
-                *self = Self::Convinced;
-                Ok(answer)
+            Self::AwaitProof { nonces } => {
+                verify(key, b'A', nonces, block)?;
+                let response = prove(key, b'B', nonces);
+                *self = Self::Verified;
+                Ok(response)
             }
-            Self::Convinced => Err(Mismatch),
+            Self::Verified => Err(Mismatch),
         }
     }
 
-    /// Whether the caller has proved that it has the key, or there is none.
-    pub fn is_convinced(&self) -> bool {
-        matches!(self, Self::Convinced)
+    /// Whether the initiator has proved that it has the key, or there is no key.
+    pub fn is_verified(&self) -> bool {
+        matches!(self, Self::Verified)
     }
 }
 
-#[expect(clippy::expect_used, reason = "no word of a peer's is in it")]
-fn mac(key: &AuthKey, side: u8, nonces: &[Word; 2]) -> Hmac<Sha256> {
+#[expect(clippy::expect_used, reason = "its input is not from a peer")]
+fn mac(key: &AuthKey, side: u8, nonces: &[Block; 2]) -> Hmac<Sha256> {
     let mac = Hmac::<Sha256>::new_from_slice(key.as_bytes());
     let mac = mac.expect("a key of any length is one");
     mac.chain_update([side, key.as_bytes().len() as u8])
@@ -152,22 +152,22 @@ fn mac(key: &AuthKey, side: u8, nonces: &[Word; 2]) -> Hmac<Sha256> {
         .chain_update(nonces[1])
 }
 
-fn prove(key: &AuthKey, side: u8, nonces: &[Word; 2]) -> Word {
+fn prove(key: &AuthKey, side: u8, nonces: &[Block; 2]) -> Block {
     mac(key, side, nonces).finalize().into_bytes().into()
 }
 
-/// In a time that does not depend on how much of it is right.
-fn verify(key: &AuthKey, side: u8, nonces: &[Word; 2], proof: &Word) -> Result<(), Mismatch> {
+/// Takes a time that does not depend on how much of the proof is right.
+fn verify(key: &AuthKey, side: u8, nonces: &[Block; 2], proof: &Block) -> Result<(), Mismatch> {
     let verified = mac(key, side, nonces).verify_slice(proof);
     verified.map_err(|_| Mismatch)
 }
 
-/// Random bytes of the system.
-#[expect(clippy::expect_used, reason = "no word of a peer's is in it")]
-fn nonce() -> Word {
-    let mut word = [0; WORD];
-    getrandom::fill(&mut word).expect("the system has random bytes");
-    word
+/// Random bytes from the system.
+#[expect(clippy::expect_used, reason = "its input is not from a peer")]
+fn nonce() -> Block {
+    let mut nonce = [0; BLOCK_LEN];
+    getrandom::fill(&mut nonce).expect("the system has random bytes");
+    nonce
 }
 
 #[cfg(test)]
@@ -181,39 +181,39 @@ mod tests {
     /// The value is that of `openssl mac -digest SHA256 -macopt key:secret HMAC` for `A`, a byte 6,
     /// 32 bytes 1 and 32 bytes 2.
     #[test]
-    fn a_proof_is_the_hmac_that_others_compute() {
-        let proof = prove(&key(b"secret"), b'A', &[[1; WORD], [2; WORD]]);
+    fn a_proof_equals_the_hmac_of_openssl() {
+        let proof = prove(&key(b"secret"), b'A', &[[1; BLOCK_LEN], [2; BLOCK_LEN]]);
         let hex: String = proof.iter().map(|byte| format!("{byte:02x}")).collect();
         let reference = "085ea380eb4b970f7d7de1fdf46fada826ee78f798b303fd44c832ab37de70ad";
         assert_eq!(hex, reference);
     }
 
     #[test]
-    fn a_proof_of_another_key_or_of_an_earlier_connection_is_none() {
-        let (ours, theirs) = (key(b"a"), key(b"a\0"));
-        let (mut caller, question) = Caller::ask();
-        let mut called = Called::of(&ours);
-        let nonce = called.hear(&ours, &question).unwrap();
-        let Ok(Next::Prove(proof)) = caller.hear(&ours, &nonce) else {
-            panic!("a nonce has come");
+    fn a_proof_of_another_key_or_of_an_earlier_connection_is_refused() {
+        let (key_a, key_b) = (key(b"a"), key(b"a\0"));
+        let (mut initiator, challenge) = Initiator::start();
+        let mut responder = Responder::new(&key_a);
+        let nonce = responder.receive(&key_a, &challenge).unwrap();
+        let Ok(Step::SendProof(proof)) = initiator.receive(&key_a, &nonce) else {
+            panic!("the nonce was received");
         };
-        let mut other = Called::of(&theirs);
-        other.hear(&theirs, &question).unwrap();
-        assert_eq!(other.hear(&theirs, &proof), Err(Mismatch));
-        // The same question and proof, said once more.
-        let mut again = Called::of(&ours);
-        again.hear(&ours, &question).unwrap();
-        assert_eq!(again.hear(&ours, &proof), Err(Mismatch));
-        let answer = called.hear(&ours, &proof).unwrap();
-        assert!(called.is_convinced() && !again.is_convinced());
-        // The caller's own proof is none of the listener's.
-        assert_eq!(caller.hear(&ours, &proof), Err(Mismatch));
-        assert_eq!(caller.hear(&ours, &answer), Ok(Next::Continue));
-        assert_eq!(called.hear(&ours, &proof), Err(Mismatch));
+        let mut other = Responder::new(&key_b);
+        other.receive(&key_b, &challenge).unwrap();
+        assert_eq!(other.receive(&key_b, &proof), Err(Mismatch));
+        // The same nonce and proof, sent once more.
+        let mut again = Responder::new(&key_a);
+        again.receive(&key_a, &challenge).unwrap();
+        assert_eq!(again.receive(&key_a, &proof), Err(Mismatch));
+        let response = responder.receive(&key_a, &proof).unwrap();
+        assert!(responder.is_verified() && !again.is_verified());
+        // The initiator's own proof is not valid as the responder's.
+        assert_eq!(initiator.receive(&key_a, &proof), Err(Mismatch));
+        assert_eq!(initiator.receive(&key_a, &response), Ok(Step::Done));
+        assert_eq!(responder.receive(&key_a, &proof), Err(Mismatch));
     }
 
     #[test]
-    fn a_listener_without_a_key_asks_for_no_proof() {
-        assert!(Called::of(&AuthKey::none()).is_convinced());
+    fn a_responder_without_a_key_requires_no_proof() {
+        assert!(Responder::new(&AuthKey::none()).is_verified());
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use selvedge::{Address, Errno, Error};
 
-use crate::inherit::Uninherited;
+use crate::close_on_fork::CloseOnFork;
 
 /// Where the files are: a place that every process of the host has, and no reboot keeps.
 const DIRECTORY: &str = "/dev/shm";
@@ -29,7 +29,7 @@ const HEAD: u64 = 64;
 const PLACE: usize = 128;
 /// Bytes of the longest address.
 const ADDRESS: usize = PLACE - 2 - 8;
-/// Places that are read together.
+/// RmaSegments that are read together.
 const TOGETHER: usize = 512;
 /// The most places.
 pub(super) const MOST: usize = 1 << 20;
@@ -45,7 +45,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 /// The file, by one of its two sides.
 #[derive(Debug)]
 pub(super) struct Shared {
-    file: Uninherited<File>,
+    file: CloseOnFork<File>,
     path: PathBuf,
     is_maker: bool,
 }
@@ -75,7 +75,7 @@ impl Shared {
                 let begin = file.set_len(0).and_then(|()| file.write_all_at(&MAGIC, 0));
                 begin.map_err(|cause| failed(&path, cause))?;
                 return Ok(Self {
-                    file: Uninherited::new(file),
+                    file: CloseOnFork::new(file),
                     path,
                     is_maker: true,
                 });
@@ -115,7 +115,7 @@ impl Shared {
             return Err(Error::new(Errno::Inval, what));
         }
         Ok(Self {
-            file: Uninherited::new(file),
+            file: CloseOnFork::new(file),
             path,
             is_maker: false,
         })

@@ -14,7 +14,7 @@ use selvedge::{Address, Errno, Error, FiAddr, Result};
 
 use super::Table;
 use super::file::Shared;
-use crate::birth::Birth;
+use crate::fork_guard::ForkGuard;
 
 /// What stands for a peer in a table.
 pub trait Peer: Clone + Debug + Eq + Hash {
@@ -28,7 +28,7 @@ pub trait Peer: Clone + Debug + Eq + Hash {
 /// The table, and the file behind it.
 #[derive(Debug)]
 pub struct Vector<T> {
-    birth: Birth,
+    fork_guard: ForkGuard,
     table: Table<T>,
     shared: Option<Shared>,
     /// Held while table and file change.
@@ -51,7 +51,7 @@ impl<T: Peer> Vector<T> {
             Some(SharedName::Open(name)) => Some(Shared::find(family, name)?),
         };
         let vector = Self {
-            birth: Birth::here(),
+            fork_guard: ForkGuard::current(),
             table,
             shared,
             order: Mutex::default(),
@@ -178,7 +178,11 @@ impl<T: Peer> Vector<T> {
 impl<T> Drop for Vector<T> {
     fn drop(&mut self) {
         // A forked child's copy is the parent's business.
-        if let Some(shared) = self.shared.as_ref().filter(|_| self.birth.check().is_ok()) {
+        if let Some(shared) = self
+            .shared
+            .as_ref()
+            .filter(|_| self.fork_guard.check().is_ok())
+        {
             shared.remove();
         }
     }

@@ -22,13 +22,13 @@ use super::reduction;
 use super::tag::{self, Number};
 use super::telemetry::CollTelemetry;
 use super::wire::{Events, Wire};
-use crate::birth::Native;
 use crate::cq::{Progress, Sink};
 use crate::domain::Base;
 use crate::eq::Queue;
-use crate::layer::{Around, EndpointLayer, ObjectLayer};
+use crate::fork_guard::ForkGuarded;
+use crate::layer::{EndpointLayer, Layered, ObjectLayer};
 use crate::lock::Lock;
-use crate::{Drivers, Ep, own_eq};
+use crate::{Drivers, Ep, bound_eq};
 
 /// What a provider opens below the layer.
 #[derive(Debug)]
@@ -69,13 +69,13 @@ pub fn open(
     base: &Base,
     open: impl FnOnce(&Info, &Bindings, Arc<LayerCompletions>) -> Result<Inner, Error>,
 ) -> Result<Arc<dyn Endpoint>, Error> {
-    let ep = Ep::resolve_unseen(bind, info, base.id())?;
+    let ep = Ep::resolve_without_telemetry(bind, info, base.id())?;
     if bind.srx.is_some() {
         let what = "an endpoint with FI_COLLECTIVE has receives of its own";
         return Err(Error::new(Errno::NoSys, what));
     }
-    let own_eq = |eq| own_eq(eq, base.id().fabric(), base.id());
-    let eq = bind.eq.as_ref().map(own_eq).transpose()?;
+    let bound_eq = |eq| bound_eq(eq, base.id().fabric(), base.id());
+    let eq = bind.eq.as_ref().map(bound_eq).transpose()?;
     let eq = eq.map_or_else(Weak::new, |eq| Arc::downgrade(&eq));
     let completions = Arc::new(LayerCompletions::new(base.mode_of(bind), Weak::clone(&eq)));
     let drivers = base.drivers(&ep).with_eq(&eq);
@@ -105,7 +105,7 @@ pub fn open(
     );
     // SAFETY: `Base` derives the mode from the application's promise about threads, which covers
     // the endpoint; the lock is taken at the top of each call, and never below.
-    let state = Native::new(unsafe { Lock::with_mode(base.mode_of(bind), state) });
+    let state = ForkGuarded::new(unsafe { Lock::with_mode(base.mode_of(bind), state) });
     let engine = Arc::new(Engine::new(state, completions, ep));
     let reported = |is_selective| match is_selective {
         true => OpFlags::empty(),
@@ -123,7 +123,7 @@ pub fn open(
         tx: reported(bind.tx_selective),
         rx: reported(bind.rx_selective),
     };
-    let layered = Around::new(endpoint, layer);
+    let layered = Layered::new(endpoint, layer);
     let layer = layered.layer();
     // What was attached is detached when the endpoint is dropped. Behind the endpoint below, so that
     // what that moves is seen in the same turn.

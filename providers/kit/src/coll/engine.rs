@@ -20,13 +20,13 @@ use super::telemetry::CollTelemetry;
 use super::wire::{Events, Wire};
 use crate::Ep;
 use crate::atomic::Kernel;
-use crate::birth::Native;
 use crate::cq::{Progress, Sink};
-use crate::wait::Rest;
+use crate::fork_guard::ForkGuarded;
+use crate::wait::ArmOutcome;
 
 /// The layer of one endpoint, as its queues and counters drive it.
 pub(super) struct Engine {
-    pub(super) state: Native<State>,
+    pub(super) state: ForkGuarded<State>,
     completions: Arc<LayerCompletions>,
     /// Whether there is anything to do without mail.
     is_busy: AtomicBool,
@@ -85,7 +85,11 @@ const POLLS_PER_PROGRESS: usize = 8;
 const DISCARD_INTERVAL: u32 = 64;
 
 impl Engine {
-    pub(super) fn new(state: Native<State>, completions: Arc<LayerCompletions>, ep: Ep) -> Self {
+    pub(super) fn new(
+        state: ForkGuarded<State>,
+        completions: Arc<LayerCompletions>,
+        ep: Ep,
+    ) -> Self {
         Self {
             state,
             completions,
@@ -160,31 +164,31 @@ impl Progress for Engine {
         usize::from(apply_outcome.is_ok())
     }
 
-    fn rest(&self, _seen: &mut u64) -> Rest {
+    fn arm(&self, _epoch: &mut u64) -> ArmOutcome {
         if !self.completions.is_empty() {
             self.woken();
-            return Rest::Moved;
+            return ArmOutcome::Progressed;
         }
         let polled = self.with(&mut Sink::none(), |state| Ok(state.poll_channels_once()));
         match polled {
             Ok(0) => {}
-            Ok(_) => return Rest::Moved,
-            Err(_) => return Rest::UntilWoken,
+            Ok(_) => return ArmOutcome::Progressed,
+            Err(_) => return ArmOutcome::UntilWoken,
         }
         let Ok(mut state) = self.state.lock() else {
-            return Rest::UntilWoken;
+            return ArmOutcome::UntilWoken;
         };
         if state.needs_retry {
-            return Rest::AtMost(Duration::from_millis(1));
+            return ArmOutcome::AtMost(Duration::from_millis(1));
         }
         if state.running > 0 && state.idle < IDLE_LIMIT {
             state.idle = IDLE_LIMIT;
             state.check_all_liveness();
-            return Rest::Moved;
+            return ArmOutcome::Progressed;
         }
         match state.broken {
-            0 => Rest::UntilWoken,
-            _ => Rest::AtMost(Duration::from_millis(10)),
+            0 => ArmOutcome::UntilWoken,
+            _ => ArmOutcome::AtMost(Duration::from_millis(10)),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The ready-made completion queue, and what it drives.
+//! The completion queue, and the trait of the endpoints that it drives.
 
 mod ring;
 mod sink;
@@ -12,45 +12,46 @@ use std::time::Duration;
 pub use ring::CqRing;
 pub use sink::Sink;
 
-use crate::wait::{Rest, Waiters};
+use crate::wait::{ArmOutcome, Waiters};
 
-/// What a completion queue drives: an endpoint's inner part.
+/// The inner part of an endpoint, which completion queues, counters and event queues drive.
 pub trait Progress: fmt::Debug + Send + Sync {
-    /// Moves what can move without waiting: takes up to about `budget` messages and finishes
-    /// operations. Says how many it handled.
+    /// Makes progress without waiting: takes up to about `budget` messages and finishes operations.
+    /// Returns how many it handled.
     ///
-    /// It may push completions, those of the queue that drives it through `sink`, but must neither
-    /// read that queue nor detach from it.
+    /// It may push completions. Those of the queue that drives it go through `sink`. It must
+    /// neither read that queue nor detach from it.
     fn progress(&self, budget: usize, sink: &mut Sink<'_>) -> usize;
 
-    /// Whether a thread may sleep that waits for what progress brings.
+    /// Arms the endpoint for a thread that is about to park; whether, and for how long, it may
+    /// park.
     ///
-    /// It may when nothing can move and everything that moves from now on makes [`Self::wait_fd`]
-    /// ready, or wakes the queues and counters of the endpoint ([`crate::Ep::wake`]). A provider
-    /// may keep in `seen` what it knew at the last call for those who sleep at one queue; 0 says
-    /// that the thread has just looked itself.
+    /// The thread may park if the endpoint can make no progress now and every later event makes
+    /// [`Self::wait_fd`] ready, or wakes the queues and counters of the endpoint
+    /// ([`crate::Ep::wake`]). A provider may keep in `epoch` what it knew at the last call for the
+    /// threads that park at one queue; 0 says that the thread has just polled.
     ///
-    /// Without an implementation, threads look and yield instead of sleeping.
-    fn rest(&self, seen: &mut u64) -> Rest {
-        let _ = seen;
-        Rest::AtMost(Duration::ZERO)
+    /// Without an implementation, threads poll and yield instead of parking.
+    fn arm(&self, epoch: &mut u64) -> ArmOutcome {
+        let _ = epoch;
+        ArmOutcome::AtMost(Duration::ZERO)
     }
 
-    /// A thread that slept with the leave of [`Self::rest`] was woken, and goes on waiting: moves
-    /// what there is. Progress by somebody who does not sleep is not meant.
+    /// Makes progress after a wake-up, before a thread that [`Self::arm`] allowed to park parks
+    /// again. It is not called for progress by threads that do not park.
     fn woken(&self) {}
 
-    /// Where threads that are parked for this object are registered, if anything but
+    /// The wait objects at which threads are parked for this object, if anything but
     /// [`Self::wait_fd`] may have to wake them.
     fn waiters(&self) -> Option<&Waiters> {
         None
     }
 
-    /// What becomes ready with news while somebody sleeps.
+    /// The descriptor that becomes ready with events while a thread is parked.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }
 
-/// Messages that a read without an array lets each endpoint take.
+/// The number of messages that each endpoint may take in a read without an array.
 pub(crate) const BUDGET: usize = 64;

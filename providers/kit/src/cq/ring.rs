@@ -10,13 +10,13 @@ use selvedge::cq::{Attr, Entry, ErrEntry};
 use selvedge::{CompletionFlags, CompletionQueue, Context, Errno, Error, FiAddr, Result};
 
 use super::slot::Slot;
-use super::store::{Store, TURN};
+use super::store::{DRIVE_INTERVAL, Store};
 use super::{BUDGET, Progress, Sink};
-use crate::birth::Birth;
-use crate::driven::Driven;
+use crate::fork_guard::ForkGuard;
 use crate::identity::{DomainId, OfDomain};
 use crate::lock::{Lock, Mode};
-use crate::wait::{Awaited, SPIN, Waiting};
+use crate::progress_list::ProgressList;
+use crate::wait::{SPIN, WaitCondition, WaitObject};
 
 /// A completion queue for one or many endpoints.
 ///
@@ -29,17 +29,17 @@ use crate::wait::{Awaited, SPIN, Waiting};
 /// It belongs to the process that opened it: in a forked child, every call fails with
 /// [`Errno::BadF`].
 pub struct CqRing {
-    birth: Birth,
+    fork_guard: ForkGuard,
     domain: DomainId,
     store: Lock<Store>,
     /// What waits in `store`, errors included: it lets a poll of an empty queue pass its lock by.
-    waiting: AtomicUsize,
+    stored: AtomicUsize,
     /// Entries that it was opened for.
     size: usize,
     drops_failed_injects: bool,
     /// Its lock is held while progress runs, which pushes: taken before `store`, never after it.
-    driven: Driven,
-    waiting_threads: Arc<Waiting>,
+    endpoints: ProgressList,
+    wait_object: Arc<WaitObject>,
 }
 
 impl CqRing {
@@ -47,7 +47,7 @@ impl CqRing {
     /// sleep.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for a size beyond [`Self::MOST`]; [`Errno::NoSys`] for a wait object that
+    /// [`Errno::Inval`] for a size beyond [`Self::MAX_SIZE`]; [`Errno::NoSys`] for a wait object that
     /// is not offered. The sentence names the value. The system's, when descriptors are short.
     ///
     /// # Safety
@@ -56,7 +56,7 @@ impl CqRing {
     #[expect(unsafe_code, reason = "passes the promise about threads to the locks")]
     pub unsafe fn open(attr: &Attr, mode: Mode) -> Result<Arc<Self>, Error> {
         // SAFETY: passed on from the caller.
-        unsafe { Self::open_patient(attr, &DomainId::unnamed(), mode, SPIN) }
+        unsafe { Self::open_in_domain(attr, &DomainId::unnamed(), mode, SPIN) }
     }
 
     /// As [`Self::open`], for a domain; threads that wait look for `spin` at most before they sleep,
@@ -68,7 +68,7 @@ impl CqRing {
     /// # Safety
     /// As [`Self::open`].
     #[expect(unsafe_code, reason = "passes the promise about threads to the locks")]
-    pub unsafe fn open_patient(
+    pub unsafe fn open_in_domain(
         attr: &Attr,
         domain: &DomainId,
         mode: Mode,
@@ -78,16 +78,16 @@ impl CqRing {
         // the store's lock twice.
         let store = unsafe { Lock::with_mode(mode, Store::new()) };
         // SAFETY: as above; `Progress` must not come back to the queue that drives it but to push.
-        let driven = unsafe { Driven::new(mode) };
+        let endpoints = unsafe { ProgressList::new(mode) };
         Ok(Arc::new(Self {
-            birth: Birth::here(),
+            fork_guard: ForkGuard::current(),
             domain: domain.clone(),
             store,
-            waiting: AtomicUsize::new(0),
+            stored: AtomicUsize::new(0),
             size: checked_size(attr.size)?,
             drops_failed_injects: attr.drops_failed_injects,
-            driven,
-            waiting_threads: Waiting::open(
+            endpoints,
+            wait_object: WaitObject::open(
                 "completion queue",
                 attr.wait_obj,
                 attr.spin_time.unwrap_or(spin),
@@ -96,13 +96,13 @@ impl CqRing {
     }
 
     /// The largest size that a queue can be opened with.
-    pub const MOST: usize = 1 << 24;
+    pub const MAX_SIZE: usize = 1 << 24;
 
     /// Has threads keep apart by locks from here on, whatever was promised: the queue of an endpoint
     /// that an event queue drives, which is of no domain.
     pub(crate) fn share(&self) {
         self.store.share();
-        self.driven.share();
+        self.endpoints.share();
     }
 
     /// Who keeps threads apart that use the queue.
@@ -121,17 +121,17 @@ impl CqRing {
     /// # Errors
     /// The system's, when memory is too short to wait for it; it is not attached then.
     pub fn attach(&self, ep: &Arc<dyn Progress>) -> Result<(), Error> {
-        self.driven.attach(Arc::clone(ep));
-        self.waiting_threads
+        self.endpoints.attach(Arc::clone(ep));
+        self.wait_object
             .add(&**ep)
-            .inspect_err(|_| self.driven.detach(ep))
+            .inspect_err(|_| self.endpoints.detach(ep))
     }
 
     /// Ends what [`Self::attach`] began. When it returns, no call of `ep`'s progress by this queue
     /// is running, nor will one start.
     pub fn detach(&self, ep: &Arc<dyn Progress>) {
-        self.waiting_threads.remove(&**ep);
-        self.driven.detach(ep);
+        self.wait_object.remove(&**ep);
+        self.endpoints.detach(ep);
     }
 
     /// Adds a completion; `src` is the source of a received message.
@@ -139,9 +139,9 @@ impl CqRing {
     pub fn push(&self, entry: Entry, src: FiAddr) {
         let mut store = self.store.lock();
         let is_watched = store.push(entry, src);
-        self.note(&store);
+        self.publish_len(&store);
         if is_watched {
-            self.waiting_threads.wake();
+            self.wait_object.wake();
         }
     }
 
@@ -149,17 +149,17 @@ impl CqRing {
     #[inline(always)]
     pub fn push_plain(&self, context: Context, flags: CompletionFlags) {
         if let Some(mut store) = self.store.try_lock()
-            && store.push_calmly(context, flags)
+            && store.try_push_plain(context, flags)
         {
-            return self.note(&store);
+            return self.publish_len(&store);
         }
-        self.push_slowly(context, flags);
+        self.push_plain_slow(context, flags);
     }
 
     /// What [`Self::push_plain`] does if it has to wait, make room, or wake somebody.
     #[cold]
     #[inline(never)]
-    fn push_slowly(&self, context: Context, flags: CompletionFlags) {
+    fn push_plain_slow(&self, context: Context, flags: CompletionFlags) {
         let entry = Entry {
             context,
             flags,
@@ -173,9 +173,9 @@ impl CqRing {
     pub fn push_err(&self, error: ErrEntry) {
         let mut store = self.store.lock();
         let is_watched = store.push_err(error);
-        self.note(&store);
+        self.publish_len(&store);
         if is_watched {
-            self.waiting_threads.wake();
+            self.wait_object.wake();
         }
     }
 
@@ -183,12 +183,12 @@ impl CqRing {
     #[inline]
     pub fn room(&self) -> usize {
         self.size
-            .saturating_sub(self.waiting.load(Ordering::Relaxed))
+            .saturating_sub(self.stored.load(Ordering::Relaxed))
     }
 
     /// Completions and errors that nobody has read.
     pub(crate) fn unread(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.stored.load(Ordering::Relaxed)
     }
 
     /// Takes what waits, after driving the endpoints if nothing does or nothing is wanted. `src`
@@ -196,48 +196,48 @@ impl CqRing {
     #[inline]
     fn take(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
         match out.is_empty() || self.is_empty() {
-            true => self.take_driving(out, src),
-            false => self.take_waiting(out, src),
+            true => self.drive_and_take(out, src),
+            false => self.take_stored_and_drive(out, src),
         }
     }
 
     /// Takes one entry, if that is all there is to do: most programs read so.
     #[inline(always)]
-    fn take_single(&self, copy: impl FnOnce(&Slot)) -> bool {
-        if !self.birth.is_here() {
+    fn take_one_fast(&self, copy: impl FnOnce(&Slot)) -> bool {
+        if !self.fork_guard.is_owner() {
             return false;
         }
         let Some(mut store) = self.store.try_lock() else {
             return false;
         };
-        let Some(slot) = store.take_single() else {
+        let Some(slot) = store.take_one_fast() else {
             return false;
         };
         copy(slot);
-        self.note(&store);
+        self.publish_len(&store);
         true
     }
 
     /// Drives the endpoints, and takes what that brings.
     #[inline(never)]
-    fn take_driving(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
+    fn drive_and_take(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
         let filled = self.drive(out, src);
         if filled > 0 {
             return Ok(filled);
         }
         if self.is_empty() {
-            return self.birth.check().map(|()| 0);
+            return self.fork_guard.check().map(|()| 0);
         }
-        self.take_waiting(out, src)
+        self.take_stored_and_drive(out, src)
     }
 
     /// Takes what waits, and drives the endpoints now and then.
     #[inline(never)]
-    fn take_waiting(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
-        self.birth.check()?;
+    fn take_stored_and_drive(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
+        self.fork_guard.check()?;
         let (taken, is_due) = self.take_locked(out, src)?;
         if is_due {
-            self.drive_others();
+            self.drive_after_take();
         }
         Ok(taken)
     }
@@ -251,7 +251,7 @@ impl CqRing {
     fn take_locked(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<(usize, bool)> {
         let mut store = self.store.lock();
         let taken = store.take(out, src);
-        self.note(&store);
+        self.publish_len(&store);
         taken
     }
 
@@ -259,8 +259,8 @@ impl CqRing {
     /// more than was read meanwhile.
     #[cold]
     #[inline(never)]
-    fn drive_others(&self) {
-        self.driven.drive(TURN, &mut Sink::none());
+    fn drive_after_take(&self) {
+        self.endpoints.drive(DRIVE_INTERVAL, &mut Sink::none());
     }
 
     /// Drives the attached endpoints, unless another thread is at it: that one's messages show up
@@ -269,20 +269,20 @@ impl CqRing {
     fn drive(&self, out: &mut [Entry], src: &mut [FiAddr]) -> usize {
         let budget = if out.is_empty() { BUDGET } else { out.len() };
         let mut sink = Sink::new(self, out, src);
-        self.driven.drive(budget, &mut sink);
+        self.endpoints.drive(budget, &mut sink);
         sink.filled()
     }
 
     /// Whether neither a completion nor an error waits.
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) == 0
+        self.stored.load(Ordering::Relaxed) == 0
     }
 
     /// Publishes how much waits; called under the store's lock.
     #[inline]
-    fn note(&self, store: &Store) {
-        self.waiting.store(store.waiting(), Ordering::Relaxed);
+    fn publish_len(&self, store: &Store) {
+        self.stored.store(store.stored(), Ordering::Relaxed);
     }
 }
 
@@ -290,14 +290,14 @@ impl CompletionQueue for CqRing {
     #[inline]
     fn read(&self, out: &mut [Entry]) -> Result<usize> {
         if out.is_empty() || self.is_empty() {
-            return self.take_driving(out, &mut []);
+            return self.drive_and_take(out, &mut []);
         }
         if let [one] = &mut *out
-            && self.take_single(|slot| *one = slot.entry())
+            && self.take_one_fast(|slot| *one = slot.entry())
         {
             return Ok(1);
         }
-        self.take_waiting(out, &mut [])
+        self.take_stored_and_drive(out, &mut [])
     }
 
     fn read_from(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
@@ -305,15 +305,15 @@ impl CompletionQueue for CqRing {
             return Err(Errno::Inval);
         }
         if out.is_empty() || self.is_empty() {
-            return self.take_driving(out, src);
+            return self.drive_and_take(out, src);
         }
         if self.unread() == 1
             && let ([one, ..], [from, ..]) = (&mut *out, &mut *src)
-            && self.take_single(|slot| (*one, *from) = (slot.entry(), slot.src()))
+            && self.take_one_fast(|slot| (*one, *from) = (slot.entry(), slot.src()))
         {
             return Ok(1);
         }
-        self.take_waiting(out, src)
+        self.take_stored_and_drive(out, src)
     }
 
     fn read_ready(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
@@ -323,7 +323,7 @@ impl CompletionQueue for CqRing {
         if self.is_empty() {
             return Ok(0);
         }
-        self.birth.check()?;
+        self.fork_guard.check()?;
         self.take_stored(out, src)
     }
 
@@ -335,23 +335,23 @@ impl CompletionQueue for CqRing {
     }
 
     fn read_err(&self) -> Result<ErrEntry> {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         let mut store = self.store.lock();
         let error = store.take_err();
-        self.note(&store);
+        self.publish_len(&store);
         error.ok_or(Errno::Again)
     }
 
     fn wait(&self, out: &mut [Entry], timeout: Option<Duration>) -> Result<usize> {
         let mut reader = Reader { cq: self, out };
         let found = self
-            .waiting_threads
-            .wait(&self.driven, timeout, &mut reader)?;
+            .wait_object
+            .wait(&self.endpoints, timeout, &mut reader)?;
         found.unwrap_or(Err(Errno::Again))
     }
 
     fn signal(&self) -> Result {
-        self.waiting_threads.signal()
+        self.wait_object.signal()
     }
 
     fn try_wait(&self) -> Result {
@@ -359,11 +359,11 @@ impl CompletionQueue for CqRing {
             cq: self,
             out: &mut [],
         };
-        self.waiting_threads.try_wait(&self.driven, &mut reader)
+        self.wait_object.try_wait(&self.endpoints, &mut reader)
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.waiting_threads.fd()
+        self.wait_object.fd()
     }
 }
 
@@ -382,27 +382,27 @@ impl Reader<'_> {
     }
 }
 
-impl Awaited for Reader<'_> {
+impl WaitCondition for Reader<'_> {
     type Found = Result<usize>;
 
-    fn read(&mut self) -> Option<Result<usize>> {
+    fn poll(&mut self) -> Option<Result<usize>> {
         let taken = self.cq.take(self.out, &mut []);
         self.found(taken)
     }
 
-    fn look(&mut self) -> Option<Result<usize>> {
+    fn check(&mut self) -> Option<Result<usize>> {
         let taken = self.cq.take_stored(self.out, &mut []);
         self.found(taken)
     }
 
-    fn watch(&mut self) -> bool {
+    fn arm(&mut self) -> bool {
         let mut store = self.cq.store.lock();
-        store.watch();
-        store.waiting() > 0
+        store.arm_wakeup();
+        store.stored() > 0
     }
 
-    fn unwatch(&mut self) {
-        self.cq.store.lock().unwatch();
+    fn disarm(&mut self) {
+        self.cq.store.lock().disarm_wakeup();
     }
 }
 
@@ -417,7 +417,7 @@ impl fmt::Debug for CqRing {
         f.debug_struct("CqRing")
             .field("domain", &self.domain)
             .field("size", &self.size)
-            .field("waiting", &self.waiting)
+            .field("stored", &self.stored)
             .finish_non_exhaustive()
     }
 }
@@ -425,10 +425,13 @@ impl fmt::Debug for CqRing {
 fn checked_size(size: usize) -> Result<usize, Error> {
     match size {
         0 => Ok(DEFAULT_SIZE),
-        1..=CqRing::MOST => Ok(size),
+        1..=CqRing::MAX_SIZE => Ok(size),
         _ => Err(Error::new(
             Errno::Inval,
-            format!("completion queue: size {size} is beyond {}", CqRing::MOST),
+            format!(
+                "completion queue: size {size} is beyond {}",
+                CqRing::MAX_SIZE
+            ),
         )),
     }
 }
@@ -442,7 +445,7 @@ mod tests {
     use selvedge::wait;
 
     use super::*;
-    use crate::wait::Rest;
+    use crate::wait::ArmOutcome;
 
     #[expect(unsafe_code, reason = "opens with the real locks")]
     fn open(attr: &Attr) -> Result<Arc<CqRing>, Error> {
@@ -496,12 +499,12 @@ mod tests {
         let ep: Arc<dyn Progress> = Arc::new(Source(Arc::clone(&cq)));
         cq.attach(&ep).unwrap();
         let mut out = [Entry::default(); 1];
-        for number in 0..4 * TURN as u64 {
+        for number in 0..4 * DRIVE_INTERVAL as u64 {
             cq.push(entry(number), FiAddr::UNSPEC);
             assert_eq!(cq.read(&mut out), Ok(1));
         }
         let brought = 1024 - cq.room();
-        assert_eq!(brought, 4 * TURN, "not more than was read");
+        assert_eq!(brought, 4 * DRIVE_INTERVAL, "not more than was read");
     }
 
     #[test]
@@ -590,8 +593,8 @@ mod tests {
             usize::from(is_third)
         }
 
-        fn rest(&self, _: &mut u64) -> Rest {
-            Rest::UntilWoken
+        fn arm(&self, _: &mut u64) -> ArmOutcome {
+            ArmOutcome::UntilWoken
         }
     }
 

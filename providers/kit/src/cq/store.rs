@@ -24,22 +24,22 @@ pub(super) struct Store {
     pushed: usize,
     /// How many entries may wait before a push has something else to do: grow, or wake somebody.
     /// As many as there are slots, and none while the store is watched.
-    calm: usize,
+    room: usize,
     /// Each with the number of entries that were pushed before it.
     errors: VecDeque<(usize, ErrEntry)>,
 }
 
 /// Entries that are read, of which the last has the endpoints driven, too: seldom enough to cost
 /// less than a nanosecond each.
-pub(super) const TURN: usize = 64;
+pub(super) const DRIVE_INTERVAL: usize = 64;
 
 impl Store {
     pub(super) fn new() -> Self {
         Self {
-            slots: empty(SMALLEST),
+            slots: empty(MIN_CAPACITY),
             read: 0,
             pushed: 0,
-            calm: SMALLEST,
+            room: MIN_CAPACITY,
             errors: VecDeque::new(),
         }
     }
@@ -52,15 +52,15 @@ impl Store {
 
     /// Entries and errors that wait.
     #[inline]
-    pub(super) fn waiting(&self) -> usize {
+    pub(super) fn stored(&self) -> usize {
         self.len() + self.errors.len()
     }
 
     /// Adds an entry. `true` when whoever watches is to be woken.
     #[inline(always)]
     pub(super) fn push(&mut self, entry: Entry, src: FiAddr) -> bool {
-        let is_calm = self.len() < self.calm;
-        let is_watched = !is_calm && self.make_calm();
+        let has_room = self.len() < self.room;
+        let is_watched = !has_room && self.prepare_push();
         let place = self.place(self.pushed);
         self.slots[place].put(entry, src);
         self.pushed = self.pushed.wrapping_add(1);
@@ -69,10 +69,10 @@ impl Store {
 
     /// Adds what an own operation has to say, if there is nothing else to do.
     #[inline(always)]
-    pub(super) fn push_calmly(&mut self, context: Context, flags: CompletionFlags) -> bool {
-        let (number, is_calm) = (self.pushed, self.len() < self.calm);
+    pub(super) fn try_push_plain(&mut self, context: Context, flags: CompletionFlags) -> bool {
+        let (number, has_room) = (self.pushed, self.len() < self.room);
         let place = self.place(number);
-        let Some(slot) = self.slots.get_mut(place).filter(|_| is_calm) else {
+        let Some(slot) = self.slots.get_mut(place).filter(|_| has_room) else {
             return false;
         };
         slot.put_plain(context, flags);
@@ -83,23 +83,23 @@ impl Store {
     /// Adds an error, likewise.
     pub(super) fn push_err(&mut self, error: ErrEntry) -> bool {
         self.errors.push_back((self.pushed, error));
-        self.unwatch()
+        self.disarm_wakeup()
     }
 
     /// Has the next push say that somebody is to be woken.
-    pub(super) fn watch(&mut self) {
-        self.calm = 0;
+    pub(super) fn arm_wakeup(&mut self) {
+        self.room = 0;
     }
 
-    /// Ends what [`Self::watch`] began; whether it was on.
-    pub(super) fn unwatch(&mut self) -> bool {
-        std::mem::replace(&mut self.calm, self.slots.len()) == 0
+    /// Ends what [`Self::arm_wakeup`] began; whether it was on.
+    pub(super) fn disarm_wakeup(&mut self) -> bool {
+        std::mem::replace(&mut self.room, self.slots.len()) == 0
     }
 
     /// Does what a push has to do first; whether the store was watched.
     #[cold]
-    fn make_calm(&mut self) -> bool {
-        let was_watched = self.unwatch();
+    fn prepare_push(&mut self) -> bool {
+        let was_watched = self.disarm_wakeup();
         if self.len() == self.slots.len() {
             self.grow();
         }
@@ -109,9 +109,9 @@ impl Store {
     /// Takes the next entry, if that is all there is to do: there is one, no error, and it is nobody's
     /// turn to drive the endpoints.
     #[inline(always)]
-    pub(super) fn take_single(&mut self) -> Option<&Slot> {
+    pub(super) fn take_one_fast(&mut self) -> Option<&Slot> {
         let (read, next) = (self.read, self.read.wrapping_add(1));
-        if self.len() == 0 || !self.errors.is_empty() || next.is_multiple_of(TURN) {
+        if self.len() == 0 || !self.errors.is_empty() || next.is_multiple_of(DRIVE_INTERVAL) {
             return None;
         }
         let slot = self.slots.get(self.place(read))?;
@@ -134,7 +134,7 @@ impl Store {
             *src = self.slots[self.place(read.wrapping_add(index))].src();
         }
         self.read = read.wrapping_add(count);
-        Ok((count, self.read / TURN != read / TURN))
+        Ok((count, self.read / DRIVE_INTERVAL != read / DRIVE_INTERVAL))
     }
 
     /// Takes the error at the head.
@@ -172,7 +172,7 @@ impl Store {
         for (before, _) in &mut self.errors {
             *before = before.wrapping_sub(self.read);
         }
-        self.calm = slots.len();
+        self.room = slots.len();
         self.slots = slots;
         (self.read, self.pushed) = (0, len);
     }
@@ -183,7 +183,7 @@ fn empty(count: usize) -> Box<[Slot]> {
 }
 
 /// What an idle queue holds: 4 KiB.
-const SMALLEST: usize = 64;
+const MIN_CAPACITY: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -227,9 +227,9 @@ mod tests {
                 assert_eq!(number, expected);
                 expected += 1;
             }
-            assert_eq!(store.waiting() as u64, pushed - expected);
+            assert_eq!(store.stored() as u64, pushed - expected);
         }
-        assert!(expected > 2 * SMALLEST as u64);
+        assert!(expected > 2 * MIN_CAPACITY as u64);
     }
 
     #[test]
@@ -263,27 +263,27 @@ mod tests {
         assert_eq!(store.take_err().unwrap().entry.context.0, 1);
         assert_eq!(read(&mut store, 9), Err(Errno::Avail));
         assert_eq!(store.take_err().unwrap().entry.context.0, 2);
-        assert_eq!(store.waiting(), 0);
+        assert_eq!(store.stored(), 0);
     }
 
     #[test]
     fn a_watched_store_says_so_at_the_next_push_alone() {
         let mut store = Store::new();
         assert!(!store.push(entry(0), FiAddr(0)));
-        store.watch();
+        store.arm_wakeup();
         assert!(store.push(entry(1), FiAddr(1)));
         assert!(!store.push(entry(2), FiAddr(2)));
-        store.watch();
+        store.arm_wakeup();
         assert_eq!(read(&mut store, 9).unwrap(), [0, 1, 2]);
         assert!(store.push_err(error(3)), "reading ends no watch");
         assert!(!store.push_err(error(4)));
-        store.watch();
-        assert!(store.unwatch());
-        assert!(!store.unwatch());
-        for number in 0..SMALLEST as u64 {
+        store.arm_wakeup();
+        assert!(store.disarm_wakeup());
+        assert!(!store.disarm_wakeup());
+        for number in 0..MIN_CAPACITY as u64 {
             assert!(!store.push(entry(number), FiAddr(number)));
         }
-        store.watch();
+        store.arm_wakeup();
         assert!(store.push(entry(64), FiAddr(64)), "it grows and says so");
         assert!(!store.push(entry(65), FiAddr(65)));
     }

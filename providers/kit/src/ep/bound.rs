@@ -10,15 +10,15 @@ use selvedge::{
 };
 
 use super::late::Late;
-use crate::Auto;
-use crate::birth::Native;
+use crate::AutoProgress;
 use crate::cntr::{self, Cntr};
 use crate::cq::{CqRing, Progress};
 use crate::eq::Queue;
+use crate::fork_guard::ForkGuarded;
 use crate::identity::{DomainId, FabricId, OfDomain};
-use crate::mr::Watchers;
+use crate::mr::RegionCounters;
 use crate::srx::Shared;
-use crate::work::Ledger;
+use crate::work::DeferredOps;
 
 /// The counters of an endpoint, resolved.
 #[derive(Clone, Debug)]
@@ -36,12 +36,12 @@ pub(crate) struct Cntrs {
 #[derive(Debug)]
 pub struct Drivers {
     pub(super) bound: Mutex<Bound>,
-    pub(crate) auto: Option<Arc<Auto>>,
+    pub(crate) auto: Option<Arc<AutoProgress>>,
     /// The counters of the domain's regions.
-    pub(crate) watchers: Arc<Watchers>,
+    pub(crate) region_counters: Arc<RegionCounters>,
     /// The queue may hold the endpoint, and so must not be held by it.
     pub(super) eq: Weak<Queue>,
-    pub(super) ledger: Arc<Ledger>,
+    pub(super) deferred_ops: Arc<DeferredOps>,
 }
 
 /// The queues and counters that an endpoint is bound to.
@@ -118,10 +118,10 @@ impl Drivers {
             if let Some(eq) = self.eq.upgrade() {
                 eq.attach(progress)?;
             }
-            self.watchers.join(&self.ledger)?;
+            self.region_counters.add_endpoint(&self.deferred_ops)?;
             self.auto.iter().try_for_each(|auto| auto.attach(progress))
         };
-        self.ledger.set_progress(progress);
+        self.deferred_ops.set_progress(progress);
         attach().inspect_err(|_| self.detach(progress))
     }
 
@@ -131,7 +131,7 @@ impl Drivers {
     pub fn end<T>(
         &self,
         progress: &Arc<dyn Progress>,
-        state: &Native<T>,
+        state: &ForkGuarded<T>,
         close: impl FnOnce(&mut T),
     ) {
         if state.lock().is_err() {
@@ -154,8 +154,8 @@ impl Drivers {
         if let Some(auto) = &self.auto {
             auto.detach(progress);
         }
-        self.watchers.leave(&self.ledger);
-        self.ledger.part(progress);
+        self.region_counters.remove_endpoint(&self.deferred_ops);
+        self.deferred_ops.remove_drivers(progress);
     }
 }
 
@@ -164,7 +164,7 @@ impl Drivers {
 ///
 /// # Errors
 /// [`Errno::NoAv`] without one, [`Errno::Inval`] for one of another domain.
-pub fn own_av<T: AddressVector + OfDomain>(
+pub fn bound_av<T: AddressVector + OfDomain>(
     bind: &Bindings,
     domain: &DomainId,
     title: &str,
@@ -174,19 +174,19 @@ pub fn own_av<T: AddressVector + OfDomain>(
         return Err(Error::new(Errno::NoAv, what));
     };
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn AddressVector>::clone(av);
-    domain.own("address vector of an endpoint", any, av)
+    domain.downcast("address vector of an endpoint", any, av)
 }
 
 /// The shared receives that an endpoint of `domain` is bound to, as this package's own.
 ///
 /// # Errors
 /// [`Errno::Inval`] for those of another domain.
-pub fn own_srx(bind: &Bindings, domain: &DomainId) -> Result<Option<Arc<Shared>>, Error> {
+pub fn bound_srx(bind: &Bindings, domain: &DomainId) -> Result<Option<Arc<Shared>>, Error> {
     let Some(srx) = &bind.srx else {
         return Ok(None);
     };
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn SharedReceives>::clone(srx);
-    let own = domain.own("shared receive context of an endpoint", any, srx);
+    let own = domain.downcast("shared receive context of an endpoint", any, srx);
     own.map(Some)
 }
 
@@ -195,7 +195,7 @@ impl Cntrs {
     /// [`Errno::Inval`] for a counter of another domain.
     pub(super) fn resolve(bound: &Counters, domain: &DomainId) -> Result<Self, Error> {
         let own = |cntr: &Option<Arc<dyn Counter>>, name| {
-            let own = |cntr| cntr::own(domain, name, cntr);
+            let own = |cntr| cntr::resolve(domain, name, cntr);
             cntr.as_ref().map(own).transpose()
         };
         Ok(Self {
@@ -268,14 +268,14 @@ pub(super) fn own_cq(
     name: &str,
 ) -> Result<Arc<CqRing>, Error> {
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn CompletionQueue>::clone(cq);
-    domain.own(name, any, cq)
+    domain.downcast(name, any, cq)
 }
 
 /// An event queue, as this package's own of `fabric`; `user` is what is bound to it.
 ///
 /// # Errors
 /// [`Errno::Inval`] for one of another fabric.
-pub fn own_eq(
+pub fn bound_eq(
     eq: &Arc<dyn EventQueue>,
     fabric: &FabricId,
     user: &dyn fmt::Debug,

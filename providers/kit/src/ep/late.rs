@@ -6,8 +6,8 @@ use selvedge::{CompletionQueue, Errno, Error, LateBindings};
 
 use super::bound::{Bound, own_cq};
 use super::{Cntrs, Drivers, Ep, RX_CQ, TX_CQ};
-use crate::birth::Native;
 use crate::cq::{CqRing, Progress};
+use crate::fork_guard::ForkGuarded;
 use crate::identity::DomainId;
 
 /// [`LateBindings`], resolved.
@@ -73,7 +73,7 @@ impl Ep {
         }
         self.cntrs.add(&late.cntrs);
         let (tx_cq, rx_cq) = (&self.tx_cq, &self.rx_cq);
-        self.ledger.bind(tx_cq, rx_cq, self.cntrs.clone());
+        self.deferred_ops.bind(tx_cq, rx_cq, self.cntrs.clone());
     }
 
     /// Whether a counter is bound already for something that `late` has one for.
@@ -99,9 +99,9 @@ impl Drivers {
         late: &LateBindings,
         remote: RemoteCounters,
         progress: &Arc<dyn Progress>,
-        state: &Native<T>,
+        state: &ForkGuarded<T>,
     ) -> Result<(), Error> {
-        let late = Late::resolve(late, self.ledger.domain(), remote)?;
+        let late = Late::resolve(late, self.deferred_ops.domain(), remote)?;
         let locked = || {
             let busy = |errno| Error::new(errno, "binding an open endpoint");
             state.lock().map_err(busy)

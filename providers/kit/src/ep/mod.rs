@@ -14,18 +14,18 @@ use selvedge::{
 
 use crate::cntr::Cntr;
 use crate::coll::LayerCompletions;
-use crate::complaint::complain;
 use crate::cq::CqRing;
 use crate::identity::DomainId;
-use crate::mr::{Groups, Watchers};
+use crate::mr::{ObjectSharing, RegionCounters};
+use crate::rate_limit::warn_limited;
 use crate::srx::Kind;
 use crate::telemetry::{self, EventKind, OpCounter, Settings, StatsPage};
 use crate::wait::Waiters;
-use crate::work::Ledger;
+use crate::work::DeferredOps;
 
 pub(crate) use bound::Cntrs;
 use bound::{Bound, own_cq};
-pub use bound::{Drivers, own_av, own_eq, own_srx};
+pub use bound::{Drivers, bound_av, bound_eq, bound_srx};
 pub use late::RemoteCounters;
 
 /// The resolved bindings of an endpoint, and how its operations report that they are done.
@@ -51,7 +51,7 @@ pub struct Ep {
     /// Bytes of provider data that an error entry has at most.
     max_err_data: usize,
     cntrs: Cntrs,
-    ledger: Arc<Ledger>,
+    deferred_ops: Arc<DeferredOps>,
     /// Where the operations of a layer above the endpoint report.
     layer: Option<Arc<LayerCompletions>>,
     waiters: Arc<Waiters>,
@@ -68,22 +68,22 @@ impl Ep {
     pub fn resolve(bind: &Bindings, info: &Info, domain: &DomainId) -> Result<Self, Error> {
         telemetry::crash::install(&Settings::read(&Params::from_env())?)?;
         let stats = StatsPage::open(&info.fabric_attr.prov_name)?;
-        Self::counting_in(stats, bind, info, domain)
+        Self::resolve_with_page(stats, bind, info, domain)
     }
 
     /// As [`Self::resolve`], for a layer: others see the endpoint below.
     ///
     /// # Errors
     /// As [`Self::resolve`].
-    pub(crate) fn resolve_unseen(
+    pub(crate) fn resolve_without_telemetry(
         bind: &Bindings,
         info: &Info,
         domain: &DomainId,
     ) -> Result<Self, Error> {
-        Self::counting_in(StatsPage::private()?, bind, info, domain)
+        Self::resolve_with_page(StatsPage::private()?, bind, info, domain)
     }
 
-    fn counting_in(
+    fn resolve_with_page(
         stats: StatsPage,
         bind: &Bindings,
         info: &Info,
@@ -93,7 +93,7 @@ impl Ep {
         let rx_cq = own_cq(&bind.rx_cq, domain, RX_CQ)?;
         let cntrs = Cntrs::resolve(&bind.cntrs, domain)?;
         Ok(Self {
-            ledger: Arc::new(Ledger::new(domain, &tx_cq, &rx_cq, cntrs.clone())),
+            deferred_ops: Arc::new(DeferredOps::new(domain, &tx_cq, &rx_cq, cntrs.clone())),
             tx_cq,
             rx_cq,
             tx_all: !bind.tx_selective,
@@ -111,8 +111,8 @@ impl Ep {
     }
 
     /// What the endpoint owes for deferred work.
-    pub const fn ledger(&self) -> &Arc<Ledger> {
-        &self.ledger
+    pub const fn deferred_ops(&self) -> &Arc<DeferredOps> {
+        &self.deferred_ops
     }
 
     /// Serves a layer, too: operations with [`OpFlags::PEER_TRANSFER`] are told to it alone, and
@@ -131,7 +131,7 @@ impl Ep {
     /// Tells the layer of the end of one of its operations.
     #[cold]
     #[inline(never)]
-    fn told_layer(&self, context: Context, outcome: Result<usize, (Errno, String)>) {
+    fn report_to_layer(&self, context: Context, outcome: Result<usize, (Errno, String)>) {
         if let Some(layer) = &self.layer {
             layer.put(context, outcome);
             self.wake();
@@ -146,14 +146,17 @@ impl Ep {
                 cntrs: self.cntrs.iter().map(Arc::clone).collect(),
             }),
             auto: None,
-            watchers: Arc::new(Watchers::of(self.ledger.domain(), Groups::Together)),
+            region_counters: Arc::new(RegionCounters::of(
+                self.deferred_ops.domain(),
+                ObjectSharing::AcrossGroups,
+            )),
             eq: Weak::new(),
-            ledger: Arc::clone(&self.ledger),
+            deferred_ops: Arc::clone(&self.deferred_ops),
         }
     }
 
     /// Has everybody who sleeps at a queue or counter of this endpoint ask again whether it may
-    /// ([`crate::cq::Progress::rest`]).
+    /// ([`crate::cq::Progress::arm`]).
     #[cold]
     pub fn wake(&self) {
         self.waiters.wake();
@@ -204,7 +207,7 @@ impl Ep {
     pub fn tx_done(&self, context: Context, what: CompletionFlags, op: OpFlags, len: usize) {
         let reports = self.tx_all || op.contains(OpFlags::COMPLETION);
         if !reports && op.contains(OpFlags::PEER_TRANSFER) {
-            return self.told_layer(context, Ok(len));
+            return self.report_to_layer(context, Ok(len));
         }
         let (cntr, tally) = self.tx_counts(what);
         self.stats.count(tally, len);
@@ -241,12 +244,12 @@ impl Ep {
         op: OpFlags,
         len: usize,
     ) {
-        let Some(debt) = self.ledger.settle(context) else {
+        let Some(op) = self.deferred_ops.complete(context) else {
             return self.tx_done(context, what, op, len);
         };
         self.stats.count(self.tx_counts(what).1, len);
-        if debt.pay() {
-            self.tx_cq.push_plain(debt.context, what);
+        if op.succeeded() {
+            self.tx_cq.push_plain(op.context, what);
         }
     }
 
@@ -280,12 +283,12 @@ impl Ep {
 
     /// Whether anybody counts what peers read or write.
     #[inline]
-    pub fn counts_peers(&self) -> bool {
+    pub fn counts_remote_access(&self) -> bool {
         self.cntrs.remote_read.is_some() || self.cntrs.remote_write.is_some()
     }
 
     /// What counts reads and writes by peers, for a provider over others, which count themselves.
-    pub fn peer_cntrs(&self) -> [Option<&Arc<Cntr>>; 2] {
+    pub fn remote_cntrs(&self) -> [Option<&Arc<Cntr>>; 2] {
         let Cntrs {
             remote_read,
             remote_write,
@@ -341,14 +344,14 @@ impl Ep {
         self.stats.count(OpCounter::SendErrors, 0);
         self.stats
             .record_event(EventKind::SendFailed, &detail, errno.as_raw() as u64);
-        complain(TARGET, format_args!("an inject has failed: {detail}"));
+        warn_limited(TARGET, format_args!("an inject has failed: {detail}"));
     }
 
     /// Counts a failure where that is due. The context that its entry carries, if it is to have one.
     #[cold]
     fn failed_context(&self, context: Context, what: CompletionFlags) -> Option<Context> {
-        if let Some(debt) = self.ledger.settle(context) {
-            return debt.fail().then_some(debt.context);
+        if let Some(op) = self.deferred_ops.complete(context) {
+            return op.failed().then_some(op.context);
         }
         if let Some(cntr) = self.cntrs.of(what) {
             cntr.add_err(1);
@@ -365,7 +368,7 @@ impl Ep {
     /// An operation of the layer's has failed.
     #[cold]
     pub(crate) fn layer_failed(&self, context: Context, errno: Errno, detail: impl Into<String>) {
-        self.told_layer(context, Err((errno, detail.into())));
+        self.report_to_layer(context, Err((errno, detail.into())));
     }
 
     #[inline(always)]

@@ -35,12 +35,12 @@ impl Ep {
     #[cold]
     fn rx_deferred_done(&self, posted: Posted, env: &Envelope, len: usize, src: FiAddr) {
         let (mut entry, flags) = received(posted, env, len);
-        let Some(debt) = self.ledger.settle(entry.context) else {
+        let Some(op) = self.deferred_ops.complete(entry.context) else {
             return self.rx_report(entry, flags, src, &mut Sink::none());
         };
         self.stats.count(OpCounter::Received, entry.len);
-        if debt.pay() {
-            entry.context = debt.context;
+        if op.succeeded() {
+            entry.context = op.context;
             self.rx_cq.push(entry, src);
         }
     }
@@ -59,7 +59,7 @@ impl Ep {
         if posted.flags.contains(OpFlags::PEER_TRANSFER) {
             return match len < env.len {
                 true => self.rx_trunc(posted, env, len, FiAddr::UNSPEC),
-                false => self.told_layer(posted.context, Ok(len)),
+                false => self.report_to_layer(posted.context, Ok(len)),
             };
         }
         let mut error = match len < env.len {
@@ -89,7 +89,7 @@ impl Ep {
     #[inline(never)]
     fn rx_silent(&self, context: Context, len: usize, op: OpFlags) {
         match op.contains(OpFlags::PEER_TRANSFER) {
-            true => self.told_layer(context, Ok(len)),
+            true => self.report_to_layer(context, Ok(len)),
             false => self.rx_count(len),
         }
     }
@@ -140,7 +140,7 @@ impl Ep {
     #[cold]
     pub fn rx_peeked(&self, posted: &Posted, env: &Envelope, more: CompletionFlags, src: FiAddr) {
         if posted.flags.contains(OpFlags::PEER_TRANSFER) {
-            return self.told_layer(posted.context, Ok(env.len));
+            return self.report_to_layer(posted.context, Ok(env.len));
         }
         let entry = Entry {
             context: posted.context,

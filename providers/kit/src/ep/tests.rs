@@ -87,7 +87,7 @@ fn open_cntr(events: Events) -> Arc<Cntr> {
     let mut attr = cntr::Attr::default();
     attr.events = events;
     // SAFETY: the safe mode asks for nothing.
-    unsafe { Cntr::open_patient(&attr, domain(), Mode::Safe, SPIN) }.unwrap()
+    unsafe { Cntr::open_in_domain(&attr, domain(), Mode::Safe, SPIN) }.unwrap()
 }
 
 fn open_cq() -> Arc<CqRing> {
@@ -97,7 +97,7 @@ fn open_cq() -> Arc<CqRing> {
 #[expect(unsafe_code, reason = "opens with the real locks")]
 fn open_cq_of(domain: &DomainId, mode: Mode) -> Arc<CqRing> {
     // SAFETY: one thread uses those that are asserted, until they are shared.
-    unsafe { CqRing::open_patient(&cq::Attr::default(), domain, mode, SPIN) }.unwrap()
+    unsafe { CqRing::open_in_domain(&cq::Attr::default(), domain, mode, SPIN) }.unwrap()
 }
 
 fn bindings() -> Bindings {
@@ -424,7 +424,7 @@ fn a_counter_of_work_is_attached_while_its_endpoint_wakes_sleepers() {
     let cntr = open_cntr(Events::Comp);
     let progress: Arc<dyn Progress> = Arc::clone(&busy) as Arc<dyn Progress>;
     cntr.attach(&progress).unwrap();
-    busy.ep.ledger().set_progress(&progress);
+    busy.ep.deferred_ops().set_progress(&progress);
     let (over, is_over) = mpsc::channel();
     let driving = Arc::clone(&cntr);
     let reader = over.clone();
@@ -436,7 +436,7 @@ fn a_counter_of_work_is_attached_while_its_endpoint_wakes_sleepers() {
     let following = Arc::clone(&busy);
     thread::spawn(move || {
         // Nothing is attached to this counter but what is being driven.
-        following.ep.ledger().follow(&cntr).unwrap();
+        following.ep.deferred_ops().add_driver(&cntr).unwrap();
         over.send(())
     });
     // The follower may be anywhere in its call when progress goes on; mostly it waits for progress.

@@ -1,27 +1,27 @@
-//! The address vector: socket addresses by index.
+//! The address vector of providers over IP: socket addresses by index.
 
 use std::net::{SocketAddr, SocketAddrV6};
 
 use super::resolve;
 use crate::av::{Peer, Vector, insert_symmetric};
-use crate::birth::Birth;
 use crate::coll::Members;
+use crate::fork_guard::ForkGuard;
 use crate::identity::{DomainId, OfDomain};
 use selvedge::{Address, AddressVector, Errno, Error, FiAddr, Result, av};
 
-/// Addresses of peers. Inserting one makes no contact with it.
+/// The addresses of peers. An insertion does not connect to the peer.
 #[derive(Debug)]
 pub struct Av {
-    birth: Birth,
+    fork_guard: ForkGuard,
     domain: DomainId,
     identity: av::Identity,
     table: Vector<SocketAddr>,
-    /// Where its warnings are logged.
+    /// The log target of its warnings.
     target: &'static str,
 }
 
-/// An address as peers are known by: without what says nothing about where it is.
-pub fn known_as(addr: SocketAddr) -> SocketAddr {
+/// The canonical form of an address: an IPv4-mapped address as IPv4, without IPv6 flow information.
+pub fn canonical_addr(addr: SocketAddr) -> SocketAddr {
     match addr {
         SocketAddr::V4(_) => addr,
         SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
@@ -32,8 +32,8 @@ pub fn known_as(addr: SocketAddr) -> SocketAddr {
 }
 
 impl Av {
-    /// Opens one of a domain, whose warnings are logged as `target`'s; `family` says whose addresses
-    /// these are, where it has a name.
+    /// Opens an address vector of a domain. `target` is the log target of its warnings; `family`
+    /// identifies provider and domain in the name of a named vector's file.
     ///
     /// # Errors
     /// As [`Vector::open`].
@@ -45,14 +45,14 @@ impl Av {
     ) -> Result<Self, Error> {
         Ok(Self {
             target,
-            birth: Birth::here(),
+            fork_guard: ForkGuard::current(),
             domain: domain.clone(),
             identity: av::Identity::new(domain),
             table: Vector::open(attr, family)?,
         })
     }
 
-    /// Changes with every insertion and removal.
+    /// A number that changes with every insertion and removal.
     #[inline]
     pub fn epoch(&self) -> u64 {
         self.table.epoch()
@@ -63,12 +63,13 @@ impl Av {
         self.table.table().find(addr).unwrap_or(FiAddr::UNSPEC)
     }
 
-    /// What completions call an address, or [`FiAddr::UNSPEC`].
+    /// The source that completions report for an address, or [`FiAddr::UNSPEC`].
     pub fn source(&self, addr: &SocketAddr) -> FiAddr {
         self.table.source(addr).unwrap_or(FiAddr::UNSPEC)
     }
 
-    /// What completions call a context of a scalable endpoint, which is at an address.
+    /// The source that completions report for a context of a scalable endpoint, by the context's
+    /// address.
     pub fn context_source(&self, addr: &SocketAddr, context: u16) -> FiAddr {
         let first = addr.port().checked_sub(context);
         let source = first.and_then(|port| {
@@ -78,31 +79,31 @@ impl Av {
         source.unwrap_or_else(|| self.source(addr))
     }
 
-    /// The address behind an index, or that of the context which the index names besides: contexts
-    /// are at successive ports.
+    /// The address at an index, or of the context that the index also names: contexts have
+    /// successive ports.
     pub fn addr(&self, addr: FiAddr) -> Option<SocketAddr> {
-        let (peer, context) = self.table.table().apart(addr);
-        let mut known = self.table.lookup(peer)?;
-        let port = usize::from(known.port()) + context;
-        known.set_port(u16::try_from(port).ok()?);
-        Some(known)
+        let (peer, context) = self.table.table().split(addr);
+        let mut addr = self.table.lookup(peer)?;
+        let port = usize::from(addr.port()) + context;
+        addr.set_port(u16::try_from(port).ok()?);
+        Some(addr)
     }
 
-    /// The number of the context that an index names besides.
+    /// The context that an index names, or 0.
     pub fn context(&self, addr: FiAddr) -> usize {
-        self.table.table().apart(addr).1
+        self.table.table().split(addr).1
     }
 }
 
 /// # Errors
-/// Why nothing can be sent there.
+/// The reason why the address is not usable.
 fn checked(addr: &Address) -> Result<SocketAddr, &'static str> {
     match addr {
         Address::Ip(ip) if ip.port() == 0 => Err("it has no port"),
-        Address::Ip(ip) => Ok(known_as(*ip)),
-        _ => resolve::written(&addr.to_string()).ok_or(
-            "it is no IP address and port, as 192.0.2.1:4711; insert_service resolves the name of a \
-             host",
+        Address::Ip(ip) => Ok(canonical_addr(*ip)),
+        _ => resolve::parse_addr(&addr.to_string()).ok_or(
+            "it is not an IP address and port, such as 192.0.2.1:4711; insert_service resolves a \
+             host name",
         ),
     }
 }
@@ -115,7 +116,7 @@ impl OfDomain for Av {
 
 impl AddressVector for Av {
     fn insert(&self, addrs: &[Address], out: &mut [FiAddr]) -> Result<usize> {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         let out = out.get_mut(..addrs.len()).ok_or(Errno::Inval)?;
         let mut inserted = 0;
         for (addr, slot) in addrs.iter().zip(out) {
@@ -125,8 +126,8 @@ impl AddressVector for Av {
                     inserted += 1;
                     index
                 }
-                Err(why) => {
-                    log::warn!(target: self.target, "address {addr} is refused: {why}");
+                Err(reason) => {
+                    log::warn!(target: self.target, "address {addr} is refused: {reason}");
                     FiAddr::NOTAVAIL
                 }
             };
@@ -135,15 +136,15 @@ impl AddressVector for Av {
     }
 
     fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr, Error> {
-        self.birth.check_for(self)?;
+        self.fork_guard.check_for(self)?;
         let addr = resolve::resolve(Some(node), Some(service), false);
         let addr = addr.inspect_err(|error| log::warn!(target: self.target, "{error}"))?;
         self.insert_one(&Address::Ip(addr))
     }
 
     fn rejection(&self, addr: &Address) -> Error {
-        let why = checked(addr).err().unwrap_or("the vector is full");
-        Error::new(Errno::Inval, format!("address {addr} is refused: {why}"))
+        let reason = checked(addr).err().unwrap_or("the vector is full");
+        Error::new(Errno::Inval, format!("address {addr} is refused: {reason}"))
     }
 
     fn insert_symmetric(
@@ -154,29 +155,29 @@ impl AddressVector for Av {
         services: usize,
         out: &mut [FiAddr],
     ) -> Result<usize, Error> {
-        self.birth.check_for(self)?;
+        self.fork_guard.check_for(self)?;
         let insert = |node: &str, service: &str| self.insert_service(node, service);
         insert_symmetric((node, nodes), (service, services), out, insert)
     }
 
     fn set_user_id(&self, addr: FiAddr, id: FiAddr) -> Result {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         self.table.table().set_id(addr, id)
     }
 
     fn remove(&self, addrs: &[FiAddr]) -> Result {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         self.table.remove(addrs)
     }
 
     fn lookup(&self, addr: FiAddr) -> Result<Address> {
-        self.birth.check()?;
-        let known = self.table.lookup(addr);
-        known.map(Address::Ip).ok_or(Errno::Inval)
+        self.fork_guard.check()?;
+        let found = self.table.lookup(addr);
+        found.map(Address::Ip).ok_or(Errno::Inval)
     }
 
     fn members(&self) -> Result<Vec<FiAddr>> {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         Ok(self.table.members())
     }
 
@@ -191,7 +192,7 @@ impl Members for Av {
     }
 
     fn member(&self, addr: FiAddr) -> Result<Address> {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         self.addr(addr).map(Address::Ip).ok_or(Errno::Inval)
     }
 }
@@ -211,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_that_is_refused_says_why_and_what_to_do() {
+    fn a_refused_address_is_reported_with_reason_and_remedy() {
         let domain = DomainId::unnamed();
         let av = Av::open(&av::Attr::default(), &domain, "test", "selvedge::tcp::av").unwrap();
         let rejection = |text: &str| {

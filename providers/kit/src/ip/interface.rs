@@ -1,5 +1,5 @@
-//! The network interfaces of this host, in the order in which they are offered: by speed, those of
-//! the loopback last, and IPv4 before IPv6.
+//! The network interfaces of this host, in the order in which providers offer them: by speed,
+//! loopback last, and IPv4 before IPv6.
 
 use std::cmp::Reverse;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -8,22 +8,22 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use selvedge::{Errno, Error};
 
-/// An address of an interface.
+/// One address of a network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// As the system calls it.
+    /// The system's name of the interface.
     pub name: String,
-    /// Without a port.
+    /// The address, with port 0.
     pub addr: SocketAddr,
     /// The network that it is in, as `1.2.3.0/24`.
     pub network: String,
-    /// Whether it leads nowhere but here.
+    /// Whether it reaches this host only.
     pub is_loopback: bool,
-    /// In megabits per second; 0 where the system does not say.
+    /// In megabits per second; 0 where the system reports none.
     speed: u64,
 }
 
-/// Every address at which somebody could listen.
+/// Every address of the interfaces that are up; of the one named `only`, if given.
 ///
 /// # Errors
 /// The system's.
@@ -48,8 +48,8 @@ pub fn all(only: Option<&str>) -> Result<Vec<Interface>, Error> {
             })
         })
         .collect();
-    // Stable: what is equal stays in the system's order. An address that is good for one link only
-    // comes after those of its kind.
+    // The sort is stable: equal entries keep the system's order. Link-local addresses come after
+    // the others of their kind.
     found.sort_by_key(|it| {
         let is_local = matches!(it.addr, SocketAddr::V6(v6) if v6.scope_id() != 0);
         (

@@ -1,12 +1,12 @@
-//! What providers over IP have in common: interfaces, names, and addresses by index.
+//! The common parts of providers over IP: network interfaces, name resolution, address vectors.
 
+mod address_pair;
 mod av;
 pub mod interface;
-mod place;
 pub mod resolve;
 
-pub use av::{Av, known_as};
-pub use place::{Place, own_address, places};
+pub use address_pair::{AddressPair, address_pairs, requested_address};
+pub use av::{Av, canonical_addr};
 
-/// Bytes of a written address: an IPv6 one with scope and port, and the zero behind it.
+/// Bytes of an address as text: an IPv6 address with scope and port, and the terminating zero.
 pub const ADDRESS_MAX: usize = 80;

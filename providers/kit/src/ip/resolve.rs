@@ -1,17 +1,17 @@
-//! Names: from nodes and services to socket addresses. The system's resolver may take its time, so
-//! this is only done where an application asks for it by name.
+//! Name resolution: from nodes and services to socket addresses. The system's resolver may block,
+//! so it is called only if an application names a node.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 use selvedge::{Errno, Error, Result};
 
-use super::av::known_as;
+use super::av::canonical_addr;
 
-/// The address of a node and a service; either may be missing. Without a node it is any address of
-/// this host. A service is a port, or a name that the system knows.
+/// Resolves a node and a service; either may be missing. Without a node, the result is the wildcard
+/// address of this host. A service is a port number.
 ///
 /// # Errors
-/// [`Errno::NoData`] when they name nothing, with both names and what the resolver says.
+/// [`Errno::NoData`] if there is no such address, with both names and the resolver's reason.
 pub fn resolve(
     node: Option<&str>,
     service: Option<&str>,
@@ -19,48 +19,50 @@ pub fn resolve(
 ) -> Result<SocketAddr, Error> {
     let service = service.unwrap_or_default();
     let node = node.unwrap_or_default();
-    let failed = |why: &str| {
-        let what = format!("node {node:?} and service {service:?} name no address: {why}");
-        Error::new(Errno::NoData, what)
+    let failed = |reason: &str| {
+        let message = format!("node {node:?}, service {service:?}: no such address: {reason}");
+        Error::new(Errno::NoData, message)
     };
-    if let Some(addr) = written(node).filter(|_| service.is_empty()) {
+    if let Some(addr) = parse_addr(node).filter(|_| service.is_empty()) {
         return Ok(addr);
     }
     let port = match service {
         "" => 0,
         number => number
             .parse()
-            .map_err(|_| failed("a service is the number of a port"))?,
+            .map_err(|_| failed("the service is not a port number"))?,
     };
     if node.is_empty() {
         return Ok(SocketAddr::from(([0, 0, 0, 0], port)));
     }
     if let Ok(ip) = node.trim_matches(['[', ']']).parse::<IpAddr>() {
-        return Ok(known_as(SocketAddr::new(ip, port)));
+        return Ok(canonical_addr(SocketAddr::new(ip, port)));
     }
     if is_numeric {
         return Err(failed(
-            "the node is no number, and no name is to be asked for",
+            "the node is not a numeric address, as FI_NUMERICHOST requires",
         ));
     }
     let mut found = (node, port)
         .to_socket_addrs()
         .map_err(|cause| failed(&cause.to_string()))?;
-    let first = found.next().ok_or_else(|| failed("there is none"))?;
-    Ok(known_as(first))
+    let first = found
+        .next()
+        .ok_or_else(|| failed("the resolver returned none"))?;
+    Ok(canonical_addr(first))
 }
 
-/// An address in one of the ways in which addresses are written: `1.2.3.4:5`, `[::1]:5`, and both
-/// behind libfabric's `fi_sockaddr_in://` or `fi_sockaddr_in6://`.
-pub fn written(text: &str) -> Option<SocketAddr> {
+/// Parses an address as text: `1.2.3.4:5`, `[::1]:5`, and both behind libfabric's
+/// `fi_sockaddr_in://` or `fi_sockaddr_in6://`.
+pub fn parse_addr(text: &str) -> Option<SocketAddr> {
     let bare = ["fi_sockaddr_in://", "fi_sockaddr_in6://", "fi_sockaddr://"]
         .into_iter()
         .find_map(|scheme| text.strip_prefix(scheme))
         .unwrap_or(text);
-    bare.parse().ok().map(known_as)
+    bare.parse().ok().map(canonical_addr)
 }
 
-/// The address of this host that packets to `dest` come from.
+/// The address of this host that the system selects as source of packets to `dest`.
 pub fn source_for(dest: SocketAddr) -> Option<SocketAddr> {
     let any: IpAddr = match dest {
         SocketAddr::V4(_) => [0, 0, 0, 0].into(),
@@ -70,7 +72,7 @@ pub fn source_for(dest: SocketAddr) -> Option<SocketAddr> {
     socket.connect((dest.ip(), dest.port().max(1))).ok()?;
     let mut source = socket.local_addr().ok()?;
     source.set_port(0);
-    Some(known_as(source))
+    Some(canonical_addr(source))
 }
 
 #[cfg(test)]
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nothing_is_refused_with_both_names() {
+    fn a_failed_resolution_names_node_and_service() {
         for (node, service) in [
             ("no.such.host.invalid", "5"),
             ("1.2.3.4", "no such service"),
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_to_this_host_come_from_it() {
+    fn the_source_for_a_local_destination_is_local() {
         let to = "127.0.0.1:9".parse().unwrap();
         assert_eq!(source_for(to).unwrap().to_string(), "127.0.0.1:0");
     }

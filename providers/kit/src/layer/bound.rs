@@ -8,42 +8,42 @@ use selvedge::{
     LateBindings, SharedReceives,
 };
 
-use super::{Around, AvLayer, CntrLayer, CqLayer, EndpointLayer, EqLayer, SrxLayer};
+use super::{AvLayer, CntrLayer, CqLayer, EndpointLayer, EqLayer, Layered, SrxLayer};
 
 /// The layers of one kind, by the object that each is around, as far as objects are bound to each
 /// other. `()` where there are none.
 pub trait Layers: Sized + 'static {
-    /// Around completion queues.
+    /// Layered completion queues.
     type Cq: CqLayer;
-    /// Around counters.
+    /// Layered counters.
     type Cntr: CntrLayer;
-    /// Around address vectors.
+    /// Layered address vectors.
     type Av: AvLayer;
-    /// Around event queues.
+    /// Layered event queues.
     type Eq: EqLayer;
-    /// Around shared receives.
+    /// Layered shared receives.
     type Srx: SrxLayer;
-    /// Around endpoints.
+    /// Layered endpoints.
     type Endpoint: EndpointLayer;
 
     /// The counter below.
     fn counter(cntr: &Arc<dyn Counter>) -> Arc<dyn Counter> {
-        Around::<_, Self::Cntr>::below(cntr)
+        Layered::<_, Self::Cntr>::below(cntr)
     }
 
     /// The event queue below.
     fn event_queue(eq: &Arc<dyn EventQueue>) -> Arc<dyn EventQueue> {
-        Around::<_, Self::Eq>::below(eq)
+        Layered::<_, Self::Eq>::below(eq)
     }
 
     /// What an endpoint is bound to, below.
     fn bindings(mut bind: Bindings) -> Bindings {
         let (av, srx) = (
-            Around::<dyn AddressVector, Self::Av>::below,
-            Around::<dyn SharedReceives, Self::Srx>::below,
+            Layered::<dyn AddressVector, Self::Av>::below,
+            Layered::<dyn SharedReceives, Self::Srx>::below,
         );
-        bind.tx_cq = Around::<_, Self::Cq>::below(&bind.tx_cq);
-        bind.rx_cq = Around::<_, Self::Cq>::below(&bind.rx_cq);
+        bind.tx_cq = Layered::<_, Self::Cq>::below(&bind.tx_cq);
+        bind.rx_cq = Layered::<_, Self::Cq>::below(&bind.rx_cq);
         bind.av = bind.av.as_ref().map(av);
         bind.eq = bind.eq.as_ref().map(Self::event_queue);
         bind.srx = bind.srx.as_ref().map(srx);
@@ -54,7 +54,7 @@ pub trait Layers: Sized + 'static {
     /// What an open endpoint is bound to afterwards, below.
     fn late_bindings(late: &LateBindings) -> LateBindings {
         let cq = |(cq, is_selective): &(Arc<dyn CompletionQueue>, bool)| {
-            (Around::<_, Self::Cq>::below(cq), *is_selective)
+            (Layered::<_, Self::Cq>::below(cq), *is_selective)
         };
         LateBindings {
             tx_cq: late.tx_cq.as_ref().map(cq),
@@ -87,7 +87,7 @@ pub trait Layers: Sized + 'static {
                     CompletionTarget::Endpoint => None,
                 };
                 queue(Action::Post {
-                    ep: &Around::<dyn Endpoint, Self::Endpoint>::below(ep),
+                    ep: &Layered::<dyn Endpoint, Self::Endpoint>::below(ep),
                     op,
                     flags,
                     done: match done {

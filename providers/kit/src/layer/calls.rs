@@ -25,7 +25,7 @@ use selvedge::{
 };
 
 use super::named::{error, event};
-use super::{Around, Layers, Object, ObjectLayer};
+use super::{Layered, Layers, Object, ObjectLayer};
 
 /// Makes of a list of calls the trait of a layer, which passes each of them on by default, and the
 /// object around another, which hands each of them to its layer.
@@ -35,7 +35,7 @@ use super::{Around, Layers, Object, ObjectLayer};
 macro_rules! layered {
     (
         $(#[$doc:meta])*
-        $([$unsafe:tt])? trait $Layer:ident |$below:ident| $Object:ident in $Around:ty
+        $([$unsafe:tt])? trait $Layer:ident |$below:ident| $Object:ident in $Layered:ty
             $(where ($Below:ident: $($bound:tt)+))?
         {
             $(
@@ -60,7 +60,7 @@ macro_rules! layered {
         }
 
         // SAFETY: where the object promises something, so does the layer.
-        $($unsafe)? impl<L: $Layer $(, $Below: $($bound)+)?> $Object for $Around {
+        $($unsafe)? impl<L: $Layer $(, $Below: $($bound)+)?> $Object for $Layered {
             $(
                 fn $name $(<$life>)? (&$($life)? self $(, $arg: $type)*) $(-> $answer)? {
                     layered!(@answer self.layer.$name(&*self.below $(, $arg)*) $(, $function)?)
@@ -136,7 +136,7 @@ layered! {
 
 layered! {
     /// A layer around a fabric.
-    trait FabricLayer |below| Fabric in Around<dyn Fabric, L> {
+    trait FabricLayer |below| Fabric in Layered<dyn Fabric, L> {
         fn domain(info: &Info) -> Result<Arc<dyn Domain>, Error>;
         fn eq(attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error>;
         fn passive_endpoint(info: &Info, eq: Arc<dyn EventQueue>)
@@ -151,7 +151,7 @@ layered! {
     /// # Safety
     /// For implementors: with a domain below that keeps the promise of [`Domain`], the layer keeps it
     /// for what is opened through it.
-    [unsafe] trait DomainLayer |below| Domain in Around<dyn Domain, L> {
+    [unsafe] trait DomainLayer |below| Domain in Layered<dyn Domain, L> {
         fn cq(attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error>;
         fn cntr(attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error>;
         fn av(attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error>;
@@ -214,7 +214,7 @@ layered! {
 
 layered! {
     /// A layer around a scalable endpoint.
-    trait ScalableLayer |below| ScalableEndpoint in Around<dyn ScalableEndpoint, L> {
+    trait ScalableLayer |below| ScalableEndpoint in Layered<dyn ScalableEndpoint, L> {
         fn address() -> Result<Address>;
         fn context(index: usize, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error>
             = below.context(index, info, Self::Layers::bindings(bind));
@@ -223,7 +223,7 @@ layered! {
 
 layered! {
     /// A layer around a passive endpoint.
-    trait PassiveLayer |below| PassiveEndpoint in Around<dyn PassiveEndpoint, L> {
+    trait PassiveLayer |below| PassiveEndpoint in Layered<dyn PassiveEndpoint, L> {
         fn listen() -> Result;
         fn address() -> Result<Address>;
         fn set_address(addr: &Address) -> Result<(), Error>;
@@ -234,7 +234,7 @@ layered! {
 
 layered! {
     /// A layer around a completion queue.
-    trait CqLayer |below| CompletionQueue in Around<dyn CompletionQueue, L> {
+    trait CqLayer |below| CompletionQueue in Layered<dyn CompletionQueue, L> {
         fn read(out: &mut [Entry]) -> Result<usize>;
         fn read_from(out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize>;
         fn read_ready(out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize>;
@@ -249,7 +249,7 @@ layered! {
 
 layered! {
     /// A layer around a counter.
-    trait CntrLayer |below| Counter in Around<dyn Counter, L> {
+    trait CntrLayer |below| Counter in Layered<dyn Counter, L> {
         fn read() -> u64;
         fn read_err() -> u64;
         fn add(value: u64);
@@ -265,7 +265,7 @@ layered! {
 
 layered! {
     /// A layer around an event queue.
-    trait EqLayer |below| EventQueue in Around<dyn EventQueue, L> {
+    trait EqLayer |below| EventQueue in Layered<dyn EventQueue, L> {
         fn read() -> Result<Event> => event::<L::Layers>;
         fn peek() -> Result<Event> => event::<L::Layers>;
         fn read_err() -> Result<eq::ErrEntry> => error::<L::Layers>;
@@ -278,7 +278,7 @@ layered! {
 
 layered! {
     /// A layer around an address vector.
-    trait AvLayer |below| AddressVector in Around<dyn AddressVector, L> {
+    trait AvLayer |below| AddressVector in Layered<dyn AddressVector, L> {
         fn insert(addrs: &[Address], out: &mut [FiAddr]) -> Result<usize>;
         fn rejection(addr: &Address) -> Error;
         fn insert_service(node: &str, service: &str) -> Result<FiAddr, Error>;
@@ -295,7 +295,7 @@ layered! {
 
 layered! {
     /// A layer around receives that endpoints share.
-    trait SrxLayer |below| SharedReceives in Around<dyn SharedReceives, L> {
+    trait SrxLayer |below| SharedReceives in Layered<dyn SharedReceives, L> {
         fn cancel(context: Context) -> Result;
     }
     layer {
@@ -315,14 +315,14 @@ layered! {
     }
 }
 
-impl<L: SrxLayer> Msg for Around<dyn SharedReceives, L> {
+impl<L: SrxLayer> Msg for Layered<dyn SharedReceives, L> {
     unsafe fn recvmsg(&self, msg: &msg::RecvMsg<'_>, flags: OpFlags) -> Result {
         // SAFETY: passed on from the caller.
         unsafe { self.layer.post(&*self.below, &Op::Recv(*msg), flags) }
     }
 }
 
-impl<L: SrxLayer> Tagged for Around<dyn SharedReceives, L> {
+impl<L: SrxLayer> Tagged for Layered<dyn SharedReceives, L> {
     unsafe fn trecvmsg(&self, msg: &tagged::RecvMsg<'_>, flags: OpFlags) -> Result {
         // SAFETY: passed on from the caller.
         unsafe { self.layer.post(&*self.below, &Op::TaggedRecv(*msg), flags) }
@@ -331,7 +331,7 @@ impl<L: SrxLayer> Tagged for Around<dyn SharedReceives, L> {
 
 layered! {
     /// A layer around a region: registered memory, or memory that the domain has made.
-    trait RegionLayer |below| MemoryRegion in Around<dyn MemoryRegion, L> {
+    trait RegionLayer |below| MemoryRegion in Layered<dyn MemoryRegion, L> {
         fn key() -> u64;
         fn desc() -> Desc;
         fn bind_counter(cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error>
@@ -339,7 +339,7 @@ layered! {
     }
 }
 
-impl<L: RegionLayer> MemoryRegion for Around<dyn Allocation, L> {
+impl<L: RegionLayer> MemoryRegion for Layered<dyn Allocation, L> {
     fn key(&self) -> u64 {
         self.layer.key(&*self.below)
     }
@@ -354,7 +354,7 @@ impl<L: RegionLayer> MemoryRegion for Around<dyn Allocation, L> {
 }
 
 // SAFETY: the memory is that of the allocation below, which lives as long as this.
-unsafe impl<L: RegionLayer> Allocation for Around<dyn Allocation, L> {
+unsafe impl<L: RegionLayer> Allocation for Layered<dyn Allocation, L> {
     fn base(&self) -> *mut u8 {
         self.below.base()
     }

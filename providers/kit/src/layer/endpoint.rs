@@ -12,7 +12,7 @@ use selvedge::{
 };
 
 use super::calls::layered;
-use super::{Around, Layers, ObjectLayer};
+use super::{Layered, Layers, ObjectLayer};
 
 layered! {
     /// A layer around an endpoint.
@@ -20,7 +20,7 @@ layered! {
     /// # Safety
     /// For implementors: with an endpoint below that keeps the promise of [`Endpoint`], the layer keeps
     /// it for what is posted to it.
-    [unsafe] trait EndpointLayer |below| Endpoint in Around<dyn Endpoint, L> {
+    [unsafe] trait EndpointLayer |below| Endpoint in Layered<dyn Endpoint, L> {
         fn address() -> Result<Address>;
         fn bind_late(late: &LateBindings) -> Result<(), Error>
             = below.bind_late(&Self::Layers::late_bindings(late));
@@ -189,7 +189,7 @@ layered! {
     }
 }
 
-impl<L: EndpointLayer> Around<dyn Endpoint, L> {
+impl<L: EndpointLayer> Layered<dyn Endpoint, L> {
     /// # Safety
     /// As [`Op::post`].
     unsafe fn post(&self, op: &Op<'_>, flags: OpFlags) -> Result {
@@ -202,7 +202,7 @@ impl<L: EndpointLayer> Around<dyn Endpoint, L> {
     }
 }
 
-impl<L: EndpointLayer> Msg for Around<dyn Endpoint, L> {
+impl<L: EndpointLayer> Msg for Layered<dyn Endpoint, L> {
     unsafe fn sendmsg(&self, msg: &msg::SendMsg<'_>, flags: OpFlags) -> Result {
         // SAFETY: passed on from the caller.
         unsafe { self.layer.sendmsg(&*self.below, msg, flags) }
@@ -218,7 +218,7 @@ impl<L: EndpointLayer> Msg for Around<dyn Endpoint, L> {
     }
 }
 
-impl<L: EndpointLayer> Tagged for Around<dyn Endpoint, L> {
+impl<L: EndpointLayer> Tagged for Layered<dyn Endpoint, L> {
     unsafe fn tsendmsg(&self, msg: &tagged::SendMsg<'_>, flags: OpFlags) -> Result {
         // SAFETY: passed on from the caller.
         unsafe { self.layer.tsendmsg(&*self.below, msg, flags) }
@@ -234,7 +234,7 @@ impl<L: EndpointLayer> Tagged for Around<dyn Endpoint, L> {
     }
 }
 
-impl<L: EndpointLayer> Collective for Around<dyn Endpoint, L> {
+impl<L: EndpointLayer> Collective for Layered<dyn Endpoint, L> {
     fn join(&self, set: &av::Set, context: Context) -> Result<Arc<dyn Membership>> {
         self.layer.join_collective(&*self.below, set, context)
     }
@@ -245,7 +245,7 @@ impl<L: EndpointLayer> Collective for Around<dyn Endpoint, L> {
     }
 }
 
-impl<L: EndpointLayer> ConnectionManagement for Around<dyn Endpoint, L> {
+impl<L: EndpointLayer> ConnectionManagement for Layered<dyn Endpoint, L> {
     fn connect(&self, addr: &Address, data: &[u8]) -> Result {
         self.layer.connect(self.cm_below()?, addr, data)
     }
@@ -357,10 +357,10 @@ macro_rules! one_sided_as_ops {
     };
 }
 
-one_sided_as_ops!(impl<L: EndpointLayer> Rma for Around<dyn Endpoint, L>);
+one_sided_as_ops!(impl<L: EndpointLayer> Rma for Layered<dyn Endpoint, L>);
 
 one_sided_as_ops! {
-    impl<L: EndpointLayer> Atomic for Around<dyn Endpoint, L> {
+    impl<L: EndpointLayer> Atomic for Layered<dyn Endpoint, L> {
         fn valid(
             &self,
             family: Family,

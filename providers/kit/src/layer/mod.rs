@@ -1,13 +1,13 @@
 //! Layers around the objects of a provider: each call passes through the layer, and goes on to the
 //! object below unless the layer changes it.
 //!
-//! [`Around`] is an object of the contract around another one of the same kind. Its layer implements
+//! [`Layered`] is an object of the contract around another one of the same kind. Its layer implements
 //! the trait of that kind, whose methods are the calls of the contract with the object below in front
 //! of their arguments; each passes the call on by default:
 //!
 //! ```
 //! use selvedge::{Address, AddressVector, Errno, FiAddr, Result};
-//! use selvedge_kit::layer::{Around, AvLayer, ObjectLayer};
+//! use selvedge_kit::layer::{Layered, AvLayer, ObjectLayer};
 //! # use std::sync::Arc;
 //!
 //! /// Refuses removals.
@@ -24,13 +24,13 @@
 //! }
 //!
 //! fn forever(av: Arc<dyn AddressVector>) -> Arc<dyn AddressVector> {
-//!     Around::new(av, Forever)
+//!     Layered::new(av, Forever)
 //! }
 //! ```
 //!
 //! A layer puts itself around what is opened, too: [`DomainLayer::cq`] and its like open the object
-//! below, and answer with an [`Around`]. Objects that are bound to others are passed on as those below
-//! ([`Layers`]), and events name the endpoints of the layer ([`Around::name_in_events`]). Everything
+//! below, and answer with an [`Layered`]. Objects that are bound to others are passed on as those below
+//! ([`Layers`]), and events name the endpoints of the layer ([`Layered::name_in_events`]). Everything
 //! that is posted to an endpoint comes to one method, [`EndpointLayer::post`], as an
 //! [`Op`](selvedge::Op).
 //!
@@ -68,13 +68,13 @@ impl ObjectLayer for () {
 }
 
 /// An object with a layer around it.
-pub struct Around<T: ?Sized, L: ObjectLayer> {
+pub struct Layered<T: ?Sized, L: ObjectLayer> {
     // Dropped before the layer, which may own memory that it has lent to the object.
     below: Arc<T>,
     layer: L,
 }
 
-impl<T: ?Sized, L: ObjectLayer> Around<T, L> {
+impl<T: ?Sized, L: ObjectLayer> Layered<T, L> {
     /// Puts a layer around an object.
     pub fn new(below: Arc<T>, layer: L) -> Arc<Self> {
         Arc::new(Self { below, layer })
@@ -86,26 +86,26 @@ impl<T: ?Sized, L: ObjectLayer> Around<T, L> {
     }
 }
 
-impl<T: ?Sized + Object, L: ObjectLayer> Around<T, L> {
+impl<T: ?Sized + Object, L: ObjectLayer> Layered<T, L> {
     /// The object as one that has this layer around it, if it is one.
-    pub fn of(object: &T) -> Option<&Self> {
+    pub fn downcast(object: &T) -> Option<&Self> {
         object.as_any().downcast_ref()
     }
 
     /// The object below the layer; `object` itself if this layer is not around it.
     pub fn below(object: &Arc<T>) -> Arc<T> {
-        let below = Self::of(object).map_or(object, |own| &own.below);
+        let below = Self::downcast(object).map_or(object, |own| &own.below);
         Arc::clone(below)
     }
 }
 
-impl<T: ?Sized, L: ObjectLayer> Drop for Around<T, L> {
+impl<T: ?Sized, L: ObjectLayer> Drop for Layered<T, L> {
     fn drop(&mut self) {
         self.layer.close();
     }
 }
 
-impl<T: ?Sized + fmt::Debug, L: ObjectLayer> fmt::Debug for Around<T, L> {
+impl<T: ?Sized + fmt::Debug, L: ObjectLayer> fmt::Debug for Layered<T, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.below.fmt(f)
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use selvedge::eq::{ErrEntry, Event};
 use selvedge::{Endpoint, PassiveEndpoint};
 
-use super::{Around, EndpointLayer, Layers, PassiveLayer};
+use super::{EndpointLayer, Layered, Layers, PassiveLayer};
 
 static ENDPOINTS: Named<dyn Endpoint> = Named(Mutex::new(Vec::new()));
 static PASSIVE: Named<dyn PassiveEndpoint> = Named(Mutex::new(Vec::new()));
@@ -53,7 +53,7 @@ impl<T: ?Sized> Named<T> {
     }
 }
 
-impl<L: EndpointLayer> Around<dyn Endpoint, L> {
+impl<L: EndpointLayer> Layered<dyn Endpoint, L> {
     /// Has events of queues with a layer of the same kind name this endpoint in the place of the one
     /// below. It is for endpoints that are bound to an event queue: of others the safe layer
     /// ([`selvedge::owned`]) wants the only handle, and this keeps a weak one.
@@ -63,7 +63,7 @@ impl<L: EndpointLayer> Around<dyn Endpoint, L> {
     }
 }
 
-impl<L: PassiveLayer> Around<dyn PassiveEndpoint, L> {
+impl<L: PassiveLayer> Layered<dyn PassiveEndpoint, L> {
     /// Has events of queues with a layer of the same kind name this endpoint in the place of the one
     /// below.
     pub fn name_in_events(self: &Arc<Self>) {

@@ -26,7 +26,7 @@ use selvedge::{
     tagged,
 };
 
-use super::{Around, LayeredProvider};
+use super::{Layered, LayeredProvider};
 
 /// The calls that have arrived below, as `Trait::method`.
 static ARRIVED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
@@ -244,7 +244,7 @@ fn stdin() -> BorrowedFd<'static> {
 
 /// Whether an object has no layer around it.
 fn is_below<T: ?Sized + super::Object>(object: &Arc<T>) -> bool {
-    Around::<T, ()>::of(object).is_none()
+    Layered::<T, ()>::downcast(object).is_none()
 }
 
 fn are_below(bind: &Bindings) -> bool {
@@ -282,7 +282,7 @@ fn is_work_below(work: &Work<'_>) -> bool {
 }
 
 /// Objects with a layer that changes nothing.
-struct Layered {
+struct LayeredObjects {
     cq: Arc<dyn CompletionQueue>,
     cntr: Arc<dyn Counter>,
     av: Arc<dyn AddressVector>,
@@ -291,15 +291,15 @@ struct Layered {
     ep: Arc<dyn Endpoint>,
 }
 
-impl Layered {
+impl LayeredObjects {
     fn new() -> Self {
         Self {
-            cq: Around::new(Arc::new(Below) as Arc<dyn CompletionQueue>, ()),
-            cntr: Around::new(Arc::new(Below) as Arc<dyn Counter>, ()),
-            av: Around::new(Arc::new(Below) as Arc<dyn AddressVector>, ()),
-            eq: Around::new(Arc::new(Below) as Arc<dyn EventQueue>, ()),
-            srx: Around::new(Arc::new(Below) as Arc<dyn SharedReceives>, ()),
-            ep: Around::new(Arc::new(Below) as Arc<dyn Endpoint>, ()),
+            cq: Layered::new(Arc::new(Below) as Arc<dyn CompletionQueue>, ()),
+            cntr: Layered::new(Arc::new(Below) as Arc<dyn Counter>, ()),
+            av: Layered::new(Arc::new(Below) as Arc<dyn AddressVector>, ()),
+            eq: Layered::new(Arc::new(Below) as Arc<dyn EventQueue>, ()),
+            srx: Layered::new(Arc::new(Below) as Arc<dyn SharedReceives>, ()),
+            ep: Layered::new(Arc::new(Below) as Arc<dyn Endpoint>, ()),
         }
     }
 
@@ -330,11 +330,11 @@ impl Layered {
         assert!(!provider.is_enabled(&params));
         fails(provider.getinfo(&Query::new(&hints, &params)));
         provider.fabric(&info).unwrap();
-        let fabric = Around::new(Arc::new(Below) as Arc<dyn Fabric>, ());
+        let fabric = Layered::new(Arc::new(Below) as Arc<dyn Fabric>, ());
         fails(fabric.domain(&info));
         fails(fabric.eq(&eq::Attr::default()));
         fails(fabric.passive_endpoint(&info, Arc::clone(&self.eq)));
-        let passive = Around::new(Arc::new(Below) as Arc<dyn PassiveEndpoint>, ());
+        let passive = Layered::new(Arc::new(Below) as Arc<dyn PassiveEndpoint>, ());
         let group = address();
         fails(passive.listen());
         fails(passive.address());
@@ -345,7 +345,7 @@ impl Layered {
 
     fn call_domain(&self) {
         let info = Info::default();
-        let domain = Around::new(Arc::new(Below) as Arc<dyn Domain>, ());
+        let domain = Layered::new(Arc::new(Below) as Arc<dyn Domain>, ());
         fails(domain.cq(&cq::Attr::default()));
         fails(domain.cntr(&cntr::Attr::default()));
         fails(domain.av(&av::Attr::default()));
@@ -387,14 +387,14 @@ impl Layered {
             op: None,
         };
         fails(domain.query_collective(&query));
-        let sep = Around::new(Arc::new(Below) as Arc<dyn ScalableEndpoint>, ());
+        let sep = Layered::new(Arc::new(Below) as Arc<dyn ScalableEndpoint>, ());
         fails(sep.address());
         fails(sep.context(1, &info, self.bindings()));
     }
 
     fn call_regions(&self) {
-        let region = Around::new(Arc::new(Below) as Arc<dyn MemoryRegion>, ());
-        let memory = Around::new(Arc::new(Below) as Arc<dyn Allocation>, ());
+        let region = Layered::new(Arc::new(Below) as Arc<dyn MemoryRegion>, ());
+        let memory = Layered::new(Arc::new(Below) as Arc<dyn Allocation>, ());
         for region in [&*region as &dyn MemoryRegion, &*memory] {
             assert_eq!(region.key(), 5);
             let _ = region.desc();
@@ -669,7 +669,7 @@ fn methods(text: &str) -> Vec<String> {
 
 #[test]
 fn every_call_of_the_contract_arrives_below_a_layer_that_changes_nothing() {
-    let layered = Layered::new();
+    let layered = LayeredObjects::new();
     layered.call_provider_and_fabric();
     layered.call_domain();
     layered.call_regions();

@@ -117,7 +117,7 @@ impl Words for Futex {
 
     fn heavy_fence(&self) -> bool {
         fence(Ordering::SeqCst);
-        !self.has_heavy_fence || barrier::everywhere(Scope::Process)
+        !self.has_heavy_fence || barrier::fence_all(Scope::Process)
     }
 
     fn pause(&self, is_long: bool) {

@@ -1,9 +1,9 @@
-//! Counters of regions (fi_mr_bind(3)): what peers do with the regions of a domain, counted for each
-//! region that wants it.
+//! Counters of registered regions (fi_mr_bind(3)): accesses by peers, counted for each region that
+//! has a counter.
 //!
-//! An access is counted when the regions are let go again, because counting wakes threads and
-//! releases work. What reads such a counter drives every endpoint of the domain: peers reach a
-//! region by any of them.
+//! An access is counted after the lock of the regions is released, because counting wakes threads
+//! and releases work. Reading such a counter drives every endpoint of the domain: peers reach a
+//! region through any of them.
 
 use std::iter;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,9 +13,9 @@ use selvedge::{Caps, Counter, Errno, Error, Info, MrAccess};
 
 use crate::cntr::{self, Cntr};
 use crate::identity::DomainId;
-use crate::work::Ledger;
+use crate::work::DeferredOps;
 
-/// What may be counted: bytes that peers have taken, and bytes that they have changed.
+/// The events that a region counts: remote reads, and remote writes.
 const EVENTS: [MrAccess; 2] = [MrAccess::REMOTE_READ, MrAccess::REMOTE_WRITE];
 
 /// The counters of a domain's regions, by key.
@@ -25,67 +25,72 @@ pub struct Counts(FxHashMap<u64, Bound>);
 /// The counters of a region: of reads, and of writes.
 pub type Bound = [Option<Arc<Cntr>>; 2];
 
-/// What an access is to the regions that it has touched: a counter and a number of bytes for each.
+/// The events of one access: for each region that it touches, a counter and a number of bytes.
 #[derive(Debug)]
-#[must_use = "what is not counted is lost"]
-pub struct Due(Vec<(Arc<Cntr>, usize)>);
+#[must_use = "the events are lost unless they are counted"]
+pub struct AccessEvents(Vec<(Arc<Cntr>, usize)>);
 
 impl Counts {
-    /// Binds a counter to the region with this key, for the events `what`.
+    /// Binds a counter to the region with this key, for these events.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for anything but such events, and for one that has its counter already.
-    pub fn bind(&mut self, key: u64, cntr: &Arc<Cntr>, what: MrAccess) -> Result<(), Error> {
-        let refused = |why: &str| {
-            let what =
-                format!("binding a counter for {what:?} to the region of key {key:#x}: {why}");
-            Err(Error::new(Errno::Inval, what))
+    /// [`Errno::Inval`] for other events, and for an event for which the region has a counter
+    /// already.
+    pub fn bind(&mut self, key: u64, cntr: &Arc<Cntr>, events: MrAccess) -> Result<(), Error> {
+        let refused = |reason: &str| {
+            let message =
+                format!("a counter for {events:?} of the region with key {key:#x}: {reason}");
+            Err(Error::new(Errno::Inval, message))
         };
-        if what.is_empty() || !(EVENTS[0] | EVENTS[1]).contains(what) {
+        if events.is_empty() || !(EVENTS[0] | EVENTS[1]).contains(events) {
             return refused("regions count remote reads and remote writes");
         }
         let bound = self.0.entry(key).or_default();
-        let is_taken = |place: usize| bound[place].is_some() && what.contains(EVENTS[place]);
+        let is_taken = |slot: usize| bound[slot].is_some() && events.contains(EVENTS[slot]);
         if (0..EVENTS.len()).any(is_taken) {
-            return refused("it has one");
+            return refused("the region has one already");
         }
-        for (place, event) in iter::zip(bound, EVENTS) {
-            if what.contains(event) {
-                *place = Some(Arc::clone(cntr));
+        for (slot, event) in iter::zip(bound, EVENTS) {
+            if events.contains(event) {
+                *slot = Some(Arc::clone(cntr));
             }
         }
         Ok(())
     }
 
-    /// Forgets a region. Its counters are for the caller to drop, without locks.
+    /// Removes a region. The caller drops its counters, without locks.
     pub fn remove(&mut self, key: u64) -> Option<Bound> {
         self.0.remove(&key)
     }
 
-    /// What an access of `places`, each a key and a number of bytes, is to their regions: one event
-    /// for each region and counter.
-    pub fn due(&self, places: impl Iterator<Item = (u64, usize)>, what: MrAccess) -> Due {
-        let mut seen = Vec::<(u64, usize)>::new();
-        for (key, len) in places.filter(|(key, _)| self.0.contains_key(key)) {
-            match seen.iter_mut().find(|(other, _)| *other == key) {
+    /// The events of an access to `segments`, each a key and a number of bytes: one event for each
+    /// region and counter.
+    pub fn events_of(
+        &self,
+        segments: impl Iterator<Item = (u64, usize)>,
+        access: MrAccess,
+    ) -> AccessEvents {
+        let mut regions = Vec::<(u64, usize)>::new();
+        for (key, len) in segments.filter(|(key, _)| self.0.contains_key(key)) {
+            match regions.iter_mut().find(|(other, _)| *other == key) {
                 Some((_, sum)) => *sum += len,
-                None => seen.push((key, len)),
+                None => regions.push((key, len)),
             }
         }
-        let due = seen.iter().flat_map(|&(key, len)| {
+        let events = regions.iter().flat_map(|&(key, len)| {
             let [read, write] = &self.0[&key];
-            let read = read.as_ref().filter(|_| what.contains(EVENTS[0]));
-            let write = write.as_ref().filter(|_| what.contains(EVENTS[1]));
-            // One that counts both counts an access once.
+            let read = read.as_ref().filter(|_| access.contains(EVENTS[0]));
+            let write = write.as_ref().filter(|_| access.contains(EVENTS[1]));
+            // A counter of both counts an access once.
             let write = write.filter(|write| read.is_none_or(|read| !Arc::ptr_eq(read, write)));
             iter::chain(read, write).map(move |cntr| (Arc::clone(cntr), len))
         });
-        Due(due.collect())
+        AccessEvents(events.collect())
     }
 }
 
-impl Due {
-    /// Counts it.
+impl AccessEvents {
+    /// Counts the events.
     pub fn count(self) {
         for (cntr, len) in self.0 {
             cntr.count(len);
@@ -93,113 +98,115 @@ impl Due {
     }
 }
 
-/// The counters of a domain's regions on one side, its endpoints on the other: the former drive the
-/// latter, all of them.
+/// The counters of a domain's regions, and the endpoints of the domain. Every one of these counters
+/// drives every endpoint.
 #[derive(Debug)]
-pub struct Watchers {
+pub struct RegionCounters {
     domain: DomainId,
-    groups: Groups,
-    sides: Mutex<Sides>,
+    sharing: ObjectSharing,
+    members: Mutex<Members>,
 }
 
-/// Whether objects of a domain may have one thread each, by the groups of endpoints that complete at
-/// the same queues and counters ([`selvedge::info::Threading::Completion`]), and have no locks therefore.
+/// Whether the groups of endpoints of a domain share objects. Under
+/// [`selvedge::info::Threading::Completion`] each group of endpoints that complete at the same
+/// queues and counters has one thread; if the groups share no object, its objects need no locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Groups {
-    /// Objects may be of use to all endpoints of the domain.
+pub enum ObjectSharing {
+    /// Objects may serve all endpoints of the domain.
     #[default]
-    Together,
-    /// None may.
-    Apart,
+    AcrossGroups,
+    /// Every object serves one group.
+    WithinGroup,
 }
 
-impl Groups {
-    /// Those of a domain that is opened with `info` under the promise [`selvedge::info::Threading::Completion`]: what
-    /// serves all endpoints has to be asked for when the domain is opened.
+impl ObjectSharing {
+    /// The sharing of a domain that is opened with `info` under the promise
+    /// [`selvedge::info::Threading::Completion`]: objects that serve all endpoints have to be
+    /// requested when the domain is opened.
     pub(crate) fn of(info: &Info) -> Self {
         let serves_all = Caps::RMA_EVENT | Caps::TRIGGER;
         let shares_receives = info.ep_attr.rx_ctx_cnt == usize::MAX;
         match info.caps.intersects(serves_all) || shares_receives {
-            true => Self::Together,
-            false => Self::Apart,
+            true => Self::AcrossGroups,
+            false => Self::WithinGroup,
         }
     }
 
-    /// Makes sure that an object of `domain` may be of use to all its endpoints; it is when `asked` is
-    /// asked for.
+    /// Checks that an object of `domain` may serve all its endpoints. `request` is the capability
+    /// or attribute that the application has to ask for.
     ///
     /// # Errors
-    /// [`Errno::OpNotSupp`] where groups are kept apart.
+    /// [`Errno::OpNotSupp`] if objects serve one group each.
     pub(crate) fn check_span(
         self,
         domain: &DomainId,
         object: &str,
-        asked: &str,
+        request: &str,
     ) -> Result<(), Error> {
-        if self == Self::Together {
+        if self == Self::AcrossGroups {
             return Ok(());
         }
-        let what = format!(
-            "{domain:?}: {object} is of use to all endpoints, which have no locks here: the domain was \
-             opened under FI_THREAD_COMPLETION; ask for {asked} when it is opened, or promise nothing \
-             about threads"
+        let message = format!(
+            "{domain:?}: {object} serves all endpoints, but the domain was opened under \
+             FI_THREAD_COMPLETION and its objects have no locks; request {request} when the domain \
+             is opened, or promise nothing about threads"
         );
-        Err(Error::new(Errno::OpNotSupp, what))
+        Err(Error::new(Errno::OpNotSupp, message))
     }
 }
 
 #[derive(Debug, Default)]
-struct Sides {
+struct Members {
     cntrs: Vec<Weak<Cntr>>,
-    ledgers: Vec<Weak<Ledger>>,
+    endpoints: Vec<Weak<DeferredOps>>,
 }
 
-impl Watchers {
-    /// Those of a domain, of which there are none yet.
-    pub fn of(domain: &DomainId, groups: Groups) -> Self {
+impl RegionCounters {
+    /// Makes an empty registry for a domain.
+    pub fn of(domain: &DomainId, sharing: ObjectSharing) -> Self {
         Self {
             domain: domain.clone(),
-            groups,
-            sides: Mutex::default(),
+            sharing,
+            members: Mutex::default(),
         }
     }
 
-    /// Has reads of a counter drive all endpoints, now and later; the counter as this package's own.
+    /// Makes a counter drive all endpoints, present and later; returns the kit's counter.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for a counter of another domain; the system's, when memory is too short to
-    /// wait for an endpoint.
-    pub fn watch(&self, cntr: &Arc<dyn Counter>) -> Result<Arc<Cntr>, Error> {
-        let cntr = cntr::own(&self.domain, "counter of a region", cntr)?;
-        self.groups
+    /// [`Errno::Inval`] for a counter of another domain; the system's, if it has no memory to wait
+    /// for an endpoint.
+    pub fn add_counter(&self, cntr: &Arc<dyn Counter>) -> Result<Arc<Cntr>, Error> {
+        let cntr = cntr::resolve(&self.domain, "counter of a region", cntr)?;
+        self.sharing
             .check_span(&self.domain, "the counter of a region", "FI_RMA_EVENT")?;
-        let mut sides = self.lock();
-        let mut ledgers = sides.ledgers.iter().filter_map(Weak::upgrade);
-        ledgers.try_for_each(|ledger| ledger.follow(&cntr))?;
-        drop(ledgers);
-        sides.cntrs.retain(|other| other.strong_count() > 0);
-        sides.cntrs.push(Arc::downgrade(&cntr));
+        let mut members = self.lock();
+        let mut endpoints = members.endpoints.iter().filter_map(Weak::upgrade);
+        endpoints.try_for_each(|ops| ops.add_driver(&cntr))?;
+        drop(endpoints);
+        members.cntrs.retain(|other| other.strong_count() > 0);
+        members.cntrs.push(Arc::downgrade(&cntr));
         Ok(cntr)
     }
 
-    /// An endpoint is open.
+    /// Adds an endpoint: every counter drives it.
     ///
     /// # Errors
-    /// The system's, as for [`Self::watch`].
-    pub(crate) fn join(&self, endpoint: &Arc<Ledger>) -> Result<(), Error> {
-        let mut sides = self.lock();
-        sides.ledgers.push(Arc::downgrade(endpoint));
-        let mut cntrs = sides.cntrs.iter().filter_map(Weak::upgrade);
-        cntrs.try_for_each(|cntr| endpoint.follow(&cntr))
+    /// The system's, as for [`Self::add_counter`].
+    pub(crate) fn add_endpoint(&self, endpoint: &Arc<DeferredOps>) -> Result<(), Error> {
+        let mut members = self.lock();
+        members.endpoints.push(Arc::downgrade(endpoint));
+        let mut cntrs = members.cntrs.iter().filter_map(Weak::upgrade);
+        cntrs.try_for_each(|cntr| endpoint.add_driver(&cntr))
     }
 
-    /// An endpoint closes; [`Ledger::part`] is for what follows it.
-    pub(crate) fn leave(&self, endpoint: &Arc<Ledger>) {
-        let is_another = |ledger: &Weak<Ledger>| ledger.as_ptr() != Arc::as_ptr(endpoint);
-        self.lock().ledgers.retain(is_another);
+    /// Removes an endpoint that closes; [`DeferredOps::remove_drivers`] detaches the counters.
+    pub(crate) fn remove_endpoint(&self, endpoint: &Arc<DeferredOps>) {
+        let is_another = |ops: &Weak<DeferredOps>| ops.as_ptr() != Arc::as_ptr(endpoint);
+        self.lock().endpoints.retain(is_another);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Sides> {
-        self.sides.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -31,7 +31,7 @@ pub struct Matcher<U> {
     /// Receives with a lower number are not for the short way: they are indexed, or there are
     /// multi-receive buffers, which may come before them.
     short_from: u64,
-    /// Receives with a lower number were kept from the short way by [`Self::post_apart`].
+    /// Receives with a lower number were kept from the short way by [`Self::post_deferred`].
     apart_upto: u64,
     unexpected: Queue<Unexpected<U>>,
     views: Views,
@@ -90,9 +90,9 @@ impl<U> Matcher<U> {
     }
 
     /// As [`Self::post`], for a receive with [`OpFlags::DEFERRED`], which neither [`Self::oldest`] nor
-    /// [`Self::newer`] finds: it ends differently.
+    /// [`Self::first_unindexed`] finds: it ends differently.
     #[cold]
-    pub fn post_apart(&mut self, rx: Posted) -> Option<(Posted, Envelope, U)> {
+    pub fn post_deferred(&mut self, rx: Posted) -> Option<(Posted, Envelope, U)> {
         let met = self.post(rx);
         self.apart_upto = self.posted.pushes();
         self.note_short_way();
@@ -118,7 +118,7 @@ impl<U> Matcher<U> {
     ///
     /// `None` leaves nothing behind: [`Self::store`] keeps the message.
     #[inline]
-    pub fn arrive(&mut self, env: &Envelope) -> Option<Posted> {
+    pub fn match_message(&mut self, env: &Envelope) -> Option<Posted> {
         let Some((oldest, number)) = self.posted.first() else {
             return self.arrive_in_multi(env);
         };
@@ -129,7 +129,7 @@ impl<U> Matcher<U> {
         self.arrive_behind_head(env)
     }
 
-    /// The oldest receive, if it takes a message with this source and tag: [`Self::arrive`] for the
+    /// The oldest receive, if it takes a message with this source and tag: [`Self::match_message`] for the
     /// usual case and without moving the receive. [`Self::drop_oldest`] takes it out.
     #[inline(always)]
     pub fn oldest(&mut self, src: Source, tag: u64) -> Option<&mut Posted> {
@@ -146,12 +146,12 @@ impl<U> Matcher<U> {
     }
 
     /// As [`Self::oldest`], for a message like the last one that no receive took which was posted
-    /// early: the first of the others, if it takes this one. [`Self::drop_newer`] takes it out.
+    /// early: the first of the others, if it takes this one. [`Self::drop_first_unindexed`] takes it out.
     ///
     /// A program that has many receives posted which wait long finds those of its present exchange
     /// behind them, one after the other.
     #[inline]
-    pub fn newer(&mut self, src: Source, tag: u64) -> Option<&mut Posted> {
+    pub fn first_unindexed(&mut self, src: Source, tag: u64) -> Option<&mut Posted> {
         examine();
         let slot = self.by_mask.newer_of_missed(&self.posted, src, tag)?;
         let newer = self.posted.get_mut(slot)?;
@@ -160,16 +160,16 @@ impl<U> Matcher<U> {
         (takes && !is_apart && self.multis.is_empty()).then_some(newer)
     }
 
-    /// Takes out what [`Self::newer`] has found; its buffer is not reached any more.
+    /// Takes out what [`Self::first_unindexed`] has found; its buffer is not reached any more.
     #[inline]
-    pub fn drop_newer(&mut self) {
+    pub fn drop_first_unindexed(&mut self) {
         if let Some(slot) = self.by_mask.newer_slot(&self.posted) {
             self.by_mask.pass(&self.posted, slot);
             drop(self.posted.remove(slot));
         }
     }
 
-    /// Keeps a message for which [`Self::arrive`] found no receive.
+    /// Keeps a message for which [`Self::match_message`] found no receive.
     pub fn store(&mut self, env: Envelope, payload: U) {
         self.unexpected.push(Unexpected { env, payload });
     }
@@ -188,7 +188,7 @@ impl<U> Matcher<U> {
     }
 
     /// Posts a multi-receive buffer, which is given back when less than `least` bytes of it are
-    /// left. [`Self::feed`] has to follow until it gives nothing.
+    /// left. [`Self::feed_multi`] has to follow until it gives nothing.
     ///
     /// # Errors
     /// The receive, if its buffer has more than one piece.
@@ -202,7 +202,7 @@ impl<U> Matcher<U> {
     /// The next message that has been waiting for the multi-receive buffer that was just posted,
     /// with a receive for it.
     #[cold]
-    pub fn feed(&mut self) -> Option<(Posted, Envelope, U)> {
+    pub fn feed_multi(&mut self) -> Option<(Posted, Envelope, U)> {
         let (place, rx) = self.multis.newest()?;
         let (src, tag) = (rx.src, rx.tag);
         let (env, payload) = self.take(src, tag)?;

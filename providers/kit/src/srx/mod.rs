@@ -1,30 +1,30 @@
 //! Receive matching: which posted receive takes which message.
 //!
-//! [`Matcher`] holds the receives that wait for messages and the messages that wait for receives.
-//! It does no I/O, takes no lock and calls nobody back: every verb takes values and answers with
-//! values, and the provider does what follows from the answer. [`Shared`] holds receives that several
-//! matchers have in common, behind a lock of its own.
+//! [`Matcher`] holds the posted receives that have no message yet and the unexpected messages that
+//! have no receive yet. It does no I/O, takes no lock and has no callbacks: every method takes and
+//! returns values, and the provider acts on them. [`Shared`] holds receives that several matchers
+//! have in common, behind its own lock.
 //!
-//! A receive accepts a message when the tags agree outside the ignored bits and the receive names
-//! the message's source or any. Of several receives the one posted first takes the message; of
-//! several messages the one that arrived first is taken. A multi-receive buffer takes one message
-//! after the other, until too little of it is left; a claimed message is taken by its context alone.
+//! A receive accepts a message if the tags agree outside the ignored bits and the receive names the
+//! message's source or any. Of several receives the one posted first takes the message; of several
+//! messages the one that arrived first is taken. A multi-receive buffer takes one message after the
+//! other, until too little of it is left. A claimed message is taken only through its context.
 
-mod allowance;
 mod by_mask;
 mod index;
-mod manner;
 mod matcher;
 mod multi;
+mod policy;
 mod queue;
+mod quota;
 mod receiver;
 mod shared;
 mod views;
 
-pub use allowance::Allowance;
-pub use manner::Manner;
 pub use matcher::Matcher;
-pub use receiver::{PLAIN, Receiver};
+pub use policy::ReceivePolicy;
+pub use quota::UnexpectedQuota;
+pub use receiver::{COMMON_FLAGS, Receiver};
 pub use shared::{Member, Shared};
 
 use selvedge::{CompletionFlags, Context, OpFlags, TagMatch};
@@ -47,7 +47,7 @@ impl Source {
     }
 }
 
-/// Which interface an operation belongs to.
+/// The interface of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// fi_msg(3).
@@ -57,13 +57,13 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What the completion of a receive says.
+    /// The flags of the completion of a receive.
     #[inline]
     pub const fn received(self) -> CompletionFlags {
         CompletionFlags::RECV.union(self.flag())
     }
 
-    /// What the completion of a send says.
+    /// The flags of the completion of a send.
     #[inline]
     pub const fn sent(self) -> CompletionFlags {
         CompletionFlags::SEND.union(self.flag())
@@ -81,13 +81,13 @@ impl Kind {
 /// A posted receive. Dropping it ends the access to its memory.
 #[derive(Debug)]
 pub struct Posted {
-    /// Where the message goes.
+    /// The memory for the message.
     pub buf: RxBuf,
-    /// Whose messages it takes.
+    /// The source whose messages it takes.
     pub src: Source,
-    /// Which tags it takes; [`TagMatch::exact`]`(0)` for an untagged one.
+    /// The tags that it takes; [`TagMatch::exact`]`(0)` for an untagged one.
     pub tag: TagMatch,
-    /// Comes back with the completion.
+    /// The caller's context, for the completion.
     pub context: Context,
     /// The flags of the operation, defaults included ([`crate::Ep::rx_flags`]).
     pub flags: OpFlags,
@@ -103,10 +103,10 @@ impl Posted {
     }
 }
 
-/// What is known of a message before its bytes.
+/// The metadata of a message, without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// Who sent it.
+    /// The sender.
     pub src: Source,
     /// Its tag; 0 for an untagged one.
     pub tag: u64,
@@ -118,7 +118,7 @@ pub struct Envelope {
     pub has_data: bool,
 }
 
-/// Counts the members that a verb looks at, for the tests of its cost.
+/// Counts the queue members that a method examines, for the tests of its cost.
 #[inline]
 fn examine() {
     #[cfg(test)]
@@ -130,10 +130,10 @@ thread_local! {
     static EXAMINED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Different ignore masks among the receives, or pairs of mask and directedness among those that
-/// look for a message, that are indexed at a time. Programs use one to three; each costs a look-up
-/// or two for a member that is not met at the head.
+/// The number of different ignore masks among the receives, or of pairs of mask and directedness
+/// among the searches for a message, that are indexed at a time. Programs use one to three. Each
+/// costs one or two lookups for a member that is not found at the head.
 const MASKS: usize = 8;
 
-/// So many members are searched one by one faster than an index of them is kept.
+/// Up to this many members, a linear search is faster than maintaining an index.
 const SHORT: usize = 16;

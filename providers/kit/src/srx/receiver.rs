@@ -5,14 +5,14 @@
 
 use selvedge::{CompletionFlags, Context, Errno, FiAddr, OpFlags, Result};
 
-use super::{Envelope, Kind, Manner, Matcher, Posted, Source};
+use super::{Envelope, Kind, Matcher, Posted, ReceivePolicy, Source};
 use crate::Ep;
 
 /// What every receive may say.
-pub const PLAIN: OpFlags = OpFlags::COMPLETION.union(OpFlags::MORE);
+pub const COMMON_FLAGS: OpFlags = OpFlags::COMPLETION.union(OpFlags::MORE);
 const LOOKING: OpFlags = OpFlags::PEEK.union(OpFlags::CLAIM).union(OpFlags::DISCARD);
 
-/// An endpoint, as far as receives are concerned. [`Self::recv_otherwise`] is what it is for.
+/// An endpoint, as far as receives are concerned. [`Self::recv_with_flags`] is what it is for.
 pub trait Receiver {
     /// What is kept of an unexpected message.
     type Kept;
@@ -21,7 +21,7 @@ pub trait Receiver {
     fn matcher(&mut self, kind: Kind) -> &mut Matcher<Self::Kept>;
 
     /// Who may name a source.
-    fn manner(&self) -> &Manner;
+    fn policy(&self) -> &ReceivePolicy;
 
     /// Where completions go.
     fn ep(&self) -> &Ep;
@@ -35,17 +35,17 @@ pub trait Receiver {
     /// The index of a peer in the address vector.
     fn addr_of(&mut self, source: Source) -> FiAddr;
 
-    /// Makes a receive wait for the peer at `src` alone, if it may ([`Manner::directs`]).
+    /// Makes a receive wait for the peer at `src` alone, if it may ([`ReceivePolicy::directs`]).
     ///
     /// # Errors
     /// As [`Self::source_at`].
     fn direct(&mut self, posted: &mut Posted, src: FiAddr) -> Result;
 
     /// Takes what peers have sent and nobody has looked at.
-    fn look_for_more(&mut self);
+    fn poll_unexpected(&mut self);
 
     /// A receive takes a message that waited for it.
-    fn meet(&mut self, posted: Posted, env: Envelope, kept: Self::Kept);
+    fn deliver(&mut self, posted: Posted, env: Envelope, kept: Self::Kept);
 
     /// Drops a message. To its sender it is received.
     fn discard(&mut self, env: &Envelope, kept: Self::Kept);
@@ -64,23 +64,23 @@ pub trait Receiver {
 
     /// Has messages that wait meet receives of a shared context.
     #[cold]
-    fn meet_shared(&mut self) {
+    fn match_shared(&mut self) {
         for kind in [Kind::Msg, Kind::Tagged] {
             while let Some((posted, env, kept)) = self.matcher(kind).take_shared() {
-                self.meet(posted, env, kept);
+                self.deliver(posted, env, kept);
             }
         }
     }
 
-    /// Posts a receive with other flags than [`PLAIN`].
+    /// Posts a receive with other flags than [`COMMON_FLAGS`].
     ///
     /// # Errors
     /// [`Errno::BadFlags`] for flags that do not go together, [`Errno::Inval`] for a multi-receive
     /// buffer in several pieces, [`Errno::NoMsg`] for a claim of nothing.
     #[cold]
-    fn recv_otherwise(&mut self, posted: Posted, src: FiAddr) -> Result {
+    fn recv_with_flags(&mut self, posted: Posted, src: FiAddr) -> Result {
         let (flags, kind) = (posted.flags, posted.kind);
-        let mut what = flags.difference(PLAIN);
+        let mut what = flags.difference(COMMON_FLAGS);
         if what.contains(OpFlags::PEER_TRANSFER) {
             if !self.ep().has_layer() {
                 return Err(Errno::BadFlags);
@@ -110,36 +110,36 @@ pub trait Receiver {
 
 /// A plain receive of a layer's.
 fn recv_of_layer<R: Receiver + ?Sized>(at: &mut R, mut posted: Posted, src: FiAddr) -> Result {
-    if src != at.manner().any {
+    if src != at.policy().any_source {
         at.direct(&mut posted, src)?;
     }
     let kind = posted.kind;
     if let Some((posted, env, kept)) = at.matcher(kind).post(posted) {
-        at.meet(posted, env, kept);
+        at.deliver(posted, env, kept);
     }
     Ok(())
 }
 
 fn recv_multi<R: Receiver + ?Sized>(at: &mut R, mut posted: Posted, src: FiAddr) -> Result {
-    if src != at.manner().any {
+    if src != at.policy().any_source {
         at.direct(&mut posted, src)?;
     }
-    let (kind, least) = (posted.kind, at.manner().least);
+    let (kind, least) = (posted.kind, at.policy().min_multi_recv);
     at.matcher(kind)
         .post_multi(posted, least)
         .map_err(|_| Errno::Inval)?;
-    while let Some((posted, env, kept)) = at.matcher(kind).feed() {
-        at.meet(posted, env, kept);
+    while let Some((posted, env, kept)) = at.matcher(kind).feed_multi() {
+        at.deliver(posted, env, kept);
     }
     Ok(())
 }
 
 fn recv_deferred<R: Receiver + ?Sized>(at: &mut R, mut posted: Posted, src: FiAddr) -> Result {
-    if src != at.manner().any {
+    if src != at.policy().any_source {
         at.direct(&mut posted, src)?;
     }
-    if let Some((posted, env, kept)) = at.matcher(posted.kind).post_apart(posted) {
-        at.meet(posted, env, kept);
+    if let Some((posted, env, kept)) = at.matcher(posted.kind).post_deferred(posted) {
+        at.deliver(posted, env, kept);
     }
     Ok(())
 }
@@ -149,7 +149,7 @@ fn recv_deferred<R: Receiver + ?Sized>(at: &mut R, mut posted: Posted, src: FiAd
 fn peek<R: Receiver + ?Sized>(at: &mut R, posted: &Posted, src: FiAddr) -> Result {
     let posted_src = source(at, posted.kind, src)?;
     let found = look(at, posted, posted_src).or_else(|| {
-        at.look_for_more();
+        at.poll_unexpected();
         look(at, posted, posted_src)
     });
     let Some((env, more)) = found else {
@@ -162,7 +162,7 @@ fn peek<R: Receiver + ?Sized>(at: &mut R, posted: &Posted, src: FiAddr) -> Resul
 
 /// The source that a receive of this kind from `src` waits for.
 fn source<R: Receiver + ?Sized>(at: &mut R, kind: Kind, src: FiAddr) -> Result<Source> {
-    if src == at.manner().any || !at.manner().directs(kind) {
+    if src == at.policy().any_source || !at.policy().is_directed(kind) {
         return Ok(Source::ANY);
     }
     at.source_at(src)
@@ -194,7 +194,7 @@ fn look<R: Receiver + ?Sized>(
 fn recv_claimed<R: Receiver + ?Sized>(at: &mut R, posted: Posted) -> Result {
     let claimed = at.matcher(posted.kind).take_claimed(posted.context);
     let (env, kept) = claimed.ok_or(Errno::NoMsg)?;
-    at.meet(posted, env, kept);
+    at.deliver(posted, env, kept);
     Ok(())
 }
 

@@ -17,15 +17,15 @@ use selvedge::{
     msg, tagged,
 };
 
-use super::{Envelope, Kind, PLAIN, Posted, Source};
-use crate::birth::Birth;
+use super::{COMMON_FLAGS, Envelope, Kind, Posted, Source};
 use crate::copy::RxBuf;
+use crate::fork_guard::ForkGuard;
 use crate::identity::{DomainId, OfDomain};
 use crate::weak_list::WeakList;
 
 /// The receives of a shared context.
 pub struct Shared {
-    birth: Birth,
+    fork_guard: ForkGuard,
     domain: DomainId,
     default: OpFlags,
     iov_limit: usize,
@@ -44,8 +44,8 @@ struct Waiting {
 
 /// An endpoint that takes receives from a shared context.
 pub trait Member: fmt::Debug + Send + Sync {
-    /// Has messages that wait meet shared receives ([`super::Receiver::meet_shared`]).
-    fn meet_shared(&self);
+    /// Has messages that wait meet shared receives ([`super::Receiver::match_shared`]).
+    fn match_shared(&self);
 
     /// Reports a receive that was cancelled.
     fn cancelled(&self, posted: Posted);
@@ -55,7 +55,7 @@ impl Shared {
     /// Opens a context of a domain, whose receives have `iov_limit` pieces at most.
     pub fn open(attr: &RxAttr, domain: &DomainId, iov_limit: usize) -> Arc<Self> {
         Arc::new(Self {
-            birth: Birth::here(),
+            fork_guard: ForkGuard::current(),
             domain: domain.clone(),
             default: attr.op_flags,
             iov_limit,
@@ -102,12 +102,12 @@ impl Shared {
         context: Context,
         flags: OpFlags,
     ) -> Result {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         let flags = match flags.contains(OpFlags::DEFAULT) {
             true => flags.difference(OpFlags::DEFAULT) | self.default,
             false => flags,
         };
-        if !PLAIN.contains(flags) {
+        if !COMMON_FLAGS.contains(flags) {
             return Err(Errno::BadFlags);
         }
         if self.directs && src != FiAddr::UNSPEC {
@@ -128,7 +128,7 @@ impl Shared {
         self.waiting().queue(kind).push_back(posted);
         // Without our locks: an endpoint takes them below its own.
         let members: Vec<_> = self.members().iter().collect();
-        members.iter().for_each(|it| it.meet_shared());
+        members.iter().for_each(|it| it.match_shared());
         Ok(())
     }
 
@@ -152,7 +152,7 @@ impl Waiting {
 
 impl SharedReceives for Shared {
     fn cancel(&self, context: Context) -> Result {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         let member = self.members().iter().next();
         let member = member.ok_or(Errno::NoCq)?;
         let is_its = |rx: &Posted| rx.context == context;

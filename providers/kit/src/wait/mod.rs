@@ -1,13 +1,13 @@
-//! Waiting: how a thread sleeps until a queue or counter has something for it.
+//! Blocking waits at a queue or counter: a thread polls for a while, then parks until it is woken.
 //!
-//! A thread that waits first looks for a while, because what it waits for is often under way, and
-//! sleeps in the kernel then. Before it does, everything that could move what it waits for has to
-//! say that it will wake the thread ([`crate::cq::Progress::rest`]); whoever pushes meanwhile rings
-//! (`Waiting::wake`). How endpoints are woken by their peers is their own business.
+//! A waiting thread polls first, because the awaited event is often about to happen, and then parks
+//! in the kernel. Before it parks, every attached endpoint must promise to wake it
+//! ([`crate::cq::Progress::arm`]), and every push from then on calls `WaitObject::wake`. How peers
+//! wake an endpoint is the provider's part.
 
-mod pause;
-mod set;
+mod epoll_set;
 mod spin;
+mod spin_hint;
 mod waiters;
 
 use std::os::fd::BorrowedFd;
@@ -19,100 +19,101 @@ use std::time::{Duration, Instant};
 use selvedge::wait::Object;
 use selvedge::{Errno, Error, Result};
 
-pub use self::pause::Pause;
-use self::set::Set;
+use self::epoll_set::EpollSet;
 pub use self::spin::{Spin, Spinning};
+pub use self::spin_hint::SpinHint;
 pub use self::waiters::Waiters;
-use crate::birth::Birth;
 use crate::cq::Progress;
-use crate::driven::Driven;
+use crate::fork_guard::ForkGuard;
+use crate::progress_list::ProgressList;
 
-/// Whether a thread may sleep, as far as one endpoint is concerned.
+/// Whether a thread may park, as far as one endpoint is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rest {
-    /// No: something has just moved.
-    Moved,
-    /// Yes, until the endpoint's descriptor is ready.
+pub enum ArmOutcome {
+    /// No: the endpoint has just made progress.
+    Progressed,
+    /// Yes, until the endpoint's descriptor becomes ready or the endpoint wakes the thread.
     UntilWoken,
-    /// Yes, but not for longer than this: something needs a look by then. Not at all when it is
-    /// zero.
+    /// Yes, for this time at most, because the endpoint has to be polled by then. Not at all if it
+    /// is zero.
     AtMost(Duration),
 }
 
-/// What a thread waits for.
-pub(crate) trait Awaited {
-    /// What it is given in the end.
+/// The condition that a thread waits for.
+pub(crate) trait WaitCondition {
+    /// The value that ends the wait.
     type Found;
-    /// Whether the thread goes and does other things once it has found something.
-    const LEAVES: bool = true;
+    /// Whether the thread returns to its caller once the condition holds.
+    const RETURNS_TO_CALLER: bool = true;
 
-    /// Drives progress and takes what is there.
-    fn read(&mut self) -> Option<Self::Found>;
+    /// Makes progress, and takes the value if it is available.
+    fn poll(&mut self) -> Option<Self::Found>;
 
-    /// Takes what is there.
-    fn look(&mut self) -> Option<Self::Found>;
+    /// Takes the value if it is available, without making progress.
+    fn check(&mut self) -> Option<Self::Found>;
 
-    /// Has whatever comes from now on call [`Waiting::wake`]. Says whether something is there
-    /// already.
-    fn watch(&mut self) -> bool;
+    /// Requests a call of [`WaitObject::wake`] for every value that becomes available from now on.
+    /// Whether one is available already.
+    fn arm(&mut self) -> bool;
 
-    /// Ends what [`Self::watch`] began.
-    fn unwatch(&mut self);
+    /// Withdraws the request of [`Self::arm`].
+    fn disarm(&mut self);
 }
 
-/// How threads wait at one queue or counter.
+/// The wait object (fi_cq(3), fi_cntr(3), fi_eq(3)) of one queue or counter.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitObject {
     object: Object,
-    birth: Birth,
-    /// What sleepers sleep on, and the descriptor for `poll(2)`.
-    set: Option<Set>,
-    bed: Mutex<Bed>,
-    /// Whether somebody sleeps and was not rung for. While somebody sleeps and this is `false`, the
-    /// set is ready.
-    asleep: AtomicBool,
+    fork_guard: ForkGuard,
+    /// The set that threads park on, and the descriptor for `poll(2)`.
+    set: Option<EpollSet>,
+    parking: Mutex<Parking>,
+    /// Whether a thread is parked, or in `poll(2)`, and was not woken. While one is and this is
+    /// `false`, the set is ready.
+    is_armed: AtomicBool,
     signalled: AtomicBool,
     spin: Spin,
 }
 
-/// Who sleeps.
+/// The threads that are parked or in `poll(2)`.
 #[derive(Debug, Default)]
-struct Bed {
-    /// Threads inside [`Waiting::wait`].
+struct Parking {
+    /// Threads inside [`WaitObject::wait`].
     threads: usize,
-    /// Since when somebody may be in `poll(2)`.
-    polled: Option<Instant>,
+    /// Since when a thread may be in `poll(2)`.
+    fd_armed_at: Option<Instant>,
 }
 
-impl Waiting {
-    /// The means to wait at `what` with `object`. Threads look for `spin` at most before they
-    /// sleep.
+impl WaitObject {
+    /// Opens the wait object of `owner`, as error texts call it. Threads poll for `spin` at most
+    /// before they park.
     ///
     /// # Errors
-    /// The system's, when descriptors are short; [`Errno::NoSys`] for an object that is not
-    /// offered, by name.
-    pub(crate) fn open(what: &str, object: Object, spin: Duration) -> Result<Arc<Self>, Error> {
+    /// The system's, if it has no descriptor left; [`Errno::NoSys`], with its name, for an object
+    /// that is not supported.
+    pub(crate) fn open(owner: &str, object: Object, spin: Duration) -> Result<Arc<Self>, Error> {
         let set = match object {
             Object::None | Object::Yield => None,
-            Object::Unspec | Object::Fd => Some(Set::open(what)?),
+            Object::Unspec | Object::Fd => Some(EpollSet::open(owner)?),
             _ => {
-                let what = format!("{what}: wait object {object:?} is not offered");
-                return Err(Error::new(Errno::NoSys, what));
+                let message = format!("{owner}: wait object {object:?} is not supported");
+                return Err(Error::new(Errno::NoSys, message));
             }
         };
         Ok(Arc::new(Self {
             object,
-            birth: Birth::here(),
+            fork_guard: ForkGuard::current(),
             set,
-            bed: Mutex::default(),
-            asleep: AtomicBool::new(false),
+            parking: Mutex::default(),
+            is_armed: AtomicBool::new(false),
             signalled: AtomicBool::new(false),
             spin: Spin::new(spin),
         }))
     }
 
-    /// Has news of an endpoint wake whoever sleeps. The endpoint must be driven from here already:
-    /// who sleeps now did not ask it.
+    /// Makes events of an endpoint wake the parked threads. The endpoint must be in the list of
+    /// attached endpoints already: threads that are parked now have not armed it, and are woken to
+    /// do so.
     pub(crate) fn add(self: &Arc<Self>, ep: &dyn Progress) -> Result<(), Error> {
         if let Some(waiters) = ep.waiters() {
             waiters.add(self);
@@ -124,42 +125,42 @@ impl Waiting {
         Ok(())
     }
 
-    /// Ends what [`Self::add`] began.
+    /// Reverts [`Self::add`].
     pub(crate) fn remove(self: &Arc<Self>, ep: &dyn Progress) {
         if let Some(waiters) = ep.waiters() {
             waiters.remove(self);
         }
-        // The set is one for this process and for its forked children.
+        // The process and its forked children share the kernel's set.
         if let (Some(set), Some(fd)) = (&self.set, ep.wait_fd())
-            && self.birth.is_here()
+            && self.fork_guard.is_owner()
         {
             set.remove(fd);
         }
     }
 
-    /// Wakes whoever sleeps, to look again.
+    /// Wakes the parked threads, which then check their conditions.
     #[cold]
     pub(crate) fn wake(&self) {
-        if self.asleep.load(Ordering::SeqCst)
-            && self.birth.is_here()
-            && self.asleep.swap(false, Ordering::SeqCst)
+        if self.is_armed.load(Ordering::SeqCst)
+            && self.fork_guard.is_owner()
+            && self.is_armed.swap(false, Ordering::SeqCst)
             && let Some(set) = &self.set
         {
-            set.ring();
+            set.wake();
         }
     }
 
-    /// Whether threads have a wait object to sleep at or to look at.
+    /// Whether the queue or counter was opened with a wait object.
     pub(crate) fn has_object(&self) -> bool {
         self.object != Object::None
     }
 
-    /// Ends one thread's wait, the current or the next one.
+    /// Ends the wait of one thread: a current one, or else the next one.
     pub(crate) fn signal(&self) -> Result {
         if !self.has_object() {
             return Err(Errno::NoSys);
         }
-        self.birth.check()?;
+        self.fork_guard.check()?;
         self.signalled.store(true, Ordering::SeqCst);
         self.wake();
         Ok(())
@@ -171,301 +172,311 @@ impl Waiting {
         Some(set.fd())
     }
 
-    /// Looks for a while, and makes sure then that the descriptor becomes ready with the next news.
-    /// `awaited` takes nothing.
+    /// Polls for a while, then arms the descriptor: it becomes ready with the next event.
+    /// `condition` takes nothing.
     ///
     /// # Errors
-    /// [`Errno::Again`] when there may be news already; [`Errno::NoSys`] without a descriptor.
-    pub(crate) fn try_wait(&self, driven: &Driven, awaited: &mut impl Awaited) -> Result {
+    /// [`Errno::Again`] if the condition holds or may hold; [`Errno::NoSys`] without a descriptor.
+    pub(crate) fn try_wait(
+        &self,
+        endpoints: &ProgressList,
+        condition: &mut impl WaitCondition,
+    ) -> Result {
         let set = self.set.as_ref().filter(|_| self.object == Object::Fd);
         let set = set.ok_or(Errno::NoSys)?;
-        self.birth.check()?;
-        self.has_polled();
-        let Look::Nothing = self.look_for_a_while(Instant::now(), None, awaited) else {
+        self.fork_guard.check()?;
+        self.record_fd_wait();
+        let PollOutcome::Nothing = self.spin_poll(Instant::now(), None, condition) else {
             return Err(Errno::Again);
         };
-        let is_there = {
-            let mut bed = self.bed();
-            bed.polled = Some(Instant::now());
-            self.lie_down(set, &bed, awaited)
+        let is_ready = {
+            let mut parking = self.parking();
+            parking.fd_armed_at = Some(Instant::now());
+            self.arm(set, &parking, condition)
         };
-        if is_there || self.signalled.swap(false, Ordering::SeqCst) {
+        if is_ready || self.signalled.swap(false, Ordering::SeqCst) {
             return Err(Errno::Again);
         }
-        let bound = match driven.rest(true) {
-            Rest::Moved | Rest::AtMost(Duration::ZERO) => {
-                driven.leave();
+        let bound = match endpoints.arm(true) {
+            ArmOutcome::Progressed | ArmOutcome::AtMost(Duration::ZERO) => {
+                endpoints.wake_others();
                 return Err(Errno::Again);
             }
-            Rest::UntilWoken => None,
-            Rest::AtMost(bound) => Some(bound),
+            ArmOutcome::UntilWoken => None,
+            ArmOutcome::AtMost(bound) => Some(bound),
         };
-        set.expire(bound)
+        set.set_timer(bound)
     }
 
-    /// Whoever may have been in `poll(2)` is back: something has come, or somebody has other things
-    /// to do as well.
-    fn has_polled(&self) {
-        let lay_down = self.bed().polled;
-        if let Some(lay_down) = lay_down
-            && !self.asleep.load(Ordering::SeqCst)
+    /// Records how long a `poll(2)` took that an event has ended. A thread that returns for another
+    /// reason says nothing about the time between events.
+    fn record_fd_wait(&self) {
+        let parked_at = self.parking().fd_armed_at;
+        if let Some(parked_at) = parked_at
+            && !self.is_armed.load(Ordering::SeqCst)
         {
-            self.spin.slept(lay_down.elapsed());
+            self.spin.parked_for(parked_at.elapsed());
         }
     }
 
-    /// Waits until there is something. `None` after the time, and after a signal.
+    /// Waits until the condition holds. `None` after the timeout, and after a signal.
     ///
     /// # Errors
     /// [`Errno::NoSys`] without a wait object; [`Errno::BadF`] in a forked child.
-    pub(crate) fn wait<A: Awaited>(
+    pub(crate) fn wait<A: WaitCondition>(
         &self,
-        driven: &Driven,
+        endpoints: &ProgressList,
         timeout: Option<Duration>,
-        awaited: &mut A,
+        condition: &mut A,
     ) -> Result<Option<A::Found>> {
         if !self.has_object() {
             return Err(Errno::NoSys);
         }
-        self.birth.check()?;
+        self.fork_guard.check()?;
         let start = Instant::now();
-        // A time beyond what clocks count to is no end.
+        // A timeout beyond the range of the clock is none.
         let deadline = timeout.and_then(|timeout| start.checked_add(timeout));
         let Some(set) = &self.set else {
-            return Ok(self.poll(deadline, awaited));
+            return Ok(self.poll_until(deadline, condition));
         };
-        match self.look_for_a_while(start, deadline, awaited) {
-            Look::Found(found) => Ok(Some(found)),
-            Look::Over => Ok(None),
-            Look::Nothing => Ok(self.sleep(set, driven, deadline, awaited)),
+        match self.spin_poll(start, deadline, condition) {
+            PollOutcome::Found(found) => Ok(Some(found)),
+            PollOutcome::Ended => Ok(None),
+            PollOutcome::Nothing => Ok(self.park(set, endpoints, deadline, condition)),
         }
     }
 
-    /// As [`Self::wait`], of an object without anything to sleep on.
+    /// As [`Self::wait`], without a set to park on.
     ///
     /// # Errors
     /// [`Errno::BadF`] in a forked child.
-    pub(crate) fn poll_for<A: Awaited>(
+    pub(crate) fn poll_for<A: WaitCondition>(
         &self,
         timeout: Option<Duration>,
-        awaited: &mut A,
+        condition: &mut A,
     ) -> Result<Option<A::Found>> {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        Ok(self.poll(deadline, awaited))
+        Ok(self.poll_until(deadline, condition))
     }
 
-    /// Looks and lets others run in between.
-    fn poll<A: Awaited>(&self, deadline: Option<Instant>, awaited: &mut A) -> Option<A::Found> {
+    /// Polls until the condition holds or the wait has ended, and yields the processor between two
+    /// polls.
+    fn poll_until<A: WaitCondition>(
+        &self,
+        deadline: Option<Instant>,
+        condition: &mut A,
+    ) -> Option<A::Found> {
         loop {
-            if let Some(found) = awaited.read() {
+            if let Some(found) = condition.poll() {
                 return Some(found);
             }
-            if self.is_over(deadline) {
+            if self.has_ended(deadline) {
                 return None;
             }
             thread::yield_now();
         }
     }
 
-    fn look_for_a_while<A: Awaited>(
+    fn spin_poll<A: WaitCondition>(
         &self,
         start: Instant,
         deadline: Option<Instant>,
-        awaited: &mut A,
-    ) -> Look<A::Found> {
+        condition: &mut A,
+    ) -> PollOutcome<A::Found> {
         let mut spinning = self.spin.begin(start);
         loop {
-            if let Some(found) = awaited.read() {
-                self.spin.paid(&spinning);
-                return Look::Found(found);
+            if let Some(found) = condition.poll() {
+                self.spin.succeeded(&spinning);
+                return PollOutcome::Found(found);
             }
-            if self.is_over(deadline) {
-                return Look::Over;
+            if self.has_ended(deadline) {
+                return PollOutcome::Ended;
             }
-            if !self.spin.goes_on(&mut spinning) {
-                return Look::Nothing;
+            if !self.spin.should_continue(&mut spinning) {
+                return PollOutcome::Nothing;
             }
         }
     }
 
-    fn sleep<A: Awaited>(
+    fn park<A: WaitCondition>(
         &self,
-        set: &Set,
-        driven: &Driven,
+        set: &EpollSet,
+        endpoints: &ProgressList,
         deadline: Option<Instant>,
-        awaited: &mut A,
+        condition: &mut A,
     ) -> Option<A::Found> {
         let mut futile = 0;
         let mut is_first = true;
         loop {
-            let lay_down = Instant::now();
-            if let Some(bound) = self.go_to_bed(set, driven, deadline, is_first, awaited) {
-                set.sleep(bound);
-                self.rise(awaited);
-                // Before it lies down again: nobody has to ring for what this finds.
-                driven.woken();
-                self.spin.slept(lay_down.elapsed());
+            let parked_at = Instant::now();
+            if let Some(bound) = self.prepare_park(set, endpoints, deadline, is_first, condition) {
+                set.park(bound);
+                self.disarm(condition);
+                // Before the thread arms again: what this finds needs no wake-up.
+                endpoints.woken();
+                self.spin.parked_for(parked_at.elapsed());
             } else {
-                self.rise(awaited);
+                self.disarm(condition);
             }
-            let found = awaited.look();
-            if found.is_some() || self.is_over(deadline) {
-                if A::LEAVES {
-                    driven.leave();
+            let found = condition.check();
+            if found.is_some() || self.has_ended(deadline) {
+                if A::RETURNS_TO_CALLER {
+                    endpoints.wake_others();
                 }
                 return found;
             }
             is_first = false;
-            futile = if lay_down.elapsed() < SHORT {
+            futile = if parked_at.elapsed() < SHORT_PARK {
                 futile + 1
             } else {
                 0
             };
-            if futile > FUTILE {
-                thread::sleep(NAP);
+            if futile > MAX_FUTILE {
+                thread::sleep(FUTILE_PAUSE);
             }
         }
     }
 
-    /// Gets everything ready for a sleep, and looks a last time. For how long it may be, or `None`
-    /// when there is no reason for one.
-    fn go_to_bed(
+    /// Arms everything that could end the wait, and checks the condition a last time. The time to
+    /// park for, or `None` if the thread must not park.
+    fn prepare_park(
         &self,
-        set: &Set,
-        driven: &Driven,
+        set: &EpollSet,
+        endpoints: &ProgressList,
         deadline: Option<Instant>,
         is_first: bool,
-        awaited: &mut impl Awaited,
+        condition: &mut impl WaitCondition,
     ) -> Option<Option<Duration>> {
-        let is_there = {
-            let mut bed = self.bed();
-            let is_there = self.lie_down(set, &bed, awaited);
-            bed.threads += 1;
-            is_there
+        let is_ready = {
+            let mut parking = self.parking();
+            let is_ready = self.arm(set, &parking, condition);
+            parking.threads += 1;
+            is_ready
         };
-        if is_there || self.signalled.load(Ordering::SeqCst) {
+        if is_ready || self.signalled.load(Ordering::SeqCst) {
             return None;
         }
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        match driven.rest(is_first) {
-            Rest::Moved => None,
-            Rest::UntilWoken => Some(left),
-            Rest::AtMost(Duration::ZERO) => {
+        match endpoints.arm(is_first) {
+            ArmOutcome::Progressed => None,
+            ArmOutcome::UntilWoken => Some(left),
+            ArmOutcome::AtMost(Duration::ZERO) => {
                 thread::yield_now();
                 None
             }
-            Rest::AtMost(bound) => Some(Some(left.map_or(bound, |left| left.min(bound)))),
+            ArmOutcome::AtMost(bound) => Some(Some(left.map_or(bound, |left| left.min(bound)))),
         }
     }
 
-    /// From here on the set becomes ready with the next push. Says whether there is something
-    /// already.
-    fn lie_down(&self, set: &Set, bed: &Bed, awaited: &mut impl Awaited) -> bool {
-        // What has rung for others is theirs to find, and wakes this thread too.
-        if bed.threads == 0 {
-            set.quiet();
+    /// Arms the set: it becomes ready with the next push. Whether the condition holds already.
+    fn arm(&self, set: &EpollSet, parking: &Parking, condition: &mut impl WaitCondition) -> bool {
+        // A wake-up that is meant for other parked threads stays pending until they return; it
+        // wakes this thread, too.
+        if parking.threads == 0 {
+            set.clear();
         }
-        self.asleep.store(true, Ordering::SeqCst);
-        awaited.watch()
+        self.is_armed.store(true, Ordering::SeqCst);
+        condition.arm()
     }
 
-    fn rise(&self, awaited: &mut impl Awaited) {
-        let mut bed = self.bed();
-        bed.threads -= 1;
-        if bed.threads == 0 && bed.polled.is_none() {
-            self.asleep.store(false, Ordering::SeqCst);
-            awaited.unwatch();
+    fn disarm(&self, condition: &mut impl WaitCondition) {
+        let mut parking = self.parking();
+        parking.threads -= 1;
+        if parking.threads == 0 && parking.fd_armed_at.is_none() {
+            self.is_armed.store(false, Ordering::SeqCst);
+            condition.disarm();
         }
     }
 
-    fn is_over(&self, deadline: Option<Instant>) -> bool {
+    fn has_ended(&self, deadline: Option<Instant>) -> bool {
         deadline.is_some_and(|deadline| Instant::now() >= deadline)
             || (self.signalled.load(Ordering::Relaxed)
                 && self.signalled.swap(false, Ordering::SeqCst))
     }
 
-    fn bed(&self) -> MutexGuard<'_, Bed> {
-        self.bed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn parking(&self) -> MutexGuard<'_, Parking> {
+        self.parking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What came of looking for a while.
-enum Look<T> {
+/// The outcome of polling for a while.
+enum PollOutcome<T> {
     Found(T),
-    /// The time has passed, or a signal came.
-    Over,
+    /// The timeout has passed, or a signal has arrived.
+    Ended,
     Nothing,
 }
 
-/// How long threads look before they sleep, at most, unless somebody says otherwise: more than it
-/// takes for one to be woken that answers at once, so that two that talk find out.
+/// The default time that threads poll before they park. It exceeds the time that a parked thread
+/// needs to be woken and to respond, so that two threads that exchange messages learn that polling
+/// pays.
 pub const SPIN: Duration = Duration::from_micros(100);
 
-/// A sleep that ends sooner than this ended at once.
-const SHORT: Duration = Duration::from_micros(100);
-/// Sleeps that end at once, one after the other and for nothing, after which a thread stays away for
-/// a [`NAP`]: something is ready that nobody takes.
-const FUTILE: u32 = 1000;
-const NAP: Duration = Duration::from_millis(1);
+/// A park that ends sooner than this counts as futile if it ends the wait of no thread.
+const SHORT_PARK: Duration = Duration::from_micros(100);
+/// The number of futile parks in a row after which a thread pauses for [`FUTILE_PAUSE`]: a
+/// descriptor is ready that no endpoint reads.
+const MAX_FUTILE: u32 = 1000;
+const FUTILE_PAUSE: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Waits for what does not come.
-    struct Nothing;
+    /// A condition that never holds.
+    struct Never;
 
-    impl Awaited for Nothing {
+    impl WaitCondition for Never {
         type Found = ();
 
-        fn read(&mut self) -> Option<()> {
+        fn poll(&mut self) -> Option<()> {
             None
         }
 
-        fn look(&mut self) -> Option<()> {
+        fn check(&mut self) -> Option<()> {
             None
         }
 
-        fn watch(&mut self) -> bool {
+        fn arm(&mut self) -> bool {
             false
         }
 
-        fn unwatch(&mut self) {}
+        fn disarm(&mut self) {}
     }
 
-    /// A place where looking was in vain for so long that it is hardly done any more.
-    fn discouraged() -> (Arc<Waiting>, Driven) {
+    /// A wait object at which polling has failed so often that its budget is small.
+    fn with_small_budget() -> (Arc<WaitObject>, ProgressList) {
         let most = Duration::from_millis(50);
-        let waiting = Waiting::open("a test", Object::Fd, most).unwrap();
-        let driven = Driven::shared();
+        let waiting = WaitObject::open("a test", Object::Fd, most).unwrap();
+        let endpoints = ProgressList::shared();
         while waiting.spin.budget() > Duration::from_millis(1) {
-            assert_eq!(waiting.try_wait(&driven, &mut Nothing), Ok(()));
+            assert_eq!(waiting.try_wait(&endpoints, &mut Never), Ok(()));
         }
-        (waiting, driven)
+        (waiting, endpoints)
     }
 
-    /// How long the next look is after one in vain that a poll went before, in parts of that one.
-    fn after_a_poll(waiting: &Waiting, driven: &Driven) -> f64 {
+    /// The next spin budget after a `poll(2)` and a failed poll, in parts of the budget before.
+    fn after_a_poll(waiting: &WaitObject, endpoints: &ProgressList) -> f64 {
         let before = waiting.spin.budget();
-        assert_eq!(waiting.try_wait(driven, &mut Nothing), Ok(()));
+        assert_eq!(waiting.try_wait(endpoints, &mut Never), Ok(()));
         waiting.spin.budget().div_duration_f64(before)
     }
 
     #[test]
-    fn a_poll_that_news_ended_soon_was_worth_a_look() {
-        let (waiting, driven) = discouraged();
-        let is_worth_it = |_| {
+    fn an_fd_wait_that_an_event_ended_soon_raises_the_spin_budget() {
+        let (waiting, endpoints) = with_small_budget();
+        let raises_budget = |_| {
             waiting.wake();
-            after_a_poll(&waiting, &driven) > 0.9
+            after_a_poll(&waiting, &endpoints) > 0.9
         };
-        // Not soon, where the machine stood still meanwhile.
-        assert!((0..5).any(is_worth_it), "{:?}", waiting.spin.budget());
+        // The event is not soon if the machine was suspended meanwhile.
+        assert!((0..5).any(raises_budget), "{:?}", waiting.spin.budget());
     }
 
     #[test]
-    fn a_poll_that_ended_for_another_reason_says_nothing_about_looking() {
-        let (waiting, driven) = discouraged();
-        assert!(after_a_poll(&waiting, &driven) < 0.6);
+    fn an_fd_wait_that_ended_for_another_reason_leaves_the_spin_budget() {
+        let (waiting, endpoints) = with_small_budget();
+        assert!(after_a_poll(&waiting, &endpoints) < 0.6);
     }
 }

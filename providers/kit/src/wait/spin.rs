@@ -1,252 +1,259 @@
-//! For how long a thread looks before it sleeps, learnt from how that went.
+//! The time that a waiting thread polls before it parks, learnt from the outcomes of earlier waits.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Looking pays when what is waited for comes within the time that falling asleep and waking take;
-/// it does harm when the processor is needed by whoever is waited for. So the time is doubled when
-/// looking has paid or would have, and halved when it was in vain. Where others want the processor
-/// they get it between two looks: as long as they give it back soon, as threads do that wait or
-/// talk like this one, that costs less than to sleep and to be woken. What others take does not
-/// count, but for the change; and a thread that was kept away for long goes to sleep. The waits after
-/// that do not offer the processor at all: where a thread computes beside the waiting one, the kernel
-/// gives each offer away for milliseconds, but runs a sleeping thread soon after it is woken. They are
-/// twice as many after each offer that costs as long.
+/// The spin policy of one wait object.
+///
+/// Polling pays if the awaited event comes within the time that parking and waking take; it does
+/// harm if the awaited peer needs the processor. So the budget is doubled when polling has
+/// succeeded or would have, and halved when it has failed.
+///
+/// Where other threads want the processor, the thread yields it between two polls. As long as they
+/// give it back soon, as threads do that wait or exchange messages, that costs less than a park and
+/// a wake-up. The time that other threads take does not count against the budget, except for the
+/// context switch. A thread that was delayed for long parks. The waits after that do not yield at
+/// all: where a thread computes beside the waiting one, the kernel gives each yield away for
+/// milliseconds, but runs a parked thread soon after it is woken. The number of such waits doubles
+/// after each yield that costs as long.
 #[derive(Debug)]
 pub struct Spin {
-    most: u64,
-    /// In nanoseconds.
-    now: AtomicU64,
-    /// Waits that are still to come without an offer of the processor.
-    reserved: AtomicU32,
-    /// How many of them follow the next offer that costs long.
-    to_reserve: AtomicU32,
+    max: u64,
+    /// The present budget in nanoseconds.
+    budget_ns: AtomicU64,
+    /// Waits to come that do not yield.
+    without_yield: AtomicU32,
+    /// The number of waits that do not yield after the next delay.
+    next_without_yield: AtomicU32,
 }
 
-/// One thread's looking.
+/// The polling of one thread in one wait.
 #[derive(Debug)]
 pub struct Spinning {
-    last: Instant,
-    /// Processor time that this thread has taken.
+    last_poll: Instant,
+    /// Processor time that this thread has used.
     spent: Duration,
     budget: Duration,
-    /// Whether the processor is offered to others between two looks.
-    offers: bool,
-    /// Whether it was, since the last look.
-    has_offered: bool,
+    /// Whether the thread yields the processor between two polls.
+    yields: bool,
+    /// Whether it has yielded since the last poll.
+    has_yielded: bool,
 }
 
 impl Spin {
-    /// Threads look for `most` at most, and at first.
-    pub fn new(most: Duration) -> Self {
-        let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+    /// Makes a policy whose budget is `max` at first and at most.
+    pub fn new(max: Duration) -> Self {
+        let max = u64::try_from(max.as_nanos()).unwrap_or(u64::MAX);
         Self {
-            most,
-            now: AtomicU64::new(most),
-            reserved: AtomicU32::new(0),
-            to_reserve: AtomicU32::new(RESERVED),
+            max,
+            budget_ns: AtomicU64::new(max),
+            without_yield: AtomicU32::new(0),
+            next_without_yield: AtomicU32::new(MIN_WITHOUT_YIELD),
         }
     }
 
-    /// How long the next thread looks.
+    /// The budget of the next wait.
     pub(crate) fn budget(&self) -> Duration {
-        Duration::from_nanos(self.now.load(Ordering::Relaxed))
+        Duration::from_nanos(self.budget_ns.load(Ordering::Relaxed))
     }
 
-    /// A thread begins to look.
+    /// Starts the polling of one wait.
     pub fn begin(&self, start: Instant) -> Spinning {
         Spinning {
-            last: start,
+            last_poll: start,
             spent: Duration::ZERO,
             budget: self.budget(),
-            offers: !self.take_reserved(),
-            has_offered: false,
+            yields: !self.take_without_yield(),
+            has_yielded: false,
         }
     }
 
-    /// Whether this wait is one of those without an offer.
-    fn take_reserved(&self) -> bool {
-        let left = self.reserved.load(Ordering::Relaxed);
+    /// Whether this wait does not yield; counts it.
+    fn take_without_yield(&self) -> bool {
+        let left = self.without_yield.load(Ordering::Relaxed);
         if left > 0 {
-            // Threads that wait at once may count one wait for two.
-            self.reserved.store(left - 1, Ordering::Relaxed);
+            // Threads that wait at the same time may count one wait for two.
+            self.without_yield.store(left - 1, Ordering::Relaxed);
         }
         left > 0
     }
 
-    /// Whether to look once more. Lets others run after the first moments.
-    pub fn goes_on(&self, spinning: &mut Spinning) -> bool {
+    /// Whether to poll once more. Yields to other threads after the first moments.
+    pub fn should_continue(&self, spinning: &mut Spinning) -> bool {
         let now = Instant::now();
-        let passed = now - spinning.last;
-        spinning.last = now;
-        spinning.spent += match passed >= CROWDED {
-            true => CHANGE,
+        let passed = now - spinning.last_poll;
+        spinning.last_poll = now;
+        spinning.spent += match passed >= SHARED_GAP {
+            true => SWITCH_COST,
             false => passed,
         };
-        if passed >= HELD_UP {
-            self.reserve();
+        if passed >= LONG_GAP {
+            self.suspend_yield();
         }
-        let is_alone = spinning.spent < ALONE;
-        let may_go_on = is_alone || spinning.offers;
-        if spinning.spent >= spinning.budget || passed >= HELD_UP || !may_go_on {
+        let is_early = spinning.spent < NO_YIELD;
+        let may_go_on = is_early || spinning.yields;
+        if spinning.spent >= spinning.budget || passed >= LONG_GAP || !may_go_on {
             self.halve();
             return false;
         }
-        spinning.has_offered = !is_alone;
-        if !is_alone {
+        spinning.has_yielded = !is_early;
+        if !is_early {
             thread::yield_now();
         }
         true
     }
 
-    /// Looking has found something. It has not paid where the processor was away for long meanwhile.
-    pub fn paid(&self, spinning: &Spinning) {
-        if !spinning.has_offered {
+    /// Records that polling has found the event. It counts as a failure if the thread was delayed
+    /// by its yield.
+    pub fn succeeded(&self, spinning: &Spinning) {
+        if !spinning.has_yielded {
             return self.double();
         }
-        if spinning.last.elapsed() >= HELD_UP {
-            self.reserve();
+        if spinning.last_poll.elapsed() >= LONG_GAP {
+            self.suspend_yield();
             self.halve();
         } else {
-            self.relax();
+            self.shorten_suspension();
             self.double();
         }
     }
 
-    /// An offer of the processor has cost long.
+    /// Records that a yield has delayed the thread: the next waits do not yield.
     #[cold]
-    fn reserve(&self) {
-        let waits = self.to_reserve.load(Ordering::Relaxed);
-        self.reserved.store(waits, Ordering::Relaxed);
-        let more = waits.saturating_mul(2).min(MOST_RESERVED);
-        self.to_reserve.store(more, Ordering::Relaxed);
+    fn suspend_yield(&self) {
+        let waits = self.next_without_yield.load(Ordering::Relaxed);
+        self.without_yield.store(waits, Ordering::Relaxed);
+        let more = waits.saturating_mul(2).min(MAX_WITHOUT_YIELD);
+        self.next_without_yield.store(more, Ordering::Relaxed);
     }
 
-    /// An offer has cost little.
-    fn relax(&self) {
-        let waits = self.to_reserve.load(Ordering::Relaxed);
-        if waits > RESERVED {
-            self.to_reserve.store(waits / 2, Ordering::Relaxed);
+    /// Records that a yield was short.
+    fn shorten_suspension(&self) {
+        let waits = self.next_without_yield.load(Ordering::Relaxed);
+        if waits > MIN_WITHOUT_YIELD {
+            self.next_without_yield.store(waits / 2, Ordering::Relaxed);
         }
     }
 
-    /// A sleep took this long.
-    pub fn slept(&self, time: Duration) {
-        if time.as_nanos() < u128::from(self.most) {
+    /// Records how long a park took.
+    pub fn parked_for(&self, time: Duration) {
+        if time.as_nanos() < u128::from(self.max) {
             self.double();
         }
     }
 
     fn double(&self) {
-        let now = self.now.load(Ordering::Relaxed);
-        if now < self.most {
-            let more = now.saturating_mul(2).min(self.most);
-            self.now.store(more, Ordering::Relaxed);
+        let now = self.budget_ns.load(Ordering::Relaxed);
+        if now < self.max {
+            let more = now.saturating_mul(2).min(self.max);
+            self.budget_ns.store(more, Ordering::Relaxed);
         }
     }
 
     fn halve(&self) {
-        let now = self.now.load(Ordering::Relaxed);
-        let less = (now / 2).max(LEAST.min(self.most));
-        self.now.store(less, Ordering::Relaxed);
+        let now = self.budget_ns.load(Ordering::Relaxed);
+        let less = (now / 2).max(MIN_BUDGET.min(self.max));
+        self.budget_ns.store(less, Ordering::Relaxed);
     }
 }
 
-/// Looks that lie further apart than this had another thread between them.
-const CROWDED: Duration = Duration::from_micros(5);
-/// What it costs to let another thread run and to come back.
-const CHANGE: Duration = Duration::from_micros(1);
-/// Whoever keeps the processor for so long between two looks is no thread that waits.
-const HELD_UP: Duration = Duration::from_micros(500);
-/// Waits without an offer after the first one that cost long. The next offer may cost some milliseconds
-/// again, which are microseconds for each of so many; and where the neighbour has gone, so many sleeps
+/// Another thread ran between two polls that are further apart than this.
+const SHARED_GAP: Duration = Duration::from_micros(5);
+/// The cost of a switch to another thread and back.
+const SWITCH_COST: Duration = Duration::from_micros(1);
+/// A thread that keeps the processor for this time between two polls does not itself wait.
+const LONG_GAP: Duration = Duration::from_micros(500);
+/// Waits that do not yield after the first delay. The next yield may cost some milliseconds again,
+/// which are microseconds for each of so many waits; and if the neighbour has ended, so many parks
 /// are over soon.
-const RESERVED: u32 = 256;
-/// The same after many such offers: some tenths of a second.
-const MOST_RESERVED: u32 = 64 * RESERVED;
-/// How long a thread looks without offering its processor to others: about a round trip between
-/// processors.
-const ALONE: Duration = Duration::from_micros(1);
-/// The shortest time that a thread looks, in nanoseconds: enough to let others run once, which costs
-/// little beside a sleep and is all it takes where many threads of a few processors talk.
-const LEAST: u64 = 2000;
+const MIN_WITHOUT_YIELD: u32 = 256;
+/// The same after many delays: some tenths of a second.
+const MAX_WITHOUT_YIELD: u32 = 64 * MIN_WITHOUT_YIELD;
+/// The time that a thread polls before it first yields: about a round trip between processors.
+const NO_YIELD: Duration = Duration::from_micros(1);
+/// The smallest budget in nanoseconds: enough for one yield, which costs little beside a park and
+/// is sufficient where many threads on a few processors exchange messages.
+const MIN_BUDGET: u64 = 2000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn looking_gets_shorter_when_it_is_in_vain_and_longer_when_it_pays() {
+    fn the_budget_is_halved_by_failures_and_doubled_by_successes() {
         let spin = Spin::new(Duration::from_micros(8));
         for expected in [4000, 2000, 2000] {
             let mut spinning = spin.begin(Instant::now());
-            while spin.goes_on(&mut spinning) {}
+            while spin.should_continue(&mut spinning) {}
             assert_eq!(spin.budget(), Duration::from_nanos(expected));
         }
-        spin.slept(Duration::from_micros(7));
+        spin.parked_for(Duration::from_micros(7));
         assert_eq!(spin.budget(), Duration::from_micros(4));
-        spin.slept(Duration::from_micros(9));
+        spin.parked_for(Duration::from_micros(9));
         assert_eq!(spin.budget(), Duration::from_micros(4));
         let spinning = spin.begin(Instant::now());
-        spin.paid(&spinning);
-        spin.paid(&spinning);
+        spin.succeeded(&spinning);
+        spin.succeeded(&spinning);
         assert_eq!(spin.budget(), Duration::from_micros(8));
     }
 
-    /// The waits that follow without an offer.
-    fn reserved(spin: &Spin) -> usize {
-        let offers = || spin.begin(Instant::now()).offers;
-        (0..).take_while(|_| !offers()).count()
+    /// The number of the next waits that do not yield.
+    fn count_without_yield(spin: &Spin) -> usize {
+        let yields = || spin.begin(Instant::now()).yields;
+        (0..).take_while(|_| !yields()).count()
     }
 
-    /// A wait that was kept away for long when it offered the processor.
-    fn held_up(spin: &Spin) -> Spinning {
+    /// A wait that was delayed by its yield.
+    fn delayed(spin: &Spin) -> Spinning {
         let mut spinning = spin.begin(Instant::now());
-        assert!(spinning.offers);
-        spinning.last = Instant::now().checked_sub(HELD_UP).unwrap();
-        spinning.has_offered = true;
+        assert!(spinning.yields);
+        spinning.last_poll = Instant::now().checked_sub(LONG_GAP).unwrap();
+        spinning.has_yielded = true;
         spinning
     }
 
     #[test]
-    fn a_thread_that_was_kept_away_offers_the_processor_no_more_for_many_waits() {
+    fn a_failed_wait_that_was_delayed_suspends_yields_for_many_waits() {
         let spin = Spin::new(Duration::from_millis(1));
-        assert!(!spin.goes_on(&mut held_up(&spin)));
-        assert_eq!(reserved(&spin), RESERVED as usize);
-        spin.reserved.store(1, Ordering::Relaxed);
+        assert!(!spin.should_continue(&mut delayed(&spin)));
+        assert_eq!(count_without_yield(&spin), MIN_WITHOUT_YIELD as usize);
+        spin.without_yield.store(1, Ordering::Relaxed);
         let mut spinning = spin.begin(Instant::now());
-        spinning.spent = ALONE;
-        assert!(!spin.goes_on(&mut spinning));
+        spinning.spent = NO_YIELD;
+        assert!(!spin.should_continue(&mut spinning));
     }
 
     #[test]
-    fn so_does_one_that_finds_something_when_it_comes_back() {
+    fn a_successful_wait_that_was_delayed_suspends_yields_too() {
         let spin = Spin::new(Duration::from_millis(1));
-        spin.paid(&held_up(&spin));
+        spin.succeeded(&delayed(&spin));
         assert_eq!(spin.budget(), Duration::from_micros(500));
-        assert_eq!(reserved(&spin), RESERVED as usize);
+        assert_eq!(count_without_yield(&spin), MIN_WITHOUT_YIELD as usize);
     }
 
     #[test]
-    fn offers_get_rarer_where_each_costs_long_and_more_frequent_where_they_do_not() {
+    fn yields_get_rarer_after_delays_and_more_frequent_after_short_yields() {
         let spin = Spin::new(Duration::from_millis(1));
         for doubled in [1, 2, 4, 8, 16, 32, 64, 64] {
-            spin.paid(&held_up(&spin));
-            assert_eq!(reserved(&spin), doubled * RESERVED as usize);
+            spin.succeeded(&delayed(&spin));
+            assert_eq!(
+                count_without_yield(&spin),
+                doubled * MIN_WITHOUT_YIELD as usize
+            );
         }
         let mut spinning = spin.begin(Instant::now());
-        spinning.has_offered = true;
-        spin.paid(&spinning);
-        spin.paid(&held_up(&spin));
-        assert_eq!(reserved(&spin), 32 * RESERVED as usize);
+        spinning.has_yielded = true;
+        spin.succeeded(&spinning);
+        spin.succeeded(&delayed(&spin));
+        assert_eq!(count_without_yield(&spin), 32 * MIN_WITHOUT_YIELD as usize);
     }
 
     #[test]
-    fn no_time_at_all_stays_none() {
+    fn a_budget_of_zero_stays_zero() {
         let spin = Spin::new(Duration::ZERO);
-        assert!(!spin.goes_on(&mut spin.begin(Instant::now())));
-        spin.paid(&spin.begin(Instant::now()));
+        assert!(!spin.should_continue(&mut spin.begin(Instant::now())));
+        spin.succeeded(&spin.begin(Instant::now()));
         assert_eq!(spin.budget(), Duration::ZERO);
     }
 }

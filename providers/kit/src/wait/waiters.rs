@@ -1,18 +1,17 @@
-//! Waiters: the places at which threads may be parked for one endpoint.
+//! The wait objects at which threads may be parked for one endpoint.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::Waiting;
+use super::WaitObject;
 
-/// The queues, counters and threads of automatic progress that drive one endpoint, each of which
-/// threads may be parked at. Attaching the endpoint registers them: none can be left out of a
-/// wake-up.
+/// The wait objects of the queues, counters and automatic progress threads that drive one endpoint.
+/// Attaching the endpoint registers them, so that every one of them is part of a wake-up.
 #[derive(Debug, Default)]
-pub struct Waiters(Mutex<Vec<Weak<Waiting>>>);
+pub struct Waiters(Mutex<Vec<Weak<WaitObject>>>);
 
 impl Waiters {
-    /// Adds a place. Adding twice is adding once.
-    pub(super) fn add(&self, waiting: &Arc<Waiting>) {
+    /// Adds a wait object. Adding twice is adding once.
+    pub(super) fn add(&self, waiting: &Arc<WaitObject>) {
         let mut list = self.lock();
         list.retain(|other| other.strong_count() > 0);
         if !list.iter().any(|other| is_same(other, waiting)) {
@@ -20,12 +19,12 @@ impl Waiters {
         }
     }
 
-    /// Removes a place.
-    pub(super) fn remove(&self, waiting: &Arc<Waiting>) {
+    /// Removes a wait object.
+    pub(super) fn remove(&self, waiting: &Arc<WaitObject>) {
         self.lock().retain(|other| !is_same(other, waiting));
     }
 
-    /// Wakes every parked thread, which then asks again whether it may park.
+    /// Wakes every parked thread, which then arms the endpoint again before it parks.
     #[cold]
     pub fn wake(&self) {
         for waiting in self.lock().iter().filter_map(Weak::upgrade) {
@@ -33,12 +32,12 @@ impl Waiters {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Waiting>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<WaitObject>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn is_same(weak: &Weak<Waiting>, waiting: &Arc<Waiting>) -> bool {
+fn is_same(weak: &Weak<WaitObject>, waiting: &Arc<WaitObject>) -> bool {
     weak.as_ptr() == Arc::as_ptr(waiting)
 }
 
@@ -49,22 +48,22 @@ mod tests {
 
     use selvedge::wait::Object;
 
-    use super::super::{Awaited, Rest};
+    use super::super::{ArmOutcome, WaitCondition};
     use super::*;
-    use crate::auto::Auto;
+    use crate::auto_progress::AutoProgress;
     use crate::cq::{Progress, Sink};
-    use crate::driven::Driven;
+    use crate::progress_list::ProgressList;
 
-    /// An endpoint that lets threads park without a bound, and counts how often they ask.
+    /// An endpoint that lets threads park without a limit, and counts how often it is armed.
     #[derive(Debug, Default)]
     struct Endpoint {
         waiters: Waiters,
-        asked: Mutex<usize>,
+        armed: Mutex<usize>,
     }
 
     impl Endpoint {
-        fn asked(&self) -> usize {
-            *self.asked.lock().unwrap()
+        fn armed(&self) -> usize {
+            *self.armed.lock().unwrap()
         }
     }
 
@@ -73,9 +72,9 @@ mod tests {
             0
         }
 
-        fn rest(&self, _: &mut u64) -> Rest {
-            *self.asked.lock().unwrap() += 1;
-            Rest::UntilWoken
+        fn arm(&self, _: &mut u64) -> ArmOutcome {
+            *self.armed.lock().unwrap() += 1;
+            ArmOutcome::UntilWoken
         }
 
         fn waiters(&self) -> Option<&Waiters> {
@@ -83,65 +82,65 @@ mod tests {
         }
     }
 
-    /// A condition that holds at the nth look.
-    struct Looks(usize);
+    /// A condition that holds at the nth check.
+    struct NthCheck(usize);
 
-    impl Awaited for Looks {
+    impl WaitCondition for NthCheck {
         type Found = ();
 
-        fn read(&mut self) -> Option<()> {
+        fn poll(&mut self) -> Option<()> {
             None
         }
 
-        fn look(&mut self) -> Option<()> {
+        fn check(&mut self) -> Option<()> {
             self.0 -= 1;
             (self.0 == 0).then_some(())
         }
 
-        fn watch(&mut self) -> bool {
+        fn arm(&mut self) -> bool {
             self.0 == 1
         }
 
-        fn unwatch(&mut self) {}
+        fn disarm(&mut self) {}
     }
 
-    fn place(ep: &Arc<Endpoint>) -> (Arc<Waiting>, Driven) {
-        let waiting = Waiting::open("a test", Object::Unspec, Duration::ZERO).unwrap();
-        let driven = Driven::shared();
-        driven.attach(Arc::clone(ep) as Arc<dyn Progress>);
+    fn wait_object(ep: &Arc<Endpoint>) -> (Arc<WaitObject>, ProgressList) {
+        let waiting = WaitObject::open("a test", Object::Unspec, Duration::ZERO).unwrap();
+        let endpoints = ProgressList::shared();
+        endpoints.attach(Arc::clone(ep) as Arc<dyn Progress>);
         waiting.add(&**ep).unwrap();
-        (waiting, driven)
+        (waiting, endpoints)
     }
 
-    fn until(mut is_so: impl FnMut() -> bool) {
-        while !is_so() {
+    fn wait_until(mut condition: impl FnMut() -> bool) {
+        while !condition() {
             thread::yield_now();
         }
     }
 
     #[test]
-    fn a_thread_that_leaves_its_wait_has_the_others_ask_again() {
+    fn a_thread_that_returns_from_its_wait_makes_the_others_arm_again() {
         let ep = Arc::new(Endpoint::default());
-        let [(first, first_driven), (second, second_driven)] = [place(&ep), place(&ep)];
+        let [(first, first_driven), (second, second_driven)] = [wait_object(&ep), wait_object(&ep)];
         thread::scope(|scope| {
-            // It parks once, and nothing but the other one's end makes it look.
-            scope.spawn(|| first.wait(&first_driven, None, &mut Looks(2)));
-            until(|| ep.asked() == 1);
-            second.wait(&second_driven, None, &mut Looks(1))
+            // It parks once, and only the end of the other wait makes it check.
+            scope.spawn(|| first.wait(&first_driven, None, &mut NthCheck(2)));
+            wait_until(|| ep.armed() == 1);
+            second.wait(&second_driven, None, &mut NthCheck(1))
         })
         .unwrap();
     }
 
     #[test]
-    fn the_thread_of_automatic_progress_is_woken_with_the_others() {
+    fn the_automatic_progress_thread_is_woken_with_the_others() {
         let ep = Arc::new(Endpoint::default());
-        let auto = Auto::start("a test", Duration::ZERO).unwrap();
+        let auto = AutoProgress::start("a test", Duration::ZERO).unwrap();
         let progress = Arc::clone(&ep) as Arc<dyn Progress>;
         auto.attach(&progress).unwrap();
         for _ in 0..3 {
-            let before = ep.asked();
+            let before = ep.armed();
             ep.waiters.wake();
-            until(|| ep.asked() > before);
+            wait_until(|| ep.armed() > before);
         }
         auto.detach(&progress);
         assert_eq!(ep.waiters.lock().len(), 0);

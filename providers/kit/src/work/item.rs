@@ -6,14 +6,14 @@ use selvedge::cq::Entry;
 use selvedge::trigger::{self, CompletionTarget, Work, WorkId};
 use selvedge::{Counter, Endpoint, Errno, Error, Op, OpFlags};
 
-use super::ledger::{Debt, Ledger};
-use crate::cntr::{Cntr, own};
+use super::deferred_ops::{DeferredOp, DeferredOps};
+use crate::cntr::{Cntr, resolve};
 use crate::identity::DomainId;
 use crate::stored_op::StoredOp;
 
 /// Work that was queued. It keeps nothing alive: what ends meanwhile takes its part of it along.
 #[derive(Debug)]
-pub(crate) struct Item {
+pub(crate) struct WorkItem {
     pub(crate) ticket: WorkId,
     pub(crate) threshold: u64,
     /// The address of the counter that it waits at, which tells it from others.
@@ -31,29 +31,29 @@ enum Action {
 #[derive(Debug)]
 struct Post {
     ep: Weak<dyn Endpoint>,
-    ledger: Arc<Ledger>,
+    deferred_ops: Arc<DeferredOps>,
     op: StoredOp,
     flags: OpFlags,
-    told: Told,
+    target: Target,
 }
 
 #[derive(Debug)]
-enum Told {
+enum Target {
     Endpoint,
     Counter(Weak<Cntr>),
 }
 
 /// What became of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fired {
+pub(super) enum FireOutcome {
     /// It was carried out, has failed, or there is nobody left to do it.
-    Over,
+    Done,
     /// There was no room.
-    NotYet,
+    Retry,
 }
 
-impl Item {
-    /// Work as it is kept; `ledger` is that of the endpoint, if it is posted to one.
+impl WorkItem {
+    /// Work as it is kept; `deferred_ops` is that of the endpoint, if it is posted to one.
     ///
     /// # Errors
     /// [`Errno::Inval`] for a counter of another domain; the system's, when memory is short.
@@ -62,10 +62,10 @@ impl Item {
         ticket: WorkId,
         domain: &DomainId,
         at: usize,
-        ledger: Option<&Arc<Ledger>>,
+        deferred_ops: Option<&Arc<DeferredOps>>,
     ) -> Result<Self, Error> {
-        let own = |cntr| own(domain, "counter that work tells or changes", cntr);
-        let action = match (work.action, ledger) {
+        let own = |cntr| resolve(domain, "counter that work tells or changes", cntr);
+        let action = match (work.action, deferred_ops) {
             (trigger::Action::Set(cntr, value), _) => {
                 Action::Set(Arc::downgrade(&own(cntr)?), value)
             }
@@ -79,19 +79,19 @@ impl Item {
                     flags,
                     done,
                 },
-                Some(ledger),
+                Some(deferred_ops),
             ) => Action::Post(Box::new(Post {
                 ep: Arc::downgrade(ep),
-                ledger: Arc::clone(ledger),
+                deferred_ops: Arc::clone(deferred_ops),
                 op: StoredOp::new(&op),
                 flags,
-                told: match done {
-                    CompletionTarget::Endpoint => Told::Endpoint,
-                    CompletionTarget::Counter(None) => Told::Counter(Weak::new()),
+                target: match done {
+                    CompletionTarget::Endpoint => Target::Endpoint,
+                    CompletionTarget::Counter(None) => Target::Counter(Weak::new()),
                     CompletionTarget::Counter(Some(cntr)) => {
                         let cntr = own(cntr)?;
-                        ledger.follow(&cntr)?;
-                        Told::Counter(Arc::downgrade(&cntr))
+                        deferred_ops.add_driver(&cntr)?;
+                        Target::Counter(Arc::downgrade(&cntr))
                     }
                 },
             })),
@@ -118,19 +118,19 @@ impl Item {
     }
 
     /// Carries it out. Takes no lock but those of what it posts to or counts on.
-    pub(super) fn fire(&self) -> Fired {
+    pub(super) fn fire(&self) -> FireOutcome {
         match &self.action {
             Action::Set(cntr, value) => {
                 if let Some(cntr) = cntr.upgrade() {
                     cntr.set(*value);
                 }
-                Fired::Over
+                FireOutcome::Done
             }
             Action::Add(cntr, value) => {
                 if let Some(cntr) = cntr.upgrade() {
                     cntr.add(*value);
                 }
-                Fired::Over
+                FireOutcome::Done
             }
             Action::Post(post) => post.fire(),
         }
@@ -138,56 +138,56 @@ impl Item {
 }
 
 impl Post {
-    fn fire(&self) -> Fired {
+    fn fire(&self) -> FireOutcome {
         let Some(ep) = self.ep.upgrade() else {
-            return Fired::Over;
+            return FireOutcome::Done;
         };
-        match &self.told {
-            Told::Endpoint => self.fire_openly(&*ep),
-            Told::Counter(cntr) => self.fire_quietly(&*ep, cntr),
+        match &self.target {
+            Target::Endpoint => self.post_plain(&*ep),
+            Target::Counter(cntr) => self.post_for_counter(&*ep, cntr),
         }
     }
 
     /// As the application would have posted it.
-    fn fire_openly(&self, ep: &dyn Endpoint) -> Fired {
+    fn post_plain(&self, ep: &dyn Endpoint) -> FireOutcome {
         #[expect(unsafe_code, reason = "the promise of whoever queued the work")]
         // SAFETY: whoever queued it has promised what the post asks for, until the completion.
         let posted = unsafe { self.op.op().post(ep, self.flags) };
         match posted {
-            Err(Errno::Again) => return Fired::NotYet,
-            Err(errno) => self.ledger.refused(self.entry(), errno),
+            Err(Errno::Again) => return FireOutcome::Retry,
+            Err(errno) => self.deferred_ops.report_refused(self.entry(), errno),
             Ok(()) => {}
         }
-        Fired::Over
+        FireOutcome::Done
     }
 
-    /// So that a counter is told, and nobody else.
-    fn fire_quietly(&self, ep: &dyn Endpoint, cntr: &Weak<Cntr>) -> Fired {
+    /// So that a counter is target, and nobody else.
+    fn post_for_counter(&self, ep: &dyn Endpoint, cntr: &Weak<Cntr>) -> FireOutcome {
         let op = self.op.op();
-        let debt = Debt {
+        let deferred = DeferredOp {
             context: op.context(),
             cntr: cntr.clone(),
             reports: self.flags.contains(OpFlags::COMPLETION),
         };
-        let id = self.ledger.owe(debt);
+        let id = self.deferred_ops.register(deferred);
         let flags = self.flags | OpFlags::DEFERRED;
         #[expect(unsafe_code, reason = "the promise of whoever queued the work")]
         // SAFETY: as above; until the counter counts it.
         let posted = unsafe { op.with_context(id).post(ep, flags) };
         let Err(errno) = posted else {
-            return Fired::Over;
+            return FireOutcome::Done;
         };
-        let debt = self.ledger.settle(id);
+        let deferred = self.deferred_ops.complete(id);
         if errno == Errno::Again {
-            return Fired::NotYet;
+            return FireOutcome::Retry;
         }
-        if let Some(debt) = debt {
+        if let Some(deferred) = deferred {
             log::warn!(target: "selvedge::core::domain", "deferred work for {ep:?} was refused: {errno}");
-            if debt.fail() {
-                self.ledger.push_refusal(self.entry(), errno);
+            if deferred.failed() {
+                self.deferred_ops.push_refusal(self.entry(), errno);
             }
         }
-        Fired::Over
+        FireOutcome::Done
     }
 
     /// What an error says of it.

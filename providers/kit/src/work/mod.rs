@@ -1,12 +1,12 @@
 //! Triggered operations and deferred work, fi_trigger(3): what waits at counters until it is due.
 //!
 //! Counters are moved below the locks of endpoints, so nothing is posted there. What a counter
-//! releases becomes *ready*, and is carried out by [`Works`], which the domain's queues and counters
+//! releases becomes *ready*, and is carried out by [`ReadyWork`], which the domain's queues and counters
 //! drive like an endpoint from the first work on; domains without work have none of this.
 
+mod counter_work;
+mod deferred_ops;
 mod item;
-mod ledger;
-mod list;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,43 +20,43 @@ use selvedge::{Endpoint, Errno, Error, Op, OpFlags, Result};
 
 use crate::cq::{Progress, Sink};
 use crate::identity::DomainId;
-use crate::wait::Rest;
+use crate::wait::ArmOutcome;
 
-pub(crate) use item::Item;
-pub use ledger::{Ledger, Owing};
-pub(crate) use list::List;
+pub(crate) use counter_work::CounterWork;
+pub use deferred_ops::{DeferredOps, HasDeferredOps};
+pub(crate) use item::WorkItem;
 
-use item::Fired;
+use item::FireOutcome;
 
 /// The work of a domain that is ready, and what moves it.
 #[derive(Debug)]
-pub(crate) struct Works {
-    ready: Mutex<VecDeque<Item>>,
-    /// Whether there is any. Whoever adds some writes it and then looks at `is_asleep`, whoever lies
+pub(crate) struct ReadyWork {
+    ready: Mutex<VecDeque<WorkItem>>,
+    /// Whether there is any. Whoever adds some writes it and then looks at `is_armed`, whoever lies
     /// down does it the other way round, both `SeqCst`: one of the two sees the other.
     is_ready: AtomicBool,
-    is_asleep: AtomicBool,
+    is_armed: AtomicBool,
     /// Held while work is carried out, so that it is in the order in which it became ready.
-    turn: Mutex<()>,
-    bell: EventFd,
+    running: Mutex<()>,
+    wakeup: EventFd,
     tickets: AtomicU64,
 }
 
-impl Works {
+impl ReadyWork {
     /// # Errors
     /// The system's, when descriptors are short.
     pub(crate) fn open() -> Result<Self, Error> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let bell = EventFd::from_value_and_flags(0, flags).map_err(|cause| {
+        let wakeup = EventFd::from_value_and_flags(0, flags).map_err(|cause| {
             let what = "deferred work: a descriptor to wake sleepers by";
             Error::new(Errno::from_raw(cause as i32), what).because(cause)
         })?;
         Ok(Self {
             ready: Mutex::default(),
             is_ready: AtomicBool::new(false),
-            is_asleep: AtomicBool::new(false),
-            turn: Mutex::new(()),
-            bell,
+            is_armed: AtomicBool::new(false),
+            running: Mutex::new(()),
+            wakeup,
             tickets: AtomicU64::new(1),
         })
     }
@@ -66,20 +66,20 @@ impl Works {
     }
 
     /// Takes work whose time has come; the next progress carries it out.
-    pub(crate) fn add(&self, items: impl IntoIterator<Item = Item>) {
+    pub(crate) fn add(&self, items: impl IntoIterator<Item = WorkItem>) {
         let mut ready = self.ready();
         ready.extend(items);
         self.is_ready.store(!ready.is_empty(), Ordering::SeqCst);
         drop(ready);
-        if self.is_asleep.load(Ordering::SeqCst) && self.is_asleep.swap(false, Ordering::SeqCst) {
+        if self.is_armed.load(Ordering::SeqCst) && self.is_armed.swap(false, Ordering::SeqCst) {
             // It fails when it has rung 2^64 times, and is ready then too.
-            let _ = self.bell.write(1);
+            let _ = self.wakeup.write(1);
         }
     }
 
     /// Takes out what `which` names. Nothing of it is being carried out when this returns.
-    pub(crate) fn remove(&self, which: impl Fn(&Item) -> bool) -> usize {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn remove(&self, which: impl Fn(&WorkItem) -> bool) -> usize {
+        let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ready = self.ready();
         let before = ready.len();
         ready.retain(|item| !which(item));
@@ -91,57 +91,57 @@ impl Works {
         if !self.is_ready.load(Ordering::SeqCst) {
             return 0;
         }
-        let Ok(_turn) = self.turn.try_lock() else {
+        let Ok(_running) = self.running.try_lock() else {
             return 0;
         };
-        let (mut fired, mut held) = (0, VecDeque::new());
+        let (mut fired, mut blocked) = (0, VecDeque::new());
         while let Some(item) = self.next() {
-            let is_behind = held.iter().any(|other| item.is_behind(other));
-            match is_behind || item.fire() == Fired::NotYet {
-                true => held.push_back(item),
+            let is_behind = blocked.iter().any(|other| item.is_behind(other));
+            match is_behind || item.fire() == FireOutcome::Retry {
+                true => blocked.push_back(item),
                 false => fired += 1,
             }
         }
-        self.put_back(held);
+        self.put_back(blocked);
         fired
     }
 
-    fn next(&self) -> Option<Item> {
+    fn next(&self) -> Option<WorkItem> {
         self.ready().pop_front()
     }
 
-    /// Ends a turn. Until here [`Self::is_ready`] stays: a thread that is about to park meanwhile must
+    /// Ends a running. Until here [`Self::is_ready`] stays: a thread that is about to park meanwhile must
     /// not miss what is put back.
-    fn put_back(&self, mut held: VecDeque<Item>) {
+    fn put_back(&self, mut blocked: VecDeque<WorkItem>) {
         let mut ready = self.ready();
-        held.append(&mut ready);
-        *ready = held;
+        blocked.append(&mut ready);
+        *ready = blocked;
         self.is_ready.store(!ready.is_empty(), Ordering::SeqCst);
     }
 
-    fn ready(&self) -> MutexGuard<'_, VecDeque<Item>> {
+    fn ready(&self) -> MutexGuard<'_, VecDeque<WorkItem>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// How long a thread sleeps while work waits for room, or for another thread that is at it.
-const STUCK: Duration = Duration::from_millis(1);
+const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
-impl Progress for Works {
+impl Progress for ReadyWork {
     fn progress(&self, _budget: usize, _sink: &mut Sink<'_>) -> usize {
         self.run()
     }
 
-    fn rest(&self, _seen: &mut u64) -> Rest {
+    fn arm(&self, _epoch: &mut u64) -> ArmOutcome {
         // It fails when nobody has rung.
-        let _ = self.bell.read();
-        self.is_asleep.store(true, Ordering::SeqCst);
+        let _ = self.wakeup.read();
+        self.is_armed.store(true, Ordering::SeqCst);
         if !self.is_ready.load(Ordering::SeqCst) {
-            return Rest::UntilWoken;
+            return ArmOutcome::UntilWoken;
         }
         match self.run() {
-            0 => Rest::AtMost(STUCK),
-            _ => Rest::Moved,
+            0 => ArmOutcome::AtMost(RETRY_INTERVAL),
+            _ => ArmOutcome::Progressed,
         }
     }
 
@@ -150,12 +150,12 @@ impl Progress for Works {
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.bell.as_fd())
+        Some(self.wakeup.as_fd())
     }
 }
 
 /// Flags of operations whose end is not one completion, or whose memory does not wait for it.
-const UNFIT: OpFlags = OpFlags::MULTI_RECV
+const UNSUPPORTED: OpFlags = OpFlags::MULTI_RECV
     .union(OpFlags::PEEK)
     .union(OpFlags::CLAIM)
     .union(OpFlags::DISCARD)
@@ -174,19 +174,19 @@ pub(crate) fn check(action: &Action<'_>, title: &dyn std::fmt::Debug) -> Result<
     else {
         return Ok(());
     };
-    let unfit = match done {
-        CompletionTarget::Endpoint => UNFIT - OpFlags::DEFAULT,
-        CompletionTarget::Counter(_) => UNFIT,
+    let unsupported = match done {
+        CompletionTarget::Endpoint => UNSUPPORTED - OpFlags::DEFAULT,
+        CompletionTarget::Counter(_) => UNSUPPORTED,
     };
-    let (kind, unfit) = (name(op), *flags & unfit);
+    let (kind, unsupported) = (name(op), *flags & unsupported);
     let what = match op {
         Op::Inject { .. }
         | Op::TaggedInject { .. }
         | Op::InjectWrite { .. }
         | Op::InjectAtomic { .. }
         | Op::Collective(_) => format!("{title:?}: {kind} cannot wait for a counter"),
-        _ if unfit.is_empty() => return Ok(()),
-        _ => format!("{title:?}: {kind} with {unfit:?} cannot wait for a counter"),
+        _ if unsupported.is_empty() => return Ok(()),
+        _ => format!("{title:?}: {kind} with {unsupported:?} cannot wait for a counter"),
     };
     Err(Error::new(Errno::NoSys, what))
 }
@@ -214,18 +214,18 @@ fn name(op: &Op<'_>) -> &'static str {
 ///
 /// # Errors
 /// [`Errno::Inval`] for an endpoint of another domain.
-pub(crate) fn own_ledger<'a, E: Endpoint + Owing>(
+pub(crate) fn resolve_deferred_ops<'a, E: Endpoint + HasDeferredOps>(
     domain: &DomainId,
     ep: &'a Arc<dyn Endpoint>,
-) -> Result<&'a Arc<Ledger>, Error> {
+) -> Result<&'a Arc<DeferredOps>, Error> {
     let any: &dyn std::any::Any = &**ep;
-    let ledger = any.downcast_ref::<E>().map(Owing::ledger).ok_or_else(|| {
+    let deferred_ops = any.downcast_ref::<E>().map(HasDeferredOps::deferred_ops).ok_or_else(|| {
         let what = format!(
             "{domain:?}: the endpoint of work that waits is of another provider, or with collectives \
              ({ep:?}); name one of this domain"
         );
         Error::new(Errno::Inval, what)
     })?;
-    domain.check("endpoint of work that waits", ledger.domain())?;
-    Ok(ledger)
+    domain.check("endpoint of work that waits", deferred_ops.domain())?;
+    Ok(deferred_ops)
 }

@@ -18,7 +18,7 @@ use crate::smr::keys::{Denied, Kind};
 /// Those of a send. What the peer does not allow fails by completion.
 #[inline(never)]
 pub(super) fn post(at: &mut Connector<'_>, mut request: Request) -> Result {
-    if request.report.completes && at.setup.ep.tx_cq.room() == 0 {
+    if request.report.reports_success && at.setup.ep.tx_cq.room() == 0 {
         return Err(Errno::Again);
     }
     let index = at.peers.at(request.dest)?;

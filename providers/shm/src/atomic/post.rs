@@ -229,7 +229,7 @@ fn post_request(state: &mut State, mut request: Request) -> Result {
         && peer.atomics.is_idle()
         && peer.apply_directly(&mut request)
     {
-        request.report.done_plainly(&setup.ep);
+        request.report.done_not_deferred(&setup.ep);
         return Ok(());
     }
     initiate::post(&mut state.connector(), request)
@@ -238,10 +238,10 @@ fn post_request(state: &mut State, mut request: Request) -> Result {
 /// How an injected atomic of `len` bytes is told of.
 pub(super) fn injected(len: usize) -> Report {
     Report {
-        what: sent(Family::Base),
+        kind: sent(Family::Base),
         context: Context::default(),
         flags: OpFlags::INJECT | OpFlags::DEFAULT,
-        completes: false,
+        reports_success: false,
         len,
     }
 }
@@ -289,10 +289,10 @@ unsafe fn request(
         result,
         data: flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(msg.data),
         report: Report {
-            what: sent(kernel.family()),
+            kind: sent(kernel.family()),
             context: msg.context,
             flags,
-            completes: true,
+            reports_success: true,
             len,
         },
     })

@@ -126,10 +126,10 @@ impl Endpoint {
             return false;
         };
         let report = Report {
-            what: sent(family),
+            kind: sent(family),
             context: msg.context,
             flags,
-            completes: true,
+            reports_success: true,
             len: LEN,
         };
         let words = [operand, compare];
@@ -162,10 +162,10 @@ impl Endpoint {
             return false;
         };
         let report = Report {
-            what: sent(family),
+            kind: sent(family),
             context,
             flags: OpFlags::DEFAULT,
-            completes: true,
+            reports_success: true,
             len: LEN,
         };
         let place = RmaIoc {
@@ -205,7 +205,7 @@ impl Endpoint {
             len: LEN,
             key: target.key,
         };
-        let Some(mut state) = self.shell.core().state.lock_at_once() else {
+        let Some(mut state) = self.shell.core().state.try_lock() else {
             return false;
         };
         report.flags = state.setup.ep.tx_flags(report.flags);
@@ -252,7 +252,7 @@ fn apply_word(
     if Aim::is_off(guess, span, at) {
         *aim = Aim::at(dest, piece, span, at);
     }
-    report.done_plainly(&setup.ep);
+    report.done_not_deferred(&setup.ep);
     true
 }
 

@@ -11,8 +11,8 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use selvedge::info::EpType;
 use selvedge::{Errno, Error};
 use selvedge_kit::auth::AuthKey;
-use selvedge_kit::auth::proof::{Called, Mismatch};
-use selvedge_kit::complaint::complain;
+use selvedge_kit::auth::proof::{Mismatch, Responder};
+use selvedge_kit::rate_limit::warn_limited;
 
 use crate::connect::directory;
 use crate::connect::discard;
@@ -80,7 +80,7 @@ pub(crate) struct Stranger {
     pub(crate) link: Link,
     since: Instant,
     /// What has come of its proof that it has our key.
-    proof: Called,
+    proof: Responder,
     /// What it calls itself, once it has asked for our nonce.
     name: Option<Name>,
 }
@@ -88,7 +88,7 @@ pub(crate) struct Stranger {
 impl Stranger {
     /// Whether it may say hello.
     pub(crate) fn is_convincing(&self) -> bool {
-        self.proof.is_convinced()
+        self.proof.is_verified()
     }
 }
 
@@ -189,11 +189,11 @@ impl Control {
     /// [`Errno::KeyRejected`] when it has another key, or one where we have none.
     pub(crate) fn examine(&self, stranger: &mut Stranger, said: Packet) -> Result<Bytes, Error> {
         let (word, encode): (_, fn(&_) -> _) = match (&stranger.proof, said) {
-            (Called::Unasked | Called::Convinced, Packet::Question { nonce, name }) => {
+            (Responder::AwaitNonce | Responder::Verified, Packet::Question { nonce, name }) => {
                 stranger.name = Some(name);
                 (nonce, encode_nonce)
             }
-            (Called::Asked { .. }, Packet::Proof(proof)) => (proof, encode_proof),
+            (Responder::AwaitProof { .. }, Packet::Proof(proof)) => (proof, encode_proof),
             _ => {
                 return Err(Error::new(
                     Errno::Proto,
@@ -201,7 +201,7 @@ impl Control {
                 ));
             }
         };
-        let answer = stranger.proof.hear(&self.key, &word);
+        let answer = stranger.proof.receive(&self.key, &word);
         answer
             .map(|answer| encode(&answer))
             .map_err(|Mismatch| match &stranger.name {
@@ -266,7 +266,7 @@ impl Control {
 
     /// A connection that has said nothing yet.
     fn stranger(&self, link: Link, since: Instant) -> Stranger {
-        let proof = Called::of(&self.key);
+        let proof = Responder::new(&self.key);
         Stranger {
             link,
             since,
@@ -280,7 +280,7 @@ impl Control {
     fn run_short(&mut self, error: &Error) {
         if !std::mem::replace(&mut self.is_short, true) {
             let name = &self.name;
-            complain("selvedge::shm::ep_ctrl", format_args!("{name}: {error}"));
+            warn_limited("selvedge::shm::ep_ctrl", format_args!("{name}: {error}"));
             let _ = self.epoll.delete(self.listener.fd());
         }
     }
@@ -310,7 +310,7 @@ impl Control {
             return;
         }
         let name = &self.name;
-        complain(
+        warn_limited(
             "selvedge::shm::ep_ctrl",
             format_args!("{name}: memory of a peer has to wait until there is a descriptor for it"),
         );
@@ -362,7 +362,7 @@ impl Control {
                     self.admit(self.stranger(link, now));
                 }
             }
-            Err(error) => complain(
+            Err(error) => warn_limited(
                 "selvedge::shm::ep_ctrl",
                 format_args!("{} cannot be found any more: {error}", self.name),
             ),

@@ -17,7 +17,7 @@ use nix::sys::socket::UnixAddr;
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
 use selvedge::{Errno, Error};
-use selvedge_kit::inherit::Uninherited;
+use selvedge_kit::close_on_fork::CloseOnFork;
 
 use crate::connect::user;
 use crate::peers::name::Name;
@@ -134,7 +134,7 @@ fn check(path: &Path, stat: &FileStat) -> Result<(), Error> {
 pub(crate) struct Claim {
     path: PathBuf,
     stem: String,
-    lock: Uninherited,
+    lock: CloseOnFork,
 }
 
 impl Claim {
@@ -176,7 +176,7 @@ impl Claim {
         let claim = Self {
             path: directory.path.clone(),
             stem: stem.to_owned(),
-            lock: Uninherited::new(fd),
+            lock: CloseOnFork::new(fd),
         };
         match claim.is_in(directory) {
             true => Ok(claim),

@@ -22,7 +22,7 @@ use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, sendmsg, socketpair,
 };
 use nix::sys::utsname::uname;
-use selvedge_kit::inherit::Uninherited;
+use selvedge_kit::close_on_fork::CloseOnFork;
 
 /// The first Linux whose collector of sockets has a thread of its own.
 const COLLECTS_ASIDE: (u32, u32) = (6, 9);
@@ -65,18 +65,18 @@ pub(crate) enum Keeper {
     /// The kernel.
     Collected { _by: Collected },
     /// A thread.
-    Thread(Option<Arc<Uninherited>>),
+    Thread(Option<Arc<CloseOnFork>>),
 }
 
 impl Keeper {
     /// Keeps a socket of a process that was refused.
-    pub(crate) fn of_refused(socket: &Arc<Uninherited>) -> Self {
+    pub(crate) fn of_refused(socket: &Arc<CloseOnFork>) -> Self {
         let collected = Self::of_peer(socket);
         collected.unwrap_or_else(|| Self::Thread(Some(Arc::clone(socket))))
     }
 
     /// Keeps a socket of a process of our own user, where that takes no thread.
-    pub(crate) fn of_peer(socket: &Arc<Uninherited>) -> Option<Self> {
+    pub(crate) fn of_peer(socket: &Arc<CloseOnFork>) -> Option<Self> {
         let collected = Collected::hold(&[socket.as_fd()]);
         collected.map(|by| Self::Collected { _by: by })
     }

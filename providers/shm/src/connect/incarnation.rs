@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use selvedge::Error;
-use selvedge_kit::auth::proof::{self as auth, Caller, Mismatch};
+use selvedge_kit::auth::proof::{self as auth, Initiator, Mismatch};
 
 use crate::connect::Connector;
 use crate::connect::intake::Mark;
@@ -49,7 +49,7 @@ impl Connector<'_> {
             return Ok(true);
         }
         let Some(proof) = &mut next.proof else {
-            let (caller, nonce) = Caller::ask();
+            let (caller, nonce) = Initiator::start();
             let question = encode_question(&nonce, &self.control.name);
             next.link.send(&question, &[])?;
             let since = Instant::now();
@@ -69,17 +69,17 @@ impl Connector<'_> {
                 (_, Packet::Refusal { errno, why }) => {
                     return Err(ContactError::Refused(Error::new(errno, why)));
                 }
-                (Caller::Asked { .. }, Packet::Nonce(word))
-                | (Caller::Proved { .. }, Packet::Proof(word)) => Ok(word),
+                (Initiator::NonceSent { .. }, Packet::Nonce(word))
+                | (Initiator::ProofSent { .. }, Packet::Proof(word)) => Ok(word),
                 _ => Err(Mismatch),
             },
         };
-        match word.and_then(|word| proof.caller.hear(&self.control.key, &word)) {
-            Ok(auth::Next::Prove(proof)) => match next.link.send(&encode_proof(&proof), &[]) {
+        match word.and_then(|word| proof.caller.receive(&self.control.key, &word)) {
+            Ok(auth::Step::SendProof(proof)) => match next.link.send(&encode_proof(&proof), &[]) {
                 Ok(()) => Ok(false),
                 Err(_) => Err(self.must_ask_again(index, is_late)),
             },
-            Ok(auth::Next::Continue) => Ok(true),
+            Ok(auth::Step::Done) => Ok(true),
             Err(Mismatch) => {
                 let error = self.control.has_another_key(&self.peers[index].name);
                 Err(ContactError::Untrusted(error))

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use selvedge::{CompletionFlags, Context, Errno, Error, OpFlags};
 use selvedge_kit::Report;
-use selvedge_kit::complaint::complain;
+use selvedge_kit::rate_limit::warn_limited;
 use selvedge_kit::telemetry::EventKind;
 
 use crate::atomic::{Backlog, answer};
@@ -38,7 +38,7 @@ impl Connector<'_> {
         };
         self.report_lost(index, &format!("it refuses: {why}: {errno}{lost}"));
         let name = &self.peers[index].name;
-        complain(
+        warn_limited(
             "selvedge::shm::ep_ctrl",
             format_args!("{name} refuses to talk ({errno}): {why}{lost}"),
         );
@@ -63,10 +63,10 @@ impl Connector<'_> {
         let addr = peer.fi_addr(&self.setup.av);
         let detail = format!("{}: {why}", peer.name);
         let report = Report {
-            what: CompletionFlags::SEND | CompletionFlags::MSG,
+            kind: CompletionFlags::SEND | CompletionFlags::MSG,
             context: Context::default(),
             flags: OpFlags::DEFAULT,
-            completes: false,
+            reports_success: false,
             len: 0,
         };
         report.failed(&self.setup.ep, Errno::ConnRefused, addr, detail);
@@ -78,13 +78,13 @@ impl Connector<'_> {
         let what = error.to_string();
         match error.errno() {
             Errno::KeyRejected => {
-                complain("selvedge::shm::ep_ctrl", format_args!("{what}"));
+                warn_limited("selvedge::shm::ep_ctrl", format_args!("{what}"));
                 self.report_lost(index, &what);
                 self.lose(index, Errno::ConnRefused, &what);
             }
             Errno::MFile | Errno::NFile | Errno::NoMem => {
                 let name = &self.peers[index].name;
-                complain(
+                warn_limited(
                     "selvedge::shm::ep_ctrl",
                     format_args!("{name} cannot be kept: {what}"),
                 );
@@ -99,7 +99,7 @@ impl Connector<'_> {
     #[cold]
     pub(crate) fn quarantine(&mut self, index: usize, what: &str) {
         let name = &self.peers[index].name;
-        complain(
+        warn_limited(
             "selvedge::shm::ep_data",
             format_args!("{name} is cut off: {what}"),
         );
@@ -278,7 +278,7 @@ fn finish_proofs(state: &mut State) {
 /// Injected messages that are lost if the endpoint closes in this state.
 fn discarded_by_closing(state: &PeerState, held: &[Report]) -> usize {
     match state {
-        PeerState::Waiting { .. } => held.iter().filter(|report| !report.completes).count(),
+        PeerState::Waiting { .. } => held.iter().filter(|report| !report.reports_success).count(),
         _ => 0,
     }
 }
@@ -299,7 +299,7 @@ fn report_discarded(own: &Name, peer: &Peer) {
         true => "it has not proved its auth_key",
         false => "it was not connected",
     };
-    complain(
+    warn_limited(
         "selvedge::shm::ep_ctrl",
         format_args!("{own} closes, and injected messages for {name} are lost ({why}): {count}"),
     );

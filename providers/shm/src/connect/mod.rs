@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
 use selvedge::{Errno, Error, Result};
-use selvedge_kit::complaint::complain;
 use selvedge_kit::cq::Sink;
+use selvedge_kit::rate_limit::warn_limited;
 use selvedge_kit::telemetry::EventKind;
 
 use crate::connect::control::{Control, News, Stranger};
@@ -187,7 +187,7 @@ impl Connector<'_> {
         if peer.out.is_none() {
             let addr = peer.fi_addr(&self.setup.av);
             let out = Outbox::create(&peer.name, addr, &self.setup.config)?;
-            if self.setup.ep.counts_peers() {
+            if self.setup.ep.counts_remote_access() {
                 out.region.want_notices();
             }
             peer.out = Some(out);
@@ -686,6 +686,6 @@ fn refuse(link: Link, error: &Error) {
 
 /// Logs an error where it is decided; what is left is its number.
 fn report(error: &Error) -> Errno {
-    complain("selvedge::shm::ep_ctrl", format_args!("{error}"));
+    warn_limited("selvedge::shm::ep_ctrl", format_args!("{error}"));
     error.errno()
 }

@@ -23,8 +23,8 @@ use nix::sys::socket::{
     accept4, bind, connect, getsockopt, listen, recv, recvmsg, sendmsg, shutdown, socket, sockopt,
 };
 use selvedge::{Errno, Error};
-use selvedge_kit::complaint::complain;
-use selvedge_kit::inherit::Uninherited;
+use selvedge_kit::close_on_fork::CloseOnFork;
+use selvedge_kit::rate_limit::warn_limited;
 
 use crate::connect::directory::{Claim, Directory};
 use crate::connect::discard::{Keeper, discard};
@@ -54,7 +54,7 @@ const HELD: Duration = Duration::from_millis(50);
 /// Where an endpoint can be found.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    fd: Uninherited,
+    fd: CloseOnFork,
     /// The right to the name, where it is a file.
     claim: Option<Claim>,
 }
@@ -91,7 +91,7 @@ impl Listener {
         bind_patiently(&fd, addr).map_err(|e| failed(what(), e))?;
         let backlog = Backlog::new(BACKLOG).map_err(|e| failed(what(), e))?;
         listen(&fd, backlog).map_err(|e| failed(what(), e))?;
-        let fd = Uninherited::new(fd);
+        let fd = CloseOnFork::new(fd);
         Ok(Self { fd, claim })
     }
 
@@ -111,7 +111,7 @@ impl Listener {
             Ok(link) => match link.check_user() {
                 Ok(()) => Ok(Accepted::Link(link)),
                 Err(error) => {
-                    complain("selvedge::shm::ep_ctrl", format_args!("{error}"));
+                    warn_limited("selvedge::shm::ep_ctrl", format_args!("{error}"));
                     link.discard();
                     Ok(Accepted::Stranger)
                 }
@@ -199,7 +199,7 @@ fn bind_patiently(fd: &OwnedFd, addr: &UnixAddr) -> nix::Result<()> {
 /// The socket between two endpoints.
 #[derive(Debug)]
 pub(crate) struct Link {
-    fd: Arc<Uninherited>,
+    fd: Arc<CloseOnFork>,
     /// Whether the peer's hello has come this way.
     has_heard_hello: bool,
     /// Where the socket is watched and under which token, if it is.
@@ -214,7 +214,7 @@ pub(crate) struct Link {
 
 /// Says things over a link from any thread, as long as the link is there.
 #[derive(Debug)]
-pub(crate) struct Speaker(Weak<Uninherited>);
+pub(crate) struct Speaker(Weak<CloseOnFork>);
 
 /// Why a contact did not come about.
 #[derive(Debug)]
@@ -250,7 +250,7 @@ impl From<ContactError> for Errno {
 impl Link {
     fn new(fd: OwnedFd) -> Self {
         Self {
-            fd: Arc::new(Uninherited::new(fd)),
+            fd: Arc::new(CloseOnFork::new(fd)),
             has_heard_hello: false,
             watched: None,
             is_muted: false,
@@ -482,7 +482,7 @@ impl Speaker {
 }
 
 fn send(
-    socket: &Uninherited,
+    socket: &CloseOnFork,
     packet: &packet::Bytes,
     fds: &[BorrowedFd<'_>],
 ) -> Result<(), ContactError> {
@@ -621,7 +621,7 @@ mod tests {
         let unread = ours.try_clone().unwrap();
         let said = || {
             send(
-                &Uninherited::new(theirs.try_clone().unwrap()),
+                &CloseOnFork::new(theirs.try_clone().unwrap()),
                 &packet::encode_wake(),
                 &[],
             )

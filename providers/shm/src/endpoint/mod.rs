@@ -18,10 +18,10 @@ use selvedge_kit::auth::AuthKey;
 use selvedge_kit::barrier::{self, Scope};
 use selvedge_kit::coll::{self, LayerCompletions};
 use selvedge_kit::domain::Base;
-use selvedge_kit::sep::Seat;
+use selvedge_kit::sep::ContextSlot;
 use selvedge_kit::shell::Shell;
-use selvedge_kit::srx::{Manner, Receiver};
-use selvedge_kit::{Ep, Ledger, Owing, RemoteCounters, own_av, own_srx};
+use selvedge_kit::srx::{ReceivePolicy, Receiver};
+use selvedge_kit::{DeferredOps, Ep, HasDeferredOps, RemoteCounters, bound_av, bound_srx};
 
 use crate::connect::control::Control;
 use crate::endpoint::lane::Lanes;
@@ -40,13 +40,13 @@ pub struct Endpoint {
     name: Name,
     pub(crate) inject_size: usize,
     limits: Limits,
-    _seat: Option<Seat>,
+    _seat: Option<ContextSlot>,
 }
 
 /// What an endpoint is part of, if it is: a layer above it, or a scalable endpoint.
 pub(crate) struct Place {
     pub(crate) layer: Option<Arc<LayerCompletions>>,
-    pub(crate) seat: Option<Seat>,
+    pub(crate) seat: Option<ContextSlot>,
 }
 
 impl Endpoint {
@@ -63,13 +63,13 @@ impl Endpoint {
         // The regions of peers are made during posts, and their registrations then return at once.
         barrier::register(Scope::Machine);
         let ep = Ep::resolve(bind, info, base.id())?.with_layer(place.layer);
-        let av = own_av(bind, base.id(), "an endpoint of the shm provider")?;
+        let av = bound_av(bind, base.id(), "an endpoint of the shm provider")?;
         let key = AuthKey::of(info)?;
         let control = Control::open(name.clone(), checked_type(info)?, key, &config)?;
         ep.stats.set_name(name.as_str());
         let (inject_size, epoll) = (config.inject_size, control.epoll());
-        let manner = Manner::new(info, config.inject_size);
-        let (domain, counts_peers) = (Arc::clone(&shared), ep.counts_peers());
+        let policy = ReceivePolicy::new(info, config.inject_size);
+        let (domain, counts_peers) = (Arc::clone(&shared), ep.counts_remote_access());
         let setup = Setup {
             config,
             ep,
@@ -77,8 +77,8 @@ impl Endpoint {
             shared,
             ends: Arc::default(),
         };
-        let mut state = State::new(setup, manner, control);
-        let srx = own_srx(bind, base.id())?;
+        let mut state = State::new(setup, policy, control);
+        let srx = bound_srx(bind, base.id())?;
         if let Some(srx) = &srx {
             state.matching.share(srx);
         }
@@ -186,7 +186,9 @@ unsafe impl selvedge::Endpoint for Endpoint {
 
     fn set(&self, option: EpOption) -> Result {
         match option {
-            EpOption::MinMultiRecv(least) => self.shell.lock()?.matching.policy.least = least,
+            EpOption::MinMultiRecv(least) => {
+                self.shell.lock()?.matching.policy.min_multi_recv = least
+            }
             _ => return Err(Errno::NoProtoOpt),
         }
         Ok(())
@@ -195,16 +197,16 @@ unsafe impl selvedge::Endpoint for Endpoint {
     fn option(&self, name: EpOptionName) -> Result<EpOption> {
         match name {
             EpOptionName::MinMultiRecv => Ok(EpOption::MinMultiRecv(
-                self.shell.lock()?.matching.policy.least,
+                self.shell.lock()?.matching.policy.min_multi_recv,
             )),
             _ => self.limits.option(name),
         }
     }
 }
 
-impl Owing for Endpoint {
-    fn ledger(&self) -> &Arc<Ledger> {
-        self.shell.ledger()
+impl HasDeferredOps for Endpoint {
+    fn deferred_ops(&self) -> &Arc<DeferredOps> {
+        self.shell.deferred_ops()
     }
 }
 

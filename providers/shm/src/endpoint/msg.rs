@@ -4,7 +4,7 @@ use selvedge::{
     Context, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, Result, TagMatch, Tagged, msg, tagged,
 };
 use selvedge_kit::copy::{RxBuf, TxBuf};
-use selvedge_kit::srx::{Kind, PLAIN, Posted, Source};
+use selvedge_kit::srx::{COMMON_FLAGS, Kind, Posted, Source};
 
 use crate::endpoint::Endpoint;
 use crate::endpoint::receive;
@@ -205,8 +205,8 @@ impl Endpoint {
             kind,
         };
         if let &[piece] = iov
-            && src == state.matching.policy.any
-            && PLAIN.contains(flags)
+            && src == state.matching.policy.any_source
+            && COMMON_FLAGS.contains(flags)
         {
             // SAFETY: passed on from the caller.
             receive::post(&mut state, posted(unsafe { RxBuf::one(piece) }));

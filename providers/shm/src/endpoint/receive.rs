@@ -5,7 +5,9 @@ use selvedge::{FiAddr, Result};
 use selvedge_kit::Ep;
 use selvedge_kit::cq::Sink;
 use selvedge_kit::shell::EndpointState;
-use selvedge_kit::srx::{Envelope, Kind, Manner, Matcher, PLAIN, Posted, Receiver, Source};
+use selvedge_kit::srx::{
+    COMMON_FLAGS, Envelope, Kind, Matcher, Posted, ReceivePolicy, Receiver, Source,
+};
 
 use crate::endpoint::state::State;
 use crate::matching::Unexpected;
@@ -21,20 +23,20 @@ const BUDGET: usize = 64;
 pub(crate) fn post(state: &mut State, posted: Posted) {
     let matcher = state.matching.matcher(posted.kind);
     if let Some((posted, env, unexpected)) = matcher.post(posted) {
-        state.meet(posted, env, unexpected);
+        state.deliver(posted, env, unexpected);
     }
 }
 
 /// Posts a receive from the peer at `src`, or from any.
 ///
 /// # Errors
-/// As [`direct`], and as [`Receiver::recv_otherwise`].
+/// As [`direct`], and as [`Receiver::recv_with_flags`].
 #[inline(never)]
 pub(crate) fn post_from(state: &mut State, src: FiAddr, mut posted: Posted) -> Result {
-    if !PLAIN.contains(posted.flags) {
-        return state.recv_otherwise(posted, src);
+    if !COMMON_FLAGS.contains(posted.flags) {
+        return state.recv_with_flags(posted, src);
     }
-    if src != state.matching.policy.any {
+    if src != state.matching.policy.any_source {
         state.direct(&mut posted, src)?;
     }
     post(state, posted);
@@ -65,7 +67,7 @@ impl Receiver for State {
         self.matching.matcher(kind)
     }
 
-    fn manner(&self) -> &Manner {
+    fn policy(&self) -> &ReceivePolicy {
         &self.matching.policy
     }
 
@@ -82,7 +84,7 @@ impl Receiver for State {
     }
 
     fn direct(&mut self, posted: &mut Posted, src: FiAddr) -> Result {
-        if !self.matching.policy.directs(posted.kind) {
+        if !self.matching.policy.is_directed(posted.kind) {
             return Ok(());
         }
         let index = self.peers.at(src)?;
@@ -90,14 +92,14 @@ impl Receiver for State {
         expect_from(self, index, posted)
     }
 
-    fn look_for_more(&mut self) {
+    fn poll_unexpected(&mut self) {
         // It may be with its sender's commands still.
         progress::answer_bells(self);
         self.progress(BUDGET, &mut Sink::none());
     }
 
     #[cold]
-    fn meet(&mut self, posted: Posted, env: Envelope, unexpected: Unexpected) {
+    fn deliver(&mut self, posted: Posted, env: Envelope, unexpected: Unexpected) {
         let (mut arrivals, peers) = self.arrivals();
         let peer = &mut peers[env.src.0 as usize];
         arrivals.deliver(peer, posted, env, unexpected);
@@ -108,7 +110,7 @@ impl Receiver for State {
         let peer = &mut self.peers[env.src.0 as usize];
         match unexpected {
             Unexpected::Bytes { bytes, ack } => {
-                self.matching.allowance.free(bytes.len(), &mut peer.kept);
+                self.matching.quota.release(bytes.len(), &mut peer.kept);
                 if let Some(ack) = ack {
                     peer.answer(ack.life, ack.msg_id, status::DONE);
                 }

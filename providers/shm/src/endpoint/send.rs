@@ -33,10 +33,10 @@ impl Send {
     #[inline(always)]
     fn report(&self, len: usize) -> Report {
         Report {
-            what: self.header.kind.sent(),
+            kind: self.header.kind.sent(),
             context: self.context,
             flags: self.flags,
-            completes: self.reports,
+            reports_success: self.reports,
             len,
         }
     }
@@ -120,7 +120,7 @@ fn fast_peer<'a>(setup: &Setup, peers: &'a mut Peers, send: &Send) -> Option<&'a
 #[inline(always)]
 fn sent(setup: &Setup, peer: &mut Peer, schedule: &mut Schedule, send: &Send, len: usize) {
     announce(peer, send.flags, schedule, &setup.ep);
-    send.report(len).done_plainly(&setup.ep);
+    send.report(len).done_not_deferred(&setup.ep);
 }
 
 /// The general path: finds the peer, connects to it if need be, and sends by whatever protocol suits

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use selvedge_kit::Ep;
-use selvedge_kit::srx::Manner;
+use selvedge_kit::srx::ReceivePolicy;
 
 use crate::connect::Connector;
 use crate::connect::control::Control;
@@ -30,7 +30,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(setup: Setup, policy: Manner, control: Control) -> Self {
+    pub(crate) fn new(setup: Setup, policy: ReceivePolicy, control: Control) -> Self {
         let config = &setup.config;
         Self {
             peers: Peers::new(Arc::clone(&setup.av), Arc::clone(&setup.shared)),

@@ -132,7 +132,7 @@ impl Arrivals<'_> {
             return self.take_long(peer, &cmd, sink);
         };
         let env = &cmd.env;
-        match self.matching.matcher(cmd.kind).arrive(env) {
+        match self.matching.matcher(cmd.kind).match_message(env) {
             Some(mut posted) => {
                 let fits = inline::receive(&slot, word, env.len, &mut posted.buf);
                 inbox.rx.release();
@@ -155,7 +155,7 @@ impl Arrivals<'_> {
 
     /// Whether a message may be kept that has no receive, beside the `kept` bytes of its sender.
     fn has_room(&self, len: usize, kept: usize) -> bool {
-        self.matching.allowance.has_room(len, kept, self.peers - 1)
+        self.matching.quota.has_room(len, kept, self.peers - 1)
     }
 
     /// A message has to wait with its sender, because too much waits here.
@@ -223,7 +223,7 @@ impl Arrivals<'_> {
         let walked = inbox.walk;
         inbox.payload_expected = env.len <= EXPECTED_MAX;
         let at = inject::locate(inbox, offset, env.len)?;
-        match self.matching.matcher(cmd.kind).arrive(env) {
+        match self.matching.matcher(cmd.kind).match_message(env) {
             Some(mut posted) => {
                 let fits = inject::receive(inbox, at, env.len, &mut posted.buf);
                 inbox.rx.release();
@@ -253,7 +253,7 @@ impl Arrivals<'_> {
 
     fn match_offer(&mut self, peer: &mut Peer, cmd: &Cmd, msg_id: u32) {
         let matcher = self.matching.matcher(cmd.kind);
-        match matcher.arrive(&cmd.env) {
+        match matcher.match_message(&cmd.env) {
             Some(posted) => {
                 let src = peer.fi_addr(&self.setup.av);
                 let (into, len) = (Into::Receive(posted, cmd.env), cmd.env.len);
@@ -280,7 +280,7 @@ impl Arrivals<'_> {
         let src = peer.fi_addr(av);
         match unexpected {
             Unexpected::Bytes { bytes, ack } => {
-                self.matching.allowance.free(bytes.len(), &mut peer.kept);
+                self.matching.quota.release(bytes.len(), &mut peer.kept);
                 let fits = posted.buf.write(0, &bytes);
                 if let Some(ack) = ack {
                     peer.answer(ack.life, ack.msg_id, status::DONE);

@@ -47,12 +47,12 @@ pub(crate) struct Newer;
 impl Next for Newer {
     #[inline(always)]
     fn find(matcher: &mut Matcher<Unexpected>, src: Source, tag: u64) -> Option<&mut Posted> {
-        matcher.newer(src, tag)
+        matcher.first_unindexed(src, tag)
     }
 
     #[inline(always)]
     fn drop(matcher: &mut Matcher<Unexpected>) {
-        matcher.drop_newer();
+        matcher.drop_first_unindexed();
     }
 }
 

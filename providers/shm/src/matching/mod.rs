@@ -8,7 +8,9 @@ use std::sync::Arc;
 use selvedge::FiAddr;
 use selvedge_kit::Ep;
 use selvedge_kit::cq::Sink;
-use selvedge_kit::srx::{Allowance, Envelope, Kind, Manner, Matcher, Posted, Shared, Source};
+use selvedge_kit::srx::{
+    Envelope, Kind, Matcher, Posted, ReceivePolicy, Shared, Source, UnexpectedQuota,
+};
 
 use crate::peers::name::Name;
 
@@ -18,9 +20,9 @@ pub(crate) struct Matching {
     msgs: Matcher<Unexpected>,
     tags: Matcher<Unexpected>,
     /// How many bytes of unexpected messages are kept.
-    pub(crate) allowance: Allowance,
+    pub(crate) quota: UnexpectedQuota,
     /// Which receives may name a source, and what is left of a multi-receive buffer when it ends.
-    pub(crate) policy: Manner,
+    pub(crate) policy: ReceivePolicy,
     /// Whether a message waits with its sender, because too much waits here.
     is_stalled: bool,
 }
@@ -43,11 +45,11 @@ pub(crate) struct Ack {
 
 impl Matching {
     /// Empty queues that keep up to `limit` bytes of unexpected messages.
-    pub(crate) fn new(policy: Manner, limit: usize) -> Self {
+    pub(crate) fn new(policy: ReceivePolicy, limit: usize) -> Self {
         Self {
             msgs: Matcher::new(),
             tags: Matcher::new(),
-            allowance: Allowance::new(limit),
+            quota: UnexpectedQuota::new(limit),
             policy,
             is_stalled: false,
         }
@@ -78,7 +80,7 @@ impl Matching {
         kept: &mut usize,
     ) {
         self.is_stalled = false;
-        self.allowance.keep(bytes.len(), kept);
+        self.quota.charge(bytes.len(), kept);
         self.matcher(kind)
             .store(env, Unexpected::Bytes { bytes, ack });
     }

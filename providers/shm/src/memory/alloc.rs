@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use selvedge::{Allocation, Counter, Desc, Error, MemoryRegion, MrAccess, alloc};
-use selvedge_kit::birth::Birth;
+use selvedge_kit::fork_guard::ForkGuard;
 
 use crate::connect::packet::{Place, encode_block, encode_release};
 use crate::memory::keys::rights;
@@ -34,7 +34,7 @@ pub(crate) struct Held {
     notice: u64,
     /// What was asked for.
     len: usize,
-    birth: Birth,
+    fork_guard: ForkGuard,
 }
 
 impl Held {
@@ -53,7 +53,7 @@ impl Held {
         };
         let writable = attr.access.contains(MrAccess::REMOTE_WRITE);
         let writers = match writable {
-            true => Writers::Anybody,
+            true => Writers::AnyProcess,
             false => Writers::Owner,
         };
         let (memory, fd) = Block::create(len, writers, pages)?;
@@ -90,7 +90,7 @@ impl Held {
             place,
             notice: shared.exports.publish(encode_block(&place), Some(fd)),
             len,
-            birth: Birth::here(),
+            fork_guard: ForkGuard::current(),
         }
     }
 
@@ -114,7 +114,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         // To a forked child it is the parent's.
-        if !self.birth.is_here() {
+        if !self.fork_guard.is_owner() {
             return;
         }
         // Before the address may be another's.

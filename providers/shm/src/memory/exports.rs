@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::connect::packet;
 use crate::connect::rendezvous::{ContactError, Link, Speaker};
-use selvedge_kit::complaint::complain;
+use selvedge_kit::rate_limit::warn_limited;
 use selvedge_kit::wait::Waiters;
 use selvedge_kit::weak_list::WeakList;
 
@@ -157,7 +157,7 @@ impl Listener {
                     | ContactError::Untrusted(error),
                 )) => {
                     // Nothing that another try mends, and the peer can do without.
-                    complain("selvedge::shm::mr", format_args!("{error}"));
+                    warn_limited("selvedge::shm::mr", format_args!("{error}"));
                     self.pending.pop_front();
                 }
                 None => return false,

@@ -16,8 +16,8 @@ use rustc_hash::FxHashMap;
 use selvedge::rma::RmaIov;
 use selvedge::shared::SharedBytes;
 use selvedge::{Counter, Errno, Error, MrAccess, MrMode, Result, mr, presence};
-use selvedge_kit::mr::{Bound, Counts, Watchers};
-use selvedge_kit::places::Places;
+use selvedge_kit::mr::{Bound, Counts, RegionCounters};
+use selvedge_kit::segments::RmaSegments;
 
 use crate::connect::packet::encode_keys;
 use crate::memory::exports::Exports;
@@ -40,7 +40,7 @@ pub(crate) struct Keys {
     table: RwLock<Table>,
     /// Chunks of the table that peers are told of, or will be at once.
     chunks: AtomicUsize,
-    watchers: Arc<Watchers>,
+    region_counters: Arc<RegionCounters>,
     /// Whether any region has a counter: most programs have none, and look no further.
     are_counted: AtomicBool,
 }
@@ -68,7 +68,7 @@ pub(crate) struct Regions<'a>(RwLockReadGuard<'a, Table>);
 
 impl Keys {
     /// An empty table; `mode` says how the application wants to address and name memory.
-    pub(crate) fn new(mode: MrMode, watchers: &Arc<Watchers>) -> Self {
+    pub(crate) fn new(mode: MrMode, region_counters: &Arc<RegionCounters>) -> Self {
         let basic = MrMode::VIRT_ADDR | MrMode::ALLOCATED | MrMode::PROV_KEY;
         let mode = match mode.contains(MrMode::BASIC) {
             true => mode | basic,
@@ -78,7 +78,7 @@ impl Keys {
             mode,
             table: RwLock::default(),
             chunks: AtomicUsize::new(0),
-            watchers: Arc::clone(watchers),
+            region_counters: Arc::clone(region_counters),
             are_counted: AtomicBool::new(false),
         }
     }
@@ -111,8 +111,8 @@ impl Keys {
     #[inline]
     pub(crate) fn count(&self, places: impl Iterator<Item = (u64, usize)>, what: MrAccess) {
         if self.are_counted.load(Ordering::Relaxed) {
-            let due = self.regions().0.counts.due(places, what);
-            due.count();
+            let events = self.regions().0.counts.events_of(places, what);
+            events.count();
         }
     }
 
@@ -125,7 +125,7 @@ impl Keys {
 
     /// Counts a read.
     #[inline]
-    pub(crate) fn count_read(&self, places: &Places) {
+    pub(crate) fn count_read(&self, places: &RmaSegments) {
         let places = places.all().iter().map(|place| (place.key, place.len));
         self.count(places, MrAccess::REMOTE_READ);
     }
@@ -161,7 +161,7 @@ impl Keys {
         cntr: &Arc<dyn Counter>,
         what: MrAccess,
     ) -> Result<(), Error> {
-        let cntr = self.watchers.watch(cntr)?;
+        let cntr = self.region_counters.add_counter(cntr)?;
         let mut table = self.table();
         let table = &mut *table;
         let Some(entry) = &mut table.rows[number as usize] else {
@@ -328,7 +328,7 @@ pub(crate) const fn hint(key: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use selvedge::{Info, IovMut};
-    use selvedge_kit::mr::Groups;
+    use selvedge_kit::mr::ObjectSharing;
     use selvedge_kit::{DomainId, FabricId};
 
     use super::*;
@@ -349,8 +349,8 @@ mod tests {
     fn domain(mode: MrMode) -> Arc<Shared> {
         let fabric = FabricId::of(&Info::default());
         let domain = DomainId::new("a domain", fabric);
-        let watchers = Arc::new(Watchers::of(&domain, Groups::Together));
-        Arc::new(Shared::new(mode, &watchers))
+        let region_counters = Arc::new(RegionCounters::of(&domain, ObjectSharing::AcrossGroups));
+        Arc::new(Shared::new(mode, &region_counters))
     }
 
     /// Memory that is never freed.

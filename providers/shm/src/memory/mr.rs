@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use selvedge::{Counter, Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, Result, mr};
-use selvedge_kit::birth::Birth;
+use selvedge_kit::fork_guard::ForkGuard;
 
 use crate::memory::keys::{NO_KEY, rights};
 use crate::provider::shared::Shared;
@@ -19,7 +19,7 @@ struct Region {
     key: u64,
     /// Of its row.
     number: Option<u32>,
-    birth: Birth,
+    fork_guard: ForkGuard,
 }
 
 /// Registers private memory of this process.
@@ -76,7 +76,7 @@ pub(crate) fn add(
         domain: Arc::clone(domain),
         key,
         number,
-        birth: Birth::here(),
+        fork_guard: ForkGuard::current(),
     }))
 }
 
@@ -90,7 +90,7 @@ impl MemoryRegion for Region {
     }
 
     fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
-        self.birth.check_for(self)?;
+        self.fork_guard.check_for(self)?;
         match self.number {
             Some(number) => self.domain.keys.bind(number, cntr, what),
             None => {
@@ -104,7 +104,7 @@ impl MemoryRegion for Region {
 impl Drop for Region {
     fn drop(&mut self) {
         // In a forked child the table is the parent's.
-        if let Some(number) = self.number.filter(|_| self.birth.is_here()) {
+        if let Some(number) = self.number.filter(|_| self.fork_guard.is_owner()) {
             self.domain.keys.remove(number);
         }
     }

@@ -21,7 +21,7 @@ use crate::provider::av::Av;
 use crate::provider::shared::Shared;
 
 /// The peers that were connected to or addressed. A peer's number is its place in the table and its
-/// [`Source`]. Places of peers that are gone for good are used again.
+/// [`Source`]. RmaSegments of peers that are gone for good are used again.
 #[derive(Debug)]
 pub(crate) struct Peers {
     list: Vec<Peer>,
@@ -31,7 +31,7 @@ pub(crate) struct Peers {
     addr_epoch: u64,
     /// The same for contexts of scalable endpoints, whose indices are no places.
     contexts: FxHashMap<FiAddr, u32>,
-    /// Places of peers that are gone for good, or were when they were noted down.
+    /// RmaSegments of peers that are gone for good, or were when they were noted down.
     vacant: Vec<u32>,
     /// The place that was last looked at for a new peer.
     reuse: usize,
@@ -218,7 +218,7 @@ impl IndexMut<usize> for Peers {
 #[cfg(test)]
 mod tests {
     use selvedge::{Address, AddressVector, Info, MrMode, av};
-    use selvedge_kit::mr::{Groups, Watchers};
+    use selvedge_kit::mr::{ObjectSharing, RegionCounters};
     use selvedge_kit::{DomainId, FabricId};
 
     use super::*;
@@ -226,9 +226,9 @@ mod tests {
     /// An empty table, and its address vector.
     fn table() -> (Peers, Arc<Av>) {
         let domain = DomainId::new("a domain", FabricId::of(&Info::default()));
-        let watchers = Arc::new(Watchers::of(&domain, Groups::Together));
+        let region_counters = Arc::new(RegionCounters::of(&domain, ObjectSharing::AcrossGroups));
         let av = Arc::new(Av::open(&av::Attr::default(), &domain).unwrap());
-        let shared = Arc::new(Shared::new(MrMode::empty(), &watchers));
+        let shared = Arc::new(Shared::new(MrMode::empty(), &region_counters));
         (Peers::new(Arc::clone(&av), shared), av)
     }
 

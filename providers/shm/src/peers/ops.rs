@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use selvedge::{CompletionFlags, Context, Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::copy::{RxBuf, TxBuf};
-use selvedge_kit::places::Places;
+use selvedge_kit::segments::RmaSegments;
 use selvedge_kit::{Ep, Report};
 
 use crate::atomic::Question;
@@ -58,7 +58,7 @@ pub(crate) struct Ops {
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) domain: Arc<Shared>,
-    pub(crate) places: Places,
+    pub(crate) places: RmaSegments,
 }
 
 impl Reply {
@@ -101,10 +101,10 @@ impl Op {
     pub(crate) fn reply(memory: Reply, len: usize) -> Self {
         Self {
             report: Report {
-                what: CompletionFlags::empty(),
+                kind: CompletionFlags::empty(),
                 context: Context::default(),
                 flags: OpFlags::empty(),
-                completes: false,
+                reports_success: false,
                 len,
             },
             body: OpBody::Reply { memory, filled: 0 },
@@ -205,10 +205,10 @@ mod tests {
     fn op() -> Op {
         Op {
             report: Report {
-                what: CompletionFlags::SEND,
+                kind: CompletionFlags::SEND,
                 context: Context(0),
                 flags: OpFlags::empty(),
-                completes: true,
+                reports_success: true,
                 len: 0,
             },
             body: OpBody::Sent,

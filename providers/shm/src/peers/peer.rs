@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustc_hash::FxHashMap;
 use selvedge::{Errno, FiAddr};
 use selvedge_kit::Report;
-use selvedge_kit::auth::proof::Caller;
+use selvedge_kit::auth::proof::Initiator;
 use selvedge_kit::srx::Source;
 
 use crate::atomic::Backlog;
@@ -444,6 +444,6 @@ pub(crate) struct Next {
 /// What has come of the proof of a life that was asked for it.
 #[derive(Debug)]
 pub(crate) struct Proof {
-    pub(crate) caller: Caller,
+    pub(crate) caller: Initiator,
     pub(crate) since: Instant,
 }

@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn what_is_stored_either_way_is_what_was_given() {
         const LEN: usize = 3 * CHUNK + 5;
-        let memory = Memory::create(4 * CHUNK, Writers::Anybody).unwrap();
+        let memory = Memory::create(4 * CHUNK, Writers::AnyProcess).unwrap();
         let to = Bytes::new(memory.mapping().clone(), 0, 4 * CHUNK);
         let mut storing = Storing::default();
         // The first two rounds, the copies that are timed among them.

@@ -100,8 +100,8 @@ impl Matching {
         let unexpected = matchers.iter().map(|(_, matcher)| matcher.unexpected_len());
         snapshot.set_gauge(Gauge::Posted, posted.sum());
         snapshot.set_gauge(Gauge::Unexpected, unexpected.sum());
-        snapshot.set_gauge(Gauge::UnexpectedBytes, self.allowance.bytes());
-        snapshot.set_gauge(Gauge::UnexpectedLimit, self.allowance.limit());
+        snapshot.set_gauge(Gauge::UnexpectedBytes, self.quota.bytes());
+        snapshot.set_gauge(Gauge::UnexpectedLimit, self.quota.limit());
         for (kind, matcher) in matchers {
             snapshot.add_posted(matcher.posted());
             snapshot.add_unexpected(kind, matcher.unexpected());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use selvedge_kit::cq::Sink;
 use selvedge_kit::shell::EndpointState;
-use selvedge_kit::wait::Rest;
+use selvedge_kit::wait::ArmOutcome;
 
 use crate::connect::rendezvous::PACKETS;
 use crate::connect::{Connector, loss};
@@ -54,27 +54,27 @@ impl EndpointState for State {
     }
 
     #[inline(never)]
-    fn rest(&mut self, seen: &mut u64) -> Rest {
+    fn arm(&mut self, seen: &mut u64) -> ArmOutcome {
         // Peers need not wake us as long as another thread polls: it would disarm them at once.
         if self.schedule.parking.has_polled_since(seen) {
-            return Rest::AtMost(PARK_TIMEOUT);
+            return ArmOutcome::AtMost(PARK_TIMEOUT);
         }
         if progress_before_park(self) > 0 {
-            return Rest::Moved;
+            return ArmOutcome::Progressed;
         }
         arm(self);
         let moved = poll_armed(self) + move_active(self);
         if moved > 0 || !self.schedule.parking.may_park() {
-            return Rest::Moved;
+            return ArmOutcome::Progressed;
         }
         let now = self.schedule.last_control;
         telemetry::show_now(&self.setup, &self.peers, &self.matching, now);
         if needs_a_poll(self) {
-            return Rest::AtMost(PARK_TIMEOUT);
+            return ArmOutcome::AtMost(PARK_TIMEOUT);
         }
         self.schedule.parking.park_unbounded();
         let patience = self.control.patience();
-        patience.map_or(Rest::UntilWoken, Rest::AtMost)
+        patience.map_or(ArmOutcome::UntilWoken, ArmOutcome::AtMost)
     }
 
     #[inline(never)]
@@ -102,7 +102,7 @@ fn poll_only(state: &mut State, index: usize, budget: usize, sink: &mut Sink<'_>
             return take_some(state, index, budget, sink);
         }
         inbox.expect_payload();
-        state.schedule.pause.rest();
+        state.schedule.pause.pause();
     }
     0
 }
@@ -123,7 +123,7 @@ fn poll_all(state: &mut State, budget: usize, sink: &mut Sink<'_>) -> usize {
         if done > 0 || !state.schedule.active.is_empty() {
             return done;
         }
-        state.schedule.pause.rest();
+        state.schedule.pause.pause();
     }
     0
 }

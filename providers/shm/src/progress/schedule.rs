@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use selvedge_kit::Ep;
-use selvedge_kit::wait::Pause;
+use selvedge_kit::wait::SpinHint;
 
 use crate::peers::Peers;
 use crate::peers::peer::Peer;
@@ -37,7 +37,7 @@ pub(crate) struct Schedule {
     /// How often progress polls before it has found nothing.
     pub(crate) looks: usize,
     /// The pause between two polls.
-    pub(crate) pause: Pause,
+    pub(crate) pause: SpinHint,
     /// Polls that found nothing, or messages, since the clock was read.
     pub(crate) ticks: usize,
     pub(crate) last_control: Instant,
@@ -61,7 +61,7 @@ impl Schedule {
                 true => LOOKS_IN_TURN,
                 false => LOOKS,
             },
-            pause: Pause::here(),
+            pause: SpinHint::measured(),
             ticks: 0,
             last_control: Instant::now(),
             control_time: Duration::ZERO,

@@ -2,8 +2,8 @@
 
 use selvedge::{Address, AddressVector, Errno, Error, FiAddr, Result, av};
 use selvedge_kit::av::{Peer, Vector, insert_symmetric};
-use selvedge_kit::birth::Birth;
 use selvedge_kit::coll::Members;
+use selvedge_kit::fork_guard::ForkGuard;
 use selvedge_kit::{DomainId, OfDomain};
 
 use crate::peers::name::{Name, service_address};
@@ -11,7 +11,7 @@ use crate::peers::name::{Name, service_address};
 /// Names of peers. Inserting one makes no contact with it.
 #[derive(Debug)]
 pub(crate) struct Av {
-    birth: Birth,
+    fork_guard: ForkGuard,
     domain: DomainId,
     identity: av::Identity,
     table: Vector<Name>,
@@ -22,7 +22,7 @@ impl Av {
     /// As [`Vector::open`].
     pub(crate) fn open(attr: &av::Attr, domain: &DomainId) -> Result<Self, Error> {
         Ok(Self {
-            birth: Birth::here(),
+            fork_guard: ForkGuard::current(),
             domain: domain.clone(),
             identity: av::Identity::new(domain),
             table: Vector::open(attr, "shm")?,
@@ -61,7 +61,7 @@ impl Av {
 
     /// The name behind an index, or that of the context which the index names besides.
     pub(crate) fn name(&self, addr: FiAddr) -> Option<Name> {
-        let (peer, context) = self.table.table().apart(addr);
+        let (peer, context) = self.table.table().split(addr);
         let name = self.table.lookup(peer)?;
         match context {
             0 => Some(name),
@@ -71,7 +71,7 @@ impl Av {
 
     /// Whether an index names a context other than the first.
     pub(crate) fn names_context(&self, addr: FiAddr) -> bool {
-        self.table.table().apart(addr).1 != 0
+        self.table.table().split(addr).1 != 0
     }
 }
 
@@ -83,7 +83,7 @@ impl OfDomain for Av {
 
 impl AddressVector for Av {
     fn insert(&self, addrs: &[Address], out: &mut [FiAddr]) -> Result<usize> {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         let out = out.get_mut(..addrs.len()).ok_or(Errno::Inval)?;
         let mut inserted = 0;
         for (addr, slot) in addrs.iter().zip(out) {
@@ -126,23 +126,23 @@ impl AddressVector for Av {
         services: usize,
         out: &mut [FiAddr],
     ) -> Result<usize, Error> {
-        self.birth.check_for(self)?;
+        self.fork_guard.check_for(self)?;
         let insert = |node: &str, service: &str| self.insert_service(node, service);
         insert_symmetric((node, nodes), (service, services), out, insert)
     }
 
     fn set_user_id(&self, addr: FiAddr, id: FiAddr) -> Result {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         self.table.table().set_id(addr, id)
     }
 
     fn remove(&self, addrs: &[FiAddr]) -> Result {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         self.table.remove(addrs)
     }
 
     fn lookup(&self, addr: FiAddr) -> Result<Address> {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         self.table
             .lookup(addr)
             .map(|name| name.to_address())
@@ -150,7 +150,7 @@ impl AddressVector for Av {
     }
 
     fn members(&self) -> Result<Vec<FiAddr>> {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         Ok(self.table.members())
     }
 
@@ -165,7 +165,7 @@ impl Members for Av {
     }
 
     fn member(&self, addr: FiAddr) -> Result<Address> {
-        self.birth.check()?;
+        self.fork_guard.check()?;
         let name = self.name(addr).ok_or(Errno::Inval)?;
         Ok(name.to_address())
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use selvedge::param::{Params, Spec};
 use selvedge::{Error, OpFlags};
-use selvedge_kit::complaint;
+use selvedge_kit::rate_limit;
 use selvedge_kit::wait::SPIN;
 
 use crate::smr::Sizes;
@@ -121,7 +121,7 @@ pub(crate) static PARAMS: &[Spec] = &[
     ),
     Spec::size(
         "FI_SHM_LOG_RATE",
-        complaint::DEFAULT_RATE,
+        rate_limit::DEFAULT_RATE,
         "warnings in a second that peers can cause, for the whole process",
     ),
     Spec::time(
@@ -181,7 +181,7 @@ impl Config {
     /// The first bad value, by name.
     pub(crate) fn read(params: &Params) -> Result<Self, Error> {
         let params = params.with(PARAMS);
-        complaint::set_rate(params.size("FI_SHM_LOG_RATE")?);
+        rate_limit::set_rate(params.size("FI_SHM_LOG_RATE")?);
         let inject_size = params.size("FI_SHM_INJECT_SIZE")?;
         // Four payloads of the largest size: one may be lost to the gap at the end.
         let pool = params.size("FI_SHM_POOL_SIZE")?.max(4 * inject_size);

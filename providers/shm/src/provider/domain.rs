@@ -13,8 +13,8 @@ use selvedge::{
     ScalableEndpoint, SharedReceives, alloc, av, cntr, collective, cq, eq,
 };
 use selvedge_kit::domain::Base;
-use selvedge_kit::sep::{self, Scalable, Seat};
-use selvedge_kit::{FabricId, atomic, coll, own_av};
+use selvedge_kit::sep::{self, ContextSlot, Scalable};
+use selvedge_kit::{FabricId, atomic, bound_av, coll};
 
 use crate::endpoint::{self, Place};
 use crate::memory::alloc::Held;
@@ -87,7 +87,7 @@ impl Parts {
         bind: &Bindings,
         place: Place,
     ) -> Result<endpoint::Endpoint, Error> {
-        self.base.check_birth()?;
+        self.base.check_process()?;
         let (config, shared) = (self.config.clone(), Arc::clone(&self.shared));
         endpoint::Endpoint::open(info, bind, name, config, &self.base, shared, place)
     }
@@ -98,11 +98,11 @@ impl Parts {
         name: Name,
         info: &Info,
         bind: &Bindings,
-        seat: Option<Seat>,
+        seat: Option<ContextSlot>,
     ) -> Result<Arc<dyn Endpoint>, Error> {
         if info.caps.contains(Caps::COLLECTIVE) {
             return coll::open(info, bind, &self.base, |info, bind, completions| {
-                let av = own_av(bind, self.base.id(), "an endpoint with FI_COLLECTIVE")?;
+                let av = bound_av(bind, self.base.id(), "an endpoint with FI_COLLECTIVE")?;
                 let layer = Some(completions);
                 let endpoint = self.open(name, info, bind, Place { layer, seat })?;
                 Ok(endpoint.into_inner(av))
@@ -128,7 +128,7 @@ impl selvedge::Fabric for Fabric {
             format!("shm domain {index}"),
             config.spin_time,
         )?;
-        let shared = Shared::new(info.domain_attr.mr_mode, base.watchers());
+        let shared = Shared::new(info.domain_attr.mr_mode, base.region_counters());
         Ok(Arc::new(Domain(Arc::new(Parts {
             base,
             config,
@@ -158,7 +158,7 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
-        self.0.base.check_birth()?;
+        self.0.base.check_process()?;
         Ok(Arc::new(Av::open(attr, self.0.base.id())?))
     }
 
@@ -175,7 +175,7 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {
-        self.0.base.check_birth()?;
+        self.0.base.check_process()?;
         let name = self.0.name(info)?;
         // The longest of the names.
         name.of_context(sep::contexts(&info.ep_attr)? - 1)?;
@@ -188,7 +188,7 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
-        self.0.base.check_birth()?;
+        self.0.base.check_process()?;
         Held::create(&self.0.shared, len, attr)
     }
 
@@ -228,7 +228,7 @@ unsafe impl selvedge::Domain for Domain {
         region: &[IovMut],
         attr: &selvedge::mr::Attr,
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
-        self.0.base.check_birth()?;
+        self.0.base.check_process()?;
         mr::register(&self.0.shared, region, attr)
     }
 }

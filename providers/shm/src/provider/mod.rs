@@ -15,8 +15,8 @@ use selvedge::{
     Result, param,
 };
 use selvedge_kit::auth::KEY_MAX;
-use selvedge_kit::offer_progress;
-use selvedge_kit::places::RMA_IOV_LIMIT;
+use selvedge_kit::grant_auto_progress;
+use selvedge_kit::segments::RMA_IOV_LIMIT;
 use selvedge_kit::sep::CONTEXTS_MAX;
 use selvedge_kit::{attr, coll};
 
@@ -55,7 +55,7 @@ impl Provider for Shm {
             let mut info = info(ep_type, &config);
             info.src_addr = src.clone();
             info.dest_addr = dest.clone();
-            offer_progress(&mut info.domain_attr, &query.hints.info().domain_attr);
+            grant_auto_progress(&mut info.domain_attr, &query.hints.info().domain_attr);
             attr::grow_queues(&mut info, query, LONGEST_QUEUE);
             if ep_type == EpType::Rdm {
                 coll::advertise(&mut info);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use selvedge::MrMode;
-use selvedge_kit::mr::Watchers;
+use selvedge_kit::mr::RegionCounters;
 
 use crate::memory::exports::Exports;
 use crate::memory::keys::Keys;
@@ -21,11 +21,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(mode: MrMode, watchers: &Arc<Watchers>) -> Self {
+    pub(crate) fn new(mode: MrMode, region_counters: &Arc<RegionCounters>) -> Self {
         Self {
             exports: Exports::default(),
             special: Special::default(),
-            keys: Keys::new(mode, watchers),
+            keys: Keys::new(mode, region_counters),
             siblings: Siblings::default(),
         }
     }

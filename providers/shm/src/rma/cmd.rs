@@ -19,7 +19,7 @@
 
 use selvedge::Errno;
 use selvedge::rma::RmaIov;
-use selvedge_kit::places::{Places, RMA_IOV_LIMIT};
+use selvedge_kit::segments::{RMA_IOV_LIMIT, RmaSegments};
 
 use crate::peers::outbox::Inbox;
 use crate::smr::bytes::Bytes;
@@ -64,7 +64,7 @@ pub(crate) enum OneSided {
 /// A write into memory of ours.
 #[derive(Debug)]
 pub(crate) struct Write {
-    pub(crate) places: Places,
+    pub(crate) places: RmaSegments,
     pub(crate) data: Option<u64>,
     pub(crate) body: Body,
 }
@@ -94,7 +94,7 @@ pub(crate) enum Body {
 /// Bytes of ours that a peer wants.
 #[derive(Debug)]
 pub(crate) struct Read {
-    pub(crate) places: Places,
+    pub(crate) places: RmaSegments,
     pub(crate) msg_id: u32,
 }
 
@@ -127,7 +127,7 @@ pub(crate) struct Notice {
 /// What a write says before its body.
 #[derive(Debug)]
 pub(crate) struct Header<'a> {
-    pub(crate) places: &'a Places,
+    pub(crate) places: &'a RmaSegments,
     pub(crate) data: Option<u64>,
 }
 
@@ -214,7 +214,7 @@ impl Small {
 }
 
 #[inline]
-fn put_places(slot: &mut Slot<'_>, places: &Places) {
+fn put_places(slot: &mut Slot<'_>, places: &RmaSegments) {
     match places.only() {
         Some(place) => {
             slot.put(1, place.key);
@@ -225,7 +225,7 @@ fn put_places(slot: &mut Slot<'_>, places: &Places) {
 }
 
 /// Asks for the bytes of `places`, whose list, if it is needed, lies at `offset` of the inject pool.
-pub(crate) fn commit_read(mut slot: Slot<'_>, places: &Places, offset: usize, msg_id: u32) {
+pub(crate) fn commit_read(mut slot: Slot<'_>, places: &RmaSegments, offset: usize, msg_id: u32) {
     put_places(&mut slot, places);
     slot.put(3, places.len() as u64);
     slot.put(4, u64::from(msg_id));
@@ -434,9 +434,9 @@ impl Named {
         }
     }
 
-    fn places(self, pool: &Pool<'_>, at: usize, len: usize) -> Result<Places, Nonsense> {
+    fn places(self, pool: &Pool<'_>, at: usize, len: usize) -> Result<RmaSegments, Nonsense> {
         match self {
-            Self::One { key, addr } => Ok(Places::one(RmaIov { addr, len, key })),
+            Self::One { key, addr } => Ok(RmaSegments::one(RmaIov { addr, len, key })),
             Self::List { count } => get_list(pool.bytes(), at, count)
                 .ok()
                 .filter(|places| places.len() == len)
@@ -454,7 +454,7 @@ pub(crate) fn pool(inbox: &mut Inbox) -> (Option<Received<'_>>, Pool<'_>) {
 
 /// Bytes of the list in the inject pool: none where the command has room for it.
 #[inline]
-pub(crate) fn list_len(places: &Places) -> usize {
+pub(crate) fn list_len(places: &RmaSegments) -> usize {
     match places.all().len() {
         1 => 0,
         count => count * ENTRY,
@@ -462,7 +462,7 @@ pub(crate) fn list_len(places: &Places) -> usize {
 }
 
 /// Writes the list to the inject pool.
-pub(crate) fn put_list(places: &Places, payload: &Bytes, at: usize) {
+pub(crate) fn put_list(places: &RmaSegments, payload: &Bytes, at: usize) {
     for (index, place) in places.all().iter().enumerate() {
         let words = [place.addr, place.len as u64, place.key];
         put_words(payload, at + index * ENTRY, words);
@@ -472,8 +472,8 @@ pub(crate) fn put_list(places: &Places, payload: &Bytes, at: usize) {
 /// Reads a list of `count` out of the inject pool.
 ///
 /// # Errors
-/// As [`Places::new`].
-fn get_list(payload: &Bytes, at: usize, count: usize) -> Result<Places, Errno> {
+/// As [`RmaSegments::new`].
+fn get_list(payload: &Bytes, at: usize, count: usize) -> Result<RmaSegments, Errno> {
     const NOWHERE: RmaIov = RmaIov {
         addr: 0,
         len: 0,
@@ -486,5 +486,5 @@ fn get_list(payload: &Bytes, at: usize, count: usize) -> Result<Places, Errno> {
         let len = usize::try_from(len).map_err(|_| Errno::MsgSize)?;
         *place = RmaIov { addr, len, key };
     }
-    Places::new(list)
+    RmaSegments::new(list)
 }

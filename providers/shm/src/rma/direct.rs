@@ -85,7 +85,7 @@ impl Peer {
         let mut done = 0;
         for (place, piece) in places.iter().flatten().zip(pieces) {
             let mut at = place.at;
-            for part in buf.pieces(done, piece.len) {
+            for part in buf.segments(done, piece.len) {
                 let len = part.len();
                 if !place.span.put(at, part) {
                     return false;
@@ -105,7 +105,7 @@ impl Peer {
         let mut done = 0;
         for (place, piece) in places.iter().flatten().zip(pieces) {
             let mut at = place.at;
-            for part in buf.pieces(done, piece.len) {
+            for part in buf.segments(done, piece.len) {
                 let len = part.len();
                 if !place.span.get(at, part) {
                     return false;
@@ -176,7 +176,7 @@ fn put(span: &Span, at: usize, buf: &TxBuf) -> bool {
 
 #[inline(never)]
 fn put_long(span: &Span, mut at: usize, buf: &TxBuf) -> bool {
-    buf.pieces(0, buf.len()).all(|part| {
+    buf.segments(0, buf.len()).all(|part| {
         let begin = at;
         at += part.len();
         span.put(begin, part)
@@ -197,7 +197,7 @@ fn get(span: &Span, at: usize, buf: &mut RxBuf) -> bool {
 #[inline(never)]
 fn get_long(span: &Span, mut at: usize, buf: &mut RxBuf) -> bool {
     let len = buf.len();
-    buf.pieces(0, len).all(|part| {
+    buf.segments(0, len).all(|part| {
         let begin = at;
         at += part.len();
         span.get(begin, part)

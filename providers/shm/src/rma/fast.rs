@@ -37,7 +37,7 @@ pub(crate) fn fast_peer<'a>(
     report: &Report,
     allowed: OpFlags,
 ) -> Option<&'a mut Peer> {
-    let has_room = !report.completes || setup.ep.tx_cq.room() > 0;
+    let has_room = !report.reports_success || setup.ep.tx_cq.room() > 0;
     if !has_room || !allowed.contains(report.flags) {
         return None;
     }
@@ -77,7 +77,7 @@ pub(super) fn put_word(
     } else if !span.put_word(at, word) {
         return false;
     }
-    report.done_plainly(&setup.ep);
+    report.done_not_deferred(&setup.ep);
     true
 }
 
@@ -106,7 +106,7 @@ pub(super) fn get_word(
         if Aim::is_off(guess, span, at) {
             *aim = Aim::at(peer, place, span, at);
         }
-        report.done_plainly(&setup.ep);
+        report.done_not_deferred(&setup.ep);
         return true;
     }
     false
@@ -129,7 +129,7 @@ pub(super) fn write(
     let is_done = peer.has_blocks() && write_special(peer, buf, pieces, data)
         || write_inside(peer, buf, pieces, data, report.flags);
     if is_done {
-        report.done_plainly(&setup.ep);
+        report.done_not_deferred(&setup.ep);
     }
     is_done
 }

@@ -30,14 +30,14 @@ use crate::atomic::Request;
 use crate::peers::ops::{Op, OpBody};
 use crate::smr::keys::{Denied, Kind, RIGHT_READ, RIGHT_WRITE};
 use selvedge_kit::Report;
-use selvedge_kit::places::{Places, RMA_IOV_LIMIT};
+use selvedge_kit::segments::{RMA_IOV_LIMIT, RmaSegments};
 
 use access::Grant;
 
 /// A one-sided operation, as far as all kinds have it in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
-    pub(crate) places: Places,
+    pub(crate) places: RmaSegments,
     pub(crate) peer: FiAddr,
     pub(crate) data: Option<u64>,
     pub(crate) report: Report,
@@ -93,7 +93,7 @@ impl Access {
     }
 
     fn is_read(&self) -> bool {
-        self.report.what.contains(CompletionFlags::READ)
+        self.report.kind.contains(CompletionFlags::READ)
     }
 
     fn is_fenced(&self) -> bool {

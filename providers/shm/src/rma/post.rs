@@ -8,7 +8,7 @@ use selvedge::{
 };
 use selvedge_kit::Report;
 use selvedge_kit::copy::{RxBuf, TxBuf};
-use selvedge_kit::places::Places;
+use selvedge_kit::segments::RmaSegments;
 
 use super::{Access, Local, fast, initiate};
 use crate::endpoint::Endpoint;
@@ -137,10 +137,10 @@ impl Rma for Endpoint {
         let len = bytes.len();
         let place = RmaIov { addr, len, key };
         let report = |state: &State| Report {
-            what: WRITE,
+            kind: WRITE,
             context: Context::default(),
             flags: write_flags(&state.setup, OpFlags::INJECT | OpFlags::DEFAULT),
-            completes: false,
+            reports_success: false,
             len,
         };
         if let Ok(word) = bytes.try_into() {
@@ -180,7 +180,7 @@ impl Endpoint {
         context: Context,
         flags: OpFlags,
     ) -> bool {
-        let Some(mut state) = self.shell.core().state.lock_at_once() else {
+        let Some(mut state) = self.shell.core().state.try_lock() else {
             return false;
         };
         // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
@@ -196,7 +196,7 @@ impl Endpoint {
     /// As [`Rma::writemsg`], for `buf`, which has eight bytes.
     #[inline(always)]
     unsafe fn write_word(&self, buf: Iov, dest: FiAddr, place: &RmaIov, context: Context) -> bool {
-        let Some(mut state) = self.shell.core().state.lock_at_once() else {
+        let Some(mut state) = self.shell.core().state.try_lock() else {
             return false;
         };
         // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
@@ -288,10 +288,10 @@ impl Endpoint {
 #[inline(always)]
 fn report(what: CompletionFlags, context: Context, flags: OpFlags, len: usize) -> Report {
     Report {
-        what,
+        kind: what,
         context,
         flags,
-        completes: true,
+        reports_success: true,
         len,
     }
 }
@@ -318,7 +318,7 @@ fn post_write(state: &mut State, buf: TxBuf, post: &Post<'_>) -> Result {
 fn post_read(state: &mut State, mut buf: RxBuf, post: &Post<'_>) -> Result {
     if fast::read(state, &mut buf, post.peer, post.pieces, &post.report) {
         drop(buf);
-        post.report.done_plainly(&state.setup.ep);
+        post.report.done_not_deferred(&state.setup.ep);
         return Ok(());
     }
     post_general(state, post, Local::To(buf))
@@ -326,7 +326,7 @@ fn post_read(state: &mut State, mut buf: RxBuf, post: &Post<'_>) -> Result {
 
 #[inline(never)]
 fn post_general(state: &mut State, post: &Post<'_>, local: Local) -> Result {
-    if post.report.completes && state.setup.ep.tx_cq.room() == 0 {
+    if post.report.reports_success && state.setup.ep.tx_cq.room() == 0 {
         return Err(Errno::Again);
     }
     initiate::post(&mut state.connector(), post.access()?, local)
@@ -335,7 +335,7 @@ fn post_general(state: &mut State, post: &Post<'_>, local: Local) -> Result {
 impl Post<'_> {
     /// The operation, whose places have as many bytes as its buffer.
     fn access(&self) -> Result<Access> {
-        let places = Places::new(self.pieces)?;
+        let places = RmaSegments::new(self.pieces)?;
         if places.len() != self.report.len {
             return Err(Errno::Inval);
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use selvedge::{Errno, Result};
 use selvedge_kit::copy::RxBuf;
-use selvedge_kit::places::Places;
+use selvedge_kit::segments::RmaSegments;
 
 use super::cmd::{
     Notice, RESULT_MAX, Read, commit_failure, commit_read, commit_result, commit_stream, list_len,
@@ -77,7 +77,7 @@ fn copy_out(
         let mut left = place.len;
         while left > 0 {
             let step = left.min(STEP);
-            for to in buf.pieces(done, step) {
+            for to in buf.segments(done, step) {
                 target.read(from, to)?;
                 from += to.len() as u64;
             }
@@ -180,14 +180,14 @@ impl crate::provider::config::Config {
     }
 }
 
-fn is_allowed(domain: &Shared, places: &Places) -> Result<(), Denied> {
+fn is_allowed(domain: &Shared, places: &RmaSegments) -> Result<(), Denied> {
     let regions = domain.keys.regions();
     let mut all = places.all().iter();
     all.try_for_each(|place| regions.allow(place, RIGHT_READ))
 }
 
 /// Copies registered memory to `bytes`.
-fn copy_in(domain: &Shared, places: &Places, bytes: &mut [u8]) -> Result<(), Denied> {
+fn copy_in(domain: &Shared, places: &RmaSegments, bytes: &mut [u8]) -> Result<(), Denied> {
     let regions = domain.keys.regions();
     let mut done = 0;
     for place in places.all() {

@@ -89,7 +89,7 @@ fn copy(domain: &Shared, access: &Access, local: Local) -> Result<(), (RmaIov, D
         match &mut local {
             Local::From(buf) => {
                 let mut at = 0;
-                for piece in buf.pieces(done, place.len) {
+                for piece in buf.segments(done, place.len) {
                     memory.part(at, piece.len()).write(piece);
                     at += piece.len();
                 }
@@ -105,7 +105,7 @@ fn copy(domain: &Shared, access: &Access, local: Local) -> Result<(), (RmaIov, D
 /// Fills a buffer from `done` on with registered memory.
 fn read(memory: SharedBytes, buf: &mut RxBuf, done: usize) {
     let mut at = 0;
-    for piece in buf.pieces(done, memory.len()) {
+    for piece in buf.segments(done, memory.len()) {
         memory.part(at, piece.len()).read(piece);
         at += piece.len();
     }

@@ -3,8 +3,8 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use selvedge::rma::RmaIov;
-use selvedge_kit::complaint::complain;
 use selvedge_kit::cq::Sink;
+use selvedge_kit::rate_limit::warn_limited;
 
 use super::cmd::{self, Answer, Body, Notice, OneSided, Outcome, Small, Write, parse, pool};
 use super::read;
@@ -223,7 +223,7 @@ fn is_asked(peer: &mut Peer, answer: &Answer) -> bool {
 /// A write that the peer's own look at the table should have prevented.
 #[cold]
 fn refuse(name: &str, denied: Denied) {
-    complain(
+    warn_limited(
         "selvedge::shm::ep_data",
         format_args!("{name}: a write was refused: {}", denied.text()),
     );

@@ -104,7 +104,7 @@ fn send_small(
         return Ok(None);
     }
     inject(peer, access, &header, acked, len, |peer, mut at| {
-        for piece in buf.pieces(0, len) {
+        for piece in buf.segments(0, len) {
             peer.outbox().store(at, piece);
             at += piece.len();
         }

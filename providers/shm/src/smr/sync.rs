@@ -95,7 +95,7 @@ macro_rules! unless_planted {
 /// The orderings of the protocol, by what they protect.
 pub(crate) mod order {
     #[cfg(not(loom))]
-    use selvedge_kit::barrier::{Scope, everywhere};
+    use selvedge_kit::barrier::{Scope, fence_all};
 
     #[cfg(not(loom))]
     use super::compiler_fence;
@@ -146,7 +146,7 @@ pub(crate) mod order {
         #[cfg(not(loom))]
         return {
             fence(Ordering::SeqCst);
-            everywhere(Scope::Machine)
+            fence_all(Scope::Machine)
         };
         #[cfg(loom)]
         {

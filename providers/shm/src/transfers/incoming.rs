@@ -79,7 +79,7 @@ impl Pieces {
             count: 0,
             list: [Piece::default(); IOV_LIMIT],
         };
-        for piece in buf.pieces(0, buf.len()) {
+        for piece in buf.segments(0, buf.len()) {
             let (addr, len) = (
                 piece.as_ptr().expose_provenance() as u64,
                 piece.len() as u64,

@@ -21,7 +21,7 @@ pub(crate) fn send(peer: &mut Peer, header: &Header, buf: &TxBuf, op: Option<Op>
     }
     let mut at = peer.reserve(len)?;
     let offset = at;
-    for piece in buf.pieces(0, len) {
+    for piece in buf.segments(0, len) {
         peer.outbox().store(at, piece);
         at += piece.len();
     }
@@ -73,7 +73,7 @@ pub(crate) fn locate(inbox: &mut Inbox, offset: u64, len: usize) -> Result<usize
 #[inline]
 pub(crate) fn receive(inbox: &Inbox, at: usize, len: usize, buf: &mut RxBuf) -> usize {
     let mut done = 0;
-    for piece in buf.pieces(0, len) {
+    for piece in buf.segments(0, len) {
         inbox.pool.copy_out(at + done, piece);
         done += piece.len();
     }

@@ -9,7 +9,7 @@ use selvedge::{CompletionFlags, Errno, FiAddr, Result};
 use selvedge_kit::Ep;
 use selvedge_kit::copy::RxBuf;
 use selvedge_kit::cq::Sink;
-use selvedge_kit::places::Places;
+use selvedge_kit::segments::RmaSegments;
 use selvedge_kit::srx::{Envelope, Posted};
 
 use crate::matching;
@@ -34,7 +34,7 @@ pub(crate) enum Into {
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) domain: Arc<Shared>,
-    pub(crate) places: Places,
+    pub(crate) places: RmaSegments,
     pub(crate) arrival: Arrival,
     /// Why it may not any more: what comes then goes nowhere.
     pub(crate) denied: Option<Denied>,
@@ -119,7 +119,7 @@ fn private(
     len: usize,
     each: &mut dyn FnMut(To<'_>) -> Result,
 ) -> Result {
-    buf.pieces(offset, len)
+    buf.segments(offset, len)
         .try_for_each(|piece| each(To::Private(piece)))
 }
 

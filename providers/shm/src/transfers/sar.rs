@@ -6,7 +6,7 @@
 
 use selvedge::{CompletionFlags, Errno, FiAddr};
 use selvedge_kit::Ep;
-use selvedge_kit::complaint::complain;
+use selvedge_kit::rate_limit::warn_limited;
 use selvedge_kit::telemetry::ProtocolCounter as Counted;
 
 use super::incoming::Stage;
@@ -57,7 +57,7 @@ pub(crate) fn fill(out: &mut Outbox, msg_id: u32) -> Result<bool, Denied> {
         OpBody::Offered { buf, filled, .. } if *filled < total => {
             let from = *filled;
             let took = bounce.fill(msg_id, total - from, |segments, mut at, len| {
-                for piece in buf.pieces(from, len) {
+                for piece in buf.segments(from, len) {
                     storing.copy_in(segments, at, piece);
                     at += piece.len();
                 }
@@ -95,7 +95,7 @@ fn grant(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Errno> {
 
 /// Tells the peer that the segments it asked for will not come.
 fn abort(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), Nonsense> {
-    complain(
+    warn_limited(
         "selvedge::shm::ep_data",
         format_args!(
             "no bounce memory for {}: {errno}; a message to it has failed",
@@ -134,7 +134,7 @@ pub(crate) fn send_aborts(peer: &mut Peer) -> usize {
                 | ContactError::Refused(error)
                 | ContactError::Untrusted(error),
             ) => {
-                complain("selvedge::shm::ep_data", format_args!("{error}"));
+                warn_limited("selvedge::shm::ep_data", format_args!("{error}"));
             }
         }
         peer.aborts.pop_front();
@@ -289,7 +289,7 @@ fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, what: u32) -> Result<(), Nons
     {
         peer.outbox().bounced &= !(1 << Choice::class(op.report.len));
     }
-    if op.report.what.contains(CompletionFlags::SEND) {
+    if op.report.kind.contains(CompletionFlags::SEND) {
         ep.stats
             .count_protocol(counted(&op.body, what), op.report.len);
     }

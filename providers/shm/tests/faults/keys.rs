@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use selvedge::info::EpType;
 use selvedge::{Errno, FiAddr, Hints, Registry};
 use selvedge_kit::auth::AuthKey;
-use selvedge_kit::auth::proof::{Called, Caller, Next, Word};
+use selvedge_kit::auth::proof::{Block, Initiator, Responder, Step};
 use selvedge_shm::smr::doorbell::Doorbell;
 
 use crate::contact::unique;
@@ -114,7 +114,7 @@ const KEY: &[u8] = b"k1-secret";
 
 /// What an endpoint says next over a connection; no byte of the key stands in it, and no descriptor
 /// comes along. `None` when it hangs up.
-fn next_said(side: &mut Side, hostile: &Hostile) -> Option<(u32, Word, Vec<u8>)> {
+fn next_said(side: &mut Side, hostile: &Hostile) -> Option<(u32, Block, Vec<u8>)> {
     let mut heard = None;
     side.until(|_| {
         heard = hostile.hear();
@@ -133,7 +133,7 @@ fn next_said(side: &mut Side, hostile: &Hostile) -> Option<(u32, Word, Vec<u8>)>
 
 /// The word that an endpoint says next, in a packet of this kind.
 #[track_caller]
-fn next_word(side: &mut Side, hostile: &Hostile, kind: u32) -> Word {
+fn next_word(side: &mut Side, hostile: &Hostile, kind: u32) -> Block {
     let (heard, word, _) = next_said(side, hostile).unwrap();
     assert_eq!(heard, kind);
     word
@@ -248,15 +248,15 @@ fn who_has_the_key_is_let_in_and_sees_the_key_nowhere() {
     let _watchdog = Watchdog::new();
     let (mut side, key) = (keyed(KEY), AuthKey::new(KEY).unwrap());
     let peer = Hostile::connect(&side);
-    let (mut caller, question) = Caller::ask();
+    let (mut caller, question) = Initiator::start();
     peer.say(&said(QUESTION, &question, "honest"), &[]);
     let nonce = next_word(&mut side, &peer, NONCE);
-    let Ok(Next::Prove(proof)) = caller.hear(&key, &nonce) else {
+    let Ok(Step::SendProof(proof)) = caller.receive(&key, &nonce) else {
         panic!("a nonce has come")
     };
     peer.say(&said(PROOF, &proof, ""), &[]);
     let answer = next_word(&mut side, &peer, PROOF);
-    assert_eq!(caller.hear(&key, &answer), Ok(Next::Continue));
+    assert_eq!(caller.receive(&key, &answer), Ok(Step::Done));
     let (region, (_bell, memory)) = (hostile::region(), Doorbell::create().unwrap());
     let hello = hostile::hello(&unique("honest"), 1, &7);
     peer.say(&hello, &[region.fd(), memory.fd()]);
@@ -291,8 +291,10 @@ fn a_listener_that_dies_before_its_proof_is_looked_for_again() {
         let peer = peer.unwrap();
         next_word(&mut side, &peer, QUESTION);
         if steps == 1 {
-            let mut called = Called::of(&AuthKey::new(KEY).unwrap());
-            let nonce = called.hear(&AuthKey::new(KEY).unwrap(), &[1; 32]).unwrap();
+            let mut called = Responder::new(&AuthKey::new(KEY).unwrap());
+            let nonce = called
+                .receive(&AuthKey::new(KEY).unwrap(), &[1; 32])
+                .unwrap();
             peer.say(&said(NONCE, &nonce, ""), &[]);
             next_word(&mut side, &peer, PROOF);
         }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno as System;
 use selvedge::Error;
-use selvedge_kit::ip::known_as;
+use selvedge_kit::ip::canonical_addr;
 
 use crate::accept::listen::{ANYWHERE, Listener, failed, listen};
 use crate::config::Config;
@@ -76,7 +76,7 @@ fn listen_in_a_row(
 ) -> Result<(SocketAddr, Vec<Listener>), Error> {
     let first = listen(addr, config).map_err(|cause| failed(addr, cause))?;
     let known = first.fd().local_addr();
-    let known = known_as(known.map_err(|cause| failed(ANYWHERE, cause))?);
+    let known = canonical_addr(known.map_err(|cause| failed(ANYWHERE, cause))?);
     let highest = config.ports.map_or(u16::MAX, |(_, high)| high);
     let (mut row, mut at) = (vec![first], known);
     while row.len() < count {

@@ -6,14 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Once;
 
 use selvedge::{Errno, Error};
-use selvedge_kit::inherit::Uninherited;
+use selvedge_kit::close_on_fork::CloseOnFork;
 
 use crate::config::{CONTROL, Config};
 use crate::socket::{Bound, listen_at};
 use crate::wire::hello::Introduction;
 
 /// A socket that connections come to.
-pub(crate) type Listener = Uninherited<TcpListener>;
+pub(crate) type Listener = CloseOnFork<TcpListener>;
 
 /// The address of an endpoint that names none: any interface, and a port of the system's choice.
 pub(crate) const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use selvedge::Error;
 use selvedge_kit::auth::AuthKey;
-use selvedge_kit::complaint::complain;
-use selvedge_kit::ip::known_as;
+use selvedge_kit::ip::canonical_addr;
+use selvedge_kit::rate_limit::warn_limited;
 
 use crate::accept::listen::{ANYWHERE, Listener, failed, listen, warn_of_the_public};
 use crate::config::{CONTROL, Config};
@@ -93,7 +93,7 @@ impl Acceptor {
     /// The system's.
     pub(crate) fn at(listener: Listener, config: &Config, epoll: &Epoll) -> Result<Self, Error> {
         let addr = listener.fd().local_addr();
-        let addr = known_as(addr.map_err(|cause| failed(ANYWHERE, cause))?);
+        let addr = canonical_addr(addr.map_err(|cause| failed(ANYWHERE, cause))?);
         let nonblocking = listener.fd().set_nonblocking(true);
         nonblocking.map_err(|cause| failed(addr, cause))?;
         let event = EpollEvent::new(EpollFlags::EPOLLIN, ACCEPTOR);
@@ -137,7 +137,7 @@ impl Acceptor {
     pub(crate) fn expire(&mut self, now: Instant, epoll: &Epoll) {
         let patience = self.patience();
         while let Some(late) = self.strangers.pop_front_if(|it| it.came + patience <= now) {
-            complain(
+            warn_limited(
                 CONTROL,
                 format_args!("{} connects and says nothing", late.from),
             );
@@ -229,7 +229,7 @@ impl Acceptor {
         epoll.add(&socket, event).ok()?;
         let stranger = Stranger {
             socket,
-            from: known_as(from),
+            from: canonical_addr(from),
             key: self.config.key,
             proof: Called::of(&self.config.key),
             said: Vec::new(),
@@ -248,7 +248,7 @@ impl Acceptor {
         }
         let gone = self.listener.fd().accept();
         if let Ok((_, from)) = &gone {
-            complain(
+            warn_limited(
                 CONTROL,
                 format_args!("{from} is turned away: descriptors are short ({cause})"),
             );
@@ -308,7 +308,7 @@ impl Stranger {
     /// Nothing more can come of it.
     fn break_off(mut self, cause: &io::Error) -> Heard {
         if is_insecure(cause) {
-            complain(CONTROL, format_args!("{} is refused: {cause}", self.from));
+            warn_limited(CONTROL, format_args!("{} is refused: {cause}", self.from));
             // So that it gets the reason.
             self.socket.part();
         }
@@ -342,7 +342,7 @@ impl Stranger {
     }
 
     fn refuse(self, what: &str) -> Heard {
-        complain(CONTROL, format_args!("{} says {what}", self.from));
+        warn_limited(CONTROL, format_args!("{} says {what}", self.from));
         Heard::Gone
     }
 }

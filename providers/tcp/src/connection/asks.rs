@@ -85,10 +85,10 @@ mod tests {
 
     fn report(number: u64) -> Report {
         Report {
-            what: CompletionFlags::SEND,
+            kind: CompletionFlags::SEND,
             context: Context(number),
             flags: OpFlags::empty(),
-            completes: true,
+            reports_success: true,
             len: 0,
         }
     }

@@ -158,7 +158,7 @@ impl Delivery<'_> {
         number: Option<u64>,
         wish: Wish,
     ) -> Option<Arrival> {
-        if let Some(posted) = self.matching.matcher(kind).arrive(&env) {
+        if let Some(posted) = self.matching.matcher(kind).match_message(&env) {
             return Some(Arrival::new(Goal::Receive(posted, env, number), env.len));
         }
         let place = match self.matching.has_room(from.peer, env.len, self.peers.len()) {
@@ -181,7 +181,7 @@ impl Delivery<'_> {
         if self.matching.is_offered(from.id, id) || from.incoming.coming.contains_key(&id) {
             return Err(Nonsense("two offers of one number"));
         }
-        match self.matching.matcher(Kind::Tagged).arrive(&env) {
+        match self.matching.matcher(Kind::Tagged).match_message(&env) {
             Some(posted) => from.ask_for(id, Some(posted), env),
             None => {
                 let kept = Kept::new(from.id, from.peer, Where::Offered(id), env.len);
@@ -399,7 +399,7 @@ mod tests {
     use selvedge_kit::copy::RxBuf;
     use selvedge_kit::domain::Base;
     use selvedge_kit::ip::Av;
-    use selvedge_kit::srx::Manner;
+    use selvedge_kit::srx::ReceivePolicy;
 
     use super::*;
     use crate::connection::Stage;
@@ -435,7 +435,7 @@ mod tests {
                 config: Config::read(&Params::default()).unwrap(),
                 keys: Keys::new(MrMode::empty()),
                 peers: Peers::new(None),
-                matching: Matching::new(Manner::new(&info, 0), 1 << 20),
+                matching: Matching::new(ReceivePolicy::new(&info, 0), 1 << 20),
                 connections: Connections::new(Arc::new(epoll)),
                 cq,
             };

@@ -3,7 +3,7 @@
 use std::io;
 
 use selvedge::Errno;
-use selvedge_kit::complaint::complain;
+use selvedge_kit::rate_limit::warn_limited;
 
 use crate::config::CONTROL;
 use crate::peers::Peer;
@@ -35,7 +35,7 @@ impl Failure {
         };
         let detail = format!("the connection with {peer} is lost: {cause}");
         if is_insecure(&cause) {
-            complain(CONTROL, format_args!("{detail}"));
+            warn_limited(CONTROL, format_args!("{detail}"));
         }
         Self::new(errno_of(&cause, Errno::ConnReset), detail)
     }
@@ -43,7 +43,7 @@ impl Failure {
     /// A peer has sent what no peer sends.
     pub(crate) fn cut_off(peer: &Peer, what: &str) -> Self {
         let detail = format!("{peer} is cut off: it has sent {what}");
-        complain(CONTROL, format_args!("{detail}"));
+        warn_limited(CONTROL, format_args!("{detail}"));
         Self::new(Errno::ConnReset, detail)
     }
 

@@ -5,7 +5,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use selvedge_kit::complaint::complain;
+use selvedge_kit::rate_limit::warn_limited;
 
 use crate::config::{CONTROL, Config};
 use crate::connection::{Connection, Silence, Stage};
@@ -168,7 +168,7 @@ impl Connection {
                 Ok(Step::Greeted(hello))
             }
             Err(Nonsense(what)) => {
-                complain(CONTROL, format_args!("{} answers with {what}", ends.peer));
+                warn_limited(CONTROL, format_args!("{} answers with {what}", ends.peer));
                 let cause = io::ErrorKind::InvalidData.into();
                 Err(Setback::not_there(ends.config, cause))
             }
@@ -232,6 +232,6 @@ fn broken_off(ends: Ends<'_>, cause: io::Error) -> Setback {
         return Setback::Retry(cause, ends.config.connect_timeout);
     }
     let peer = ends.peer;
-    complain(CONTROL, format_args!("{peer} cannot be reached: {cause}"));
+    warn_limited(CONTROL, format_args!("{peer} cannot be reached: {cause}"));
     Setback::Refused(cause.to_string())
 }

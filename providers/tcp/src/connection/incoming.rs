@@ -171,7 +171,7 @@ impl Arrival {
         let (at, left) = (self.at, (self.len - self.at).min(DIRECT_MAX));
         match &mut self.goal {
             Goal::Receive(Posted { buf, .. }, ..) | Goal::Read(Fetch { buf, .. }, _) => {
-                for piece in buf.pieces(at, left) {
+                for piece in buf.segments(at, left) {
                     room.push(piece);
                 }
             }

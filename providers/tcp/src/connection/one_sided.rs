@@ -11,7 +11,7 @@ use selvedge::{CompletionFlags, Context, Errno, FiAddr, MrAccess};
 use selvedge_kit::Ep;
 use selvedge_kit::atomic::{Args, Kernel, query};
 use selvedge_kit::mr::{Keys, Regions};
-use selvedge_kit::places::Places;
+use selvedge_kit::segments::RmaSegments;
 
 use crate::config::LARGEST_INJECT;
 use crate::connection::outgoing::Outgoing;
@@ -25,7 +25,7 @@ const COPY_MAX: usize = 16 << 10;
 /// A write that is coming.
 #[derive(Debug)]
 pub(crate) struct Arriving {
-    places: Places,
+    places: RmaSegments,
     data: Option<u64>,
     number: Option<u64>,
     /// Why it may not, or not any more: what comes then goes nowhere.
@@ -83,7 +83,7 @@ impl Arriving {
 }
 
 /// Whether all places may be used so.
-fn allowed(regions: &Regions<'_>, places: &Places, rights: MrAccess) -> Result<(), Errno> {
+fn allowed(regions: &Regions<'_>, places: &RmaSegments, rights: MrAccess) -> Result<(), Errno> {
     let mut all = places.all().iter();
     all.try_for_each(|place| match regions.locate(place, rights) {
         Ok(_) => Ok(()),
@@ -106,7 +106,7 @@ fn refusal(errno: Errno) -> Nonsense {
 /// When the peer may not write there and, as it does not know refusals, cannot be told.
 pub(crate) fn arriving(
     keys: &Keys,
-    places: Places,
+    places: RmaSegments,
     data: Option<u64>,
     number: Option<u64>,
     knows: bool,
@@ -174,7 +174,7 @@ impl OneSided<'_> {
     ///
     /// # Errors
     /// When the peer may not read there, and cannot be told.
-    pub(crate) fn read(&mut self, places: Places) -> Result<(), Nonsense> {
+    pub(crate) fn read(&mut self, places: RmaSegments) -> Result<(), Nonsense> {
         let regions = self.keys.regions();
         let terms = self.outgoing.terms;
         if let Err(errno) = allowed(&regions, &places, MrAccess::REMOTE_READ) {

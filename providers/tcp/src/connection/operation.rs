@@ -69,7 +69,7 @@ impl Body {
     pub(crate) fn append(&self, out: &mut Vec<u8>) {
         match self {
             Self::Caller(buf) => {
-                for piece in buf.pieces(0, usize::MAX) {
+                for piece in buf.segments(0, usize::MAX) {
                     out.extend_from_slice(piece);
                 }
             }

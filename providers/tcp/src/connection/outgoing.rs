@@ -317,7 +317,7 @@ mod tests {
     use selvedge::rma::RmaIov;
     use selvedge::{CompletionFlags, Context};
     use selvedge_kit::copy::RxBuf;
-    use selvedge_kit::places::Places;
+    use selvedge_kit::segments::RmaSegments;
 
     use super::*;
 
@@ -334,10 +334,10 @@ mod tests {
             body: Body::Copy(vec![0; len].into()),
             reply: Reply::None,
             report: Report {
-                what: CompletionFlags::SEND,
+                kind: CompletionFlags::SEND,
                 context: Context(number),
                 flags: OpFlags::empty(),
-                completes: true,
+                reports_success: true,
                 len,
             },
         }
@@ -397,7 +397,7 @@ mod tests {
         };
         let read = Posting {
             head: Head::ReadRequest {
-                places: Places::one(place),
+                places: RmaSegments::one(place),
             },
             body: Body::none(),
             reply: Reply::Bytes(RxBuf::default()),

@@ -11,7 +11,7 @@ use std::io;
 use selvedge::MrAccess;
 use selvedge_kit::copy::TxBuf;
 use selvedge_kit::mr::{Keys, Regions};
-use selvedge_kit::places::Places;
+use selvedge_kit::segments::RmaSegments;
 use selvedge_kit::{Ep, Report};
 
 use crate::connection::asks::Asks;
@@ -88,7 +88,7 @@ struct Frame {
 enum Payload {
     Caller(TxBuf),
     /// Registered memory that the peer reads.
-    Registered(Places),
+    Registered(RmaSegments),
     /// Zeros in place of memory that was withdrawn while it was read.
     Zeros,
 }
@@ -191,7 +191,7 @@ impl Tx {
     }
 
     /// Queues the response to a read of registered memory, and the end of the read if `is_checked`.
-    pub(crate) fn expose(&mut self, order: Order, places: Places, is_checked: bool) {
+    pub(crate) fn expose(&mut self, order: Order, places: RmaSegments, is_checked: bool) {
         let len = places.len();
         let head = Head::ReadResponse { len, is_checked };
         let tail = is_checked.then(|| ReadEnd::new(order, 0));
@@ -412,7 +412,7 @@ impl Frame {
             return;
         }
         let addr = match &self.payload {
-            Payload::Caller(buf) => buf.pieces(0, 1).next().map(|piece| piece.as_ptr().addr()),
+            Payload::Caller(buf) => buf.segments(0, 1).next().map(|piece| piece.as_ptr().addr()),
             // From the start of the region or of memory; regions begin at lines or pages, mostly.
             Payload::Registered(places) => places.all().first().map(|place| place.addr as usize),
             Payload::Zeros => None,
@@ -476,7 +476,7 @@ impl Frame {
         let is_more = (head.is_empty() || load.push(head))
             && match &self.payload {
                 Payload::Caller(buf) => {
-                    let mut pieces = buf.pieces(at, self.len - at);
+                    let mut pieces = buf.segments(at, self.len - at);
                     pieces.all(|piece| load.push(piece))
                 }
                 Payload::Registered(places) => {
@@ -544,10 +544,10 @@ mod tests {
             len: bytes.len(),
         };
         let report = Report {
-            what: CompletionFlags::SEND,
+            kind: CompletionFlags::SEND,
             context: Context(0),
             flags: OpFlags::empty(),
-            completes: true,
+            reports_success: true,
             len: bytes.len(),
         };
         // Nothing is sent: the bytes are not looked at.

@@ -8,7 +8,7 @@ use selvedge::{Atomic, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, Result};
 use selvedge_kit::Report;
 use selvedge_kit::atomic::{Kernel, attr, query};
 use selvedge_kit::copy::{RxBuf, TxBuf};
-use selvedge_kit::places::RMA_IOV_LIMIT;
+use selvedge_kit::segments::RMA_IOV_LIMIT;
 
 use crate::connection::one_sided::word_of;
 use crate::connection::operation::{Body, Posting, Reply};
@@ -174,10 +174,10 @@ unsafe fn request<'a>(
         result,
         data: msg.data,
         report: Report {
-            what: kernel.sent(),
+            kind: kernel.sent(),
             context: msg.context,
             flags,
-            completes: true,
+            reports_success: true,
             len,
         },
     })

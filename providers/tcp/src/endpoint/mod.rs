@@ -18,12 +18,14 @@ use selvedge::{
 use selvedge_kit::coll::{self, LayerCompletions};
 use selvedge_kit::domain::Base;
 use selvedge_kit::eq::Queue;
-use selvedge_kit::ip::{Av, own_address, resolve};
+use selvedge_kit::ip::{Av, requested_address, resolve};
 use selvedge_kit::mr::Keys;
-use selvedge_kit::sep::Seat;
+use selvedge_kit::sep::ContextSlot;
 use selvedge_kit::shell::Shell;
-use selvedge_kit::srx::{Manner, Receiver};
-use selvedge_kit::{Ep, Ledger, Owing, RemoteCounters, own_av, own_eq, own_srx};
+use selvedge_kit::srx::{ReceivePolicy, Receiver};
+use selvedge_kit::{
+    DeferredOps, Ep, HasDeferredOps, RemoteCounters, bound_av, bound_eq, bound_srx,
+};
 
 use crate::accept::Acceptor;
 use crate::accept::listen::{ANYWHERE, Listener};
@@ -47,7 +49,7 @@ pub struct Endpoint {
     pub(crate) inject_size: usize,
     pub(crate) max_msg_size: usize,
     limits: Limits,
-    _seat: Option<Seat>,
+    _seat: Option<ContextSlot>,
 }
 
 /// What an endpoint is part of, if it is: a layer above it, or a scalable endpoint.
@@ -57,7 +59,7 @@ pub(crate) struct Place {
     /// Where its peers come, if that was settled before.
     pub(crate) listener: Option<Listener>,
     pub(crate) context: u16,
-    pub(crate) seat: Option<Seat>,
+    pub(crate) seat: Option<ContextSlot>,
 }
 
 impl Endpoint {
@@ -75,18 +77,18 @@ impl Endpoint {
             Error::new(Errno::from_raw(cause as i32), "opening an endpoint").because(cause)
         })?;
         let epoll = Arc::new(epoll);
-        let mut from = own_address(info)?;
+        let mut from = requested_address(info)?;
         let (mut acceptor, mut av, mut cm) = (None, None, None);
         match info.ep_attr.ep_type {
             EpType::Rdm => {
-                av = Some(own_av(bind, base.id(), "an endpoint of type FI_EP_RDM")?);
+                av = Some(bound_av(bind, base.id(), "an endpoint of type FI_EP_RDM")?);
                 acceptor = Some(match place.listener {
                     Some(listener) => Acceptor::at(listener, &config, &epoll)?,
                     None => Acceptor::open(from.unwrap_or(ANYWHERE), &config, &epoll)?,
                 });
             }
             EpType::Msg => {
-                let mut own = Cm::new(Arc::downgrade(&bound_eq(bind, base)?));
+                let mut own = Cm::new(Arc::downgrade(&required_eq(bind, base)?));
                 match take(info.handle)? {
                     Taken::Nothing => {}
                     Taken::Request(caller) => own.request = Some(caller),
@@ -110,7 +112,7 @@ impl Endpoint {
         ep.stats
             .set_name(&addr.map_or_else(String::new, |addr| addr.to_string()));
         let parts = Parts {
-            manner: Manner::new(info, MIN_MULTI_RECV),
+            policy: ReceivePolicy::new(info, MIN_MULTI_RECV),
             config,
             ep,
             av,
@@ -121,7 +123,7 @@ impl Endpoint {
             context: place.context,
         };
         let mut state = State::new(parts);
-        let srx = own_srx(bind, base.id())?;
+        let srx = bound_srx(bind, base.id())?;
         if let Some(srx) = &srx {
             state.matching.share(srx);
         }
@@ -166,12 +168,12 @@ impl Endpoint {
     }
 }
 
-fn bound_eq(bind: &Bindings, base: &Base) -> Result<Arc<Queue>, Error> {
+fn required_eq(bind: &Bindings, base: &Base) -> Result<Arc<Queue>, Error> {
     let Some(eq) = &bind.eq else {
         let what = "an endpoint of type FI_EP_MSG needs an event queue";
         return Err(Error::new(Errno::NoEq, what));
     };
-    own_eq(eq, base.id().fabric(), base.id())
+    bound_eq(eq, base.id().fabric(), base.id())
 }
 
 #[expect(unsafe_code, reason = "the promise of the endpoint trait")]
@@ -203,7 +205,9 @@ unsafe impl selvedge::Endpoint for Endpoint {
 
     fn set(&self, option: EpOption) -> Result {
         match option {
-            EpOption::MinMultiRecv(least) => self.shell.lock()?.matching.manner.least = least,
+            EpOption::MinMultiRecv(least) => {
+                self.shell.lock()?.matching.policy.min_multi_recv = least
+            }
             EpOption::EagerSize(most) => self.shell.lock()?.config.eager_size = most,
             _ => return Err(Errno::NoProtoOpt),
         }
@@ -213,7 +217,7 @@ unsafe impl selvedge::Endpoint for Endpoint {
     fn option(&self, name: EpOptionName) -> Result<EpOption> {
         Ok(match name {
             EpOptionName::MinMultiRecv => {
-                EpOption::MinMultiRecv(self.shell.lock()?.matching.manner.least)
+                EpOption::MinMultiRecv(self.shell.lock()?.matching.policy.min_multi_recv)
             }
             EpOptionName::EagerSize => EpOption::EagerSize(self.shell.lock()?.config.eager_size),
             EpOptionName::CmDataSize if self.is_connected => EpOption::CmDataSize(DATA_MAX),
@@ -230,7 +234,7 @@ impl ConnectionManagement for Endpoint {
     fn connect(&self, addr: &Address, data: &[u8]) -> Result {
         let to = match addr {
             Address::Ip(ip) => *ip,
-            other => resolve::written(&other.to_string()).ok_or(Errno::Inval)?,
+            other => resolve::parse_addr(&other.to_string()).ok_or(Errno::Inval)?,
         };
         self.shell.lock()?.connect(to, data)
     }
@@ -250,9 +254,9 @@ impl ConnectionManagement for Endpoint {
     }
 }
 
-impl Owing for Endpoint {
-    fn ledger(&self) -> &Arc<Ledger> {
-        self.shell.ledger()
+impl HasDeferredOps for Endpoint {
+    fn deferred_ops(&self) -> &Arc<DeferredOps> {
+        self.shell.deferred_ops()
     }
 }
 

@@ -165,10 +165,10 @@ impl Endpoint {
             body,
             reply: Reply::None,
             report: Report {
-                what: send.kind.sent(),
+                kind: send.kind.sent(),
                 context: send.context,
                 flags,
-                completes: completes && !(is_layer_s && is_injected),
+                reports_success: completes && !(is_layer_s && is_injected),
                 len,
             },
         };
@@ -222,10 +222,10 @@ fn wish(flags: OpFlags) -> Wish {
 /// How an inject with these flags is told of: it is counted, and completes only when it fails.
 pub(crate) fn injected(what: selvedge::CompletionFlags, flags: OpFlags, len: usize) -> Report {
     Report {
-        what,
+        kind: what,
         context: Context::default(),
         flags,
-        completes: false,
+        reports_success: false,
         len,
     }
 }

@@ -10,12 +10,12 @@ use std::time::Instant;
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use selvedge::eq::Event;
 use selvedge::{Address, Errno, Error, Info, PassiveEndpoint, Result};
-use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::eq::Queue;
-use selvedge_kit::ip::{known_as, own_address, resolve};
+use selvedge_kit::fork_guard::ForkGuarded;
+use selvedge_kit::ip::{canonical_addr, requested_address, resolve};
 use selvedge_kit::lock::{Guard, Lock};
-use selvedge_kit::wait::Rest;
+use selvedge_kit::wait::ArmOutcome;
 
 use crate::accept::listen::{failed, settle};
 use crate::accept::{Acceptor, Caller};
@@ -32,7 +32,7 @@ pub(crate) struct Passive {
 
 #[derive(Debug)]
 struct Inner {
-    stand: Native<Stand>,
+    stand: ForkGuarded<Stand>,
     epoll: Epoll,
     config: Config,
     eq: Weak<Queue>,
@@ -139,7 +139,7 @@ impl Passive {
     /// # Errors
     /// The system's, when descriptors are short; those of [`take`].
     pub(crate) fn open(info: &Info, config: Config, eq: &Arc<Queue>) -> Result<Arc<Self>, Error> {
-        let wanted = own_address(info)?;
+        let wanted = requested_address(info)?;
         let stand = match take(info.handle)? {
             Taken::Place(place, at) => Stand::Bound(place, at),
             _ => Stand::Wanted(wanted),
@@ -154,7 +154,7 @@ impl Passive {
         });
         let passive = Arc::new_cyclic(|me: &Weak<Self>| {
             let inner = Arc::new(Inner {
-                stand: Native::new(Lock::new(stand)),
+                stand: ForkGuarded::new(Lock::new(stand)),
                 epoll,
                 config,
                 eq: Arc::downgrade(eq),
@@ -233,7 +233,7 @@ impl PassiveEndpoint for Passive {
     fn set_address(&self, addr: &Address) -> Result<(), Error> {
         let written = match addr {
             Address::Ip(at) => Some(*at),
-            other => resolve::written(&other.to_string()),
+            other => resolve::parse_addr(&other.to_string()),
         };
         let Some(at) = written else {
             let what = format!("{addr} is no address of the tcp provider's");
@@ -277,7 +277,7 @@ impl Inner {
     /// Takes an address; which it is.
     fn settle(&self, at: SocketAddr) -> Result<(Bound, SocketAddr), Error> {
         let place = settle(at, &self.config).and_then(|place| {
-            let at = known_as(place.local_addr()?);
+            let at = canonical_addr(place.local_addr()?);
             Ok((place, at))
         });
         place.map_err(|cause| failed(at, cause))
@@ -354,17 +354,17 @@ impl Progress for Inner {
         self.hear()
     }
 
-    fn rest(&self, _seen: &mut u64) -> Rest {
+    fn arm(&self, _seen: &mut u64) -> ArmOutcome {
         if self.hear() > 0 {
-            return Rest::Moved;
+            return ArmOutcome::Progressed;
         }
         let deadline = match self.stand.lock().as_deref() {
             Ok(Stand::Listens(listening)) => listening.acceptor.deadline(),
             _ => None,
         };
         match deadline {
-            None => Rest::UntilWoken,
-            Some(end) => Rest::AtMost(end.saturating_duration_since(Instant::now())),
+            None => ArmOutcome::UntilWoken,
+            Some(end) => ArmOutcome::AtMost(end.saturating_duration_since(Instant::now())),
         }
     }
 

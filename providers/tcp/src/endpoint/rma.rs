@@ -5,7 +5,7 @@
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, Result, Rma};
 use selvedge_kit::Report;
-use selvedge_kit::places::Places;
+use selvedge_kit::segments::RmaSegments;
 
 use crate::connection::operation::{Body, Posting, Reply};
 use crate::endpoint::Endpoint;
@@ -40,10 +40,10 @@ impl Rma for Endpoint {
                 body: Body::none(),
                 reply: Reply::Bytes(buf),
                 report: Report {
-                    what: READ,
+                    kind: READ,
                     context,
                     flags,
-                    completes: true,
+                    reports_success: true,
                     len,
                 },
             },
@@ -71,10 +71,10 @@ impl Rma for Endpoint {
                 body: Body::Caller(buf),
                 reply: Reply::None,
                 report: Report {
-                    what: WRITE,
+                    kind: WRITE,
                     context,
                     flags,
-                    completes: true,
+                    reports_success: true,
                     len,
                 },
             },
@@ -119,10 +119,10 @@ impl Endpoint {
         peer: FiAddr,
         pieces: &[RmaIov],
         len: usize,
-        make: impl FnOnce(Places, OpFlags) -> Posting,
+        make: impl FnOnce(RmaSegments, OpFlags) -> Posting,
         flags: OpFlags,
     ) -> Result {
-        let places = Places::new(pieces)?;
+        let places = RmaSegments::new(pieces)?;
         if places.len() != len {
             return Err(Errno::Inval);
         }

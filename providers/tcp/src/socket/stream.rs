@@ -11,7 +11,7 @@ use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, bind,
     connect, listen, recv, sendmsg, setsockopt, socket, sockopt,
 };
-use selvedge_kit::inherit::Uninherited;
+use selvedge_kit::close_on_fork::CloseOnFork;
 
 use crate::socket::tls::Session;
 use crate::socket::vecs::{Load, Room};
@@ -32,7 +32,7 @@ pub(crate) struct Link {
 /// A connection that does not block.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    stream: Uninherited<TcpStream>,
+    stream: CloseOnFork<TcpStream>,
     /// What is between the stream and the bytes of others, if anything is.
     tls: Option<Box<Session>>,
 }
@@ -99,7 +99,7 @@ impl Socket {
             setsockopt(&stream, sockopt::TcpUserTimeout, &link.user_timeout)?;
         }
         Ok(Self {
-            stream: Uninherited::new(stream),
+            stream: CloseOnFork::new(stream),
             tls: None,
         })
     }
@@ -327,7 +327,7 @@ fn new(for_addr: SocketAddr) -> io::Result<OwnedFd> {
 
 /// A socket that has its address, and is there to listen or to connect.
 #[derive(Debug)]
-pub(crate) struct Bound(Uninherited<OwnedFd>);
+pub(crate) struct Bound(CloseOnFork<OwnedFd>);
 
 impl Bound {
     /// At an address, with the system's choice of a port where there is none.
@@ -335,17 +335,17 @@ impl Bound {
         let fd = new(addr)?;
         setsockopt(&fd, sockopt::ReuseAddr, &true)?;
         bind(fd.as_raw_fd(), &SockaddrStorage::from(addr))?;
-        Ok(Self(Uninherited::new(fd)))
+        Ok(Self(CloseOnFork::new(fd)))
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         TcpListener::from(self.0.fd().try_clone()?).local_addr()
     }
 
-    pub(crate) fn listen(self) -> io::Result<Uninherited<TcpListener>> {
+    pub(crate) fn listen(self) -> io::Result<CloseOnFork<TcpListener>> {
         let fd = self.0.fd().try_clone()?;
         listen(&fd, Backlog::new(BACKLOG)?)?;
-        Ok(Uninherited::new(TcpListener::from(fd)))
+        Ok(CloseOnFork::new(TcpListener::from(fd)))
     }
 
     /// As [`Socket::connect`], from here.
@@ -355,6 +355,6 @@ impl Bound {
 }
 
 /// Listens at an address.
-pub(crate) fn listen_at(addr: SocketAddr) -> io::Result<Uninherited<TcpListener>> {
+pub(crate) fn listen_at(addr: SocketAddr) -> io::Result<CloseOnFork<TcpListener>> {
     Bound::at(addr)?.listen()
 }

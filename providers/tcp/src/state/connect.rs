@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use selvedge::Errno;
-use selvedge_kit::complaint::complain;
 use selvedge_kit::cq::Sink;
+use selvedge_kit::rate_limit::warn_limited;
 use selvedge_kit::telemetry::EventKind;
 
 use super::State;
@@ -189,7 +189,7 @@ impl State {
             return self.lose(at, &Failure::new(Errno::TimedOut, detail));
         }
         silence.until = silence.since + self.config.silence(waited);
-        complain(
+        warn_limited(
             CONTROL,
             format_args!(
                 "{peer} has not answered for {waited:.1?}: its host has taken the connection, and \
@@ -217,7 +217,7 @@ impl State {
         };
         let Ok(card) = Card::of(&caller.hello) else {
             let from = caller.from;
-            complain(CONTROL, format_args!("{from} is refused: {ANOTHER_LAYER}"));
+            warn_limited(CONTROL, format_args!("{from} is refused: {ANOTHER_LAYER}"));
             let hello = Hello::new(Kind::Refusal, None, &[]);
             // A peer that does not read it notices the end.
             let _ = caller.socket.send_whole(&hello.encode());

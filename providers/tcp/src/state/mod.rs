@@ -17,7 +17,7 @@ use selvedge::{FiAddr, Result};
 use selvedge_kit::Ep;
 use selvedge_kit::ip::Av;
 use selvedge_kit::mr::Keys;
-use selvedge_kit::srx::Manner;
+use selvedge_kit::srx::ReceivePolicy;
 
 use crate::accept::Acceptor;
 use crate::config::Config;
@@ -54,7 +54,7 @@ pub(crate) struct Parts {
     pub(crate) ep: Ep,
     pub(crate) av: Option<Arc<Av>>,
     pub(crate) keys: Arc<Keys>,
-    pub(crate) manner: Manner,
+    pub(crate) policy: ReceivePolicy,
     pub(crate) epoll: Arc<Epoll>,
     pub(crate) acceptor: Option<Acceptor>,
     pub(crate) cm: Option<Cm>,
@@ -69,14 +69,14 @@ impl State {
             ep,
             av,
             keys,
-            manner,
+            policy,
             epoll,
             acceptor,
             cm,
             context,
         } = parts;
         Self {
-            matching: Matching::new(manner, config.unexpected_size),
+            matching: Matching::new(policy, config.unexpected_size),
             config,
             ep,
             keys,

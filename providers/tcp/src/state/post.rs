@@ -3,7 +3,9 @@
 
 use selvedge::{Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::Ep;
-use selvedge_kit::srx::{Envelope, Kind, Manner, Matcher, PLAIN, Posted, Receiver, Source};
+use selvedge_kit::srx::{
+    COMMON_FLAGS, Envelope, Kind, Matcher, Posted, ReceivePolicy, Receiver, Source,
+};
 
 use super::State;
 use crate::connection::Connection;
@@ -16,7 +18,7 @@ impl State {
     /// Posts an operation to a peer.
     #[inline]
     pub(crate) fn post(&mut self, peer: usize, posting: Posting) -> Result {
-        if posting.report.completes && self.ep.tx_cq.room() == 0 {
+        if posting.report.reports_success && self.ep.tx_cq.room() == 0 {
             return Err(Errno::Again);
         }
         if posting.report.flags.contains(OpFlags::FENCE) && !self.is_settled(peer) {
@@ -120,15 +122,15 @@ impl State {
 
     /// Posts a receive from the peer at `src`, or from any.
     pub(crate) fn recv_from(&mut self, src: FiAddr, mut posted: Posted) -> Result {
-        if !PLAIN.contains(posted.flags) {
-            return self.recv_otherwise(posted, src);
+        if !COMMON_FLAGS.contains(posted.flags) {
+            return self.recv_with_flags(posted, src);
         }
-        if src != self.matching.manner.any {
+        if src != self.matching.policy.any_source {
             self.direct(&mut posted, src)?;
         }
         let source = posted.src;
         match self.matching.matcher(posted.kind).post(posted) {
-            Some((posted, env, key)) => self.meet(posted, env, key),
+            Some((posted, env, key)) => self.deliver(posted, env, key),
             None if source != Source::ANY => self.reach_if_lost(source.0 as usize),
             None => {}
         }
@@ -177,8 +179,8 @@ impl Receiver for State {
         self.matching.matcher(kind)
     }
 
-    fn manner(&self) -> &Manner {
-        &self.matching.manner
+    fn policy(&self) -> &ReceivePolicy {
+        &self.matching.policy
     }
 
     fn ep(&self) -> &Ep {
@@ -194,17 +196,17 @@ impl Receiver for State {
     }
 
     fn direct(&mut self, posted: &mut Posted, src: FiAddr) -> Result {
-        if self.matching.manner.directs(posted.kind) {
+        if self.matching.policy.is_directed(posted.kind) {
             posted.src = self.source_at(src)?;
         }
         Ok(())
     }
 
-    fn look_for_more(&mut self) {
+    fn poll_unexpected(&mut self) {
         self.poll_now();
     }
 
-    fn meet(&mut self, posted: Posted, env: Envelope, key: usize) {
+    fn deliver(&mut self, posted: Posted, env: Envelope, key: usize) {
         self.take_kept(key, |delivery, from, kept| {
             delivery.meet(from, posted, env, &kept)
         });

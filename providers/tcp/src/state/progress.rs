@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 use selvedge_kit::cq::Sink;
 use selvedge_kit::shell::EndpointState;
-use selvedge_kit::wait::Rest;
+use selvedge_kit::wait::ArmOutcome;
 
 use super::{State, telemetry};
 use crate::accept::{ACCEPTOR, Acceptor};
@@ -45,26 +45,26 @@ impl EndpointState for State {
     }
 
     #[inline(never)]
-    fn rest(&mut self, _seen: &mut u64) -> Rest {
+    fn arm(&mut self, _seen: &mut u64) -> ArmOutcome {
         let sink = &mut Sink::none();
         self.flush_all();
         let moved = self.resume(BUDGET, sink) + self.poll_sockets(BUDGET, sink);
         self.flush_all();
         if moved > 0 {
-            return Rest::Moved;
+            return ArmOutcome::Progressed;
         }
         self.polling.park();
         let now = Instant::now();
         self.write_telemetry(now);
         if self.connections.is_choked() {
-            return Rest::AtMost(PARK_TIMEOUT);
+            return ArmOutcome::AtMost(PARK_TIMEOUT);
         }
         self.polling.park_unbounded();
         let callers = self.acceptor.as_ref().and_then(Acceptor::deadline);
         let deadlines = callers.into_iter().chain(self.connections.deadline());
         match deadlines.min() {
-            None => Rest::UntilWoken,
-            Some(end) => Rest::AtMost(end.saturating_duration_since(now).max(PARK_TIMEOUT)),
+            None => ArmOutcome::UntilWoken,
+            Some(end) => ArmOutcome::AtMost(end.saturating_duration_since(now).max(PARK_TIMEOUT)),
         }
     }
 

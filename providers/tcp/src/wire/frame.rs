@@ -6,7 +6,7 @@
 
 use selvedge::atomic::RmaIoc;
 use selvedge::rma::RmaIov;
-use selvedge_kit::places::{Places, RMA_IOV_LIMIT};
+use selvedge_kit::segments::{RMA_IOV_LIMIT, RmaSegments};
 use selvedge_kit::srx::Kind;
 
 use super::{Nonsense, Order, byte_at, bytes_at};
@@ -70,7 +70,7 @@ pub(crate) enum Head {
     /// The oldest frame that wants an answer has been received.
     Ack,
     ReadRequest {
-        places: Places,
+        places: RmaSegments,
     },
     /// Answers the oldest read. A read that `is_checked` is complete with the [`Head::ReadEnd`] that
     /// follows the bytes.
@@ -83,7 +83,7 @@ pub(crate) enum Head {
         status: u32,
     },
     Write {
-        places: Places,
+        places: RmaSegments,
         data: Option<u64>,
         wants_answer: bool,
     },
@@ -167,7 +167,7 @@ impl Words<'_> {
         checked(self.next()?)
     }
 
-    fn places(&mut self, count: u8, is_empty_fine: bool) -> Result<Places, Nonsense> {
+    fn places(&mut self, count: u8, is_empty_fine: bool) -> Result<RmaSegments, Nonsense> {
         let count = usize::from(count);
         let mut list = [NOWHERE; RMA_IOV_LIMIT];
         let Some(list) = list.get_mut(..count) else {
@@ -179,9 +179,9 @@ impl Words<'_> {
             place.key = self.next()?;
         }
         if list.is_empty() && is_empty_fine {
-            return Ok(Places::one(NOWHERE));
+            return Ok(RmaSegments::one(NOWHERE));
         }
-        Places::new(list).map_err(|_| Nonsense("a list of places that cannot be counted"))
+        RmaSegments::new(list).map_err(|_| Nonsense("a list of places that cannot be counted"))
     }
 
     fn targets(&mut self, count: u8) -> Result<Vec<RmaIoc>, Nonsense> {
@@ -462,7 +462,7 @@ pub(crate) fn pad(header: &mut Vec<u8>, base: usize, by: usize, order: Order, kn
     header[8..16].copy_from_slice(&order.put_u64(size));
 }
 
-fn put_places(places: &Places, mut put: impl FnMut(u64)) {
+fn put_places(places: &RmaSegments, mut put: impl FnMut(u64)) {
     for place in places.all() {
         put(place.addr);
         put(place.len as u64);

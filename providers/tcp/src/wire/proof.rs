@@ -16,7 +16,7 @@
 )]
 
 use selvedge_kit::auth::AuthKey;
-use selvedge_kit::auth::proof::{self, Mismatch, WORD, Word};
+use selvedge_kit::auth::proof::{self, BLOCK_LEN, Block, Mismatch};
 
 use crate::wire::Nonsense;
 
@@ -25,7 +25,7 @@ pub(crate) const QUESTION: [u8; 8] = *b"SLVGKEY2";
 
 /// The side that has begun the connection.
 #[derive(Debug)]
-pub(crate) struct Caller(proof::Caller);
+pub(crate) struct Caller(proof::Initiator);
 
 /// What a caller does now.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,19 +33,19 @@ pub(crate) enum Next {
     /// More bytes have to come.
     Wait,
     /// Its proof is sent.
-    Prove(Word),
+    Prove(Block),
     /// The listener has proved that it has the key.
     Greet,
 }
 
 /// The listener's side.
 #[derive(Debug)]
-pub(crate) struct Called(proof::Called);
+pub(crate) struct Called(proof::Responder);
 
 impl Caller {
     /// Begins: what is to be sent.
     pub(crate) fn ask() -> (Self, Vec<u8>) {
-        let (caller, nonce) = proof::Caller::ask();
+        let (caller, nonce) = proof::Initiator::start();
         (Self(caller), [&QUESTION[..], &nonce].concat())
     }
 
@@ -54,13 +54,13 @@ impl Caller {
     /// # Errors
     /// When the listener does not have the key.
     pub(crate) fn hear(&mut self, key: &AuthKey, said: &mut Vec<u8>) -> Result<Next, Nonsense> {
-        let Some(&word) = said.first_chunk::<WORD>() else {
+        let Some(&word) = said.first_chunk::<BLOCK_LEN>() else {
             return Ok(Next::Wait);
         };
-        said.drain(..WORD);
-        match self.0.hear(key, &word).map_err(another_key)? {
-            proof::Next::Prove(proof) => Ok(Next::Prove(proof)),
-            proof::Next::Continue => Ok(Next::Greet),
+        said.drain(..BLOCK_LEN);
+        match self.0.receive(key, &word).map_err(another_key)? {
+            proof::Step::SendProof(proof) => Ok(Next::Prove(proof)),
+            proof::Step::Done => Ok(Next::Greet),
         }
     }
 }
@@ -68,7 +68,7 @@ impl Caller {
 impl Called {
     /// What whoever comes has to prove.
     pub(crate) fn of(key: &AuthKey) -> Self {
-        Self(proof::Called::of(key))
+        Self(proof::Responder::new(key))
     }
 
     /// Takes what it needs from the front of these bytes: what is to be sent now, if anything is.
@@ -81,24 +81,24 @@ impl Called {
         said: &mut Vec<u8>,
     ) -> Result<Option<Vec<u8>>, Nonsense> {
         let prefix = match &self.0 {
-            proof::Called::Unasked => &QUESTION[..],
-            proof::Called::Asked { .. } => &[],
-            proof::Called::Convinced => return Ok(None),
+            proof::Responder::AwaitNonce => &QUESTION[..],
+            proof::Responder::AwaitProof { .. } => &[],
+            proof::Responder::Verified => return Ok(None),
         };
         if said.iter().zip(prefix).any(|(said, asked)| said != asked) {
             return Err(Nonsense("something else than that it has the auth_key"));
         }
         let word = said.get(prefix.len()..);
-        let Some(word) = word.and_then(<[u8]>::first_chunk::<WORD>) else {
+        let Some(word) = word.and_then(<[u8]>::first_chunk::<BLOCK_LEN>) else {
             return Ok(None);
         };
-        let answer = self.0.hear(key, word).map_err(another_key)?;
-        said.drain(..prefix.len().saturating_add(WORD));
+        let answer = self.0.receive(key, word).map_err(another_key)?;
+        said.drain(..prefix.len().saturating_add(BLOCK_LEN));
         Ok(Some(answer.to_vec()))
     }
 
     pub(crate) fn is_convinced(&self) -> bool {
-        self.0.is_convinced()
+        self.0.is_verified()
     }
 }
 
@@ -169,8 +169,8 @@ mod tests {
         let (_, mut said) = Caller::ask();
         let mut called = Called::of(&key);
         let nonce = called.hear(&key, &mut said).unwrap().unwrap();
-        assert_eq!(nonce.len(), WORD);
-        assert!(called.hear(&key, &mut vec![7; WORD]).is_err());
+        assert_eq!(nonce.len(), BLOCK_LEN);
+        assert!(called.hear(&key, &mut vec![7; BLOCK_LEN]).is_err());
     }
 
     proptest! {

@@ -157,9 +157,9 @@ impl Bmi {
         // A deadline beyond the clock's range is none.
         let deadline = start.checked_add(idle);
         let mut spinning = self.parking.spin.begin(start);
-        while self.parking.spin.goes_on(&mut spinning) && start.elapsed() < idle {
+        while self.parking.spin.should_continue(&mut spinning) && start.elapsed() < idle {
             if let Some(found) = poll(PollMode::Progress)? {
-                self.parking.spin.paid(&spinning);
+                self.parking.spin.succeeded(&spinning);
                 return Ok(Some(found));
             }
         }
@@ -186,7 +186,7 @@ impl Bmi {
                     return Ok(Some(found));
                 }
                 self.park(&guard.wake_fd, [left, max].into_iter().flatten().min())?;
-                self.parking.spin.slept(began.elapsed());
+                self.parking.spin.parked_for(began.elapsed());
             }
             drop(guard);
             if let Some(found) = poll(PollMode::Progress)? {

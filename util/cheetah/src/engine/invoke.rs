@@ -147,7 +147,7 @@ impl Engine {
             port,
             payload,
         };
-        let fetch_queue = &mut self.peers[from].line;
+        let fetch_queue = &mut self.peers[from].fetch_queue;
         match fetch_queue.is_empty() {
             true => self.inbox.push_back(invocation),
             false => fetch_queue.push_back(QueuedInvocation::Ready(invocation)),
@@ -193,10 +193,10 @@ impl Engine {
             port: op.port,
             payload: Payload::Own(op.bytes),
         };
-        let fetch_queue = &mut self.peers[op.from].line;
-        let place = fetch_queue.iter_mut().find(|place| is_fetching(place, number));
-        if let Some(place) = place {
-            *place = QueuedInvocation::Ready(invocation);
+        let fetch_queue = &mut self.peers[op.from].fetch_queue;
+        let entry = fetch_queue.iter_mut().find(|entry| is_fetching(entry, number));
+        if let Some(entry) = entry {
+            *entry = QueuedInvocation::Ready(invocation);
         }
         self.advance(op.from);
         self.send(op.from, &WireMessage::Done { token: op.token }, &[]);
@@ -204,8 +204,8 @@ impl Engine {
 
     /// Handles a failed fetch: removes the invocation from the queue.
     pub(super) fn fetch_failed(&mut self, number: u64, op: &Fetch) {
-        let fetch_queue = &mut self.peers[op.from].line;
-        fetch_queue.retain(|place| !is_fetching(place, number));
+        let fetch_queue = &mut self.peers[op.from].fetch_queue;
+        fetch_queue.retain(|entry| !is_fetching(entry, number));
         self.advance(op.from);
         let message = WireMessage::Failed {
             token: op.token,
@@ -216,7 +216,7 @@ impl Engine {
 
     /// Moves complete invocations from the head of a context's queue to the inbox.
     pub(super) fn advance(&mut self, from: usize) {
-        let fetch_queue = &mut self.peers[from].line;
+        let fetch_queue = &mut self.peers[from].fetch_queue;
         while let Some(QueuedInvocation::Ready(_)) = fetch_queue.front() {
             if let Some(QueuedInvocation::Ready(invocation)) = fetch_queue.pop_front() {
                 self.inbox.push_back(invocation);
@@ -248,6 +248,6 @@ impl Engine {
     }
 }
 
-fn is_fetching(place: &QueuedInvocation, number: u64) -> bool {
-    matches!(place, QueuedInvocation::Fetching(op) if *op == number)
+fn is_fetching(entry: &QueuedInvocation, number: u64) -> bool {
+    matches!(entry, QueuedInvocation::Fetching(op) if *op == number)
 }

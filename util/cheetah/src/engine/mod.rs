@@ -513,13 +513,13 @@ impl Engine {
 
     /// As [`Self::send`], for a message without a separate head.
     #[inline]
-    fn send_without_head(&mut self, to: usize, tag: u64, message: &[u8]) {
+    fn send_without_head(&mut self, to: usize, tag: u64, bytes: &[u8]) {
         let message = OutgoingMessage {
             tag,
-            segments: [&[], message],
+            segments: [&[], bytes],
             completion: None,
         };
-        self.send_by(to, &message, |net, addr| net.send(addr, tag, message));
+        self.send_by(to, &message, |net, addr| net.send(addr, tag, bytes));
     }
 
     #[inline]

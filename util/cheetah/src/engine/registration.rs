@@ -111,8 +111,8 @@ impl Engine {
         if self.registered.at_first.is_none() {
             return self.registered.early_names.push((from, text));
         }
-        let pending: Vec<_> = text.lines().collect();
-        let text = difference(self.me, self.registered.compared(), from, &theirs);
+        let remote: Vec<_> = text.lines().collect();
+        let text = difference(self.me, self.registered.compared(), from, &remote);
         let text = text.unwrap_or_else(|| {
             format!(
                 "contexts {} and {from} differ in names beyond the length limit",
@@ -124,21 +124,21 @@ impl Engine {
 }
 
 /// Describes the first difference, the lower context first.
-fn difference(me: usize, mine: &[String], other: usize, theirs: &[&str]) -> Option<String> {
+fn difference(me: usize, local: &[String], other: usize, remote: &[&str]) -> Option<String> {
     let word =
         |name: Option<&str>| name.map_or_else(|| "nothing".to_owned(), |name| format!("{name:?}"));
-    let places = mine.len().max(theirs.len());
-    (0..places).find_map(|place| {
-        let (own, their) = (
-            mine.get(place).map(String::as_str),
-            theirs.get(place).copied(),
+    let count = local.len().max(remote.len());
+    (0..count).find_map(|position| {
+        let (local_name, remote_name) = (
+            local.get(position).map(String::as_str),
+            remote.get(position).copied(),
         );
-        let mut sides = [(me, own), (other, their)];
+        let mut sides = [(me, local_name), (other, remote_name)];
         sides.sort_unstable_by_key(|side| side.0);
         let [(low, first), (high, second)] = sides;
-        (own != their).then(|| {
+        (local_name != remote_name).then(|| {
             format!(
-                "as number {place}, context {low} has {} and context {high} has {}",
+                "as number {position}, context {low} has {} and context {high} has {}",
                 word(first),
                 word(second)
             )
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_difference_names_both_contexts_and_the_position() {
-        let mine = ["function a", "function b"].map(str::to_owned);
+        let local = ["function a", "function b"].map(str::to_owned);
         let table: [(&[&str], Option<&str>); 3] = [
             (&["function a", "function b"], None),
             (
@@ -164,8 +164,8 @@ mod tests {
                 Some("as number 1, context 0 has nothing and context 2 has \"function b\""),
             ),
         ];
-        for (theirs, expected) in table {
-            assert_eq!(difference(2, &mine, 0, theirs).as_deref(), expected);
+        for (remote, expected) in table {
+            assert_eq!(difference(2, &local, 0, remote).as_deref(), expected);
         }
     }
 }

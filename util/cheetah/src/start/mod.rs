@@ -28,7 +28,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// A started context, and the children that it must wait for.
 pub(crate) struct Started {
     pub(crate) engine: Engine,
-    pub(crate) children: Option<Family>,
+    pub(crate) children: Option<Children>,
 }
 
 /// Starts the context of this process, or forks the contexts.

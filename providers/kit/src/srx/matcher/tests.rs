@@ -70,7 +70,7 @@ impl Oracle {
         found
     }
 
-    fn arrive(&mut self, id: u64, env: Envelope) -> Option<u64> {
+    fn match_message(&mut self, id: u64, env: Envelope) -> Option<u64> {
         let accepts = |src: Source, tag: TagMatch| src.accepts(env.src) && tag.accepts(env.tag);
         let at = self
             .posted
@@ -218,7 +218,7 @@ fn run(
         Step::PostMulti(src, tag, room) => {
             let rx = multi_receive(src, tag, id, room);
             prop_assert!(matcher.post_multi(rx, LEAST).is_ok());
-            let fed = std::iter::from_fn(|| matcher.feed());
+            let fed = std::iter::from_fn(|| matcher.feed_multi());
             let fed: Vec<_> = fed.map(|(.., payload)| payload).collect();
             prop_assert_eq!(fed, oracle.post_multi(id, src, tag, room));
         }
@@ -233,18 +233,18 @@ fn run(
         }
         Step::Arrive(src, tag) => {
             let env = message(src.0, tag);
-            let newer = matcher.newer(env.src, tag).map(|rx| rx.context.0);
+            let newer = matcher.first_unindexed(env.src, tag).map(|rx| rx.context.0);
             let met = match (newer, matcher.oldest(env.src, tag).is_some()) {
                 (Some(newer), false) => {
-                    matcher.drop_newer();
+                    matcher.drop_first_unindexed();
                     Some(newer)
                 }
-                _ => matcher.arrive(&env).map(|rx| rx.context.0),
+                _ => matcher.match_message(&env).map(|rx| rx.context.0),
             };
             if met.is_none() {
                 matcher.store(env, id);
             }
-            prop_assert_eq!(met, oracle.arrive(id, env));
+            prop_assert_eq!(met, oracle.match_message(id, env));
         }
         Step::Peek(src, tag) => {
             let seen = matcher.peek(src, tag).map(|(_, payload)| *payload);
@@ -324,7 +324,7 @@ fn meeting_a_receive_costs_the_same_among_ten_thousand() {
     (0..MANY).for_each(|n| assert!(matcher.post(receive_for(n)).is_none()));
     let cost = cost(|| {
         for number in (0..MANY).rev() {
-            let met = matcher.arrive(&message(1, tag(number, 0)));
+            let met = matcher.match_message(&message(1, tag(number, 0)));
             assert_eq!(met.map(|rx| rx.context.0), Some(number));
         }
     });
@@ -351,7 +351,7 @@ fn meeting_nobody_costs_the_same_among_ten_thousand() {
     let cost = cost(|| {
         for number in MANY..2 * MANY {
             let env = message(2, tag(number, 0));
-            assert!(matcher.arrive(&env).is_none());
+            assert!(matcher.match_message(&env).is_none());
             matcher.store(env, number);
         }
     });
@@ -364,7 +364,7 @@ fn windows_of_messages_pass_ten_thousand_receives_at_no_cost() {
     const WINDOW: u64 = 64;
     let mut matcher = Matcher::<()>::new();
     (0..MANY).for_each(|n| assert!(matcher.post(receive_for(n)).is_none()));
-    assert!(matcher.arrive(&message(1, tag(MANY, 0))).is_none());
+    assert!(matcher.match_message(&message(1, tag(MANY, 0))).is_none());
     let all = TagMatch::exact(tag(MANY, 0));
     let cost = cost(|| {
         for window in 0..100 {
@@ -373,7 +373,7 @@ fn windows_of_messages_pass_ten_thousand_receives_at_no_cost() {
                 assert!(matcher.post(receive(Source::ANY, all, context)).is_none());
             }
             for number in 0..WINDOW {
-                let met = matcher.arrive(&message(1, tag(MANY, 0)));
+                let met = matcher.match_message(&message(1, tag(MANY, 0)));
                 let context = MANY + window * WINDOW + number;
                 assert_eq!(met.map(|rx| rx.context.0), Some(context));
             }
@@ -389,7 +389,7 @@ fn a_member_that_leaves_in_order_is_looked_at_once() {
     (0..MANY).for_each(|n| assert!(matcher.post(receive_for(n)).is_none()));
     let cost = cost(|| {
         for number in 0..MANY {
-            assert!(matcher.arrive(&message(1, tag(number, 0))).is_some());
+            assert!(matcher.match_message(&message(1, tag(number, 0))).is_some());
         }
     });
     assert_eq!(cost, MANY);
@@ -412,7 +412,7 @@ fn more_masks_than_indices_still_meet_in_order() {
         } else {
             (1 << expected) >> 1
         };
-        let met = matcher.arrive(&message(1, 1 << 40 | noise));
+        let met = matcher.match_message(&message(1, 1 << 40 | noise));
         assert_eq!(met.map(|rx| rx.context.0), Some(expected));
     }
 }

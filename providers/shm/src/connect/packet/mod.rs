@@ -8,7 +8,7 @@
 use std::os::fd::OwnedFd;
 
 use selvedge::{Errno, Error};
-use selvedge_kit::auth::proof::Word;
+use selvedge_kit::auth::proof::Block;
 
 use crate::peers::name::Name;
 use crate::smr::Sizes;
@@ -106,13 +106,13 @@ pub(crate) enum Packet {
     Wake,
     /// The first packet of a caller with an authorization key: its nonce, and what it calls itself.
     Question {
-        nonce: Word,
+        nonce: Block,
         name: Name,
     },
     /// The listener's answer to a question: its nonce.
-    Nonce(Word),
+    Nonce(Block),
     /// A proof that the sender has the authorization key, the caller's first.
-    Proof(Word),
+    Proof(Block),
     /// The last word to somebody whose hello was not accepted.
     Refusal {
         errno: Errno,
@@ -219,7 +219,7 @@ pub(crate) fn encode_wake() -> Bytes {
 }
 
 /// The packet that asks an endpoint for its nonce, and says ours.
-pub(crate) fn encode_question(nonce: &Word, name: &Name) -> Bytes {
+pub(crate) fn encode_question(nonce: &Block, name: &Name) -> Bytes {
     let mut out = Writer::new(KIND_QUESTION);
     out.bytes(nonce);
     out.text(name.as_str().as_bytes());
@@ -227,14 +227,14 @@ pub(crate) fn encode_question(nonce: &Word, name: &Name) -> Bytes {
 }
 
 /// The packet that answers a question.
-pub(crate) fn encode_nonce(nonce: &Word) -> Bytes {
+pub(crate) fn encode_nonce(nonce: &Block) -> Bytes {
     let mut out = Writer::new(KIND_NONCE);
     out.bytes(nonce);
     out.packet
 }
 
 /// The packet that proves the authorization key.
-pub(crate) fn encode_proof(proof: &Word) -> Bytes {
+pub(crate) fn encode_proof(proof: &Block) -> Bytes {
     let mut out = Writer::new(KIND_PROOF);
     out.bytes(proof);
     out.packet

@@ -17,7 +17,7 @@ use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
 use selvedge::{Errno, Error};
-use selvedge_kit::birth::Birth;
+use selvedge_kit::fork_guard::ForkGuard;
 use selvedge_kit::seal::{future_write, seal};
 
 pub use selvedge_kit::seal::Writers;
@@ -28,7 +28,7 @@ use crate::memory::mappings::{Mapped, Mappings};
 pub struct Mapping {
     memory: ManuallyDrop<MmapRaw>,
     writable: bool,
-    birth: Birth,
+    fork_guard: ForkGuard,
     /// Whether forked children have a hole in its place.
     withheld: OnceLock<bool>,
     /// Of a peer's memory, its part of the mappings that those may have.
@@ -68,7 +68,7 @@ impl Mapping {
             content: crate::smr::model::Content::of(file, memory.len()),
             memory: ManuallyDrop::new(memory),
             writable,
-            birth: Birth::here(),
+            fork_guard: ForkGuard::current(),
             withheld: OnceLock::new(),
             _mapped: mapped,
         })
@@ -77,7 +77,7 @@ impl Mapping {
     /// Keeps the memory from processes that are forked from this one: they have a hole in its
     /// place, so that nothing they do changes what peers see, and it does not stay when this
     /// process is gone. For memory that nobody gets at without asking where he is
-    /// ([`selvedge_kit::birth::Native`]).
+    /// ([`selvedge_kit::fork_guard::ForkGuarded`]).
     pub(crate) fn withhold(&self) {
         // A kernel that refuses leaves children a mapping that they do not use.
         self.withheld
@@ -86,7 +86,7 @@ impl Mapping {
 
     /// Whether this process has it: a forked child may not.
     pub(crate) fn is_here(&self) -> bool {
-        self.birth.is_here()
+        self.fork_guard.is_owner()
     }
 
     /// The address of `len` bytes at `offset`.

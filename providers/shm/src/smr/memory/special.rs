@@ -12,7 +12,7 @@
 //! use selvedge_shm::smr::special::{PageSize, PeerBlock, Block};
 //! use selvedge_shm::smr::Writers;
 //!
-//! let (ours, fd) = Block::create(100, Writers::Anybody, PageSize::Ordinary)?;
+//! let (ours, fd) = Block::create(100, Writers::AnyProcess, PageSize::Ordinary)?;
 //! let theirs = PeerBlock::attach(fd, ours.len(), true)?;
 //! theirs.bytes().copy_in(92, b"from afar");
 //! # Ok::<(), selvedge::Error>(())
@@ -72,7 +72,7 @@ impl Block {
                 }),
                 // Whoever may write may make holes, for which the pool of reserved pages may have
                 // nothing left: that would end this process.
-                Writers::Anybody => advised(len),
+                Writers::AnyProcess => advised(len),
             },
             _ => memory_file(MFdFlags::empty()).and_then(|fd| committed(fd, len, PAGE)),
         }
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn both_ends_see_the_same_bytes() {
-        let (ours, fd) = create(5000, Writers::Anybody);
+        let (ours, fd) = create(5000, Writers::AnyProcess);
         assert_eq!((ours.len(), ours.base().addr() % 4096), (8192, 0));
         let theirs = PeerBlock::attach(fd, 8192, true).unwrap();
         theirs.bytes().copy_in(4998, b"hello");
@@ -236,7 +236,7 @@ mod tests {
     fn memory_that_is_not_all_there_is_refused() {
         let file = File::from(memory_file(MFdFlags::empty()).unwrap());
         ftruncate(&file, 8192).unwrap();
-        seal(&file, 8192, Writers::Anybody).unwrap_err();
+        seal(&file, 8192, Writers::AnyProcess).unwrap_err();
         let refused = PeerBlock::attach(file.into(), 8192, true).unwrap_err();
         assert_eq!(refused.errno(), Errno::Proto);
         assert!(refused.message().contains("committed"), "{refused}");
@@ -250,7 +250,7 @@ mod tests {
         };
         let file = File::from(fd);
         ftruncate(&file, HUGE_PAGE as i64).unwrap();
-        seal(&file, HUGE_PAGE, Writers::Anybody).unwrap_err();
+        seal(&file, HUGE_PAGE, Writers::AnyProcess).unwrap_err();
         for writable in [false, true] {
             let fd = file.try_clone().unwrap().into();
             let refused = PeerBlock::attach(fd, HUGE_PAGE, writable).unwrap_err();
@@ -264,7 +264,7 @@ mod tests {
         if reserved(HUGE_PAGE).is_err() {
             return skip(Need::System, "a reserved huge page");
         }
-        let (_ours, fd) = Block::create(HUGE_PAGE, Writers::Anybody, PageSize::Huge).unwrap();
+        let (_ours, fd) = Block::create(HUGE_PAGE, Writers::AnyProcess, PageSize::Huge).unwrap();
         let fs = nix::sys::statfs::fstatfs(&fd).unwrap();
         assert_ne!(fs.filesystem_type(), nix::sys::statfs::HUGETLBFS_MAGIC);
     }
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn huge_pages_are_a_hint() {
         for len in [1, HUGE_PAGE, HUGE_PAGE + 1] {
-            let (ours, fd) = Block::create(len, Writers::Anybody, PageSize::Huge).unwrap();
+            let (ours, fd) = Block::create(len, Writers::AnyProcess, PageSize::Huge).unwrap();
             let least = len.next_multiple_of(if len < HUGE_PAGE { PAGE } else { HUGE_PAGE });
             assert_eq!(ours.len(), least);
             let theirs = PeerBlock::attach(fd, ours.len(), true).unwrap();

@@ -46,7 +46,7 @@ impl Doorbell {
     /// # Errors
     /// The system's, when memory is short.
     pub fn create() -> Result<(Self, Memory), Error> {
-        let memory = Memory::create(SIZE, Writers::Anybody)?;
+        let memory = Memory::create(SIZE, Writers::AnyProcess)?;
         memory.mapping().withhold();
         let words = Words::new(memory.mapping().clone(), 0, SIZE / 8);
         Ok((Self::new(words), memory))

@@ -85,7 +85,7 @@ fn rows_of_memory_that_is_not_there_end_operations_and_nothing_else() {
         let (mut scene, nonce) = (Scene::new(), Box::new(9_u64));
         let name = unique("mapmaker");
         let (_memory, fd) =
-            Block::create(LEN as usize, Writers::Anybody, PageSize::Ordinary).unwrap();
+            Block::create(LEN as usize, Writers::AnyProcess, PageSize::Ordinary).unwrap();
         let mut block = packet(BLOCK);
         for word in [1, BASE, LEN] {
             block.extend(u64::to_le_bytes(word));
@@ -153,7 +153,7 @@ fn a_block_that_is_read_only_is_not_written_whatever_its_key_grants() {
     alone(|| {
         let (mut scene, nonce) = (Scene::new(), Box::new(9_u64));
         let (_memory, fd) =
-            Block::create(LEN as usize, Writers::Anybody, PageSize::Ordinary).unwrap();
+            Block::create(LEN as usize, Writers::AnyProcess, PageSize::Ordinary).unwrap();
         let mut chunk = Chunk::create(0).unwrap();
         chunk.publish(KEY as usize, &rows()[0]);
         let (victim, name) = (&mut scene.victim, unique("reader"));

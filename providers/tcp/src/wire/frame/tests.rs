@@ -39,7 +39,7 @@ fn place(addr: u64, len: usize, key: u64) -> RmaIov {
 /// Headers of libfabric 2.7, and what they say.
 fn seen() -> Vec<(&'static str, Head)> {
     let write = |list: &[RmaIov], wants_answer| Head::Write {
-        places: Places::new(list).unwrap(),
+        places: RmaSegments::new(list).unwrap(),
         data: None,
         wants_answer,
     };
@@ -105,7 +105,7 @@ fn seen() -> Vec<(&'static str, Head)> {
             "03 02 00 00 00 01 28 00 28 00 00 00 00 00 00 00 \
              20 00 00 00 00 00 00 00 10 00 00 00 00 00 00 00 ee ff c0 00 00 00 00 00",
             Head::ReadRequest {
-                places: Places::one(place(0x20, 16, 0x00c0_ffee)),
+                places: RmaSegments::one(place(0x20, 16, 0x00c0_ffee)),
             },
         ),
     ]
@@ -199,7 +199,7 @@ fn heads() -> impl Strategy<Value = Head> {
     let places = prop::collection::vec((any::<u64>(), 0..1_usize << 40, any::<u64>()), 1..=4)
         .prop_map(|list| {
             let list: Vec<_> = list.into_iter().map(|(a, l, k)| place(a, l, k)).collect();
-            Places::new(&list).unwrap()
+            RmaSegments::new(&list).unwrap()
         });
     let targets = prop::collection::vec((any::<u64>(), 0..1_usize << 40, any::<u64>()), 1..=4)
         .prop_map(|list| {

@@ -3,23 +3,24 @@
 use selvedge::{Errno, Error, FiAddr};
 
 /// The most bits for contexts: what is left has room for more peers than there will be.
-const MOST: u32 = 16;
+const MAX_BITS: u32 = 16;
 
 /// How many of the upper bits are for contexts.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Bits(u32);
+pub(super) struct ContextBits(u32);
 
-impl Bits {
+impl ContextBits {
     pub(super) fn new(bits: u32) -> Result<Self, Error> {
-        if bits > MOST {
-            let what = format!("rx_ctx_bits of an address vector: asked for {bits}, has {MOST}");
+        if bits > MAX_BITS {
+            let what =
+                format!("rx_ctx_bits of an address vector: asked for {bits}, has {MAX_BITS}");
             return Err(Error::new(Errno::Inval, what));
         }
         Ok(Self(bits))
     }
 
     #[inline]
-    pub(super) const fn apart(self, addr: FiAddr) -> (FiAddr, usize) {
+    pub(super) const fn split(self, addr: FiAddr) -> (FiAddr, usize) {
         match self.0 {
             0 => (addr, 0),
             bits => {
@@ -32,7 +33,7 @@ impl Bits {
     /// `None` for a context that the bits cannot name.
     pub(super) fn whole(self, peer: FiAddr, context: usize) -> Option<FiAddr> {
         let whole = peer.rx_addr(context, self.0);
-        (self.apart(whole) == (peer, context)).then_some(whole)
+        (self.split(whole) == (peer, context)).then_some(whole)
     }
 }
 
@@ -42,13 +43,13 @@ mod tests {
 
     #[test]
     fn an_index_with_a_context_is_taken_apart_as_it_was_put_together() {
-        for (bits, contexts) in [(0, 1), (1, 2), (4, 16), (MOST, 1 << MOST)] {
-            let bits = Bits::new(bits).unwrap();
+        for (bits, contexts) in [(0, 1), (1, 2), (4, 16), (MAX_BITS, 1 << MAX_BITS)] {
+            let bits = ContextBits::new(bits).unwrap();
             for peer in [0, 1, 1 << 40].map(FiAddr) {
                 for context in [0, 1, contexts - 1, contexts] {
                     let whole = bits.whole(peer, context);
                     assert_eq!(whole.is_some(), context < contexts, "{bits:?} {context}");
-                    assert!(whole.is_none_or(|it| bits.apart(it) == (peer, context)));
+                    assert!(whole.is_none_or(|it| bits.split(it) == (peer, context)));
                 }
             }
         }
@@ -56,9 +57,9 @@ mod tests {
 
     #[test]
     fn no_address_is_nobody_s_context() {
-        let (peer, _) = Bits::new(MOST).unwrap().apart(FiAddr::UNSPEC);
-        assert_eq!(peer, FiAddr(u64::MAX >> MOST));
-        let error = Bits::new(MOST + 1).unwrap_err().to_string();
+        let (peer, _) = ContextBits::new(MAX_BITS).unwrap().split(FiAddr::UNSPEC);
+        assert_eq!(peer, FiAddr(u64::MAX >> MAX_BITS));
+        let error = ContextBits::new(MAX_BITS + 1).unwrap_err().to_string();
         assert!(error.contains("17"), "{error}");
     }
 }

@@ -1,23 +1,23 @@
-//! Where the endpoints of a query are, and whom they are to talk to.
+//! The addresses that the results of a query (fi_getinfo(3)) may have.
 
 use std::net::SocketAddr;
 
 use selvedge::{AddrFormat, Address, Caps, Errno, Error, Info, InfoFlags, Query, Result};
 
 use super::interface::Interface;
-use super::resolve::{resolve, source_for, written};
+use super::resolve::{parse_addr, resolve, source_for};
 
-/// Where an endpoint is, and whom it is to talk to.
+/// The source and destination address of one result of a query.
 #[derive(Debug)]
-pub struct Place<'a> {
+pub struct AddressPair<'a> {
     interface: Option<&'a Interface>,
     src: Option<SocketAddr>,
     dest: Option<SocketAddr>,
 }
 
-impl Place<'_> {
-    /// Puts addresses and names into what is offered.
-    pub fn name(&self, info: &mut Info) {
+impl AddressPair<'_> {
+    /// Writes the addresses and the names of domain and fabric into a result.
+    pub fn fill(&self, info: &mut Info) {
         info.src_addr = self.src.map(Address::Ip);
         info.dest_addr = self.dest.map(Address::Ip);
         info.addr_format = match self.src.or(self.dest) {
@@ -28,44 +28,47 @@ impl Place<'_> {
             info.domain_attr.name.clone_from(&interface.name);
             info.fabric_attr.name.clone_from(&interface.network);
             if interface.is_loopback {
-                let near = |caps: &mut Caps| caps.remove(Caps::REMOTE_COMM);
-                near(&mut info.caps);
-                near(&mut info.domain_attr.caps);
+                let make_local = |caps: &mut Caps| caps.remove(Caps::REMOTE_COMM);
+                make_local(&mut info.caps);
+                make_local(&mut info.domain_attr.caps);
             }
         }
     }
 }
 
-/// The address that an endpoint of this description is to have, if it names one.
+/// The source address that `info` requests for an endpoint, if it names one.
 ///
 /// # Errors
-/// [`Errno::Inval`] for one that is no IP address with a port, by its value.
-pub fn own_address(info: &Info) -> Result<Option<SocketAddr>, Error> {
+/// [`Errno::Inval`], with the value, for one that is not an IP address with a port.
+pub fn requested_address(info: &Info) -> Result<Option<SocketAddr>, Error> {
     let Some(address) = &info.src_addr else {
         return Ok(None);
     };
     let ip = match address {
         Address::Ip(ip) => Some(*ip),
-        Address::Str(text) => written(text),
+        Address::Str(text) => parse_addr(text),
         _ => None,
     };
     ip.map(Some).ok_or_else(|| {
-        let what = format!(
+        let message = format!(
             "source address {:?}: an endpoint of the {} provider has an IP address and a port up \
-             to 65535, such as 127.0.0.1:24601 or [::1]:24601; a host's name and a service go to \
+             to 65535, such as 127.0.0.1:24601 or [::1]:24601; pass a host name and a service to \
              discovery, as node and service with FI_SOURCE",
             address.to_string(),
             info.fabric_attr.prov_name
         );
-        Error::new(Errno::Inval, what)
+        Error::new(Errno::Inval, message)
     })
 }
 
-/// The places that a query is about: the one that it names, or every interface.
+/// The address pairs of a query: the one that it names, or one for every interface.
 ///
 /// # Errors
-/// When its names name nothing.
-pub fn places<'a>(query: &Query<'_>, all: &'a [Interface]) -> Result<Vec<Place<'a>>, Error> {
+/// [`Errno::NoData`] if its node and service resolve to no address.
+pub fn address_pairs<'a>(
+    query: &Query<'_>,
+    all: &'a [Interface],
+) -> Result<Vec<AddressPair<'a>>, Error> {
     let at = |addr: SocketAddr| all.iter().find(|it| it.addr.ip() == addr.ip());
     let hints = query.hints.info();
     let ip = |addr: &Option<Address>| match addr {
@@ -84,13 +87,13 @@ pub fn places<'a>(query: &Query<'_>, all: &'a [Interface]) -> Result<Vec<Place<'
     let src = src.or_else(|| dest.and_then(source_for));
     if src.is_some() || dest.is_some() {
         let interface = src.and_then(at);
-        return Ok(vec![Place {
+        return Ok(vec![AddressPair {
             interface,
             src,
             dest,
         }]);
     }
-    let each = all.iter().map(|interface| Place {
+    let each = all.iter().map(|interface| AddressPair {
         interface: Some(interface),
         src: Some(interface.addr),
         dest: None,

@@ -16,16 +16,16 @@ use crate::identity::DomainId;
 
 /// What an endpoint owes.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct DeferredOps {
     /// The endpoint's.
     domain: DomainId,
     bound: Mutex<Bound>,
     /// What drives the endpoint, and counters that it is driven by though it is not bound to them:
     /// those of its work, and of its domain's regions.
     progress: OnceLock<Weak<dyn Progress>>,
-    followers: Mutex<Vec<Weak<Cntr>>>,
+    extra_cntrs: Mutex<Vec<Weak<Cntr>>>,
     /// By the address of the entry: no application's context is a place in memory that is ours.
-    open: Mutex<HashMap<u64, Box<Debt>>>,
+    open: Mutex<HashMap<u64, Box<DeferredOp>>>,
 }
 
 /// The queues and counters that its endpoint is bound to.
@@ -37,14 +37,14 @@ struct Bound {
 }
 
 /// An endpoint that has one.
-pub trait Owing {
+pub trait HasDeferredOps {
     /// What it owes.
-    fn ledger(&self) -> &Arc<Ledger>;
+    fn deferred_ops(&self) -> &Arc<DeferredOps>;
 }
 
 /// Who is told of one operation.
 #[derive(Debug)]
-pub(crate) struct Debt {
+pub(crate) struct DeferredOp {
     /// The application's.
     pub(crate) context: Context,
     pub(crate) cntr: Weak<Cntr>,
@@ -52,9 +52,9 @@ pub(crate) struct Debt {
     pub(crate) reports: bool,
 }
 
-impl Debt {
+impl DeferredOp {
     /// The operation was done. Whether the queue is to be told.
-    pub(crate) fn pay(&self) -> bool {
+    pub(crate) fn succeeded(&self) -> bool {
         if let Some(cntr) = self.cntr.upgrade() {
             cntr.add(1);
         }
@@ -62,7 +62,7 @@ impl Debt {
     }
 
     /// The operation has failed. Whether the queue is to be told.
-    pub(crate) fn fail(&self) -> bool {
+    pub(crate) fn failed(&self) -> bool {
         if let Some(cntr) = self.cntr.upgrade() {
             cntr.add_err(1);
         }
@@ -80,7 +80,7 @@ impl Bound {
     }
 }
 
-impl Ledger {
+impl DeferredOps {
     pub(crate) fn new(
         domain: &DomainId,
         tx_cq: &Arc<CqRing>,
@@ -91,7 +91,7 @@ impl Ledger {
             domain: domain.clone(),
             bound: Mutex::new(Bound::new(tx_cq, rx_cq, cntrs)),
             progress: OnceLock::new(),
-            followers: Mutex::default(),
+            extra_cntrs: Mutex::default(),
             open: Mutex::default(),
         }
     }
@@ -120,54 +120,54 @@ impl Ledger {
     ///
     /// # Errors
     /// The system's, when memory is too short to wait for it.
-    pub(crate) fn follow(&self, cntr: &Arc<Cntr>) -> Result<(), Error> {
+    pub(crate) fn add_driver(&self, cntr: &Arc<Cntr>) -> Result<(), Error> {
         let Some(progress) = self.progress.get().and_then(Weak::upgrade) else {
             return Ok(());
         };
         let is_it = |other: &Weak<Cntr>| other.as_ptr() == Arc::as_ptr(cntr);
         {
-            let mut followers = self.followers();
-            followers.retain(|it| it.strong_count() > 0);
-            if followers.iter().any(is_it) {
+            let mut extra_cntrs = self.extra_cntrs();
+            extra_cntrs.retain(|it| it.strong_count() > 0);
+            if extra_cntrs.iter().any(is_it) {
                 return Ok(());
             }
-            followers.push(Arc::downgrade(cntr));
+            extra_cntrs.push(Arc::downgrade(cntr));
         }
-        // Without our lock: it waits for progress, which may want to wake the followers.
+        // Without our lock: it waits for progress, which may want to wake the extra_cntrs.
         let attached = cntr.attach(&progress);
-        attached.inspect_err(|_| self.followers().retain(|it| !is_it(it)))
+        attached.inspect_err(|_| self.extra_cntrs().retain(|it| !is_it(it)))
     }
 
-    /// Ends what [`Self::follow`] began.
-    pub(crate) fn part(&self, progress: &Arc<dyn Progress>) {
-        let followers = std::mem::take(&mut *self.followers());
-        for cntr in followers.iter().filter_map(Weak::upgrade) {
+    /// Ends what [`Self::add_driver`] began.
+    pub(crate) fn remove_drivers(&self, progress: &Arc<dyn Progress>) {
+        let extra_cntrs = std::mem::take(&mut *self.extra_cntrs());
+        for cntr in extra_cntrs.iter().filter_map(Weak::upgrade) {
             cntr.detach(progress);
         }
     }
 
-    fn followers(&self) -> MutexGuard<'_, Vec<Weak<Cntr>>> {
-        self.followers
+    fn extra_cntrs(&self) -> MutexGuard<'_, Vec<Weak<Cntr>>> {
+        self.extra_cntrs
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a debt; the context that stands for it.
-    pub(crate) fn owe(&self, debt: Debt) -> Context {
-        let debt = Box::new(debt);
-        let id = (&raw const *debt).addr() as u64;
-        self.with(|open| open.insert(id, debt));
+    /// Notes a op; the context that stands for it.
+    pub(crate) fn register(&self, op: DeferredOp) -> Context {
+        let op = Box::new(op);
+        let id = (&raw const *op).addr() as u64;
+        self.with(|open| open.insert(id, op));
         Context(id)
     }
 
-    /// The debt that a context stands for, which is none any more.
+    /// The op that a context stands for, which is none any more.
     #[cold]
-    pub(crate) fn settle(&self, context: Context) -> Option<Box<Debt>> {
+    pub(crate) fn complete(&self, context: Context) -> Option<Box<DeferredOp>> {
         self.with(|open| open.remove(&context.0))
     }
 
     /// An operation that its endpoint tells of has failed when it was posted.
-    pub(super) fn refused(&self, entry: Entry, errno: Errno) {
+    pub(super) fn report_refused(&self, entry: Entry, errno: Errno) {
         let cntr = self.bound().cntrs.of(entry.flags).map(Arc::clone);
         if let Some(cntr) = cntr {
             cntr.add_err(1);
@@ -186,7 +186,7 @@ impl Ledger {
         cq.push_err(ErrEntry::new(entry, errno, detail));
     }
 
-    fn with<R>(&self, run: impl FnOnce(&mut HashMap<u64, Box<Debt>>) -> R) -> R {
+    fn with<R>(&self, run: impl FnOnce(&mut HashMap<u64, Box<DeferredOp>>) -> R) -> R {
         run(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

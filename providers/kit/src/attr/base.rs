@@ -10,7 +10,7 @@ const OBJECTS: usize = 1 << 16;
 
 /// An offer of the provider `name` with the limits of this package: its locks, queues, counters and
 /// registered memory. Capabilities, operations and everything that travels are the provider's to add.
-pub fn basis(name: &str) -> Info {
+pub fn base_info(name: &str) -> Info {
     let mut info = Info::default();
     info.ep_attr.tx_ctx_cnt = 1;
     info.ep_attr.rx_ctx_cnt = 1;

@@ -5,21 +5,21 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use selvedge::trigger::WorkId;
 
-use super::{Item, Works};
+use super::{ReadyWork, WorkItem};
 
 /// The work at a counter.
 #[derive(Debug)]
-pub(crate) struct List {
+pub(crate) struct CounterWork {
     /// By their thresholds; those of one threshold in the order in which they came.
-    items: Mutex<Vec<Item>>,
+    items: Mutex<Vec<WorkItem>>,
     /// The successes from which on [`Self::release`] has something to do. All accesses are `SeqCst`,
     /// as those of the counter's numbers: whoever counts writes a number and then looks here, whoever
     /// releases writes here and then looks at the numbers, and one of the two sees the other.
     due_at: AtomicU64,
-    works: OnceLock<Arc<Works>>,
+    works: OnceLock<Arc<ReadyWork>>,
 }
 
-impl List {
+impl CounterWork {
     pub(crate) const fn new() -> Self {
         Self {
             items: Mutex::new(Vec::new()),
@@ -35,7 +35,7 @@ impl List {
     }
 
     /// Adds work. [`Self::release`] has to follow: until then nobody finds out that it is due.
-    pub(crate) fn add(&self, item: Item, works: &Arc<Works>) {
+    pub(crate) fn add(&self, item: WorkItem, works: &Arc<ReadyWork>) {
         self.works.get_or_init(|| Arc::clone(works));
         let mut items = self.items();
         let place = items.partition_point(|other| other.threshold <= item.threshold);
@@ -81,7 +81,7 @@ impl List {
         self.items().clear();
     }
 
-    fn items(&self) -> MutexGuard<'_, Vec<Item>> {
+    fn items(&self) -> MutexGuard<'_, Vec<WorkItem>> {
         self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

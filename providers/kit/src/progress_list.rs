@@ -1,0 +1,129 @@
+//! The endpoints that a queue or counter drives when it is read.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cq::{Progress, Sink};
+use crate::lock::{Lock, Mode};
+use crate::wait::ArmOutcome;
+
+/// A list of the inner parts of endpoints, with the lock that keeps progress to one thread at a
+/// time.
+pub(crate) struct ProgressList {
+    /// Held while progress runs.
+    list: Lock<Vec<Attached>>,
+}
+
+struct Attached {
+    ep: Arc<dyn Progress>,
+    /// The value that [`Progress::arm`] keeps for the threads that park here.
+    epoch: u64,
+}
+
+impl ProgressList {
+    /// Makes an empty list.
+    ///
+    /// # Safety
+    /// Under [`Mode::Asserted`], no two threads use the list, or its endpoints, at once; and
+    /// progress does not use the list.
+    #[expect(unsafe_code, reason = "passes the promise about threads to the lock")]
+    pub(crate) unsafe fn new(mode: Mode) -> Self {
+        // SAFETY: passed on from the caller.
+        let list = unsafe { Lock::with_mode(mode, Vec::new()) };
+        Self { list }
+    }
+
+    /// Makes an empty list that any thread may use at any time.
+    pub(crate) fn shared() -> Self {
+        Self {
+            list: Lock::new(Vec::new()),
+        }
+    }
+
+    /// Makes threads take the lock from now on ([`Lock::share`]).
+    pub(crate) fn share(&self) {
+        self.list.share();
+    }
+
+    /// Adds an endpoint. Attaching twice is attaching once.
+    pub(crate) fn attach(&self, ep: Arc<dyn Progress>) {
+        let mut list = self.list.lock();
+        if !list.iter().any(|other| is_same(&other.ep, &ep)) {
+            list.push(Attached { ep, epoch: 0 });
+        }
+    }
+
+    /// Removes an endpoint. When it returns, no call of its progress from here is running, nor will
+    /// one start.
+    pub(crate) fn detach(&self, ep: &Arc<dyn Progress>) {
+        let mut list = self.list.lock();
+        let index = list.iter().position(|other| is_same(&other.ep, ep));
+        // The others keep their order: a layer is behind the endpoint that it is around.
+        let detached = index.map(|index| list.remove(index));
+        drop(list);
+        drop(detached);
+    }
+
+    /// Makes progress on every endpoint, and returns how much there was. It does nothing while
+    /// another thread does the same, whose messages become visible here, or while a thread waits to
+    /// attach, detach or park.
+    #[inline(always)]
+    pub(crate) fn drive(&self, budget: usize, sink: &mut Sink<'_>) -> usize {
+        let mut done = 0;
+        if let Some(list) = self.list.try_lock_for_pass() {
+            for attached in list.iter() {
+                done += attached.ep.progress(budget, sink);
+            }
+        }
+        done
+    }
+
+    /// Arms every endpoint; whether, and for how long, a thread may park. `is_first` is set in the
+    /// first call of a wait.
+    pub(crate) fn arm(&self, is_first: bool) -> ArmOutcome {
+        let mut bound: Option<Duration> = None;
+        for attached in self.list.lock().iter_mut() {
+            if is_first {
+                attached.epoch = 0;
+            }
+            match attached.ep.arm(&mut attached.epoch) {
+                ArmOutcome::Progressed => return ArmOutcome::Progressed,
+                ArmOutcome::UntilWoken => {}
+                ArmOutcome::AtMost(most) => {
+                    bound = Some(bound.map_or(most, |bound| bound.min(most)))
+                }
+            }
+        }
+        bound.map_or(ArmOutcome::UntilWoken, ArmOutcome::AtMost)
+    }
+
+    /// Wakes the other parked threads, for a thread that was woken, or was refused to park, and now
+    /// returns without parking again. Its wake-up may have been meant for them, too, and it may
+    /// have consumed the event that would have woken them; they arm again.
+    pub(crate) fn wake_others(&self) {
+        for attached in self.list.lock().iter() {
+            if let Some(waiters) = attached.ep.waiters() {
+                waiters.wake();
+            }
+        }
+    }
+
+    /// Tells every endpoint that a parked thread was woken.
+    pub(crate) fn woken(&self) {
+        for attached in self.list.lock().iter() {
+            attached.ep.woken();
+        }
+    }
+}
+
+impl fmt::Debug for ProgressList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProgressList").finish_non_exhaustive()
+    }
+}
+
+/// Compares addresses alone: one type may have several vtables.
+fn is_same(a: &Arc<dyn Progress>, b: &Arc<dyn Progress>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
+}
