@@ -99,7 +99,7 @@ fn exchange_addresses(controller: &Controller, part: &Part) -> Result<[Option<Ne
         // The upper halo is written by the neighbour above, for which this context is below.
         let halo = part.halos.address(side * 2 * ROW_BYTES);
         handler.send(context, 1 - side as i32, &(halo, bell.name().word()))?;
-        let (found, rung) = (Rc::clone(&found), address_bell.clone());
+        let (found, ring) = (Rc::clone(&found), address_bell.clone());
         handler.request::<(u64, u64)>(context, side as i32, move |_, (&halos, &bell)| {
             let bell = BellName::from_word(bell);
             found.borrow_mut()[side] = Some(Neighbour {
@@ -107,7 +107,7 @@ fn exchange_addresses(controller: &Controller, part: &Part) -> Result<[Option<Ne
                 halos,
                 bell,
             });
-            ring.set(rung.value() + 1);
+            ring.set(ring.value() + 1);
         })?;
     }
     controller.wait(&address_bell, expected)?;
@@ -135,9 +135,7 @@ impl Part {
             let bytes = (self.rows[row..].as_ptr().cast(), ROW_BYTES);
             // SAFETY: the rows stay unchanged until the bell below. The neighbour has offered the
             // buffer for this, and is at most one step behind.
-            unsafe {
-                controller.put(neighbour.context, halo, bytes, Some(&sent), neighbour.bell)
-            }?;
+            unsafe { controller.put(neighbour.context, halo, bytes, Some(&sent), neighbour.bell) }?;
         }
         let rings = step as i32 + 1;
         let above = self.halo(controller, up, &self.above, rings, 0)?;
@@ -180,11 +178,11 @@ fn gather(controller: &Controller, rows: &[f64]) -> Result<Option<Vec<f64>>> {
     let plate = Rc::new(RefCell::new(vec![0.0; ROWS * COLUMNS]));
     let received = controller.bell()?;
     for from in 0..all {
-        let (plate, rung) = (Rc::clone(&plate), received.clone());
+        let (plate, ring) = (Rc::clone(&plate), received.clone());
         let first = share_of(from, all).0 * COLUMNS;
         handler.request::<Vec<f64>>(from, 0, move |_, rows| {
             plate.borrow_mut()[first..][..rows.len()].copy_from_slice(rows);
-            ring.set(rung.value() + 1);
+            ring.set(ring.value() + 1);
         })?;
     }
     controller.wait(&received, all as i32)?;

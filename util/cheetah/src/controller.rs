@@ -33,10 +33,10 @@ type Handler = Box<dyn FnMut(&Controller, Call<'_>)>;
 /// let mut args: Vec<String> = std::env::args().collect();
 /// let controller = Controller::open(&Config::from_args(&mut args)?)?; // -shmem -np 4
 /// let greeted = controller.bell()?;
-/// let rung = greeted.clone();
+/// let ring = greeted.clone();
 /// let greet = controller.register("greet", move |_, call| {
 ///     println!("context {} says {}", call.from, String::from_utf8_lossy(call.bytes));
-///     rung.set(rung.value() + 1);
+///     ring.set(ring.value() + 1);
 /// })?;
 /// let next = (controller.mycontext() + 1) % controller.ncontexts();
 /// controller.ainvoke(next, greet, b"hello")?;
@@ -391,7 +391,9 @@ impl Controller {
 
     fn end_barrier(&self, limit: Option<Duration>) -> Result {
         let operation = || "barrier".to_owned();
-        self.poll_until("barrier", limit, &operation, true, || self.core().barrier_done())?;
+        self.poll_until("barrier", limit, &operation, true, || {
+            self.core().barrier_done()
+        })?;
         self.take_failure()
     }
 
@@ -456,7 +458,8 @@ impl Controller {
             if left == Some(Duration::ZERO) {
                 return Err(self.core().timed_out(&operation(), started, is_barrier));
             }
-            self.core().wait_for_events(left.unwrap_or(MAX_PARK).min(MAX_PARK));
+            self.core()
+                .wait_for_events(left.unwrap_or(MAX_PARK).min(MAX_PARK));
         }
     }
 

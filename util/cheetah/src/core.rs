@@ -2,8 +2,8 @@
 //! the caller. [`crate::Controller`] runs Rust functions on top of it, the C API runs C functions.
 
 mod finalize;
-mod state_cell;
 mod idle;
+mod state_cell;
 mod thread;
 
 use std::fmt;
@@ -17,15 +17,15 @@ use selvedge_kit::wait::Spin;
 use crate::bell::{Bell, BellName};
 use crate::config::Config;
 use crate::copies::Copies;
-use crate::engine::{Invocation, Bytes, Engine, Get, InvokeTarget, Parcel, Put};
+use crate::engine::{Bytes, Engine, Get, Invocation, InvokeTarget, Parcel, Put};
 use crate::local::Local;
 use crate::recv::Payload;
 use crate::start::{self, fork::Children};
 use crate::wire::{Port, Source};
 use crate::{Error, Result};
 use finalize::Stage;
-use state_cell::StateCell;
 use idle::Backoff;
+use state_cell::StateCell;
 use thread::Thread;
 
 /// A context with a pull interface: the caller takes invocations with [`Self::next`] and runs them.
@@ -222,7 +222,9 @@ impl Core {
         if invocation.is_none() && engine.owes_flush() {
             engine.progress();
         }
-        Some(Message { invocation: invocation? })
+        Some(Message {
+            invocation: invocation?,
+        })
     }
 
     /// Number of messages that were not taken yet.
@@ -306,9 +308,7 @@ impl Core {
     /// # Errors
     /// [`Error::Finalized`].
     pub fn register(&self, name: &str) -> Result<u32> {
-        self.with("register", |engine| {
-            Ok(engine.add_function(name))
-        })
+        self.with("register", |engine| Ok(engine.add_function(name)))
     }
 
     /// Registers a matching handler under the next number.

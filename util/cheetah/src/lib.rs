@@ -49,7 +49,7 @@ mod wire;
 pub use bytemuck;
 
 pub use bell::{Bell, BellName};
-pub use config::{Config, Rendezvous, Launch};
+pub use config::{Config, Launch, Rendezvous};
 pub use controller::{Call, Controller, FunctionId};
 pub use copies::Copies;
 pub use error::{Error, Result};

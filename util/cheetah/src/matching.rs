@@ -190,7 +190,12 @@ impl Drop for MatchingHandler {
 
 impl Channel {
     /// Matches a message with a request, or queues it.
-    pub(crate) fn receive(&self, from: usize, tag: i32, payload: Payload) -> Option<MatchedRequest> {
+    pub(crate) fn receive(
+        &self,
+        from: usize,
+        tag: i32,
+        payload: Payload,
+    ) -> Option<MatchedRequest> {
         let mut unmatched = self.unmatched.borrow_mut();
         match take(&mut unmatched.actions, (from, tag)) {
             Some(action) => Some(MatchedRequest { payload, action }),

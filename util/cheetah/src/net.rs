@@ -375,7 +375,10 @@ impl RemoteAddr {
 }
 
 /// Registers all memory of this process.
-fn register_all_memory(domain: &dyn Domain, key: u64) -> Result<Arc<dyn MemoryRegion>, selvedge::Error> {
+fn register_all_memory(
+    domain: &dyn Domain,
+    key: u64,
+) -> Result<Arc<dyn MemoryRegion>, selvedge::Error> {
     let mut attr = mr::Attr::default();
     attr.access = MrAccess::REMOTE_READ | MrAccess::READ | MrAccess::WRITE;
     attr.requested_key = key;

@@ -41,7 +41,9 @@ impl Parcel {
     /// Whether it lies in special memory. It does not when that is used up, or when the destination
     /// cannot access it.
     pub fn is_special(&self) -> bool {
-        self.reservation.as_ref().is_some_and(Reservation::is_special)
+        self.reservation
+            .as_ref()
+            .is_some_and(Reservation::is_special)
     }
 
     pub(crate) fn into_reservation(mut self, core: &Rc<Core>) -> Result<Reservation> {

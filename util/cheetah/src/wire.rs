@@ -277,7 +277,9 @@ impl WireMessage {
                 registered,
             } => Head::write(tag(BARRIER, round), [epoch, registered]),
             Self::StatusRequest { token } => Head::write(tag(STATUS_REQUEST, 0), [token]),
-            Self::StatusResponse { token, entered } => Head::write(tag(STATUS_RESPONSE, 0), [token, entered]),
+            Self::StatusResponse { token, entered } => {
+                Head::write(tag(STATUS_RESPONSE, 0), [token, entered])
+            }
             Self::Names => Head::write(tag(NAMES, 0), []),
             Self::PeerFailed { context } => Head::write(tag(PEER_FAILED, context), []),
             Self::Broken => Head::write(tag(BROKEN, 0), []),
@@ -579,8 +581,16 @@ mod tests {
             }
             let longer = [words, &[0]].concat();
             match parse(head.tag, &longer) {
-                Some((WireMessage::Invoke { .. } | WireMessage::Put { .. } | WireMessage::Bytes { .. }, [0])) => {}
-                Some((WireMessage::Names | WireMessage::PeerFailed { .. } | WireMessage::Broken, [0])) => {}
+                Some((
+                    WireMessage::Invoke { .. }
+                    | WireMessage::Put { .. }
+                    | WireMessage::Bytes { .. },
+                    [0],
+                )) => {}
+                Some((
+                    WireMessage::Names | WireMessage::PeerFailed { .. } | WireMessage::Broken,
+                    [0],
+                )) => {}
                 read => assert_eq!(read, None, "{parsed:?}"),
             }
         }

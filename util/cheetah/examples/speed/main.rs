@@ -132,7 +132,7 @@ struct Bench {
     pings: Rc<Cell<u64>>,
     /// Number of expected pings: some arrive before this context polls.
     expected_pings: Cell<u64>,
-    rung: Cell<i32>,
+    expected_rings: Cell<i32>,
     ping: FunctionId,
     bell: Bell,
     done: Bell,
@@ -184,7 +184,7 @@ impl Bench {
             raw: own.warm(controller.mycontext()),
             pings,
             expected_pings: Cell::new(0),
-            rung: Cell::new(0),
+            expected_rings: Cell::new(0),
             ping,
             bell,
             done,
@@ -202,7 +202,9 @@ impl Bench {
     fn ainvokes(&self) -> Result<Duration> {
         let other = 1 - self.controller.mycontext();
         let start = Instant::now();
-        let before = self.expected_pings.replace(self.expected_pings.get() + SMALL as u64);
+        let before = self
+            .expected_pings
+            .replace(self.expected_pings.get() + SMALL as u64);
         for round in 0..SMALL as u64 {
             if self.is_first() {
                 self.controller.ainvoke(other, self.ping, &[0; 8])?;
@@ -227,7 +229,9 @@ impl Bench {
                 .put(other, self.remote[0], bytes, None, bell)
         };
         let start = Instant::now();
-        let before = self.rung.replace(self.rung.get() + SMALL as i32);
+        let before = self
+            .expected_rings
+            .replace(self.expected_rings.get() + SMALL as i32);
         for round in 0..SMALL as i32 {
             if self.is_first() {
                 put()?;

@@ -172,7 +172,8 @@ impl Raw {
     pub(crate) fn read_large(&self, times: usize) -> Duration {
         let [addr, key, ..] = self.remote;
         self.large(times, CompletionFlags::READ, || {
-            let buffer = IovMut::from_raw(self.source.as_ptr().cast_mut().cast(), self.source.len());
+            let buffer =
+                IovMut::from_raw(self.source.as_ptr().cast_mut().cast(), self.source.len());
             // SAFETY: the source lives to the end and is not used otherwise meanwhile.
             unsafe {
                 self.ep

@@ -80,7 +80,9 @@ impl Options {
                 "-t" | "--timeout" => options.timeout = seconds(&value()?)?,
                 "-q" | "--plain" => options.is_plain = true,
                 "-h" | "--help" => return Ok(None),
-                option if option.starts_with('-') => return Err(format!("unknown option {option}")),
+                option if option.starts_with('-') => {
+                    return Err(format!("unknown option {option}"));
+                }
                 _ => {
                     options.program.push(arg);
                     options.program.extend(args.by_ref());

@@ -99,6 +99,8 @@ impl Core {
     /// # Errors
     /// The children that have failed, with their exit status.
     pub fn wait_for_children(&self) -> Result {
-        self.children.as_ref().map_or(Ok(()), |children| children.wait())
+        self.children
+            .as_ref()
+            .map_or(Ok(()), |children| children.wait())
     }
 }

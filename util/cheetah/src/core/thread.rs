@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::state_cell::Shared;
 use super::idle;
+use super::state_cell::Shared;
 use crate::{Error, Result};
 
 pub(super) struct Thread {

@@ -212,7 +212,10 @@ mod tests {
     fn simulate(size: usize, times: u64, mut random: u64) -> usize {
         let mut all: Vec<_> = (0..size).map(|me| Barrier::new(me, size)).collect();
         let (mut in_flight, mut sent) = (Vec::<RoundMessage>::new(), 0);
-        while all.iter().any(|one| one.entered < times || !one.is_complete()) {
+        while all
+            .iter()
+            .any(|one| one.entered < times || !one.is_complete())
+        {
             random = random
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
@@ -245,7 +248,10 @@ mod tests {
                 assert!(late.is_none(), "{one:?} is over before {late:?} has come");
             }
         }
-        assert!(in_flight.is_empty(), "{size} contexts: {in_flight:?} are left");
+        assert!(
+            in_flight.is_empty(),
+            "{size} contexts: {in_flight:?} are left"
+        );
         sent
     }
 
@@ -254,7 +260,11 @@ mod tests {
         for size in [1, 2, 3, 4, 5, 8, 13, 64] {
             let rounds = Barrier::new(0, size).seen.len();
             for seed in 0..20 {
-                assert_eq!(simulate(size, 5, seed), 5 * size * rounds, "{size} contexts");
+                assert_eq!(
+                    simulate(size, 5, seed),
+                    5 * size * rounds,
+                    "{size} contexts"
+                );
             }
         }
     }

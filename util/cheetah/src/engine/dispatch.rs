@@ -9,7 +9,13 @@ use crate::wire::{self, WireMessage};
 impl Engine {
     /// Handles a message in a receive buffer.
     #[inline]
-    pub(super) fn received(&mut self, net: usize, index: usize, from: Option<usize>, entry: &Entry) {
+    pub(super) fn received(
+        &mut self,
+        net: usize,
+        index: usize,
+        from: Option<usize>,
+        entry: &Entry,
+    ) {
         let message = self.receives.message(net, index, entry.len);
         match (
             from,
@@ -28,7 +34,10 @@ impl Engine {
     fn received_slow_path(&mut self, net: usize, index: usize, from: Option<usize>, entry: &Entry) {
         match (from, self.receives.part(net, index, entry.len)) {
             (Some(from), Some(part)) => self.dispatch(from, entry.tag, part),
-            _ => log::warn!("context {}: a message from an unknown sender was dropped", self.me),
+            _ => log::warn!(
+                "context {}: a message from an unknown sender was dropped",
+                self.me
+            ),
         }
     }
 
@@ -93,14 +102,19 @@ impl Engine {
             } => self.on_special(from, start, len, key, base),
             WireMessage::Withdrawn { start } => self.on_withdrawn(from, start),
             WireMessage::StatusRequest { token } => self.on_status_request(from, token),
-            WireMessage::StatusResponse { token, entered } => self.peers[from].entered = Some((token, entered)),
+            WireMessage::StatusResponse { token, entered } => {
+                self.peers[from].entered = Some((token, entered))
+            }
             WireMessage::Names => self.on_names(from, bytes),
             WireMessage::PeerFailed { context } => self.on_peer_failed(context, bytes),
             WireMessage::Broken => self.on_broken(bytes),
             WireMessage::Flush { token } => self.send(from, &WireMessage::Done { token }, &[]),
             WireMessage::Close => self.on_close(from),
             WireMessage::Hello => self.watch(from),
-            WireMessage::Invoke { .. } | WireMessage::Put { .. } | WireMessage::Ring { .. } | WireMessage::Barrier { .. } => {}
+            WireMessage::Invoke { .. }
+            | WireMessage::Put { .. }
+            | WireMessage::Ring { .. }
+            | WireMessage::Barrier { .. } => {}
         }
     }
 }

@@ -7,7 +7,7 @@
 use super::{Engine, Op};
 use crate::bell::BellName;
 use crate::local::Local;
-use crate::wire::{WireMessage, Source};
+use crate::wire::{Source, WireMessage};
 use crate::{Result, memory};
 
 /// A pending get.

@@ -5,11 +5,11 @@
 
 use super::parcel::Parcel;
 use super::peer::QueuedInvocation;
-use super::{Invocation, Engine, Op};
+use super::{Engine, Invocation, Op};
 use crate::bell::BellName;
 use crate::local::Local;
 use crate::recv::{Aligned, Payload};
-use crate::wire::{self, Port, WireMessage, Source};
+use crate::wire::{self, Port, Source, WireMessage};
 use crate::{Error, Result};
 
 /// The target of an invocation.
@@ -155,13 +155,7 @@ impl Engine {
     }
 
     /// Handles an invocation whose bytes must be fetched.
-    pub(super) fn on_invoke_fetch(
-        &mut self,
-        from: usize,
-        port: Port,
-        source: Source,
-        token: u64,
-    ) {
+    pub(super) fn on_invoke_fetch(&mut self, from: usize, port: Port, source: Source, token: u64) {
         let len = usize::try_from(source.len).ok();
         let Some(bytes) = len.and_then(Aligned::try_zeroed) else {
             let why = format!("an invocation with {} bytes", source.len);
@@ -182,7 +176,9 @@ impl Engine {
             port,
             token,
         }));
-        self.peers[from].fetch_queue.push_back(QueuedInvocation::Fetching(op));
+        self.peers[from]
+            .fetch_queue
+            .push_back(QueuedInvocation::Fetching(op));
         self.post_for(op);
     }
 
@@ -194,7 +190,9 @@ impl Engine {
             payload: Payload::Own(op.bytes),
         };
         let fetch_queue = &mut self.peers[op.from].fetch_queue;
-        let entry = fetch_queue.iter_mut().find(|entry| is_fetching(entry, number));
+        let entry = fetch_queue
+            .iter_mut()
+            .find(|entry| is_fetching(entry, number));
         if let Some(entry) = entry {
             *entry = QueuedInvocation::Ready(invocation);
         }

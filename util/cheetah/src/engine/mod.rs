@@ -4,17 +4,17 @@
 //! All work is done on the calling thread, which has exclusive access: `core::state_cell`.
 
 mod barrier;
+mod dispatch;
 mod failures;
 mod get;
-mod dispatch;
 mod invoke;
-mod peer_failure;
-mod registration;
 mod parcel;
 mod peer;
+mod peer_failure;
 mod post;
 mod put;
 mod receive;
+mod registration;
 mod special;
 
 pub(crate) use get::Get;
@@ -39,11 +39,11 @@ use crate::{Error, Result, memory};
 use barrier::Barrier;
 use failures::Failures;
 use invoke::{Fetch, OutgoingInvocation};
-use registration::Registered;
 use parcel::Parcels;
 use peer::{OutgoingMessage, Peer};
-use put::{PutOp, PutReceive, PutProtocol};
+use put::{PutOp, PutProtocol, PutReceive};
 use receive::Receives;
+use registration::Registered;
 use special::Blocks;
 
 /// An invocation of this context.
@@ -193,12 +193,12 @@ impl Engine {
         };
         let mut peers = Vec::new();
         let mut senders = vec![Vec::new(); nets.len()];
-        for (number, known) in all.iter().enumerate() {
-            let addr = nets[known.net].add(&known.address).map_err(refused)?;
-            peers.push(Peer::new(known.net, addr, known.key));
-            let (known, place) = (&mut senders[known.net], addr.0 as usize);
-            known.resize(known.len().max(place + 1), usize::MAX);
-            known[place] = number;
+        for (number, peer) in all.iter().enumerate() {
+            let addr = nets[peer.net].add(&peer.address).map_err(refused)?;
+            peers.push(Peer::new(peer.net, addr, peer.key));
+            let (by_index, index) = (&mut senders[peer.net], addr.0 as usize);
+            by_index.resize(by_index.len().max(index + 1), usize::MAX);
+            by_index[index] = number;
         }
         let receives = Receives::post(&nets).map_err(|errno| Error::Fabric {
             context: me,
@@ -374,9 +374,9 @@ impl Engine {
 
     #[inline]
     fn on_completion(&mut self, net: usize, entry: &Entry, from: FiAddr) {
-        let place = usize::try_from(from.0).ok();
-        let known = place.and_then(|place| self.senders[net].get(place));
-        let peer = known.copied().filter(|&peer| peer < self.peers.len());
+        let index = usize::try_from(from.0).ok();
+        let sender = index.and_then(|index| self.senders[net].get(index));
+        let peer = sender.copied().filter(|&peer| peer < self.peers.len());
         if entry.flags.contains(CompletionFlags::REMOTE_WRITE) {
             if let Some(peer) = peer {
                 self.ring_for(peer, BellName::from_word(entry.data));
@@ -402,10 +402,16 @@ impl Engine {
             self.barrier.message_sent();
         }
         match kind {
-            CompletionKind::Watch(peer) | CompletionKind::To(peer) | CompletionKind::Barrier(peer) if net::is_peer_failure(error.errno) => {
+            CompletionKind::Watch(peer)
+            | CompletionKind::To(peer)
+            | CompletionKind::Barrier(peer)
+                if net::is_peer_failure(error.errno) =>
+            {
                 self.suspects.push((peer, detail, Instant::now()));
             }
-            CompletionKind::To(peer) | CompletionKind::Barrier(peer) => self.fail(self.refused(peer, &detail)),
+            CompletionKind::To(peer) | CompletionKind::Barrier(peer) => {
+                self.fail(self.refused(peer, &detail))
+            }
             CompletionKind::Op(op) => self.op_failed(op, error.errno, &detail),
             CompletionKind::Buffer(index) => {
                 self.receives.returned(index);
@@ -500,7 +506,11 @@ impl Engine {
     /// As [`Self::send`], for a barrier, which is not complete before the message was sent.
     fn send_with_completion(&mut self, to: usize, message: &WireMessage) {
         let head = message.head();
-        let (tag, words, context) = (head.tag, head.bytes(), CompletionKind::Barrier(to).context());
+        let (tag, words, context) = (
+            head.tag,
+            head.bytes(),
+            CompletionKind::Barrier(to).context(),
+        );
         let message = OutgoingMessage {
             tag,
             segments: [words, &[]],
@@ -642,7 +652,13 @@ impl Engine {
         }
     }
 
-    fn bad_pointer(&self, context: usize, address: u64, len: u64, operation: &'static str) -> Error {
+    fn bad_pointer(
+        &self,
+        context: usize,
+        address: u64,
+        len: u64,
+        operation: &'static str,
+    ) -> Error {
         let _ = self;
         Error::BadPointer {
             context,

@@ -112,7 +112,12 @@ impl Peer {
     /// # Errors
     /// The fabric's error; unsent messages stay queued.
     pub(super) fn send_backlog(&mut self, net: &Net) -> selvedge::Result {
-        while let Some(QueuedMessage { tag, bytes, completion }) = self.outgoing.front() {
+        while let Some(QueuedMessage {
+            tag,
+            bytes,
+            completion,
+        }) = self.outgoing.front()
+        {
             match *completion {
                 None => net.send(self.addr, *tag, bytes)?,
                 Some(context) => net.send_with_completion(self.addr, *tag, bytes, context)?,

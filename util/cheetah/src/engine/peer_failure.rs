@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::peer::{QueuedInvocation, State};
-use super::{Engine, CompletionKind};
+use super::{CompletionKind, Engine};
 use crate::wire::WireMessage;
 use crate::{Error, Result};
 
@@ -77,7 +77,10 @@ impl Engine {
         if self.peers[peer].state != State::Connected || peer == self.me {
             return;
         }
-        let known = self.exit_lookup.as_ref().and_then(|exit_lookup| exit_lookup(peer));
+        let known = self
+            .exit_lookup
+            .as_ref()
+            .and_then(|exit_lookup| exit_lookup(peer));
         let why = self.peer_failed_error(peer, known.as_deref().unwrap_or(detail));
         self.peers[peer].state = State::Failed;
         self.abort_peer_ops(peer, &why);
@@ -100,7 +103,8 @@ impl Engine {
     fn abort_peer_ops(&mut self, peer: usize, why: &Error) {
         let of = &mut self.peers[peer];
         of.forget();
-        of.fetch_queue.retain(|place| matches!(place, QueuedInvocation::Ready(_)));
+        of.fetch_queue
+            .retain(|entry| matches!(entry, QueuedInvocation::Ready(_)));
         self.advance(peer);
         let pending = self.ops.iter().filter(|(_, op)| op.peer() == peer);
         let pending: Vec<_> = pending.map(|(&number, _)| number).collect();

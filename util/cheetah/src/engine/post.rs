@@ -8,7 +8,7 @@ use selvedge::{Errno, FiAddr, Iov, IovMut, OpFlags};
 
 use super::peer::Block;
 use super::put::PutProtocol;
-use super::{Engine, CompletionKind, Op};
+use super::{CompletionKind, Engine, Op};
 use crate::bell::BellName;
 use crate::net::RemoteAddr;
 use crate::wire::Source;
@@ -36,17 +36,21 @@ impl Engine {
             // SAFETY: the buffer belongs to the operation, which is retained until the completion
             // with its number, or to the caller, who guarantees not to access it until its bell
             // rings. The engine drops its fabrics before its operations.
-            Transfer::Read(from, buffer) => unsafe { net.read(from.remote_addr(peer), buffer, context) },
+            Transfer::Read(from, buffer) => unsafe {
+                net.read(from.remote_addr(peer), buffer, context)
+            },
             // SAFETY: the caller guarantees not to change the bytes until the local bell rings,
             // which happens when the operation completes.
-            Transfer::Write(place, bytes, bell) => unsafe {
-                net.write(place, bytes, bell.word(), OpFlags::COMPLETION, context)
+            Transfer::Write(remote, bytes, bell) => unsafe {
+                net.write(remote, bytes, bell.word(), OpFlags::COMPLETION, context)
             },
             // SAFETY: as above.
             Transfer::Send(bytes) => unsafe { net.send_bulk(peer, number, bytes, context) },
             // SAFETY: a peer has named the memory and the kernel has confirmed that it is writable.
             // The initiator of the put guarantees that it may be overwritten.
-            Transfer::Receive(token, buffer) => unsafe { net.post_bulk_recv(peer, token, buffer, context) },
+            Transfer::Receive(token, buffer) => unsafe {
+                net.post_bulk_recv(peer, token, buffer, context)
+            },
         };
         match posted {
             Ok(()) => self.owes_flush |= net.defers_sends,
@@ -68,8 +72,8 @@ impl Engine {
                     PutProtocol::Requested => return None,
                     PutProtocol::Sent => Transfer::Send(bytes),
                     PutProtocol::Written(block) => {
-                        let place = block.remote_addr(self.peers[put.to].addr, put.remote);
-                        Transfer::Write(place, bytes, put.remote_bell)
+                        let remote = block.remote_addr(self.peers[put.to].addr, put.remote);
+                        Transfer::Write(remote, bytes, put.remote_bell)
                     }
                 };
                 (put.to, transfer)

@@ -126,7 +126,10 @@ impl Engine {
 
     /// Starts a put from the caller's memory.
     fn start_put(&mut self, put: &Put, protocol: PutProtocol) {
-        let token = self.add_op(Op::Put(PutOp { put: *put, protocol }));
+        let token = self.add_op(Op::Put(PutOp {
+            put: *put,
+            protocol,
+        }));
         if protocol != PutProtocol::Requested {
             return self.post_for(token);
         }
@@ -232,7 +235,9 @@ impl Engine {
     /// Handles the target's response that the receive is posted.
     pub(super) fn on_writable(&mut self, from: usize, token: u64) {
         match self.ops.get_mut(&token) {
-            Some(Op::Put(op)) if op.put.to == from && op.protocol == PutProtocol::Requested => op.protocol = PutProtocol::Sent,
+            Some(Op::Put(op)) if op.put.to == from && op.protocol == PutProtocol::Requested => {
+                op.protocol = PutProtocol::Sent
+            }
             _ => return,
         }
         self.post_for(token);

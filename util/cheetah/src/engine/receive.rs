@@ -105,8 +105,8 @@ impl Receives {
     fn renew(&mut self, index: usize) {
         if Arc::get_mut(&mut self.slots[index].buffer).is_none() {
             let spare = self.spare();
-            let in_use = std::mem::replace(&mut self.slots[index].buffer, spare);
-            self.in_use.push_back(in_use);
+            let replaced = std::mem::replace(&mut self.slots[index].buffer, spare);
+            self.in_use.push_back(replaced);
         }
     }
 

@@ -108,7 +108,11 @@ impl HostAddresses {
     }
 
     pub(super) fn fabrics(&self) -> String {
-        let names: Vec<_> = self.fabrics.iter().map(|fabric| &*fabric.provider).collect();
+        let names: Vec<_> = self
+            .fabrics
+            .iter()
+            .map(|fabric| &*fabric.provider)
+            .collect();
         names.join(" and ")
     }
 }
@@ -142,12 +146,18 @@ mod tests {
         let far = HostAddresses::parse("two|tcp|e|5|shm|f|6")?;
         let other = HostAddresses::parse("one|udp|e|5")?;
         let tcp_only = HostAddresses::parse("one|tcp|g|7")?;
-        let reached = |peer: &HostAddresses| peer.address_for(&local).map(|address| (address.net, address.key));
+        let reached = |peer: &HostAddresses| {
+            peer.address_for(&local)
+                .map(|address| (address.net, address.key))
+        };
         assert_eq!(reached(&near), Some((1, 4)));
         assert_eq!(reached(&far), Some((0, 5)));
         assert_eq!(reached(&other), None);
         assert_eq!(reached(&tcp_only), Some((0, 7)));
-        assert_eq!(local.address_for(&tcp_only).map(|address| address.net), Some(0));
+        assert_eq!(
+            local.address_for(&tcp_only).map(|address| address.net),
+            Some(0)
+        );
         Ok(())
     }
 
@@ -155,9 +165,7 @@ mod tests {
     fn contexts_are_local_with_one_host_and_the_same_fabrics() -> Result {
         let of = |lines: &[&str]| -> Result<_> {
             let all = lines.iter().map(|line| HostAddresses::parse(line));
-            Ok(HostAddresses::are_local(
-                &all.collect::<Result<Vec<_>>>()?,
-            ))
+            Ok(HostAddresses::are_local(&all.collect::<Result<Vec<_>>>()?))
         };
         assert!(of(&["one|tcp|a|1|shm|b|2", "one|tcp|c|3|shm|d|4"])?);
         assert!(!of(&["one|tcp|a|1|shm|b|2", "two|tcp|c|3|shm|d|4"])?);

@@ -121,7 +121,11 @@ impl Children {
         let mut ended = Vec::new();
         for child in children.iter_mut() {
             child.poll_exit(libc::WNOHANG);
-            ended.extend(child.exit.map(|exit| format!("context {} {exit}", child.rank)));
+            ended.extend(
+                child
+                    .exit
+                    .map(|exit| format!("context {} {exit}", child.rank)),
+            );
         }
         match ended.is_empty() {
             true => error,
@@ -234,7 +238,9 @@ extern "C" fn reap() {
         let mut registered = AT_EXIT.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *registered)
     };
-    let own = registered.iter().filter(|children| children.0 == process::id());
+    let own = registered
+        .iter()
+        .filter(|children| children.0 == process::id());
     let failed: Vec<_> = own.filter_map(|children| failures(&children.1)).collect();
     if failed.is_empty() {
         return;

@@ -7,20 +7,20 @@
 //! Contexts of a launcher may be on different hosts. Without a configured provider they open a
 //! fabric for all hosts and a local one, and close the first if all contexts are on one host.
 
-pub(crate) mod fork;
-pub mod rendezvous;
 mod addresses;
+pub(crate) mod fork;
 mod pmi;
+pub mod rendezvous;
 
 use std::time::{Duration, Instant};
 
-use crate::config::{Config, Rendezvous, Launch};
+use crate::config::{Config, Launch, Rendezvous};
 use crate::engine::{Engine, ExitLookup};
 use crate::net::Net;
 use crate::{Error, Result};
+use addresses::HostAddresses;
 use fork::Children;
 use rendezvous::Identity;
-use addresses::HostAddresses;
 
 /// Default time limit of the start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -162,7 +162,10 @@ impl ProviderChoice {
 }
 
 fn parse_addresses(lines: &[String]) -> Result<Vec<HostAddresses>> {
-    lines.iter().map(|line| HostAddresses::parse(line)).collect()
+    lines
+        .iter()
+        .map(|line| HostAddresses::parse(line))
+        .collect()
 }
 
 fn connect(

@@ -81,7 +81,9 @@ pub(crate) fn serve<L: Stream>(
             Ok(text) => exchange.add(&text, other)?,
             Err(error) => {
                 let missing = exchange.missing();
-                return Err(exchange.reject(&format!("a context did not start: {error}; {missing}")));
+                return Err(
+                    exchange.reject(&format!("a context did not start: {error}; {missing}"))
+                );
             }
         }
     }
@@ -233,8 +235,10 @@ impl<'a, L: Stream> Exchange<'a, L> {
     fn add(&mut self, text: &str, mut stream: L) -> Result {
         let Some((job, rank, size, line)) = words(text) else {
             // From another program.
-            let _ = stream.write_all(b"refused invalid address line
-");
+            let _ = stream.write_all(
+                b"refused invalid address line
+",
+            );
             return Ok(());
         };
         if job != self.job {
@@ -246,7 +250,9 @@ impl<'a, L: Stream> Exchange<'a, L> {
         if size != self.lines.len() || taken {
             let expected = self.lines.len();
             self.streams.push(stream);
-            let why = format!("context {rank} of {size} connected to a run of {expected}, or connected twice");
+            let why = format!(
+                "context {rank} of {size} connected to a run of {expected}, or connected twice"
+            );
             return Err(self.reject(&why));
         }
         self.lines[rank] = Some(line.to_owned());
@@ -288,7 +294,11 @@ fn words(text: &str) -> Option<(&str, usize, usize, &str)> {
 ///
 /// # Errors
 /// The reason of the rejection, or a timeout.
-pub(crate) fn join(me: &Identity<'_>, mut stream: impl Stream, deadline: Instant) -> Result<Vec<String>> {
+pub(crate) fn join(
+    me: &Identity<'_>,
+    mut stream: impl Stream,
+    deadline: Instant,
+) -> Result<Vec<String>> {
     let Identity {
         job,
         rank,
@@ -296,10 +306,14 @@ pub(crate) fn join(me: &Identity<'_>, mut stream: impl Stream, deadline: Instant
         line,
     } = me;
     let text = format!("cheetah 1 job={job} {rank} {size} {line}\n");
-    stream.write_all(text.as_bytes())
+    stream
+        .write_all(text.as_bytes())
         .map_err(|error| Error::io("address line", &error))?;
-    let response = read_line(&mut stream, deadline)
-        .map_err(|error| Error::start(format!("context {rank} received no addresses of the others: {error}")))?;
+    let response = read_line(&mut stream, deadline).map_err(|error| {
+        Error::start(format!(
+            "context {rank} received no addresses of the others: {error}"
+        ))
+    })?;
     match response.trim_end().split_once(' ') {
         Some(("all", lines)) => {
             let lines: Vec<_> = lines.split(' ').map(str::to_owned).collect();
@@ -312,7 +326,9 @@ pub(crate) fn join(me: &Identity<'_>, mut stream: impl Stream, deadline: Instant
             }
         }
         Some(("refused", why)) => Err(Error::start(why)),
-        _ => Err(Error::start(format!("invalid response of the rendezvous: {response:?}"))),
+        _ => Err(Error::start(format!(
+            "invalid response of the rendezvous: {response:?}"
+        ))),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::processes::{SCENARIOS, run, run_expecting_success, run_command};
+use crate::processes::{SCENARIOS, run, run_command, run_expecting_success};
 
 #[test]
 fn payloads_of_every_size_arrive_aligned_and_are_reusable_at_return() {

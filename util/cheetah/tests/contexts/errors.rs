@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use crate::processes::{Output, SCENARIOS, finish, run, run_expecting_success, spawn, run_command};
+use crate::processes::{Output, SCENARIOS, finish, run, run_command, run_expecting_success, spawn};
 
 #[test]
 fn an_unmapped_pointer_is_an_error_of_the_initiator_and_the_target_continues() {
@@ -82,7 +82,11 @@ fn the_failure_of_a_context_ends_the_waits_of_all_others_with_its_name() {
     for how in ["wait", "barrier", "poll", "ainvoke", "put"] {
         for target in [0, 2] {
             let output = run("killed", 4, &[&target.to_string(), how]);
-            assert_eq!(reporting_contexts(&output, target, 4), 3, "{how}: {output:#?}");
+            assert_eq!(
+                reporting_contexts(&output, target, 4),
+                3,
+                "{how}: {output:#?}"
+            );
         }
     }
     let output = run("killed", 8, &["5", "barrier"]);

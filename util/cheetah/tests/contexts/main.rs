@@ -3,10 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot run fails")]
 
 mod calls;
+mod errors;
 mod hosts;
 mod matching;
+mod processes;
 mod remote;
 mod startup;
 mod stencil;
-mod errors;
-mod processes;

@@ -27,7 +27,8 @@ fn heap_stack_data_zeros_and_mapped_memory_are_put_to() {
 }
 
 #[test]
-fn the_source_of_a_put_is_reusable_at_its_local_bell_and_the_bytes_are_received_at_the_remote_one() {
+fn the_source_of_a_put_is_reusable_at_its_local_bell_and_the_bytes_are_received_at_the_remote_one()
+{
     for contexts in COUNTS {
         run("put-bells", contexts, &["500"]).assert_success(contexts);
     }

@@ -3,7 +3,7 @@
 use selvedge_testkit::skip::{Need, skip};
 use std::process::Command;
 
-use crate::processes::{LAUNCHER, SCENARIOS, run, run_expecting_success, run_command};
+use crate::processes::{LAUNCHER, SCENARIOS, run, run_command, run_expecting_success};
 
 #[test]
 fn one_process_forks_into_the_configured_number_of_contexts() {

@@ -290,7 +290,7 @@ fn unknown(controller: &Controller, _: &[String]) -> Result {
             refused,
             Err(Error::NoFunction {
                 id: 5,
-                addresses: 1,
+                known: 1,
                 ..
             })
         ),
@@ -309,13 +309,13 @@ fn unknown(controller: &Controller, _: &[String]) -> Result {
     }
     if me < 2 {
         while reported.is_none() {
-            told = controller.poll().err();
+            reported = controller.poll().err();
         }
         let expected = Error::NoFunction {
             caller: 0,
             target: 1,
             id: 1,
-            addresses: 1,
+            known: 1,
         };
         assert_eq!(reported.take(), Some(expected));
     }
@@ -365,12 +365,14 @@ fn handlers_within_calls(controller: &Controller, _: &[String]) -> Result {
     if me == 0 {
         // All other contexts have sent by the time that the file exists.
         let before = bell.value();
-        std::fs::write(format!("/tmp/cheetah-within-calls-{}", addresses[0][0]), "").expect("a file");
+        std::fs::write(format!("/tmp/cheetah-within-calls-{}", addresses[0][0]), "")
+            .expect("a file");
         let until = std::time::Instant::now() + std::time::Duration::from_millis(300);
         while std::time::Instant::now() < until {
             assert_eq!(bell.value(), before);
         }
-        std::fs::remove_file(format!("/tmp/cheetah-within-calls-{}", addresses[0][0])).expect("a file");
+        std::fs::remove_file(format!("/tmp/cheetah-within-calls-{}", addresses[0][0]))
+            .expect("a file");
     } else {
         controller.ainvoke(0, take, &[])?;
     }

@@ -190,7 +190,10 @@ fn bad_bells(controller: &Controller, _: &[String]) -> Result {
                     Err(reported) => break reported,
                 }
             };
-            assert!(matches!(reported, Error::BadPointer { len: 4, .. }), "{reported}");
+            assert!(
+                matches!(reported, Error::BadPointer { len: 4, .. }),
+                "{reported}"
+            );
         }
     }
     controller.barrier()

@@ -10,8 +10,8 @@ pub(crate) fn exchange(controller: &Controller, words: &[u64]) -> Result<Vec<Vec
     let all = controller.ncontexts();
     let received = Rc::new(RefCell::new(vec![Vec::new(); all]));
     let bell = controller.bell()?;
-    let (into, rung) = (Rc::clone(&received), bell.clone());
-    let set_address = controller.register("share", move |_, call| {
+    let (into, ring) = (Rc::clone(&received), bell.clone());
+    let set_address = controller.register("exchange", move |_, call| {
         into.borrow_mut()[call.from] = bytemuck::cast_slice(call.bytes).to_vec();
         ring.set(ring.value() + 1);
     })?;

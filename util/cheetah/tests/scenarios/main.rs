@@ -3,10 +3,10 @@
 
 mod basics;
 mod calls;
+mod errors;
+mod exchange;
 mod matching;
 mod remote;
-mod exchange;
-mod errors;
 
 use std::process::ExitCode;
 

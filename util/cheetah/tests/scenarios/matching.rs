@@ -182,29 +182,29 @@ fn arguments(controller: &Controller, _: &[String]) -> Result {
         let bell = bell.clone();
         move || bell.set(bell.value() + 1)
     };
-    let done = rung();
+    let done = ring();
     handler.request::<()>(before, 0, move |_, ()| done())?;
-    let done = rung();
+    let done = ring();
     handler.request::<(u8,)>(before, 1, move |_, (one,)| {
         assert_eq!(*one, 1);
         done();
     })?;
-    let done = rung();
+    let done = ring();
     handler.request::<(u8, f64)>(before, 2, move |_, (_, two)| {
         assert_eq!(*two, 2.5);
         done();
     })?;
-    let done = rung();
+    let done = ring();
     handler.request::<(u8, f64, String)>(before, 3, move |_, (_, _, three)| {
         assert_eq!(three, "three");
         done();
     })?;
-    let done = rung();
+    let done = ring();
     handler.request::<(u8, f64, String, Vec<f64>)>(before, 4, move |_, (_, _, four, row)| {
         assert_eq!((four, row), ("four", &vec![before as f64; 100_000][..]));
         done();
     })?;
-    let done = rung();
+    let done = ring();
     handler.request_with::<Array, [f64]>(before, 5, move |_, row| {
         assert_eq!(row, vec![before as f64; 100_000]);
         done();

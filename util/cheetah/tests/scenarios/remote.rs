@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use selvedge_cheetah::{Bell, BellName, Controller, Result};
 
-use crate::exchange::{address, pattern, exchange};
+use crate::exchange::{address, exchange, pattern};
 
 pub(crate) const SCENARIOS: &[(&str, super::Scenario)] = &[
     ("sizes", sizes),
@@ -103,7 +103,11 @@ fn sizes(controller: &Controller, _: &[String]) -> Result {
     let (there, done, read) = (controller.bell()?, controller.bell()?, controller.bell()?);
     let addresses = exchange(
         controller,
-        &[address(&mut buffer), there.name().word(), read.name().word()],
+        &[
+            address(&mut buffer),
+            there.name().word(),
+            read.name().word(),
+        ],
     )?;
     for (round, &len) in SIZES.iter().enumerate() {
         let rings = round as i32 + 1;
@@ -177,7 +181,11 @@ fn targets(controller: &Controller, _: &[String]) -> Result {
     let expected = before as u64 + 77;
     assert!(heap == vec![expected; 100] && large[1000..1100] == vec![expected; 100]);
     for place in [&stack, &DATA, &ZEROS] {
-        assert!(place.iter().all(|word| word.load(Ordering::Relaxed) == expected));
+        assert!(
+            place
+                .iter()
+                .all(|word| word.load(Ordering::Relaxed) == expected)
+        );
     }
     controller.barrier()
 }
@@ -192,7 +200,11 @@ fn put_bells(controller: &Controller, args: &[String]) -> Result {
     let (there, done, taken) = (controller.bell()?, controller.bell()?, controller.bell()?);
     let addresses = exchange(
         controller,
-        &[address(&mut buffer), there.name().word(), taken.name().word()],
+        &[
+            address(&mut buffer),
+            there.name().word(),
+            taken.name().word(),
+        ],
     )?;
     let len = |round: i32| 1 + (round as usize * 997) % largest;
     let mut source = vec![0_u8; largest];
@@ -211,7 +223,10 @@ fn put_bells(controller: &Controller, args: &[String]) -> Result {
         source[..own].fill(0xff);
         controller.wait(&there, round + 1)?;
         let expected = (before as i32 + round) as u8;
-        assert!(buffer[..own].iter().all(|&byte| byte == expected), "round {round}");
+        assert!(
+            buffer[..own].iter().all(|&byte| byte == expected),
+            "round {round}"
+        );
         put(controller, before, 0, &[], None, addresses[before][2])?;
         controller.wait(&taken, round + 1)?;
     }
