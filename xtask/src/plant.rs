@@ -167,37 +167,37 @@ const PLANTS: &[Plant] = plants! {
             fails "each_region_counts_what_is_done_to_it_by_every_way";
     }
     "providers/tcp/src/connection/one_sided.rs": "selvedge-tcp" "--test=one_process" {
-        "writes are not counted": "self.keys.count(places, MrAccess::REMOTE_WRITE);" => "let _ = places;"
+        "writes are not counted": "self.keys.count(segments, MrAccess::REMOTE_WRITE);" => "let _ = segments;"
             fails "each_region_counts_what_is_done_to_it";
         "reads are not counted": "self.keys.count(read.into_iter(), MrAccess::REMOTE_READ);" => "drop(read);"
             fails "each_region_counts_what_is_done_to_it";
-        "atomics are not counted": "self.keys.count(targets, change.kernel.access());" => "drop(targets);"
+        "atomics are not counted": "self.keys.count(targets, atomic.kernel.access());" => "drop(targets);"
             fails "each_region_counts_what_is_done_to_it";
-        "to fetch is to write": "let is_read = change.kernel.has_result();" => "let is_read = change.kernel.op() == Op::AtomicRead;"
+        "to fetch is to write": "let is_read = atomic.kernel.has_result();" => "let is_read = atomic.kernel.op() == Op::AtomicRead;"
             fails "to_fetch_is_to_read_for_the_counters_of_the_target";
     }
     "providers/tcp/src/socket/tls/identity.rs": "selvedge-tcp" "--test=tls" {
-        "callers show no certificate": ".with_client_cert_verifier(callers)" => ".with_no_client_auth()"
+        "clients show no certificate": ".with_client_cert_verifier(verifier)" => ".with_no_client_auth()"
             fails "strangers_without_a_certificate_or_with_an_older_release_are_turned_out";
-        "callers may have any name": "verify_server_name(&ParsedCertificate::try_from(end)?, &self.name)?;" => "let _ = verify_server_name(&ParsedCertificate::try_from(end)?, &self.name);"
+        "clients may have any name": "verify_server_name(&ParsedCertificate::try_from(end)?, &self.name)?;" => "let _ = verify_server_name(&ParsedCertificate::try_from(end)?, &self.name);"
             fails "with_a_name_certificates_have_to_have_it_at_both_ends";
     }
     "providers/tcp/src/connection/mod.rs": "selvedge-tcp" "--test=tls" {
-        "what was read already is forgotten by who goes to sleep": " || self.is_parting || self.is_loaded()" => " || self.is_parting"
+        "a parked thread forgets input that was read already": "|| self.is_draining || self.has_buffered_input()" => "|| self.is_draining"
             fails "whoever_may_sleep_has_nothing_that_was_read_already";
     }
     "providers/tcp/src/connection/tx.rs": "selvedge-tcp" "--test=tls" {
-        "a header changes when a part of it is sealed": "if !socket.is_sealed() {" => "if socket.is_sealed() || terms.order == Order::Own {"
+        "a header changes when a part of it is sealed": "if !socket.is_encrypted() {" => "if socket.is_encrypted() || negotiated.order == ByteOrder::Native {"
             fails "messages_that_had_to_wait_for_room_arrive_as_they_were_posted";
     }
     "providers/tcp/src/state/application.rs": "selvedge-tcp" "--test=one_process" {
-        "an endpoint connects from anywhere": "Some(place) => place.connect(to, &self.config.link)?," => "Some(_) => Socket::connect(from.unwrap_or(any), to, &self.config.link)?,"
+        "an endpoint connects from anywhere": "Some(socket) => socket.connect(to, &self.config.socket_options)?," => "Some(_) => Socket::connect(from.unwrap_or(any), to, &self.config.socket_options)?,"
             fails "an_endpoint_connects_from_the_place_that_a_passive_one_has_taken";
     }
     "providers/tcp/src/endpoint/passive.rs": "selvedge-tcp" "--test=one_process" {
-        "whoever takes a place has another": "Stand::Bound(place, at) => return Ok((place, at))," => "Stand::Bound(_, at) => return self.inner.settle(SocketAddr::new(at.ip(), 0)),"
+        "an endpoint that takes over an address binds another one": "PassiveState::Bound(socket, at) => return Ok((socket, at))," => "PassiveState::Bound(_, at) => return self.inner.bind_at(SocketAddr::new(at.ip(), 0)),"
             fails "an_endpoint_connects_from_the_place_that_a_passive_one_has_taken", "a_passive_endpoint_listens_where_it_was_told_or_in_the_place_of_another";
-        "a second address takes the place of the first": "if !matches!(&*stand, Stand::Wanted(_)) {" => "if matches!(&*stand, Stand::Listens(_)) {"
+        "a second address takes the place of the first": "if !matches!(&*state, PassiveState::Unbound(_)) {" => "if matches!(&*state, PassiveState::Listening(_)) {"
             fails "an_endpoint_connects_from_the_place_that_a_passive_one_has_taken";
     }
     "util/capi/fabric/src/export/discover.rs": "selvedge-fabric-c" "--test=programs" {

@@ -8,7 +8,7 @@ use selvedge_kit::auth::AuthKey;
 use selvedge_kit::rate_limit;
 use selvedge_kit::wait::SPIN;
 
-use crate::socket::Link;
+use crate::socket::SocketOptions;
 use crate::socket::tls::{Identity, identity};
 
 /// The log target of messages about connections.
@@ -178,11 +178,11 @@ pub(crate) struct Config {
     /// Zero where there is no limit.
     pub(crate) answer_timeout: Duration,
     pub(crate) peer_timeout: Duration,
-    pub(crate) strangers: usize,
-    pub(crate) requests: usize,
+    pub(crate) max_unauthenticated: usize,
+    pub(crate) max_requests: usize,
     pub(crate) close_timeout: Duration,
     pub(crate) spin_time: Duration,
-    pub(crate) link: Link,
+    pub(crate) socket_options: SocketOptions,
     /// What connections are secured with, if they are.
     pub(crate) tls: Option<Identity>,
     /// The endpoint's, which is no parameter.
@@ -214,7 +214,7 @@ impl Config {
 
     /// How long after its beginning a wait for a first answer is looked at again, when it has taken
     /// `waited`: when the network's time is up, then at intervals that double, and at the limit.
-    pub(crate) fn silence(&self, waited: Duration) -> Duration {
+    pub(crate) fn next_response_check(&self, waited: Duration) -> Duration {
         const SHORTEST: Duration = Duration::from_millis(10);
         let next = (2 * waited).max(self.connect_timeout).max(SHORTEST);
         match self.answer_timeout {
@@ -224,7 +224,7 @@ impl Config {
     }
 
     /// Whether peers have to show who they are.
-    pub(crate) fn asks_who_comes(&self) -> bool {
+    pub(crate) fn authenticates_peers(&self) -> bool {
         !self.key.is_none() || self.tls.is_some()
     }
 
@@ -247,11 +247,11 @@ impl Config {
             connect_timeout: params.time("FI_TCP_CONNECT_TIMEOUT")?.min(LONGEST_WAIT),
             answer_timeout: params.time("FI_TCP_ANSWER_TIMEOUT")?.min(LONGEST_WAIT),
             peer_timeout: params.time("FI_TCP_PEER_TIMEOUT")?.min(LONGEST_WAIT),
-            strangers: params.size("FI_TCP_PENDING")?,
-            requests: params.size("FI_TCP_REQUESTS")?,
+            max_unauthenticated: params.size("FI_TCP_PENDING")?,
+            max_requests: params.size("FI_TCP_REQUESTS")?,
             close_timeout: params.time("FI_TCP_CLOSE_TIMEOUT")?,
             spin_time: params.time("FI_TCP_SPIN_TIME")?,
-            link: Link {
+            socket_options: SocketOptions {
                 no_delay: params.flag("FI_TCP_NODELAY")?,
                 keepalive: keepalive(&params)?,
                 user_timeout: millis(params.time("FI_TCP_USER_TIMEOUT")?),
@@ -279,8 +279,8 @@ fn keepalive(params: &Params) -> Result<Option<(u32, u32, u32)>, Error> {
     let interval = params.time("FI_TCP_KEEPALIVE_INTERVAL")?;
     let count = params.size("FI_TCP_KEEPALIVE_COUNT")? as u32;
     // The kernel takes no more.
-    let most = 32767;
-    let times = (seconds(idle).min(most), seconds(interval).min(most), count);
+    let max = 32767;
+    let times = (seconds(idle).min(max), seconds(interval).min(max), count);
     Ok((!idle.is_zero()).then_some(times))
 }
 
@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_of_ports_is_both_ends_in_their_order() -> Result<(), Error> {
+    fn a_port_range_needs_both_bounds_in_order() -> Result<(), Error> {
         let table = [
             ("0", "0", None),
             ("1000", "1010", Some((1000, 1010))),
@@ -313,17 +313,17 @@ mod tests {
     }
 
     #[test]
-    fn times_are_what_the_kernel_takes() -> Result<(), Error> {
+    fn times_are_clamped_to_the_kernels_limits() -> Result<(), Error> {
         let params = [
             ("FI_TCP_KEEPALIVE_IDLE", "100000000s"),
             ("FI_TCP_USER_TIMEOUT", "100000000s"),
         ];
         let config = Config::read(&params.into_iter().collect())?;
-        assert_eq!(config.link.keepalive, Some((32767, 5, 4)));
-        assert_eq!(config.link.user_timeout, i32::MAX as u32);
+        assert_eq!(config.socket_options.keepalive, Some((32767, 5, 4)));
+        assert_eq!(config.socket_options.user_timeout, i32::MAX as u32);
         let off = [("FI_TCP_KEEPALIVE_IDLE", "0s")];
         let config = Config::read(&off.into_iter().collect())?;
-        assert_eq!(config.link.keepalive, None);
+        assert_eq!(config.socket_options.keepalive, None);
         Ok(())
     }
 }

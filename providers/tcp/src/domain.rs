@@ -22,7 +22,7 @@ use crate::accept::listen::ANYWHERE;
 use crate::config::Config;
 use crate::endpoint::msg::IOV_LIMIT;
 use crate::endpoint::passive::Passive;
-use crate::endpoint::{self, MIN_MULTI_RECV, Place};
+use crate::endpoint::{self, MIN_MULTI_RECV, OpenOptions};
 use crate::wire::hello::DATA_MAX;
 
 /// The networks of this host.
@@ -32,10 +32,10 @@ pub(crate) struct Fabric {
 }
 
 /// A domain of the tcp provider.
-pub(crate) struct Domain(Arc<Parts>);
+pub(crate) struct Domain(Arc<Inner>);
 
 /// What a domain is made of, for whatever opens endpoints of it.
-struct Parts {
+struct Inner {
     base: Base,
     /// Provider and interface: whose addresses these are.
     family: String,
@@ -44,17 +44,17 @@ struct Parts {
     keys: Arc<Keys>,
 }
 
-impl Parts {
+impl Inner {
     /// Opens an endpoint without collectives.
     fn open(
         &self,
         info: &Info,
         bind: &Bindings,
-        place: Place,
+        options: OpenOptions,
     ) -> Result<Arc<endpoint::Endpoint>, Error> {
         self.base.check_process()?;
         let (config, keys) = (self.config.clone(), Arc::clone(&self.keys));
-        endpoint::Endpoint::open(info, bind, config, &self.base, keys, place)
+        endpoint::Endpoint::open(info, bind, config, &self.base, keys, options)
     }
 
     /// Opens an endpoint or a context, with collectives if it is to have them.
@@ -62,37 +62,37 @@ impl Parts {
         &self,
         info: &Info,
         bind: &Bindings,
-        mut place: Place,
+        mut options: OpenOptions,
     ) -> Result<Arc<dyn Endpoint>, Error> {
         if info.caps.contains(Caps::COLLECTIVE) {
             return coll::open(info, bind, &self.base, |info, bind, completions| {
                 let av = bound_av(bind, self.base.id(), "an endpoint with FI_COLLECTIVE")?;
-                place.layer = Some(completions);
-                let endpoint = self.open(info, bind, place)?;
+                options.layer = Some(completions);
+                let endpoint = self.open(info, bind, options)?;
                 Ok(endpoint.into_inner(av))
             });
         }
-        Ok(self.open(info, bind, place)?)
+        Ok(self.open(info, bind, options)?)
     }
 
     fn scalable(self: &Arc<Self>, info: &Info) -> Result<Arc<Scalable>, Error> {
         if info.ep_attr.ep_type != EpType::Rdm {
             let ep_type = info.ep_attr.ep_type;
-            let what = format!("the tcp provider has no scalable endpoints of type {ep_type}");
-            return Err(Error::new(Errno::Inval, what));
+            let text = format!("the tcp provider has no scalable endpoints of type {ep_type}");
+            return Err(Error::new(Errno::Inval, text));
         }
         let from = requested_address(info)?.unwrap_or(ANYWHERE);
-        let row = ContextListeners::open(from, sep::contexts(&info.ep_attr)?, &self.config)?;
-        let (parts, address) = (Arc::clone(self), Address::Ip(row.first()));
-        Scalable::open(info, address, move |number, info, bind, seat| {
+        let listeners = ContextListeners::open(from, sep::contexts(&info.ep_attr)?, &self.config)?;
+        let (inner, address) = (Arc::clone(self), Address::Ip(listeners.first()));
+        Scalable::open(info, address, move |number, info, bind, slot| {
             let context = number as u16;
-            let place = Place {
-                listener: Some(row.listener(context)?),
+            let options = OpenOptions {
+                listener: Some(listeners.listener(context)?),
                 context,
-                seat: Some(seat),
-                ..Place::default()
+                slot: Some(slot),
+                ..OpenOptions::default()
             };
-            parts.endpoint(info, &bind, place)
+            inner.endpoint(info, &bind, options)
         })
     }
 }
@@ -103,7 +103,7 @@ impl selvedge::Fabric for Fabric {
         let title = format!("tcp domain {}", info.domain_attr.name);
         let base = Base::open(info, &self.id, title, config.spin_time)?;
         let keys = Keys::new(info.domain_attr.mr_mode).with_counters(base.region_counters());
-        Ok(Arc::new(Domain(Arc::new(Parts {
+        Ok(Arc::new(Domain(Arc::new(Inner {
             base,
             family: format!("tcp/{}", info.domain_attr.name),
             config,
@@ -150,7 +150,7 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
-        self.0.endpoint(info, &bind, Place::default())
+        self.0.endpoint(info, &bind, OpenOptions::default())
     }
 
     fn option(&self, info: &Info, name: EpOptionName) -> Result<EpOption> {

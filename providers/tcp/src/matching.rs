@@ -1,8 +1,8 @@
 //! `Matching`: receives that wait for messages, and messages that wait for receives.
 //!
 //! A message counts as arrived with its header, and takes its place among those that wait at once. Its
-//! bytes may still be on the way then ([`Where::Coming`]), or there is no room for them and they stay
-//! in the kernel and with the sender ([`Where::Held`]), or the sender offers them ([`Where::Offered`]).
+//! bytes may still be on the way then ([`PayloadState::Partial`]), or there is no room for them and they stay
+//! in the kernel and with the sender ([`PayloadState::Held`]), or the sender offers them ([`PayloadState::AtSender`]).
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use slab::Slab;
 use crate::connection::Id;
 
 /// Memory for bytes that are announced, until they come.
-const FIRST: usize = 64 << 10;
+const FIRST_RESERVE: usize = 64 << 10;
 
 /// The receives and messages of an endpoint that wait.
 #[derive(Debug)]
@@ -25,15 +25,15 @@ pub(crate) struct Matching {
     pub(crate) policy: ReceivePolicy,
     quota: UnexpectedQuota,
     /// Bytes of each peer's messages that wait, as the quota counts them.
-    bytes_of: Vec<usize>,
+    unexpected_bytes: Vec<usize>,
     /// The messages that wait, by the key that the matchers know them by.
-    kept: Slab<Kept>,
+    unexpected: Slab<UnexpectedMessage>,
 }
 
 /// A message that waits for its receive.
 #[derive(Debug)]
-pub(crate) struct Kept {
-    pub(crate) place: Where,
+pub(crate) struct UnexpectedMessage {
+    pub(crate) state: PayloadState,
     pub(crate) bytes: Vec<u8>,
     /// Its number, if the sender wants to know when it is received.
     pub(crate) number: Option<u64>,
@@ -42,38 +42,38 @@ pub(crate) struct Kept {
     pub(crate) from: Id,
     pub(crate) len: usize,
     /// Whether it takes of the quota.
-    counts: bool,
+    is_counted: bool,
     /// The sender's wish is about its receive; otherwise about its arrival here.
-    pub(crate) is_answered_by_receive: bool,
+    pub(crate) acks_on_receive: bool,
 }
 
 /// Where the bytes of a message are that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Where {
+pub(crate) enum PayloadState {
     /// Here, whole.
-    Here,
+    Complete,
     /// Here in part.
-    Coming,
+    Partial,
     /// In the kernel and with the sender: its connection waits until there is room for it.
     Held,
     /// With the sender, under this number.
-    Offered(u8),
+    AtSender(u8),
     /// Gone with the sender.
     Lost,
 }
 
-impl Kept {
+impl UnexpectedMessage {
     /// A message of `len` bytes that has come by a connection with a peer.
-    pub(crate) fn new(from: Id, peer: usize, place: Where, len: usize) -> Self {
+    pub(crate) fn new(from: Id, peer: usize, state: PayloadState, len: usize) -> Self {
         Self {
-            place,
+            state,
             bytes: Vec::new(),
             number: None,
             peer,
             from,
             len,
-            counts: false,
-            is_answered_by_receive: true,
+            is_counted: false,
+            acks_on_receive: true,
         }
     }
 }
@@ -86,8 +86,8 @@ impl Matching {
             tags: Matcher::new(),
             policy,
             quota: UnexpectedQuota::new(limit),
-            bytes_of: Vec::new(),
-            kept: Slab::new(),
+            unexpected_bytes: Vec::new(),
+            unexpected: Slab::new(),
         }
     }
 
@@ -118,115 +118,116 @@ impl Matching {
     /// Whether a peer's message waits for its receive, or a receive for that peer.
     pub(crate) fn needs(&mut self, peer: usize) -> bool {
         let source = Source(peer as u32);
-        self.bytes_of(peer) > 0
+        self.unexpected_bytes(peer) > 0
             || [&mut self.msgs, &mut self.tags]
                 .into_iter()
                 .any(|matcher| matcher.has_from(source) || matcher.awaits(source))
     }
 
     /// Bytes of a peer's messages that wait, as the quota counts them.
-    pub(crate) fn bytes_of(&self, peer: usize) -> usize {
-        self.bytes_of.get(peer).copied().unwrap_or(0)
+    pub(crate) fn unexpected_bytes(&self, peer: usize) -> usize {
+        self.unexpected_bytes.get(peer).copied().unwrap_or(0)
     }
 
     /// Whether a message of one of `peers` peers may wait here. One that is larger than all that may
     /// be kept never does.
     pub(crate) fn has_room(&self, peer: usize, len: usize, peers: usize) -> bool {
         len <= self.quota.limit()
-            && (self.quota).has_room(len, self.bytes_of(peer), peers.saturating_sub(1))
+            && (self.quota).has_room(len, self.unexpected_bytes(peer), peers.saturating_sub(1))
     }
 
     /// Has a message wait for its receive. Its key.
-    pub(crate) fn keep(&mut self, kind: Kind, env: Envelope, kept: Kept) -> usize {
-        let is_coming = kept.place == Where::Coming;
-        let key = self.kept.insert(kept);
-        if is_coming {
-            self.count(key);
+    pub(crate) fn store(&mut self, kind: Kind, env: Envelope, message: UnexpectedMessage) -> usize {
+        let is_partial = message.state == PayloadState::Partial;
+        let key = self.unexpected.insert(message);
+        if is_partial {
+            self.count_bytes(key);
         }
         self.matcher(kind).store(env, key);
         key
     }
 
     /// The bytes of a message will be here.
-    fn count(&mut self, key: usize) {
-        let kept = &mut self.kept[key];
-        kept.counts = true;
-        kept.bytes.reserve(kept.len.min(FIRST));
-        if kept.peer >= self.bytes_of.len() {
-            self.bytes_of.resize(kept.peer + 1, 0);
+    fn count_bytes(&mut self, key: usize) {
+        let message = &mut self.unexpected[key];
+        message.is_counted = true;
+        message.bytes.reserve(message.len.min(FIRST_RESERVE));
+        if message.peer >= self.unexpected_bytes.len() {
+            self.unexpected_bytes.resize(message.peer + 1, 0);
         }
-        let bytes = &mut self.bytes_of[kept.peer];
-        self.quota.charge(kept.len, bytes);
+        let bytes = &mut self.unexpected_bytes[message.peer];
+        self.quota.charge(message.len, bytes);
     }
 
-    fn free(&mut self, kept: &Kept) {
-        if kept.counts {
-            let bytes = &mut self.bytes_of[kept.peer];
-            self.quota.release(kept.len, bytes);
+    fn release_bytes(&mut self, message: &UnexpectedMessage) {
+        if message.is_counted {
+            let bytes = &mut self.unexpected_bytes[message.peer];
+            self.quota.release(message.len, bytes);
         }
     }
 
     /// More of a message that is kept.
-    pub(crate) fn keep_more(&mut self, key: usize, bytes: &[u8]) {
-        if let Some(kept) = self.kept.get_mut(key) {
-            kept.bytes.extend_from_slice(bytes);
+    pub(crate) fn append(&mut self, key: usize, bytes: &[u8]) {
+        if let Some(message) = self.unexpected.get_mut(key) {
+            message.bytes.extend_from_slice(bytes);
         }
     }
 
     /// A message that is kept is here. Its number, if the sender wants to know that.
-    pub(crate) fn kept_whole(&mut self, key: usize) -> Option<u64> {
-        let kept = self.kept.get_mut(key)?;
-        kept.place = Where::Here;
-        match kept.is_answered_by_receive {
+    pub(crate) fn complete(&mut self, key: usize) -> Option<u64> {
+        let message = self.unexpected.get_mut(key)?;
+        message.state = PayloadState::Complete;
+        match message.acks_on_receive {
             true => None,
-            false => kept.number.take(),
+            false => message.number.take(),
         }
     }
 
     /// The length of a message that had no room, if it has by now: its bytes may come.
     pub(crate) fn admit(&mut self, key: usize, peers: usize) -> Option<usize> {
-        let &Kept { peer, len, .. } = self.kept.get(key)?;
+        let &UnexpectedMessage { peer, len, .. } = self.unexpected.get(key)?;
         if !self.has_room(peer, len, peers) {
             return None;
         }
-        self.count(key);
-        self.kept[key].place = Where::Coming;
+        self.count_bytes(key);
+        self.unexpected[key].state = PayloadState::Partial;
         Some(len)
     }
 
     /// Whether the peer of a connection offers a message under this number.
-    pub(crate) fn is_offered(&self, from: Id, id: u8) -> bool {
-        let mut kept = self.kept.iter();
-        kept.any(|(_, kept)| kept.from == from && kept.place == Where::Offered(id))
+    pub(crate) fn has_rts(&self, from: Id, id: u8) -> bool {
+        let mut messages = self.unexpected.iter();
+        messages
+            .any(|(_, message)| message.from == from && message.state == PayloadState::AtSender(id))
     }
 
     /// Takes a message that does not wait any more.
-    pub(crate) fn take(&mut self, key: usize) -> Kept {
-        let kept = self.kept.remove(key);
-        self.free(&kept);
-        kept
+    pub(crate) fn take(&mut self, key: usize) -> UnexpectedMessage {
+        let message = self.unexpected.remove(key);
+        self.release_bytes(&message);
+        message
     }
 
     /// A connection has ended: forgets what it had not brought. Claimed messages stay, and the claim
     /// fails.
-    pub(crate) fn lose(&mut self, from: Id) {
-        let mut lost = Vec::new();
-        for (key, kept) in &mut self.kept {
-            if kept.from == from && kept.place != Where::Here {
-                kept.place = Where::Lost;
-                lost.push(key);
+    pub(crate) fn drop_connection(&mut self, from: Id) {
+        let mut dropped = Vec::new();
+        for (key, message) in &mut self.unexpected {
+            if message.from == from && message.state != PayloadState::Complete {
+                message.state = PayloadState::Lost;
+                dropped.push(key);
             }
         }
         for kind in [Kind::Msg, Kind::Tagged] {
             let matcher = self.matcher(kind);
-            for (_, key) in matcher.drop_unexpected(|_, key| lost.contains(key)) {
+            for (_, key) in matcher.drop_unexpected(|_, key| dropped.contains(key)) {
                 self.take(key);
             }
         }
     }
 
     /// Writes down what waits.
-    pub(crate) fn show(&self, snapshot: &mut SnapshotWriter<'_>) {
+    pub(crate) fn write_telemetry(&self, snapshot: &mut SnapshotWriter<'_>) {
         let matchers = [(Kind::Msg, &self.msgs), (Kind::Tagged, &self.tags)];
         let posted = matchers.iter().map(|(_, matcher)| matcher.posted_len());
         let unexpected = matchers.iter().map(|(_, matcher)| matcher.unexpected_len());
@@ -247,14 +248,17 @@ mod tests {
 
     use super::*;
 
-    const CONNECTION: Id = Id { at: 3, serial: 7 };
+    const CONNECTION: Id = Id {
+        index: 3,
+        serial: 7,
+    };
 
     fn matching(limit: usize) -> Matching {
         Matching::new(ReceivePolicy::new(&Info::default(), 0), limit)
     }
 
     /// Has a tagged message of peer 0 wait; its key.
-    fn keep(matching: &mut Matching, tag: u64, place: Where, len: usize) -> usize {
+    fn store(matching: &mut Matching, tag: u64, state: PayloadState, len: usize) -> usize {
         let env = Envelope {
             src: Source(0),
             tag,
@@ -262,33 +266,37 @@ mod tests {
             data: 0,
             has_data: false,
         };
-        matching.keep(Kind::Tagged, env, Kept::new(CONNECTION, 0, place, len))
+        matching.store(
+            Kind::Tagged,
+            env,
+            UnexpectedMessage::new(CONNECTION, 0, state, len),
+        )
     }
 
     #[test]
-    fn a_message_without_room_may_come_when_another_is_taken() {
+    fn a_held_message_is_admitted_when_another_is_taken() {
         let mut matching = matching(1 << 20);
-        let first = keep(&mut matching, 1, Where::Coming, 1 << 20);
+        let first = store(&mut matching, 1, PayloadState::Partial, 1 << 20);
         assert!(matching.needs(0) && !matching.has_room(0, 1 << 20, 1));
-        let second = keep(&mut matching, 2, Where::Held, 1 << 20);
+        let second = store(&mut matching, 2, PayloadState::Held, 1 << 20);
         assert_eq!(matching.admit(second, 1), None);
         matching.take(first);
         assert_eq!(matching.admit(second, 1), Some(1 << 20));
-        assert!(matching.bytes_of(0) >= 1 << 20);
+        assert!(matching.unexpected_bytes(0) >= 1 << 20);
         matching.take(second);
-        assert_eq!(matching.bytes_of(0), 0);
+        assert_eq!(matching.unexpected_bytes(0), 0);
         assert!(!matching.has_room(0, (1 << 20) + 1, 1), "it never has room");
     }
 
     #[test]
-    fn a_connection_takes_along_what_it_has_not_brought() {
+    fn a_lost_connection_drops_its_incomplete_messages() {
         let mut matching = matching(1 << 20);
-        let here = keep(&mut matching, 1, Where::Coming, 8);
-        assert_eq!(matching.kept_whole(here), None);
-        keep(&mut matching, 2, Where::Coming, 8);
-        keep(&mut matching, 3, Where::Offered(1), 8);
-        assert!(matching.is_offered(CONNECTION, 1) && !matching.is_offered(CONNECTION, 2));
-        matching.lose(Id {
+        let complete = store(&mut matching, 1, PayloadState::Partial, 8);
+        assert_eq!(matching.complete(complete), None);
+        store(&mut matching, 2, PayloadState::Partial, 8);
+        store(&mut matching, 3, PayloadState::AtSender(1), 8);
+        assert!(matching.has_rts(CONNECTION, 1) && !matching.has_rts(CONNECTION, 2));
+        matching.drop_connection(Id {
             serial: 8,
             ..CONNECTION
         });
@@ -297,8 +305,8 @@ mod tests {
             3,
             "it was another connection"
         );
-        matching.lose(CONNECTION);
-        let left: Vec<_> = matching.tags.unexpected().map(|env| env.tag).collect();
-        assert_eq!(left, [1]);
+        matching.drop_connection(CONNECTION);
+        let remaining: Vec<_> = matching.tags.unexpected().map(|env| env.tag).collect();
+        assert_eq!(remaining, [1]);
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Peer {
     /// The connection that operations go to.
     pub(crate) connection: Option<usize>,
     /// The last connection with the peer has ended, or could not be made, and there is none since.
-    pub(crate) is_lost: bool,
+    pub(crate) is_disconnected: bool,
     /// Which context of a scalable endpoint it is, as far as is known.
     context: u16,
     fi_addr: FiAddr,
@@ -71,7 +71,7 @@ impl Peers {
     /// # Errors
     /// [`Errno::Inval`] when the address vector has no such index.
     #[inline]
-    pub(crate) fn at(
+    pub(crate) fn index_of(
         &mut self,
         addr: FiAddr,
         is_needed: impl FnMut(usize) -> bool,
@@ -100,23 +100,23 @@ impl Peers {
         }
         let name = av.addr(addr).ok_or(Errno::Inval)?;
         let context = av.context(addr) as u16;
-        let index = self.named(name, is_needed);
+        let index = self.find_or_insert(name, is_needed);
         if context != 0 {
             self.list[index].set_context(context);
             self.by_context.insert(addr, index as u32);
             return Ok(index);
         }
-        let place = addr.0 as usize;
-        if place >= self.by_addr.len() {
-            self.by_addr.resize(place + 1, UNKNOWN);
+        let index_in_av = addr.0 as usize;
+        if index_in_av >= self.by_addr.len() {
+            self.by_addr.resize(index_in_av + 1, UNKNOWN);
         }
-        self.by_addr[place] = index as u32;
+        self.by_addr[index_in_av] = index as u32;
         Ok(index)
     }
 
     /// The peer with an address, met or not. A new peer may take the place of one that `is_needed`
     /// does not name.
-    pub(crate) fn named(
+    pub(crate) fn find_or_insert(
         &mut self,
         addr: SocketAddr,
         is_needed: impl FnMut(usize) -> bool,
@@ -124,7 +124,7 @@ impl Peers {
         if let Some(&index) = self.by_name.get(&addr) {
             return index as usize;
         }
-        let index = self.vacancy(is_needed).unwrap_or(self.list.len());
+        let index = self.find_reusable(is_needed).unwrap_or(self.list.len());
         match self.list.get_mut(index) {
             Some(peer) => {
                 self.by_name.remove(&peer.addr);
@@ -138,7 +138,7 @@ impl Peers {
 
     /// The place of a peer that is gone, has left nothing, and is not in the address vector: one of
     /// the next few, so that peers that come and go once do not pile up.
-    fn vacancy(&mut self, mut is_needed: impl FnMut(usize) -> bool) -> Option<usize> {
+    fn find_reusable(&mut self, mut is_needed: impl FnMut(usize) -> bool) -> Option<usize> {
         const CANDIDATES: usize = 4;
         let (len, start) = (self.list.len(), self.next_search);
         self.next_search = start.wrapping_add(1);
@@ -179,7 +179,7 @@ impl Peer {
         Self {
             addr,
             connection: None,
-            is_lost: false,
+            is_disconnected: false,
             context: 0,
             fi_addr: FiAddr::UNSPEC,
             fi_epoch: u64::MAX,
@@ -230,15 +230,15 @@ mod tests {
     #[test]
     fn a_peer_keeps_its_index_while_it_is_connected_or_needed_and_loses_it_afterwards() {
         let mut peers = Peers::new(None);
-        let connected = peers.named(name(1), |_| true);
+        let connected = peers.find_or_insert(name(1), |_| true);
         peers[connected].connection = Some(0);
-        let needed = peers.named(name(2), |_| true);
+        let needed = peers.find_or_insert(name(2), |_| true);
         for port in 3..20 {
-            let index = peers.named(name(port), |index| index == needed);
+            let index = peers.find_or_insert(name(port), |index| index == needed);
             assert!(index != connected && index != needed, "{index}");
         }
         assert_eq!(peers.len(), 3);
-        assert_eq!(peers.named(name(1), |_| false), connected);
-        assert_eq!(peers.named(name(2), |_| false), needed);
+        assert_eq!(peers.find_or_insert(name(1), |_| false), connected);
+        assert_eq!(peers.find_or_insert(name(2), |_| false), needed);
     }
 }

@@ -46,13 +46,13 @@ impl Provider for Tcp {
     fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         let config = Config::read(query.params)?;
         let interfaces = interface::all(config.iface.as_deref())?;
-        let asked = &query.hints.info().domain_attr;
+        let requested = &query.hints.info().domain_attr;
         let mut offers = Vec::new();
         for ep_type in [EpType::Rdm, EpType::Msg] {
             for place in address_pairs(query, &interfaces)? {
                 let mut info = info(ep_type, &config);
                 place.fill(&mut info);
-                grant_auto_progress(&mut info.domain_attr, asked);
+                grant_auto_progress(&mut info.domain_attr, requested);
                 attr::grow_queues(&mut info, query, LONGEST_QUEUE);
                 attr::grow_inject(&mut info, query, LARGEST_INJECT);
                 if ep_type == EpType::Rdm {
@@ -127,13 +127,13 @@ fn rx_caps(ep_type: EpType) -> Caps {
 /// All that the provider can do with this type of endpoint.
 fn info(ep_type: EpType, config: &Config) -> Info {
     let (tx_caps, rx_caps) = (tx_caps(ep_type), rx_caps(ep_type));
-    let near_and_far = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
+    let comm_caps = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
     let mut info = attr::base_info("tcp");
     let vector = match ep_type {
         EpType::Rdm => Caps::AV_USER_ID | Caps::SHARED_AV,
         _ => Caps::empty(),
     };
-    info.caps = tx_caps | rx_caps | near_and_far | vector;
+    info.caps = tx_caps | rx_caps | comm_caps | vector;
 
     info.tx_attr.caps = tx_caps;
     info.tx_attr.op_flags = TX_DEFAULTS;
@@ -176,7 +176,7 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     domain.max_ep_rx_ctx = contexts;
     domain.max_ep_stx_ctx = 1 << 16;
     domain.max_ep_srx_ctx = 1 << 16;
-    domain.caps = near_and_far | vector;
+    domain.caps = comm_caps | vector;
 
     info
 }

@@ -11,7 +11,7 @@ use nix::errno::Errno as System;
 use selvedge::Error;
 use selvedge_kit::ip::canonical_addr;
 
-use crate::accept::listen::{ANYWHERE, Listener, failed, listen};
+use crate::accept::listen::{ANYWHERE, Listener, listen, listen_error};
 use crate::config::Config;
 
 /// How often free ports that follow each other are looked for.
@@ -21,7 +21,7 @@ const TRIES: usize = 256;
 #[derive(Debug)]
 pub(crate) struct ContextListeners {
     first: SocketAddr,
-    waiting: Mutex<Vec<Option<Listener>>>,
+    unopened: Mutex<Vec<Option<Listener>>>,
     config: Config,
 }
 
@@ -33,17 +33,17 @@ impl ContextListeners {
     /// The system's, with the address.
     pub(crate) fn open(addr: SocketAddr, count: usize, config: &Config) -> Result<Self, Error> {
         let tries = if addr.port() == 0 { TRIES } else { 1 };
-        let mut row = listen_in_a_row(addr, count, config);
+        let mut listeners = listen_at_successive_ports(addr, count, config);
         for _ in 1..tries {
-            if row.is_ok() {
+            if listeners.is_ok() {
                 break;
             }
-            row = listen_in_a_row(addr, count, config);
+            listeners = listen_at_successive_ports(addr, count, config);
         }
-        let (first, waiting) = row?;
+        let (first, unopened) = listeners?;
         Ok(Self {
             first,
-            waiting: Mutex::new(waiting.into_iter().map(Some).collect()),
+            unopened: Mutex::new(unopened.into_iter().map(Some).collect()),
             config: config.clone(),
         })
     }
@@ -59,34 +59,37 @@ impl ContextListeners {
     /// # Errors
     /// The system's, with the address, when somebody else has the port by now.
     pub(crate) fn listener(&self, context: u16) -> Result<Listener, Error> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(listener) = waiting.get_mut(usize::from(context)).and_then(Option::take) {
+        let mut unopened = self.unopened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(listener) = unopened
+            .get_mut(usize::from(context))
+            .and_then(Option::take)
+        {
             return Ok(listener);
         }
         let mut addr = self.first;
         addr.set_port(self.first.port() + context);
-        listen(addr, &self.config).map_err(|cause| failed(addr, cause))
+        listen(addr, &self.config).map_err(|cause| listen_error(addr, cause))
     }
 }
 
-fn listen_in_a_row(
+fn listen_at_successive_ports(
     addr: SocketAddr,
     count: usize,
     config: &Config,
 ) -> Result<(SocketAddr, Vec<Listener>), Error> {
-    let first = listen(addr, config).map_err(|cause| failed(addr, cause))?;
-    let known = first.fd().local_addr();
-    let known = canonical_addr(known.map_err(|cause| failed(ANYWHERE, cause))?);
+    let first = listen(addr, config).map_err(|cause| listen_error(addr, cause))?;
+    let local = first.fd().local_addr();
+    let local = canonical_addr(local.map_err(|cause| listen_error(ANYWHERE, cause))?);
     let highest = config.ports.map_or(u16::MAX, |(_, high)| high);
-    let (mut row, mut at) = (vec![first], known);
-    while row.len() < count {
+    let (mut listeners, mut at) = (vec![first], local);
+    while listeners.len() < count {
         let Some(port) = at.port().checked_add(1).filter(|&port| port <= highest) else {
-            return Err(failed(at, System::EADDRNOTAVAIL.into()));
+            return Err(listen_error(at, System::EADDRNOTAVAIL.into()));
         };
         at.set_port(port);
-        row.push(listen(at, config).map_err(|cause| failed(at, cause))?);
+        listeners.push(listen(at, config).map_err(|cause| listen_error(at, cause))?);
     }
-    Ok((known, row))
+    Ok((local, listeners))
 }
 
 #[cfg(test)]
@@ -100,20 +103,21 @@ mod tests {
     }
 
     #[test]
-    fn contexts_listen_at_successive_ports_and_again_when_they_come_back() {
-        let row = ContextListeners::open("127.0.0.1:0".parse().unwrap(), 8, &config(None)).unwrap();
+    fn reopened_contexts_listen_at_the_same_successive_ports() {
+        let listeners =
+            ContextListeners::open("127.0.0.1:0".parse().unwrap(), 8, &config(None)).unwrap();
         for context in 0..8 {
-            let listener = row.listener(context).unwrap();
+            let listener = listeners.listener(context).unwrap();
             let port = listener.fd().local_addr().unwrap().port();
-            assert_eq!(port, row.first().port() + context);
-            row.listener(context).unwrap_err();
+            assert_eq!(port, listeners.first().port() + context);
+            listeners.listener(context).unwrap_err();
             drop(listener);
-            row.listener(context).unwrap();
+            listeners.listener(context).unwrap();
         }
     }
 
     #[test]
-    fn a_row_that_is_too_long_for_its_place_is_refused_with_the_port() {
+    fn too_few_successive_ports_fail_with_the_port() {
         let ports = Some((40_000, 40_002));
         let error =
             ContextListeners::open("127.0.0.1:0".parse().unwrap(), 8, &config(ports)).unwrap_err();

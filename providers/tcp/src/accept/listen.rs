@@ -9,8 +9,8 @@ use selvedge::{Errno, Error};
 use selvedge_kit::close_on_fork::CloseOnFork;
 
 use crate::config::{CONTROL, Config};
-use crate::socket::{Bound, listen_at};
-use crate::wire::hello::Introduction;
+use crate::socket::{BoundSocket, listen_at};
+use crate::wire::hello::Extension;
 
 /// A socket that connections come to.
 pub(crate) type Listener = CloseOnFork<TcpListener>;
@@ -19,7 +19,7 @@ pub(crate) type Listener = CloseOnFork<TcpListener>;
 pub(crate) const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// That listening at an address has failed.
-pub(crate) fn failed(addr: SocketAddr, cause: io::Error) -> Error {
+pub(crate) fn listen_error(addr: SocketAddr, cause: io::Error) -> Error {
     let errno = cause.raw_os_error().map_or(Errno::Io, Errno::from_raw);
     Error::new(errno, format!("listening at {addr}")).because(cause)
 }
@@ -30,8 +30,8 @@ pub(crate) fn listen(addr: SocketAddr, config: &Config) -> io::Result<Listener> 
 }
 
 /// Takes an address, likewise.
-pub(crate) fn settle(addr: SocketAddr, config: &Config) -> io::Result<Bound> {
-    at_port(addr, config, Bound::at)
+pub(crate) fn bind_at(addr: SocketAddr, config: &Config) -> io::Result<BoundSocket> {
+    at_port(addr, config, BoundSocket::bind)
 }
 
 fn at_port<T>(
@@ -52,7 +52,7 @@ fn in_range<T>(
     open: impl Fn(SocketAddr) -> io::Result<T>,
 ) -> io::Result<T> {
     let count = u32::from(high - low) + 1;
-    let start = (Introduction::new().life >> 8) as u32 % count;
+    let start = (Extension::new().incarnation >> 8) as u32 % count;
     let mut last = io::ErrorKind::AddrInUse.into();
     for step in 0..count {
         let port = low + ((start + step) % count) as u16;
@@ -65,10 +65,10 @@ fn in_range<T>(
 }
 
 /// Says once that peers are believed who they say they are, where everybody may be one.
-pub(crate) fn warn_of_the_public(addr: SocketAddr) {
-    static SAID: Once = Once::new();
+pub(crate) fn warn_if_public(addr: SocketAddr) {
+    static WARNED: Once = Once::new();
     if is_public(addr.ip()) {
-        SAID.call_once(|| {
+        WARNED.call_once(|| {
             log::warn!(
                 target: CONTROL,
                 "{addr} is reached from anywhere, and nobody who comes there has to prove who it \
@@ -99,9 +99,9 @@ const fn is_public(ip: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn addresses_of_networks_of_one_s_own_are_not_public() {
+    fn private_addresses_are_not_public() {
         let is_public = |text: &str| super::is_public(text.parse().unwrap());
-        let own = [
+        let private = [
             "127.0.0.1",
             "10.1.2.3",
             "172.16.0.1",
@@ -115,7 +115,7 @@ mod tests {
             "fe80::1",
             "fd00::2",
         ];
-        assert!(!own.into_iter().any(is_public));
+        assert!(!private.into_iter().any(is_public));
         for ip in ["8.8.8.8", "172.32.0.1", "100.128.0.1", "2a00::1"] {
             assert!(is_public(ip), "{ip}");
         }

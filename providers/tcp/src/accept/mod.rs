@@ -19,13 +19,13 @@ use selvedge_kit::auth::AuthKey;
 use selvedge_kit::ip::canonical_addr;
 use selvedge_kit::rate_limit::warn_limited;
 
-use crate::accept::listen::{ANYWHERE, Listener, failed, listen, warn_of_the_public};
+use crate::accept::listen::{ANYWHERE, Listener, listen, listen_error, warn_if_public};
 use crate::config::{CONTROL, Config};
-use crate::socket::tls::{HELLO, REFUSAL, is_insecure, unwanted};
+use crate::socket::tls::{HANDSHAKE_FAILURE, HANDSHAKE_RECORD, is_tls_error, unexpected_tls};
 use crate::socket::{Socket, is_not_ready};
-use crate::wire::Nonsense;
+use crate::wire::ProtocolError;
 use crate::wire::hello::{DATA_MAX, HEADER, Hello, Kind};
-use crate::wire::proof::{Called, QUESTION};
+use crate::wire::proof::{PROOF_MAGIC, Server};
 
 /// Connections that are accepted in one turn.
 const ACCEPTS: usize = 64;
@@ -33,7 +33,7 @@ const ACCEPTS: usize = 64;
 pub(crate) const ACCEPTOR: u64 = u64::MAX;
 /// How long a stranger may be silent while others wait for its place: long enough for a crowd whose
 /// members take turns on one core.
-const GRACE: Duration = Duration::from_millis(20);
+const CONTENDED_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// A listener, and the connections that have come to it and have not said who they are.
 #[derive(Debug)]
@@ -42,38 +42,38 @@ pub(crate) struct Acceptor {
     /// Where it is.
     pub(crate) addr: SocketAddr,
     /// In the order in which they came.
-    strangers: VecDeque<Stranger>,
+    unauthenticated: VecDeque<Unauthenticated>,
     /// Connection requests that the application has neither accepted nor rejected.
-    waiting: usize,
+    unanswered_requests: usize,
     /// Nobody is let in until there is room.
-    is_shut: bool,
+    is_paused: bool,
     /// Kept for turning peers away when descriptors are short.
-    spare: Option<File>,
+    spare_fd: Option<File>,
     config: Config,
 }
 
 /// A connection that has not said who it is.
 #[derive(Debug)]
-struct Stranger {
+struct Unauthenticated {
     socket: Socket,
     from: SocketAddr,
     /// What it has to prove.
     key: AuthKey,
-    proof: Called,
-    said: Vec<u8>,
+    proof: Server,
+    received: Vec<u8>,
     /// What the socket is watched for.
     watched: EpollFlags,
-    came: Instant,
+    accepted_at: Instant,
 }
 
 /// Somebody who wants a connection.
 #[derive(Debug)]
-pub(crate) struct Caller {
+pub(crate) struct ConnectionRequest {
     pub(crate) socket: Socket,
     pub(crate) from: SocketAddr,
     pub(crate) hello: Hello,
     /// What came behind the greeting.
-    pub(crate) rest: Vec<u8>,
+    pub(crate) trailing: Vec<u8>,
 }
 
 impl Acceptor {
@@ -83,7 +83,7 @@ impl Acceptor {
     /// # Errors
     /// The system's, with the address.
     pub(crate) fn open(addr: SocketAddr, config: &Config, epoll: &Epoll) -> Result<Self, Error> {
-        let listener = listen(addr, config).map_err(|cause| failed(addr, cause))?;
+        let listener = listen(addr, config).map_err(|cause| listen_error(addr, cause))?;
         Self::at(listener, config, epoll)
     }
 
@@ -93,256 +93,272 @@ impl Acceptor {
     /// The system's.
     pub(crate) fn at(listener: Listener, config: &Config, epoll: &Epoll) -> Result<Self, Error> {
         let addr = listener.fd().local_addr();
-        let addr = canonical_addr(addr.map_err(|cause| failed(ANYWHERE, cause))?);
+        let addr = canonical_addr(addr.map_err(|cause| listen_error(ANYWHERE, cause))?);
         let nonblocking = listener.fd().set_nonblocking(true);
-        nonblocking.map_err(|cause| failed(addr, cause))?;
+        nonblocking.map_err(|cause| listen_error(addr, cause))?;
         let event = EpollEvent::new(EpollFlags::EPOLLIN, ACCEPTOR);
         epoll
             .add(&listener, event)
-            .map_err(|cause| failed(addr, cause.into()))?;
-        if !config.asks_who_comes() {
-            warn_of_the_public(addr);
+            .map_err(|cause| listen_error(addr, cause.into()))?;
+        if !config.authenticates_peers() {
+            warn_if_public(addr);
         }
         Ok(Self {
             listener,
             addr,
-            strangers: VecDeque::new(),
-            waiting: 0,
-            is_shut: false,
-            spare: File::open("/dev/null").ok(),
+            unauthenticated: VecDeque::new(),
+            unanswered_requests: 0,
+            is_paused: false,
+            spare_fd: File::open("/dev/null").ok(),
             config: config.clone(),
         })
     }
 
     /// Whether no connection waits that has not said who it is.
     pub(crate) fn is_idle(&self) -> bool {
-        self.strangers.is_empty()
+        self.unauthenticated.is_empty()
     }
 
     /// When the first of those who wait has had its time.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let first = self.strangers.front()?;
-        Some(first.came + self.patience())
+        let first = self.unauthenticated.front()?;
+        Some(first.accepted_at + self.timeout())
     }
 
     /// How long a stranger may be silent.
-    fn patience(&self) -> Duration {
-        match self.is_crowded() {
-            true => self.config.connect_timeout.min(GRACE),
+    fn timeout(&self) -> Duration {
+        match self.is_backlog_full() {
+            true => self.config.connect_timeout.min(CONTENDED_TIMEOUT),
             false => self.config.connect_timeout,
         }
     }
 
     /// Ends the connections that have had their time, and accepts others again.
     pub(crate) fn expire(&mut self, now: Instant, epoll: &Epoll) {
-        let patience = self.patience();
-        while let Some(late) = self.strangers.pop_front_if(|it| it.came + patience <= now) {
+        let timeout = self.timeout();
+        while let Some(expired) = self
+            .unauthenticated
+            .pop_front_if(|it| it.accepted_at + timeout <= now)
+        {
             warn_limited(
                 CONTROL,
-                format_args!("{} connects and says nothing", late.from),
+                format_args!("{} connects and says nothing", expired.from),
             );
         }
-        self.set_shut(self.is_full(0), epoll);
+        self.set_paused(self.is_full(0), epoll);
     }
 
     /// So many connection requests wait for the application; new connections are taken as far as
     /// `FI_TCP_REQUESTS` leaves room for theirs.
-    pub(crate) fn set_waiting(&mut self, waiting: usize, epoll: &Epoll) {
-        self.waiting = waiting;
-        self.set_shut(self.is_full(0), epoll);
+    pub(crate) fn set_unanswered_requests(&mut self, unanswered_requests: usize, epoll: &Epoll) {
+        self.unanswered_requests = unanswered_requests;
+        self.set_paused(self.is_full(0), epoll);
     }
 
-    /// Whether no connection is taken any more beside `callers` that have just said who they are.
-    fn is_full(&self, callers: usize) -> bool {
-        let requests = self.strangers.len() + self.waiting + callers;
-        self.is_crowded() || requests >= self.config.requests
+    /// Whether no connection is taken any more beside `requests` that have just said who they are.
+    fn is_full(&self, requests: usize) -> bool {
+        let pending = self.unauthenticated.len() + self.unanswered_requests + requests;
+        self.is_backlog_full() || pending >= self.config.max_requests
     }
 
     /// Whether others wait for the place of a connection that has not said who it is.
-    fn is_crowded(&self) -> bool {
-        self.strangers.len() >= self.config.strangers
+    fn is_backlog_full(&self) -> bool {
+        self.unauthenticated.len() >= self.config.max_unauthenticated
     }
 
     /// Whether the listener tells of nobody.
-    fn set_shut(&mut self, is_shut: bool, epoll: &Epoll) {
-        if is_shut == self.is_shut {
+    fn set_paused(&mut self, is_paused: bool, epoll: &Epoll) {
+        if is_paused == self.is_paused {
             return;
         }
-        let wanted = match is_shut {
+        let interest = match is_paused {
             true => EpollFlags::empty(),
             false => EpollFlags::EPOLLIN,
         };
-        let event = &mut EpollEvent::new(wanted, ACCEPTOR);
+        let event = &mut EpollEvent::new(interest, ACCEPTOR);
         // If it fails, the listener stays as it is, and this is tried again.
         if epoll.modify(&self.listener, event).is_ok() {
-            self.is_shut = is_shut;
+            self.is_paused = is_paused;
         }
     }
 
     /// Takes what connections have said, and accepts others. The callers that have said who they are.
-    pub(crate) fn poll(&mut self, epoll: &Epoll) -> Vec<Caller> {
-        let mut callers = Vec::new();
-        for _ in 0..self.strangers.len() {
-            let stranger = self.strangers.pop_front();
-            callers.extend(stranger.and_then(|it| self.listen_to(it, epoll)));
+    pub(crate) fn poll(&mut self, epoll: &Epoll) -> Vec<ConnectionRequest> {
+        let mut requests = Vec::new();
+        for _ in 0..self.unauthenticated.len() {
+            let connection = self.unauthenticated.pop_front();
+            requests.extend(connection.and_then(|it| self.read_handshake(it, epoll)));
         }
         for _ in 0..ACCEPTS {
-            if self.is_full(callers.len()) {
+            if self.is_full(requests.len()) {
                 break;
             }
             match self.listener.fd().accept() {
-                Ok((stream, from)) => callers.extend(self.let_in(stream, from, epoll)),
+                Ok((stream, from)) => requests.extend(self.accept_stream(stream, from, epoll)),
                 Err(cause) if is_not_ready(&cause) => break,
                 Err(cause) => {
-                    if !self.turn_away(&cause) {
+                    if !self.reject_without_descriptor(&cause) {
                         break;
                     }
                 }
             }
         }
-        self.set_shut(self.is_full(callers.len()), epoll);
-        callers
+        self.set_paused(self.is_full(requests.len()), epoll);
+        requests
     }
 
-    fn listen_to(&mut self, stranger: Stranger, epoll: &Epoll) -> Option<Caller> {
-        match stranger.listen() {
-            Heard::Nothing(mut stranger) => {
-                stranger.watch(epoll);
-                self.strangers.push_back(stranger);
+    fn read_handshake(
+        &mut self,
+        connection: Unauthenticated,
+        epoll: &Epoll,
+    ) -> Option<ConnectionRequest> {
+        match connection.read() {
+            HandshakeOutcome::Pending(mut connection) => {
+                connection.watch(epoll);
+                self.unauthenticated.push_back(connection);
                 None
             }
-            Heard::All(caller) => {
-                let _ = epoll.delete(&caller.socket);
-                Some(caller)
+            HandshakeOutcome::Complete(request) => {
+                let _ = epoll.delete(&request.socket);
+                Some(request)
             }
-            Heard::Gone => None,
+            HandshakeOutcome::Closed => None,
         }
     }
 
     /// Lets somebody in, who may have said already who it is.
-    fn let_in(&mut self, stream: TcpStream, from: SocketAddr, epoll: &Epoll) -> Option<Caller> {
-        let mut socket = Socket::new(stream, &self.config.link).ok()?;
+    fn accept_stream(
+        &mut self,
+        stream: TcpStream,
+        from: SocketAddr,
+        epoll: &Epoll,
+    ) -> Option<ConnectionRequest> {
+        let mut socket = Socket::new(stream, &self.config.socket_options).ok()?;
         if let Some(tls) = &self.config.tls {
-            socket.secure(tls.answer().ok()?);
+            socket.set_tls(tls.server_session().ok()?);
         }
         let event = EpollEvent::new(EpollFlags::EPOLLIN, ACCEPTOR);
         epoll.add(&socket, event).ok()?;
-        let stranger = Stranger {
+        let connection = Unauthenticated {
             socket,
             from: canonical_addr(from),
             key: self.config.key,
-            proof: Called::of(&self.config.key),
-            said: Vec::new(),
+            proof: Server::new(&self.config.key),
+            received: Vec::new(),
             watched: EpollFlags::EPOLLIN,
-            came: Instant::now(),
+            accepted_at: Instant::now(),
         };
-        self.listen_to(stranger, epoll)
+        self.read_handshake(connection, epoll)
     }
 
     /// Descriptors are short: whoever comes is let in by the spare one and turned away at once, so
     /// that it does not wait, nor keep us busy. Whether there may be others.
-    fn turn_away(&mut self, cause: &io::Error) -> bool {
+    fn reject_without_descriptor(&mut self, cause: &io::Error) -> bool {
         let is_short = matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
-        if !is_short || self.spare.take().is_none() {
+        if !is_short || self.spare_fd.take().is_none() {
             return !is_short && cause.kind() == io::ErrorKind::ConnectionAborted;
         }
-        let gone = self.listener.fd().accept();
-        if let Ok((_, from)) = &gone {
+        let accepted = self.listener.fd().accept();
+        if let Ok((_, from)) = &accepted {
             warn_limited(
                 CONTROL,
                 format_args!("{from} is turned away: descriptors are short ({cause})"),
             );
         }
-        let had_one = gone.is_ok();
-        drop(gone);
-        self.spare = File::open("/dev/null").ok();
-        had_one
+        let accepted_one = accepted.is_ok();
+        drop(accepted);
+        self.spare_fd = File::open("/dev/null").ok();
+        accepted_one
     }
 }
 
-enum Heard {
-    Nothing(Stranger),
-    All(Caller),
-    Gone,
+enum HandshakeOutcome {
+    Pending(Unauthenticated),
+    Complete(ConnectionRequest),
+    Closed,
 }
 
-impl Stranger {
+impl Unauthenticated {
     /// Has its socket tell when there is room for what TLS has to say, while there is none.
     fn watch(&mut self, epoll: &Epoll) {
-        let mut wanted = EpollFlags::EPOLLIN;
-        wanted.set(EpollFlags::EPOLLOUT, self.socket.is_behind());
-        if wanted != self.watched {
-            self.watched = wanted;
+        let mut interest = EpollFlags::EPOLLIN;
+        interest.set(EpollFlags::EPOLLOUT, self.socket.has_unsent_records());
+        if interest != self.watched {
+            self.watched = interest;
             // If it fails, the stranger has its time, as if it said nothing.
-            let _ = epoll.modify(&self.socket, &mut EpollEvent::new(wanted, ACCEPTOR));
+            let _ = epoll.modify(&self.socket, &mut EpollEvent::new(interest, ACCEPTOR));
         }
     }
 
-    fn listen(mut self) -> Heard {
-        if self.socket.is_behind() && self.socket.catch_up().is_err() {
-            return Heard::Gone;
+    fn read(mut self) -> HandshakeOutcome {
+        if self.socket.has_unsent_records() && self.socket.flush_records().is_err() {
+            return HandshakeOutcome::Closed;
         }
         let mut bytes = [0; HEADER + DATA_MAX];
         match self.socket.recv_bytes(&mut bytes) {
-            Ok(0) => return Heard::Gone,
-            Ok(count) => self.said.extend_from_slice(&bytes[..count]),
-            Err(cause) if is_not_ready(&cause) => return Heard::Nothing(self),
-            Err(cause) => return self.break_off(&cause),
+            Ok(0) => return HandshakeOutcome::Closed,
+            Ok(count) => self.received.extend_from_slice(&bytes[..count]),
+            Err(cause) if is_not_ready(&cause) => return HandshakeOutcome::Pending(self),
+            Err(cause) => return self.close_after_error(&cause),
         }
-        if !self.socket.is_sealed() && self.said.starts_with(&HELLO) {
-            let _ = self.socket.send_whole(&REFUSAL);
-            return self.break_off(&unwanted());
+        if !self.socket.is_encrypted() && self.received.starts_with(&HANDSHAKE_RECORD) {
+            let _ = self.socket.send_all(&HANDSHAKE_FAILURE);
+            return self.close_after_error(&unexpected_tls());
         }
-        let heard = match self.prove() {
-            Ok(true) => self.greet(),
-            Ok(false) => Heard::Nothing(self),
-            Err(Nonsense(what)) => self.refuse(what),
+        let outcome = match self.check_proof() {
+            Ok(true) => self.parse_request(),
+            Ok(false) => HandshakeOutcome::Pending(self),
+            Err(ProtocolError(reason)) => self.reject(reason),
         };
-        match heard {
+        match outcome {
             // Nobody is going to tell of what is behind that.
-            Heard::Nothing(stranger) if stranger.socket.is_loaded() => stranger.listen(),
-            heard => heard,
+            HandshakeOutcome::Pending(connection) if connection.socket.has_buffered_input() => {
+                connection.read()
+            }
+            outcome => outcome,
         }
     }
 
     /// Nothing more can come of it.
-    fn break_off(mut self, cause: &io::Error) -> Heard {
-        if is_insecure(cause) {
+    fn close_after_error(mut self, cause: &io::Error) -> HandshakeOutcome {
+        if is_tls_error(cause) {
             warn_limited(CONTROL, format_args!("{} is refused: {cause}", self.from));
             // So that it gets the reason.
-            self.socket.part();
+            self.socket.close_gracefully();
         }
-        Heard::Gone
+        HandshakeOutcome::Closed
     }
 
     /// Whether it has proved what it has to.
-    fn prove(&mut self) -> Result<bool, Nonsense> {
-        while let Some(answer) = self.proof.hear(&self.key, &mut self.said)? {
+    fn check_proof(&mut self) -> Result<bool, ProtocolError> {
+        while let Some(response) = self.proof.receive(&self.key, &mut self.received)? {
             // Whoever does not hear it notices the end.
-            let _ = self.socket.send_whole(&answer);
+            let _ = self.socket.send_all(&response);
         }
-        Ok(self.proof.is_convinced())
+        Ok(self.proof.is_proved())
     }
 
-    fn greet(mut self) -> Heard {
-        if self.said.starts_with(&QUESTION) {
-            return self.refuse("that it has an auth_key, and here is none");
+    fn parse_request(mut self) -> HandshakeOutcome {
+        if self.received.starts_with(&PROOF_MAGIC) {
+            return self.reject("that it has an auth_key, and here is none");
         }
-        match Hello::parse(&self.said) {
-            Ok(None) => Heard::Nothing(self),
-            Ok(Some((hello, len))) if hello.kind == Kind::Request => Heard::All(Caller {
-                rest: self.said.split_off(len),
-                socket: self.socket,
-                from: self.from,
-                hello,
-            }),
-            Ok(Some(_)) => self.refuse("an answer to nothing"),
-            Err(Nonsense(what)) => self.refuse(what),
+        match Hello::parse(&self.received) {
+            Ok(None) => HandshakeOutcome::Pending(self),
+            Ok(Some((hello, len))) if hello.kind == Kind::Request => {
+                HandshakeOutcome::Complete(ConnectionRequest {
+                    trailing: self.received.split_off(len),
+                    socket: self.socket,
+                    from: self.from,
+                    hello,
+                })
+            }
+            Ok(Some(_)) => self.reject("an answer to nothing"),
+            Err(ProtocolError(reason)) => self.reject(reason),
         }
     }
 
-    fn refuse(self, what: &str) -> Heard {
-        warn_limited(CONTROL, format_args!("{} says {what}", self.from));
-        Heard::Gone
+    fn reject(self, reason: &str) -> HandshakeOutcome {
+        warn_limited(CONTROL, format_args!("{} says {reason}", self.from));
+        HandshakeOutcome::Closed
     }
 }

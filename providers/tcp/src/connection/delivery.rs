@@ -10,12 +10,12 @@ use selvedge_kit::{Ep, Report};
 
 use crate::config::Config;
 use crate::connection::Connection;
-use crate::connection::incoming::{Arrival, Goal};
-use crate::connection::one_sided::{Change, OneSided, arriving};
-use crate::matching::{Kept, Matching, Where};
+use crate::connection::incoming::{Destination, IncomingPayload};
+use crate::connection::one_sided::{IncomingAtomic, OneSided, begin_write};
+use crate::matching::{Matching, PayloadState, UnexpectedMessage};
 use crate::peers::Peers;
-use crate::wire::Nonsense;
-use crate::wire::frame::{Head, Wish};
+use crate::wire::ProtocolError;
+use crate::wire::frame::{AckPolicy, Header};
 
 /// What the frames of peers act on.
 #[derive(Debug)]
@@ -31,20 +31,20 @@ impl Delivery<'_> {
     /// The fast path: a plain message of which all is here, for the oldest receive. How many bytes of
     /// payload it has, if it is one.
     #[inline]
-    pub(crate) fn deliver_whole(
+    pub(crate) fn deliver_fast(
         &mut self,
         peer: usize,
-        head: &Head,
+        header: &Header,
         bytes: &[u8],
         sink: &mut Sink<'_>,
     ) -> Option<usize> {
-        let &Head::Message {
+        let &Header::Message {
             kind,
             tag,
             data: None,
-            wish: Wish::Never,
+            ack: AckPolicy::Never,
             len,
-        } = head
+        } = header
         else {
             return None;
         };
@@ -74,137 +74,156 @@ impl Delivery<'_> {
     ///
     /// # Errors
     /// When no peer would send it at this point.
-    pub(crate) fn open(
+    pub(crate) fn begin_frame(
         &mut self,
         from: &mut Connection,
-        head: Head,
+        header: Header,
         number: Option<u64>,
-    ) -> Result<Option<Arrival>, Nonsense> {
-        match head {
-            Head::Message {
+    ) -> Result<Option<IncomingPayload>, ProtocolError> {
+        match header {
+            Header::Message {
                 kind,
                 tag,
                 data,
-                wish,
+                ack,
                 len,
             } => {
                 let env = envelope(from.peer, tag, data, len);
-                return Ok(self.message(from, kind, env, number, wish));
+                return Ok(self.begin_message(from, kind, env, number, ack));
             }
-            Head::Offer {
+            Header::Rts {
                 id, tag, data, len, ..
             } => {
                 let env = envelope(from.peer, tag, data, len);
-                self.offered(from, id, env)?;
+                self.begin_rendezvous(from, id, env)?;
             }
-            Head::Data { id, len, .. } => {
-                let coming = from.incoming.coming.remove(&id);
-                let coming = coming.filter(|(_, env)| env.len == len);
-                let (posted, env) = coming.ok_or(Nonsense("bytes that were not asked for"))?;
-                let goal = match posted {
-                    Some(posted) => Goal::Receive(posted, env, number),
-                    None => Goal::Nothing(number),
+            Header::Data { id, len, .. } => {
+                let requested = from.incoming.requested.remove(&id);
+                let requested = requested.filter(|(_, env)| env.len == len);
+                let (posted, env) =
+                    requested.ok_or(ProtocolError("bytes that were not asked for"))?;
+                let destination = match posted {
+                    Some(posted) => Destination::Receive(posted, env, number),
+                    None => Destination::Discard(number),
                 };
-                return Ok(Some(Arrival::new(goal, len)));
+                return Ok(Some(IncomingPayload::new(destination, len)));
             }
-            Head::Clear { id } => from.outgoing.send_offered(id)?,
-            Head::Ack => from.outgoing.answered(None)?.done(self.ep),
-            Head::Answer { number, status } => {
-                let report = from.outgoing.answered(Some(number))?;
-                self.completed(from.peer, &report, status);
+            Header::Cts { id } => from.outgoing.send_rendezvous_data(id)?,
+            Header::Ack => from.outgoing.take_acked(None)?.done(self.ep),
+            Header::AckStatus { number, status } => {
+                let report = from.outgoing.take_acked(Some(number))?;
+                self.report_response(from.peer, &report, status);
             }
-            Head::ReadRequest { places } => self.one_sided(from).read(places)?,
-            Head::ReadResponse { len, is_checked } => {
-                let fetch = from.outgoing.read_answered(len)?;
-                return Ok(Some(Arrival::new(Goal::Read(fetch, is_checked), len)));
+            Header::ReadRequest { segments } => self.one_sided(from).read(segments)?,
+            Header::ReadResponse { len, is_checked } => {
+                let fetch = from.outgoing.take_read(len)?;
+                return Ok(Some(IncomingPayload::new(
+                    Destination::Read(fetch, is_checked),
+                    len,
+                )));
             }
-            Head::ReadEnd { status } => {
-                let report = from.outgoing.read_ended()?;
-                self.completed(from.peer, &report, status);
+            Header::ReadEnd { status } => {
+                let report = from.outgoing.take_unchecked_read()?;
+                self.report_response(from.peer, &report, status);
             }
-            Head::Refused { status } => {
-                let report = from.outgoing.read_refused()?;
-                self.completed(from.peer, &report, status.max(1));
+            Header::ReadError { status } => {
+                let report = from.outgoing.take_refused_read()?;
+                self.report_response(from.peer, &report, status.max(1));
             }
-            Head::Write { places, data, .. } => {
-                let len = places.len();
-                let knows = from.terms().knows();
-                let write = arriving(self.keys, places, data, number, knows)?;
-                return Ok(Some(Arrival::new(Goal::Write(write), len)));
+            Header::Write { segments, data, .. } => {
+                let len = segments.len();
+                let has_extensions = from.negotiated().has_extensions();
+                let write = begin_write(self.keys, segments, data, number, has_extensions)?;
+                return Ok(Some(IncomingPayload::new(Destination::Write(write), len)));
             }
-            Head::Atomic {
-                what,
+            Header::Atomic {
+                operation,
                 data,
                 targets,
                 len,
             } => {
-                let change = Change::new(what, data, targets, len)?;
-                return Ok(Some(Arrival::new(Goal::Change(Box::new(change)), len)));
+                let atomic = IncomingAtomic::new(operation, data, targets, len)?;
+                return Ok(Some(IncomingPayload::new(
+                    Destination::Atomic(Box::new(atomic)),
+                    len,
+                )));
             }
-            Head::Outcome { status, len } => {
-                let fetch = from.outgoing.atomic_answered(status, len)?;
-                return Ok(Some(Arrival::new(Goal::Outcome(fetch, status), len)));
+            Header::AtomicResult { status, len } => {
+                let fetch = from.outgoing.take_atomic(status, len)?;
+                return Ok(Some(IncomingPayload::new(
+                    Destination::AtomicResult(fetch, status),
+                    len,
+                )));
             }
         }
         Ok(None)
     }
 
     /// A message begins.
-    fn message(
+    fn begin_message(
         &mut self,
         from: &mut Connection,
         kind: Kind,
         env: Envelope,
         number: Option<u64>,
-        wish: Wish,
-    ) -> Option<Arrival> {
+        ack: AckPolicy,
+    ) -> Option<IncomingPayload> {
         if let Some(posted) = self.matching.matcher(kind).match_message(&env) {
-            return Some(Arrival::new(Goal::Receive(posted, env, number), env.len));
+            return Some(IncomingPayload::new(
+                Destination::Receive(posted, env, number),
+                env.len,
+            ));
         }
-        let place = match self.matching.has_room(from.peer, env.len, self.peers.len()) {
-            true => Where::Coming,
-            false => Where::Held,
+        let state = match self.matching.has_room(from.peer, env.len, self.peers.len()) {
+            true => PayloadState::Partial,
+            false => PayloadState::Held,
         };
-        let mut kept = Kept::new(from.id, from.peer, place, env.len);
-        kept.number = number;
-        kept.is_answered_by_receive = wish == Wish::Received;
-        let key = self.matching.keep(kind, env, kept);
-        if place == Where::Held {
-            from.incoming.held = Some(key);
+        let mut message = UnexpectedMessage::new(from.id, from.peer, state, env.len);
+        message.number = number;
+        message.acks_on_receive = ack == AckPolicy::OnReceive;
+        let key = self.matching.store(kind, env, message);
+        if state == PayloadState::Held {
+            from.incoming.held_message = Some(key);
             return None;
         }
-        Some(Arrival::new(Goal::Keep(key), env.len))
+        Some(IncomingPayload::new(Destination::Unexpected(key), env.len))
     }
 
     /// A message is offered.
-    fn offered(&mut self, from: &mut Connection, id: u8, env: Envelope) -> Result<(), Nonsense> {
-        if self.matching.is_offered(from.id, id) || from.incoming.coming.contains_key(&id) {
-            return Err(Nonsense("two offers of one number"));
+    fn begin_rendezvous(
+        &mut self,
+        from: &mut Connection,
+        id: u8,
+        env: Envelope,
+    ) -> Result<(), ProtocolError> {
+        if self.matching.has_rts(from.id, id) || from.incoming.requested.contains_key(&id) {
+            return Err(ProtocolError("two offers of one number"));
         }
         match self.matching.matcher(Kind::Tagged).match_message(&env) {
-            Some(posted) => from.ask_for(id, Some(posted), env),
+            Some(posted) => from.send_cts(id, Some(posted), env),
             None => {
-                let kept = Kept::new(from.id, from.peer, Where::Offered(id), env.len);
-                self.matching.keep(Kind::Tagged, env, kept);
+                let message =
+                    UnexpectedMessage::new(from.id, from.peer, PayloadState::AtSender(id), env.len);
+                self.matching.store(Kind::Tagged, env, message);
             }
         }
         Ok(())
     }
 
     /// Puts a stretch of a payload where it belongs.
-    pub(crate) fn place(&mut self, arrival: &mut Arrival, bytes: &[u8]) {
-        let at = arrival.at;
-        match &mut arrival.goal {
-            Goal::Receive(posted, ..) => {
+    pub(crate) fn store(&mut self, payload: &mut IncomingPayload, bytes: &[u8]) {
+        let at = payload.at;
+        match &mut payload.destination {
+            Destination::Receive(posted, ..) => {
                 posted.buf.write(at, bytes);
             }
-            Goal::Keep(key) => self.matching.keep_more(*key, bytes),
-            Goal::Write(arriving) => arriving.write(self.keys, at, bytes),
-            Goal::Read(fetch, _) | Goal::Outcome(fetch, _) => {
+            Destination::Unexpected(key) => self.matching.append(*key, bytes),
+            Destination::Write(write) => write.store(self.keys, at, bytes),
+            Destination::Read(fetch, _) | Destination::AtomicResult(fetch, _) => {
                 fetch.buf.write(at, bytes);
             }
-            Goal::Change(change) => change.operands.extend_from_slice(bytes),
-            Goal::Nothing(_) => {}
+            Destination::Atomic(atomic) => atomic.operands.extend_from_slice(bytes),
+            Destination::Discard(_) => {}
         }
     }
 
@@ -212,35 +231,35 @@ impl Delivery<'_> {
     ///
     /// # Errors
     /// When the peer was not allowed to send it, and cannot be told.
-    pub(crate) fn arrived(
+    pub(crate) fn payload_complete(
         &mut self,
         from: &mut Connection,
-        arrival: Arrival,
-    ) -> Result<(), Nonsense> {
-        match arrival.goal {
-            Goal::Receive(posted, env, number) => {
-                from.outgoing.acknowledge(number, None);
+        payload: IncomingPayload,
+    ) -> Result<(), ProtocolError> {
+        match payload.destination {
+            Destination::Receive(posted, env, number) => {
+                from.outgoing.queue_ack(number, None);
                 let fits = env.len.min(posted.buf.len());
-                self.received(posted, &env, fits);
+                self.report_received(posted, &env, fits);
             }
-            Goal::Keep(key) => {
-                let number = self.matching.kept_whole(key);
-                from.outgoing.acknowledge(number, None);
+            Destination::Unexpected(key) => {
+                let number = self.matching.complete(key);
+                from.outgoing.queue_ack(number, None);
             }
-            Goal::Write(arriving) => return self.one_sided(from).written(&arriving),
-            Goal::Read(fetch, is_checked) => {
+            Destination::Write(write) => return self.one_sided(from).finish_write(&write),
+            Destination::Read(fetch, is_checked) => {
                 drop(fetch.buf);
                 match is_checked {
-                    true => from.outgoing.read_unchecked(fetch.report),
+                    true => from.outgoing.hold_unchecked_read(fetch.report),
                     false => fetch.report.done(self.ep),
                 }
             }
-            Goal::Change(change) => self.one_sided(from).change(&change),
-            Goal::Outcome(fetch, status) => {
+            Destination::Atomic(atomic) => self.one_sided(from).apply_atomic(&atomic),
+            Destination::AtomicResult(fetch, status) => {
                 drop(fetch.buf);
-                self.completed(from.peer, &fetch.report, status);
+                self.report_response(from.peer, &fetch.report, status);
             }
-            Goal::Nothing(number) => from.outgoing.acknowledge(number, None),
+            Destination::Discard(number) => from.outgoing.queue_ack(number, None),
         }
         Ok(())
     }
@@ -256,53 +275,53 @@ impl Delivery<'_> {
     }
 
     /// Reports an operation that a peer has answered.
-    fn completed(&mut self, peer: usize, report: &Report, status: u32) {
+    fn report_response(&mut self, peer: usize, report: &Report, status: u32) {
         if status == 0 {
             return report.done(self.ep);
         }
         let errno = i32::try_from(status).map_or(Errno::Other, Errno::from_raw);
-        let why = match errno {
+        let reason = match errno {
             Errno::KeyRejected => "nobody there has the key",
             Errno::Acces => "the region does not grant the right",
             Errno::Fault => "the bytes are not all inside the region",
             Errno::Inval => "the target has an address that the operation cannot have",
             _ => "it was not carried out",
         };
-        let detail = format!("{} refuses: {why}", self.peers[peer]);
+        let detail = format!("{} refuses: {reason}", self.peers[peer]);
         report.failed(self.ep, errno, self.peers.fi_addr(peer), detail);
     }
 
     /// A receive takes a message that waited for it; `from` is the connection that the message came
     /// by, if that has not ended.
     #[cold]
-    pub(crate) fn meet(
+    pub(crate) fn deliver_kept(
         &mut self,
         from: Option<&mut Connection>,
         mut posted: Posted,
         env: Envelope,
-        kept: &Kept,
-    ) -> Result<(), Nonsense> {
-        match (kept.place, from) {
-            (Where::Here, from) => {
-                let fits = posted.buf.write(0, &kept.bytes);
+        message: &UnexpectedMessage,
+    ) -> Result<(), ProtocolError> {
+        match (message.state, from) {
+            (PayloadState::Complete, from) => {
+                let fits = posted.buf.write(0, &message.bytes);
                 if let Some(from) = from {
-                    from.outgoing.acknowledge(kept.number, None);
+                    from.outgoing.queue_ack(message.number, None);
                 }
-                self.received(posted, &env, fits);
+                self.report_received(posted, &env, fits);
             }
-            (Where::Coming, Some(from)) => {
-                posted.buf.write(0, &kept.bytes);
-                let goal = Goal::Receive(posted, env, kept.number);
-                from.incoming.redirect(goal);
+            (PayloadState::Partial, Some(from)) => {
+                posted.buf.write(0, &message.bytes);
+                let destination = Destination::Receive(posted, env, message.number);
+                from.incoming.set_destination(destination);
             }
-            (Where::Held, Some(from)) => {
-                let goal = Goal::Receive(posted, env, kept.number);
-                return from.release(Arrival::new(goal, env.len), self);
+            (PayloadState::Held, Some(from)) => {
+                let destination = Destination::Receive(posted, env, message.number);
+                return from.resume_with(IncomingPayload::new(destination, env.len), self);
             }
-            (Where::Offered(id), Some(from)) => from.ask_for(id, Some(posted), env),
-            (Where::Lost, _) | (_, None) => {
-                let src = self.peers.fi_addr(kept.peer);
-                let peer = &self.peers[kept.peer];
+            (PayloadState::AtSender(id), Some(from)) => from.send_cts(id, Some(posted), env),
+            (PayloadState::Lost, _) | (_, None) => {
+                let src = self.peers.fi_addr(message.peer);
+                let peer = &self.peers[message.peer];
                 let detail = format!("{peer} is gone, and its message with it");
                 self.ep.rx_failed(posted, Errno::ConnReset, src, detail);
             }
@@ -315,37 +334,41 @@ impl Delivery<'_> {
     pub(crate) fn discard(
         &mut self,
         from: Option<&mut Connection>,
-        kept: &Kept,
-    ) -> Result<(), Nonsense> {
+        message: &UnexpectedMessage,
+    ) -> Result<(), ProtocolError> {
         let Some(from) = from else {
             return Ok(());
         };
-        let goal = Goal::Nothing(kept.number);
-        match kept.place {
-            Where::Here => from.outgoing.acknowledge(kept.number, None),
-            Where::Coming => from.incoming.redirect(goal),
-            Where::Held => return from.release(Arrival::new(goal, kept.len), self),
-            Where::Offered(id) => from.ask_for(id, None, envelope(from.peer, 0, None, kept.len)),
-            Where::Lost => {}
+        let destination = Destination::Discard(message.number);
+        match message.state {
+            PayloadState::Complete => from.outgoing.queue_ack(message.number, None),
+            PayloadState::Partial => from.incoming.set_destination(destination),
+            PayloadState::Held => {
+                return from.resume_with(IncomingPayload::new(destination, message.len), self);
+            }
+            PayloadState::AtSender(id) => {
+                from.send_cts(id, None, envelope(from.peer, 0, None, message.len))
+            }
+            PayloadState::Lost => {}
         }
         Ok(())
     }
 
     /// Lets a connection go on whose message had no room, if there is room for it by now.
-    pub(crate) fn make_room_for(&mut self, from: &mut Connection) -> Result<(), Nonsense> {
-        let key = from.incoming.held;
+    pub(crate) fn retry_held(&mut self, from: &mut Connection) -> Result<(), ProtocolError> {
+        let key = from.incoming.held_message;
         let admitted = key.and_then(|key| {
             let len = self.matching.admit(key, self.peers.len())?;
-            Some(Arrival::new(Goal::Keep(key), len))
+            Some(IncomingPayload::new(Destination::Unexpected(key), len))
         });
         match admitted {
-            Some(arrival) => from.release(arrival, self),
+            Some(payload) => from.resume_with(payload, self),
             None => Ok(()),
         }
     }
 
     /// Reports a message: `len` bytes of it are in its receive.
-    fn received(&mut self, posted: Posted, env: &Envelope, len: usize) {
+    fn report_received(&mut self, posted: Posted, env: &Envelope, len: usize) {
         let peer = env.src.0 as usize;
         let src = self.peers.fi_addr(peer);
         if self.ep.is_unknown(src) {
@@ -358,13 +381,18 @@ impl Delivery<'_> {
     /// Fails the receives and reads whose bytes were coming by a connection that has ended.
     pub(crate) fn fail(&mut self, from: &mut Connection, errno: Errno, detail: &str) {
         let src: FiAddr = self.peers.fi_addr(from.peer);
-        let coming = from.incoming.coming.drain();
-        for posted in coming.filter_map(|(_, (posted, _))| posted) {
+        let requested = from.incoming.requested.drain();
+        for posted in requested.filter_map(|(_, (posted, _))| posted) {
             self.ep.rx_failed(posted, errno, src, detail);
         }
-        match from.incoming.body.take().map(|arrival| arrival.goal) {
-            Some(Goal::Receive(posted, ..)) => self.ep.rx_failed(posted, errno, src, detail),
-            Some(Goal::Read(fetch, _) | Goal::Outcome(fetch, _)) => {
+        match from
+            .incoming
+            .payload
+            .take()
+            .map(|payload| payload.destination)
+        {
+            Some(Destination::Receive(posted, ..)) => self.ep.rx_failed(posted, errno, src, detail),
+            Some(Destination::Read(fetch, _) | Destination::AtomicResult(fetch, _)) => {
                 drop(fetch.buf);
                 fetch.report.failed(self.ep, errno, src, detail);
             }
@@ -439,7 +467,9 @@ mod tests {
                 connections: Connections::new(Arc::new(epoll)),
                 cq,
             };
-            let peer = parts.peers.named(([127, 0, 0, 1], 1).into(), |_| true);
+            let peer = parts
+                .peers
+                .find_or_insert(([127, 0, 0, 1], 1).into(), |_| true);
             parts
                 .connections
                 .add(peer, Stage::Up, Vec::new(), Instant::now());
@@ -458,7 +488,7 @@ mod tests {
         }
 
         /// The tags of the messages that were received.
-        fn received(&self) -> Vec<u64> {
+        fn report_received(&self) -> Vec<u64> {
             let mut entries = [Entry::default(); 4];
             let count = self.cq.read(&mut entries).unwrap_or(0);
             entries[..count].iter().map(|entry| entry.tag).collect()
@@ -476,63 +506,68 @@ mod tests {
         }
     }
 
-    fn message(tag: u64, wish: Wish) -> Head {
-        Head::Message {
+    fn message(tag: u64, ack: AckPolicy) -> Header {
+        Header::Message {
             kind: Kind::Tagged,
             tag,
             data: None,
-            wish,
+            ack,
             len: 0,
         }
     }
 
     #[test]
-    fn a_plain_message_goes_straight_to_the_oldest_receive_and_no_other_does() {
+    fn only_plain_messages_take_the_fast_path_to_the_oldest_receive() {
         let mut parts = Parts::new();
-        let plain = message(7, Wish::Never);
-        let whole = |parts: &mut Parts, head: &Head| {
+        let plain = message(7, AckPolicy::Never);
+        let deliver = |parts: &mut Parts, header: &Header| {
             let (mut delivery, _) = parts.delivery();
-            delivery.deliver_whole(0, head, &[], &mut Sink::none())
+            delivery.deliver_fast(0, header, &[], &mut Sink::none())
         };
-        assert_eq!(whole(&mut parts, &plain), None, "no receive waits");
+        assert_eq!(deliver(&mut parts, &plain), None, "no receive waits");
         parts.matching.matcher(Kind::Tagged).post(receive(7));
-        let answered = message(7, Wish::Arrived);
-        assert_eq!(whole(&mut parts, &answered), None, "it wants an answer");
-        assert_eq!(whole(&mut parts, &plain), Some(0));
-        assert_eq!(parts.received(), [7]);
-        assert_eq!(whole(&mut parts, &plain), None, "the receive is over");
+        let acked = message(7, AckPolicy::OnArrival);
+        assert_eq!(deliver(&mut parts, &acked), None, "it wants an answer");
+        assert_eq!(deliver(&mut parts, &plain), Some(0));
+        assert_eq!(parts.report_received(), [7]);
+        assert_eq!(deliver(&mut parts, &plain), None, "the receive is over");
     }
 
     #[test]
-    fn a_message_that_waited_is_received_and_answered_once() {
+    fn an_unexpected_message_is_received_and_acknowledged_once() {
         let mut parts = Parts::new();
-        let head = message(7, Wish::Received);
+        let header = message(7, AckPolicy::OnReceive);
         let (mut delivery, from) = parts.delivery();
-        let number = from.incoming.number(&head);
-        let arrival = delivery.open(from, head, number).unwrap().unwrap();
-        delivery.arrived(from, arrival).unwrap();
-        assert!(!from.outgoing.take_owing(), "no receive has met it");
+        let number = from.incoming.ack_number(&header);
+        let payload = delivery.begin_frame(from, header, number).unwrap().unwrap();
+        delivery.payload_complete(from, payload).unwrap();
+        assert!(
+            !from.outgoing.take_response_queued(),
+            "no receive has met it"
+        );
         let matcher = parts.matching.matcher(Kind::Tagged);
         let (posted, env, key) = matcher.post(receive(7)).unwrap();
-        let kept = parts.matching.take(key);
+        let message = parts.matching.take(key);
         let (mut delivery, from) = parts.delivery();
-        delivery.meet(Some(from), posted, env, &kept).unwrap();
-        assert!(from.outgoing.take_owing());
-        assert_eq!(parts.received(), [7]);
+        delivery
+            .deliver_kept(Some(from), posted, env, &message)
+            .unwrap();
+        assert!(from.outgoing.take_response_queued());
+        assert_eq!(parts.report_received(), [7]);
     }
 
     #[test]
-    fn frames_that_answer_nothing_are_nonsense() {
+    fn unrequested_frames_are_protocol_errors() {
         let mut parts = Parts::new();
         let (mut delivery, from) = parts.delivery();
-        let data = Head::Data {
+        let data = Header::Data {
             id: 1,
-            wants_answer: false,
+            wants_ack: false,
             len: 0,
         };
-        for head in [Head::Ack, Head::Clear { id: 1 }, data] {
-            let text = format!("{head:?}");
-            assert!(delivery.open(from, head, None).is_err(), "{text}");
+        for header in [Header::Ack, Header::Cts { id: 1 }, data] {
+            let text = format!("{header:?}");
+            assert!(delivery.begin_frame(from, header, None).is_err(), "{text}");
         }
     }
 }

@@ -7,7 +7,7 @@ use selvedge_kit::rate_limit::warn_limited;
 
 use crate::config::CONTROL;
 use crate::peers::Peer;
-use crate::socket::tls::is_insecure;
+use crate::socket::tls::is_tls_error;
 
 /// Why a connection has ended, or was not made.
 #[derive(Debug)]
@@ -34,15 +34,15 @@ impl Failure {
             return Self::new(Errno::ConnReset, detail);
         };
         let detail = format!("the connection with {peer} is lost: {cause}");
-        if is_insecure(&cause) {
+        if is_tls_error(&cause) {
             warn_limited(CONTROL, format_args!("{detail}"));
         }
         Self::new(errno_of(&cause, Errno::ConnReset), detail)
     }
 
     /// A peer has sent what no peer sends.
-    pub(crate) fn cut_off(peer: &Peer, what: &str) -> Self {
-        let detail = format!("{peer} is cut off: it has sent {what}");
+    pub(crate) fn protocol_error(peer: &Peer, reason: &str) -> Self {
+        let detail = format!("{peer} is cut off: it has sent {reason}");
         warn_limited(CONTROL, format_args!("{detail}"));
         Self::new(Errno::ConnReset, detail)
     }
@@ -65,11 +65,11 @@ impl Failure {
     }
 }
 
-fn errno_of(cause: &io::Error, otherwise: Errno) -> Errno {
+fn errno_of(cause: &io::Error, default: Errno) -> Errno {
     match cause.kind() {
         io::ErrorKind::TimedOut => Errno::TimedOut,
         io::ErrorKind::HostUnreachable => Errno::HostUnreach,
         io::ErrorKind::NetworkUnreachable => Errno::NetUnreach,
-        _ => otherwise,
+        _ => default,
     }
 }

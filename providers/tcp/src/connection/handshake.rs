@@ -8,46 +8,46 @@ use std::time::{Duration, Instant};
 use selvedge_kit::rate_limit::warn_limited;
 
 use crate::config::{CONTROL, Config};
-use crate::connection::{Connection, Silence, Stage};
+use crate::connection::{Connection, ResponseWait, Stage};
 use crate::peers::Peer;
 use crate::socket::is_not_ready;
-use crate::socket::tls::{ALERT, Identity, is_insecure, unwanted};
-use crate::wire::Nonsense;
-use crate::wire::hello::{Hello, Introduction, Kind};
-use crate::wire::proof::{self, Next};
+use crate::socket::tls::{ALERT, Identity, is_tls_error, unexpected_tls};
+use crate::wire::ProtocolError;
+use crate::wire::hello::{Extension, Hello, Kind};
+use crate::wire::proof::{self, ClientStep};
 
 /// Who greets whom, and how.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ends<'a> {
+pub(crate) struct HandshakeContext<'a> {
     pub(crate) config: &'a Config,
-    pub(crate) own: Introduction,
+    pub(crate) extension: Extension,
     pub(crate) peer: &'a Peer,
     /// Whether the endpoint has no connections for its application.
-    pub(crate) is_unconnected: bool,
+    pub(crate) is_rdm: bool,
 }
 
 /// How far a handshake has got.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum HandshakeStep {
     /// Nothing has come.
-    Nothing,
-    Moved,
+    Idle,
+    Progressed,
     /// The peer has answered the greeting.
-    Greeted(Hello),
+    Complete(Hello),
 }
 
 /// Why a handshake has ended.
 #[derive(Debug)]
-pub(crate) enum Setback {
+pub(crate) enum HandshakeError {
     /// The peer is not there, or has no room: it may be tried again, for so long since the first try.
     Retry(io::Error, Duration),
     /// The peer is not the right one: there is no use in trying again.
-    Refused(String),
+    Fatal(String),
 }
 
-impl Setback {
+impl HandshakeError {
     /// The peer could not be reached.
-    pub(crate) fn not_there(config: &Config, cause: io::Error) -> Self {
+    pub(crate) fn unreachable(config: &Config, cause: io::Error) -> Self {
         Self::Retry(cause, config.peer_timeout)
     }
 }
@@ -57,139 +57,178 @@ impl Connection {
     ///
     /// # Errors
     /// When it has ended.
-    pub(crate) fn shake_hands(&mut self, ends: Ends<'_>) -> Result<Step, Setback> {
+    pub(crate) fn continue_handshake(
+        &mut self,
+        context: HandshakeContext<'_>,
+    ) -> Result<HandshakeStep, HandshakeError> {
         match self.stage {
-            Stage::Resting { .. } | Stage::Up => Ok(Step::Nothing),
-            Stage::Connecting { .. } => self.connected(ends),
-            Stage::Securing => self.secured(ends),
-            Stage::Proving => self.proved(ends),
-            Stage::Asking => self.greeted(ends),
+            Stage::Retrying { .. } | Stage::Up => Ok(HandshakeStep::Idle),
+            Stage::Connecting { .. } => self.on_connected(context),
+            Stage::TlsHandshake => self.continue_tls(context),
+            Stage::Authenticating => self.on_proof_input(context),
+            Stage::AwaitingResponse => self.on_hello_input(context),
         }
     }
 
     /// The system has connected, or failed to.
-    fn connected(&mut self, ends: Ends<'_>) -> Result<Step, Setback> {
+    fn on_connected(
+        &mut self,
+        context: HandshakeContext<'_>,
+    ) -> Result<HandshakeStep, HandshakeError> {
         let Some(socket) = &self.socket else {
-            return Ok(Step::Nothing);
+            return Ok(HandshakeStep::Idle);
         };
-        let connected = socket.finish_connect();
+        let on_connected = socket.finish_connect();
         // An endpoint without connections answers by itself; for one with, a program accepts.
-        self.silence = ends.is_unconnected.then(|| {
+        self.response_wait = context.is_rdm.then(|| {
             let since = Instant::now();
-            let until = since + ends.config.silence(Duration::ZERO);
-            Silence { since, until }
+            let until = since + context.config.next_response_check(Duration::ZERO);
+            ResponseWait { since, until }
         });
-        connected.map_err(|cause| Setback::not_there(ends.config, cause))?;
-        match &ends.config.tls {
-            None => self.introduce(ends),
-            Some(tls) => self.secure(tls, ends),
+        on_connected.map_err(|cause| HandshakeError::unreachable(context.config, cause))?;
+        match &context.config.tls {
+            None => self.authenticate(context),
+            Some(tls) => self.start_tls(tls, context),
         }
     }
 
     /// Begins to speak TLS, before anything else is said.
     #[cold]
-    fn secure(&mut self, tls: &Identity, ends: Ends<'_>) -> Result<Step, Setback> {
-        let session = tls.call(ends.peer.addr.ip());
-        let session = session.map_err(|cause| Setback::Refused(cause.to_string()))?;
+    fn start_tls(
+        &mut self,
+        tls: &Identity,
+        context: HandshakeContext<'_>,
+    ) -> Result<HandshakeStep, HandshakeError> {
+        let session = tls.client_session(context.peer.addr.ip());
+        let session = session.map_err(|cause| HandshakeError::Fatal(cause.to_string()))?;
         if let Some(socket) = &mut self.socket {
-            socket.secure(session);
+            socket.set_tls(session);
         }
-        self.stage = Stage::Securing;
-        self.secured(ends)
+        self.stage = Stage::TlsHandshake;
+        self.continue_tls(context)
     }
 
     /// The peer may have shaken hands in TLS.
-    fn secured(&mut self, ends: Ends<'_>) -> Result<Step, Setback> {
+    fn continue_tls(
+        &mut self,
+        context: HandshakeContext<'_>,
+    ) -> Result<HandshakeStep, HandshakeError> {
         let Some(socket) = &mut self.socket else {
-            return Ok(Step::Nothing);
+            return Ok(HandshakeStep::Idle);
         };
-        match socket.shake() {
-            Ok(true) => self.introduce(ends),
-            Ok(false) => Ok(Step::Moved),
-            Err(cause) => Err(broken_off(ends, cause)),
+        match socket.continue_tls_handshake() {
+            Ok(true) => self.authenticate(context),
+            Ok(false) => Ok(HandshakeStep::Progressed),
+            Err(cause) => Err(closed_during_handshake(context, cause)),
         }
     }
 
     /// Begins to say who we are.
-    fn introduce(&mut self, ends: Ends<'_>) -> Result<Step, Setback> {
-        if ends.config.key.is_none() {
-            return self.greet(ends);
+    fn authenticate(
+        &mut self,
+        context: HandshakeContext<'_>,
+    ) -> Result<HandshakeStep, HandshakeError> {
+        if context.config.key.is_none() {
+            return self.send_hello(context);
         }
-        let (caller, question) = proof::Caller::ask();
-        self.proof = Some(caller);
-        self.ask(&question, Stage::Proving, ends)
+        let (client, opening) = proof::Client::start();
+        self.proof = Some(client);
+        self.send_and_wait(&opening, Stage::Authenticating, context)
     }
 
     /// The listener may have proved that it has our key, or has asked for our proof.
-    fn proved(&mut self, ends: Ends<'_>) -> Result<Step, Setback> {
-        match self.take_bytes_of_handshake() {
-            Ok(false) => return Ok(Step::Nothing),
+    fn on_proof_input(
+        &mut self,
+        context: HandshakeContext<'_>,
+    ) -> Result<HandshakeStep, HandshakeError> {
+        match self.read_handshake_bytes() {
+            Ok(false) => return Ok(HandshakeStep::Idle),
             Ok(true) => {}
-            Err(cause) if is_insecure(&cause) => return Err(broken_off(ends, cause)),
+            Err(cause) if is_tls_error(&cause) => {
+                return Err(closed_during_handshake(context, cause));
+            }
             Err(cause) => {
-                let what = format!("it does not prove that it has our auth_key: {cause}");
-                let cause = io::Error::new(cause.kind(), what);
-                return Err(Setback::not_there(ends.config, cause));
+                let text = format!("it does not prove that it has our auth_key: {cause}");
+                let cause = io::Error::new(cause.kind(), text);
+                return Err(HandshakeError::unreachable(context.config, cause));
             }
         }
-        let Some(caller) = &mut self.proof else {
-            return Ok(Step::Moved);
+        let Some(client) = &mut self.proof else {
+            return Ok(HandshakeStep::Progressed);
         };
-        match caller.hear(&ends.config.key, &mut self.greeting) {
-            Ok(Next::Wait) => Ok(Step::Moved),
-            Ok(Next::Prove(proof)) => self.ask(&proof, Stage::Proving, ends),
-            Ok(Next::Greet) => {
-                self.greeting.clear();
-                self.proof = None;
-                self.greet(ends)
+        match client.receive(&context.config.key, &mut self.handshake_input) {
+            Ok(ClientStep::NeedMore) => Ok(HandshakeStep::Progressed),
+            Ok(ClientStep::SendProof(proof)) => {
+                self.send_and_wait(&proof, Stage::Authenticating, context)
             }
-            Err(Nonsense(_)) => Err(Setback::Refused("it has another auth_key".to_owned())),
+            Ok(ClientStep::Verified) => {
+                self.handshake_input.clear();
+                self.proof = None;
+                self.send_hello(context)
+            }
+            Err(ProtocolError(_)) => {
+                Err(HandshakeError::Fatal("it has another auth_key".to_owned()))
+            }
         }
     }
 
     /// Says who we are.
-    fn greet(&mut self, ends: Ends<'_>) -> Result<Step, Setback> {
-        let hello = Hello::new(Kind::Request, Some(ends.own), &self.request);
-        self.ask(&hello.encode(), Stage::Asking, ends)
+    fn send_hello(
+        &mut self,
+        context: HandshakeContext<'_>,
+    ) -> Result<HandshakeStep, HandshakeError> {
+        let hello = Hello::new(Kind::Request, Some(context.extension), &self.request);
+        self.send_and_wait(&hello.encode(), Stage::AwaitingResponse, context)
     }
 
     /// The peer may have answered the greeting.
-    fn greeted(&mut self, ends: Ends<'_>) -> Result<Step, Setback> {
-        match self.take_bytes_of_handshake() {
-            Ok(false) => return Ok(Step::Nothing),
+    fn on_hello_input(
+        &mut self,
+        context: HandshakeContext<'_>,
+    ) -> Result<HandshakeStep, HandshakeError> {
+        match self.read_handshake_bytes() {
+            Ok(false) => return Ok(HandshakeStep::Idle),
             Ok(true) => {}
-            Err(cause) => return Err(broken_off(ends, cause)),
+            Err(cause) => return Err(closed_during_handshake(context, cause)),
         }
-        match Hello::parse(&self.greeting) {
-            Ok(None) => Ok(Step::Moved),
+        match Hello::parse(&self.handshake_input) {
+            Ok(None) => Ok(HandshakeStep::Progressed),
             Ok(Some((hello, len))) => {
-                let rest = self.greeting.split_off(len);
-                self.incoming.put_back(&rest);
-                Ok(Step::Greeted(hello))
+                let trailing = self.handshake_input.split_off(len);
+                self.incoming.prepend(&trailing);
+                Ok(HandshakeStep::Complete(hello))
             }
-            Err(Nonsense(what)) => {
-                warn_limited(CONTROL, format_args!("{} answers with {what}", ends.peer));
+            Err(ProtocolError(text)) => {
+                warn_limited(
+                    CONTROL,
+                    format_args!("{} answers with {text}", context.peer),
+                );
                 let cause = io::ErrorKind::InvalidData.into();
-                Err(Setback::not_there(ends.config, cause))
+                Err(HandshakeError::unreachable(context.config, cause))
             }
         }
     }
 
     /// Sends what the peer is to answer.
-    fn ask(&mut self, bytes: &[u8], stage: Stage, ends: Ends<'_>) -> Result<Step, Setback> {
+    fn send_and_wait(
+        &mut self,
+        bytes: &[u8],
+        stage: Stage,
+        context: HandshakeContext<'_>,
+    ) -> Result<HandshakeStep, HandshakeError> {
         if let Some(socket) = &mut self.socket {
-            let sent = socket.send_whole(bytes);
-            sent.map_err(|cause| Setback::not_there(ends.config, cause))?;
+            let sent = socket.send_all(bytes);
+            sent.map_err(|cause| HandshakeError::unreachable(context.config, cause))?;
             self.stage = stage;
         }
-        Ok(Step::Moved)
+        Ok(HandshakeStep::Progressed)
     }
 
     /// Takes what a peer has answered; whether that is anything.
     ///
     /// # Errors
     /// When the peer has ended the connection, or speaks TLS unasked.
-    fn take_bytes_of_handshake(&mut self) -> io::Result<bool> {
+    fn read_handshake_bytes(&mut self) -> io::Result<bool> {
         let Some(socket) = &mut self.socket else {
             return Ok(false);
         };
@@ -197,10 +236,10 @@ impl Connection {
         match socket.recv_bytes(&mut bytes) {
             Ok(0) => Err(io::ErrorKind::ConnectionReset.into()),
             Ok(count) => {
-                self.greeting.extend_from_slice(&bytes[..count]);
-                match socket.is_sealed() || !self.greeting.starts_with(&ALERT) {
+                self.handshake_input.extend_from_slice(&bytes[..count]);
+                match socket.is_encrypted() || !self.handshake_input.starts_with(&ALERT) {
                     true => Ok(true),
-                    false => Err(unwanted()),
+                    false => Err(unexpected_tls()),
                 }
             }
             Err(cause) if is_not_ready(&cause) => Ok(false),
@@ -209,29 +248,29 @@ impl Connection {
     }
 
     /// The handshake is over, or begins again with another socket.
-    pub(crate) fn leave_handshake(&mut self, stage: Stage) {
+    pub(crate) fn end_handshake(&mut self, stage: Stage) {
         self.stage = stage;
-        self.silence = None;
-        self.greeting = Vec::new();
+        self.response_wait = None;
+        self.handshake_input = Vec::new();
         self.proof = None;
     }
 }
 
 /// A connection has ended before the ends have greeted each other.
 #[cold]
-fn broken_off(ends: Ends<'_>, cause: io::Error) -> Setback {
-    if !is_insecure(&cause) {
-        if !ends.is_unconnected {
-            return Setback::Retry(cause, ends.config.connect_timeout);
+fn closed_during_handshake(context: HandshakeContext<'_>, cause: io::Error) -> HandshakeError {
+    if !is_tls_error(&cause) {
+        if !context.is_rdm {
+            return HandshakeError::Retry(cause, context.config.connect_timeout);
         }
         // It is there, and turns callers out while many come.
-        let what = format!(
+        let text = format!(
             "its program ends the connection unanswered, as one of another protocol does: {cause}"
         );
-        let cause = io::Error::new(cause.kind(), what);
-        return Setback::Retry(cause, ends.config.connect_timeout);
+        let cause = io::Error::new(cause.kind(), text);
+        return HandshakeError::Retry(cause, context.config.connect_timeout);
     }
-    let peer = ends.peer;
+    let peer = context.peer;
     warn_limited(CONTROL, format_args!("{peer} cannot be reached: {cause}"));
-    Setback::Refused(cause.to_string())
+    HandshakeError::Fatal(cause.to_string())
 }

@@ -7,12 +7,12 @@ use rustc_hash::FxHashMap;
 use selvedge_kit::mr::Regions;
 use selvedge_kit::srx::{Envelope, Posted};
 
-use crate::connection::one_sided::{Arriving, Change};
-use crate::connection::operation::Fetch;
-use crate::socket::vecs::Room;
-use crate::wire::Nonsense;
-use crate::wire::frame::{self, BASE, HEADER_MAX, Head};
-use crate::wire::hello::Terms;
+use crate::connection::one_sided::{IncomingAtomic, IncomingWrite};
+use crate::connection::operation::PendingFetch;
+use crate::socket::vecs::RecvVecs;
+use crate::wire::ProtocolError;
+use crate::wire::frame::{self, BASE_LEN, HEADER_MAX, Header};
+use crate::wire::hello::Negotiated;
 
 /// The rest of a payload that is read into its place directly.
 pub(crate) const DIRECT_MIN: usize = 4 << 10;
@@ -22,59 +22,59 @@ pub(crate) const DIRECT_MAX: usize = 1 << 20;
 /// What comes in over a connection.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    head: [u8; HEADER_MAX],
-    have: usize,
-    pub(crate) body: Option<Arrival>,
+    header: [u8; HEADER_MAX],
+    header_filled: usize,
+    pub(crate) payload: Option<IncomingPayload>,
     /// Read, and not used yet.
     pub(crate) pending: Vec<u8>,
     /// Frames so far that want an answer.
-    asked: u64,
+    ack_requests: u64,
     /// The message that has no place: nothing behind it is read.
-    pub(crate) held: Option<usize>,
+    pub(crate) held_message: Option<usize>,
     /// There was no room for completions, or answers.
-    pub(crate) is_choked: bool,
+    pub(crate) is_backpressured: bool,
     /// Offered messages that we have asked for, and their receives, if they are to be received.
-    pub(crate) coming: FxHashMap<u8, (Option<Posted>, Envelope)>,
+    pub(crate) requested: FxHashMap<u8, (Option<Posted>, Envelope)>,
 }
 
 /// A payload that is coming.
 #[derive(Debug)]
-pub(crate) struct Arrival {
-    pub(crate) goal: Goal,
+pub(crate) struct IncomingPayload {
+    pub(crate) destination: Destination,
     pub(crate) at: usize,
     pub(crate) len: usize,
 }
 
 /// Where a payload goes.
 #[derive(Debug)]
-pub(crate) enum Goal {
+pub(crate) enum Destination {
     /// A receive, and the number of the frame if it wants an answer.
     Receive(Posted, Envelope, Option<u64>),
     /// A message that waits for its receive.
-    Keep(usize),
+    Unexpected(usize),
     /// Our registered memory.
-    Write(Arriving),
+    Write(IncomingWrite),
     /// The buffer of a read of ours, and whether the end of the read comes behind it.
-    Read(Fetch, bool),
+    Read(PendingFetch, bool),
     /// Operands of an atomic on our memory.
-    Change(Box<Change>),
+    Atomic(Box<IncomingAtomic>),
     /// Earlier values that an atomic of ours asked for.
-    Outcome(Fetch, u32),
+    AtomicResult(PendingFetch, u32),
     /// Nowhere.
-    Nothing(Option<u64>),
+    Discard(Option<u64>),
 }
 
 impl Default for Incoming {
     fn default() -> Self {
         Self {
-            head: [0; HEADER_MAX],
-            have: 0,
-            body: None,
+            header: [0; HEADER_MAX],
+            header_filled: 0,
+            payload: None,
             pending: Vec::new(),
-            asked: 0,
-            held: None,
-            is_choked: false,
-            coming: FxHashMap::default(),
+            ack_requests: 0,
+            held_message: None,
+            is_backpressured: false,
+            requested: FxHashMap::default(),
         }
     }
 }
@@ -82,11 +82,11 @@ impl Default for Incoming {
 impl Incoming {
     /// Whether nothing is to be read of the socket.
     pub(crate) fn is_stalled(&self) -> bool {
-        self.held.is_some() || self.is_choked
+        self.held_message.is_some() || self.is_backpressured
     }
 
     /// Bytes that came with the greeting and belong behind it.
-    pub(crate) fn put_back(&mut self, bytes: &[u8]) {
+    pub(crate) fn prepend(&mut self, bytes: &[u8]) {
         self.pending.extend_from_slice(bytes);
     }
 
@@ -105,79 +105,90 @@ impl Incoming {
     pub(crate) fn take_header(
         &mut self,
         bytes: &[u8],
-        terms: &Terms,
-    ) -> Result<(usize, Option<Head>), Nonsense> {
-        let (order, knows) = (terms.order, terms.knows());
-        if self.have == 0 && bytes.len() >= BASE {
-            let len = frame::length(bytes, order)?;
+        negotiated: &Negotiated,
+    ) -> Result<(usize, Option<Header>), ProtocolError> {
+        let (order, has_extensions) = (negotiated.order, negotiated.has_extensions());
+        if self.header_filled == 0 && bytes.len() >= BASE_LEN {
+            let len = frame::header_len(bytes, order)?;
             if let Some(header) = bytes.get(..len) {
-                return Ok((len, Some(Head::parse(header, order, knows)?)));
+                return Ok((len, Some(Header::parse(header, order, has_extensions)?)));
             }
         }
-        let wanted = match self.have {
-            0..BASE => BASE,
-            _ => frame::length(&self.head, order)?,
+        let needed = match self.header_filled {
+            0..BASE_LEN => BASE_LEN,
+            _ => frame::header_len(&self.header, order)?,
         };
-        let part = bytes.len().min(wanted - self.have);
-        self.head[self.have..self.have + part].copy_from_slice(&bytes[..part]);
-        self.have += part;
-        if self.have < BASE || self.have < frame::length(&self.head, order)? {
+        let part = bytes.len().min(needed - self.header_filled);
+        self.header[self.header_filled..self.header_filled + part].copy_from_slice(&bytes[..part]);
+        self.header_filled += part;
+        if self.header_filled < BASE_LEN
+            || self.header_filled < frame::header_len(&self.header, order)?
+        {
             return Ok((part, None));
         }
-        let head = Head::parse(&self.head[..self.have], order, knows)?;
-        self.have = 0;
-        Ok((part, Some(head)))
+        let header = Header::parse(&self.header[..self.header_filled], order, has_extensions)?;
+        self.header_filled = 0;
+        Ok((part, Some(header)))
     }
 
     /// The number of a frame among those that want an answer, if it does.
-    pub(crate) fn number(&mut self, head: &Head) -> Option<u64> {
-        head.wants_answer().then(|| {
-            self.asked += 1;
-            self.asked - 1
+    pub(crate) fn ack_number(&mut self, header: &Header) -> Option<u64> {
+        header.wants_ack().then(|| {
+            self.ack_requests += 1;
+            self.ack_requests - 1
         })
     }
 
     /// The rest of the payload that is coming goes somewhere else.
-    pub(crate) fn redirect(&mut self, goal: Goal) {
-        if let Some(arrival) = &mut self.body {
-            arrival.goal = goal;
+    pub(crate) fn set_destination(&mut self, destination: Destination) {
+        if let Some(payload) = &mut self.payload {
+            payload.destination = destination;
         }
     }
 }
 
-impl Arrival {
-    pub(crate) fn new(goal: Goal, len: usize) -> Self {
-        Self { goal, at: 0, len }
+impl IncomingPayload {
+    pub(crate) fn new(destination: Destination, len: usize) -> Self {
+        Self {
+            destination,
+            at: 0,
+            len,
+        }
     }
 
     /// Whether the rest is worth to be read into its place.
     pub(crate) fn is_direct(&self) -> bool {
-        let left = self.len - self.at;
-        left >= DIRECT_MIN
-            && match &self.goal {
-                Goal::Receive(posted, ..) => posted.buf.len() >= self.len,
-                Goal::Write(arriving) => arriving.denied.is_none(),
-                Goal::Read(..) => true,
+        let remaining = self.len - self.at;
+        remaining >= DIRECT_MIN
+            && match &self.destination {
+                Destination::Receive(posted, ..) => posted.buf.len() >= self.len,
+                Destination::Write(write) => write.denied.is_none(),
+                Destination::Read(..) => true,
                 _ => false,
             }
     }
 
     pub(crate) fn needs_regions(&self) -> bool {
-        matches!(self.goal, Goal::Write(_))
+        matches!(self.destination, Destination::Write(_))
     }
 
     /// Adds the places of the next bytes.
-    pub(crate) fn offer<'a>(&'a mut self, room: &mut Room<'a>, regions: Option<&'a Regions<'_>>) {
-        let (at, left) = (self.at, (self.len - self.at).min(DIRECT_MAX));
-        match &mut self.goal {
-            Goal::Receive(Posted { buf, .. }, ..) | Goal::Read(Fetch { buf, .. }, _) => {
-                for piece in buf.segments(at, left) {
-                    room.push(piece);
+    pub(crate) fn push_segments<'a>(
+        &'a mut self,
+        vecs: &mut RecvVecs<'a>,
+        regions: Option<&'a Regions<'_>>,
+    ) {
+        let (at, remaining) = (self.at, (self.len - self.at).min(DIRECT_MAX));
+        match &mut self.destination {
+            Destination::Receive(Posted { buf, .. }, ..)
+            | Destination::Read(PendingFetch { buf, .. }, _) => {
+                for segment in buf.segments(at, remaining) {
+                    vecs.push(segment);
                 }
             }
-            Goal::Write(arriving) => {
+            Destination::Write(write) => {
                 let regions = regions.into_iter();
-                regions.for_each(|regions| arriving.offer(room, regions, at, left));
+                regions.for_each(|regions| write.push_segments(vecs, regions, at, remaining));
             }
             _ => {}
         }

@@ -1,6 +1,5 @@
 //! `Connection`: a connection with one peer, from the first wish to have one to its end.
 
-pub(crate) mod asks;
 pub(crate) mod delivery;
 pub(crate) mod failure;
 pub(crate) mod handshake;
@@ -11,6 +10,7 @@ pub(crate) mod outgoing;
 pub(crate) mod receive;
 pub(crate) mod table;
 pub(crate) mod tx;
+pub(crate) mod unacked;
 
 use std::time::Instant;
 
@@ -21,10 +21,10 @@ use selvedge_kit::srx::{Envelope, Posted};
 
 use crate::connection::incoming::Incoming;
 use crate::connection::outgoing::Outgoing;
-use crate::connection::tx::Broken;
+use crate::connection::tx::SendError;
 use crate::socket::Socket;
-use crate::wire::frame::Head;
-use crate::wire::hello::Terms;
+use crate::wire::frame::Header;
+use crate::wire::hello::Negotiated;
 use crate::wire::proof;
 
 /// A connection with a peer.
@@ -38,27 +38,27 @@ pub(crate) struct Connection {
     /// When the connection began to be wanted.
     pub(crate) since: Instant,
     /// Since when the peer's host has the connection and its program says nothing.
-    pub(crate) silence: Option<Silence>,
+    pub(crate) response_wait: Option<ResponseWait>,
     /// Private data of the request for the connection, if it is ours.
     request: Vec<u8>,
     /// What has come of the peer's proof, and then of its greeting.
-    pub(crate) greeting: Vec<u8>,
-    pub(crate) proof: Option<proof::Caller>,
+    pub(crate) handshake_input: Vec<u8>,
+    pub(crate) proof: Option<proof::Client>,
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
     /// What the socket is watched for.
     watched: EpollFlags,
     /// The peer is gone, and its last messages have no place yet.
-    pub(crate) is_parting: bool,
+    pub(crate) is_draining: bool,
     /// Why nothing can be sent any more, when what has come is taken first.
-    pub(crate) why: Option<std::io::Error>,
+    pub(crate) send_error: Option<std::io::Error>,
 }
 
 /// The name of a connection: its place, and a number that tells it from others that had that place
 /// before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Id {
-    pub(crate) at: usize,
+    pub(crate) index: usize,
     pub(crate) serial: u64,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Id {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// The peer was not there; it is tried again.
-    Resting {
+    Retrying {
         until: Instant,
     },
     /// The system connects.
@@ -76,19 +76,19 @@ pub(crate) enum Stage {
     /// The ends shake hands in TLS.
     ///
     /// From here on the peer's program answers, when it makes progress or accepts. That time is not
-    /// the network's, and [`Silence`] limits it only on request. The keepalive notices a host that
+    /// the network's, and [`ResponseWait`] limits it only on request. The keepalive notices a host that
     /// dies meanwhile.
-    Securing,
+    TlsHandshake,
     /// The peer was asked whether it has the authorization key, and has not answered.
-    Proving,
+    Authenticating,
     /// The peer was greeted and has not answered.
-    Asking,
+    AwaitingResponse,
     Up,
 }
 
 /// The wait for the first answer of a peer whose host has taken the connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Silence {
+pub(crate) struct ResponseWait {
     pub(crate) since: Instant,
     /// When the next warning is due, or the error.
     pub(crate) until: Instant,
@@ -102,15 +102,15 @@ impl Connection {
             socket: None,
             stage,
             since: now,
-            silence: None,
+            response_wait: None,
             request,
-            greeting: Vec::new(),
+            handshake_input: Vec::new(),
             proof: None,
             outgoing: Outgoing::default(),
             incoming: Incoming::default(),
             watched: EpollFlags::empty(),
-            is_parting: false,
-            why: None,
+            is_draining: false,
+            send_error: None,
         }
     }
 
@@ -119,43 +119,49 @@ impl Connection {
         self.stage == Stage::Up
     }
 
-    pub(crate) const fn terms(&self) -> &Terms {
-        &self.outgoing.terms
+    pub(crate) const fn negotiated(&self) -> &Negotiated {
+        &self.outgoing.negotiated
     }
 
     /// When something has to be done about the connection though nothing comes.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Resting { until } | Stage::Connecting { until } => Some(until),
-            Stage::Securing | Stage::Proving | Stage::Asking => Some(self.silence?.until),
+            Stage::Retrying { until } | Stage::Connecting { until } => Some(until),
+            Stage::TlsHandshake | Stage::Authenticating | Stage::AwaitingResponse => {
+                Some(self.response_wait?.until)
+            }
             Stage::Up => None,
         }
     }
 
     /// Whether its socket has something to send that the queue does not have.
-    fn is_behind(&self) -> bool {
-        self.socket.as_ref().is_some_and(Socket::is_behind)
+    fn has_unsent_records(&self) -> bool {
+        self.socket.as_ref().is_some_and(Socket::has_unsent_records)
     }
 
     /// Whether something has come that the system is not going to tell of any more.
     #[inline]
-    fn is_loaded(&self) -> bool {
-        self.socket.as_ref().is_some_and(Socket::is_loaded)
+    fn has_buffered_input(&self) -> bool {
+        self.socket.as_ref().is_some_and(Socket::has_buffered_input)
     }
 
     /// Whether frames of it have to be taken though the system does not tell of any.
     #[inline]
     pub(crate) fn has_to_resume(&self) -> bool {
-        self.incoming.is_stalled() || self.is_parting || self.is_loaded()
+        self.incoming.is_stalled() || self.is_draining || self.has_buffered_input()
     }
 
     /// What the socket is to be watched for.
     fn interest(&self) -> EpollFlags {
         match self.stage {
-            Stage::Resting { .. } => EpollFlags::empty(),
+            Stage::Retrying { .. } => EpollFlags::empty(),
             Stage::Connecting { .. } => EpollFlags::EPOLLOUT,
-            Stage::Securing if self.is_behind() => EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT,
-            Stage::Securing | Stage::Proving | Stage::Asking => EpollFlags::EPOLLIN,
+            Stage::TlsHandshake if self.has_unsent_records() => {
+                EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT
+            }
+            Stage::TlsHandshake | Stage::Authenticating | Stage::AwaitingResponse => {
+                EpollFlags::EPOLLIN
+            }
             Stage::Up => {
                 let mut flags = EpollFlags::EPOLLRDHUP;
                 flags.set(EpollFlags::EPOLLIN, !self.incoming.is_stalled());
@@ -170,7 +176,7 @@ impl Connection {
     /// # Errors
     /// When the connection has ended, or has to.
     #[inline]
-    pub(crate) fn flush(&mut self, keys: &Keys, ep: &Ep) -> Result<(), Broken> {
+    pub(crate) fn flush(&mut self, keys: &Keys, ep: &Ep) -> Result<(), SendError> {
         match &mut self.socket {
             Some(socket) => self.outgoing.flush(socket, keys, ep),
             None => Ok(()),
@@ -178,8 +184,8 @@ impl Connection {
     }
 
     /// Asks for a message that the peer offers.
-    pub(crate) fn ask_for(&mut self, id: u8, posted: Option<Posted>, env: Envelope) {
-        self.incoming.coming.insert(id, (posted, env));
-        self.outgoing.owe(&Head::Clear { id }, &[]);
+    pub(crate) fn send_cts(&mut self, id: u8, posted: Option<Posted>, env: Envelope) {
+        self.incoming.requested.insert(id, (posted, env));
+        self.outgoing.queue_response(&Header::Cts { id }, &[]);
     }
 }

@@ -15,17 +15,17 @@ use selvedge_kit::segments::RmaSegments;
 
 use crate::config::LARGEST_INJECT;
 use crate::connection::outgoing::Outgoing;
-use crate::socket::vecs::Room;
-use crate::wire::Nonsense;
-use crate::wire::frame::Head;
+use crate::socket::vecs::RecvVecs;
+use crate::wire::ProtocolError;
+use crate::wire::frame::Header;
 
 /// Responses up to this size are copied when they are asked for.
 const COPY_MAX: usize = 16 << 10;
 
 /// A write that is coming.
 #[derive(Debug)]
-pub(crate) struct Arriving {
-    places: RmaSegments,
+pub(crate) struct IncomingWrite {
+    segments: RmaSegments,
     data: Option<u64>,
     number: Option<u64>,
     /// Why it may not, or not any more: what comes then goes nowhere.
@@ -34,25 +34,25 @@ pub(crate) struct Arriving {
 
 /// An atomic whose operands are coming.
 #[derive(Debug)]
-pub(crate) struct Change {
+pub(crate) struct IncomingAtomic {
     kernel: Kernel,
     targets: Vec<RmaIoc>,
     data: Option<u64>,
     pub(crate) operands: Vec<u8>,
 }
 
-impl Arriving {
+impl IncomingWrite {
     /// Adds the memory of the bytes from `at` on, as far as it may be written.
-    pub(crate) fn offer<'a>(
+    pub(crate) fn push_segments<'a>(
         &mut self,
-        room: &mut Room<'a>,
+        vecs: &mut RecvVecs<'a>,
         regions: &'a Regions<'_>,
         at: usize,
         len: usize,
     ) {
-        for place in self.places.clip(at, len) {
-            match regions.locate(&place, MrAccess::REMOTE_WRITE) {
-                Ok(part) => room.push_shared(part, regions),
+        for segment in self.segments.clip(at, len) {
+            match regions.locate(&segment, MrAccess::REMOTE_WRITE) {
+                Ok(part) => vecs.push_shared(part, regions),
                 Err(denied) => {
                     self.denied = Some(denied.errno());
                     return;
@@ -62,17 +62,17 @@ impl Arriving {
     }
 
     /// Writes bytes to their place.
-    pub(crate) fn write(&mut self, keys: &Keys, at: usize, bytes: &[u8]) {
+    pub(crate) fn store(&mut self, keys: &Keys, at: usize, bytes: &[u8]) {
         if self.denied.is_some() {
             return;
         }
         let regions = keys.regions();
         let mut rest = bytes;
-        for place in self.places.clip(at, bytes.len()) {
-            let (these, others) = rest.split_at(place.len);
-            rest = others;
-            match regions.locate(&place, MrAccess::REMOTE_WRITE) {
-                Ok(part) => part.write(these),
+        for segment in self.segments.clip(at, bytes.len()) {
+            let (chunk, tail) = rest.split_at(segment.len);
+            rest = tail;
+            match regions.locate(&segment, MrAccess::REMOTE_WRITE) {
+                Ok(part) => part.write(chunk),
                 Err(denied) => {
                     self.denied = Some(denied.errno());
                     return;
@@ -83,17 +83,21 @@ impl Arriving {
 }
 
 /// Whether all places may be used so.
-fn allowed(regions: &Regions<'_>, places: &RmaSegments, rights: MrAccess) -> Result<(), Errno> {
-    let mut all = places.all().iter();
-    all.try_for_each(|place| match regions.locate(place, rights) {
+fn check_access(
+    regions: &Regions<'_>,
+    segments: &RmaSegments,
+    rights: MrAccess,
+) -> Result<(), Errno> {
+    let mut all = segments.all().iter();
+    all.try_for_each(|segment| match regions.locate(segment, rights) {
         Ok(_) => Ok(()),
         Err(denied) => Err(denied.errno()),
     })
 }
 
 /// What a peer that knows no refusals is told.
-fn refusal(errno: Errno) -> Nonsense {
-    Nonsense(match errno {
+fn access_error(errno: Errno) -> ProtocolError {
+    ProtocolError(match errno {
         Errno::KeyRejected => "an access with a key that nobody has",
         Errno::Acces => "an access without the right to it",
         _ => "an access beyond its region",
@@ -104,19 +108,19 @@ fn refusal(errno: Errno) -> Nonsense {
 ///
 /// # Errors
 /// When the peer may not write there and, as it does not know refusals, cannot be told.
-pub(crate) fn arriving(
+pub(crate) fn begin_write(
     keys: &Keys,
-    places: RmaSegments,
+    segments: RmaSegments,
     data: Option<u64>,
     number: Option<u64>,
-    knows: bool,
-) -> Result<Arriving, Nonsense> {
-    let denied = allowed(&keys.regions(), &places, MrAccess::REMOTE_WRITE).err();
-    if let Some(errno) = denied.filter(|_| !knows) {
-        return Err(refusal(errno));
+    has_extensions: bool,
+) -> Result<IncomingWrite, ProtocolError> {
+    let denied = check_access(&keys.regions(), &segments, MrAccess::REMOTE_WRITE).err();
+    if let Some(errno) = denied.filter(|_| !has_extensions) {
+        return Err(access_error(errno));
     }
-    Ok(Arriving {
-        places,
+    Ok(IncomingWrite {
+        segments,
         data,
         number,
         denied,
@@ -138,31 +142,31 @@ impl OneSided<'_> {
     ///
     /// # Errors
     /// When the peer was not allowed to write, and cannot be told.
-    pub(crate) fn written(&mut self, arriving: &Arriving) -> Result<(), Nonsense> {
-        if let (Some(errno), false) = (arriving.denied, self.outgoing.terms.knows()) {
-            return Err(refusal(errno));
+    pub(crate) fn finish_write(&mut self, write: &IncomingWrite) -> Result<(), ProtocolError> {
+        if let (Some(errno), false) = (write.denied, self.outgoing.negotiated.has_extensions()) {
+            return Err(access_error(errno));
         }
-        self.outgoing.acknowledge(arriving.number, arriving.denied);
-        if arriving.denied.is_none() {
-            let len = arriving.places.len();
+        self.outgoing.queue_ack(write.number, write.denied);
+        if write.denied.is_none() {
+            let len = write.segments.len();
             self.ep.peer_wrote(len);
-            let places = arriving.places.all().iter();
-            let places = places.map(|place| (place.key, place.len));
-            self.keys.count(places, MrAccess::REMOTE_WRITE);
-            let what = CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE;
-            self.report(arriving.data, what, len);
+            let segments = write.segments.all().iter();
+            let segments = segments.map(|segment| (segment.key, segment.len));
+            self.keys.count(segments, MrAccess::REMOTE_WRITE);
+            let flags = CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE;
+            self.report(write.data, flags, len);
         }
         Ok(())
     }
 
     /// Tells the application of a peer's access that came with data.
-    fn report(&self, data: Option<u64>, what: CompletionFlags, len: usize) {
+    fn report(&self, data: Option<u64>, flags: CompletionFlags, len: usize) {
         let Some(data) = data else {
             return;
         };
         let entry = Entry {
             context: Context::default(),
-            flags: what | CompletionFlags::REMOTE_CQ_DATA,
+            flags: flags | CompletionFlags::REMOTE_CQ_DATA,
             len,
             data,
             ..Entry::default()
@@ -174,37 +178,44 @@ impl OneSided<'_> {
     ///
     /// # Errors
     /// When the peer may not read there, and cannot be told.
-    pub(crate) fn read(&mut self, places: RmaSegments) -> Result<(), Nonsense> {
+    pub(crate) fn read(&mut self, segments: RmaSegments) -> Result<(), ProtocolError> {
         let regions = self.keys.regions();
-        let terms = self.outgoing.terms;
-        if let Err(errno) = allowed(&regions, &places, MrAccess::REMOTE_READ) {
-            if !terms.knows() {
-                return Err(refusal(errno));
+        let negotiated = self.outgoing.negotiated;
+        if let Err(errno) = check_access(&regions, &segments, MrAccess::REMOTE_READ) {
+            if !negotiated.has_extensions() {
+                return Err(access_error(errno));
             }
             let status = errno.as_raw().unsigned_abs();
-            self.outgoing.owe(&Head::Refused { status }, &[]);
+            self.outgoing
+                .queue_response(&Header::ReadError { status }, &[]);
             return Ok(());
         }
-        let len = places.len();
-        let read: Vec<_> = places.all().iter().map(|it| (it.key, it.len)).collect();
+        let len = segments.len();
+        let read: Vec<_> = segments.all().iter().map(|it| (it.key, it.len)).collect();
         if len > COPY_MAX {
-            self.outgoing.tx.expose(terms.order, places, terms.knows());
+            self.outgoing.tx.queue_read_response(
+                negotiated.order,
+                segments,
+                negotiated.has_extensions(),
+            );
         } else {
-            let head = Head::ReadResponse {
+            let header = Header::ReadResponse {
                 len,
                 is_checked: false,
             };
-            self.outgoing.tx.copy(&head, terms.order, |out| {
-                for place in places.clip(0, len) {
-                    let start = out.len();
-                    out.resize(start + place.len, 0);
-                    if let Ok(part) = regions.locate(&place, MrAccess::REMOTE_READ) {
-                        part.read_into(&mut out[start..]);
+            self.outgoing
+                .tx
+                .queue_copied(&header, negotiated.order, |out| {
+                    for segment in segments.clip(0, len) {
+                        let start = out.len();
+                        out.resize(start + segment.len, 0);
+                        if let Ok(part) = regions.locate(&segment, MrAccess::REMOTE_READ) {
+                            part.read_into(&mut out[start..]);
+                        }
                     }
-                }
-            });
+                });
         }
-        self.outgoing.note_owing();
+        self.outgoing.note_response();
         self.ep.peer_read(len);
         drop(regions);
         self.keys.count(read.into_iter(), MrAccess::REMOTE_READ);
@@ -212,17 +223,18 @@ impl OneSided<'_> {
     }
 
     /// The operands of an atomic are there.
-    pub(crate) fn change(&mut self, change: &Change) {
-        let outcome = change.carry_out(self.keys);
+    pub(crate) fn apply_atomic(&mut self, atomic: &IncomingAtomic) {
+        let outcome = atomic.apply(self.keys);
         let (status, values) = match &outcome {
             Ok(values) => (0, &values[..]),
             Err(errno) => (errno.as_raw().unsigned_abs(), &[][..]),
         };
         let len = values.len();
-        self.outgoing.owe(&Head::Outcome { status, len }, values);
+        self.outgoing
+            .queue_response(&Header::AtomicResult { status, len }, values);
         if outcome.is_ok() {
-            let len = change.len();
-            let is_read = change.kernel.has_result();
+            let len = atomic.len();
+            let is_read = atomic.kernel.has_result();
             let direction = match is_read {
                 true => CompletionFlags::REMOTE_READ,
                 false => CompletionFlags::REMOTE_WRITE,
@@ -231,33 +243,34 @@ impl OneSided<'_> {
                 true => self.ep.peer_read(len),
                 false => self.ep.peer_wrote(len),
             }
-            let size = change.kernel.size();
-            let targets = change.targets.iter();
+            let size = atomic.kernel.size();
+            let targets = atomic.targets.iter();
             let targets = targets.map(|target| (target.key, target.count * size));
-            self.keys.count(targets, change.kernel.access());
-            self.report(change.data, CompletionFlags::ATOMIC | direction, len);
+            self.keys.count(targets, atomic.kernel.access());
+            self.report(atomic.data, CompletionFlags::ATOMIC | direction, len);
         }
     }
 }
 
-impl Change {
+impl IncomingAtomic {
     /// An atomic that a peer asks for, whose operands have `len` bytes.
     ///
     /// # Errors
     /// When there is no such operation, or its operands have another length.
     pub(crate) fn new(
-        what: u64,
+        operation: u64,
         data: Option<u64>,
         targets: Vec<RmaIoc>,
         len: usize,
-    ) -> Result<Self, Nonsense> {
-        let kernel = kernel(what).ok_or(Nonsense("an atomic that does not exist"))?;
+    ) -> Result<Self, ProtocolError> {
+        let kernel =
+            decode_operation(operation).ok_or(ProtocolError("an atomic that does not exist"))?;
         let count = targets.iter().map(|target| target.count);
         let count = count.fold(0_usize, usize::saturating_add);
-        let of_each = count.saturating_mul(kernel.size());
-        let kinds = usize::from(kernel.has_operand()) + usize::from(kernel.has_compare());
-        if of_each.saturating_mul(kinds) != len || of_each > LARGEST_INJECT {
-            return Err(Nonsense(
+        let operand_len = count.saturating_mul(kernel.size());
+        let operand_count = usize::from(kernel.has_operand()) + usize::from(kernel.has_compare());
+        if operand_len.saturating_mul(operand_count) != len || operand_len > LARGEST_INJECT {
+            return Err(ProtocolError(
                 "an atomic with other operands than it has targets",
             ));
         }
@@ -275,17 +288,17 @@ impl Change {
     }
 
     /// Changes the targets, all or none; the earlier values, if they are wanted.
-    fn carry_out(&self, keys: &Keys) -> Result<Vec<u8>, Errno> {
+    fn apply(&self, keys: &Keys) -> Result<Vec<u8>, Errno> {
         let regions = keys.regions();
         let size = self.kernel.size();
         let mut parts = Vec::with_capacity(self.targets.len());
         for target in &self.targets {
-            let place = RmaIov {
+            let segment = RmaIov {
                 addr: target.addr,
                 len: target.count * size,
                 key: target.key,
             };
-            let part = regions.locate(&place, self.kernel.access());
+            let part = regions.locate(&segment, self.kernel.access());
             let part = part.map_err(|denied| denied.errno())?;
             let first = part.as_ptr().addr() as u64;
             self.kernel.check(first).map_err(|_| Errno::Inval)?;
@@ -295,12 +308,12 @@ impl Change {
             true => self.operands.split_at(self.len()),
             false => (&[][..], &self.operands[..]),
         };
-        let wanted = if self.kernel.has_result() {
+        let result_len = if self.kernel.has_result() {
             self.len()
         } else {
             0
         };
-        let mut result = vec![0; wanted];
+        let mut result = vec![0; result_len];
         let mut done = 0;
         for part in parts {
             let range = done..done + part.len();
@@ -317,7 +330,7 @@ impl Change {
 }
 
 /// An operation as a word.
-pub(crate) fn word_of(kernel: &Kernel) -> u64 {
+pub(crate) fn encode_operation(kernel: &Kernel) -> u64 {
     let family = match kernel.family() {
         Family::Base => 0,
         Family::Fetch => 1,
@@ -327,7 +340,7 @@ pub(crate) fn word_of(kernel: &Kernel) -> u64 {
 }
 
 /// The operation that a word names, if there is one.
-fn kernel(word: u64) -> Option<Kernel> {
+fn decode_operation(word: u64) -> Option<Kernel> {
     let family = match word >> 32 {
         0 => Family::Base,
         1 => Family::Fetch,
@@ -344,15 +357,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_are_words_and_no_other_word_is_one() {
+    fn atomic_operations_round_trip_and_other_words_are_rejected() {
         let kernel_of = |family| query(family, Datatype::Uint64, Op::Sum).unwrap();
         for family in [Family::Base, Family::Fetch] {
-            let word = word_of(&kernel_of(family));
-            let back = kernel(word).unwrap();
+            let word = encode_operation(&kernel_of(family));
+            let back = decode_operation(word).unwrap();
             assert_eq!((back.family(), back.op()), (family, Op::Sum));
         }
         for word in [u64::MAX, 3 << 32, 0xffff, 0xffff_0000] {
-            assert!(kernel(word).is_none(), "{word:#x}");
+            assert!(decode_operation(word).is_none(), "{word:#x}");
         }
     }
 }

@@ -4,50 +4,50 @@ use selvedge::OpFlags;
 use selvedge_kit::Report;
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
-use crate::wire::frame::Head;
+use crate::wire::frame::Header;
 
 /// Payloads up to this size are copied.
 const COPY_MAX: usize = 2048;
 
 /// An operation of ours, as it is posted.
 #[derive(Debug)]
-pub(crate) struct Posting {
-    pub(crate) head: Head,
+pub(crate) struct Operation {
+    pub(crate) header: Header,
     pub(crate) body: Body,
-    pub(crate) reply: Reply,
+    pub(crate) response: Response,
     pub(crate) report: Report,
 }
 
 /// The bytes behind a header.
 #[derive(Debug)]
 pub(crate) enum Body {
-    Caller(TxBuf),
-    Copy(Box<[u8]>),
+    Borrowed(TxBuf),
+    Copied(Box<[u8]>),
 }
 
 /// What the peer sends for the frame of an operation.
 #[derive(Debug)]
-pub(crate) enum Reply {
+pub(crate) enum Response {
     /// Nothing, unless its header asks for an answer.
     None,
     /// The bytes that it asks for.
-    Bytes(RxBuf),
+    ReadData(RxBuf),
     /// Its outcome, with earlier values if there is a buffer.
-    Outcome(Option<RxBuf>),
+    AtomicResult(Option<RxBuf>),
 }
 
 /// An operation of ours that waits for bytes.
 #[derive(Debug)]
-pub(crate) struct Fetch {
+pub(crate) struct PendingFetch {
     pub(crate) buf: RxBuf,
     pub(crate) len: usize,
     pub(crate) report: Report,
 }
 
-impl Posting {
+impl Operation {
     /// Whether libfabric does not know such an operation.
-    pub(crate) fn is_extension(&self) -> bool {
-        matches!(self.reply, Reply::Outcome(_))
+    pub(crate) fn needs_extensions(&self) -> bool {
+        matches!(self.response, Response::AtomicResult(_))
             || self.report.flags.contains(OpFlags::MATCH_COMPLETE)
     }
 }
@@ -55,40 +55,40 @@ impl Posting {
 impl Body {
     /// No bytes.
     pub(crate) fn none() -> Self {
-        Self::Caller(TxBuf::empty())
+        Self::Borrowed(TxBuf::empty())
     }
 
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Caller(buf) => buf.len(),
-            Self::Copy(bytes) => bytes.len(),
+            Self::Borrowed(buf) => buf.len(),
+            Self::Copied(bytes) => bytes.len(),
         }
     }
 
     /// Adds the bytes to `out`.
     pub(crate) fn append(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Caller(buf) => {
-                for piece in buf.segments(0, usize::MAX) {
-                    out.extend_from_slice(piece);
+            Self::Borrowed(buf) => {
+                for segment in buf.segments(0, usize::MAX) {
+                    out.extend_from_slice(segment);
                 }
             }
-            Self::Copy(bytes) => out.extend_from_slice(bytes),
+            Self::Copied(bytes) => out.extend_from_slice(bytes),
         }
     }
 
     /// Whether the frame of an operation with these flags takes a copy of the bytes.
     pub(crate) fn is_copied(&self, flags: OpFlags) -> bool {
         match self {
-            Self::Caller(buf) => buf.len() <= COPY_MAX || flags.contains(OpFlags::INJECT),
-            Self::Copy(_) => true,
+            Self::Borrowed(buf) => buf.len() <= COPY_MAX || flags.contains(OpFlags::INJECT),
+            Self::Copied(_) => true,
         }
     }
 
     /// The same bytes, in memory of ours.
-    pub(crate) fn copied(self) -> Self {
+    pub(crate) fn into_copied(self) -> Self {
         let mut bytes = Vec::with_capacity(self.len());
         self.append(&mut bytes);
-        Self::Copy(bytes.into())
+        Self::Copied(bytes.into())
     }
 }

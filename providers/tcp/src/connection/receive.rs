@@ -10,10 +10,10 @@ use selvedge_kit::cq::Sink;
 
 use crate::connection::Connection;
 use crate::connection::delivery::Delivery;
-use crate::connection::incoming::{Arrival, DIRECT_MAX, DIRECT_MIN};
+use crate::connection::incoming::{DIRECT_MAX, DIRECT_MIN, IncomingPayload};
 use crate::socket::is_not_ready;
-use crate::socket::vecs::Room;
-use crate::wire::Nonsense;
+use crate::socket::vecs::RecvVecs;
+use crate::wire::ProtocolError;
 
 /// Bytes that are read ahead in one system call.
 pub(crate) const SCRATCH: usize = 64 << 10;
@@ -21,24 +21,24 @@ pub(crate) const SCRATCH: usize = 64 << 10;
 /// what is read ahead of it is copied once more.
 const AHEAD_OF_LARGE: usize = 2 << 10;
 /// Bytes that are read of one connection before others have their turn.
-const SHARE: usize = 4 << 20;
+const READ_QUOTA: usize = 4 << 20;
 
 /// How a connection ends that is read.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum Disconnect {
     Closed(io::Result<()>),
     /// The peer has sent what no peer sends.
-    Nonsense(Nonsense),
+    Protocol(ProtocolError),
 }
 
-impl From<Nonsense> for End {
-    fn from(what: Nonsense) -> Self {
-        Self::Nonsense(what)
+impl From<ProtocolError> for Disconnect {
+    fn from(error: ProtocolError) -> Self {
+        Self::Protocol(error)
     }
 }
 
 /// What a system call has read.
-enum Filled {
+enum ReadOutcome {
     /// So many bytes in the scratch memory; and whether there may be more.
     Bytes(usize, bool),
     Nothing,
@@ -57,7 +57,7 @@ impl Connection {
         budget: usize,
         done: &mut usize,
         sink: &mut Sink<'_>,
-    ) -> Result<(), End> {
+    ) -> Result<(), Disconnect> {
         let (mut bytes, mut is_more) = (0, true);
         while self.is_readable(to) && (is_more || self.incoming.has_pending()) {
             if self.incoming.has_pending() {
@@ -65,17 +65,17 @@ impl Connection {
                 self.take_bytes(&pending, to, done, sink)?;
                 continue;
             }
-            if *done >= budget || bytes >= SHARE {
+            if *done >= budget || bytes >= READ_QUOTA {
                 break;
             }
             match self.fill(scratch, to)? {
-                Filled::Bytes(count, more) => {
+                ReadOutcome::Bytes(count, more) => {
                     is_more = more;
                     bytes += count.max(DIRECT_MIN);
                     *done += 1;
                     self.take_bytes(&scratch[..count], to, done, sink)?;
                 }
-                Filled::Nothing => is_more = false,
+                ReadOutcome::Nothing => is_more = false,
             }
         }
         Ok(())
@@ -86,50 +86,54 @@ impl Connection {
     fn is_readable(&mut self, to: &Delivery<'_>) -> bool {
         let has_room = to.ep.rx_cq.room() > 0;
         let is_overloaded = self.outgoing.tx.is_overloaded(to.config.tx_size);
-        self.incoming.is_choked = !has_room || is_overloaded;
+        self.incoming.is_backpressured = !has_room || is_overloaded;
         !self.incoming.is_stalled()
     }
 
     /// Reads what is there: into the place of a large payload, and behind that into `scratch`.
-    fn fill(&mut self, scratch: &mut [u8], to: &mut Delivery<'_>) -> Result<Filled, End> {
+    fn fill(
+        &mut self,
+        scratch: &mut [u8],
+        to: &mut Delivery<'_>,
+    ) -> Result<ReadOutcome, Disconnect> {
         let Some(socket) = &mut self.socket else {
-            return Ok(Filled::Nothing);
+            return Ok(ReadOutcome::Nothing);
         };
         let mut direct = 0;
-        let (came, room_len) = match &mut self.incoming.body {
-            Some(arrival) if arrival.is_direct() => {
-                let regions = arrival.needs_regions().then(|| to.keys.regions());
-                let ahead = match arrival.len {
+        let (received, room_len) = match &mut self.incoming.payload {
+            Some(payload) if payload.is_direct() => {
+                let regions = payload.needs_regions().then(|| to.keys.regions());
+                let ahead = match payload.len {
                     ..SCRATCH => scratch,
                     _ => &mut scratch[..AHEAD_OF_LARGE],
                 };
-                let mut room = Room::new();
-                arrival.offer(&mut room, regions.as_ref());
-                direct = room.len();
+                let mut vecs = RecvVecs::new();
+                payload.push_segments(&mut vecs, regions.as_ref());
+                direct = vecs.len();
                 if direct < DIRECT_MAX {
-                    room.push_bytes(ahead);
+                    vecs.push_bytes(ahead);
                 }
-                (socket.recv(&mut room), room.len())
+                (socket.recv(&mut vecs), vecs.len())
             }
             _ => (socket.recv_bytes(scratch), scratch.len()),
         };
-        if socket.is_behind() {
+        if socket.has_unsent_records() {
             // An answer of TLS to what has come, for which the kernel has no room.
             self.outgoing.tx.is_blocked = true;
         }
-        match came {
-            Ok(0) => Err(End::Closed(Ok(()))),
+        match received {
+            Ok(0) => Err(Disconnect::Closed(Ok(()))),
             Ok(count) => {
-                let placed = count.min(direct);
-                if placed > 0
-                    && let Some(arrival) = self.incoming.body.take()
+                let stored = count.min(direct);
+                if stored > 0
+                    && let Some(payload) = self.incoming.payload.take()
                 {
-                    self.advance(arrival, placed, to)?;
+                    self.advance(payload, stored, to)?;
                 }
-                Ok(Filled::Bytes(count - placed, count == room_len))
+                Ok(ReadOutcome::Bytes(count - stored, count == room_len))
             }
-            Err(cause) if is_not_ready(&cause) => Ok(Filled::Nothing),
-            Err(cause) => Err(End::Closed(Err(cause))),
+            Err(cause) if is_not_ready(&cause) => Ok(ReadOutcome::Nothing),
+            Err(cause) => Err(Disconnect::Closed(Err(cause))),
         }
     }
 
@@ -140,15 +144,15 @@ impl Connection {
         to: &mut Delivery<'_>,
         done: &mut usize,
         sink: &mut Sink<'_>,
-    ) -> Result<(), Nonsense> {
+    ) -> Result<(), ProtocolError> {
         let mut used = 0;
         while used < bytes.len() && self.is_readable(to) {
             let rest = &bytes[used..];
-            used += match self.incoming.body.take() {
-                Some(mut arrival) => {
-                    let part = rest.len().min(arrival.len - arrival.at);
-                    to.place(&mut arrival, &rest[..part]);
-                    self.advance(arrival, part, to)?;
+            used += match self.incoming.payload.take() {
+                Some(mut payload) => {
+                    let part = rest.len().min(payload.len - payload.at);
+                    to.store(&mut payload, &rest[..part]);
+                    self.advance(payload, part, to)?;
                     part
                 }
                 None => self.take_frame(rest, to, sink)?,
@@ -162,16 +166,16 @@ impl Connection {
     /// `count` more bytes of a payload are in their place.
     fn advance(
         &mut self,
-        mut arrival: Arrival,
+        mut payload: IncomingPayload,
         count: usize,
         to: &mut Delivery<'_>,
-    ) -> Result<(), Nonsense> {
-        arrival.at += count;
-        if arrival.at < arrival.len {
-            self.incoming.body = Some(arrival);
+    ) -> Result<(), ProtocolError> {
+        payload.at += count;
+        if payload.at < payload.len {
+            self.incoming.payload = Some(payload);
             return Ok(());
         }
-        to.arrived(self, arrival)
+        to.payload_complete(self, payload)
     }
 
     /// Takes a header, or a part of one; how many bytes, of its payload too if that was there.
@@ -181,29 +185,31 @@ impl Connection {
         bytes: &[u8],
         to: &mut Delivery<'_>,
         sink: &mut Sink<'_>,
-    ) -> Result<usize, Nonsense> {
-        let (len, head) = self.incoming.take_header(bytes, &self.outgoing.terms)?;
-        let Some(head) = head else {
+    ) -> Result<usize, ProtocolError> {
+        let (len, header) = self
+            .incoming
+            .take_header(bytes, &self.outgoing.negotiated)?;
+        let Some(header) = header else {
             return Ok(len);
         };
-        if let Some(payload) = to.deliver_whole(self.peer, &head, &bytes[len..], sink) {
-            return Ok(len + payload);
+        if let Some(payload_len) = to.deliver_fast(self.peer, &header, &bytes[len..], sink) {
+            return Ok(len + payload_len);
         }
-        let number = self.incoming.number(&head);
-        if let Some(arrival) = to.open(self, head, number)? {
-            self.advance(arrival, 0, to)?;
+        let number = self.incoming.ack_number(&header);
+        if let Some(payload) = to.begin_frame(self, header, number)? {
+            self.advance(payload, 0, to)?;
         }
         Ok(len)
     }
 
     /// There is room by now for the message that had none, or its payload goes elsewhere: the
     /// connection goes on with it.
-    pub(crate) fn release(
+    pub(crate) fn resume_with(
         &mut self,
-        arrival: Arrival,
+        payload: IncomingPayload,
         to: &mut Delivery<'_>,
-    ) -> Result<(), Nonsense> {
-        self.incoming.held = None;
-        self.advance(arrival, 0, to)
+    ) -> Result<(), ProtocolError> {
+        self.incoming.held_message = None;
+        self.advance(payload, 0, to)
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Connections {
     /// Connections that are not read.
     stalled: Vec<usize>,
     /// Connections that are not up yet.
-    rising: Vec<usize>,
+    connecting: Vec<usize>,
 }
 
 impl Connections {
@@ -36,7 +36,7 @@ impl Connections {
             epoll,
             dirty: Vec::new(),
             stalled: Vec::new(),
-            rising: Vec::new(),
+            connecting: Vec::new(),
         }
     }
 
@@ -59,13 +59,13 @@ impl Connections {
     }
 
     /// The connection of this name, if it has not ended.
-    pub(crate) fn named(&mut self, id: Id) -> Option<&mut Connection> {
-        self.list.get_mut(id.at).filter(|it| it.id == id)
+    pub(crate) fn get_by_id(&mut self, id: Id) -> Option<&mut Connection> {
+        self.list.get_mut(id.index).filter(|it| it.id == id)
     }
 
     /// Whether the connection of this name has not ended.
-    pub(crate) fn has(&self, id: Id) -> bool {
-        self.list.get(id.at).is_some_and(|it| it.id == id)
+    pub(crate) fn contains(&self, id: Id) -> bool {
+        self.list.get(id.index).is_some_and(|it| it.id == id)
     }
 
     /// Adds a connection with a peer; `request` is the private data of a request of ours.
@@ -79,14 +79,14 @@ impl Connections {
         self.last_serial += 1;
         let entry = self.list.vacant_entry();
         let id = Id {
-            at: entry.key(),
+            index: entry.key(),
             serial: self.last_serial,
         };
         entry.insert(Connection::new(id, peer, stage, request, now));
         if stage != Stage::Up {
-            self.rising.push(id.at);
+            self.connecting.push(id.index);
         }
-        id.at
+        id.index
     }
 
     /// Removes a connection and ends it.
@@ -96,10 +96,10 @@ impl Connections {
     }
 
     /// Ends all connections, so that peers get what was sent.
-    pub(crate) fn part(&mut self) {
+    pub(crate) fn close_all(&mut self) {
         for connection in self.list.drain() {
             if let Some(mut socket) = connection.socket {
-                socket.part();
+                socket.close_gracefully();
             }
         }
     }
@@ -116,7 +116,7 @@ impl Connections {
         connection.watched = EpollFlags::empty();
         if let Some(mut socket) = connection.socket.take() {
             let _ = self.epoll.delete(&socket);
-            socket.shut(Shutdown::Both);
+            socket.shutdown(Shutdown::Both);
         }
     }
 
@@ -125,16 +125,16 @@ impl Connections {
     /// # Errors
     /// The system's.
     pub(crate) fn watch(&mut self, at: usize) -> io::Result<()> {
-        let Some(connection) = self.list.get_mut(at).filter(|it| !it.is_parting) else {
+        let Some(connection) = self.list.get_mut(at).filter(|it| !it.is_draining) else {
             return Ok(());
         };
-        let wanted = connection.interest();
+        let interest = connection.interest();
         let is_new = connection.watched.is_empty();
-        let Some(socket) = (connection.socket.as_ref()).filter(|_| connection.watched != wanted)
+        let Some(socket) = (connection.socket.as_ref()).filter(|_| connection.watched != interest)
         else {
             return Ok(());
         };
-        let mut event = EpollEvent::new(wanted, at as u64);
+        let mut event = EpollEvent::new(interest, at as u64);
         match is_new {
             true => match self.epoll.add(socket, event) {
                 Err(System::EEXIST) => self.epoll.modify(socket, &mut event)?,
@@ -142,7 +142,7 @@ impl Connections {
             },
             false => self.epoll.modify(socket, &mut event)?,
         }
-        connection.watched = wanted;
+        connection.watched = interest;
         Ok(())
     }
 
@@ -193,28 +193,32 @@ impl Connections {
     }
 
     /// Whether a connection waits for room that no event tells of.
-    pub(crate) fn is_choked(&self) -> bool {
+    pub(crate) fn is_backpressured(&self) -> bool {
         let mut stalled = self.stalled.iter().filter_map(|&at| self.list.get(at));
-        stalled.any(|it| it.incoming.held.is_none())
+        stalled.any(|it| it.incoming.held_message.is_none())
     }
 
-    pub(crate) fn has_rising(&self) -> bool {
-        !self.rising.is_empty()
+    pub(crate) fn has_connecting(&self) -> bool {
+        !self.connecting.is_empty()
     }
 
     /// Connections that are not up yet and have had their time.
     pub(crate) fn overdue(&mut self, now: Instant) -> Vec<usize> {
         let list = &self.list;
-        self.rising
+        self.connecting
             .retain(|&at| list.get(at).is_some_and(|it| !it.is_up()));
-        let ends = |at: &&usize| list[**at].deadline().is_some_and(|end| end <= now);
-        self.rising.iter().filter(ends).copied().collect()
+        let is_overdue = |at: &&usize| {
+            list[**at]
+                .deadline()
+                .is_some_and(|deadline| deadline <= now)
+        };
+        self.connecting.iter().filter(is_overdue).copied().collect()
     }
 
     /// When the next connection that is not up yet has had its time.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let rising = self.rising.iter().filter_map(|&at| self.list.get(at));
-        rising.filter_map(Connection::deadline).min()
+        let connecting = self.connecting.iter().filter_map(|&at| self.list.get(at));
+        connecting.filter_map(Connection::deadline).min()
     }
 }
 
@@ -248,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_taken_again_has_another_name() {
+    fn a_reused_index_has_another_id() {
         let mut connections = connections();
         let now = Instant::now();
         let at = connections.add(0, Stage::Up, Vec::new(), now);
@@ -258,21 +262,21 @@ mod tests {
         connections.remove(at);
         assert!(connections.pop_dirty().is_none());
         assert_eq!(connections.add(1, Stage::Up, Vec::new(), now), at);
-        assert!(!connections.has(id) && connections.named(id).is_none());
-        assert!(connections.named(connections[at].id).is_some());
+        assert!(!connections.contains(id) && connections.get_by_id(id).is_none());
+        assert!(connections.get_by_id(connections[at].id).is_some());
     }
 
     #[test]
-    fn a_connection_that_is_not_up_has_its_time() {
+    fn a_connecting_connection_has_a_deadline() {
         let mut connections = connections();
         let now = Instant::now();
         let until = now + Duration::from_secs(1);
-        let late = connections.add(0, Stage::Connecting { until }, Vec::new(), now);
-        connections.add(1, Stage::Asking, Vec::new(), now);
+        let overdue_index = connections.add(0, Stage::Connecting { until }, Vec::new(), now);
+        connections.add(1, Stage::AwaitingResponse, Vec::new(), now);
         assert_eq!(connections.deadline(), Some(until));
         assert!(connections.overdue(now).is_empty());
-        assert_eq!(connections.overdue(until), [late]);
-        connections[late].stage = Stage::Up;
+        assert_eq!(connections.overdue(until), [overdue_index]);
+        connections[overdue_index].stage = Stage::Up;
         assert!(connections.overdue(until).is_empty() && connections.deadline().is_none());
     }
 }

@@ -14,40 +14,40 @@ use selvedge_kit::mr::{Keys, Regions};
 use selvedge_kit::segments::RmaSegments;
 use selvedge_kit::{Ep, Report};
 
-use crate::connection::asks::Asks;
-use crate::socket::vecs::{Load, VECS};
-use crate::socket::{Socket, sent_by_thread};
-use crate::wire::Order;
-use crate::wire::frame::{self, Head};
-use crate::wire::hello::Terms;
+use crate::connection::unacked::Unacked;
+use crate::socket::vecs::{SendVecs, VECS};
+use crate::socket::{Socket, bytes_sent_by_thread};
+use crate::wire::ByteOrder;
+use crate::wire::frame::{self, Header};
+use crate::wire::hello::Negotiated;
 
 /// Bytes of memory that processors move as one.
-const LINE: usize = 64;
+const CACHE_LINE: usize = 64;
 /// Bytes in one system call, about.
-const BATCH: usize = 1 << 20;
+const SEND_MAX: usize = 1 << 20;
 /// Copied bytes at which posts have to wait.
 const STAGED_MAX: usize = 256 << 10;
 /// Copied bytes of a run: a longer queue begins another.
-const RUN: usize = 64 << 10;
+const BATCH_MAX: usize = 64 << 10;
 /// Copied bytes that are sent without waiting for the next turn.
-const EAGER: usize = 32 << 10;
+const FLUSH_MIN: usize = 32 << 10;
 /// Memory that an idle connection keeps for the next run.
-const KEPT: usize = 8 << 10;
+const SPARE_MAX: usize = 8 << 10;
 /// Copied bytes, and frames beyond those that may be posted, at which a peer that does not take its
 /// answers is no longer listened to.
-const OWED_MAX: usize = 1 << 20;
-const OWED_FRAMES: usize = 1024;
+const RESPONSES_MAX: usize = 1 << 20;
+const RESPONSE_FRAMES_MAX: usize = 1024;
 /// Sent in place of memory that was withdrawn.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 #[derive(Debug, Default)]
 pub(crate) struct Tx {
-    queue: VecDeque<Out>,
+    queue: VecDeque<QueueEntry>,
     /// Bytes of all runs.
     staged: usize,
     /// Copied bytes so far, and those of them that are out.
     copied: u64,
-    gone: u64,
+    copied_sent: u64,
     /// What is complete when so many copied bytes are out.
     reports: VecDeque<(u64, Report)>,
     /// Frames so far, as far as debugging builds of libfabric count.
@@ -61,9 +61,9 @@ pub(crate) struct Tx {
 }
 
 #[derive(Debug)]
-enum Out {
+enum QueueEntry {
     /// Small frames, of which `sent` bytes are out.
-    Run {
+    Batch {
         bytes: Vec<u8>,
         sent: usize,
     },
@@ -73,20 +73,20 @@ enum Out {
 /// A frame whose payload is not copied.
 #[derive(Debug)]
 struct Frame {
-    head: Vec<u8>,
+    header: Vec<u8>,
     /// Bytes of it without padding.
-    base: usize,
+    header_len: usize,
     payload: Payload,
     len: usize,
     /// The end of a read, for a peer that expects one.
     tail: Option<ReadEnd>,
     sent: usize,
-    done: Done,
+    on_sent: OnSent,
 }
 
 #[derive(Debug)]
 enum Payload {
-    Caller(TxBuf),
+    Borrowed(TxBuf),
     /// Registered memory that the peer reads.
     Registered(RmaSegments),
     /// Zeros in place of memory that was withdrawn while it was read.
@@ -96,23 +96,23 @@ enum Payload {
 /// The frame behind a read response, encoded.
 #[derive(Debug)]
 struct ReadEnd {
-    order: Order,
+    order: ByteOrder,
     bytes: Vec<u8>,
 }
 
 /// What happens when a frame is out.
 #[derive(Debug)]
-enum Done {
+enum OnSent {
     Nothing,
     /// It is complete.
-    Report(Report),
+    Complete(Report),
     /// It may be answered.
-    Asked(u64),
+    AwaitAck(u64),
 }
 
 /// Why nothing more can be sent.
 #[derive(Debug)]
-pub(crate) enum Broken {
+pub(crate) enum SendError {
     Io(io::Error),
     /// Memory was withdrawn that a peer reads who cannot be told so.
     Withdrawn,
@@ -124,102 +124,113 @@ impl Tx {
     }
 
     /// Whether one more operation may be posted, which is copied or not.
-    pub(crate) fn has_room(&self, most: usize, is_copied: bool) -> bool {
-        self.queue.len() < most
-            && (!is_copied || self.staged < STAGED_MAX && self.reports.len() < most)
+    pub(crate) fn has_room(&self, max: usize, is_copied: bool) -> bool {
+        self.queue.len() < max
+            && (!is_copied || self.staged < STAGED_MAX && self.reports.len() < max)
     }
 
     /// Whether the peer asks for more than it takes.
-    pub(crate) fn is_overloaded(&self, most: usize) -> bool {
-        self.staged > OWED_MAX || self.queue.len() > most + OWED_FRAMES
+    pub(crate) fn is_overloaded(&self, max: usize) -> bool {
+        self.staged > RESPONSES_MAX || self.queue.len() > max + RESPONSE_FRAMES_MAX
     }
 
     /// Whether what was just queued is to leave at once: it is alone in this turn, or enough.
-    pub(crate) fn leaves_at_once(&mut self, turn: u64) -> bool {
+    pub(crate) fn should_flush_now(&mut self, turn: u64) -> bool {
         if self.is_blocked {
             return false;
         }
         let is_first = self.turn != turn;
         self.turn = turn;
-        is_first || self.staged >= EAGER
+        is_first || self.staged >= FLUSH_MIN
     }
 
     /// The run that a small frame goes to.
     #[expect(clippy::unreachable, reason = "no word of a peer's is in it")]
-    fn run(&mut self) -> &mut Vec<u8> {
-        let fits = matches!(self.queue.back(), Some(Out::Run { bytes, .. }) if bytes.len() < RUN);
+    fn batch(&mut self) -> &mut Vec<u8> {
+        let fits = matches!(self.queue.back(), Some(QueueEntry::Batch { bytes, .. }) if bytes.len() < BATCH_MAX);
         if !fits {
-            self.queue.push_back(Out::Run {
+            self.queue.push_back(QueueEntry::Batch {
                 bytes: Vec::new(),
                 sent: 0,
             });
         }
         match self.queue.back_mut() {
-            Some(Out::Run { bytes, .. }) => bytes,
+            Some(QueueEntry::Batch { bytes, .. }) => bytes,
             _ => unreachable!("a run was just added"),
         }
     }
 
     /// Queues a frame with a copy of its payload.
-    pub(crate) fn copy(&mut self, head: &Head, order: Order, payload: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn queue_copied(
+        &mut self,
+        header: &Header,
+        order: ByteOrder,
+        payload: impl FnOnce(&mut Vec<u8>),
+    ) {
         let number = self.next_number();
-        let run = self.run();
-        let before = run.len();
-        head.encode(order, number, run);
-        payload(run);
-        let added = run.len() - before;
+        let batch = self.batch();
+        let before = batch.len();
+        header.encode(order, number, batch);
+        payload(batch);
+        let added = batch.len() - before;
         self.staged += added;
         self.copied += added as u64;
     }
 
     /// The operation is complete when what was copied so far is out.
-    pub(crate) fn then_report(&mut self, report: Report) {
+    pub(crate) fn report_when_sent(&mut self, report: Report) {
         self.reports.push_back((self.copied, report));
     }
 
     /// Queues a frame whose payload is the caller's memory, and the ask that it may be.
-    pub(crate) fn lend(
+    pub(crate) fn queue_borrowed(
         &mut self,
-        head: &Head,
-        order: Order,
+        header: &Header,
+        order: ByteOrder,
         buf: TxBuf,
         report: Report,
-        ask: Option<u64>,
+        ack_number: Option<u64>,
     ) {
-        let done = ask.map_or(Done::Report(report), Done::Asked);
-        self.push(head, order, Payload::Caller(buf), None, done);
+        let on_sent = ack_number.map_or(OnSent::Complete(report), OnSent::AwaitAck);
+        self.push(header, order, Payload::Borrowed(buf), None, on_sent);
     }
 
     /// Queues the response to a read of registered memory, and the end of the read if `is_checked`.
-    pub(crate) fn expose(&mut self, order: Order, places: RmaSegments, is_checked: bool) {
-        let len = places.len();
-        let head = Head::ReadResponse { len, is_checked };
+    pub(crate) fn queue_read_response(
+        &mut self,
+        order: ByteOrder,
+        segments: RmaSegments,
+        is_checked: bool,
+    ) {
+        let len = segments.len();
+        let header = Header::ReadResponse { len, is_checked };
         let tail = is_checked.then(|| ReadEnd::new(order, 0));
-        let payload = Payload::Registered(places);
-        self.push(&head, order, payload, tail, Done::Nothing);
+        let payload = Payload::Registered(segments);
+        self.push(&header, order, payload, tail, OnSent::Nothing);
     }
 
     fn push(
         &mut self,
-        head: &Head,
-        order: Order,
+        header: &Header,
+        order: ByteOrder,
         payload: Payload,
         tail: Option<ReadEnd>,
-        done: Done,
+        on_sent: OnSent,
     ) {
         let mut bytes = Vec::with_capacity(frame::HEADER_MAX);
-        head.encode(order, self.next_number(), &mut bytes);
+        header.encode(order, self.next_number(), &mut bytes);
         // An empty run, kept for its memory, would be in the way.
-        self.queue
-            .pop_back_if(|out| matches!(out, Out::Run { bytes, .. } if bytes.is_empty()));
-        self.queue.push_back(Out::Frame(Box::new(Frame {
-            base: bytes.len(),
-            head: bytes,
+        self.queue.pop_back_if(
+            |entry| matches!(entry, QueueEntry::Batch { bytes, .. } if bytes.is_empty()),
+        );
+        self.queue.push_back(QueueEntry::Frame(Box::new(Frame {
+            header_len: bytes.len(),
+            header: bytes,
             len: payload.len(),
             payload,
             tail,
             sent: 0,
-            done,
+            on_sent,
         })));
     }
 
@@ -230,42 +241,43 @@ impl Tx {
     pub(crate) fn flush(
         &mut self,
         socket: &mut Socket,
-        terms: &Terms,
-        asks: &mut Asks,
+        negotiated: &Negotiated,
+        unacked: &mut Unacked,
         keys: &Keys,
         ep: &Ep,
-    ) -> Result<(), Broken> {
-        self.is_blocked = socket.is_behind() && !socket.catch_up().map_err(Broken::Io)?;
+    ) -> Result<(), SendError> {
+        self.is_blocked =
+            socket.has_unsent_records() && !socket.flush_records().map_err(SendError::Io)?;
         while !self.is_idle() {
-            let regions = self.queue.iter().take(VECS).any(Out::is_registered);
+            let regions = self.queue.iter().take(VECS).any(QueueEntry::is_registered);
             let regions = regions.then(|| keys.regions());
             if let Some(regions) = &regions {
-                for out in self.queue.iter_mut().take(VECS) {
-                    if let Out::Frame(frame) = out {
+                for entry in self.queue.iter_mut().take(VECS) {
+                    if let QueueEntry::Frame(frame) = entry {
                         frame.check(regions)?;
                     }
                 }
             }
-            if !socket.is_sealed() {
-                self.align(terms.order, terms.knows());
+            if !socket.is_encrypted() {
+                self.align(negotiated.order, negotiated.has_extensions());
             }
-            let mut load = Load::new();
-            for out in &self.queue {
-                let is_more = match out {
-                    Out::Run { bytes, sent } => load.push(&bytes[*sent..]),
-                    Out::Frame(frame) => frame.gather(&mut load, regions.as_ref()),
+            let mut vecs = SendVecs::new();
+            for entry in &self.queue {
+                let has_room = match entry {
+                    QueueEntry::Batch { bytes, sent } => vecs.push(&bytes[*sent..]),
+                    QueueEntry::Frame(frame) => frame.gather(&mut vecs, regions.as_ref()),
                 };
-                if !is_more || load.len() >= BATCH {
+                if !has_room || vecs.len() >= SEND_MAX {
                     break;
                 }
             }
-            let wanted = load.len();
-            let sent = socket.send(&mut load);
+            let total = vecs.len();
+            let sent = socket.send(&mut vecs);
             drop(regions);
             match sent {
                 Ok(count) => {
-                    self.advance(count, asks, ep);
-                    if count < wanted {
+                    self.advance(count, unacked, ep);
+                    if count < total {
                         self.is_blocked = true;
                         return Ok(());
                     }
@@ -276,7 +288,7 @@ impl Tx {
                         self.is_blocked = true;
                         return Ok(());
                     }
-                    _ => return Err(Broken::Io(cause)),
+                    _ => return Err(SendError::Io(cause)),
                 },
             }
         }
@@ -286,18 +298,18 @@ impl Tx {
     /// Has the payloads of the next call lie in the kernel's pages as they do in their own memory,
     /// line by line: it copies them two to three times as fast then, here and at a receiver whose
     /// buffer begins at the same place of a line (AMD EPYC, Linux 6.18: 1 MiB in 230 us, not 570).
-    fn align(&mut self, order: Order, knows: bool) {
-        let start = sent_by_thread();
+    fn align(&mut self, order: ByteOrder, has_extensions: bool) {
+        let start = bytes_sent_by_thread();
         let mut at = start;
-        for out in self.queue.iter_mut().take(VECS) {
-            at = match out {
-                Out::Run { bytes, sent } => at.wrapping_add(bytes.len() - *sent),
-                Out::Frame(frame) => {
-                    frame.align(at, order, knows);
+        for entry in self.queue.iter_mut().take(VECS) {
+            at = match entry {
+                QueueEntry::Batch { bytes, sent } => at.wrapping_add(bytes.len() - *sent),
+                QueueEntry::Frame(frame) => {
+                    frame.align(at, order, has_extensions);
                     at.wrapping_add(frame.size() - frame.sent)
                 }
             };
-            if at.wrapping_sub(start) >= BATCH {
+            if at.wrapping_sub(start) >= SEND_MAX {
                 return;
             }
         }
@@ -310,11 +322,11 @@ impl Tx {
     }
 
     /// `count` more bytes are out.
-    fn advance(&mut self, mut count: usize, asks: &mut Asks, ep: &Ep) {
+    fn advance(&mut self, mut count: usize, unacked: &mut Unacked, ep: &Ep) {
         while let Some(front) = self.queue.front_mut() {
-            let (sent, len, is_run) = match front {
-                Out::Run { bytes, sent } => (sent, bytes.len(), true),
-                Out::Frame(frame) => {
+            let (sent, len, is_batch) = match front {
+                QueueEntry::Batch { bytes, sent } => (sent, bytes.len(), true),
+                QueueEntry::Frame(frame) => {
                     let size = frame.size();
                     (&mut frame.sent, size, false)
                 }
@@ -322,55 +334,58 @@ impl Tx {
             let part = count.min(len - *sent);
             *sent += part;
             count -= part;
-            let is_out = *sent == len;
-            if is_run {
-                self.left(part, ep);
+            let is_sent = *sent == len;
+            if is_batch {
+                self.advance_copied(part, ep);
             }
-            if !is_out {
+            if !is_sent {
                 return;
             }
             match self.queue.pop_front() {
-                Some(Out::Run { bytes, .. }) => self.end_run(bytes),
-                Some(Out::Frame(frame)) => frame.end(asks, ep),
+                Some(QueueEntry::Batch { bytes, .. }) => self.finish_batch(bytes),
+                Some(QueueEntry::Frame(frame)) => frame.finish(unacked, ep),
                 None => {}
             }
-            if count == 0 && self.is_only_spare() {
+            if count == 0 && self.holds_only_spare() {
                 return;
             }
         }
     }
 
     /// `count` more copied bytes are out.
-    fn left(&mut self, count: usize, ep: &Ep) {
-        self.gone += count as u64;
-        let gone = self.gone;
-        while let Some((_, report)) = self.reports.pop_front_if(|&mut (end, _)| end <= gone) {
+    fn advance_copied(&mut self, count: usize, ep: &Ep) {
+        self.copied_sent += count as u64;
+        let copied_sent = self.copied_sent;
+        while let Some((_, report)) = self
+            .reports
+            .pop_front_if(|&mut (end, _)| end <= copied_sent)
+        {
             report.done(ep);
         }
     }
 
     /// A run is out: the next one may use its memory.
-    fn end_run(&mut self, mut bytes: Vec<u8>) {
+    fn finish_batch(&mut self, mut bytes: Vec<u8>) {
         self.staged -= bytes.len();
-        if self.queue.is_empty() && bytes.capacity() <= KEPT {
+        if self.queue.is_empty() && bytes.capacity() <= SPARE_MAX {
             bytes.clear();
             self.spare(bytes);
         }
     }
 
     fn spare(&mut self, bytes: Vec<u8>) {
-        self.queue.push_back(Out::Run { bytes, sent: 0 });
+        self.queue.push_back(QueueEntry::Batch { bytes, sent: 0 });
     }
 
     /// Whether there is nothing but memory for the next run.
-    fn is_only_spare(&self) -> bool {
+    fn holds_only_spare(&self) -> bool {
         self.queue.len() == 1
-            && matches!(self.queue.front(), Some(Out::Run { bytes, .. }) if bytes.is_empty())
+            && matches!(self.queue.front(), Some(QueueEntry::Batch { bytes, .. }) if bytes.is_empty())
     }
 
     /// Whether there is nothing to send.
     pub(crate) fn is_idle(&self) -> bool {
-        self.is_empty() || self.is_only_spare()
+        self.is_empty() || self.holds_only_spare()
     }
 
     /// The peer is gone: the operations whose frames are not out, or not whole, in their order.
@@ -378,17 +393,17 @@ impl Tx {
         let queue = std::mem::take(&mut self.queue);
         self.staged = 0;
         let mut reports = std::mem::take(&mut self.reports);
-        let (mut end, mut failed) = (self.gone, Vec::new());
-        for out in queue {
-            match out {
-                Out::Run { bytes, sent } => {
+        let (mut end, mut failed) = (self.copied_sent, Vec::new());
+        for entry in queue {
+            match entry {
+                QueueEntry::Batch { bytes, sent } => {
                     end += (bytes.len() - sent) as u64;
                     while let Some((_, report)) = reports.pop_front_if(|&mut (at, _)| at <= end) {
                         failed.push(report);
                     }
                 }
-                Out::Frame(frame) => {
-                    if let Done::Report(report) = frame.done {
+                QueueEntry::Frame(frame) => {
+                    if let OnSent::Complete(report) = frame.on_sent {
                         failed.push(report);
                     }
                 }
@@ -398,7 +413,7 @@ impl Tx {
     }
 }
 
-impl Out {
+impl QueueEntry {
     /// Whether the payload is registered memory, which may be withdrawn at any time.
     fn is_registered(&self) -> bool {
         matches!(self, Self::Frame(frame) if matches!(frame.payload, Payload::Registered(_)))
@@ -407,62 +422,75 @@ impl Out {
 
 impl Frame {
     /// Pads the header for a payload that would begin at `at` behind it, as long as nothing is out.
-    fn align(&mut self, at: usize, order: Order, knows: bool) {
+    fn align(&mut self, at: usize, order: ByteOrder, has_extensions: bool) {
         if self.sent > 0 {
             return;
         }
         let addr = match &self.payload {
-            Payload::Caller(buf) => buf.segments(0, 1).next().map(|piece| piece.as_ptr().addr()),
+            Payload::Borrowed(buf) => buf
+                .segments(0, 1)
+                .next()
+                .map(|segment| segment.as_ptr().addr()),
             // From the start of the region or of memory; regions begin at lines or pages, mostly.
-            Payload::Registered(places) => places.all().first().map(|place| place.addr as usize),
+            Payload::Registered(segments) => {
+                segments.all().first().map(|segment| segment.addr as usize)
+            }
             Payload::Zeros => None,
         };
-        let begins = at.wrapping_add(self.base);
-        let by = addr.unwrap_or(begins).wrapping_sub(begins) % LINE;
-        let by = by - by % frame::UNIT;
-        frame::pad(&mut self.head, self.base, by, order, knows);
+        let payload_start = at.wrapping_add(self.header_len);
+        let padding = addr.unwrap_or(payload_start).wrapping_sub(payload_start) % CACHE_LINE;
+        let padding = padding - padding % frame::UNIT;
+        frame::pad(
+            &mut self.header,
+            self.header_len,
+            padding,
+            order,
+            has_extensions,
+        );
     }
 
-    fn end(self, asks: &mut Asks, ep: &Ep) {
-        let Self { payload, done, .. } = self;
+    fn finish(self, unacked: &mut Unacked, ep: &Ep) {
+        let Self {
+            payload, on_sent, ..
+        } = self;
         // Nothing reads the memory any more when the completion comes.
         drop(payload);
-        match done {
-            Done::Nothing => {}
-            Done::Report(report) => report.done(ep),
-            Done::Asked(number) => asks.sent(number),
+        match on_sent {
+            OnSent::Nothing => {}
+            OnSent::Complete(report) => report.done(ep),
+            OnSent::AwaitAck(number) => unacked.sent(number),
         }
     }
 
     /// Bytes of the head, the payload and the tail.
     fn size(&self) -> usize {
         let tail = self.tail.as_ref().map_or(0, |tail| tail.bytes.len());
-        self.head.len() + self.len + tail
+        self.header.len() + self.len + tail
     }
 
     /// Bytes of the payload that are out.
     fn sent_of_payload(&self) -> usize {
-        self.sent.saturating_sub(self.head.len()).min(self.len)
+        self.sent.saturating_sub(self.header.len()).min(self.len)
     }
 
     /// Looks up the registered memory that is still to be sent. In place of memory that was withdrawn
     /// a peer gets zeros, and the tail says why.
     ///
     /// # Errors
-    /// [`Broken::Withdrawn`] where the frame has no tail to say so.
-    fn check(&mut self, regions: &Regions<'_>) -> Result<(), Broken> {
-        let Payload::Registered(places) = &self.payload else {
+    /// [`SendError::Withdrawn`] where the frame has no tail to say so.
+    fn check(&mut self, regions: &Regions<'_>) -> Result<(), SendError> {
+        let Payload::Registered(segments) = &self.payload else {
             return Ok(());
         };
         let at = self.sent_of_payload();
-        let locate = |place| regions.locate(&place, MrAccess::REMOTE_READ);
-        let denied = places
+        let locate = |segment| regions.locate(&segment, MrAccess::REMOTE_READ);
+        let denied = segments
             .clip(at, self.len - at)
-            .find_map(|place| locate(place).err());
+            .find_map(|segment| locate(segment).err());
         let Some(denied) = denied else {
             return Ok(());
         };
-        let tail = self.tail.as_mut().ok_or(Broken::Withdrawn)?;
+        let tail = self.tail.as_mut().ok_or(SendError::Withdrawn)?;
         *tail = ReadEnd::new(tail.order, denied.errno().as_raw().unsigned_abs());
         self.payload = Payload::Zeros;
         Ok(())
@@ -470,21 +498,21 @@ impl Frame {
 
     /// Adds what is still to be sent, in order; registered memory was [checked](Self::check). Returns
     /// whether there is room for another frame in the same call.
-    fn gather<'a>(&'a self, load: &mut Load<'a>, regions: Option<&'a Regions<'_>>) -> bool {
-        let head = self.head.get(self.sent..).unwrap_or_default();
+    fn gather<'a>(&'a self, vecs: &mut SendVecs<'a>, regions: Option<&'a Regions<'_>>) -> bool {
+        let header = self.header.get(self.sent..).unwrap_or_default();
         let at = self.sent_of_payload();
-        let is_more = (head.is_empty() || load.push(head))
+        let has_room = (header.is_empty() || vecs.push(header))
             && match &self.payload {
-                Payload::Caller(buf) => {
-                    let mut pieces = buf.segments(at, self.len - at);
-                    pieces.all(|piece| load.push(piece))
+                Payload::Borrowed(buf) => {
+                    let mut segments = buf.segments(at, self.len - at);
+                    segments.all(|segment| vecs.push(segment))
                 }
-                Payload::Registered(places) => {
-                    let mut rest = places.clip(at, self.len - at);
-                    rest.all(|place| {
-                        let part = regions.map(|held| {
-                            let part = held.locate(&place, MrAccess::REMOTE_READ);
-                            part.map(|part| load.push_shared(part, held))
+                Payload::Registered(segments) => {
+                    let mut rest = segments.clip(at, self.len - at);
+                    rest.all(|segment| {
+                        let part = regions.map(|regions| {
+                            let part = regions.locate(&segment, MrAccess::REMOTE_READ);
+                            part.map(|part| vecs.push_shared(part, regions))
                         });
                         matches!(part, Some(Ok(true)))
                     })
@@ -492,22 +520,22 @@ impl Frame {
                 Payload::Zeros => {
                     let chunks = (at..self.len).step_by(ZEROS.len());
                     let mut chunks = chunks.map(|from| ZEROS.len().min(self.len - from));
-                    chunks.all(|count| load.push(&ZEROS[..count]))
+                    chunks.all(|count| vecs.push(&ZEROS[..count]))
                 }
             };
         let tail = self.tail.as_ref().map_or(&[][..], |tail| {
-            let sent = self.sent.saturating_sub(self.head.len() + self.len);
+            let sent = self.sent.saturating_sub(self.header.len() + self.len);
             &tail.bytes[sent..]
         });
-        is_more && (tail.is_empty() || load.push(tail))
+        has_room && (tail.is_empty() || vecs.push(tail))
     }
 }
 
 impl ReadEnd {
-    fn new(order: Order, status: u32) -> Self {
+    fn new(order: ByteOrder, status: u32) -> Self {
         let mut bytes = Vec::new();
         // Only Selvedge endpoints read it, which do not look at the number of a frame.
-        Head::ReadEnd { status }.encode(order, 0, &mut bytes);
+        Header::ReadEnd { status }.encode(order, 0, &mut bytes);
         Self { order, bytes }
     }
 }
@@ -515,8 +543,8 @@ impl ReadEnd {
 impl Payload {
     fn len(&self) -> usize {
         match self {
-            Self::Caller(buf) => buf.len(),
-            Self::Registered(places) => places.len(),
+            Self::Borrowed(buf) => buf.len(),
+            Self::Registered(segments) => segments.len(),
             Self::Zeros => 0,
         }
     }
@@ -529,18 +557,18 @@ mod tests {
 
     use super::*;
     use crate::connection::operation::Body;
-    use crate::endpoint::msg::lent;
-    use crate::wire::frame::{HEADER_MAX, Wish};
+    use crate::endpoint::msg::borrowed;
+    use crate::wire::frame::{AckPolicy, HEADER_MAX};
 
     #[repr(align(64))]
     struct Lines([u8; 8192]);
 
-    fn lend(tx: &mut Tx, bytes: &[u8]) {
-        let head = Head::Message {
+    fn queue_borrowed(tx: &mut Tx, bytes: &[u8]) {
+        let header = Header::Message {
             kind: Kind::Tagged,
             tag: 1,
             data: None,
-            wish: Wish::Never,
+            ack: AckPolicy::Never,
             len: bytes.len(),
         };
         let report = Report {
@@ -551,14 +579,14 @@ mod tests {
             len: bytes.len(),
         };
         // Nothing is sent: the bytes are not looked at.
-        let Body::Caller(buf) = lent(bytes) else {
+        let Body::Borrowed(buf) = borrowed(bytes) else {
             panic!("it is the caller's memory");
         };
-        tx.lend(&head, Order::Own, buf, report, None);
+        tx.queue_borrowed(&header, ByteOrder::Native, buf, report, None);
     }
 
     #[test]
-    fn payloads_lie_in_the_stream_as_in_their_memory() {
+    fn payloads_are_aligned_in_the_stream_as_in_memory() {
         let memory = Lines([0; 8192]);
         // Of any length, and from anywhere; one that cannot lie right begins a little before.
         let lists: [&[(usize, usize)]; 3] = [
@@ -568,26 +596,26 @@ mod tests {
         ];
         for list in lists {
             let mut tx = Tx::default();
-            tx.copy(&Head::Ack, Order::Own, |_| {});
+            tx.queue_copied(&Header::Ack, ByteOrder::Native, |_| {});
             for &(from, len) in list {
-                lend(&mut tx, &memory.0[from..from + len]);
+                queue_borrowed(&mut tx, &memory.0[from..from + len]);
             }
-            tx.align(Order::Own, false);
-            let mut at = sent_by_thread();
-            for (out, &(from, _)) in tx.queue.iter().skip(1).zip(list) {
-                let Out::Frame(frame) = out else {
-                    panic!("{out:?}");
+            tx.align(ByteOrder::Native, false);
+            let mut at = bytes_sent_by_thread();
+            for (entry, &(from, _)) in tx.queue.iter().skip(1).zip(list) {
+                let QueueEntry::Frame(frame) = entry else {
+                    panic!("{entry:?}");
                 };
-                if at == sent_by_thread() {
+                if at == bytes_sent_by_thread() {
                     at += 16;
                 }
-                let begins = at + frame.head.len();
+                let payload_start = at + frame.header.len();
                 assert!(
-                    (from + LINE - begins % LINE) % LINE < frame::UNIT,
-                    "{from} {begins}"
+                    (from + CACHE_LINE - payload_start % CACHE_LINE) % CACHE_LINE < frame::UNIT,
+                    "{from} {payload_start}"
                 );
-                assert!(frame.head.len() <= HEADER_MAX);
-                at = begins + frame.len;
+                assert!(frame.header.len() <= HEADER_MAX);
+                at = payload_start + frame.len;
             }
         }
     }

@@ -10,11 +10,11 @@ use selvedge_kit::atomic::{Kernel, attr, query};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::segments::RMA_IOV_LIMIT;
 
-use crate::connection::one_sided::word_of;
-use crate::connection::operation::{Body, Posting, Reply};
+use crate::connection::one_sided::encode_operation;
+use crate::connection::operation::{Body, Operation, Response};
 use crate::endpoint::Endpoint;
-use crate::endpoint::msg::{IOV_LIMIT, TX_DEFAULTS, injected, lent};
-use crate::wire::frame::Head;
+use crate::endpoint::msg::{IOV_LIMIT, TX_DEFAULTS, borrowed, inject_report};
+use crate::wire::frame::Header;
 
 const FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFAULT)
@@ -78,7 +78,7 @@ impl Atomic for Endpoint {
             return Err(Errno::Inval);
         }
         kernel.check_len(buf.len(), self.inject_size)?;
-        let at = RmaIoc {
+        let target_ioc = RmaIoc {
             addr: target.addr,
             count: buf.len() / kernel.size(),
             key: target.key,
@@ -86,11 +86,11 @@ impl Atomic for Endpoint {
         self.post_atomic(Request {
             kernel,
             dest: target.dest,
-            targets: &[at],
-            body: lent(buf),
+            targets: &[target_ioc],
+            body: borrowed(buf),
             result: None,
             data: 0,
-            report: injected(kernel.sent(), OpFlags::INJECT | OpFlags::DEFAULT, buf.len()),
+            report: inject_report(kernel.sent(), OpFlags::INJECT | OpFlags::DEFAULT, buf.len()),
         })
     }
 
@@ -111,18 +111,18 @@ impl Endpoint {
         report.flags = state.ep.tx_flags(report.flags);
         let has_data = report.flags.contains(OpFlags::REMOTE_CQ_DATA);
         let peer = state.peer_at(request.dest)?;
-        let posting = Posting {
-            head: Head::Atomic {
-                what: word_of(&kernel),
+        let operation = Operation {
+            header: Header::Atomic {
+                operation: encode_operation(&kernel),
                 data: has_data.then_some(request.data),
                 targets: request.targets.to_vec(),
                 len: request.body.len(),
             },
             body: request.body,
-            reply: Reply::Outcome(request.result),
+            response: Response::AtomicResult(request.result),
             report,
         };
-        state.post(peer, posting)
+        state.post(peer, operation)
     }
 }
 
@@ -131,7 +131,7 @@ impl Endpoint {
 #[expect(unsafe_code, reason = "the promise becomes values here")]
 unsafe fn request<'a>(
     kernel: Kernel,
-    room: usize,
+    max_len: usize,
     msg: &AtomicMsg<'a>,
     compare: &[Ioc],
     result: Option<&[IocMut]>,
@@ -154,14 +154,14 @@ unsafe fn request<'a>(
     let counts = msg.rma_iov.iter().map(|target| target.count);
     let count = counts.fold(0, |sum: usize, count| sum.saturating_add(count));
     let len = count.checked_mul(kernel.size()).ok_or(Errno::MsgSize)?;
-    let fits = |wanted, has: usize| has == if wanted { len } else { 0 };
+    let fits = |is_used, len_of: usize| len_of == if is_used { len } else { 0 };
     if !fits(kernel.has_operand(), operand.len())
         || !fits(kernel.has_compare(), compare.len())
         || !fits(kernel.has_result(), result.as_ref().map_or(0, RxBuf::len))
     {
         return Err(Errno::Inval);
     }
-    kernel.check_len(len, room)?;
+    kernel.check_len(len, max_len)?;
     let mut bytes = vec![0; operand.len() + compare.len()];
     let (first, second) = bytes.split_at_mut(operand.len());
     operand.read(0, first);
@@ -170,7 +170,7 @@ unsafe fn request<'a>(
         kernel,
         dest: msg.dest,
         targets: msg.rma_iov,
-        body: Body::Copy(bytes.into()),
+        body: Body::Copied(bytes.into()),
         result,
         data: msg.data,
         report: Report {

@@ -30,7 +30,7 @@ use selvedge_kit::{
 use crate::accept::Acceptor;
 use crate::accept::listen::{ANYWHERE, Listener};
 use crate::config::Config;
-use crate::endpoint::passive::{Taken, take};
+use crate::endpoint::passive::{HandleTarget, take_handle};
 use crate::state::cm::Cm;
 use crate::state::{Parts, State};
 use crate::wire::hello::DATA_MAX;
@@ -45,21 +45,21 @@ pub struct Endpoint {
     /// Where it listens, or connects from.
     addr: Option<SocketAddr>,
     /// Whether connections are the application's business.
-    pub(crate) is_connected: bool,
+    pub(crate) is_msg_ep: bool,
     pub(crate) inject_size: usize,
     pub(crate) max_msg_size: usize,
     limits: Limits,
-    _seat: Option<ContextSlot>,
+    _slot: Option<ContextSlot>,
 }
 
 /// What an endpoint is part of, if it is: a layer above it, or a scalable endpoint.
 #[derive(Default)]
-pub(crate) struct Place {
+pub(crate) struct OpenOptions {
     pub(crate) layer: Option<Arc<LayerCompletions>>,
     /// Where its peers come, if that was settled before.
     pub(crate) listener: Option<Listener>,
     pub(crate) context: u16,
-    pub(crate) seat: Option<ContextSlot>,
+    pub(crate) slot: Option<ContextSlot>,
 }
 
 impl Endpoint {
@@ -69,9 +69,9 @@ impl Endpoint {
         config: Config,
         base: &Base,
         keys: Arc<Keys>,
-        place: Place,
+        options: OpenOptions,
     ) -> Result<Arc<Self>, Error> {
-        let ep = Ep::resolve(bind, info, base.id())?.with_layer(place.layer);
+        let ep = Ep::resolve(bind, info, base.id())?.with_layer(options.layer);
         let config = config.keyed(info)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|cause| {
             Error::new(Errno::from_raw(cause as i32), "opening an endpoint").because(cause)
@@ -82,18 +82,18 @@ impl Endpoint {
         match info.ep_attr.ep_type {
             EpType::Rdm => {
                 av = Some(bound_av(bind, base.id(), "an endpoint of type FI_EP_RDM")?);
-                acceptor = Some(match place.listener {
+                acceptor = Some(match options.listener {
                     Some(listener) => Acceptor::at(listener, &config, &epoll)?,
                     None => Acceptor::open(from.unwrap_or(ANYWHERE), &config, &epoll)?,
                 });
             }
             EpType::Msg => {
                 let mut own = Cm::new(Arc::downgrade(&required_eq(bind, base)?));
-                match take(info.handle)? {
-                    Taken::Nothing => {}
-                    Taken::Request(caller) => own.request = Some(caller),
-                    Taken::Place(place, at) => {
-                        own.place = Some(place);
+                match take_handle(info.handle)? {
+                    HandleTarget::Nothing => {}
+                    HandleTarget::Request(request) => own.request = Some(request),
+                    HandleTarget::Bound(socket, at) => {
+                        own.bound = Some(socket);
                         from = Some(at);
                     }
                 }
@@ -101,11 +101,11 @@ impl Endpoint {
                 cm = Some(own);
             }
             other => {
-                let what = format!("the tcp provider has no endpoints of type {other}");
-                return Err(Error::new(Errno::Inval, what));
+                let text = format!("the tcp provider has no endpoints of type {other}");
+                return Err(Error::new(Errno::Inval, text));
             }
         }
-        let is_connected = cm.is_some();
+        let is_msg_ep = cm.is_some();
         let eq = cm.as_ref().map_or_else(Weak::new, |cm| Weak::clone(&cm.eq));
         let inject_size = config.inject_size;
         let addr = acceptor.as_ref().map(|acceptor| acceptor.addr).or(from);
@@ -120,7 +120,7 @@ impl Endpoint {
             epoll: Arc::clone(&epoll),
             acceptor,
             cm,
-            context: place.context,
+            context: options.context,
         };
         let mut state = State::new(parts);
         let srx = bound_srx(bind, base.id())?;
@@ -130,20 +130,20 @@ impl Endpoint {
         let endpoint = Arc::new(Self {
             shell: Shell::new(base, bind, &eq, state, epoll),
             addr,
-            is_connected,
+            is_msg_ep,
             inject_size,
             max_msg_size: info.ep_attr.max_msg_size,
             limits: Limits::of(info),
-            _seat: place.seat,
+            _slot: options.slot,
         });
-        if is_connected {
+        if is_msg_ep {
             // Events name it. Other endpoints have no handle but their owner's.
-            let named: Weak<dyn selvedge::Endpoint> = Arc::<Self>::downgrade(&endpoint);
+            let handle: Weak<dyn selvedge::Endpoint> = Arc::<Self>::downgrade(&endpoint);
             let state = endpoint.shell.lock();
             #[expect(clippy::expect_used, reason = "no word of a peer's is in it")]
             let mut state = state.expect("was made by this process");
             if let Some(cm) = &mut state.cm {
-                cm.endpoint = Some(named);
+                cm.endpoint = Some(handle);
             }
         }
         if let Some(srx) = srx {
@@ -170,23 +170,23 @@ impl Endpoint {
 
 fn required_eq(bind: &Bindings, base: &Base) -> Result<Arc<Queue>, Error> {
     let Some(eq) = &bind.eq else {
-        let what = "an endpoint of type FI_EP_MSG needs an event queue";
-        return Err(Error::new(Errno::NoEq, what));
+        let text = "an endpoint of type FI_EP_MSG needs an event queue";
+        return Err(Error::new(Errno::NoEq, text));
     };
     bound_eq(eq, base.id().fabric(), base.id())
 }
 
 #[expect(unsafe_code, reason = "the promise of the endpoint trait")]
-// SAFETY: the memory of a receive is reached through the `RxBuf` inside its `Posted` or `Fetch`,
+// SAFETY: the memory of a receive is reached through the `RxBuf` inside its `Posted` or `PendingFetch`,
 // which every completing call consumes; that of a send through the `TxBuf` of its frame or posting,
 // which is dropped before the completion is pushed: an answer is taken only for a frame that is out
-// (`Asks::answer`). Peers never touch our memory themselves. `Shell` detaches the
+// (`Unacked::answer`). Peers never touch our memory themselves. `Shell` detaches the
 // endpoint from everything that drives it, and then drops all of them.
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {
         let state = self.shell.lock()?;
         let connection = state.connections.iter().next();
-        let connection = connection.filter(|_| self.is_connected);
+        let connection = connection.filter(|_| self.is_msg_ep);
         let socket = connection.and_then(|it| it.socket.as_ref());
         let bound = socket.and_then(|socket| socket.local_addr().ok());
         bound
@@ -205,10 +205,8 @@ unsafe impl selvedge::Endpoint for Endpoint {
 
     fn set(&self, option: EpOption) -> Result {
         match option {
-            EpOption::MinMultiRecv(least) => {
-                self.shell.lock()?.matching.policy.min_multi_recv = least
-            }
-            EpOption::EagerSize(most) => self.shell.lock()?.config.eager_size = most,
+            EpOption::MinMultiRecv(min) => self.shell.lock()?.matching.policy.min_multi_recv = min,
+            EpOption::EagerSize(max) => self.shell.lock()?.config.eager_size = max,
             _ => return Err(Errno::NoProtoOpt),
         }
         Ok(())
@@ -220,13 +218,13 @@ unsafe impl selvedge::Endpoint for Endpoint {
                 EpOption::MinMultiRecv(self.shell.lock()?.matching.policy.min_multi_recv)
             }
             EpOptionName::EagerSize => EpOption::EagerSize(self.shell.lock()?.config.eager_size),
-            EpOptionName::CmDataSize if self.is_connected => EpOption::CmDataSize(DATA_MAX),
+            EpOptionName::CmDataSize if self.is_msg_ep => EpOption::CmDataSize(DATA_MAX),
             _ => return self.limits.option(name),
         })
     }
 
     fn cm(&self) -> Option<&dyn ConnectionManagement> {
-        self.is_connected.then_some(self)
+        self.is_msg_ep.then_some(self)
     }
 }
 
@@ -244,7 +242,7 @@ impl ConnectionManagement for Endpoint {
     }
 
     fn shutdown(&self) -> Result {
-        self.shell.lock()?.shut()
+        self.shell.lock()?.shutdown()
     }
 
     fn peer(&self) -> Result<Address> {

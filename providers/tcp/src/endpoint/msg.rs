@@ -7,9 +7,9 @@ use selvedge_kit::Report;
 use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::srx::{Kind, Posted, Source};
 
-use crate::connection::operation::{Body, Posting, Reply};
+use crate::connection::operation::{Body, Operation, Response};
 use crate::endpoint::Endpoint;
-use crate::wire::frame::{Head, Wish};
+use crate::wire::frame::{AckPolicy, Header};
 
 /// Pieces of a local list.
 pub(crate) const IOV_LIMIT: usize = 4;
@@ -24,9 +24,9 @@ pub(crate) const TX_DEFAULTS: OpFlags = OpFlags::COMPLETION
 /// Flags that an endpoint may add to its receives by default.
 pub(crate) const RX_DEFAULTS: OpFlags = OpFlags::COMPLETION.union(OpFlags::MULTI_RECV);
 /// Levels of completion that the peer has to confirm.
-pub(crate) const CONFIRMED: OpFlags = OpFlags::TRANSMIT_COMPLETE.union(RECEIVED);
+pub(crate) const ACKED: OpFlags = OpFlags::TRANSMIT_COMPLETE.union(ACKED_BY_RECEIVE);
 /// Those of them that a receive has to confirm, where the peer can say so.
-const RECEIVED: OpFlags = OpFlags::DELIVERY_COMPLETE.union(OpFlags::MATCH_COMPLETE);
+const ACKED_BY_RECEIVE: OpFlags = OpFlags::DELIVERY_COMPLETE.union(OpFlags::MATCH_COMPLETE);
 
 const TX_FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFAULT)
@@ -118,7 +118,7 @@ impl Tagged for Endpoint {
 impl Endpoint {
     /// Connected endpoints of libfabric do not understand tags.
     fn check_tagged(&self) -> Result {
-        match self.is_connected {
+        match self.is_msg_ep {
             true => Err(Errno::NoSys),
             false => Ok(()),
         }
@@ -126,7 +126,7 @@ impl Endpoint {
 
     /// Posts a send whose bytes are the caller's until it is complete.
     fn post_send(&self, buf: TxBuf, send: &Send, flags: OpFlags) -> Result {
-        self.post_message(Body::Caller(buf), send, flags, true)
+        self.post_message(Body::Borrowed(buf), send, flags, true)
     }
 
     /// Posts a send whose bytes are copied before the call returns, and which does not complete.
@@ -136,15 +136,15 @@ impl Endpoint {
             None => OpFlags::empty(),
         };
         let flags = OpFlags::INJECT | OpFlags::DEFAULT | data;
-        self.post_message(lent(bytes), send, flags, false)
+        self.post_message(borrowed(bytes), send, flags, false)
     }
 
     #[inline]
     fn post_message(&self, body: Body, send: &Send, flags: OpFlags, completes: bool) -> Result {
         let mut state = self.shell.lock()?;
-        let is_layer_s = flags.contains(OpFlags::PEER_TRANSFER) && state.ep.has_layer();
-        let known = if is_layer_s { LAYER_FLAGS } else { TX_FLAGS };
-        if !known.contains(flags) {
+        let is_from_layer = flags.contains(OpFlags::PEER_TRANSFER) && state.ep.has_layer();
+        let allowed = if is_from_layer { LAYER_FLAGS } else { TX_FLAGS };
+        if !allowed.contains(flags) {
             return Err(Errno::BadFlags);
         }
         let flags = state.ep.tx_flags(flags);
@@ -154,25 +154,25 @@ impl Endpoint {
         }
         let peer = state.peer_at(send.dest)?;
         let has_data = flags.contains(OpFlags::REMOTE_CQ_DATA);
-        let posting = Posting {
-            head: Head::Message {
+        let operation = Operation {
+            header: Header::Message {
                 kind: send.kind,
                 tag: send.tag,
                 data: has_data.then_some(send.data),
-                wish: wish(flags),
+                ack: ack_policy(flags),
                 len,
             },
             body,
-            reply: Reply::None,
+            response: Response::None,
             report: Report {
                 kind: send.kind.sent(),
                 context: send.context,
                 flags,
-                reports_success: completes && !(is_layer_s && is_injected),
+                reports_success: completes && !(is_from_layer && is_injected),
                 len,
             },
         };
-        state.post(peer, posting)
+        state.post(peer, operation)
     }
 
     fn post_recv(
@@ -203,24 +203,24 @@ impl Endpoint {
     unsafe_code,
     reason = "a borrowed slice as a buffer, for this call only"
 )]
-pub(crate) fn lent(bytes: &[u8]) -> Body {
+pub(crate) fn borrowed(bytes: &[u8]) -> Body {
     // SAFETY: `bytes` is borrowed for the whole call, and a posting with `INJECT` is copied before
     // the call ends: into the queue of its connection (`Body::is_copied`), or as a
     // whole (`Outgoing::wait`), or it is dropped with an error.
-    Body::Caller(unsafe { TxBuf::one(Iov::new(bytes)) })
+    Body::Borrowed(unsafe { TxBuf::one(Iov::new(bytes)) })
 }
 
 /// When a message with these flags is to be answered.
-fn wish(flags: OpFlags) -> Wish {
+fn ack_policy(flags: OpFlags) -> AckPolicy {
     match flags {
-        _ if flags.intersects(RECEIVED) => Wish::Received,
-        _ if flags.intersects(CONFIRMED) => Wish::Arrived,
-        _ => Wish::Never,
+        _ if flags.intersects(ACKED_BY_RECEIVE) => AckPolicy::OnReceive,
+        _ if flags.intersects(ACKED) => AckPolicy::OnArrival,
+        _ => AckPolicy::Never,
     }
 }
 
 /// How an inject with these flags is told of: it is counted, and completes only when it fails.
-pub(crate) fn injected(what: selvedge::CompletionFlags, flags: OpFlags, len: usize) -> Report {
+pub(crate) fn inject_report(what: selvedge::CompletionFlags, flags: OpFlags, len: usize) -> Report {
     Report {
         kind: what,
         context: Context::default(),

@@ -17,10 +17,10 @@ use selvedge_kit::ip::{canonical_addr, requested_address, resolve};
 use selvedge_kit::lock::{Guard, Lock};
 use selvedge_kit::wait::ArmOutcome;
 
-use crate::accept::listen::{failed, settle};
-use crate::accept::{Acceptor, Caller};
+use crate::accept::listen::{bind_at, listen_error};
+use crate::accept::{Acceptor, ConnectionRequest};
 use crate::config::Config;
-use crate::socket::Bound;
+use crate::socket::BoundSocket;
 use crate::wire::hello::{DATA_MAX, Hello, Kind};
 
 /// A passive endpoint of the tcp provider.
@@ -32,11 +32,11 @@ pub(crate) struct Passive {
 
 #[derive(Debug)]
 struct Inner {
-    stand: ForkGuarded<Stand>,
+    state: ForkGuarded<PassiveState>,
     epoll: Epoll,
     config: Config,
     eq: Weak<Queue>,
-    me: Weak<Passive>,
+    this: Weak<Passive>,
     /// What requests are described by.
     info: Info,
     number: u64,
@@ -44,14 +44,14 @@ struct Inner {
 
 /// How far it is.
 #[derive(Debug)]
-enum Stand {
+enum PassiveState {
     /// Where it is to listen, if that was said.
-    Wanted(Option<SocketAddr>),
+    Unbound(Option<SocketAddr>),
     /// It has an address.
-    Bound(Bound, SocketAddr),
-    Listens(Box<Listening>),
+    Bound(BoundSocket, SocketAddr),
+    Listening(Box<Listening>),
     /// Another has its place.
-    Gone,
+    Transferred,
 }
 
 /// The acceptor, and the callers of the last turn. Events tell of them at the next one: then the ends of
@@ -59,7 +59,7 @@ enum Stand {
 #[derive(Debug)]
 struct Listening {
     acceptor: Acceptor,
-    heard: Vec<Caller>,
+    deferred: Vec<ConnectionRequest>,
 }
 
 /// Requests that were told of and neither accepted nor rejected, by their handles, with the endpoint's
@@ -69,7 +69,7 @@ static REQUESTS: Mutex<Option<Requests>> = Mutex::new(None);
 
 #[derive(Debug, Default)]
 struct Requests {
-    list: HashMap<u64, (u64, Caller)>,
+    list: HashMap<u64, (u64, ConnectionRequest)>,
     passive: HashMap<u64, Weak<Passive>>,
     last: u64,
 }
@@ -84,65 +84,65 @@ fn requests<R>(with: impl FnOnce(&mut Requests) -> R) -> R {
 ///
 /// # Errors
 /// [`Errno::Inval`] when there is none, with the handle.
-pub(crate) fn take_request(handle: u64) -> Result<Caller, Error> {
-    let (caller, passive) = requests(|requests| {
-        let (number, caller) = requests.list.remove(&handle)?;
+pub(crate) fn take_request(handle: u64) -> Result<ConnectionRequest, Error> {
+    let (request, passive) = requests(|requests| {
+        let (number, request) = requests.list.remove(&handle)?;
         Some((
-            caller,
+            request,
             requests.passive.get(&number).and_then(Weak::upgrade),
         ))
     })
     .ok_or_else(|| {
-        let what = format!("handle {handle} names no connection request");
-        Error::new(Errno::Inval, what)
+        let text = format!("handle {handle} names no connection request");
+        Error::new(Errno::Inval, text)
     })?;
     if let Some(passive) = passive {
-        passive.inner.make_room();
+        passive.inner.update_unanswered();
     }
-    Ok(caller)
+    Ok(request)
 }
 
 /// What a handle stands for.
-pub(crate) enum Taken {
+pub(crate) enum HandleTarget {
     Nothing,
-    Request(Box<Caller>),
+    Request(Box<ConnectionRequest>),
     /// The place of a passive endpoint.
-    Place(Bound, SocketAddr),
+    Bound(BoundSocket, SocketAddr),
 }
 
 /// Takes what a handle stands for; 0 stands for nothing.
 ///
 /// # Errors
 /// [`Errno::Inval`] when that is neither a request nor a passive endpoint; those of
-/// [`Passive::give_way`].
-pub(crate) fn take(handle: u64) -> Result<Taken, Error> {
+/// [`Passive::transfer_address`].
+pub(crate) fn take_handle(handle: u64) -> Result<HandleTarget, Error> {
     if handle == 0 {
-        return Ok(Taken::Nothing);
+        return Ok(HandleTarget::Nothing);
     }
-    if let Ok(caller) = take_request(handle) {
-        return Ok(Taken::Request(Box::new(caller)));
+    if let Ok(request) = take_request(handle) {
+        return Ok(HandleTarget::Request(Box::new(request)));
     }
     let passive = requests(|requests| requests.passive.get(&handle).and_then(Weak::upgrade));
     let Some(passive) = passive else {
-        let what = format!(
+        let text = format!(
             "handle {handle} names no connection request, and no passive endpoint that is open"
         );
-        return Err(Error::new(Errno::Inval, what));
+        return Err(Error::new(Errno::Inval, text));
     };
-    let (place, at) = passive.give_way()?;
-    Ok(Taken::Place(place, at))
+    let (socket, at) = passive.transfer_address()?;
+    Ok(HandleTarget::Bound(socket, at))
 }
 
 impl Passive {
     /// Opens one, in the place of another if `info` has the handle of that.
     ///
     /// # Errors
-    /// The system's, when descriptors are short; those of [`take`].
+    /// The system's, when descriptors are short; those of [`take_handle`].
     pub(crate) fn open(info: &Info, config: Config, eq: &Arc<Queue>) -> Result<Arc<Self>, Error> {
-        let wanted = requested_address(info)?;
-        let stand = match take(info.handle)? {
-            Taken::Place(place, at) => Stand::Bound(place, at),
-            _ => Stand::Wanted(wanted),
+        let requested = requested_address(info)?;
+        let state = match take_handle(info.handle)? {
+            HandleTarget::Bound(socket, at) => PassiveState::Bound(socket, at),
+            _ => PassiveState::Unbound(requested),
         };
         let config = config.keyed(info)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|cause| {
@@ -152,13 +152,13 @@ impl Passive {
             requests.last += 1;
             requests.last
         });
-        let passive = Arc::new_cyclic(|me: &Weak<Self>| {
+        let passive = Arc::new_cyclic(|this: &Weak<Self>| {
             let inner = Arc::new(Inner {
-                stand: ForkGuarded::new(Lock::new(stand)),
+                state: ForkGuarded::new(Lock::new(state)),
                 epoll,
                 config,
                 eq: Arc::downgrade(eq),
-                me: me.clone(),
+                this: this.clone(),
                 info: info.clone(),
                 number,
             });
@@ -169,8 +169,8 @@ impl Passive {
             }
         });
         eq.attach(&passive.progress)?;
-        let me = Arc::downgrade(&passive);
-        requests(|requests| requests.passive.insert(number, me));
+        let this = Arc::downgrade(&passive);
+        requests(|requests| requests.passive.insert(number, this));
         Ok(passive)
     }
 
@@ -179,21 +179,21 @@ impl Passive {
     /// # Errors
     /// [`Errno::AddrNotAvail`] when it has none; [`Errno::OpBadState`] when it listens, or has given
     /// way already; the system's.
-    fn give_way(&self) -> Result<(Bound, SocketAddr), Error> {
-        let refused = |errno, why: &str| {
-            let what = format!("taking the place of a passive endpoint that {why}");
-            Err(Error::new(errno, what))
+    fn transfer_address(&self) -> Result<(BoundSocket, SocketAddr), Error> {
+        let error = |errno, reason: &str| {
+            let text = format!("taking the place of a passive endpoint that {reason}");
+            Err(Error::new(errno, text))
         };
-        let mut stand = self.inner.stand()?;
-        match std::mem::replace(&mut *stand, Stand::Gone) {
-            Stand::Bound(place, at) => return Ok((place, at)),
-            Stand::Wanted(Some(at)) => return self.inner.settle(at),
-            other => *stand = other,
+        let mut state = self.inner.state()?;
+        match std::mem::replace(&mut *state, PassiveState::Transferred) {
+            PassiveState::Bound(socket, at) => return Ok((socket, at)),
+            PassiveState::Unbound(Some(at)) => return self.inner.bind_at(at),
+            other => *state = other,
         }
-        match &*stand {
-            Stand::Wanted(_) => refused(Errno::AddrNotAvail, "has no address"),
-            Stand::Gone => refused(Errno::OpBadState, "has given way to another"),
-            _ => refused(Errno::OpBadState, "listens"),
+        match &*state {
+            PassiveState::Unbound(_) => error(Errno::AddrNotAvail, "has no address"),
+            PassiveState::Transferred => error(Errno::OpBadState, "has given way to another"),
+            _ => error(Errno::OpBadState, "listens"),
         }
     }
 }
@@ -201,19 +201,21 @@ impl Passive {
 impl PassiveEndpoint for Passive {
     fn listen(&self) -> Result {
         let inner = &self.inner;
-        let mut stand = inner.stand.lock()?;
-        let opened = match &*stand {
-            Stand::Wanted(Some(at)) => Acceptor::open(*at, &inner.config, &inner.epoll),
-            Stand::Bound(..) => inner.open_bound(&mut stand),
-            Stand::Wanted(None) => return Err(Errno::AddrNotAvail),
-            Stand::Listens(_) | Stand::Gone => return Err(Errno::OpBadState),
+        let mut state = inner.state.lock()?;
+        let acceptor = match &*state {
+            PassiveState::Unbound(Some(at)) => Acceptor::open(*at, &inner.config, &inner.epoll),
+            PassiveState::Bound(..) => inner.open_bound(&mut state),
+            PassiveState::Unbound(None) => return Err(Errno::AddrNotAvail),
+            PassiveState::Listening(_) | PassiveState::Transferred => {
+                return Err(Errno::OpBadState);
+            }
         };
-        let opened = opened.inspect_err(|error| log::warn!(target: TARGET, "{error}"));
-        *stand = Stand::Listens(Box::new(Listening {
-            acceptor: opened.map_err(|error| error.errno())?,
-            heard: Vec::new(),
+        let acceptor = acceptor.inspect_err(|error| log::warn!(target: TARGET, "{error}"));
+        *state = PassiveState::Listening(Box::new(Listening {
+            acceptor: acceptor.map_err(|error| error.errno())?,
+            deferred: Vec::new(),
         }));
-        drop(stand);
+        drop(state);
         if let Some(eq) = self.eq.upgrade() {
             eq.wake();
         }
@@ -221,31 +223,33 @@ impl PassiveEndpoint for Passive {
     }
 
     fn address(&self) -> Result<Address> {
-        let at = match &*self.inner.stand.lock()? {
-            Stand::Listens(listening) => listening.acceptor.addr,
-            Stand::Bound(_, at) => *at,
-            Stand::Wanted(Some(at)) if at.port() != 0 => *at,
-            Stand::Wanted(_) | Stand::Gone => return Err(Errno::AddrNotAvail),
+        let at = match &*self.inner.state.lock()? {
+            PassiveState::Listening(listening) => listening.acceptor.addr,
+            PassiveState::Bound(_, at) => *at,
+            PassiveState::Unbound(Some(at)) if at.port() != 0 => *at,
+            PassiveState::Unbound(_) | PassiveState::Transferred => {
+                return Err(Errno::AddrNotAvail);
+            }
         };
         Ok(Address::Ip(at))
     }
 
     fn set_address(&self, addr: &Address) -> Result<(), Error> {
-        let written = match addr {
+        let address = match addr {
             Address::Ip(at) => Some(*at),
             other => resolve::parse_addr(&other.to_string()),
         };
-        let Some(at) = written else {
-            let what = format!("{addr} is no address of the tcp provider's");
-            return Err(Error::new(Errno::Inval, what));
+        let Some(at) = address else {
+            let text = format!("{addr} is no address of the tcp provider's");
+            return Err(Error::new(Errno::Inval, text));
         };
-        let mut stand = self.inner.stand()?;
-        if !matches!(&*stand, Stand::Wanted(_)) {
-            let what = format!("{addr} for a passive endpoint that has its address");
-            return Err(Error::new(Errno::OpBadState, what));
+        let mut state = self.inner.state()?;
+        if !matches!(&*state, PassiveState::Unbound(_)) {
+            let text = format!("{addr} for a passive endpoint that has its address");
+            return Err(Error::new(Errno::OpBadState, text));
         }
-        let (place, at) = self.inner.settle(at)?;
-        *stand = Stand::Bound(place, at);
+        let (socket, at) = self.inner.bind_at(at)?;
+        *state = PassiveState::Bound(socket, at);
         Ok(())
     }
 
@@ -257,65 +261,68 @@ impl PassiveEndpoint for Passive {
         if data.len() > DATA_MAX {
             return Err(Errno::Inval);
         }
-        let mut caller = take_request(handle).map_err(|error| error.errno())?;
+        let mut request = take_request(handle).map_err(|error| error.errno())?;
         // Whoever does not hear it notices the end.
-        let refusal = Hello::new(Kind::Refusal, None, data);
-        let _ = caller.socket.send_whole(&refusal.encode());
-        caller.socket.shut(std::net::Shutdown::Both);
+        let rejection = Hello::new(Kind::Reject, None, data);
+        let _ = request.socket.send_all(&rejection.encode());
+        request.socket.shutdown(std::net::Shutdown::Both);
         Ok(())
     }
 }
 
 impl Inner {
-    fn stand(&self) -> Result<Guard<'_, Stand>, Error> {
-        self.stand.lock().map_err(|errno| {
-            let what = "a passive endpoint of the process that this one was forked from";
-            Error::new(errno, what)
+    fn state(&self) -> Result<Guard<'_, PassiveState>, Error> {
+        self.state.lock().map_err(|errno| {
+            let text = "a passive endpoint of the process that this one was forked from";
+            Error::new(errno, text)
         })
     }
 
     /// Takes an address; which it is.
-    fn settle(&self, at: SocketAddr) -> Result<(Bound, SocketAddr), Error> {
-        let place = settle(at, &self.config).and_then(|place| {
-            let at = canonical_addr(place.local_addr()?);
-            Ok((place, at))
+    fn bind_at(&self, at: SocketAddr) -> Result<(BoundSocket, SocketAddr), Error> {
+        let socket = bind_at(at, &self.config).and_then(|socket| {
+            let at = canonical_addr(socket.local_addr()?);
+            Ok((socket, at))
         });
-        place.map_err(|cause| failed(at, cause))
+        socket.map_err(|cause| listen_error(at, cause))
     }
 
     /// Listens at the address that it has; where that fails, it has the address no more.
-    fn open_bound(&self, stand: &mut Stand) -> Result<Acceptor, Error> {
-        let Stand::Bound(place, at) = std::mem::replace(stand, Stand::Gone) else {
+    fn open_bound(&self, state: &mut PassiveState) -> Result<Acceptor, Error> {
+        let PassiveState::Bound(socket, at) = std::mem::replace(state, PassiveState::Transferred)
+        else {
             return Err(Error::new(
                 Errno::OpBadState,
                 "listening without an address",
             ));
         };
-        let listener = place.listen().map_err(|cause| failed(at, cause))?;
+        let listener = socket.listen().map_err(|cause| listen_error(at, cause))?;
         Acceptor::at(listener, &self.config, &self.epoll)
     }
 
-    fn hear(&self) -> usize {
-        let Ok(mut guard) = self.stand.lock() else {
+    fn poll(&self) -> usize {
+        let Ok(mut guard) = self.state.lock() else {
             return 0;
         };
-        let Stand::Listens(listening) = &mut *guard else {
+        let PassiveState::Listening(listening) = &mut *guard else {
             return 0;
         };
-        let Listening { acceptor, heard } = &mut **listening;
-        let callers = std::mem::replace(heard, acceptor.poll(&self.epoll));
-        let count = callers.len() + heard.len();
-        acceptor.set_waiting(self.waiting() + count, &self.epoll);
+        let Listening { acceptor, deferred } = &mut **listening;
+        let reported = std::mem::replace(deferred, acceptor.poll(&self.epoll));
+        let count = reported.len() + deferred.len();
+        acceptor.set_unanswered_requests(self.unanswered_requests() + count, &self.epoll);
         if !acceptor.is_idle() {
             acceptor.expire(Instant::now(), &self.epoll);
         }
         drop(guard);
-        callers.into_iter().for_each(|caller| self.tell(caller));
+        reported
+            .into_iter()
+            .for_each(|request| self.report_request(request));
         count
     }
 
     /// Requests that the application has been told of, and has neither accepted nor rejected.
-    fn waiting(&self) -> usize {
+    fn unanswered_requests(&self) -> usize {
         requests(|requests| {
             let own = requests.list.values();
             own.filter(|(number, _)| *number == self.number).count()
@@ -323,26 +330,28 @@ impl Inner {
     }
 
     /// A request was accepted or rejected: another connection may be taken.
-    fn make_room(&self) {
-        if let Ok(mut stand) = self.stand.lock()
-            && let Stand::Listens(listening) = &mut *stand
+    fn update_unanswered(&self) {
+        if let Ok(mut state) = self.state.lock()
+            && let PassiveState::Listening(listening) = &mut *state
         {
-            let waiting = self.waiting() + listening.heard.len();
-            listening.acceptor.set_waiting(waiting, &self.epoll);
+            let unanswered_requests = self.unanswered_requests() + listening.deferred.len();
+            listening
+                .acceptor
+                .set_unanswered_requests(unanswered_requests, &self.epoll);
         }
     }
 
-    fn tell(&self, caller: Caller) {
-        let (Some(eq), Some(pep)) = (self.eq.upgrade(), self.me.upgrade()) else {
+    fn report_request(&self, request: ConnectionRequest) {
+        let (Some(eq), Some(pep)) = (self.eq.upgrade(), self.this.upgrade()) else {
             return;
         };
         let mut info = Box::new(self.info.clone());
-        info.dest_addr = Some(Address::Ip(caller.from));
-        info.src_addr = caller.socket.local_addr().ok().map(Address::Ip);
-        let data = caller.hello.data.clone();
+        info.dest_addr = Some(Address::Ip(request.from));
+        info.src_addr = request.socket.local_addr().ok().map(Address::Ip);
+        let data = request.hello.data.clone();
         info.handle = requests(|requests| {
             requests.last += 1;
-            requests.list.insert(requests.last, (self.number, caller));
+            requests.list.insert(requests.last, (self.number, request));
             requests.last
         });
         eq.push(Event::ConnReq { pep, info, data });
@@ -351,25 +360,27 @@ impl Inner {
 
 impl Progress for Inner {
     fn progress(&self, _budget: usize, _sink: &mut Sink<'_>) -> usize {
-        self.hear()
+        self.poll()
     }
 
     fn arm(&self, _seen: &mut u64) -> ArmOutcome {
-        if self.hear() > 0 {
+        if self.poll() > 0 {
             return ArmOutcome::Progressed;
         }
-        let deadline = match self.stand.lock().as_deref() {
-            Ok(Stand::Listens(listening)) => listening.acceptor.deadline(),
+        let deadline = match self.state.lock().as_deref() {
+            Ok(PassiveState::Listening(listening)) => listening.acceptor.deadline(),
             _ => None,
         };
         match deadline {
             None => ArmOutcome::UntilWoken,
-            Some(end) => ArmOutcome::AtMost(end.saturating_duration_since(Instant::now())),
+            Some(deadline) => {
+                ArmOutcome::AtMost(deadline.saturating_duration_since(Instant::now()))
+            }
         }
     }
 
     fn woken(&self) {
-        self.hear();
+        self.poll();
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -379,7 +390,7 @@ impl Progress for Inner {
 
 impl Drop for Passive {
     fn drop(&mut self) {
-        if self.inner.stand.lock().is_err() {
+        if self.inner.state.lock().is_err() {
             return;
         }
         if let Some(eq) = self.eq.upgrade() {

@@ -7,10 +7,10 @@ use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, Result, Rma};
 use selvedge_kit::Report;
 use selvedge_kit::segments::RmaSegments;
 
-use crate::connection::operation::{Body, Posting, Reply};
+use crate::connection::operation::{Body, Operation, Response};
 use crate::endpoint::Endpoint;
-use crate::endpoint::msg::{CONFIRMED, TX_DEFAULTS, injected, lent, rx_buf, tx_buf};
-use crate::wire::frame::Head;
+use crate::endpoint::msg::{ACKED, TX_DEFAULTS, borrowed, inject_report, rx_buf, tx_buf};
+use crate::wire::frame::Header;
 
 const WRITE: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::WRITE);
 const READ: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::READ);
@@ -35,10 +35,10 @@ impl Rma for Endpoint {
             msg.src,
             msg.rma_iov,
             len,
-            |places, flags| Posting {
-                head: Head::ReadRequest { places },
+            |segments, flags| Operation {
+                header: Header::ReadRequest { segments },
                 body: Body::none(),
-                reply: Reply::Bytes(buf),
+                response: Response::ReadData(buf),
                 report: Report {
                     kind: READ,
                     context,
@@ -62,14 +62,14 @@ impl Rma for Endpoint {
             msg.dest,
             msg.rma_iov,
             len,
-            |places, flags| Posting {
-                head: Head::Write {
-                    places,
+            |segments, flags| Operation {
+                header: Header::Write {
+                    segments,
                     data: flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(data),
-                    wants_answer: flags.intersects(CONFIRMED),
+                    wants_ack: flags.intersects(ACKED),
                 },
-                body: Body::Caller(buf),
-                reply: Reply::None,
+                body: Body::Borrowed(buf),
+                response: Response::None,
                 report: Report {
                     kind: WRITE,
                     context,
@@ -91,20 +91,20 @@ impl Rma for Endpoint {
         data: Option<u64>,
     ) -> Result {
         let len = bytes.len();
-        let place = RmaIov { addr, len, key };
+        let segment = RmaIov { addr, len, key };
         self.access(
             dest,
-            &[place],
+            &[segment],
             len,
-            |places, flags| Posting {
-                head: Head::Write {
-                    places,
+            |segments, flags| Operation {
+                header: Header::Write {
+                    segments,
                     data,
-                    wants_answer: flags.intersects(CONFIRMED),
+                    wants_ack: flags.intersects(ACKED),
                 },
-                body: lent(bytes),
-                reply: Reply::None,
-                report: injected(WRITE, flags, len),
+                body: borrowed(bytes),
+                response: Response::None,
+                report: inject_report(WRITE, flags, len),
             },
             OpFlags::INJECT | OpFlags::DEFAULT,
         )
@@ -117,13 +117,13 @@ impl Endpoint {
     fn access(
         &self,
         peer: FiAddr,
-        pieces: &[RmaIov],
+        rma_iov: &[RmaIov],
         len: usize,
-        make: impl FnOnce(RmaSegments, OpFlags) -> Posting,
+        make: impl FnOnce(RmaSegments, OpFlags) -> Operation,
         flags: OpFlags,
     ) -> Result {
-        let places = RmaSegments::new(pieces)?;
-        if places.len() != len {
+        let segments = RmaSegments::new(rma_iov)?;
+        if segments.len() != len {
             return Err(Errno::Inval);
         }
         let mut state = self.shell.lock()?;
@@ -132,6 +132,6 @@ impl Endpoint {
             return Err(Errno::MsgSize);
         }
         let peer = state.peer_at(peer)?;
-        state.post(peer, make(places, flags))
+        state.post(peer, make(segments, flags))
     }
 }

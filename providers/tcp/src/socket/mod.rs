@@ -5,6 +5,8 @@ mod stream;
 pub(crate) mod tls;
 pub(crate) mod vecs;
 
-pub(crate) use stream::{Bound, Link, Socket, is_not_ready, listen_at, sent_by_thread};
+pub(crate) use stream::{
+    BoundSocket, Socket, SocketOptions, bytes_sent_by_thread, is_not_ready, listen_at,
+};
 #[cfg(test)]
 pub(crate) use stream::{calls, count_call};

@@ -14,14 +14,14 @@ use nix::sys::socket::{
 use selvedge_kit::close_on_fork::CloseOnFork;
 
 use crate::socket::tls::Session;
-use crate::socket::vecs::{Load, Room};
+use crate::socket::vecs::{RecvVecs, SendVecs};
 
 /// Connections that the kernel keeps until they are accepted.
 const BACKLOG: i32 = 4096;
 
 /// How sockets are set.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Link {
+pub(crate) struct SocketOptions {
     pub(crate) no_delay: bool,
     /// Idle time and interval in seconds, and tries.
     pub(crate) keepalive: Option<(u32, u32, u32)>,
@@ -43,7 +43,7 @@ thread_local! {
 
 /// Bytes that this thread has sent, over whatever connection: Linux puts them one behind the other
 /// into pages of the thread's.
-pub(crate) fn sent_by_thread() -> usize {
+pub(crate) fn bytes_sent_by_thread() -> usize {
     SENT.get()
 }
 
@@ -65,7 +65,11 @@ pub(crate) fn count_call() {
 
 impl Socket {
     /// Begins to connect. The socket becomes writable when that has worked or failed.
-    pub(crate) fn connect(from: IpAddr, to: SocketAddr, link: &Link) -> io::Result<Self> {
+    pub(crate) fn connect(
+        from: IpAddr,
+        to: SocketAddr,
+        socket_options: &SocketOptions,
+    ) -> io::Result<Self> {
         let fd = new(to)?;
         if !from.is_unspecified() {
             // The port is chosen when the other end is known, so that many ends share one.
@@ -75,10 +79,10 @@ impl Socket {
                 &SockaddrStorage::from(SocketAddr::new(from, 0)),
             )?;
         }
-        Self::new(TcpStream::from(fd), link)?.toward(to)
+        Self::new(TcpStream::from(fd), socket_options)?.start_connect(to)
     }
 
-    fn toward(self, to: SocketAddr) -> io::Result<Self> {
+    fn start_connect(self, to: SocketAddr) -> io::Result<Self> {
         match connect(self.stream.as_raw_fd(), &SockaddrStorage::from(to)) {
             Ok(()) | Err(nix::errno::Errno::EINPROGRESS) => Ok(self),
             Err(cause) => Err(cause.into()),
@@ -86,17 +90,21 @@ impl Socket {
     }
 
     /// A connection that was accepted.
-    pub(crate) fn new(stream: TcpStream, link: &Link) -> io::Result<Self> {
+    pub(crate) fn new(stream: TcpStream, socket_options: &SocketOptions) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        stream.set_nodelay(link.no_delay)?;
-        if let Some((idle, interval, count)) = link.keepalive {
+        stream.set_nodelay(socket_options.no_delay)?;
+        if let Some((idle, interval, count)) = socket_options.keepalive {
             setsockopt(&stream, sockopt::TcpKeepIdle, &idle)?;
             setsockopt(&stream, sockopt::TcpKeepInterval, &interval)?;
             setsockopt(&stream, sockopt::TcpKeepCount, &count)?;
             setsockopt(&stream, sockopt::KeepAlive, &true)?;
         }
-        if link.user_timeout > 0 {
-            setsockopt(&stream, sockopt::TcpUserTimeout, &link.user_timeout)?;
+        if socket_options.user_timeout > 0 {
+            setsockopt(
+                &stream,
+                sockopt::TcpUserTimeout,
+                &socket_options.user_timeout,
+            )?;
         }
         Ok(Self {
             stream: CloseOnFork::new(stream),
@@ -105,47 +113,47 @@ impl Socket {
     }
 
     /// Puts a session between the stream and all that is sent and received from now on.
-    pub(crate) fn secure(&mut self, session: Session) {
+    pub(crate) fn set_tls(&mut self, session: Session) {
         self.tls = Some(Box::new(session));
     }
 
     /// Moves the handshake of its session on; whether it is over, as it is where there is none.
     ///
     /// # Errors
-    /// Those of [`Session::shake`].
-    pub(crate) fn shake(&mut self) -> io::Result<bool> {
+    /// Those of [`Session::continue_tls_handshake`].
+    pub(crate) fn continue_tls_handshake(&mut self) -> io::Result<bool> {
         match &mut self.tls {
             None => Ok(true),
-            Some(tls) => tls.shake(&mut Wire(self.stream.as_fd())),
+            Some(tls) => tls.continue_handshake(&mut RawStream(self.stream.as_fd())),
         }
     }
 
     /// Whether something has come that the system is not going to tell of any more.
     #[inline]
-    pub(crate) fn is_loaded(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.is_loaded())
+    pub(crate) fn has_buffered_input(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_input())
     }
 
     /// Whether there is something to send that nobody here knows of.
     #[inline]
-    pub(crate) fn is_behind(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.is_behind())
+    pub(crate) fn has_unsent_records(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_output())
     }
 
     /// Sends that, as far as it fits; whether it was all.
     ///
     /// # Errors
     /// The system's.
-    pub(crate) fn catch_up(&mut self) -> io::Result<bool> {
+    pub(crate) fn flush_records(&mut self) -> io::Result<bool> {
         match &mut self.tls {
             None => Ok(true),
-            Some(tls) => tls.push(&mut Wire(self.stream.as_fd())),
+            Some(tls) => tls.flush(&mut RawStream(self.stream.as_fd())),
         }
     }
 
     /// Whether what is sent is not what the system gets.
     #[inline]
-    pub(crate) const fn is_sealed(&self) -> bool {
+    pub(crate) const fn is_encrypted(&self) -> bool {
         self.tls.is_some()
     }
 
@@ -168,19 +176,19 @@ impl Socket {
 
     /// Sends what fits.
     #[inline]
-    pub(crate) fn send(&mut self, load: &mut Load<'_>) -> io::Result<usize> {
+    pub(crate) fn send(&mut self, vecs: &mut SendVecs<'_>) -> io::Result<usize> {
         if let Some(tls) = &mut self.tls {
-            return seal(tls, self.stream.as_fd(), load);
+            return send_tls(tls, self.stream.as_fd(), vecs);
         }
         #[cfg(test)]
         count_call();
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         let fd = self.stream.as_raw_fd();
-        let sent = if let [only] = load.0.list() {
-            // SAFETY: `Load` borrows the memory that its list names.
+        let sent = if let [only] = vecs.0.list() {
+            // SAFETY: `SendVecs` borrows the memory that its list names.
             unsafe { libc::send(fd, only.iov_base, only.iov_len, flags) }
         } else {
-            let header = load.0.header();
+            let header = vecs.0.header();
             // SAFETY: as above; the header names the list, which lives as long as the call.
             unsafe { libc::sendmsg(fd, &raw const header, flags) }
         };
@@ -191,46 +199,46 @@ impl Socket {
 
     /// Receives what is there; 0 at the end.
     #[inline]
-    pub(crate) fn recv(&mut self, room: &mut Room<'_>) -> io::Result<usize> {
+    pub(crate) fn recv(&mut self, vecs: &mut RecvVecs<'_>) -> io::Result<usize> {
         if let Some(tls) = &mut self.tls {
-            return open(tls, self.stream.as_fd(), room);
+            return recv_tls(tls, self.stream.as_fd(), vecs);
         }
         #[cfg(test)]
         count_call();
         let fd = self.stream.as_raw_fd();
         let flags = libc::MSG_DONTWAIT;
-        let came = if let [only] = room.0.list() {
-            // SAFETY: `Room` borrows the memory that its list names, exclusively, or holds the
+        let received = if let [only] = vecs.0.list() {
+            // SAFETY: `RecvVecs` borrows the memory that its list names, exclusively, or holds the
             // regions that it is part of.
             unsafe { libc::recv(fd, only.iov_base, only.iov_len, flags) }
         } else {
-            let mut header = room.0.header();
+            let mut header = vecs.0.header();
             // SAFETY: as above; the header names the list, which lives as long as the call.
             unsafe { libc::recvmsg(fd, &raw mut header, flags) }
         };
-        usize::try_from(came).map_err(|_| io::Error::last_os_error())
+        usize::try_from(received).map_err(|_| io::Error::last_os_error())
     }
 
     /// Receives into a slice.
     #[inline]
     pub(crate) fn recv_bytes(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let mut room = Room::new();
-        room.push_bytes(bytes);
-        self.recv(&mut room)
+        let mut vecs = RecvVecs::new();
+        vecs.push_bytes(bytes);
+        self.recv(&mut vecs)
     }
 
     /// Sends a slice, or what of it fits.
     fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut load = Load::new();
-        load.push(bytes);
-        self.send(&mut load)
+        let mut vecs = SendVecs::new();
+        vecs.push(bytes);
+        self.send(&mut vecs)
     }
 
     /// Sends a slice in one piece, which a new connection has room for.
     ///
     /// # Errors
     /// The system's; [`io::ErrorKind::WriteZero`] when not all of it fits.
-    pub(crate) fn send_whole(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn send_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self.send_bytes(bytes)? == bytes.len() {
             true => Ok(()),
             false => Err(io::ErrorKind::WriteZero.into()),
@@ -239,23 +247,23 @@ impl Socket {
 
     /// Ends the connection so that the peer gets what was sent: what it has sent is read, because
     /// the system takes everything back otherwise.
-    pub(crate) fn part(&mut self) {
-        const MOST: usize = 1 << 20;
-        self.shut(std::net::Shutdown::Write);
+    pub(crate) fn close_gracefully(&mut self) {
+        const DISCARD_MAX: usize = 1 << 20;
+        self.shutdown(std::net::Shutdown::Write);
         let (mut bytes, mut total) = ([0; 4096], 0);
-        let mut wire = Wire(self.stream.as_fd());
-        while let Ok(count @ 1..) = wire.read(&mut bytes) {
+        let mut stream = RawStream(self.stream.as_fd());
+        while let Ok(count @ 1..) = stream.read(&mut bytes) {
             total += count;
-            if total > MOST {
+            if total > DISCARD_MAX {
                 break;
             }
         }
     }
 
     /// Ends the connection for whoever holds it.
-    pub(crate) fn shut(&mut self, how: std::net::Shutdown) {
+    pub(crate) fn shutdown(&mut self, how: std::net::Shutdown) {
         if let Some(tls) = &mut self.tls {
-            tls.part(&mut Wire(self.stream.as_fd()));
+            tls.send_close_notify(&mut RawStream(self.stream.as_fd()));
         }
         // It fails for one that has ended already.
         let _ = self.stream.fd().shutdown(how);
@@ -277,34 +285,36 @@ pub(crate) fn is_not_ready(cause: &io::Error) -> bool {
 }
 
 #[cold]
-fn seal(tls: &mut Session, fd: BorrowedFd<'_>, load: &Load<'_>) -> io::Result<usize> {
-    tls.send(&mut Wire(fd), load.len(), |at, out| load.copy(at, out))
+fn send_tls(tls: &mut Session, fd: BorrowedFd<'_>, vecs: &SendVecs<'_>) -> io::Result<usize> {
+    tls.send(&mut RawStream(fd), vecs.len(), |at, out| vecs.copy(at, out))
 }
 
 #[cold]
-fn open(tls: &mut Session, fd: BorrowedFd<'_>, room: &mut Room<'_>) -> io::Result<usize> {
-    let most = room.len();
-    tls.recv(&mut Wire(fd), most, |at, bytes| room.place(at, bytes))
+fn recv_tls(tls: &mut Session, fd: BorrowedFd<'_>, vecs: &mut RecvVecs<'_>) -> io::Result<usize> {
+    let max_len = vecs.len();
+    tls.recv(&mut RawStream(fd), max_len, |at, bytes| {
+        vecs.write(at, bytes)
+    })
 }
 
 /// The stream below a session.
-struct Wire<'a>(BorrowedFd<'a>);
+struct RawStream<'a>(BorrowedFd<'a>);
 
-impl io::Read for Wire<'_> {
+impl io::Read for RawStream<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         Ok(recv(self.0.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT)?)
     }
 }
 
-impl io::Write for Wire<'_> {
+impl io::Write for RawStream<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[io::IoSlice::new(bytes)])
     }
 
     fn write_vectored(&mut self, parts: &[io::IoSlice<'_>]) -> io::Result<usize> {
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-        let nowhere = None::<&SockaddrStorage>;
-        Ok(sendmsg(self.0.as_raw_fd(), parts, &[], flags, nowhere)?)
+        let no_address = None::<&SockaddrStorage>;
+        Ok(sendmsg(self.0.as_raw_fd(), parts, &[], flags, no_address)?)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -327,11 +337,11 @@ fn new(for_addr: SocketAddr) -> io::Result<OwnedFd> {
 
 /// A socket that has its address, and is there to listen or to connect.
 #[derive(Debug)]
-pub(crate) struct Bound(CloseOnFork<OwnedFd>);
+pub(crate) struct BoundSocket(CloseOnFork<OwnedFd>);
 
-impl Bound {
+impl BoundSocket {
     /// At an address, with the system's choice of a port where there is none.
-    pub(crate) fn at(addr: SocketAddr) -> io::Result<Self> {
+    pub(crate) fn bind(addr: SocketAddr) -> io::Result<Self> {
         let fd = new(addr)?;
         setsockopt(&fd, sockopt::ReuseAddr, &true)?;
         bind(fd.as_raw_fd(), &SockaddrStorage::from(addr))?;
@@ -349,12 +359,16 @@ impl Bound {
     }
 
     /// As [`Socket::connect`], from here.
-    pub(crate) fn connect(&self, to: SocketAddr, link: &Link) -> io::Result<Socket> {
-        Socket::new(TcpStream::from(self.0.fd().try_clone()?), link)?.toward(to)
+    pub(crate) fn connect(
+        &self,
+        to: SocketAddr,
+        socket_options: &SocketOptions,
+    ) -> io::Result<Socket> {
+        Socket::new(TcpStream::from(self.0.fd().try_clone()?), socket_options)?.start_connect(to)
     }
 }
 
 /// Listens at an address.
 pub(crate) fn listen_at(addr: SocketAddr) -> io::Result<CloseOnFork<TcpListener>> {
-    Bound::at(addr)?.listen()
+    BoundSocket::bind(addr)?.listen()
 }

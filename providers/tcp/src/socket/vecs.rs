@@ -23,10 +23,10 @@ pub(crate) struct Vecs<'a> {
 }
 
 /// Stretches that are filled with what comes.
-pub(crate) struct Room<'a>(pub(crate) Vecs<'a>);
+pub(crate) struct RecvVecs<'a>(pub(crate) Vecs<'a>);
 
 /// Stretches that are sent.
-pub(crate) struct Load<'a>(pub(crate) Vecs<'a>);
+pub(crate) struct SendVecs<'a>(pub(crate) Vecs<'a>);
 
 impl Vecs<'_> {
     const fn new() -> Self {
@@ -44,19 +44,19 @@ impl Vecs<'_> {
     }
 
     fn push(&mut self, base: *mut u8, len: usize) -> bool {
-        self.push_part(base, len, None)
+        self.push_segment(base, len, None)
     }
 
     fn push_shared(&mut self, part: SharedBytes) -> bool {
-        self.push_part(part.as_ptr(), part.len(), Some(part.margins()))
+        self.push_segment(part.as_ptr(), part.len(), Some(part.margins()))
     }
 
-    fn push_part(&mut self, base: *mut u8, len: usize, shared: Option<Margins>) -> bool {
-        let Some(place) = self.list.get_mut(self.count) else {
+    fn push_segment(&mut self, base: *mut u8, len: usize, shared: Option<Margins>) -> bool {
+        let Some(entry) = self.list.get_mut(self.count) else {
             return false;
         };
         self.shared[self.count] = shared;
-        *place = libc::iovec {
+        *entry = libc::iovec {
             iov_base: base.cast(),
             iov_len: len,
         };
@@ -66,15 +66,15 @@ impl Vecs<'_> {
     }
 
     /// The `len` bytes from `at` on, as far as there are so many.
-    fn parts(&self, at: usize, len: usize) -> impl Iterator<Item = Stretch> {
-        let (mut skip, mut left) = (at, len);
+    fn segments(&self, at: usize, len: usize) -> impl Iterator<Item = Segment> {
+        let (mut skip, mut remaining) = (at, len);
         let all = self.list().iter().zip(&self.shared);
-        all.map_while(move |(stretch, shared)| {
-            let skipped = skip.min(stretch.iov_len);
-            let len = left.min(stretch.iov_len - skipped);
+        all.map_while(move |(segment, shared)| {
+            let skipped = skip.min(segment.iov_len);
+            let len = remaining.min(segment.iov_len - skipped);
             skip -= skipped;
-            left -= len;
-            (len > 0 || left > 0).then(|| Stretch::new(stretch, *shared, skipped, len))
+            remaining -= len;
+            (len > 0 || remaining > 0).then(|| Segment::new(segment, *shared, skipped, len))
         })
     }
 
@@ -94,12 +94,12 @@ impl Vecs<'_> {
 }
 
 /// A part of what a list names.
-enum Stretch {
+enum Segment {
     Private(*mut u8, usize),
     Shared(SharedBytes),
 }
 
-impl Stretch {
+impl Segment {
     /// The `len` bytes of an entry that follow the first `skipped`.
     fn new(entry: &libc::iovec, shared: Option<Margins>, skipped: usize, len: usize) -> Self {
         let first: *mut u8 = entry.iov_base.cast();
@@ -121,7 +121,7 @@ impl Stretch {
     }
 }
 
-impl<'a> Load<'a> {
+impl<'a> SendVecs<'a> {
     pub(crate) const fn new() -> Self {
         Self(Vecs::new())
     }
@@ -142,40 +142,40 @@ impl<'a> Load<'a> {
     }
 }
 
-impl Load<'_> {
+impl SendVecs<'_> {
     /// Copies the bytes from `at` on to `out`, which they fill.
     pub(crate) fn copy(&self, at: usize, out: &mut [u8]) {
         let mut out = out;
-        for from in self.0.parts(at, out.len()) {
+        for from in self.0.segments(at, out.len()) {
             let (to, rest) = std::mem::take(&mut out).split_at_mut(from.len());
             out = rest;
             match from {
-                Stretch::Shared(from) => from.read_into(to),
-                // SAFETY: `Load` borrows the memory that its list names, and `to` is as long.
-                Stretch::Private(from, len) => unsafe { from.copy_to(to.as_mut_ptr(), len) },
+                Segment::Shared(from) => from.read_into(to),
+                // SAFETY: `SendVecs` borrows the memory that its list names, and `to` is as long.
+                Segment::Private(from, len) => unsafe { from.copy_to(to.as_mut_ptr(), len) },
             }
         }
     }
 }
 
-impl Room<'_> {
+impl RecvVecs<'_> {
     /// Puts bytes at the places from `at` on, of which there are enough.
-    pub(crate) fn place(&mut self, at: usize, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, at: usize, bytes: &[u8]) {
         let mut bytes = bytes;
-        for to in self.0.parts(at, bytes.len()) {
+        for to in self.0.segments(at, bytes.len()) {
             let (from, rest) = bytes.split_at(to.len());
             bytes = rest;
             match to {
-                Stretch::Shared(to) => to.write(from),
-                // SAFETY: `Room` borrows the memory that its list names, exclusively; `from` is as
+                Segment::Shared(to) => to.write(from),
+                // SAFETY: `RecvVecs` borrows the memory that its list names, exclusively; `from` is as
                 // long, and memory of a session.
-                Stretch::Private(to, len) => unsafe { to.copy_from(from.as_ptr(), len) },
+                Segment::Private(to, len) => unsafe { to.copy_from(from.as_ptr(), len) },
             }
         }
     }
 }
 
-impl<'a> Room<'a> {
+impl<'a> RecvVecs<'a> {
     pub(crate) const fn new() -> Self {
         Self(Vecs::new())
     }
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn registered_memory_is_filled_and_sent_like_other() {
+    fn registered_memory_is_filled_and_sent_like_private_memory() {
         let keys = selvedge_kit::mr::Keys::new(selvedge::MrMode::empty());
         let regions = keys.regions();
         let words = [const { std::sync::atomic::AtomicU64::new(0) }; 4];
@@ -214,45 +214,45 @@ mod tests {
         let region = unsafe { SharedBytes::new(words.as_ptr().cast_mut().cast(), 29) };
         let bytes: Vec<u8> = (1..=20).collect();
         for at in 0..9 {
-            let (mut before, mut behind) = ([0; 3], [0; 4]);
-            let mut room = Room::new();
-            assert!(room.push_bytes(&mut before));
-            assert!(room.push_shared(region.part(at, 13), &regions));
-            assert!(room.push_bytes(&mut behind));
-            room.place(0, &bytes);
-            let mut there = [0; 13];
-            region.part(at, 13).read_into(&mut there);
-            assert_eq!([&before[..], &there, &behind].concat(), bytes);
+            let (mut before, mut after) = ([0; 3], [0; 4]);
+            let mut vecs = RecvVecs::new();
+            assert!(vecs.push_bytes(&mut before));
+            assert!(vecs.push_shared(region.part(at, 13), &regions));
+            assert!(vecs.push_bytes(&mut after));
+            vecs.write(0, &bytes);
+            let mut written = [0; 13];
+            region.part(at, 13).read_into(&mut written);
+            assert_eq!([&before[..], &written, &after].concat(), bytes);
 
-            let mut load = Load::new();
-            assert!(load.push(&before) && load.push_shared(region.part(at, 13), &regions));
+            let mut vecs = SendVecs::new();
+            assert!(vecs.push(&before) && vecs.push_shared(region.part(at, 13), &regions));
             let mut out = [0; 14];
-            load.copy(1, &mut out);
+            vecs.copy(1, &mut out);
             assert_eq!(out, bytes[1..15]);
         }
     }
 
     #[test]
-    fn bytes_are_copied_out_of_and_into_stretches_from_every_place() {
+    fn bytes_are_copied_out_of_and_into_segments_at_every_offset() {
         let bytes: Vec<u8> = (0..40).collect();
         let cuts = [&bytes[..7], &[], &bytes[7..8], &bytes[8..40]];
         for at in 0..40 {
             for end in at..=40 {
-                let mut load = Load::new();
-                assert!(cuts.iter().all(|cut| load.push(cut)));
+                let mut vecs = SendVecs::new();
+                assert!(cuts.iter().all(|cut| vecs.push(cut)));
                 let mut out = vec![0; end - at];
-                load.copy(at, &mut out);
+                vecs.copy(at, &mut out);
                 assert_eq!(out, bytes[at..end]);
 
                 let (mut first, mut second, mut third) = ([0; 9], [0; 0], [0; 31]);
-                let mut room = Room::new();
-                assert!(room.push_bytes(&mut first) && room.push_bytes(&mut second));
-                assert!(room.push_bytes(&mut third));
-                room.place(at, &out);
+                let mut vecs = RecvVecs::new();
+                assert!(vecs.push_bytes(&mut first) && vecs.push_bytes(&mut second));
+                assert!(vecs.push_bytes(&mut third));
+                vecs.write(at, &out);
                 let whole = [&first[..], &third].concat();
                 assert_eq!(whole[at..end], out);
-                let others = whole[..at].iter().chain(&whole[end..]);
-                assert!(others.copied().all(|byte| byte == 0));
+                let untouched = whole[..at].iter().chain(&whole[end..]);
+                assert!(untouched.copied().all(|byte| byte == 0));
             }
         }
     }

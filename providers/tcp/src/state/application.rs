@@ -7,12 +7,12 @@ use selvedge::eq::Event;
 use selvedge::{Errno, FiAddr, Result};
 
 use super::State;
-use super::cm::Progress;
-use crate::accept::Caller;
+use super::cm::CmState;
+use crate::accept::ConnectionRequest;
 use crate::connection::Stage;
 use crate::connection::failure::Failure;
 use crate::socket::Socket;
-use crate::wire::hello::{DATA_MAX, Hello, Kind, Terms};
+use crate::wire::hello::{DATA_MAX, Hello, Kind, Negotiated};
 
 impl State {
     /// Asks the passive endpoint at an address for a connection.
@@ -22,15 +22,15 @@ impl State {
         let from = cm.from.map(|addr| addr.ip());
         let from = from.filter(|ip| ip.is_ipv4() == to.is_ipv4());
         let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        let socket = match &cm.place {
-            Some(place) => place.connect(to, &self.config.link)?,
-            None => Socket::connect(from.unwrap_or(any), to, &self.config.link)?,
+        let socket = match &cm.bound {
+            Some(socket) => socket.connect(to, &self.config.socket_options)?,
+            None => Socket::connect(from.unwrap_or(any), to, &self.config.socket_options)?,
         };
-        cm.place = None;
-        cm.stage = Progress::Asked;
+        cm.bound = None;
+        cm.stage = CmState::Connecting;
         let now = Instant::now();
         let until = now + self.config.connect_timeout;
-        let at = self.add_only(to, Stage::Connecting { until }, data.to_vec());
+        let at = self.add_cm_connection(to, Stage::Connecting { until }, data.to_vec());
         self.connections.set_socket(at, socket);
         self.watch(at);
         // A thread that is parked has not seen that there is a time to keep.
@@ -38,36 +38,36 @@ impl State {
         Ok(())
     }
 
-    fn add_only(&mut self, to: SocketAddr, stage: Stage, request: Vec<u8>) -> usize {
-        let peer = self.peers.named(to, |_| true);
+    fn add_cm_connection(&mut self, to: SocketAddr, stage: Stage, request: Vec<u8>) -> usize {
+        let peer = self.peers.find_or_insert(to, |_| true);
         let at = (self.connections).add(peer, stage, request, Instant::now());
         self.peers[peer].connection = Some(at);
         at
     }
 
     /// The passive endpoint has answered.
-    pub(super) fn take_answer_of_passive(&mut self, at: usize, hello: Hello) {
-        if hello.kind == Kind::Answer {
-            return self.connected(at, &hello);
+    pub(super) fn on_passive_response(&mut self, at: usize, hello: Hello) {
+        if hello.kind == Kind::Response {
+            return self.on_connected(at, &hello);
         }
         let detail = format!("{} rejects the connection", self.peers[0]);
         let failure = Failure {
             data: hello.data,
             ..Failure::new(Errno::ConnRefused, detail)
         };
-        self.lose(at, &failure);
+        self.drop_connection(at, &failure);
     }
 
     /// The ends have greeted each other.
-    fn connected(&mut self, at: usize, hello: &Hello) {
+    fn on_connected(&mut self, at: usize, hello: &Hello) {
         if let Some(cm) = &mut self.cm {
-            cm.stage = Progress::Up;
+            cm.stage = CmState::Up;
         }
-        self.establish(at, Terms::new(hello, None, 0));
+        self.establish(at, Negotiated::new(hello, None, 0));
         if let Some(cm) = &self.cm {
             // What comes with a request of ours was told of with the request.
             let data = match hello.kind {
-                Kind::Answer => hello.data.clone(),
+                Kind::Response => hello.data.clone(),
                 _ => Vec::new(),
             };
             cm.report(|ep| Event::Connected { ep, data });
@@ -80,51 +80,51 @@ impl State {
             return Err(Errno::Inval);
         }
         let cm = self.cm.as_mut().ok_or(Errno::NoSys)?;
-        let Caller {
+        let ConnectionRequest {
             mut socket,
             from,
             hello,
-            rest,
+            trailing,
         } = *cm.request.take().ok_or(Errno::Inval)?;
-        let own = hello.introduction.map(|_| self.own);
-        socket.send_whole(&Hello::new(Kind::Answer, own, data).encode())?;
-        let at = self.add_only(from, Stage::Up, Vec::new());
+        let extension = hello.extension.map(|_| self.extension);
+        socket.send_all(&Hello::new(Kind::Response, extension, data).encode())?;
+        let at = self.add_cm_connection(from, Stage::Up, Vec::new());
         self.connections.set_socket(at, socket);
-        self.connections[at].incoming.put_back(&rest);
-        self.connected(at, &hello);
+        self.connections[at].incoming.prepend(&trailing);
+        self.on_connected(at, &hello);
         Ok(())
     }
 
     /// Ends the connection. Each end is told once that it is over, no matter which has ended it: when
     /// both do so at once, neither can know that the other did.
-    pub(crate) fn shut(&mut self) -> Result {
+    pub(crate) fn shutdown(&mut self) -> Result {
         match self.cm.as_ref().map(|cm| cm.stage) {
-            None | Some(Progress::Fresh | Progress::Asked) => return Err(Errno::NotConn),
-            Some(Progress::Up) => {}
-            Some(Progress::Over) => return Ok(()),
+            None | Some(CmState::Idle | CmState::Connecting) => return Err(Errno::NotConn),
+            Some(CmState::Up) => {}
+            Some(CmState::Closed) => return Ok(()),
         }
         self.flush_before_close();
         if let Some(at) = self.peers[0].connection {
             let detail = "the connection was shut down";
-            self.lose(at, &Failure::new(Errno::Canceled, detail));
+            self.drop_connection(at, &Failure::new(Errno::Canceled, detail));
         }
         // Already done but for a connection whose last messages still wait for receives.
-        self.connection_over(true);
+        self.connection_closed(true);
         Ok(())
     }
 
     /// The connection is gone: nothing will be received any more.
-    pub(super) fn connection_over(&mut self, was_up: bool) {
+    pub(super) fn connection_closed(&mut self, was_up: bool) {
         let Some(cm) = &mut self.cm else {
             return;
         };
-        let before = std::mem::replace(&mut cm.stage, Progress::Over);
+        let before = std::mem::replace(&mut cm.stage, CmState::Closed);
         for posted in self.matching.take_posted(|it| it.drain_posted()) {
             let detail = "the connection is over";
             self.ep
                 .rx_failed(posted, Errno::Canceled, FiAddr::UNSPEC, detail);
         }
-        if was_up && before == Progress::Up {
+        if was_up && before == CmState::Up {
             cm.report(|ep| Event::Shutdown { ep });
         }
     }

@@ -7,9 +7,9 @@ use selvedge::eq::{ErrEntry, Event};
 use selvedge::{Context, Errno, Result};
 use selvedge_kit::eq::Queue;
 
-use crate::accept::Caller;
+use crate::accept::ConnectionRequest;
 use crate::connection::failure::Failure;
-use crate::socket::Bound;
+use crate::socket::BoundSocket;
 use crate::wire::hello::DATA_MAX;
 
 /// The connection of an endpoint that the application connects.
@@ -22,19 +22,19 @@ pub(crate) struct Cm {
     /// Where it connects from.
     pub(crate) from: Option<SocketAddr>,
     /// The request that the endpoint was opened with.
-    pub(crate) request: Option<Box<Caller>>,
+    pub(crate) request: Option<Box<ConnectionRequest>>,
     /// The place of a passive endpoint that it has taken, until it connects from there.
-    pub(crate) place: Option<Bound>,
-    pub(super) stage: Progress,
+    pub(crate) bound: Option<BoundSocket>,
+    pub(super) stage: CmState,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum CmState {
     #[default]
-    Fresh,
-    Asked,
+    Idle,
+    Connecting,
     Up,
-    Over,
+    Closed,
 }
 
 impl Cm {
@@ -53,7 +53,7 @@ impl Cm {
     #[inline]
     pub(crate) fn peer(&self) -> Result<usize> {
         match self.stage {
-            Progress::Up => Ok(0),
+            CmState::Up => Ok(0),
             _ => Err(Errno::NotConn),
         }
     }
@@ -88,10 +88,10 @@ impl Cm {
         match self.stage {
             _ if data.len() > DATA_MAX => Err(Errno::Inval),
             _ if self.request.is_some() => Err(Errno::OpBadState),
-            Progress::Fresh => Ok(()),
-            Progress::Asked => Err(Errno::Already),
-            Progress::Up => Err(Errno::IsConn),
-            Progress::Over => Err(Errno::OpBadState),
+            CmState::Idle => Ok(()),
+            CmState::Connecting => Err(Errno::Already),
+            CmState::Up => Err(Errno::IsConn),
+            CmState::Closed => Err(Errno::OpBadState),
         }
     }
 }

@@ -11,17 +11,17 @@ use selvedge_kit::rate_limit::warn_limited;
 use selvedge_kit::telemetry::EventKind;
 
 use super::State;
-use crate::accept::Caller;
+use crate::accept::ConnectionRequest;
 use crate::config::CONTROL;
 use crate::connection::Stage;
 use crate::connection::failure::Failure;
-use crate::connection::handshake::{Ends, Setback, Step};
-use crate::connection::receive::End;
+use crate::connection::handshake::{HandshakeContext, HandshakeError, HandshakeStep};
+use crate::connection::receive::Disconnect;
 use crate::socket::Socket;
-use crate::wire::hello::{Card, Hello, Kind, Terms};
+use crate::wire::hello::{Hello, Kind, Negotiated, RdmData};
 
 /// What is the matter with a peer whose private data is not that of an endpoint without connections.
-const ANOTHER_LAYER: &str = "it is an endpoint with connections, or speaks the protocol of a layer \
+const OTHER_PROTOCOL: &str = "it is an endpoint with connections, or speaks the protocol of a layer \
                              over them (tcp;ofi_rxm): both ends have to ask for tcp and FI_EP_RDM";
 /// Between two tries to reach a peer.
 const RETRY: Duration = Duration::from_millis(10);
@@ -29,28 +29,28 @@ const RETRY: Duration = Duration::from_millis(10);
 impl State {
     /// Begins to reach a peer.
     #[cold]
-    pub(super) fn reach(&mut self, peer: usize) -> usize {
+    pub(super) fn connect_peer(&mut self, peer: usize) -> usize {
         let now = Instant::now();
         let until = now + self.config.connect_timeout;
         let port = self
             .acceptor
             .as_ref()
             .map_or(0, |acceptor| acceptor.addr.port());
-        let request = Card::request(port).encode().to_vec();
+        let request = RdmData::request(port).encode().to_vec();
         let at = (self.connections).add(peer, Stage::Connecting { until }, request, now);
         self.peers[peer].connection = Some(at);
-        self.dial(at, now);
+        self.start_connect(at, now);
         at
     }
 
     /// Tries to connect.
-    fn dial(&mut self, at: usize, now: Instant) {
+    fn start_connect(&mut self, at: usize, now: Instant) {
         let Some(acceptor) = &self.acceptor else {
             return;
         };
         let connection = &mut self.connections[at];
         let to = self.peers[connection.peer].addr;
-        match Socket::connect(acceptor.addr.ip(), to, &self.config.link) {
+        match Socket::connect(acceptor.addr.ip(), to, &self.config.socket_options) {
             Ok(socket) => {
                 connection.stage = Stage::Connecting {
                     until: now + self.config.connect_timeout,
@@ -58,82 +58,87 @@ impl State {
                 self.connections.set_socket(at, socket);
                 self.watch(at);
             }
-            Err(cause) => self.set_back(at, Setback::not_there(&self.config, cause)),
+            Err(cause) => {
+                self.handshake_failed(at, HandshakeError::unreachable(&self.config, cause))
+            }
         }
     }
 
     /// Moves the handshake of a connection on; whether something had come.
-    pub(super) fn shake_hands(&mut self, at: usize) -> usize {
+    pub(super) fn continue_handshake(&mut self, at: usize) -> usize {
         let connection = &mut self.connections[at];
-        let ends = Ends {
+        let context = HandshakeContext {
             config: &self.config,
-            own: self.own,
+            extension: self.extension,
             peer: &self.peers[connection.peer],
-            is_unconnected: self.cm.is_none(),
+            is_rdm: self.cm.is_none(),
         };
-        let step = connection.shake_hands(ends);
-        let is_news = !matches!(step, Ok(Step::Nothing));
+        let step = connection.continue_handshake(context);
+        let has_progressed = !matches!(step, Ok(HandshakeStep::Idle));
         match step {
-            Ok(Step::Nothing | Step::Moved) => self.watch(at),
-            Ok(Step::Greeted(hello)) if self.cm.is_some() => {
-                self.take_answer_of_passive(at, hello);
+            Ok(HandshakeStep::Idle | HandshakeStep::Progressed) => self.watch(at),
+            Ok(HandshakeStep::Complete(hello)) if self.cm.is_some() => {
+                self.on_passive_response(at, hello);
             }
-            Ok(Step::Greeted(hello)) => self.take_answer(at, &hello),
-            Err(setback) => self.set_back(at, setback),
+            Ok(HandshakeStep::Complete(hello)) => self.on_rdm_response(at, &hello),
+            Err(error) => self.handshake_failed(at, error),
         }
-        usize::from(is_news)
+        usize::from(has_progressed)
     }
 
-    fn take_answer(&mut self, at: usize, hello: &Hello) {
-        let card = Card::of(hello).ok();
-        let setback = match (hello.kind, card) {
-            (Kind::Answer, Some(card)) => {
-                self.introduced(self.connections[at].peer, hello);
-                return self.establish(at, Terms::new(hello, Some(&card), card.answered()));
+    fn on_rdm_response(&mut self, at: usize, hello: &Hello) {
+        let rdm_data = RdmData::from_hello(hello).ok();
+        let error = match (hello.kind, rdm_data) {
+            (Kind::Response, Some(rdm_data)) => {
+                self.note_context(self.connections[at].peer, hello);
+                return self.establish(
+                    at,
+                    Negotiated::new(hello, Some(&rdm_data), rdm_data.version_after_response()),
+                );
             }
             // It wants its own request to be taken, or has another reason that passes. It is there,
             // and what it has to do first may take its time: handshakes with many peers do.
-            (Kind::Refusal, card) => {
-                let patience = self.config.peer_timeout.max(self.config.connect_timeout);
-                let cause = match card {
+            (Kind::Reject, rdm_data) => {
+                let timeout = self.config.peer_timeout.max(self.config.connect_timeout);
+                let cause = match rdm_data {
                     Some(_) => io::ErrorKind::ConnectionRefused.into(),
-                    None => io::Error::new(io::ErrorKind::ConnectionRefused, ANOTHER_LAYER),
+                    None => io::Error::new(io::ErrorKind::ConnectionRefused, OTHER_PROTOCOL),
                 };
-                Setback::Retry(cause, patience)
+                HandshakeError::Retry(cause, timeout)
             }
             _ => {
-                let cause = io::Error::new(io::ErrorKind::InvalidData, ANOTHER_LAYER);
-                Setback::not_there(&self.config, cause)
+                let cause = io::Error::new(io::ErrorKind::InvalidData, OTHER_PROTOCOL);
+                HandshakeError::unreachable(&self.config, cause)
             }
         };
-        self.set_back(at, setback);
+        self.handshake_failed(at, error);
     }
 
     /// Both ends have greeted each other: what waited goes.
-    pub(super) fn establish(&mut self, at: usize, terms: Terms) {
+    pub(super) fn establish(&mut self, at: usize, negotiated: Negotiated) {
         let connection = &mut self.connections[at];
-        connection.leave_handshake(Stage::Up);
-        let waiting = connection.outgoing.establish(terms);
+        connection.end_handshake(Stage::Up);
+        let waiting = connection.outgoing.establish(negotiated);
         let peer = &mut self.peers[connection.peer];
-        peer.is_lost = false;
+        peer.is_disconnected = false;
         self.ep
             .stats
             .record_event(EventKind::Connected, &peer.to_string(), 0);
-        for posting in waiting {
-            self.queue(at, posting);
+        for operation in waiting {
+            self.queue(at, operation);
         }
-        self.polling.hot = at;
+        self.polling.focus = at;
         self.connections.mark_stalled(at);
         self.schedule(at);
         self.watch(at);
     }
 
     /// A handshake has ended: the peer is tried again, or the connection is given up.
-    fn set_back(&mut self, at: usize, setback: Setback) {
-        let (cause, patience) = match setback {
-            Setback::Retry(cause, patience) => (cause, patience),
-            Setback::Refused(what) => {
-                let cause = io::Error::new(io::ErrorKind::ConnectionRefused, what);
+    fn handshake_failed(&mut self, at: usize, error: HandshakeError) {
+        let (cause, timeout) = match error {
+            HandshakeError::Retry(cause, timeout) => (cause, timeout),
+            HandshakeError::Fatal(reason) => {
+                let cause = io::Error::new(io::ErrorKind::ConnectionRefused, reason);
                 (cause, Duration::ZERO)
             }
         };
@@ -141,54 +146,56 @@ impl State {
         let peer = &self.peers[connection.peer];
         if self.cm.is_some() {
             let failure = Failure::not_connected(peer, &cause);
-            return self.lose(at, &failure);
+            return self.drop_connection(at, &failure);
         }
-        if now.duration_since(connection.since) >= patience {
+        if now.duration_since(connection.since) >= timeout {
             let failure = Failure::unreachable(peer, &cause);
-            return self.lose(at, &failure);
+            return self.drop_connection(at, &failure);
         }
         log::info!(target: CONTROL, "{peer} cannot be reached yet, it is tried again: {cause}");
         self.connections.disconnect(at);
-        self.connections[at].leave_handshake(Stage::Resting { until: now + RETRY });
+        self.connections[at].end_handshake(Stage::Retrying { until: now + RETRY });
     }
 
     /// Something about a connection that is not up had its time.
-    pub(super) fn time_is_up(&mut self, at: usize, now: Instant) {
+    pub(super) fn deadline_passed(&mut self, at: usize, now: Instant) {
         let connection = &self.connections[at];
         let peer = &self.peers[connection.peer];
         let failure = match connection.stage {
-            Stage::Resting { .. } => return self.dial(at, now),
+            Stage::Retrying { .. } => return self.start_connect(at, now),
             Stage::Connecting { .. } if self.cm.is_some() => {
                 Failure::not_connected(peer, &io::ErrorKind::TimedOut.into())
             }
             Stage::Connecting { .. } => {
                 Failure::new(Errno::TimedOut, format!("{peer} does not answer"))
             }
-            Stage::Securing | Stage::Proving | Stage::Asking => return self.still_silent(at, now),
+            Stage::TlsHandshake | Stage::Authenticating | Stage::AwaitingResponse => {
+                return self.check_response_wait(at, now);
+            }
             Stage::Up => return,
         };
-        self.lose(at, &failure);
+        self.drop_connection(at, &failure);
     }
 
     /// A peer's host has taken the connection, and its program has not answered for a while: says so,
     /// at intervals that double, or gives up if the configuration limits the wait.
     #[cold]
-    fn still_silent(&mut self, at: usize, now: Instant) {
+    fn check_response_wait(&mut self, at: usize, now: Instant) {
         let connection = &mut self.connections[at];
         let peer = &self.peers[connection.peer];
-        let Some(silence) = &mut connection.silence else {
+        let Some(response_wait) = &mut connection.response_wait else {
             return;
         };
-        let waited = now.duration_since(silence.since);
+        let waited = now.duration_since(response_wait.since);
         let limit = self.config.answer_timeout;
         if !limit.is_zero() && waited >= limit {
             let detail = format!(
                 "{peer} does not answer: its host has taken the connection, and its program has \
                  made no progress within FI_TCP_ANSWER_TIMEOUT, or speaks another protocol"
             );
-            return self.lose(at, &Failure::new(Errno::TimedOut, detail));
+            return self.drop_connection(at, &Failure::new(Errno::TimedOut, detail));
         }
-        silence.until = silence.since + self.config.silence(waited);
+        response_wait.until = response_wait.since + self.config.next_response_check(waited);
         warn_limited(
             CONTROL,
             format_args!(
@@ -200,47 +207,49 @@ impl State {
     }
 
     /// Lets in the peers that have come.
-    pub(super) fn accept_callers(&mut self) -> usize {
+    pub(super) fn accept_requests(&mut self) -> usize {
         let Some(acceptor) = &mut self.acceptor else {
             return 0;
         };
-        let callers = acceptor.poll(&self.connections.epoll);
-        let count = callers.len();
-        callers.into_iter().for_each(|caller| self.called(caller));
+        let requests = acceptor.poll(&self.connections.epoll);
+        let count = requests.len();
+        requests
+            .into_iter()
+            .for_each(|request| self.on_request(request));
         count
     }
 
     /// A peer wants a connection and has said who it is.
-    fn called(&mut self, mut caller: Caller) {
+    fn on_request(&mut self, mut request: ConnectionRequest) {
         let Some(acceptor) = &self.acceptor else {
             return;
         };
-        let Ok(card) = Card::of(&caller.hello) else {
-            let from = caller.from;
-            warn_limited(CONTROL, format_args!("{from} is refused: {ANOTHER_LAYER}"));
-            let hello = Hello::new(Kind::Refusal, None, &[]);
+        let Ok(rdm_data) = RdmData::from_hello(&request.hello) else {
+            let from = request.from;
+            warn_limited(CONTROL, format_args!("{from} is refused: {OTHER_PROTOCOL}"));
+            let hello = Hello::new(Kind::Reject, None, &[]);
             // A peer that does not read it notices the end.
-            let _ = caller.socket.send_whole(&hello.encode());
+            let _ = request.socket.send_all(&hello.encode());
             return;
         };
-        let Ok(here) = caller.socket.local_addr() else {
+        let Ok(local) = request.socket.local_addr() else {
             return;
         };
-        let own = (here.ip(), acceptor.addr.port());
-        let from = (caller.from.ip(), card.port);
+        let own = (local.ip(), acceptor.addr.port());
+        let from = (request.from.ip(), rdm_data.port);
         let needs = |peer| self.matching.needs(peer);
-        let peer = self.peers.named(SocketAddr::from(from), needs);
-        self.introduced(peer, &caller.hello);
+        let peer = self.peers.find_or_insert(SocketAddr::from(from), needs);
+        self.note_context(peer, &request.hello);
         let at = match own == from {
             true => Some(self.add_accepted(peer)),
-            false => self.place_of(peer, &caller, &card, is_before(from, own)),
+            false => self.connection_for_request(peer, &request, &rdm_data, is_lower(from, own)),
         };
         match at {
-            Some(at) => self.accept(at, caller, &card),
+            Some(at) => self.accept(at, request, &rdm_data),
             None => {
-                let hello = Hello::new(Kind::Refusal, None, &card.encode());
+                let hello = Hello::new(Kind::Reject, None, &rdm_data.encode());
                 // A peer that does not get it notices the end.
-                let _ = caller.socket.send_whole(&hello.encode());
+                let _ = request.socket.send_all(&hello.encode());
             }
         }
     }
@@ -250,20 +259,20 @@ impl State {
     }
 
     /// A peer says what it is.
-    fn introduced(&mut self, peer: usize, hello: &Hello) {
-        if let Some(introduction) = hello.introduction {
-            self.peers[peer].set_context(introduction.context);
+    fn note_context(&mut self, peer: usize, hello: &Hello) {
+        if let Some(extension) = hello.extension {
+            self.peers[peer].set_context(extension.context);
         }
     }
 
     /// The connection that a peer's request is to be taken by, unless it is to be refused. When both
     /// ends make a request, that of the one with the higher address counts.
-    fn place_of(
+    fn connection_for_request(
         &mut self,
         peer: usize,
-        caller: &Caller,
-        card: &Card,
-        is_before: bool,
+        request: &ConnectionRequest,
+        rdm_data: &RdmData,
+        is_lower: bool,
     ) -> Option<usize> {
         if let Some(at) = self.peers[peer].connection
             && self.connections[at].is_up()
@@ -271,19 +280,19 @@ impl State {
             // It may be over, and nobody has looked.
             let id = self.connections[at].id;
             self.read(at, usize::MAX, &mut Sink::none());
-            if self.connections.has(id) {
-                let terms = self.connections[at].terms();
-                let life = caller.hello.introduction.map(|it| it.life);
-                let is_same_life = match (terms.life, life) {
-                    (Some(known), Some(new)) => known == new,
-                    (None, None) => terms.pid == card.pid,
+            if self.connections.contains(id) {
+                let negotiated = self.connections[at].negotiated();
+                let incarnation = request.hello.extension.map(|it| it.incarnation);
+                let is_same_incarnation = match (negotiated.incarnation, incarnation) {
+                    (Some(previous), Some(new)) => previous == new,
+                    (None, None) => negotiated.pid == rdm_data.pid,
                     _ => false,
                 };
-                if is_same_life {
+                if is_same_incarnation {
                     return None;
                 }
                 let detail = format!("{} has started anew", self.peers[peer]);
-                self.lose(at, &Failure::new(Errno::ConnReset, detail));
+                self.drop_connection(at, &Failure::new(Errno::ConnReset, detail));
             }
         }
         let Some(at) = self.peers[peer].connection else {
@@ -291,36 +300,42 @@ impl State {
             self.peers[peer].connection = Some(at);
             return Some(at);
         };
-        let is_asking = match self.connections[at].stage {
-            Stage::Connecting { .. } | Stage::Securing | Stage::Proving | Stage::Asking => true,
-            Stage::Resting { .. } | Stage::Up => false,
+        let is_requesting = match self.connections[at].stage {
+            Stage::Connecting { .. }
+            | Stage::TlsHandshake
+            | Stage::Authenticating
+            | Stage::AwaitingResponse => true,
+            Stage::Retrying { .. } | Stage::Up => false,
         };
-        (!is_asking || !is_before).then_some(at)
+        (!is_requesting || !is_lower).then_some(at)
     }
 
     /// Takes a peer's request.
-    fn accept(&mut self, at: usize, caller: Caller, card: &Card) {
-        let Caller {
+    fn accept(&mut self, at: usize, request: ConnectionRequest, rdm_data: &RdmData) {
+        let ConnectionRequest {
             mut socket,
             hello,
-            rest,
+            trailing,
             ..
-        } = caller;
-        let own = hello.introduction.map(|_| self.own);
-        let answer = Hello::new(Kind::Answer, own, &card.answer().encode());
-        let sent = socket.send_whole(&answer.encode());
+        } = request;
+        let extension = hello.extension.map(|_| self.extension);
+        let response = Hello::new(Kind::Response, extension, &rdm_data.response().encode());
+        let sent = socket.send_all(&response.encode());
         self.connections.set_socket(at, socket);
-        self.connections[at].incoming.put_back(&rest);
+        self.connections[at].incoming.prepend(&trailing);
         if let Err(cause) = sent {
-            return self.end(at, End::Closed(Err(cause)));
+            return self.disconnect(at, Disconnect::Closed(Err(cause)));
         }
-        self.establish(at, Terms::new(&hello, Some(card), card.asked()));
+        self.establish(
+            at,
+            Negotiated::new(&hello, Some(rdm_data), rdm_data.version_after_request()),
+        );
     }
 }
 
 /// Whether the first address is the lower one, as every release compares them: by bytes as they are
 /// sent.
-fn is_before(first: (IpAddr, u16), second: (IpAddr, u16)) -> bool {
+fn is_lower(first: (IpAddr, u16), second: (IpAddr, u16)) -> bool {
     let octets = |ip| match ip {
         IpAddr::V4(v4) => v4.octets().to_vec(),
         IpAddr::V6(v6) => v6.octets().to_vec(),
@@ -340,9 +355,9 @@ mod tests {
         };
         let ascending = ["9.0.0.1:9", "10.0.0.1:1", "10.0.0.1:256", "10.0.0.2:1"];
         for pair in ascending.windows(2) {
-            assert!(is_before(addr(pair[0]), addr(pair[1])), "{pair:?}");
-            assert!(!is_before(addr(pair[1]), addr(pair[0])), "{pair:?}");
+            assert!(is_lower(addr(pair[0]), addr(pair[1])), "{pair:?}");
+            assert!(!is_lower(addr(pair[1]), addr(pair[0])), "{pair:?}");
         }
-        assert!(!is_before(addr("10.0.0.1:1"), addr("10.0.0.1:1")));
+        assert!(!is_lower(addr("10.0.0.1:1"), addr("10.0.0.1:1")));
     }
 }

@@ -28,7 +28,7 @@ use crate::matching::Matching;
 use crate::peers::Peers;
 use crate::state::cm::Cm;
 use crate::state::polling::Polling;
-use crate::wire::hello::Introduction;
+use crate::wire::hello::Extension;
 
 /// Everything that an endpoint is.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(crate) struct State {
     pub(crate) config: Config,
     pub(crate) ep: Ep,
     keys: Arc<Keys>,
-    pub(crate) own: Introduction,
+    pub(crate) extension: Extension,
     /// Where peers come in; none for an endpoint with a connection of the application's.
     acceptor: Option<Acceptor>,
     /// The connection of the application's, for an endpoint that has one.
@@ -80,9 +80,9 @@ impl State {
             config,
             ep,
             keys,
-            own: Introduction {
+            extension: Extension {
                 context,
-                ..Introduction::new()
+                ..Extension::new()
             },
             acceptor,
             cm,
@@ -97,7 +97,7 @@ impl State {
     #[inline]
     pub(crate) fn peer_at(&mut self, addr: FiAddr) -> Result<usize> {
         match &self.cm {
-            None => self.peers.at(addr, |peer| self.matching.needs(peer)),
+            None => self.peers.index_of(addr, |peer| self.matching.needs(peer)),
             Some(cm) => cm.peer(),
         }
     }

@@ -15,12 +15,12 @@ const BUSY_TURNS: u32 = 8;
 #[derive(Debug)]
 pub(crate) struct Polling {
     /// The connection that last had something.
-    pub(crate) hot: usize,
+    pub(crate) focus: usize,
     /// Whether what comes comes by that connection.
     is_focused: bool,
     /// Turns since the last poll of all sockets: those that found nothing, and the others.
-    idle: u32,
-    busy: u32,
+    empty_turns: u32,
+    busy_turns: u32,
     /// Turns of progress so far.
     pub(crate) turn: u64,
     /// A thread may be parked.
@@ -32,10 +32,10 @@ pub(crate) struct Polling {
 impl Polling {
     pub(crate) fn new() -> Self {
         Self {
-            hot: 0,
+            focus: 0,
             is_focused: true,
-            idle: 0,
-            busy: 0,
+            empty_turns: 0,
+            busy_turns: 0,
             turn: 1,
             is_parked: false,
             is_unbounded: false,
@@ -54,29 +54,29 @@ impl Polling {
     pub(crate) fn is_due(&mut self, done: usize, is_focused: bool) -> bool {
         let is_due = match done {
             0 => {
-                self.idle += 1;
-                !is_focused || self.idle >= FOCUSED_TURNS
+                self.empty_turns += 1;
+                !is_focused || self.empty_turns >= FOCUSED_TURNS
             }
             _ => {
-                self.busy += 1;
-                self.busy >= BUSY_TURNS
+                self.busy_turns += 1;
+                self.busy_turns >= BUSY_TURNS
             }
         };
         if is_due {
-            (self.idle, self.busy) = (0, 0);
+            (self.empty_turns, self.busy_turns) = (0, 0);
         }
         is_due
     }
 
     /// Has the next turn poll all sockets.
     pub(crate) fn poll_soon(&mut self) {
-        (self.idle, self.busy) = (FOCUSED_TURNS, BUSY_TURNS);
+        (self.empty_turns, self.busy_turns) = (FOCUSED_TURNS, BUSY_TURNS);
     }
 
     /// A poll of all sockets has found something at a connection.
-    pub(crate) fn found(&mut self, at: usize) {
-        self.is_focused = self.hot == at;
-        self.hot = at;
+    pub(crate) fn note_activity(&mut self, at: usize) {
+        self.is_focused = self.focus == at;
+        self.focus = at;
     }
 
     /// A thread may park from now on, until it is woken: turns that another thread takes meanwhile do
@@ -93,7 +93,7 @@ impl Polling {
     /// A connection is stalled. A thread that is parked has to look for room now and then: the thread
     /// that has found it may not make progress again.
     #[cold]
-    pub(crate) fn bound_parked(&mut self, ep: &Ep) {
+    pub(crate) fn limit_park(&mut self, ep: &Ep) {
         if std::mem::take(&mut self.is_unbounded) {
             ep.wake();
         }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_busy_connection_is_read_alone_and_the_others_are_polled_now_and_then() {
+    fn the_focused_connection_is_read_alone_and_the_others_are_polled_now_and_then() {
         let mut polling = Polling::new();
         let mut polls = |done, turns| {
             let turn = |_: &u32| {
@@ -129,13 +129,13 @@ mod tests {
     }
 
     #[test]
-    fn all_are_polled_while_they_take_turns_or_when_that_is_wanted() {
+    fn all_sockets_are_polled_without_focus_or_on_request() {
         let mut polling = Polling::new();
-        polling.found(7);
+        polling.note_activity(7);
         let is_focused = polling.begin_turn(2);
         assert!(!is_focused && polling.is_due(0, is_focused));
         assert!(polling.begin_turn(1), "it is the only one");
-        polling.found(7);
+        polling.note_activity(7);
         assert!(polling.begin_turn(2));
         polling.poll_soon();
         assert!(polling.is_due(0, true) && !polling.is_due(0, true));

@@ -10,32 +10,32 @@ use selvedge_kit::srx::{
 use super::State;
 use crate::connection::Connection;
 use crate::connection::delivery::Delivery;
-use crate::connection::operation::Posting;
-use crate::matching::{Kept, Where};
-use crate::wire::Nonsense;
+use crate::connection::operation::Operation;
+use crate::matching::{PayloadState, UnexpectedMessage};
+use crate::wire::ProtocolError;
 
 impl State {
     /// Posts an operation to a peer.
     #[inline]
-    pub(crate) fn post(&mut self, peer: usize, posting: Posting) -> Result {
-        if posting.report.reports_success && self.ep.tx_cq.room() == 0 {
+    pub(crate) fn post(&mut self, peer: usize, operation: Operation) -> Result {
+        if operation.report.reports_success && self.ep.tx_cq.room() == 0 {
             return Err(Errno::Again);
         }
-        if posting.report.flags.contains(OpFlags::FENCE) && !self.is_settled(peer) {
+        if operation.report.flags.contains(OpFlags::FENCE) && !self.is_drained(peer) {
             return Err(Errno::Again);
         }
-        if self.config.is_strict && self.may_overtake(peer, &posting) {
+        if self.config.is_strict && self.may_overtake(peer, &operation) {
             return Err(Errno::Again);
         }
         match self.peers[peer].connection {
-            Some(at) if self.connections[at].is_up() => self.post_to(at, posting),
-            Some(at) => self.post_behind(at, posting),
+            Some(at) if self.connections[at].is_up() => self.post_connected(at, operation),
+            Some(at) => self.post_unconnected(at, operation),
             None if self.cm.is_some() => Err(Errno::NotConn),
             None => {
-                let at = self.reach(peer);
+                let at = self.connect_peer(peer);
                 // It may have failed at once, and is no more.
                 match self.peers[peer].connection == Some(at) {
-                    true => self.post_behind(at, posting),
+                    true => self.post_unconnected(at, operation),
                     false => Err(Errno::ConnRefused),
                 }
             }
@@ -44,20 +44,20 @@ impl State {
 
     /// Posts an operation to a peer that has been reached.
     #[inline]
-    fn post_to(&mut self, at: usize, posting: Posting) -> Result {
-        let (flags, most) = (posting.report.flags, self.config.tx_size);
-        if !self.connections[at].outgoing.has_room_for(&posting, most) {
+    fn post_connected(&mut self, at: usize, operation: Operation) -> Result {
+        let (flags, max) = (operation.report.flags, self.config.tx_size);
+        if !self.connections[at].outgoing.has_room_for(&operation, max) {
             self.flush(at);
             match self.connections.get(at) {
-                Some(it) if it.outgoing.has_room_for(&posting, most) => {}
+                Some(it) if it.outgoing.has_room_for(&operation, max) => {}
                 Some(_) => return Err(Errno::Again),
                 None => return Err(Errno::NotConn),
             }
         }
-        self.queue(at, posting);
-        self.polling.hot = at;
+        self.queue(at, operation);
+        self.polling.focus = at;
         let tx = &mut self.connections[at].outgoing.tx;
-        if !flags.contains(OpFlags::MORE) && tx.leaves_at_once(self.polling.turn) {
+        if !flags.contains(OpFlags::MORE) && tx.should_flush_now(self.polling.turn) {
             self.flush(at);
         } else {
             self.schedule(at);
@@ -67,51 +67,53 @@ impl State {
 
     /// Posts an operation to a peer that is being reached.
     #[cold]
-    fn post_behind(&mut self, at: usize, posting: Posting) -> Result {
-        let most = self.config.tx_size;
-        self.connections[at].outgoing.wait(posting, most)?;
+    fn post_unconnected(&mut self, at: usize, operation: Operation) -> Result {
+        let max = self.config.tx_size;
+        self.connections[at]
+            .outgoing
+            .queue_until_connected(operation, max)?;
         self.polling.wake(&self.ep);
         Ok(())
     }
 
     /// Whether everything that was posted to a peer is complete.
     #[cold]
-    fn is_settled(&mut self, peer: usize) -> bool {
+    fn is_drained(&mut self, peer: usize) -> bool {
         let Some(at) = self.peers[peer].connection else {
             return true;
         };
         self.flush(at);
         let connection = self.connections.get(at);
-        connection.is_none_or(|it| it.outgoing.is_settled())
+        connection.is_none_or(|it| it.outgoing.is_drained())
     }
 
     /// Whether an operation might complete before one that was posted to the same peer earlier: one
     /// that the peer answers and has not answered, one whose way is not known before the peer is
     /// reached, or any where this one fails at once.
     #[cold]
-    fn may_overtake(&mut self, peer: usize, posting: &Posting) -> bool {
+    fn may_overtake(&mut self, peer: usize, operation: &Operation) -> bool {
         let connection = self.peers[peer].connection.map(|at| &self.connections[at]);
         connection.is_some_and(|it| it.outgoing.is_unanswered() || it.outgoing.waiting() > 0)
-            || posting.is_extension() && !self.is_settled(peer)
+            || operation.needs_extensions() && !self.is_drained(peer)
     }
 
     /// Queues an operation of a connection that is up.
     #[inline]
-    pub(super) fn queue(&mut self, at: usize, posting: Posting) {
+    pub(super) fn queue(&mut self, at: usize, operation: Operation) {
         let outgoing = &mut self.connections[at].outgoing;
-        match outgoing.understands(&posting) {
-            true => outgoing.queue(posting, self.config.eager_size),
-            false => self.not_supported(at, posting),
+        match outgoing.supports(&operation) {
+            true => outgoing.queue(operation, self.config.eager_size),
+            false => self.not_supported(at, operation),
         }
     }
 
     /// The peer does not understand an operation.
     #[cold]
-    fn not_supported(&mut self, at: usize, posting: Posting) {
+    fn not_supported(&mut self, at: usize, operation: Operation) {
         let peer = self.connections[at].peer;
-        let report = posting.report;
+        let report = operation.report;
         // The caller's memory goes before the completion comes.
-        drop(posting);
+        drop(operation);
         let detail = format!(
             "{} is a libfabric, which has neither atomics nor matched completions",
             self.peers[peer]
@@ -131,7 +133,7 @@ impl State {
         let source = posted.src;
         match self.matching.matcher(posted.kind).post(posted) {
             Some((posted, env, key)) => self.deliver(posted, env, key),
-            None if source != Source::ANY => self.reach_if_lost(source.0 as usize),
+            None if source != Source::ANY => self.reconnect_if_disconnected(source.0 as usize),
             None => {}
         }
         Ok(())
@@ -139,10 +141,11 @@ impl State {
 
     /// A receive waits for a peer alone. If the connection with that peer is lost, nothing would end
     /// the receive: a new connection lets the peer send, and the receive fails if none can be made.
-    fn reach_if_lost(&mut self, peer: usize) {
-        let is_lost = self.peers[peer].is_lost && self.peers[peer].connection.is_none();
-        if is_lost && self.cm.is_none() {
-            self.reach(peer);
+    fn reconnect_if_disconnected(&mut self, peer: usize) {
+        let is_disconnected =
+            self.peers[peer].is_disconnected && self.peers[peer].connection.is_none();
+        if is_disconnected && self.cm.is_none() {
+            self.connect_peer(peer);
             self.polling.wake(&self.ep);
         }
     }
@@ -150,20 +153,24 @@ impl State {
     /// Takes a message that has waited, and has `act` do something with it and the connection that it
     /// came by, if that has not ended.
     #[cold]
-    fn take_kept(
+    fn take_unexpected(
         &mut self,
         key: usize,
-        act: impl FnOnce(&mut Delivery<'_>, Option<&mut Connection>, Kept) -> Result<(), Nonsense>,
+        act: impl FnOnce(
+            &mut Delivery<'_>,
+            Option<&mut Connection>,
+            UnexpectedMessage,
+        ) -> Result<(), ProtocolError>,
     ) {
-        let kept = self.matching.take(key);
-        let (from, was_held) = (kept.from, kept.place == Where::Held);
+        let message = self.matching.take(key);
+        let (from, was_held) = (message.from, message.state == PayloadState::Held);
         let (connections, mut delivery) = self.parts();
-        if let Err(what) = act(&mut delivery, connections.named(from), kept) {
-            return self.end(from.at, what.into());
+        if let Err(error) = act(&mut delivery, connections.get_by_id(from), message) {
+            return self.disconnect(from.index, error.into());
         }
-        let connection = connections.named(from);
-        if connection.is_some_and(|it| it.outgoing.take_owing()) {
-            self.schedule(from.at);
+        let connection = connections.get_by_id(from);
+        if connection.is_some_and(|it| it.outgoing.take_response_queued()) {
+            self.schedule(from.index);
         }
         // There may be room by now for a message of another peer, or behind this one.
         if was_held || self.connections.has_stalled() {
@@ -207,12 +214,14 @@ impl Receiver for State {
     }
 
     fn deliver(&mut self, posted: Posted, env: Envelope, key: usize) {
-        self.take_kept(key, |delivery, from, kept| {
-            delivery.meet(from, posted, env, &kept)
+        self.take_unexpected(key, |delivery, from, message| {
+            delivery.deliver_kept(from, posted, env, &message)
         });
     }
 
     fn discard(&mut self, _env: &Envelope, key: usize) {
-        self.take_kept(key, |delivery, from, kept| delivery.discard(from, &kept));
+        self.take_unexpected(key, |delivery, from, message| {
+            delivery.discard(from, &message)
+        });
     }
 }

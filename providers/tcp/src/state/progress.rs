@@ -11,7 +11,7 @@ use super::{State, telemetry};
 use crate::accept::{ACCEPTOR, Acceptor};
 use crate::connection::Stage;
 use crate::connection::delivery::Delivery;
-use crate::connection::receive::End;
+use crate::connection::receive::Disconnect;
 
 /// Events that are taken in one turn.
 const EVENTS: usize = 64;
@@ -20,10 +20,10 @@ const BUDGET: usize = 64;
 /// How long a thread parks at least, and at most when something might move without waking it.
 const PARK_TIMEOUT: Duration = Duration::from_millis(1);
 
-const END: EpollFlags = EpollFlags::EPOLLHUP
+const HANG_UP: EpollFlags = EpollFlags::EPOLLHUP
     .union(EpollFlags::EPOLLERR)
     .union(EpollFlags::EPOLLRDHUP);
-const READ: EpollFlags = EpollFlags::EPOLLIN.union(END);
+const READ: EpollFlags = EpollFlags::EPOLLIN.union(HANG_UP);
 
 impl EndpointState for State {
     #[inline]
@@ -35,7 +35,7 @@ impl EndpointState for State {
             done += self.resume(budget, sink);
         }
         if is_focused {
-            done += self.read(self.polling.hot, budget, sink);
+            done += self.read(self.polling.focus, budget, sink);
         }
         if self.polling.is_due(done, is_focused) {
             done += self.poll_sockets(budget, sink);
@@ -56,15 +56,19 @@ impl EndpointState for State {
         self.polling.park();
         let now = Instant::now();
         self.write_telemetry(now);
-        if self.connections.is_choked() {
+        if self.connections.is_backpressured() {
             return ArmOutcome::AtMost(PARK_TIMEOUT);
         }
         self.polling.park_unbounded();
-        let callers = self.acceptor.as_ref().and_then(Acceptor::deadline);
-        let deadlines = callers.into_iter().chain(self.connections.deadline());
+        let acceptor_deadline = self.acceptor.as_ref().and_then(Acceptor::deadline);
+        let deadlines = acceptor_deadline
+            .into_iter()
+            .chain(self.connections.deadline());
         match deadlines.min() {
             None => ArmOutcome::UntilWoken,
-            Some(end) => ArmOutcome::AtMost(end.saturating_duration_since(now).max(PARK_TIMEOUT)),
+            Some(deadline) => {
+                ArmOutcome::AtMost(deadline.saturating_duration_since(now).max(PARK_TIMEOUT))
+            }
         }
     }
 
@@ -74,7 +78,7 @@ impl EndpointState for State {
     }
 
     fn close(&mut self) {
-        self.end_all();
+        self.close_all();
     }
 }
 
@@ -95,7 +99,7 @@ impl State {
         let mut done = 0;
         for event in &events[..count.unwrap_or(0)] {
             done += match event.data() {
-                ACCEPTOR => self.accept_callers(),
+                ACCEPTOR => self.accept_requests(),
                 at => self.connection_event(at as usize, event.events(), budget, sink),
             };
         }
@@ -103,7 +107,7 @@ impl State {
         if self.ep.stats.is_snapshot_due(now) {
             self.write_telemetry(now);
         }
-        done + self.keep_time()
+        done + self.check_deadlines()
     }
 
     fn write_telemetry(&self, now: Instant) {
@@ -128,25 +132,25 @@ impl State {
         };
         let id = connection.id;
         if connection.stage != Stage::Up {
-            return self.shake_hands(at);
+            return self.continue_handshake(at);
         }
         let mut done = 0;
         if events.contains(EpollFlags::EPOLLOUT) {
             self.flush(at);
         }
-        if events.intersects(READ) && self.connections.has(id) {
+        if events.intersects(READ) && self.connections.contains(id) {
             done = self.read(at, budget, sink);
-            self.polling.found(at);
+            self.polling.note_activity(at);
         }
-        if events.intersects(END) && self.connections.has(id) && done == 0 {
-            done += usize::from(self.drain_before_end(at));
+        if events.intersects(HANG_UP) && self.connections.contains(id) && done == 0 {
+            done += usize::from(self.begin_drain(at));
         }
         done
     }
 
     /// Does what has its time.
-    fn keep_time(&mut self) -> usize {
-        if !self.connections.has_rising()
+    fn check_deadlines(&mut self) -> usize {
+        if !self.connections.has_connecting()
             && self
                 .acceptor
                 .as_ref()
@@ -159,7 +163,7 @@ impl State {
             acceptor.expire(now, &self.connections.epoll);
         }
         let overdue = self.connections.overdue(now);
-        overdue.iter().for_each(|&at| self.time_is_up(at, now));
+        overdue.iter().for_each(|&at| self.deadline_passed(at, now));
         overdue.len()
     }
 
@@ -179,7 +183,7 @@ impl State {
         match connection.flush(&self.keys, &self.ep) {
             Ok(()) if connection.outgoing.tx.is_blocked != was_blocked => self.watch(at),
             Ok(()) => {}
-            Err(broken) => self.cannot_send(at, broken),
+            Err(broken) => self.send_failed(at, broken),
         }
     }
 
@@ -207,18 +211,18 @@ impl State {
         let (mut done, was_blocked) = (0, connection.outgoing.tx.is_blocked);
         let scratch = &mut self.scratch;
         if let Err(end) = connection.read(&mut delivery, scratch, budget, &mut done, sink) {
-            self.end(at, end);
+            self.disconnect(at, end);
             return done;
         }
         let has_to_resume = connection.has_to_resume();
         let is_watched = connection.outgoing.tx.is_blocked == was_blocked;
-        if connection.outgoing.take_owing() {
+        if connection.outgoing.take_response_queued() {
             self.schedule(at);
         }
         if has_to_resume {
             self.connections.mark_stalled(at);
-            if self.connections.is_choked() {
-                self.polling.bound_parked(&self.ep);
+            if self.connections.is_backpressured() {
+                self.polling.limit_park(&self.ep);
             }
         }
         if has_to_resume || !is_watched {
@@ -233,8 +237,8 @@ impl State {
         for at in self.connections.take_stalled() {
             let (connections, mut delivery) = self.parts();
             let from = connections.get_mut(at);
-            if let Some(Err(what)) = from.map(|from| delivery.make_room_for(from)) {
-                self.end(at, what.into());
+            if let Some(Err(error)) = from.map(|from| delivery.retry_held(from)) {
+                self.disconnect(at, error.into());
                 continue;
             }
             done += self.read(at, budget, sink);
@@ -246,7 +250,7 @@ impl State {
     /// Watches the socket of a connection for what the connection waits for.
     pub(super) fn watch(&mut self, at: usize) {
         if let Err(cause) = self.connections.watch(at) {
-            self.end(at, End::Closed(Err(cause)));
+            self.disconnect(at, Disconnect::Closed(Err(cause)));
         }
     }
 }

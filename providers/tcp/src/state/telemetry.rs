@@ -23,7 +23,7 @@ pub(super) fn write(
     matching: &Matching,
 ) {
     ep.stats.write_snapshot(now, |snapshot| {
-        matching.show(snapshot);
+        matching.write_telemetry(snapshot);
         snapshot.set_gauge(Gauge::Unread, ep.unread());
         snapshot.set_gauge(Gauge::Peers, peers.len());
         let pending = connections.iter().map(|it| it.outgoing.pending());
@@ -37,10 +37,10 @@ pub(super) fn write(
         };
         let is_busy = |it: &Connection| it.outgoing.pending() > 0;
         let busy = numbered().filter(|&(_, _, it)| it.is_some_and(is_busy));
-        let quiet = numbered().filter(|&(_, _, it)| !it.is_some_and(is_busy));
-        for (index, peer, connection) in busy.chain(quiet).take(SnapshotWriter::MAX_PEERS) {
-            let kept = matching.bytes_of(index);
-            write_peer(snapshot, index, peer, connection, kept);
+        let idle = numbered().filter(|&(_, _, it)| !it.is_some_and(is_busy));
+        for (index, peer, connection) in busy.chain(idle).take(SnapshotWriter::MAX_PEERS) {
+            let unexpected_bytes = matching.unexpected_bytes(index);
+            write_peer(snapshot, index, peer, connection, unexpected_bytes);
         }
     });
 }
@@ -50,27 +50,29 @@ fn write_peer(
     index: usize,
     peer: &Peer,
     connection: Option<&Connection>,
-    kept: usize,
+    unexpected_bytes: usize,
 ) {
-    let held = connection.map_or(0, |it| it.outgoing.waiting());
-    let row = PeerSnapshot {
+    let waiting = connection.map_or(0, |it| it.outgoing.waiting());
+    let entry = PeerSnapshot {
         index: index as u32,
         state: connection.map_or(PeerState::Idle, state),
-        outstanding: connection.map_or(0, |it| it.outgoing.pending() - held),
-        queued: held,
+        outstanding: connection.map_or(0, |it| it.outgoing.pending() - waiting),
+        queued: waiting,
         unmatched: 0,
-        transferring: connection.map_or(0, |it| it.incoming.coming.len()),
-        unexpected_bytes: kept,
+        transferring: connection.map_or(0, |it| it.incoming.requested.len()),
+        unexpected_bytes,
         is_full: connection.is_some_and(|it| it.outgoing.tx.is_blocked),
     };
-    snapshot.add_peer(&peer.addr.to_string(), &row);
+    snapshot.add_peer(&peer.addr.to_string(), &entry);
 }
 
 fn state(connection: &Connection) -> PeerState {
     match connection.stage {
-        _ if connection.is_parting => PeerState::Draining,
-        Stage::Resting { .. } | Stage::Connecting { .. } => PeerState::Connecting,
-        Stage::Securing | Stage::Proving | Stage::Asking => PeerState::Handshaking,
+        _ if connection.is_draining => PeerState::Draining,
+        Stage::Retrying { .. } | Stage::Connecting { .. } => PeerState::Connecting,
+        Stage::TlsHandshake | Stage::Authenticating | Stage::AwaitingResponse => {
+            PeerState::Handshaking
+        }
         Stage::Up => PeerState::Connected,
     }
 }

@@ -1,6 +1,6 @@
 //! Frames: a header of 16 bytes and a few words, and a payload.
 //!
-//! [`Head`] is everything that a header says. [`length`] reads how long one is, [`Head::parse`] reads
+//! [`Header`] is everything that a header says. [`header_len`] reads how long one is, [`Header::parse`] reads
 //! it, and the payload follows. Lengths are checked against each other here; whether a frame makes
 //! sense at its place is the reader's business.
 
@@ -9,10 +9,10 @@ use selvedge::rma::RmaIov;
 use selvedge_kit::segments::{RMA_IOV_LIMIT, RmaSegments};
 use selvedge_kit::srx::Kind;
 
-use super::{Nonsense, Order, byte_at, bytes_at};
+use super::{ByteOrder, ProtocolError, byte_at, bytes_at};
 
 /// Bytes that every header has.
-pub(crate) const BASE: usize = 16;
+pub(crate) const BASE_LEN: usize = 16;
 /// The longest header; libfabric's own end at 120.
 pub(crate) const HEADER_MAX: usize = 128;
 const HEADER_MAX_STOCK: usize = 120;
@@ -25,19 +25,19 @@ const OP_TAGGED: u8 = 1;
 const OP_READ_REQUEST: u8 = 2;
 const OP_READ_RESPONSE: u8 = 3;
 const OP_WRITE: u8 = 4;
-const OP_OFFER: u8 = 5;
-const OP_CLEAR: u8 = 6;
+const OP_RTS: u8 = 5;
+const OP_CTS: u8 = 6;
 const OP_DATA: u8 = 7;
 // Between Selvedge endpoints.
-const OP_ANSWER: u8 = 0x80;
-const OP_REFUSED: u8 = 0x81;
+const OP_ACK_STATUS: u8 = 0x80;
+const OP_READ_ERROR: u8 = 0x81;
 const OP_ATOMIC: u8 = 0x82;
-const OP_RESULT: u8 = 0x83;
+const OP_ATOMIC_RESULT: u8 = 0x83;
 const OP_READ_END: u8 = 0x84;
 
 /// The `op_data` of a message that is an acknowledgement.
 const ACK: u8 = 2;
-/// The `op_data` of a read response that a [`Head::ReadEnd`] follows, between Selvedge endpoints.
+/// The `op_data` of a read response that a [`Header::ReadEnd`] follows, between Selvedge endpoints.
 const CHECKED: u8 = 1;
 
 const FLAG_DATA: u16 = 1;
@@ -48,31 +48,31 @@ const FLAG_RECEIVED: u16 = 1 << 4;
 
 /// When a message is to be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum AckPolicy {
     Never,
     /// When its bytes have arrived, which is all that libfabric knows.
-    Arrived,
+    OnArrival,
     /// When a receive has them.
-    Received,
+    OnReceive,
 }
 
 /// What a header says.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Head {
+pub(crate) enum Header {
     /// A message, whose bytes follow.
     Message {
         kind: Kind,
         tag: u64,
         data: Option<u64>,
-        wish: Wish,
+        ack: AckPolicy,
         len: usize,
     },
     /// The oldest frame that wants an answer has been received.
     Ack,
     ReadRequest {
-        places: RmaSegments,
+        segments: RmaSegments,
     },
-    /// Answers the oldest read. A read that `is_checked` is complete with the [`Head::ReadEnd`] that
+    /// Answers the oldest read. A read that `is_checked` is complete with the [`Header::ReadEnd`] that
     /// follows the bytes.
     ReadResponse {
         len: usize,
@@ -83,110 +83,110 @@ pub(crate) enum Head {
         status: u32,
     },
     Write {
-        places: RmaSegments,
+        segments: RmaSegments,
         data: Option<u64>,
-        wants_answer: bool,
+        wants_ack: bool,
     },
     /// A tagged message whose bytes are to be asked for.
-    Offer {
+    Rts {
         id: u8,
         tag: u64,
         data: Option<u64>,
-        wants_answer: bool,
+        wants_ack: bool,
         len: usize,
     },
     /// The bytes of an offer may come.
-    Clear {
+    Cts {
         id: u8,
     },
     /// The bytes of an offer.
     Data {
         id: u8,
-        wants_answer: bool,
+        wants_ack: bool,
         len: usize,
     },
     /// What became of a frame that wants an answer, by its number among those of the connection.
-    Answer {
+    AckStatus {
         number: u64,
         status: u32,
     },
     /// Answers the oldest read: it may not.
-    Refused {
+    ReadError {
         status: u32,
     },
     Atomic {
-        what: u64,
+        operation: u64,
         data: Option<u64>,
         targets: Vec<RmaIoc>,
         len: usize,
     },
     /// Answers the oldest atomic.
-    Outcome {
+    AtomicResult {
         status: u32,
         len: usize,
     },
 }
 
-/// The length of the header that begins with these [`BASE`] bytes.
+/// The length of the header that begins with these [`BASE_LEN`] bytes.
 ///
 /// # Errors
 /// When no header has this length, or the frame would end before it.
-pub(crate) fn length(base: &[u8], order: Order) -> Result<usize, Nonsense> {
+pub(crate) fn header_len(base: &[u8], order: ByteOrder) -> Result<usize, ProtocolError> {
     let [op, len] = [1, 6].map(|at| byte_at(base, at));
     let len = usize::from(len);
-    let most = match op {
+    let max = match op {
         OP_ATOMIC => HEADER_MAX,
         _ => HEADER_MAX_STOCK,
     };
-    if !(BASE..=most).contains(&len) || !len.is_multiple_of(8) {
-        return Err(Nonsense("a header of an impossible length"));
+    if !(BASE_LEN..=max).contains(&len) || !len.is_multiple_of(8) {
+        return Err(ProtocolError("a header of an impossible length"));
     }
     match order.u64(bytes_at(base, 8)) < len as u64 {
-        true => Err(Nonsense("a frame shorter than its header")),
+        true => Err(ProtocolError("a frame shorter than its header")),
         false => Ok(len),
     }
 }
 
 /// The words behind the base of a header, read one after the other.
-struct Words<'a> {
+struct WordReader<'a> {
     rest: &'a [u8],
-    order: Order,
+    order: ByteOrder,
 }
 
-impl Words<'_> {
-    fn next(&mut self) -> Result<u64, Nonsense> {
+impl WordReader<'_> {
+    fn next(&mut self) -> Result<u64, ProtocolError> {
         let (word, rest) = self
             .rest
             .split_first_chunk()
-            .ok_or(Nonsense("a header that is too short for what it says"))?;
+            .ok_or(ProtocolError("a header that is too short for what it says"))?;
         self.rest = rest;
         Ok(self.order.u64(*word))
     }
 
-    fn next_len(&mut self) -> Result<usize, Nonsense> {
-        checked(self.next()?)
+    fn next_len(&mut self) -> Result<usize, ProtocolError> {
+        checked_len(self.next()?)
     }
 
-    fn places(&mut self, count: u8, is_empty_fine: bool) -> Result<RmaSegments, Nonsense> {
+    fn segments(&mut self, count: u8, may_be_empty: bool) -> Result<RmaSegments, ProtocolError> {
         let count = usize::from(count);
-        let mut list = [NOWHERE; RMA_IOV_LIMIT];
+        let mut list = [EMPTY_SEGMENT; RMA_IOV_LIMIT];
         let Some(list) = list.get_mut(..count) else {
-            return Err(Nonsense("a list of too many places"));
+            return Err(ProtocolError("a list of too many places"));
         };
-        for place in &mut *list {
-            place.addr = self.next()?;
-            place.len = self.next_len()?;
-            place.key = self.next()?;
+        for segment in &mut *list {
+            segment.addr = self.next()?;
+            segment.len = self.next_len()?;
+            segment.key = self.next()?;
         }
-        if list.is_empty() && is_empty_fine {
-            return Ok(RmaSegments::one(NOWHERE));
+        if list.is_empty() && may_be_empty {
+            return Ok(RmaSegments::one(EMPTY_SEGMENT));
         }
-        RmaSegments::new(list).map_err(|_| Nonsense("a list of places that cannot be counted"))
+        RmaSegments::new(list).map_err(|_| ProtocolError("a list of places that cannot be counted"))
     }
 
-    fn targets(&mut self, count: u8) -> Result<Vec<RmaIoc>, Nonsense> {
+    fn targets(&mut self, count: u8) -> Result<Vec<RmaIoc>, ProtocolError> {
         if !(1..=RMA_IOV_LIMIT).contains(&usize::from(count)) {
-            return Err(Nonsense("a list of too many targets"));
+            return Err(ProtocolError("a list of too many targets"));
         }
         let mut target = || {
             Ok(RmaIoc {
@@ -199,110 +199,116 @@ impl Words<'_> {
     }
 }
 
-const NOWHERE: RmaIov = RmaIov {
+const EMPTY_SEGMENT: RmaIov = RmaIov {
     addr: 0,
     len: 0,
     key: 0,
 };
 
-fn checked(len: u64) -> Result<usize, Nonsense> {
+fn checked_len(len: u64) -> Result<usize, ProtocolError> {
     let len = usize::try_from(len).ok();
     len.filter(|&len| len <= isize::MAX as usize)
-        .ok_or(Nonsense("a length beyond all memory"))
+        .ok_or(ProtocolError("a length beyond all memory"))
 }
 
-impl Head {
-    /// Reads a header of the length that [`length`] has given. `knows` says whether the peer may use
+impl Header {
+    /// Reads a header of the length that [`header_len`] has given. `has_extensions` says whether the peer may use
     /// what libfabric does not have.
     ///
     /// # Errors
     /// What of it is nonsense.
-    pub(crate) fn parse(header: &[u8], order: Order, knows: bool) -> Result<Self, Nonsense> {
+    pub(crate) fn parse(
+        header: &[u8],
+        order: ByteOrder,
+        has_extensions: bool,
+    ) -> Result<Self, ProtocolError> {
         let [op, op_data, count] = [1, 4, 5].map(|at| byte_at(header, at));
         let flags = order.u16(bytes_at(header, 2));
         let len = order.u64(bytes_at(header, 8));
         let len = len.checked_sub(header.len() as u64);
-        let len = checked(len.ok_or(Nonsense("a frame shorter than its header"))?)?;
-        let mut words = Words {
-            rest: header.get(BASE..).unwrap_or_default(),
+        let len = checked_len(len.ok_or(ProtocolError("a frame shorter than its header"))?)?;
+        let mut words = WordReader {
+            rest: header.get(BASE_LEN..).unwrap_or_default(),
             order,
         };
-        let wants_answer = flags & (FLAG_DELIVERY | FLAG_COMMIT) != 0;
-        let wish = match wants_answer {
-            false => Wish::Never,
-            true if knows && flags & FLAG_RECEIVED != 0 => Wish::Received,
-            true => Wish::Arrived,
+        let wants_ack = flags & (FLAG_DELIVERY | FLAG_COMMIT) != 0;
+        let ack = match wants_ack {
+            false => AckPolicy::Never,
+            true if has_extensions && flags & FLAG_RECEIVED != 0 => AckPolicy::OnReceive,
+            true => AckPolicy::OnArrival,
         };
         let mut data = || {
             let has_data = flags & FLAG_DATA != 0;
             has_data.then(|| words.next()).transpose()
         };
-        let head = match op {
+        let header = match op {
             OP_MSG if op_data == ACK => Self::Ack,
             OP_MSG => Self::Message {
                 kind: Kind::Msg,
                 data: data()?,
                 tag: 0,
-                wish,
+                ack,
                 len,
             },
             OP_TAGGED => Self::Message {
                 kind: Kind::Tagged,
                 data: data()?,
                 tag: words.next()?,
-                wish,
+                ack,
                 len,
             },
             OP_READ_REQUEST => Self::ReadRequest {
-                places: words.places(count, true)?,
+                segments: words.segments(count, true)?,
             },
             OP_READ_RESPONSE => Self::ReadResponse {
                 len,
-                is_checked: knows && op_data == CHECKED,
+                is_checked: has_extensions && op_data == CHECKED,
             },
             OP_WRITE => Self::Write {
                 data: data()?,
-                places: words.places(count, len == 0)?,
-                wants_answer,
+                segments: words.segments(count, len == 0)?,
+                wants_ack,
             },
-            OP_OFFER => Self::Offer {
+            OP_RTS => Self::Rts {
                 id: op_data,
                 data: data()?,
                 tag: words.next()?,
                 len: words.next_len()?,
-                wants_answer,
+                wants_ack,
             },
-            OP_CLEAR => Self::Clear { id: op_data },
+            OP_CTS => Self::Cts { id: op_data },
             OP_DATA => Self::Data {
                 id: op_data,
-                wants_answer,
+                wants_ack,
                 len,
             },
-            OP_ANSWER if knows => Self::Answer {
+            OP_ACK_STATUS if has_extensions => Self::AckStatus {
                 number: words.next()?,
                 status: status(words.next()?)?,
             },
-            OP_READ_END if knows => Self::ReadEnd {
+            OP_READ_END if has_extensions => Self::ReadEnd {
                 status: status(words.next()?)?,
             },
-            OP_REFUSED if knows => Self::Refused {
+            OP_READ_ERROR if has_extensions => Self::ReadError {
                 status: status(words.next()?)?,
             },
-            OP_ATOMIC if knows => Self::Atomic {
+            OP_ATOMIC if has_extensions => Self::Atomic {
                 data: data()?,
-                what: words.next()?,
+                operation: words.next()?,
                 targets: words.targets(count)?,
                 len,
             },
-            OP_RESULT if knows => Self::Outcome {
+            OP_ATOMIC_RESULT if has_extensions => Self::AtomicResult {
                 status: status(words.next()?)?,
                 len,
             },
-            _ => return Err(Nonsense("a frame of no known kind")),
+            _ => return Err(ProtocolError("a frame of no known kind")),
         };
-        match head.payload() == len {
-            true => Ok(head),
-            false => Err(Nonsense("a payload of another length than its header says")),
+        match header.payload() == len {
+            true => Ok(header),
+            false => Err(ProtocolError(
+                "a payload of another length than its header says",
+            )),
         }
     }
 
@@ -313,23 +319,23 @@ impl Head {
             | Self::ReadResponse { len, .. }
             | Self::Data { len, .. }
             | Self::Atomic { len, .. }
-            | Self::Outcome { len, .. } => *len,
-            Self::Write { places, .. } => places.len(),
+            | Self::AtomicResult { len, .. } => *len,
+            Self::Write { segments, .. } => segments.len(),
             Self::Ack
             | Self::ReadRequest { .. }
-            | Self::Offer { .. }
-            | Self::Clear { .. }
-            | Self::Answer { .. }
+            | Self::Rts { .. }
+            | Self::Cts { .. }
+            | Self::AckStatus { .. }
             | Self::ReadEnd { .. }
-            | Self::Refused { .. } => 0,
+            | Self::ReadError { .. } => 0,
         }
     }
 
     /// Whether the other end owes an answer for this frame.
-    pub(crate) fn wants_answer(&self) -> bool {
+    pub(crate) fn wants_ack(&self) -> bool {
         match self {
-            Self::Message { wish, .. } => *wish != Wish::Never,
-            Self::Write { wants_answer, .. } | Self::Data { wants_answer, .. } => *wants_answer,
+            Self::Message { ack, .. } => *ack != AckPolicy::Never,
+            Self::Write { wants_ack, .. } | Self::Data { wants_ack, .. } => *wants_ack,
             _ => false,
         }
     }
@@ -341,7 +347,7 @@ impl Head {
         clippy::indexing_slicing,
         reason = "our own frame, whose base was just added"
     )]
-    pub(crate) fn encode(&self, order: Order, number: u8, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, order: ByteOrder, number: u8, out: &mut Vec<u8>) {
         let start = out.len();
         let (op, op_data, count) = self.codes();
         out.extend([VERSION, op]);
@@ -358,38 +364,40 @@ impl Head {
                     put(*tag);
                 }
             }
-            Self::Offer { tag, data, len, .. } => {
+            Self::Rts { tag, data, len, .. } => {
                 data.iter().for_each(|&word| put(word));
                 put(*tag);
                 put(*len as u64);
             }
-            Self::ReadRequest { places } => put_places(places, put),
-            Self::Write { places, data, .. } => {
+            Self::ReadRequest { segments } => put_segments(segments, put),
+            Self::Write { segments, data, .. } => {
                 data.iter().for_each(|&word| put(word));
-                put_places(places, put);
+                put_segments(segments, put);
             }
-            Self::Answer { number, status } => {
+            Self::AckStatus { number, status } => {
                 put(*number);
                 put(u64::from(*status));
             }
-            Self::Refused { status } | Self::ReadEnd { status } | Self::Outcome { status, .. } => {
+            Self::ReadError { status }
+            | Self::ReadEnd { status }
+            | Self::AtomicResult { status, .. } => {
                 put(u64::from(*status));
             }
             Self::Atomic {
-                what,
+                operation,
                 data,
                 targets,
                 ..
             } => {
                 data.iter().for_each(|&word| put(word));
-                put(*what);
+                put(*operation);
                 for target in targets {
                     [target.addr, target.count as u64, target.key]
                         .into_iter()
                         .for_each(&mut put);
                 }
             }
-            Self::Ack | Self::ReadResponse { .. } | Self::Clear { .. } | Self::Data { .. } => {}
+            Self::Ack | Self::ReadResponse { .. } | Self::Cts { .. } | Self::Data { .. } => {}
         }
         let len = out.len() - start;
         out[start + 6] = u8::try_from(len).unwrap_or(u8::MAX);
@@ -405,56 +413,62 @@ impl Head {
             } => (OP_MSG, 0, 0),
             Self::Message { .. } => (OP_TAGGED, 0, 0),
             Self::Ack => (OP_MSG, ACK, 0),
-            Self::ReadRequest { places } => (OP_READ_REQUEST, 0, places.all().len() as u8),
+            Self::ReadRequest { segments } => (OP_READ_REQUEST, 0, segments.all().len() as u8),
             Self::ReadResponse { is_checked, .. } => {
-                let checked = if *is_checked { CHECKED } else { 0 };
-                (OP_READ_RESPONSE, checked, 0)
+                let checked_len = if *is_checked { CHECKED } else { 0 };
+                (OP_READ_RESPONSE, checked_len, 0)
             }
             Self::ReadEnd { .. } => (OP_READ_END, 0, 0),
-            Self::Write { places, .. } => (OP_WRITE, 0, places.all().len() as u8),
-            Self::Offer { id, .. } => (OP_OFFER, *id, 0),
-            Self::Clear { id } => (OP_CLEAR, *id, 0),
+            Self::Write { segments, .. } => (OP_WRITE, 0, segments.all().len() as u8),
+            Self::Rts { id, .. } => (OP_RTS, *id, 0),
+            Self::Cts { id } => (OP_CTS, *id, 0),
             Self::Data { id, .. } => (OP_DATA, *id, 0),
-            Self::Answer { .. } => (OP_ANSWER, 0, 0),
-            Self::Refused { .. } => (OP_REFUSED, 0, 0),
+            Self::AckStatus { .. } => (OP_ACK_STATUS, 0, 0),
+            Self::ReadError { .. } => (OP_READ_ERROR, 0, 0),
             Self::Atomic { targets, .. } => (OP_ATOMIC, 0, targets.len() as u8),
-            Self::Outcome { .. } => (OP_RESULT, 0, 0),
+            Self::AtomicResult { .. } => (OP_ATOMIC_RESULT, 0, 0),
         }
     }
 
     fn flags(&self) -> u16 {
         let flag = |is_set, flag| if is_set { flag } else { 0 };
-        let (data, wants_answer) = match self {
-            Self::Message { data, wish, .. } => {
-                let received = flag(*wish == Wish::Received, FLAG_RECEIVED);
+        let (data, wants_ack) = match self {
+            Self::Message { data, ack, .. } => {
+                let received = flag(*ack == AckPolicy::OnReceive, FLAG_RECEIVED);
                 let data = flag(data.is_some(), FLAG_DATA);
-                return data | received | flag(*wish != Wish::Never, FLAG_DELIVERY);
+                return data | received | flag(*ack != AckPolicy::Never, FLAG_DELIVERY);
             }
             Self::Write {
-                data, wants_answer, ..
+                data, wants_ack, ..
             }
-            | Self::Offer {
-                data, wants_answer, ..
-            } => (data.is_some(), *wants_answer),
-            Self::Data { wants_answer, .. } => (false, *wants_answer),
+            | Self::Rts {
+                data, wants_ack, ..
+            } => (data.is_some(), *wants_ack),
+            Self::Data { wants_ack, .. } => (false, *wants_ack),
             Self::Atomic { data, .. } => (data.is_some(), false),
             _ => (false, false),
         };
-        flag(data, FLAG_DATA) | flag(wants_answer, FLAG_DELIVERY)
+        flag(data, FLAG_DATA) | flag(wants_ack, FLAG_DELIVERY)
     }
 }
 
 /// Has an encoded header of `base` bytes end in so many zeros more, or fewer if it would be too long.
 /// Readers skip what a header does not need; a libfabric has been seen to do so in messages and writes,
-/// and others are left as they are unless the peer `knows` more.
+/// and others are left as they are unless the peer `has_extensions` more.
 #[expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
     reason = "our own header, which has its base"
 )]
-pub(crate) fn pad(header: &mut Vec<u8>, base: usize, by: usize, order: Order, knows: bool) {
-    let is_read_by_all = matches!(header[1], OP_MSG | OP_TAGGED | OP_WRITE);
-    let fits = base + by <= HEADER_MAX_STOCK && (is_read_by_all || knows);
+pub(crate) fn pad(
+    header: &mut Vec<u8>,
+    base: usize,
+    by: usize,
+    order: ByteOrder,
+    has_extensions: bool,
+) {
+    let is_padding_safe = matches!(header[1], OP_MSG | OP_TAGGED | OP_WRITE);
+    let fits = base + by <= HEADER_MAX_STOCK && (is_padding_safe || has_extensions);
     let len = if fits { base + by } else { base };
     let size = order.u64(bytes_at(header, 8)) - header.len() as u64 + len as u64;
     header.resize(len, 0);
@@ -462,16 +476,16 @@ pub(crate) fn pad(header: &mut Vec<u8>, base: usize, by: usize, order: Order, kn
     header[8..16].copy_from_slice(&order.put_u64(size));
 }
 
-fn put_places(places: &RmaSegments, mut put: impl FnMut(u64)) {
-    for place in places.all() {
-        put(place.addr);
-        put(place.len as u64);
-        put(place.key);
+fn put_segments(segments: &RmaSegments, mut put: impl FnMut(u64)) {
+    for segment in segments.all() {
+        put(segment.addr);
+        put(segment.len as u64);
+        put(segment.key);
     }
 }
 
-fn status(word: u64) -> Result<u32, Nonsense> {
-    u32::try_from(word).map_err(|_| Nonsense("a status that is no error number"))
+fn status(word: u64) -> Result<u32, ProtocolError> {
+    u32::try_from(word).map_err(|_| ProtocolError("a status that is no error number"))
 }
 
 #[cfg(test)]

@@ -3,33 +3,36 @@
 use selvedge_kit::auth::AuthKey;
 use selvedge_testkit::fuzz::fuzz;
 
-use super::Order;
-use super::frame::{BASE, Head, length};
-use super::hello::{Card, Hello};
-use super::proof::Called;
+use super::ByteOrder;
+use super::frame::{BASE_LEN, Header, header_len};
+use super::hello::{Hello, RdmData};
+use super::proof::Server;
 
 /// The first byte of an input says what the connection has agreed on, the rest is a header.
 #[test]
 fn frames_of_any_bytes_are_read_or_refused() {
     let corpus = include_str!("../../corpus/frames.txt");
     fuzz("frames", corpus, |input| {
-        let (&[terms], bytes) = input.split_first_chunk()?;
-        let order = [Order::Own, Order::Network][usize::from(terms >> 1 & 1)];
-        let knows = terms & 1 != 0;
-        let base = bytes.get(..BASE)?;
-        let len = match length(base, order) {
+        let (&[negotiated], bytes) = input.split_first_chunk()?;
+        let order = [ByteOrder::Native, ByteOrder::Network][usize::from(negotiated >> 1 & 1)];
+        let has_extensions = negotiated & 1 != 0;
+        let base = bytes.get(..BASE_LEN)?;
+        let len = match header_len(base, order) {
             Ok(len) => len,
-            Err(nonsense) => return Some(nonsense.0.to_owned()),
+            Err(error) => return Some(error.0.to_owned()),
         };
-        match Head::parse(bytes.get(..len)?, order, knows) {
-            Ok(head) => {
+        match Header::parse(bytes.get(..len)?, order, has_extensions) {
+            Ok(header) => {
                 let mut encoded = Vec::new();
-                head.encode(order, 0, &mut encoded);
-                assert_eq!(length(&encoded, order), Ok(encoded.len()));
-                assert_eq!(Head::parse(&encoded, order, true), Ok(head));
-                Some(format!("{:x?}", [bytes[1], bytes[5].min(5), knows.into()]))
+                header.encode(order, 0, &mut encoded);
+                assert_eq!(header_len(&encoded, order), Ok(encoded.len()));
+                assert_eq!(Header::parse(&encoded, order, true), Ok(header));
+                Some(format!(
+                    "{:x?}",
+                    [bytes[1], bytes[5].min(5), has_extensions.into()]
+                ))
             }
-            Err(nonsense) => Some(nonsense.0.to_owned()),
+            Err(error) => Some(error.0.to_owned()),
         }
     });
 }
@@ -40,12 +43,13 @@ fn greetings_of_any_bytes_are_read_or_refused() {
     fuzz("greetings", corpus, |input| match Hello::parse(input) {
         Ok(Some((hello, len))) => {
             assert!(len <= input.len());
-            let card = Card::parse(&hello.data).map(|card| (card.version, card.features));
-            let what = (hello.kind, hello.order, hello.introduction.is_some());
-            format!("{what:?} {card:?}")
+            let rdm_data =
+                RdmData::parse(&hello.data).map(|rdm_data| (rdm_data.version, rdm_data.features));
+            let what = (hello.kind, hello.order, hello.extension.is_some());
+            format!("{what:?} {rdm_data:?}")
         }
         Ok(None) => "more".to_owned(),
-        Err(nonsense) => nonsense.0.to_owned(),
+        Err(error) => error.0.to_owned(),
     });
 }
 
@@ -55,12 +59,12 @@ fn proofs_of_any_bytes_are_read_or_refused() {
     let corpus = include_str!("../../corpus/proofs.txt");
     let key = AuthKey::new(b"key").unwrap();
     fuzz("proofs", corpus, |input| {
-        let mut called = Called::of(&key);
-        let mut said = input.to_vec();
-        let mut hear = || match called.hear(&key, &mut said) {
-            Ok(answer) => format!("{:?}", answer.map(|bytes| bytes.len())),
-            Err(nonsense) => nonsense.0.to_owned(),
+        let mut server = Server::new(&key);
+        let mut received = input.to_vec();
+        let mut receive = || match server.receive(&key, &mut received) {
+            Ok(response) => format!("{:?}", response.map(|bytes| bytes.len())),
+            Err(error) => error.0.to_owned(),
         };
-        [hear(), hear()]
+        [receive(), receive()]
     });
 }

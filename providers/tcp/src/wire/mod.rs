@@ -17,43 +17,43 @@ pub(crate) mod proof;
 
 /// Bytes that no peer of ours would send. It costs the peer its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Nonsense(pub(crate) &'static str);
+pub(crate) struct ProtocolError(pub(crate) &'static str);
 
 /// The order of the bytes of numbers on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum ByteOrder {
     /// Both ends have the same, and nothing is turned round.
     #[default]
-    Own,
+    Native,
     /// They differ, and both use that of networks.
     Network,
 }
 
-impl Order {
+impl ByteOrder {
     pub(crate) fn u16(self, bytes: [u8; 2]) -> u16 {
         match self {
-            Self::Own => u16::from_ne_bytes(bytes),
+            Self::Native => u16::from_ne_bytes(bytes),
             Self::Network => u16::from_be_bytes(bytes),
         }
     }
 
     pub(crate) fn u64(self, bytes: [u8; 8]) -> u64 {
         match self {
-            Self::Own => u64::from_ne_bytes(bytes),
+            Self::Native => u64::from_ne_bytes(bytes),
             Self::Network => u64::from_be_bytes(bytes),
         }
     }
 
     pub(crate) fn put_u16(self, number: u16) -> [u8; 2] {
         match self {
-            Self::Own => number.to_ne_bytes(),
+            Self::Native => number.to_ne_bytes(),
             Self::Network => number.to_be_bytes(),
         }
     }
 
     pub(crate) fn put_u64(self, number: u64) -> [u8; 8] {
         match self {
-            Self::Own => number.to_ne_bytes(),
+            Self::Native => number.to_ne_bytes(),
             Self::Network => number.to_be_bytes(),
         }
     }
@@ -61,8 +61,8 @@ impl Order {
 
 /// `N` bytes from `at` on; zeros beyond the end, which callers have checked.
 pub(crate) fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let from = bytes.get(at..).and_then(<[u8]>::first_chunk);
-    from.copied().unwrap_or([0; N])
+    let tail = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    tail.copied().unwrap_or([0; N])
 }
 
 /// The byte at a place; zero beyond the end.

@@ -2,7 +2,7 @@
 //!
 //! | who | what | bytes |
 //! |---|---|---|
-//! | the caller | [`QUESTION`], a nonce | 8, 32 |
+//! | the caller | [`PROOF_MAGIC`], a nonce | 8, 32 |
 //! | the listener | a nonce | 32 |
 //! | the caller | its proof | 32 |
 //! | the listener | its proof | 32 |
@@ -18,56 +18,60 @@
 use selvedge_kit::auth::AuthKey;
 use selvedge_kit::auth::proof::{self, BLOCK_LEN, Block, Mismatch};
 
-use crate::wire::Nonsense;
+use crate::wire::ProtocolError;
 
 /// What a connection begins with whose caller has a key.
-pub(crate) const QUESTION: [u8; 8] = *b"SLVGKEY2";
+pub(crate) const PROOF_MAGIC: [u8; 8] = *b"SLVGKEY2";
 
 /// The side that has begun the connection.
 #[derive(Debug)]
-pub(crate) struct Caller(proof::Initiator);
+pub(crate) struct Client(proof::Initiator);
 
 /// What a caller does now.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum ClientStep {
     /// More bytes have to come.
-    Wait,
+    NeedMore,
     /// Its proof is sent.
-    Prove(Block),
+    SendProof(Block),
     /// The listener has proved that it has the key.
-    Greet,
+    Verified,
 }
 
 /// The listener's side.
 #[derive(Debug)]
-pub(crate) struct Called(proof::Responder);
+pub(crate) struct Server(proof::Responder);
 
-impl Caller {
+impl Client {
     /// Begins: what is to be sent.
-    pub(crate) fn ask() -> (Self, Vec<u8>) {
-        let (caller, nonce) = proof::Initiator::start();
-        (Self(caller), [&QUESTION[..], &nonce].concat())
+    pub(crate) fn start() -> (Self, Vec<u8>) {
+        let (client, nonce) = proof::Initiator::start();
+        (Self(client), [&PROOF_MAGIC[..], &nonce].concat())
     }
 
     /// Takes what it needs from the front of the listener's bytes.
     ///
     /// # Errors
     /// When the listener does not have the key.
-    pub(crate) fn hear(&mut self, key: &AuthKey, said: &mut Vec<u8>) -> Result<Next, Nonsense> {
-        let Some(&word) = said.first_chunk::<BLOCK_LEN>() else {
-            return Ok(Next::Wait);
+    pub(crate) fn receive(
+        &mut self,
+        key: &AuthKey,
+        received: &mut Vec<u8>,
+    ) -> Result<ClientStep, ProtocolError> {
+        let Some(&word) = received.first_chunk::<BLOCK_LEN>() else {
+            return Ok(ClientStep::NeedMore);
         };
-        said.drain(..BLOCK_LEN);
-        match self.0.receive(key, &word).map_err(another_key)? {
-            proof::Step::SendProof(proof) => Ok(Next::Prove(proof)),
-            proof::Step::Done => Ok(Next::Greet),
+        received.drain(..BLOCK_LEN);
+        match self.0.receive(key, &word).map_err(wrong_key)? {
+            proof::Step::SendProof(proof) => Ok(ClientStep::SendProof(proof)),
+            proof::Step::Done => Ok(ClientStep::Verified),
         }
     }
 }
 
-impl Called {
+impl Server {
     /// What whoever comes has to prove.
-    pub(crate) fn of(key: &AuthKey) -> Self {
+    pub(crate) fn new(key: &AuthKey) -> Self {
         Self(proof::Responder::new(key))
     }
 
@@ -75,35 +79,41 @@ impl Called {
     ///
     /// # Errors
     /// When the caller does not have the key, which shows at the first byte of another question.
-    pub(crate) fn hear(
+    pub(crate) fn receive(
         &mut self,
         key: &AuthKey,
-        said: &mut Vec<u8>,
-    ) -> Result<Option<Vec<u8>>, Nonsense> {
+        received: &mut Vec<u8>,
+    ) -> Result<Option<Vec<u8>>, ProtocolError> {
         let prefix = match &self.0 {
-            proof::Responder::AwaitNonce => &QUESTION[..],
+            proof::Responder::AwaitNonce => &PROOF_MAGIC[..],
             proof::Responder::AwaitProof { .. } => &[],
             proof::Responder::Verified => return Ok(None),
         };
-        if said.iter().zip(prefix).any(|(said, asked)| said != asked) {
-            return Err(Nonsense("something else than that it has the auth_key"));
+        if received
+            .iter()
+            .zip(prefix)
+            .any(|(received, opening)| received != opening)
+        {
+            return Err(ProtocolError(
+                "something else than that it has the auth_key",
+            ));
         }
-        let word = said.get(prefix.len()..);
+        let word = received.get(prefix.len()..);
         let Some(word) = word.and_then(<[u8]>::first_chunk::<BLOCK_LEN>) else {
             return Ok(None);
         };
-        let answer = self.0.receive(key, word).map_err(another_key)?;
-        said.drain(..prefix.len().saturating_add(BLOCK_LEN));
-        Ok(Some(answer.to_vec()))
+        let response = self.0.receive(key, word).map_err(wrong_key)?;
+        received.drain(..prefix.len().saturating_add(BLOCK_LEN));
+        Ok(Some(response.to_vec()))
     }
 
-    pub(crate) fn is_convinced(&self) -> bool {
+    pub(crate) fn is_proved(&self) -> bool {
         self.0.is_verified()
     }
 }
 
-fn another_key(_: Mismatch) -> Nonsense {
-    Nonsense("that it has another auth_key")
+fn wrong_key(_: Mismatch) -> ProtocolError {
+    ProtocolError("that it has another auth_key")
 }
 
 #[cfg(test)]
@@ -117,75 +127,77 @@ mod tests {
     }
 
     /// What both sides of a connection come to: the caller, and the listener.
-    fn meet(callers: &AuthKey, others: &AuthKey, last: &[u8]) -> (bool, bool) {
-        let (mut caller, mut said) = Caller::ask();
-        let mut called = Called::of(others);
-        let mut nonce = called.hear(others, &mut said).unwrap().unwrap();
-        let Next::Prove(proof) = caller.hear(callers, &mut nonce).unwrap() else {
+    fn exchange(clients_key: &AuthKey, servers_key: &AuthKey, trailing: &[u8]) -> (bool, bool) {
+        let (mut client, mut received) = Client::start();
+        let mut server = Server::new(servers_key);
+        let mut nonce = server.receive(servers_key, &mut received).unwrap().unwrap();
+        let ClientStep::SendProof(proof) = client.receive(clients_key, &mut nonce).unwrap() else {
             panic!("a nonce has come");
         };
-        let mut said = [&proof, last].concat();
-        let Ok(Some(mut answer)) = called.hear(others, &mut said) else {
+        let mut received = [&proof, trailing].concat();
+        let Ok(Some(mut response)) = server.receive(servers_key, &mut received) else {
             return (false, false);
         };
-        assert_eq!(said, last, "what is behind the proof stays");
-        let heard = caller.hear(callers, &mut answer);
-        (heard == Ok(Next::Greet), called.is_convinced())
+        assert_eq!(received, trailing, "what is behind the proof stays");
+        let outcome = client.receive(clients_key, &mut response);
+        (outcome == Ok(ClientStep::Verified), server.is_proved())
     }
 
     #[test]
-    fn the_ends_of_a_connection_with_one_key_believe_each_other_and_others_do_not() {
+    fn only_sides_with_the_same_key_authenticate() {
         for bytes in [&b"k"[..], b"secret", &[7; 64]] {
-            assert_eq!(meet(&key(bytes), &key(bytes), b"hello"), (true, true));
+            assert_eq!(exchange(&key(bytes), &key(bytes), b"hello"), (true, true));
         }
-        assert_eq!(meet(&key(b"a"), &key(b"b"), b""), (false, false));
-        assert_eq!(meet(&key(b"a"), &key(b"a\0\0"), b""), (false, false));
+        assert_eq!(exchange(&key(b"a"), &key(b"b"), b""), (false, false));
+        assert_eq!(exchange(&key(b"a"), &key(b"a\0\0"), b""), (false, false));
     }
 
     #[test]
-    fn a_proof_of_the_other_side_or_of_another_connection_is_none() {
+    fn reflected_and_replayed_proofs_are_rejected() {
         let key = key(b"secret");
-        let (mut caller, mut said) = Caller::ask();
-        let mut called = Called::of(&key);
-        let mut nonce = called.hear(&key, &mut said).unwrap().unwrap();
-        let Next::Prove(proof) = caller.hear(&key, &mut nonce).unwrap() else {
+        let (mut client, mut received) = Client::start();
+        let mut server = Server::new(&key);
+        let mut nonce = server.receive(&key, &mut received).unwrap().unwrap();
+        let ClientStep::SendProof(proof) = client.receive(&key, &mut nonce).unwrap() else {
             panic!("a nonce has come");
         };
         // The caller's own proof, sent back to it.
-        caller.hear(&key, &mut proof.to_vec()).unwrap_err();
-        let (mut stranger, mut said) = Caller::ask();
-        let mut other = Called::of(&key);
-        let mut nonce = other.hear(&key, &mut said).unwrap().unwrap();
-        other.hear(&key, &mut proof.to_vec()).unwrap_err();
+        client.receive(&key, &mut proof.to_vec()).unwrap_err();
+        let (mut other_client, mut received) = Client::start();
+        let mut other_server = Server::new(&key);
+        let mut nonce = other_server.receive(&key, &mut received).unwrap().unwrap();
+        other_server.receive(&key, &mut proof.to_vec()).unwrap_err();
         // The listener's proof, to another caller.
-        let answer = called.hear(&key, &mut proof.to_vec()).unwrap().unwrap();
-        stranger.hear(&key, &mut nonce).unwrap();
-        stranger.hear(&key, &mut answer.clone()).unwrap_err();
+        let response = server.receive(&key, &mut proof.to_vec()).unwrap().unwrap();
+        other_client.receive(&key, &mut nonce).unwrap();
+        other_client
+            .receive(&key, &mut response.clone())
+            .unwrap_err();
     }
 
     #[test]
-    fn a_listener_proves_nothing_to_a_caller_that_has_not() {
+    fn a_server_sends_no_proof_before_the_clients_proof() {
         let key = key(b"secret");
-        let (_, mut said) = Caller::ask();
-        let mut called = Called::of(&key);
-        let nonce = called.hear(&key, &mut said).unwrap().unwrap();
+        let (_, mut received) = Client::start();
+        let mut server = Server::new(&key);
+        let nonce = server.receive(&key, &mut received).unwrap().unwrap();
         assert_eq!(nonce.len(), BLOCK_LEN);
-        assert!(called.hear(&key, &mut vec![7; BLOCK_LEN]).is_err());
+        assert!(server.receive(&key, &mut vec![7; BLOCK_LEN]).is_err());
     }
 
     proptest! {
         #[test]
-        fn random_bytes_convince_nobody(said: Vec<u8>, at in 0_usize..=40) {
+        fn random_bytes_prove_nothing(received: Vec<u8>, at in 0_usize..=40) {
             let key = key(b"secret");
-            let (mut caller, asked) = Caller::ask();
-            let mut called = Called::of(&key);
-            let mut mixed = [&asked[..at], &said].concat();
-            while let Ok(Some(_)) = called.hear(&key, &mut mixed) {}
-            prop_assert!(!called.is_convinced());
-            let mut said = said;
-            while let Ok(next) = caller.hear(&key, &mut said) {
-                prop_assert!(next != Next::Greet);
-                if next == Next::Wait {
+            let (mut client, opening) = Client::start();
+            let mut server = Server::new(&key);
+            let mut mixed = [&opening[..at], &received].concat();
+            while let Ok(Some(_)) = server.receive(&key, &mut mixed) {}
+            prop_assert!(!server.is_proved());
+            let mut received = received;
+            while let Ok(next) = client.receive(&key, &mut received) {
+                prop_assert!(next != ClientStep::Verified);
+                if next == ClientStep::NeedMore {
                     break;
                 }
             }

@@ -20,8 +20,8 @@ use super::session::Session;
 /// What an endpoint shows to its peers, and what it wants to see of them. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Identity {
-    caller: Arc<ClientConfig>,
-    called: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
     /// Whose the certificates of peers have to be; otherwise, of the address that is called.
     name: Option<ServerName<'static>>,
 }
@@ -43,8 +43,8 @@ impl Identity {
         let cert = file(params, "FI_TCP_TLS_CERT")?;
         let chain = certificates(&cert)?;
         let key = file(params, "FI_TCP_TLS_KEY")?;
-        let own = PrivateKeyDer::from_pem_file(&key.path);
-        let own = own.map_err(|cause| key.unreadable(&cause, "private key"))?;
+        let private_key = PrivateKeyDer::from_pem_file(&key.path);
+        let private_key = private_key.map_err(|cause| key.unreadable(&cause, "private key"))?;
         let authorities = file(params, "FI_TCP_TLS_CA")?;
         let mut roots = RootCertStore::empty();
         for root in certificates(&authorities)? {
@@ -52,26 +52,26 @@ impl Identity {
         }
         let roots = Arc::new(roots);
         let name = params.text("FI_TCP_TLS_NAME")?;
-        let name = (!name.is_empty()).then(|| named(&name)).transpose()?;
+        let name = (!name.is_empty()).then(|| server_name(&name)).transpose()?;
 
         let crypto = Arc::new(rustls::crypto::ring::default_provider());
-        let callers =
+        let verifier =
             WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&crypto));
-        let callers = callers.build().map_err(|cause| authorities.bad(&cause))?;
-        let callers: Arc<dyn ClientCertVerifier> = match name.clone() {
-            None => callers,
-            Some(name) => Arc::new(Named { callers, name }),
+        let verifier = verifier.build().map_err(|cause| authorities.bad(&cause))?;
+        let verifier: Arc<dyn ClientCertVerifier> = match name.clone() {
+            None => verifier,
+            Some(name) => Arc::new(NamedVerifier { verifier, name }),
         };
-        let own_again = own.clone_key();
-        let called = called(&crypto, callers, chain.clone(), own_again);
-        let caller = caller(&crypto, roots, chain, own);
-        let unfit = |cause| {
+        let server_key = private_key.clone_key();
+        let server = server_config(&crypto, verifier, chain.clone(), server_key);
+        let client = client_config(&crypto, roots, chain, private_key);
+        let mismatch = |cause| {
             let File { name, path } = &cert;
             key.bad(&format_args!("with {name}={path:?}: {cause}"))
         };
         Ok(Self {
-            caller: Arc::new(caller.map_err(unfit)?),
-            called: Arc::new(called.map_err(unfit)?),
+            client: Arc::new(client.map_err(mismatch)?),
+            server: Arc::new(server.map_err(mismatch)?),
             name,
         })
     }
@@ -80,19 +80,19 @@ impl Identity {
     ///
     /// # Errors
     /// When the system has no random bytes.
-    pub(crate) fn call(&self, to: IpAddr) -> io::Result<Session> {
+    pub(crate) fn client_session(&self, to: IpAddr) -> io::Result<Session> {
         let name = self.name.clone();
         let name = name.unwrap_or_else(|| ServerName::from(to.to_canonical()));
-        let connection = ClientConnection::new(Arc::clone(&self.caller), name);
+        let connection = ClientConnection::new(Arc::clone(&self.client), name);
         Ok(Session::new(connection.map_err(io::Error::other)?.into()))
     }
 
     /// A connection that has come here.
     ///
     /// # Errors
-    /// As [`Self::call`].
-    pub(crate) fn answer(&self) -> io::Result<Session> {
-        let connection = ServerConnection::new(Arc::clone(&self.called));
+    /// As [`Self::client_session`].
+    pub(crate) fn server_session(&self) -> io::Result<Session> {
+        let connection = ServerConnection::new(Arc::clone(&self.server));
         Ok(Session::new(connection.map_err(io::Error::other)?.into()))
     }
 }
@@ -104,7 +104,7 @@ impl fmt::Debug for Identity {
     }
 }
 
-fn caller(
+fn client_config(
     crypto: &Arc<CryptoProvider>,
     roots: Arc<RootCertStore>,
     chain: Vec<CertificateDer<'static>>,
@@ -118,15 +118,15 @@ fn caller(
     Ok(config)
 }
 
-fn called(
+fn server_config(
     crypto: &Arc<CryptoProvider>,
-    callers: Arc<dyn ClientCertVerifier>,
+    verifier: Arc<dyn ClientCertVerifier>,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 ) -> Result<ServerConfig, rustls::Error> {
     let config = ServerConfig::builder_with_provider(Arc::clone(crypto))
         .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_client_cert_verifier(callers);
+        .with_client_cert_verifier(verifier);
     let mut config = config.with_single_cert(chain, key)?;
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
@@ -135,25 +135,25 @@ fn called(
 
 /// Believes callers whose certificates are good, and have a name.
 #[derive(Debug)]
-struct Named {
-    callers: Arc<dyn ClientCertVerifier>,
+struct NamedVerifier {
+    verifier: Arc<dyn ClientCertVerifier>,
     name: ServerName<'static>,
 }
 
-impl ClientCertVerifier for Named {
+impl ClientCertVerifier for NamedVerifier {
     fn verify_client_cert(
         &self,
-        end: &CertificateDer<'_>,
+        end_entity: &CertificateDer<'_>,
         chain: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let verified = self.callers.verify_client_cert(end, chain, now)?;
-        verify_server_name(&ParsedCertificate::try_from(end)?, &self.name)?;
+        let verified = self.verifier.verify_client_cert(end_entity, chain, now)?;
+        verify_server_name(&ParsedCertificate::try_from(end_entity)?, &self.name)?;
         Ok(verified)
     }
 
     fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
-        self.callers.root_hint_subjects()
+        self.verifier.root_hint_subjects()
     }
 
     fn verify_tls12_signature(
@@ -162,7 +162,7 @@ impl ClientCertVerifier for Named {
         cert: &CertificateDer<'_>,
         signed: &rustls::DigitallySignedStruct,
     ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        self.callers.verify_tls12_signature(message, cert, signed)
+        self.verifier.verify_tls12_signature(message, cert, signed)
     }
 
     fn verify_tls13_signature(
@@ -171,11 +171,11 @@ impl ClientCertVerifier for Named {
         cert: &CertificateDer<'_>,
         signed: &rustls::DigitallySignedStruct,
     ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        self.callers.verify_tls13_signature(message, cert, signed)
+        self.verifier.verify_tls13_signature(message, cert, signed)
     }
 
     fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        self.callers.supported_verify_schemes()
+        self.verifier.supported_verify_schemes()
     }
 }
 
@@ -191,10 +191,10 @@ impl File {
         Error::new(Errno::Inval, format!("{name}={path:?}: {why}"))
     }
 
-    fn unreadable(&self, cause: &pem::Error, wanted: &str) -> Error {
+    fn unreadable(&self, cause: &pem::Error, expected: &str) -> Error {
         match cause {
             pem::Error::Io(cause) => self.bad(cause),
-            pem::Error::NoItemsFound => self.bad(&format_args!("there is no {wanted} in it")),
+            pem::Error::NoItemsFound => self.bad(&format_args!("there is no {expected} in it")),
             other => self.bad(other),
         }
     }
@@ -221,9 +221,9 @@ fn certificates(file: &File) -> Result<Vec<CertificateDer<'static>>, Error> {
     }
 }
 
-fn named(name: &str) -> Result<ServerName<'static>, Error> {
+fn server_name(name: &str) -> Result<ServerName<'static>, Error> {
     ServerName::try_from(name.to_owned()).map_err(|_| {
-        let what = format!("FI_TCP_TLS_NAME={name:?}: neither the name of a host nor an address");
-        Error::new(Errno::Inval, what)
+        let text = format!("FI_TCP_TLS_NAME={name:?}: neither the name of a host nor an address");
+        Error::new(Errno::Inval, text)
     })
 }

@@ -10,7 +10,7 @@ mod identity;
 #[cfg(feature = "tls")]
 mod session;
 #[cfg(not(feature = "tls"))]
-mod without;
+mod stub;
 
 use std::io;
 
@@ -19,22 +19,22 @@ pub(crate) use identity::{Identity, identity};
 #[cfg(feature = "tls")]
 pub(crate) use session::Session;
 #[cfg(not(feature = "tls"))]
-pub(crate) use without::{Identity, Session, identity};
+pub(crate) use stub::{Identity, Session, identity};
 
 /// How a connection in TLS begins: with a record of the handshake, of any release.
-pub(crate) const HELLO: [u8; 2] = [22, 3];
+pub(crate) const HANDSHAKE_RECORD: [u8; 2] = [22, 3];
 /// What tells a caller in TLS that there is none here: the alert `handshake_failure`.
-pub(crate) const REFUSAL: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
+pub(crate) const HANDSHAKE_FAILURE: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
 /// How an end in TLS answers what is none: with an alert.
 pub(crate) const ALERT: [u8; 5] = [21, 3, 3, 0, 2];
 
 /// Whether TLS is what a connection has failed over: trying again does not help.
-pub(crate) fn is_insecure(cause: &io::Error) -> bool {
+pub(crate) fn is_tls_error(cause: &io::Error) -> bool {
     cause.kind() == io::ErrorKind::InvalidData
 }
 
 /// The peer speaks TLS, and we do not.
-pub(crate) fn unwanted() -> io::Error {
-    let what = "it speaks TLS, which is off here (FI_TCP_TLS)";
-    io::Error::new(io::ErrorKind::InvalidData, what)
+pub(crate) fn unexpected_tls() -> io::Error {
+    let text = "it speaks TLS, which is off here (FI_TCP_TLS)";
+    io::Error::new(io::ErrorKind::InvalidData, text)
 }

@@ -10,24 +10,24 @@ use selvedge::{Address, AddressVector, Caps, Context, FiAddr, Hints, Registry, a
 use selvedge_kit::srx::Kind;
 
 use crate::socket::calls;
-use crate::wire::Order;
-use crate::wire::frame::{Head, Wish};
-use crate::wire::hello::{Card, Hello, Kind as Greeting};
+use crate::wire::ByteOrder;
+use crate::wire::frame::{AckPolicy, Header};
+use crate::wire::hello::{Hello, Kind as Greeting, RdmData};
 
 /// After this long a test does not hang but fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const TAG: u64 = 7;
 const ROUNDS: usize = 2000;
 
 /// An endpoint, and peers of it that are nothing but sockets.
-struct Crowd {
+struct RawPeers {
     ep: Endpoint,
     pool: Pool,
     done: Completions,
     peers: Vec<(TcpStream, FiAddr)>,
 }
 
-impl Crowd {
+impl RawPeers {
     fn new(count: usize) -> Self {
         let hints = Hints::new()
             .caps(Caps::TAGGED | Caps::SOURCE)
@@ -37,17 +37,17 @@ impl Crowd {
         let info = registry.infos(&hints).unwrap().remove(0);
         let domain = info.open().unwrap();
         let av = domain.av(&av::Attr::default()).unwrap();
-        let mut crowd = Self {
+        let mut raw_peers = Self {
             ep: Endpoint::open(&*domain, &info, std::sync::Arc::clone(&av)).unwrap(),
             pool: Pool::new(&*domain, 64, 4).unwrap(),
             done: Completions::with_capacity(4),
             peers: Vec::new(),
         };
         for number in 0..count {
-            let peer = crowd.peer(10_000 + number as u16, &*av);
-            crowd.peers.push(peer);
+            let peer = raw_peers.peer(10_000 + number as u16, &*av);
+            raw_peers.peers.push(peer);
         }
-        crowd
+        raw_peers
     }
 
     /// A peer that says that it listens at `port`.
@@ -57,61 +57,59 @@ impl Crowd {
         };
         let mut stream = TcpStream::connect(at).unwrap();
         stream.set_nonblocking(true).unwrap();
-        let hello = Hello::new(Greeting::Request, None, &Card::request(port).encode());
+        let hello = Hello::new(Greeting::Request, None, &RdmData::request(port).encode());
         stream.write_all(&hello.encode()).unwrap();
-        self.hear(&mut stream, 40);
+        self.read_from(&mut stream, 40);
         let addr = Address::Ip(([127, 0, 0, 1], port).into());
         (stream, av.insert_one(&addr).unwrap())
     }
 
     /// Makes progress until a peer has so many bytes.
-    fn hear(&mut self, stream: &mut TcpStream, wanted: usize) {
+    fn read_from(&mut self, stream: &mut TcpStream, expected: usize) {
         let mut bytes = [0; 128];
         let (start, mut have) = (Instant::now(), 0);
-        while have < wanted {
-            assert!(start.elapsed() < PATIENCE, "{have} of {wanted} bytes");
-            have += stream.read(&mut bytes[have..wanted]).unwrap_or(0);
+        while have < expected {
+            assert!(start.elapsed() < TIMEOUT, "{have} of {expected} bytes");
+            have += stream.read(&mut bytes[have..expected]).unwrap_or(0);
             self.ep.poll(&mut self.done).unwrap();
         }
     }
 
     /// A message of a peer, and one back.
     fn exchange(&mut self, at: usize) {
-        let room = self.pool.take().unwrap();
-        self.ep
-            .trecv(room, FiAddr::UNSPEC, TAG, Context(1))
-            .unwrap();
+        let buf = self.pool.take().unwrap();
+        self.ep.trecv(buf, FiAddr::UNSPEC, TAG, Context(1)).unwrap();
         let (stream, addr) = &self.peers[at];
         let (mut stream, addr) = (stream.try_clone().unwrap(), *addr);
         let mut frame = Vec::new();
-        let head = Head::Message {
+        let header = Header::Message {
             kind: Kind::Tagged,
             tag: TAG,
             data: None,
-            wish: Wish::Never,
+            ack: AckPolicy::Never,
             len: 8,
         };
-        head.encode(Order::Own, 0, &mut frame);
+        header.encode(ByteOrder::Native, 0, &mut frame);
         frame.extend([1; 8]);
         stream.write_all(&frame).unwrap();
         let start = Instant::now();
         while self.ep.poll(&mut self.done).unwrap() == 0 {
-            assert!(start.elapsed() < PATIENCE, "nothing comes of peer {at}");
+            assert!(start.elapsed() < TIMEOUT, "nothing comes of peer {at}");
         }
-        let came = self.done.drain().next().unwrap();
-        assert_eq!(came.result.as_ref().unwrap().src, addr);
-        drop(came);
+        let received = self.done.drain().next().unwrap();
+        assert_eq!(received.result.as_ref().unwrap().src, addr);
+        drop(received);
         self.ep.tinject(&[2; 8], addr, TAG, None).unwrap();
-        self.hear(&mut stream, frame.len());
+        self.read_from(&mut stream, frame.len());
     }
 }
 
 /// System calls of an endpoint that exchanges messages with each of so many peers in turn.
 fn calls_with(count: usize) -> usize {
-    let mut crowd = Crowd::new(count);
-    (0..count).for_each(|at| crowd.exchange(at));
+    let mut raw_peers = RawPeers::new(count);
+    (0..count).for_each(|at| raw_peers.exchange(at));
     let before = calls();
-    (0..ROUNDS).for_each(|round| crowd.exchange(round % count));
+    (0..ROUNDS).for_each(|round| raw_peers.exchange(round % count));
     calls() - before
 }
 

@@ -4,44 +4,44 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn encoded(head: &Head) -> Vec<u8> {
+fn encoded(header: &Header) -> Vec<u8> {
     let mut bytes = Vec::new();
-    head.encode(Order::Own, 0, &mut bytes);
+    header.encode(ByteOrder::Native, 0, &mut bytes);
     bytes
 }
 
-fn parsed(bytes: &[u8]) -> Result<Head, Nonsense> {
-    let len = length(bytes, Order::Own)?;
-    Head::parse(&bytes[..len], Order::Own, false)
+fn parsed(bytes: &[u8]) -> Result<Header, ProtocolError> {
+    let len = header_len(bytes, ByteOrder::Native)?;
+    Header::parse(&bytes[..len], ByteOrder::Native, false)
 }
 
-fn bytes(text: &str) -> Vec<u8> {
+fn hex(text: &str) -> Vec<u8> {
     let digits = text.split_whitespace();
     digits
         .map(|byte| u8::from_str_radix(byte, 16).unwrap())
         .collect()
 }
 
-fn tagged(tag: u64, data: Option<u64>, len: usize) -> Head {
-    Head::Message {
+fn tagged(tag: u64, data: Option<u64>, len: usize) -> Header {
+    Header::Message {
         kind: Kind::Tagged,
         tag,
         data,
-        wish: Wish::Never,
+        ack: AckPolicy::Never,
         len,
     }
 }
 
-fn place(addr: u64, len: usize, key: u64) -> RmaIov {
+fn segment(addr: u64, len: usize, key: u64) -> RmaIov {
     RmaIov { addr, len, key }
 }
 
 /// Headers of libfabric 2.7, and what they say.
-fn seen() -> Vec<(&'static str, Head)> {
-    let write = |list: &[RmaIov], wants_answer| Head::Write {
-        places: RmaSegments::new(list).unwrap(),
+fn recorded() -> Vec<(&'static str, Header)> {
+    let write = |list: &[RmaIov], wants_ack| Header::Write {
+        segments: RmaSegments::new(list).unwrap(),
         data: None,
-        wants_answer,
+        wants_ack,
     };
     vec![
         (
@@ -56,56 +56,62 @@ fn seen() -> Vec<(&'static str, Head)> {
         (
             "03 05 00 00 01 00 20 00 20 00 00 00 00 00 00 00 \
              64 00 00 00 00 00 00 00 00 00 01 00 00 00 00 00",
-            Head::Offer {
+            Header::Rts {
                 id: 1,
                 tag: 0x64,
                 data: None,
-                wants_answer: false,
+                wants_ack: false,
                 len: 65536,
             },
         ),
         (
             "03 06 00 00 01 00 10 00 10 00 00 00 00 00 00 00",
-            Head::Clear { id: 1 },
+            Header::Cts { id: 1 },
         ),
         (
             "03 07 00 00 01 00 10 00 10 00 01 00 00 00 00 00",
-            Head::Data {
+            Header::Data {
                 id: 1,
-                wants_answer: false,
+                wants_ack: false,
                 len: 65536,
             },
         ),
         (
             "03 00 04 00 00 00 10 00 18 00 00 00 00 00 00 00",
-            Head::Message {
+            Header::Message {
                 kind: Kind::Msg,
                 tag: 0,
                 data: None,
-                wish: Wish::Arrived,
+                ack: AckPolicy::OnArrival,
                 len: 8,
             },
         ),
-        ("03 00 00 00 02 00 10 00 10 00 00 00 00 00 00 00", Head::Ack),
+        (
+            "03 00 00 00 02 00 10 00 10 00 00 00 00 00 00 00",
+            Header::Ack,
+        ),
         (
             "03 04 00 00 00 01 28 00 38 00 00 00 00 00 00 00 \
              20 00 00 00 00 00 00 00 10 00 00 00 00 00 00 00 ee ff c0 00 00 00 00 00",
-            write(&[place(0x20, 16, 0x00c0_ffee)], false),
+            write(&[segment(0x20, 16, 0x00c0_ffee)], false),
         ),
         (
             "03 04 04 00 00 02 40 00 50 00 00 00 00 00 00 00 \
              80 00 00 00 00 00 00 00 08 00 00 00 00 00 00 00 ee ff c0 00 00 00 00 00 \
              00 01 00 00 00 00 00 00 08 00 00 00 00 00 00 00 ee ff c0 00 00 00 00 00",
             write(
-                &[place(0x80, 8, 0x00c0_ffee), place(0x100, 8, 0x00c0_ffee)],
+                &[
+                    segment(0x80, 8, 0x00c0_ffee),
+                    segment(0x100, 8, 0x00c0_ffee),
+                ],
                 true,
             ),
         ),
         (
             "03 02 00 00 00 01 28 00 28 00 00 00 00 00 00 00 \
              20 00 00 00 00 00 00 00 10 00 00 00 00 00 00 00 ee ff c0 00 00 00 00 00",
-            Head::ReadRequest {
-                places: RmaSegments::one(place(0x20, 16, 0x00c0_ffee)),
+            Header::ReadRequest {
+                segments: RmaSegments::one(segment(0x20, 16, 0x00c0_ffee)),
             },
         ),
     ]
@@ -113,41 +119,39 @@ fn seen() -> Vec<(&'static str, Head)> {
 
 #[test]
 #[cfg(target_endian = "little")]
-fn frames_are_libfabric_s_to_the_byte() {
-    for (text, head) in seen() {
-        let bytes = bytes(text);
-        assert_eq!(parsed(&bytes), Ok(head.clone()), "{text}");
-        assert_eq!(encoded(&head), bytes, "{text}");
+fn frames_match_libfabric_to_the_byte() {
+    for (text, header) in recorded() {
+        let bytes = hex(text);
+        assert_eq!(parsed(&bytes), Ok(header.clone()), "{text}");
+        assert_eq!(encoded(&header), bytes, "{text}");
     }
 }
 
 #[test]
 #[cfg(target_endian = "little")]
-fn what_libfabric_leaves_behind_in_fields_means_nothing() {
+fn stale_header_fields_of_libfabric_are_ignored() {
     // The count of places on a message, a version that is not looked at, a read response's echo.
-    let stale = bytes("03 01 00 00 00 01 18 07 20 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00");
+    let stale = hex("03 01 00 00 00 01 18 07 20 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00");
     assert_eq!(parsed(&stale), Ok(tagged(1, None, 8)));
-    let version = bytes("07 06 00 00 01 00 10 00 10 00 00 00 00 00 00 00");
-    assert_eq!(parsed(&version), Ok(Head::Clear { id: 1 }));
-    let echo = bytes("03 03 00 00 00 01 10 00 20 00 00 00 00 00 00 00");
+    let version = hex("07 06 00 00 01 00 10 00 10 00 00 00 00 00 00 00");
+    assert_eq!(parsed(&version), Ok(Header::Cts { id: 1 }));
+    let echo = hex("03 03 00 00 00 01 10 00 20 00 00 00 00 00 00 00");
     assert_eq!(
         parsed(&echo),
-        Ok(Head::ReadResponse {
+        Ok(Header::ReadResponse {
             len: 16,
             is_checked: false
         })
     );
     // A header longer than it has to be.
-    let slack = bytes(
-        "03 01 00 00 00 00 20 00 28 00 00 00 00 00 00 00 \
-         01 00 00 00 00 00 00 00 ff ff ff ff ff ff ff ff",
-    );
+    let slack = hex("03 01 00 00 00 00 20 00 28 00 00 00 00 00 00 00 \
+         01 00 00 00 00 00 00 00 ff ff ff ff ff ff ff ff");
     assert_eq!(parsed(&slack), Ok(tagged(1, None, 8)));
 }
 
 #[test]
 #[cfg(target_endian = "little")]
-fn headers_that_contradict_themselves_are_refused() {
+fn inconsistent_headers_are_rejected() {
     let table = [
         // Shorter than the base, longer than any, not made of words.
         "03 00 00 00 00 00 08 00 10 00 00 00 00 00 00 00",
@@ -174,31 +178,38 @@ fn headers_that_contradict_themselves_are_refused() {
         "03 80 00 00 00 00 20 00 20 00 00 00 00 00 00 00",
     ];
     for text in table {
-        let mut header = bytes(text);
+        let mut header = hex(text);
         header.resize(HEADER_MAX, 0);
         parsed(&header).expect_err(text);
     }
 }
 
 #[test]
-fn the_other_byte_order_says_the_same() {
-    for (_, head) in seen() {
+fn headers_in_network_byte_order_parse_the_same() {
+    for (_, header) in recorded() {
         let mut bytes = Vec::new();
-        head.encode(Order::Network, 0, &mut bytes);
-        let len = length(&bytes, Order::Network).unwrap();
-        assert_eq!(Head::parse(&bytes[..len], Order::Network, false), Ok(head));
+        header.encode(ByteOrder::Network, 0, &mut bytes);
+        let len = header_len(&bytes, ByteOrder::Network).unwrap();
+        assert_eq!(
+            Header::parse(&bytes[..len], ByteOrder::Network, false),
+            Ok(header)
+        );
     }
 }
 
-fn wishes() -> impl Strategy<Value = Wish> {
-    prop_oneof![Just(Wish::Never), Just(Wish::Arrived), Just(Wish::Received)]
+fn ack_policies() -> impl Strategy<Value = AckPolicy> {
+    prop_oneof![
+        Just(AckPolicy::Never),
+        Just(AckPolicy::OnArrival),
+        Just(AckPolicy::OnReceive)
+    ]
 }
 
-fn heads() -> impl Strategy<Value = Head> {
+fn headers() -> impl Strategy<Value = Header> {
     let len = 0..=isize::MAX as usize;
-    let places = prop::collection::vec((any::<u64>(), 0..1_usize << 40, any::<u64>()), 1..=4)
+    let segments = prop::collection::vec((any::<u64>(), 0..1_usize << 40, any::<u64>()), 1..=4)
         .prop_map(|list| {
-            let list: Vec<_> = list.into_iter().map(|(a, l, k)| place(a, l, k)).collect();
+            let list: Vec<_> = list.into_iter().map(|(a, l, k)| segment(a, l, k)).collect();
             RmaSegments::new(&list).unwrap()
         });
     let targets = prop::collection::vec((any::<u64>(), 0..1_usize << 40, any::<u64>()), 1..=4)
@@ -208,85 +219,89 @@ fn heads() -> impl Strategy<Value = Head> {
         });
     let data = any::<Option<u64>>();
     prop_oneof![
-        (any::<u64>(), data, wishes(), len).prop_map(|(tag, data, wish, len)| Head::Message {
-            kind: Kind::Tagged,
-            tag,
-            data,
-            wish,
-            len: len - 32.min(len),
-        }),
-        (places.clone(), any::<Option<u64>>(), any::<bool>()).prop_map(
-            |(places, data, wants_answer)| Head::Write {
-                places,
+        (any::<u64>(), data, ack_policies(), len).prop_map(|(tag, data, ack, len)| {
+            Header::Message {
+                kind: Kind::Tagged,
+                tag,
                 data,
-                wants_answer,
+                ack,
+                len: len - 32.min(len),
+            }
+        }),
+        (segments.clone(), any::<Option<u64>>(), any::<bool>()).prop_map(
+            |(segments, data, wants_ack)| Header::Write {
+                segments,
+                data,
+                wants_ack
             }
         ),
-        places.prop_map(|places| Head::ReadRequest { places }),
-        (any::<u64>(), any::<u32>()).prop_map(|(number, status)| Head::Answer { number, status }),
-        any::<u32>().prop_map(|status| Head::Refused { status }),
-        any::<u32>().prop_map(|status| Head::ReadEnd { status }),
+        segments.prop_map(|segments| Header::ReadRequest { segments }),
+        (any::<u64>(), any::<u32>())
+            .prop_map(|(number, status)| Header::AckStatus { number, status }),
+        any::<u32>().prop_map(|status| Header::ReadError { status }),
+        any::<u32>().prop_map(|status| Header::ReadEnd { status }),
         (
             any::<u64>(),
             any::<Option<u64>>(),
             targets,
             0..1_usize << 20
         )
-            .prop_map(|(what, data, targets, len)| Head::Atomic {
-                what,
+            .prop_map(|(operation, data, targets, len)| Header::Atomic {
+                operation,
                 data,
                 targets,
-                len,
+                len
             }),
-        (any::<u32>(), 0..1_usize << 20).prop_map(|(status, len)| Head::Outcome { status, len }),
+        (any::<u32>(), 0..1_usize << 20)
+            .prop_map(|(status, len)| Header::AtomicResult { status, len }),
     ]
 }
 
 proptest! {
     #[test]
-    fn heads_survive_the_way(head in heads(), order in prop_oneof![
-        Just(Order::Own), Just(Order::Network),
+    fn headers_round_trip(header in headers(), order in prop_oneof![
+        Just(ByteOrder::Native), Just(ByteOrder::Network),
     ]) {
         let mut bytes = Vec::new();
-        head.encode(order, 3, &mut bytes);
+        header.encode(order, 3, &mut bytes);
         prop_assert!(bytes.len() <= HEADER_MAX);
-        prop_assert_eq!(length(&bytes, order), Ok(bytes.len()));
-        prop_assert_eq!(Head::parse(&bytes, order, true), Ok(head));
+        prop_assert_eq!(header_len(&bytes, order), Ok(bytes.len()));
+        prop_assert_eq!(Header::parse(&bytes, order, true), Ok(header));
     }
 
     #[test]
-    fn any_bytes_are_a_head_or_refused(
+    fn any_bytes_parse_as_a_header_or_fail(
         mut bytes in prop::collection::vec(any::<u8>(), HEADER_MAX),
         op in prop_oneof![0_u8..10, 0x7e_u8..0x86],
         size in prop_oneof![0_u64..300, any::<u64>()],
-        knows in any::<bool>(),
+        has_extensions in any::<bool>(),
     ) {
         bytes[1] = op;
         bytes[6] &= 0x78;
         bytes[8..16].copy_from_slice(&size.to_ne_bytes());
-        if let Ok(len) = length(&bytes, Order::Own)
-            && let Ok(head) = Head::parse(&bytes[..len], Order::Own, knows)
+        if let Ok(len) = header_len(&bytes, ByteOrder::Native)
+            && let Ok(header) = Header::parse(&bytes[..len], ByteOrder::Native, has_extensions)
         {
-            prop_assert_eq!(head.payload() as u64, size - len as u64);
+            prop_assert_eq!(header.payload() as u64, size - len as u64);
         }
     }
 }
 
 #[test]
-fn a_header_with_padding_says_the_same() {
-    let message = Head::Message {
+fn a_padded_header_parses_the_same() {
+    let message = Header::Message {
         kind: Kind::Tagged,
         tag: 7,
         data: Some(8),
-        wish: Wish::Never,
+        ack: AckPolicy::Never,
         len: 5000,
     };
-    let response = Head::ReadResponse {
+    let response = Header::ReadResponse {
         len: 5000,
         is_checked: false,
     };
-    for order in [Order::Own, Order::Network] {
-        for (head, knows, is_padded) in [
+    for order in [ByteOrder::Native, ByteOrder::Network] {
+        for (header, has_extensions, is_padded) in [
             (&message, false, true),
             (&message, true, true),
             (&response, true, true),
@@ -294,20 +309,20 @@ fn a_header_with_padding_says_the_same() {
             (&response, false, false),
         ] {
             let mut bytes = Vec::new();
-            head.encode(order, 0, &mut bytes);
+            header.encode(order, 0, &mut bytes);
             let base = bytes.len();
             // As the place of the payload changes until the frame is sent.
             for by in [0, 8, 56, 16, 0, 48] {
-                pad(&mut bytes, base, by, order, knows);
+                pad(&mut bytes, base, by, order, has_extensions);
                 let len = if is_padded { base + by } else { base };
-                assert_eq!((bytes.len(), length(&bytes, order)), (len, Ok(len)));
-                assert_eq!(Head::parse(&bytes, order, true).as_ref(), Ok(head));
+                assert_eq!((bytes.len(), header_len(&bytes, order)), (len, Ok(len)));
+                assert_eq!(Header::parse(&bytes, order, true).as_ref(), Ok(header));
             }
         }
     }
     let mut bytes = Vec::new();
-    message.encode(Order::Own, 0, &mut bytes);
+    message.encode(ByteOrder::Native, 0, &mut bytes);
     let base = bytes.len();
-    pad(&mut bytes, base, 96, Order::Own, true);
+    pad(&mut bytes, base, 96, ByteOrder::Native, true);
     assert_eq!(bytes.len(), base, "longer than any header is");
 }
