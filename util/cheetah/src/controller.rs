@@ -595,7 +595,7 @@ impl Controller {
             caller: self.mycontext(),
             target,
             id: function.0,
-            known: registered as u32,
+            registered: registered as u32,
         })
     }
 

@@ -59,7 +59,7 @@ pub enum Error {
     },
     /// An invocation names a function that its target has not registered.
     #[error(
-        "context {caller} invokes function {id} of context {target}, which has registered {known}"
+        "context {caller} invokes function {id} of context {target}, which has registered {registered}"
     )]
     NoFunction {
         /// The calling context.
@@ -69,7 +69,7 @@ pub enum Error {
         /// The number of the function.
         id: u32,
         /// Number of registered functions.
-        known: u32,
+        registered: u32,
     },
     /// The contexts have not registered the same functions in the same order.
     #[error("contexts have registered different things: {0}")]

@@ -95,7 +95,7 @@ pub(crate) enum WireMessage {
     /// A put without a token has failed.
     PutFailed { to: u64, len: u64, local: BellName },
     /// An invocation names an unregistered function.
-    NoFunction { id: u32, known: u32 },
+    NoFunction { id: u32, registered: u32 },
     /// Ring the bell.
     Ring { bell: BellName },
     /// Announces memory that can be written directly, with its key.
@@ -262,7 +262,9 @@ impl WireMessage {
             Self::PutFailed { to, len, local } => {
                 Head::write(tag(PUT_FAILED, 0), [to, len, local.word()])
             }
-            Self::NoFunction { id, known } => Head::write(tag(NO_FUNCTION, id), [known.into()]),
+            Self::NoFunction { id, registered } => {
+                Head::write(tag(NO_FUNCTION, id), [registered.into()])
+            }
             Self::Ring { bell } => Head::write(tag(RING, 0), [bell.word()]),
             Self::Special {
                 start,
@@ -381,7 +383,7 @@ fn parse_head(tag: u64, words: &mut Words<'_>) -> Option<WireMessage> {
         },
         NO_FUNCTION => WireMessage::NoFunction {
             id: number,
-            known: words.next()? as u32,
+            registered: words.next()? as u32,
         },
         RING => WireMessage::Ring {
             bell: words.bell()?,
@@ -520,7 +522,10 @@ mod tests {
                 len: 2,
                 local: bell,
             },
-            WireMessage::NoFunction { id: 4, known: 3 },
+            WireMessage::NoFunction {
+                id: 4,
+                registered: 3,
+            },
             WireMessage::Ring { bell },
             WireMessage::Special {
                 start: 1,

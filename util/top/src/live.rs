@@ -167,20 +167,20 @@ impl View {
     }
 
     fn draw_list(&mut self, frame: &mut Frame<'_>, area: Rect) {
-        let has_room = area.width >= 100;
+        let has_space = area.width >= 100;
         let mut widths = vec![7, 9, 4, 13, 7, 7, 7, 7, 5, 5];
         let mut header = vec![
             "    PID", "COMMAND", "PROV", "ENDPOINT", "  OUT/s", " OUTB/s", "   IN/s", "  INB/s",
             "POSTD", "UNEXP",
         ];
-        if has_room {
+        if has_space {
             widths.push(area.width - 81);
             header.push("MESSAGES/s");
         }
         let spark = usize::from(area.width.saturating_sub(81));
         let rows = self.rows.iter().map(|row| {
             let mut cells = cells(&row.measured);
-            if has_room {
+            if has_space {
                 cells.push(text_spark(&row.history, spark));
             }
             Row::new(cells)
@@ -234,8 +234,8 @@ impl View {
             .map(selvedge_kit::telemetry::Event::sentence)
             .flat_map(broken);
         let events: Vec<_> = events.collect();
-        let room = usize::from(text.height).saturating_sub(lines.len() + 1);
-        let first = events.len().saturating_sub(room);
+        let height = usize::from(text.height).saturating_sub(lines.len() + 1);
+        let first = events.len().saturating_sub(height);
         lines.extend_from_slice(&events[first..]);
         let lines: Vec<Line<'_>> = lines.into_iter().map(Line::from).collect();
         frame.render_widget(Paragraph::new(lines), text);

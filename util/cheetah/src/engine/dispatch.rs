@@ -93,7 +93,7 @@ impl Engine {
             WireMessage::Done { token } => self.on_done(from, token),
             WireMessage::Failed { token, at_source } => self.on_failed(from, token, at_source),
             WireMessage::PutFailed { to, len, local } => self.on_put_failed(from, to, len, local),
-            WireMessage::NoFunction { id, known } => self.on_no_function(from, id, known),
+            WireMessage::NoFunction { id, registered } => self.on_no_function(from, id, registered),
             WireMessage::Special {
                 start,
                 len,

@@ -224,24 +224,24 @@ impl Engine {
 
     /// Reports to the caller that its function is not registered here, and records the failure.
     pub(crate) fn report_no_function(&mut self, caller: usize, id: u32) {
-        let known = self.registered.functions();
+        let registered = self.registered.functions();
         if caller != self.me {
-            self.send(caller, &WireMessage::NoFunction { id, known }, &[]);
+            self.send(caller, &WireMessage::NoFunction { id, registered }, &[]);
         }
         self.fail(Error::NoFunction {
             caller,
             target: self.me,
             id,
-            known,
+            registered,
         });
     }
 
-    pub(super) fn on_no_function(&mut self, target: usize, id: u32, known: u32) {
+    pub(super) fn on_no_function(&mut self, target: usize, id: u32, registered: u32) {
         self.fail(Error::NoFunction {
             caller: self.me,
             target,
             id,
-            known,
+            registered,
         });
     }
 }

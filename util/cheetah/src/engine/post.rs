@@ -1,6 +1,9 @@
 //! Posts whose memory an operation of the engine owns.
 
-#![expect(unsafe_code, reason = "operations keep what they have posted")]
+#![expect(
+    unsafe_code,
+    reason = "operations own the memory that they have posted"
+)]
 
 use std::ptr;
 

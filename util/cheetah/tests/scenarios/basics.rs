@@ -20,7 +20,7 @@ fn basic_put(controller: &Controller, _: &[String]) -> Result {
     let got = Rc::clone(&remote);
     let reported = controller.bell()?;
     let ring = reported.clone();
-    let set_address = controller.register("tell", move |_, call| {
+    let set_address = controller.register("set_address", move |_, call| {
         let words: &[u64] = bytemuck::cast_slice(call.bytes);
         got.set(Some((call.from, words[0], words[1])));
         ring.set(ring.value() + 1);
@@ -28,18 +28,18 @@ fn basic_put(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()?;
     let mut buffer = vec![0_u64; 1000];
     let there = controller.bell()?;
-    let place = [
+    let words = [
         buffer.as_mut_ptr().expose_provenance() as u64,
         there.name().word(),
     ];
     let before = (me + all - 1) % all;
-    controller.ainvoke(before, set_address, bytemuck::cast_slice(&place))?;
+    controller.ainvoke(before, set_address, bytemuck::cast_slice(&words))?;
     controller.wait(&reported, 1)?;
     let (next, remote, bell) = remote.get().expect("reported");
     assert_eq!(next, (me + 1) % all);
-    let mine: Vec<u64> = (0..1000).map(|word| word + 10_000 * me as u64).collect();
+    let values: Vec<u64> = (0..1000).map(|word| word + 10_000 * me as u64).collect();
     let done = controller.bell()?;
-    let bytes = (mine.as_ptr().cast(), 8000);
+    let bytes = (values.as_ptr().cast(), 8000);
     // SAFETY: the vectors live to the end of the barrier; the bell was just received.
     unsafe { controller.put(next, remote, bytes, Some(&done), BellName::from_word(bell)) }?;
     controller.wait(&done, 1)?;

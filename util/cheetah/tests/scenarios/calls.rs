@@ -144,10 +144,10 @@ fn chain(controller: &Controller, args: &[String]) -> Result {
     let stack = Cell::new(None);
     let hop = controller.register("hop", move |controller, call| {
         let mark = 0_u8;
-        let here = std::ptr::from_ref(&mark).addr();
-        let first = stack.get().unwrap_or(here);
+        let current = std::ptr::from_ref(&mark).addr();
+        let first = stack.get().unwrap_or(current);
         stack.set(Some(first));
-        assert!(here.abs_diff(first) < 1 << 16, "the stack grows");
+        assert!(current.abs_diff(first) < 1 << 16, "the stack grows");
         let left: u64 = bytemuck::cast_slice(call.bytes)[0];
         if left == 0 {
             return ring.set(1);
@@ -290,7 +290,7 @@ fn unknown(controller: &Controller, _: &[String]) -> Result {
             refused,
             Err(Error::NoFunction {
                 id: 5,
-                known: 1,
+                registered: 1,
                 ..
             })
         ),
@@ -315,7 +315,7 @@ fn unknown(controller: &Controller, _: &[String]) -> Result {
             caller: 0,
             target: 1,
             id: 1,
-            known: 1,
+            registered: 1,
         };
         assert_eq!(reported.take(), Some(expected));
     }
@@ -403,9 +403,9 @@ fn thread_mode(controller: &Controller, _: &[String]) -> Result {
     let (there, done) = (controller.bell()?, controller.bell()?);
     let words = [crate::exchange::address(&mut buffer), there.name().word()];
     let addresses = crate::exchange::exchange(controller, &words)?;
-    let mine = pattern(1, 100_000);
+    let source = pattern(1, 100_000);
     let bell = selvedge_cheetah::BellName::from_word(addresses[next][1]);
-    let bytes = (mine.as_ptr(), mine.len());
+    let bytes = (source.as_ptr(), source.len());
     // SAFETY: both vectors live to the end.
     unsafe { controller.put(next, addresses[next][0], bytes, Some(&done), bell) }?;
     while there.value() < 1 {
@@ -414,6 +414,6 @@ fn thread_mode(controller: &Controller, _: &[String]) -> Result {
     while done.value() < 1 {
         std::hint::spin_loop();
     }
-    assert!(buffer == mine);
+    assert!(buffer == source);
     controller.barrier()
 }

@@ -35,7 +35,7 @@ fn bad_pointers(controller: &Controller, _: &[String]) -> Result {
     let mut buffer = vec![0_u8; 1 << 17];
     let addresses = exchange(controller, &[address(&mut buffer), constant])?;
     let done = controller.bell()?;
-    let mut mine = vec![1_u8; 1 << 16];
+    let mut source = vec![1_u8; 1 << 16];
     let bad = [
         0,
         1,
@@ -48,7 +48,7 @@ fn bad_pointers(controller: &Controller, _: &[String]) -> Result {
         for remote in bad {
             for len in [8, 1 << 16] {
                 done.set(0);
-                let bytes = (mine.as_ptr(), len);
+                let bytes = (source.as_ptr(), len);
                 // SAFETY: the vector stays; nothing is mapped at the addresses.
                 unsafe { controller.put(to, remote, bytes, Some(&done), BellName::NONE) }?;
                 expect_bad(controller, to, remote);
@@ -62,7 +62,7 @@ fn bad_pointers(controller: &Controller, _: &[String]) -> Result {
                 if remote == addresses[next][1] {
                     continue;
                 }
-                let buffer = (mine.as_mut_ptr(), len);
+                let buffer = (source.as_mut_ptr(), len);
                 // SAFETY: as above.
                 unsafe { controller.get(to, remote, buffer, Some(&done), BellName::NONE) }?;
                 let waited = controller.wait(&done, 5);
@@ -81,7 +81,7 @@ fn bad_pointers(controller: &Controller, _: &[String]) -> Result {
         controller.put(
             next,
             addresses[next][0],
-            (mine.as_ptr(), 1 << 16),
+            (source.as_ptr(), 1 << 16),
             Some(&done),
             BellName::NONE,
         )
@@ -176,14 +176,14 @@ fn bad_bells(controller: &Controller, _: &[String]) -> Result {
     let memory = controller.special(4096)?;
     let mut buffer = vec![0_u64; 1];
     let addresses = exchange(controller, &[address(&mut buffer), memory.address(0)])?;
-    for place in [addresses[next][0], addresses[next][1], addresses[next][1]] {
+    for remote in [addresses[next][0], addresses[next][1], addresses[next][1]] {
         for bad in [
             BellName::at(8),
             BellName::at(addresses[next][1] as usize + 2),
             BellName::from_word(1),
         ] {
             // SAFETY: nothing is mapped at the addresses.
-            unsafe { controller.put(next, place, ([1; 8].as_ptr(), 8), None, bad) }?;
+            unsafe { controller.put(next, remote, ([1; 8].as_ptr(), 8), None, bad) }?;
             let reported = loop {
                 match controller.poll() {
                     Ok(_) => {}
@@ -412,8 +412,8 @@ fn second(first: &Controller, fabric: &str) -> Result<Controller> {
     let (me, all) = (first.mycontext(), first.ncontexts());
     let words = exchange(first, &[u64::from(std::process::id())])?;
     let file = std::env::temp_dir().join(format!("cheetah-two-{}", words[0][0]));
-    let place = selvedge_cheetah::Rendezvous::File(file.display().to_string());
-    let config = Config::new().launched(all - 1 - me, all, "two", place);
+    let rendezvous = selvedge_cheetah::Rendezvous::File(file.display().to_string());
+    let config = Config::new().launched(all - 1 - me, all, "two", rendezvous);
     let second = Controller::open(&config.fabric(fabric))?;
     assert!(fabric.is_empty() || second.fabrics() == [fabric]);
     Ok(second)

@@ -111,12 +111,12 @@ fn sizes(controller: &Controller, _: &[String]) -> Result {
     )?;
     for (round, &len) in SIZES.iter().enumerate() {
         let rings = round as i32 + 1;
-        let mine = pattern(me + round, len);
+        let source = pattern(me + round, len);
         put(
             controller,
             next,
             addresses[next][0] + 3,
-            &mine,
+            &source,
             Some(&done),
             addresses[next][1],
         )?;
@@ -137,7 +137,7 @@ fn sizes(controller: &Controller, _: &[String]) -> Result {
             addresses[next][2],
         )?;
         controller.wait(&done, 2 * rings)?;
-        assert!(back == mine, "{len} bytes were got");
+        assert!(back == source, "{len} bytes were got");
         // The neighbour has fetched its bytes: they may be overwritten.
         controller.wait(&read, rings)?;
         buffer[3..3 + len].fill(0xee);
@@ -156,7 +156,7 @@ fn targets(controller: &Controller, _: &[String]) -> Result {
     let mut heap = vec![0_u64; 100];
     let mut large = vec![0_u64; 1 << 20];
     let stack = [const { AtomicU64::new(0) }; 100];
-    let fixed = |place: &[AtomicU64]| place.as_ptr().expose_provenance() as u64;
+    let fixed = |target: &[AtomicU64]| target.as_ptr().expose_provenance() as u64;
     let targets = [
         address(&mut heap),
         address(&mut large[1000..]),
@@ -166,13 +166,13 @@ fn targets(controller: &Controller, _: &[String]) -> Result {
     ];
     let bell = controller.bell()?;
     let addresses = exchange(controller, &[&targets[..], &[bell.name().word()]].concat())?;
-    let mine = vec![me as u64 + 77; 100];
-    for place in &addresses[next][..5] {
+    let source = vec![me as u64 + 77; 100];
+    for target in &addresses[next][..5] {
         put(
             controller,
             next,
-            *place,
-            bytemuck::cast_slice(&mine),
+            *target,
+            bytemuck::cast_slice(&source),
             None,
             addresses[next][5],
         )?;
@@ -180,9 +180,9 @@ fn targets(controller: &Controller, _: &[String]) -> Result {
     controller.wait(&bell, 5)?;
     let expected = before as u64 + 77;
     assert!(heap == vec![expected; 100] && large[1000..1100] == vec![expected; 100]);
-    for place in [&stack, &DATA, &ZEROS] {
+    for target in [&stack, &DATA, &ZEROS] {
         assert!(
-            place
+            target
                 .iter()
                 .all(|word| word.load(Ordering::Relaxed) == expected)
         );
@@ -305,13 +305,13 @@ fn null_bells(controller: &Controller, _: &[String]) -> Result {
     let (next, before) = ((me + 1) % all, (me + all - 1) % all);
     let mut buffer = vec![0_u8; 1 << 17];
     let addresses = exchange(controller, &[address(&mut buffer)])?;
-    let mine = pattern(me, 1 << 16);
-    put(controller, next, addresses[next][0], &mine, None, 0)?;
+    let source = pattern(me, 1 << 16);
+    put(controller, next, addresses[next][0], &source, None, 0)?;
     put(
         controller,
         next,
         addresses[next][0] + (1 << 16),
-        &mine[..100],
+        &source[..100],
         None,
         0,
     )?;
@@ -340,13 +340,13 @@ fn polling_target(controller: &Controller, _: &[String]) -> Result {
         let expected: Vec<_> = (0..all as u64).collect();
         assert_eq!(buffer, expected);
     } else {
-        let mine = [me as u64];
-        let place = addresses[0][0] + 8 * me as u64;
+        let source = [me as u64];
+        let target = addresses[0][0] + 8 * me as u64;
         put(
             controller,
             0,
-            place,
-            bytemuck::cast_slice(&mine),
+            target,
+            bytemuck::cast_slice(&source),
             None,
             addresses[0][1],
         )?;
@@ -375,12 +375,12 @@ fn special(controller: &Controller, _: &[String]) -> Result {
             _ => 1 << 19,
         };
         let rings = round as i32 + 1;
-        let mine = pattern(me + round, len);
+        let source = pattern(me + round, len);
         put(
             controller,
             next,
             addresses[next][0] + 5,
-            &mine,
+            &source,
             Some(&done),
             addresses[next][1],
         )?;
@@ -402,7 +402,7 @@ fn special(controller: &Controller, _: &[String]) -> Result {
             addresses[next][2],
         )?;
         controller.wait(&done, 2 * rings)?;
-        assert!(back == mine);
+        assert!(back == source);
         controller.wait(&taken, rings)?;
         controller.barrier()?;
     }
@@ -422,12 +422,12 @@ fn withdrawn(controller: &Controller, _: &[String]) -> Result {
         let bell = controller.bell()?;
         let addresses = exchange(controller, &[memory.address(0), bell.name().word()])?;
         for word in 0..4 {
-            let mine = [round + word];
+            let source = [round + word];
             put(
                 controller,
                 next,
                 addresses[next][0] + 8 * word,
-                bytemuck::cast_slice(&mine),
+                bytemuck::cast_slice(&source),
                 None,
                 addresses[next][1],
             )?;
@@ -459,9 +459,9 @@ fn any_int(controller: &Controller, _: &[String]) -> Result {
             memory.address(0),
         ],
     )?;
-    for place in [addresses[next][2], addresses[next][3], addresses[next][3]] {
+    for target in [addresses[next][2], addresses[next][3], addresses[next][3]] {
         for bell in [addresses[next][0], addresses[next][1]] {
-            put(controller, next, place, &[1; 8], None, bell)?;
+            put(controller, next, target, &[1; 8], None, bell)?;
         }
     }
     let mut count = [0_u8; 4];
