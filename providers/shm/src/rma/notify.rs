@@ -2,24 +2,24 @@
 
 use selvedge::{Errno, Result};
 
-use super::cmd::{Notice, commit_notice};
+use super::cmd::{Notification, commit_notification};
 use crate::peers::peer::{Peer, State as PeerState};
 
 impl Peer {
     /// Whether the peer has our outbox, and its own table of keys is known here.
     #[inline(always)]
     pub(crate) fn is_ready(&self) -> bool {
-        self.state == PeerState::Linked && self.inbox.is_some() && self.keys.are_complete()
+        self.state == PeerState::Connected && self.inbox.is_some() && self.keys.are_complete()
     }
 
     /// Whether a one-sided operation may begin: nothing behind a fenced one does before that is
     /// over, and a fenced one not before all others are.
-    pub(crate) fn pass_fence(&mut self, is_fenced: bool) -> Result {
+    pub(crate) fn check_fence(&mut self, is_fenced: bool) -> Result {
         if (self.is_fenced || is_fenced) && self.has_unfinished() {
             return Err(Errno::Again);
         }
         if std::mem::take(&mut self.is_fenced) {
-            self.is_careful = self.wants_notices;
+            self.needs_slow_path = self.wants_notifications;
         }
         Ok(())
     }
@@ -28,17 +28,17 @@ impl Peer {
     ///
     /// # Errors
     /// As [`Self::reserve`].
-    pub(crate) fn reserve_notice(&mut self, data: Option<u64>) -> Result {
-        match self.wants_notices || data.is_some() {
+    pub(crate) fn reserve_notification(&mut self, data: Option<u64>) -> Result {
+        match self.wants_notifications || data.is_some() {
             true => self.reserve(0).map(drop),
             false => Ok(()),
         }
     }
 
     /// Tells a peer that counts it of what was done without it; or that data comes with it.
-    pub(crate) fn notify(&mut self, notice: Notice) {
-        if self.wants_notices || notice.data.is_some() {
-            commit_notice(self.slot(), notice);
+    pub(crate) fn notify(&mut self, notification: Notification) {
+        if self.wants_notifications || notification.data.is_some() {
+            commit_notification(self.slot(), notification);
         }
     }
 }

@@ -6,7 +6,9 @@ use selvedge::rma::RmaIov;
 use selvedge_kit::cq::Sink;
 use selvedge_kit::rate_limit::warn_limited;
 
-use super::cmd::{self, Answer, Body, Notice, OneSided, Outcome, Small, Write, parse, pool};
+use super::cmd::{
+    self, Body, InlineWrite, Notification, OneSided, Outcome, Response, Write, parse, pool,
+};
 use super::read;
 use super::write;
 use crate::peers::ops::OpBody;
@@ -14,8 +16,8 @@ use crate::peers::peer::Peer;
 use crate::progress::schedule::Schedule;
 use crate::provider::setup::Setup;
 use crate::smr::keys::Denied;
-use crate::transfers::cmd::Nonsense;
-use crate::transfers::into::{Arrival, Into};
+use crate::transfers::cmd::ProtocolError;
+use crate::transfers::destination::{Destination, RemoteWrite};
 use crate::transfers::{inline, sar, transfer};
 
 /// Takes one command of a read or a write. `false` while there is no room for its answer.
@@ -23,46 +25,53 @@ use crate::transfers::{inline, sar, transfer};
 /// # Errors
 /// When it makes no sense.
 #[inline(never)]
-pub(crate) fn access(
+pub(crate) fn take_command(
     peer: &mut Peer,
     setup: &Setup,
     schedule: &mut Schedule,
     sink: &mut Sink<'_>,
-) -> Result<bool, Nonsense> {
+) -> Result<bool, ProtocolError> {
     let Some(inbox) = &mut peer.inbox else {
         return Ok(false);
     };
     if let Some(slot) = inbox.rx.peek() {
-        if let Some(small) = Small::parse(&slot) {
-            let result = write::put_inline(&slot, &small, &setup.shared);
+        if let Some(inline_write) = InlineWrite::parse(&slot) {
+            let result = write::put_inline(&slot, &inline_write, &setup.shared);
             inbox.rx.release();
-            let (data, len) = (small.data, small.place.len);
-            let place = [small.place];
-            written(peer, setup, &place, Arrival { data, len }, result, sink);
+            let (data, len) = (inline_write.data, inline_write.segment.len);
+            let segment = [inline_write.segment];
+            finish_write(
+                peer,
+                setup,
+                &segment,
+                RemoteWrite { data, len },
+                result,
+                sink,
+            );
             return Ok(true);
         }
-        if let Some(notice) = Notice::parse(&slot)? {
+        if let Some(notification) = Notification::parse(&slot)? {
             inbox.rx.release();
-            take_notice(peer, setup, notice, sink);
+            take_notification(peer, setup, notification, sink);
             return Ok(true);
         }
     }
-    let walked = inbox.walk;
+    let walked = inbox.pool_position;
     let (Some(slot), mut passage) = pool(inbox) else {
         return Ok(false);
     };
     match parse(&slot, &mut passage)? {
         OneSided::Write(write) => take_write(peer, setup, schedule, &write)?,
         OneSided::Read(read) => {
-            if !read::answer(peer, setup, schedule, &read) {
+            if !read::respond(peer, setup, schedule, &read) {
                 if let Some(inbox) = &mut peer.inbox {
-                    inbox.walk = walked;
+                    inbox.pool_position = walked;
                 }
                 return Ok(false);
             }
             release(peer);
         }
-        OneSided::Result(answer) => take_result(peer, setup, schedule, &answer)?,
+        OneSided::Result(response) => take_result(peer, setup, schedule, &response)?,
     }
     Ok(true)
 }
@@ -70,19 +79,27 @@ pub(crate) fn access(
 /// Takes notices of writes with data, as many as there are one after the other: they need no place
 /// and no answer.
 #[inline(never)]
-pub(crate) fn told(peer: &mut Peer, setup: &Setup, budget: usize, sink: &mut Sink<'_>) -> usize {
+pub(crate) fn take_write_notifications(
+    peer: &mut Peer,
+    setup: &Setup,
+    budget: usize,
+    sink: &mut Sink<'_>,
+) -> usize {
     let src = peer.fi_addr(&setup.av);
     let Some(inbox) = &mut peer.inbox else {
         return 0;
     };
     for taken in 0..budget {
-        let told = inbox.rx.peek().and_then(|slot| cmd::told(&slot));
-        let Some((data, len)) = told else {
+        let write_notification = inbox
+            .rx
+            .peek()
+            .and_then(|slot| cmd::write_notification(&slot));
+        let Some((data, len)) = write_notification else {
             return taken;
         };
         inbox.rx.release();
         let data = Some(data);
-        Arrival { data, len }.report(&setup.ep, src, sink);
+        RemoteWrite { data, len }.report(&setup.ep, src, sink);
     }
     budget
 }
@@ -99,7 +116,7 @@ fn take_write(
     setup: &Setup,
     schedule: &mut Schedule,
     write: &Write,
-) -> Result<(), Nonsense> {
+) -> Result<(), ProtocolError> {
     let Some(inbox) = &mut peer.inbox else {
         return Ok(());
     };
@@ -107,45 +124,52 @@ fn take_write(
         Body::Iov {
             msg_id,
             eager,
-            pieces,
+            segments,
         } => {
             inbox.rx.release();
-            transfer::expect(peer, msg_id, eager, pieces)?;
+            transfer::register_incoming(peer, msg_id, eager, segments)?;
             schedule.activate(peer, &setup.ep);
-            write::start(peer, setup, write, msg_id);
+            write::start_incoming(peer, setup, write, msg_id);
             return Ok(());
         }
         Body::Inject { at, ack } => (write::put_injected(inbox, write, at, &setup.shared), ack),
     };
     inbox.rx.release();
     if let Some(msg_id) = ack {
-        peer.answer(peer.life, msg_id, write::answer(result));
+        peer.respond(peer.incarnation, msg_id, write::response_status(result));
     }
-    let arrival = Arrival {
+    let remote_write = RemoteWrite {
         data: write.data,
-        len: write.places.len(),
+        len: write.segments.len(),
     };
-    let places = write.places.all();
-    written(peer, setup, places, arrival, result, &mut Sink::none());
+    let segments = write.segments.all();
+    finish_write(
+        peer,
+        setup,
+        segments,
+        remote_write,
+        result,
+        &mut Sink::none(),
+    );
     Ok(())
 }
 
 /// Tells of a write that was taken.
 #[inline]
-fn written(
+fn finish_write(
     peer: &mut Peer,
     setup: &Setup,
-    places: &[RmaIov],
-    arrival: Arrival,
+    segments: &[RmaIov],
+    remote_write: RemoteWrite,
     result: Result<(), Denied>,
     sink: &mut Sink<'_>,
 ) {
     match result {
         Ok(()) => {
-            setup.shared.keys.count_write(places);
-            arrival.report(&setup.ep, peer.fi_addr(&setup.av), sink);
+            setup.shared.keys.count_write(segments);
+            remote_write.report(&setup.ep, peer.fi_addr(&setup.av), sink);
         }
-        Err(denied) => refuse(peer.name.as_str(), denied),
+        Err(denied) => warn_refused(peer.name.as_str(), denied),
     }
 }
 
@@ -154,36 +178,37 @@ fn take_result(
     peer: &mut Peer,
     setup: &Setup,
     schedule: &mut Schedule,
-    answer: &Answer,
-) -> Result<(), Nonsense> {
+    response: &Response,
+) -> Result<(), ProtocolError> {
     if peer.out.is_none() {
         // Whatever it waited for has failed already: the peer is gone.
         release(peer);
         return Ok(());
     }
-    if !is_asked(peer, answer) {
-        return Err(Nonsense("an answer to nothing"));
+    if !is_expected(peer, response) {
+        return Err(ProtocolError("an answer to nothing"));
     }
-    if let Outcome::Stream { stream, .. } = answer.outcome {
+    if let Outcome::Stream { stream, .. } = response.outcome {
         // While the operation is still where it fails with the peer.
-        transfer::expect_stream(peer, stream)?;
+        transfer::register_stream(peer, stream)?;
     }
-    let op = peer.outbox().ops.remove(answer.msg_id);
+    let op = peer.outbox().ops.remove(response.msg_id);
     let (Some(mut op), Some(inbox)) = (op, &mut peer.inbox) else {
         return Ok(());
     };
-    if let (Outcome::Inline { len, words }, OpBody::Asked { buf }) = (&answer.outcome, &mut op.body)
+    if let (Outcome::Inline { len, words }, OpBody::Requested { buf }) =
+        (&response.outcome, &mut op.body)
     {
         inline::receive_words(words, *len, buf);
     }
     inbox.rx.release();
     let (ep, src) = (&setup.ep, peer.fi_addr(&setup.av));
-    match answer.outcome {
+    match response.outcome {
         Outcome::Inline { .. } => op.succeed(ep),
         Outcome::Stream { len, stream } => {
-            transfer::take_stream(peer, stream, Into::Answer(Box::new(op)), len);
+            transfer::start_stream(peer, stream, Destination::Read(Box::new(op)), len);
             schedule.activate(peer, ep);
-            sar::absorb_kept(peer, ep, src, stream);
+            sar::copy_kept_segments(peer, ep, src, stream);
         }
         Outcome::Failed(errno) => {
             let detail = format!("{} refuses the access: {errno}", peer.name);
@@ -195,34 +220,39 @@ fn take_result(
 
 /// A peer has used our memory by itself, and says so.
 #[inline]
-fn take_notice(peer: &mut Peer, setup: &Setup, notice: Notice, sink: &mut Sink<'_>) {
+fn take_notification(
+    peer: &mut Peer,
+    setup: &Setup,
+    notification: Notification,
+    sink: &mut Sink<'_>,
+) {
     let src = peer.fi_addr(&setup.av);
-    let Notice { wrote, data, len } = notice;
+    let Notification { wrote, data, len } = notification;
     match wrote {
-        true => Arrival { data, len }.report(&setup.ep, src, sink),
+        true => RemoteWrite { data, len }.report(&setup.ep, src, sink),
         false => setup.ep.peer_read(len),
     }
 }
 
 /// Whether this is what an operation waits for. One that waits for something else stays, to fail
 /// with the peer.
-fn is_asked(peer: &mut Peer, answer: &Answer) -> bool {
+fn is_expected(peer: &mut Peer, response: &Response) -> bool {
     let op = peer
         .out
         .as_mut()
-        .and_then(|out| out.ops.get_mut(answer.msg_id));
-    op.is_some_and(|op| match (&op.body, &answer.outcome) {
-        (OpBody::Asked { .. }, Outcome::Inline { len, .. } | Outcome::Stream { len, .. }) => {
+        .and_then(|out| out.ops.get_mut(response.msg_id));
+    op.is_some_and(|op| match (&op.body, &response.outcome) {
+        (OpBody::Requested { .. }, Outcome::Inline { len, .. } | Outcome::Stream { len, .. }) => {
             *len == op.report.len
         }
-        (OpBody::Asked { .. }, Outcome::Failed(_)) => true,
+        (OpBody::Requested { .. }, Outcome::Failed(_)) => true,
         _ => false,
     })
 }
 
 /// A write that the peer's own look at the table should have prevented.
 #[cold]
-fn refuse(name: &str, denied: Denied) {
+fn warn_refused(name: &str, denied: Denied) {
     warn_limited(
         "selvedge::shm::ep_data",
         format_args!("{name}: a write was refused: {}", denied.text()),

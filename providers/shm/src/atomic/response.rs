@@ -16,32 +16,36 @@
 use selvedge::{Errno, Result};
 use selvedge_kit::Report;
 
-use super::{Answer, Question};
+use super::{OutstandingAtomic, Response};
 use crate::peers::ops::{Op, OpBody};
 use crate::peers::outbox::Inbox;
 use crate::peers::peer::Peer;
 use crate::provider::setup::Setup;
 use crate::smr::cmd_queue::Received;
-use crate::transfers::cmd::{self, INLINE_MAX, Nonsense};
+use crate::transfers::cmd::{self, INLINE_MAX, ProtocolError};
 use crate::transfers::{MAX_OPS, inject, inline};
 
 /// Answers a command of the peer's present life: with bytes, or with an error.
 ///
 /// # Errors
 /// When the peer asks for more than it may have outstanding, or lies about what it has consumed.
-pub(crate) fn answer(peer: &mut Peer, msg_id: u32, result: Result<&[u8]>) -> Result<(), Nonsense> {
+pub(crate) fn respond(
+    peer: &mut Peer,
+    msg_id: u32,
+    result: Result<&[u8]>,
+) -> Result<(), ProtocolError> {
     let (errno, bytes) = match result {
         Ok(bytes) => (None, bytes),
         Err(errno) => (Some(errno), &[][..]),
     };
-    if peer.atomics.owed.is_empty() && send(peer, msg_id, errno, bytes)? {
+    if peer.atomics.owed_responses.is_empty() && send(peer, msg_id, errno, bytes)? {
         peer.announce();
         return Ok(());
     }
-    if peer.atomics.owed.len() >= MAX_OPS {
-        return Err(Nonsense("more questions than may be outstanding"));
+    if peer.atomics.owed_responses.len() >= MAX_OPS {
+        return Err(ProtocolError("more questions than may be outstanding"));
     }
-    peer.atomics.owed.push_back(Answer {
+    peer.atomics.owed_responses.push_back(Response {
         msg_id,
         errno,
         bytes: bytes.into(),
@@ -53,11 +57,11 @@ pub(crate) fn answer(peer: &mut Peer, msg_id: u32, result: Result<&[u8]>) -> Res
 ///
 /// # Errors
 /// When the peer lies about what it has consumed.
-pub(crate) fn pay(peer: &mut Peer) -> Result<usize, Nonsense> {
+pub(crate) fn send_owed_responses(peer: &mut Peer) -> Result<usize, ProtocolError> {
     let mut sent = 0;
-    while let Some(answer) = peer.atomics.owed.pop_front() {
-        if !send(peer, answer.msg_id, answer.errno, &answer.bytes)? {
-            peer.atomics.owed.push_front(answer);
+    while let Some(response) = peer.atomics.owed_responses.pop_front() {
+        if !send(peer, response.msg_id, response.errno, &response.bytes)? {
+            peer.atomics.owed_responses.push_front(response);
             break;
         }
         sent += 1;
@@ -74,11 +78,11 @@ fn send(
     msg_id: u32,
     errno: Option<Errno>,
     bytes: &[u8],
-) -> Result<bool, Nonsense> {
+) -> Result<bool, ProtocolError> {
     let is_inline = bytes.len() <= INLINE_MAX;
     let offset = match peer.reserve(if is_inline { 0 } else { bytes.len() }) {
         Ok(offset) => offset,
-        Err(Errno::Proto) => return Err(Nonsense("credit for commands that were never sent")),
+        Err(Errno::Proto) => return Err(ProtocolError("credit for commands that were never sent")),
         // Whoever is gone needs no answer.
         Err(Errno::NotConn) => return Ok(true),
         Err(_) => return Ok(false),
@@ -111,12 +115,12 @@ fn send(
 ///
 /// # Errors
 /// When it makes no sense, or answers nothing.
-pub(crate) fn take(peer: &mut Peer, setup: &Setup) -> Result<(), Nonsense> {
+pub(crate) fn take_response(peer: &mut Peer, setup: &Setup) -> Result<(), ProtocolError> {
     let src = peer.fi_addr(&setup.av);
     let Some(inbox) = &mut peer.inbox else {
         return Ok(());
     };
-    let slot = inbox.seen()?;
+    let slot = inbox.peeked()?;
     let word = slot.word(1);
     let (msg_id, errno) = (word as u32, (word >> 32) as i32);
     let (small, large);
@@ -124,29 +128,29 @@ pub(crate) fn take(peer: &mut Peer, setup: &Setup) -> Result<(), Nonsense> {
         cmd::SRC_INLINE => {
             small = inline_bytes(&slot)?;
             let bytes = small.0.get(..small.1);
-            bytes.ok_or(Nonsense("inline values beyond the command"))?
+            bytes.ok_or(ProtocolError("inline values beyond the command"))?
         }
         cmd::SRC_INJECT => {
             let (len, offset) = (cmd::length(slot.word(3))?, slot.word(4));
             large = inject_bytes(inbox, len, offset)?;
             &large
         }
-        _ => return Err(Nonsense("unknown op_src of an answer")),
+        _ => return Err(ProtocolError("unknown op_src of an answer")),
     };
     inbox.rx.release();
     // Values that are too many or too few answer nothing.
     let len = (errno == 0).then_some(bytes.len());
-    let Some((report, question)) = asked(peer, msg_id, len)? else {
+    let Some((report, outstanding_op)) = remove_outstanding(peer, msg_id, len)? else {
         return Ok(());
     };
     if errno != 0 {
-        let detail = format!("{}: {question}: the peer refuses", peer.name);
+        let detail = format!("{}: {outstanding_op}: the peer refuses", peer.name);
         // The buffer goes before the completion comes.
-        drop(question);
+        drop(outstanding_op);
         report.failed(&setup.ep, Errno::from_raw(errno), src, detail);
         return Ok(());
     }
-    if let Some(mut result) = question.result {
+    if let Some(mut result) = outstanding_op.result {
         result.write(0, bytes);
     }
     report.done(&setup.ep);
@@ -155,37 +159,38 @@ pub(crate) fn take(peer: &mut Peer, setup: &Setup) -> Result<(), Nonsense> {
 
 /// The operation that an answer with so many bytes of earlier values, or with an error, is for; it is
 /// over. Nothing if all of them have failed already, because the peer is gone.
-fn asked(
+fn remove_outstanding(
     peer: &mut Peer,
     msg_id: u32,
     len: Option<usize>,
-) -> Result<Option<(Report, Question)>, Nonsense> {
+) -> Result<Option<(Report, OutstandingAtomic)>, ProtocolError> {
     let Some(out) = &mut peer.out else {
         return Ok(None);
     };
     match out.ops.get_mut(msg_id).map(|op| &op.body) {
-        Some(OpBody::Atomic(question)) if len.is_none_or(|len| len == question.room()) => {}
-        Some(OpBody::Atomic(_)) => return Err(Nonsense("earlier values of another number")),
-        _ => return Err(NOT_ASKED),
+        Some(OpBody::Atomic(outstanding_op))
+            if len.is_none_or(|len| len == outstanding_op.room()) => {}
+        Some(OpBody::Atomic(_)) => return Err(ProtocolError("earlier values of another number")),
+        _ => return Err(NOT_REQUESTED),
     }
     match out.ops.remove(msg_id) {
         Some(Op {
             report,
-            body: OpBody::Atomic(question),
+            body: OpBody::Atomic(outstanding_op),
         }) => {
-            peer.atomics.unanswered -= 1;
-            Ok(Some((report, question)))
+            peer.atomics.outstanding -= 1;
+            Ok(Some((report, outstanding_op)))
         }
-        _ => Err(NOT_ASKED),
+        _ => Err(NOT_REQUESTED),
     }
 }
 
-const NOT_ASKED: Nonsense = Nonsense("an answer to what was not asked");
+const NOT_REQUESTED: ProtocolError = ProtocolError("an answer to what was not asked");
 
-fn inline_bytes(slot: &Received<'_>) -> Result<([u8; INLINE_MAX], usize), Nonsense> {
+fn inline_bytes(slot: &Received<'_>) -> Result<([u8; INLINE_MAX], usize), ProtocolError> {
     let len = (slot.head() >> 24) as usize;
     if len > INLINE_MAX {
-        return Err(Nonsense("inline length beyond the command"));
+        return Err(ProtocolError("inline length beyond the command"));
     }
     let mut bytes = [0; INLINE_MAX];
     let words = bytes.as_chunks_mut().0;
@@ -195,7 +200,7 @@ fn inline_bytes(slot: &Received<'_>) -> Result<([u8; INLINE_MAX], usize), Nonsen
     Ok((bytes, len))
 }
 
-fn inject_bytes(inbox: &mut Inbox, len: usize, offset: u64) -> Result<Box<[u8]>, Nonsense> {
+fn inject_bytes(inbox: &mut Inbox, len: usize, offset: u64) -> Result<Box<[u8]>, ProtocolError> {
     let at = inject::locate(inbox, offset, len)?;
-    Ok(inject::keep(inbox, at, len))
+    Ok(inject::copy_to_heap(inbox, at, len))
 }

@@ -13,26 +13,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// So many mappings, those in use among them.
 #[derive(Debug)]
-pub(crate) struct Mappings {
+pub(crate) struct MappingQuota {
     limit: usize,
     used: AtomicUsize,
 }
 
 /// One mapping in use, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Mapped(&'static Mappings);
+pub(crate) struct MappingPermit(&'static MappingQuota);
 
-impl Mappings {
+impl MappingQuota {
     /// Those of this process for blocks of peers.
     pub(crate) fn of_blocks() -> &'static Self {
-        static OF_BLOCKS: OnceLock<Mappings> = OnceLock::new();
-        OF_BLOCKS.get_or_init(|| Self::new(most() / 2))
+        static OF_BLOCKS: OnceLock<MappingQuota> = OnceLock::new();
+        OF_BLOCKS.get_or_init(|| Self::new(max_map_count() / 2))
     }
 
     /// Those of this process for all memory of peers.
     pub(crate) fn of_peers() -> &'static Self {
-        static OF_PEERS: OnceLock<Mappings> = OnceLock::new();
-        OF_PEERS.get_or_init(|| Self::new(most() / 4 * 3))
+        static OF_PEERS: OnceLock<MappingQuota> = OnceLock::new();
+        OF_PEERS.get_or_init(|| Self::new(max_map_count() / 4 * 3))
     }
 
     const fn new(limit: usize) -> Self {
@@ -41,27 +41,27 @@ impl Mappings {
     }
 
     /// One more, for a peer that has `own` of them. None if that is its share.
-    pub(crate) fn take(&'static self, own: usize) -> Option<Mapped> {
+    pub(crate) fn take(&'static self, own: usize) -> Option<MappingPermit> {
         let more = |used: usize| (own < self.limit.saturating_sub(used)).then_some(used + 1);
         let taken = self
             .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        taken.is_ok().then(|| Mapped(self))
+        taken.is_ok().then(|| MappingPermit(self))
     }
 }
 
-impl Drop for Mapped {
+impl Drop for MappingPermit {
     fn drop(&mut self) {
         self.0.used.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// The kernel's limit; what it is by default where it does not tell.
-fn most() -> usize {
+fn max_map_count() -> usize {
     const DEFAULT: usize = 65_530;
     let text = std::fs::read_to_string("/proc/sys/vm/max_map_count");
-    let told = text.ok().and_then(|text| text.trim().parse().ok());
-    told.unwrap_or(DEFAULT)
+    let value = text.ok().and_then(|text| text.trim().parse().ok());
+    value.unwrap_or(DEFAULT)
 }
 
 #[cfg(test)]
@@ -69,8 +69,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_of_all_is_reached_and_freed_again() {
-        let mappings: &'static Mappings = Box::leak(Box::new(Mappings::new(4)));
+    fn a_limit_is_reached_and_freed_again() {
+        let mappings: &'static MappingQuota = Box::leak(Box::new(MappingQuota::new(4)));
         let mut all: Vec<_> = (0..4).map(|_| mappings.take(0).unwrap()).collect();
         assert!(mappings.take(0).is_none());
         all.pop();
@@ -78,7 +78,7 @@ mod tests {
     }
 
     /// As many as a peer can have.
-    fn grab(mappings: &'static Mappings) -> Vec<Mapped> {
+    fn take_all(mappings: &'static MappingQuota) -> Vec<MappingPermit> {
         let mut own = Vec::new();
         while let Some(one) = mappings.take(own.len()) {
             own.push(one);
@@ -87,12 +87,12 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_what_it_can_leaves_some_for_the_next() {
-        let mappings: &'static Mappings = Box::leak(Box::new(Mappings::new(1 << 10)));
-        let mut peers: Vec<_> = (0..8).map(|_| grab(mappings)).collect();
+    fn each_peer_leaves_mappings_for_the_next() {
+        let mappings: &'static MappingQuota = Box::leak(Box::new(MappingQuota::new(1 << 10)));
+        let mut peers: Vec<_> = (0..8).map(|_| take_all(mappings)).collect();
         let counts: Vec<_> = peers.iter().map(Vec::len).collect();
         assert_eq!(counts, [512, 256, 128, 64, 32, 16, 8, 4]);
         peers.clear();
-        assert_eq!(grab(mappings).len(), 512);
+        assert_eq!(take_all(mappings).len(), 512);
     }
 }

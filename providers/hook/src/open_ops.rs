@@ -1,7 +1,6 @@
-//! Operations whose completions a queue has not reported yet.
+//! Open operations: posts whose completions the application has not read from a queue yet.
 //!
-//! A completion is its operation's if it has the same kind and context; of several such, the oldest
-//! one's.
+//! A completion belongs to the oldest open operation with the same kind and context.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,47 +9,47 @@ use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionFlags, Context, Errno, FiAddr};
 use selvedge_kit::telemetry::{TimedOp, now};
 
-use crate::watch::Watch;
+use crate::recorder::Recorder;
 
-/// The operations of one queue.
+/// The open operations of one queue.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
-    open: Mutex<HashMap<Key, VecDeque<Open>>>,
-    /// Those of shared receives that may complete at this queue.
+pub(crate) struct OpenOps {
+    open: Mutex<HashMap<Key, VecDeque<OpenOp>>>,
+    /// Open operations of shared receives that may complete in this queue.
     shared: Mutex<Vec<Weak<Self>>>,
 }
 
 type Key = (TimedOp, Context);
 
-/// An operation.
+/// An open operation.
 #[derive(Clone, Debug)]
-pub(crate) struct Open {
-    pub(crate) watch: Arc<Watch>,
+pub(crate) struct OpenOp {
+    pub(crate) recorder: Arc<Recorder>,
     /// When it was posted, in nanoseconds.
-    pub(crate) begun: u64,
+    pub(crate) started: u64,
     pub(crate) len: usize,
     pub(crate) peer: FiAddr,
     pub(crate) tag: u64,
-    /// Whether its time says anything: not that of a look for a message, or of a buffer for many.
+    /// Whether its time is meaningful: not for a peek, or for a multi-receive buffer.
     pub(crate) is_timed: bool,
     /// Whether it completes more than once.
     pub(crate) is_multi: bool,
 }
 
-impl Ledger {
-    /// Waits for a completion.
-    pub(crate) fn begin(&self, key: Key, open: Open) {
+impl OpenOps {
+    /// Adds an operation that is about to be posted.
+    pub(crate) fn begin(&self, key: Key, open: OpenOp) {
         self.lock().entry(key).or_default().push_back(open);
     }
 
-    /// Waits for it no more: the post has failed.
-    pub(crate) fn take_back(&self, key: Key, watch: &Arc<Watch>, begun: u64) {
+    /// Removes an operation whose post has failed.
+    pub(crate) fn remove_failed(&self, key: Key, recorder: &Arc<Recorder>, started: u64) {
         let mut all = self.lock();
         let Some(open) = all.get_mut(&key) else {
             return;
         };
-        let is_it = |it: &Open| it.begun == begun && Arc::ptr_eq(&it.watch, watch);
-        if let Some(at) = open.iter().rposition(is_it) {
+        let is_same = |it: &OpenOp| it.started == started && Arc::ptr_eq(&it.recorder, recorder);
+        if let Some(at) = open.iter().rposition(is_same) {
             open.remove(at);
         }
         if open.is_empty() {
@@ -58,50 +57,51 @@ impl Ledger {
         }
     }
 
-    /// Forgets what an endpoint has open, which is closed.
-    pub(crate) fn forget(&self, watch: &Arc<Watch>) {
+    /// Removes the operations of an endpoint that is closed.
+    pub(crate) fn remove_endpoint(&self, recorder: &Arc<Recorder>) {
         self.lock().retain(|_, open| {
-            open.retain(|it| !Arc::ptr_eq(&it.watch, watch));
+            open.retain(|it| !Arc::ptr_eq(&it.recorder, recorder));
             !open.is_empty()
         });
     }
 
-    /// Looks for what is open in this one, too, if it has not got it itself.
-    pub(crate) fn borrow_from(&self, shared: &Arc<Self>) {
+    /// Searches `shared` too for completions that match no operation of this queue.
+    pub(crate) fn search_also(&self, shared: &Arc<Self>) {
         let mut all = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|it| it.strong_count() > 0 && !it.ptr_eq(&Arc::downgrade(shared)));
         all.push(Arc::downgrade(shared));
     }
 
-    /// Takes note of completions that the program has read.
+    /// Handles completions that the application has read.
     pub(crate) fn completed(&self, entries: &[Entry]) {
         if entries.is_empty() {
             return;
         }
         let now = now();
         for entry in entries {
-            self.over(entry, now, Ok(()));
+            self.complete(entry, now, Ok(()));
         }
     }
 
-    /// Likewise of one with an error.
+    /// Likewise, for a completion with an error.
     pub(crate) fn failed(&self, error: &ErrEntry) {
-        self.over(&error.entry, now(), Err(error.errno));
+        self.complete(&error.entry, now(), Err(error.errno));
     }
 
-    fn over(&self, entry: &Entry, now: u64, outcome: Result<(), Errno>) {
-        let Some(what) = kind(entry.flags) else {
+    fn complete(&self, entry: &Entry, now: u64, outcome: Result<(), Errno>) {
+        let Some(op_kind) = kind(entry.flags) else {
             return;
         };
         let is_last = outcome.is_err() || entry.flags.contains(CompletionFlags::MULTI_RECV);
-        let key = (what, entry.context);
-        let own = self.take(key, is_last);
-        if let Some(open) = own.or_else(|| self.take_shared(key, is_last)) {
-            open.watch.over(what, &open, entry, (now, outcome));
+        let key = (op_kind, entry.context);
+        let local = self.take(key, is_last);
+        if let Some(open) = local.or_else(|| self.take_shared(key, is_last)) {
+            open.recorder
+                .complete(op_kind, &open, entry, (now, outcome));
         }
     }
 
-    fn take(&self, key: Key, is_last: bool) -> Option<Open> {
+    fn take(&self, key: Key, is_last: bool) -> Option<OpenOp> {
         let mut all = self.lock();
         let open = all.get_mut(&key)?;
         if open.front()?.is_multi && !is_last {
@@ -114,18 +114,18 @@ impl Ledger {
         first
     }
 
-    fn take_shared(&self, key: Key, is_last: bool) -> Option<Open> {
+    fn take_shared(&self, key: Key, is_last: bool) -> Option<OpenOp> {
         let all = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = all.iter().filter_map(Weak::upgrade);
         all.find_map(|it| it.take(key, is_last))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, VecDeque<Open>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, VecDeque<OpenOp>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What completed, if it is an operation of this endpoint's own.
+/// The kind of the completed operation; none for a peer's operation.
 fn kind(flags: CompletionFlags) -> Option<TimedOp> {
     let tagged = |yes, no| {
         if flags.contains(CompletionFlags::TAGGED) {
@@ -149,6 +149,6 @@ fn kind(flags: CompletionFlags) -> Option<TimedOp> {
         (CompletionFlags::WRITE, TimedOp::Write),
     ];
     let found = kinds.into_iter().find(|(flag, _)| flags.contains(*flag));
-    let is_peers = flags.intersects(CompletionFlags::REMOTE_READ | CompletionFlags::REMOTE_WRITE);
-    found.map(|(_, kind)| kind).filter(|_| !is_peers)
+    let is_by_peer = flags.intersects(CompletionFlags::REMOTE_READ | CompletionFlags::REMOTE_WRITE);
+    found.map(|(_, kind)| kind).filter(|_| !is_by_peer)
 }

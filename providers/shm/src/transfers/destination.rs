@@ -21,38 +21,38 @@ use crate::smr::keys::{Denied, RIGHT_WRITE};
 
 /// The target of a message that its sender has offered.
 #[derive(Debug)]
-pub(crate) enum Into {
+pub(crate) enum Destination {
     /// A receive.
     Receive(Posted, Envelope),
     /// Registered memory of ours: a peer writes.
     Memory(Memory),
     /// The buffer of an operation of ours, which waited for the peer's answer.
-    Answer(Box<Op>),
+    Read(Box<Op>),
 }
 
 /// Registered memory that a peer writes.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) domain: Arc<Shared>,
-    pub(crate) places: RmaSegments,
-    pub(crate) arrival: Arrival,
+    pub(crate) segments: RmaSegments,
+    pub(crate) remote_write: RemoteWrite,
     /// Why it may not any more: what comes then goes nowhere.
     pub(crate) denied: Option<Denied>,
 }
 
 /// A stretch of the target.
 #[derive(Debug)]
-pub(crate) enum To<'a> {
+pub(crate) enum DestinationSlice<'a> {
     Private(&'a mut [MaybeUninit<u8>]),
     Shared(SharedBytes),
 }
 
-impl Into {
+impl Destination {
     /// Bytes of a message of `len` that it takes.
-    pub(crate) fn takes(&self, len: usize) -> usize {
+    pub(crate) fn accepted_len(&self, len: usize) -> usize {
         match self {
             Self::Receive(posted, _) => len.min(posted.buf.len()),
-            Self::Memory(_) | Self::Answer(_) => len,
+            Self::Memory(_) | Self::Read(_) => len,
         }
     }
 
@@ -61,27 +61,27 @@ impl Into {
     ///
     /// # Errors
     /// Those of `each`. Memory that may not be written any more is passed over.
-    pub(crate) fn stretches(
+    pub(crate) fn for_each_slice(
         &mut self,
         offset: usize,
         len: usize,
-        each: &mut dyn FnMut(To<'_>) -> Result,
+        each: &mut dyn FnMut(DestinationSlice<'_>) -> Result,
     ) -> Result {
         match self {
             Self::Receive(posted, _) => private(&mut posted.buf, offset, len, each),
-            Self::Memory(memory) => memory.stretches(offset, len, each),
-            Self::Answer(op) => match &mut op.body {
-                OpBody::Asked { buf } => private(buf, offset, len, each),
+            Self::Memory(memory) => memory.for_each_slice(offset, len, each),
+            Self::Read(op) => match &mut op.body {
+                OpBody::Requested { buf } => private(buf, offset, len, each),
                 _ => Ok(()),
             },
         }
     }
 
     /// Why the bytes that came were not wanted, if they were not.
-    pub(crate) fn refusal(&self) -> Option<Errno> {
+    pub(crate) fn denial(&self) -> Option<Errno> {
         match self {
             Self::Memory(memory) => memory.denied.map(Denied::errno),
-            Self::Receive(..) | Self::Answer(_) => None,
+            Self::Receive(..) | Self::Read(_) => None,
         }
     }
 
@@ -94,10 +94,10 @@ impl Into {
             }
             Self::Memory(memory) if memory.denied.is_some() => {}
             Self::Memory(memory) => {
-                memory.domain.keys.count_write(memory.places.all());
-                memory.arrival.report(ep, src, &mut Sink::none());
+                memory.domain.keys.count_write(memory.segments.all());
+                memory.remote_write.report(ep, src, &mut Sink::none());
             }
-            Self::Answer(op) => op.succeed(ep),
+            Self::Read(op) => op.succeed(ep),
         }
     }
 
@@ -108,7 +108,7 @@ impl Into {
             Self::Memory(_) => {
                 log::info!(target: "selvedge::shm::ep_data", "a write is not complete: {detail}");
             }
-            Self::Answer(op) => op.fail(ep, errno, src, detail),
+            Self::Read(op) => op.fail(ep, errno, src, detail),
         }
     }
 }
@@ -117,28 +117,28 @@ fn private(
     buf: &mut RxBuf,
     offset: usize,
     len: usize,
-    each: &mut dyn FnMut(To<'_>) -> Result,
+    each: &mut dyn FnMut(DestinationSlice<'_>) -> Result,
 ) -> Result {
     buf.segments(offset, len)
-        .try_for_each(|piece| each(To::Private(piece)))
+        .try_for_each(|segment| each(DestinationSlice::Private(segment)))
 }
 
 impl Memory {
     /// Looks each stretch up anew: the region may be gone meanwhile. It is not, as long as the
     /// regions are looked at.
-    fn stretches(
+    fn for_each_slice(
         &mut self,
         offset: usize,
         len: usize,
-        each: &mut dyn FnMut(To<'_>) -> Result,
+        each: &mut dyn FnMut(DestinationSlice<'_>) -> Result,
     ) -> Result {
         if self.denied.is_some() {
             return Ok(());
         }
         let regions = self.domain.keys.regions();
-        for piece in self.places.clip(offset, len) {
-            match regions.locate(&piece, RIGHT_WRITE) {
-                Ok(shared) => each(To::Shared(shared))?,
+        for segment in self.segments.clip(offset, len) {
+            match regions.locate(&segment, RIGHT_WRITE) {
+                Ok(shared) => each(DestinationSlice::Shared(shared))?,
                 Err(denied) => {
                     self.denied = Some(denied);
                     return Ok(());
@@ -149,7 +149,7 @@ impl Memory {
     }
 }
 
-impl To<'_> {
+impl DestinationSlice<'_> {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Private(bytes) => bytes.len(),
@@ -158,10 +158,10 @@ impl To<'_> {
     }
 
     /// The `len` bytes from `at` on.
-    pub(crate) fn part(&mut self, at: usize, len: usize) -> To<'_> {
+    pub(crate) fn part(&mut self, at: usize, len: usize) -> DestinationSlice<'_> {
         match self {
-            Self::Private(bytes) => To::Private(&mut bytes[at..at + len]),
-            Self::Shared(shared) => To::Shared(shared.part(at, len)),
+            Self::Private(bytes) => DestinationSlice::Private(&mut bytes[at..at + len]),
+            Self::Shared(shared) => DestinationSlice::Shared(shared.part(at, len)),
         }
     }
 
@@ -176,12 +176,12 @@ impl To<'_> {
 
 /// What is to be said of a write once its bytes are there.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival {
+pub(crate) struct RemoteWrite {
     pub(crate) data: Option<u64>,
     pub(crate) len: usize,
 }
 
-impl Arrival {
+impl RemoteWrite {
     /// Counts it, and reports it if it came with data.
     #[inline]
     pub(crate) fn report(self, ep: &Ep, src: FiAddr, sink: &mut Sink<'_>) {

@@ -7,23 +7,23 @@ use selvedge_kit::cq::Sink;
 use selvedge_kit::srx::{Envelope, Posted};
 use selvedge_kit::telemetry;
 
-use crate::atomic::{self, answer};
-use crate::matching::fast_path::{EXPECTED_MAX, FastPath, Newer, Next, Oldest};
+use crate::atomic::{self, response};
+use crate::matching::fast_path::{FastPath, Newer, Oldest, PREFETCH_PAYLOAD_MAX, ReceiveLookup};
 use crate::matching::{self, Ack, Matching, Unexpected};
 use crate::peers::outbox::Inbox;
 use crate::peers::peer::Peer;
 use crate::progress::schedule::Schedule;
 use crate::provider::setup::Setup;
-use crate::rma::take;
-use crate::transfers::choice::Way;
-use crate::transfers::cmd::{self, Body, Cmd, Nonsense};
+use crate::rma::target;
+use crate::transfers::cmd::{self, Body, Cmd, ProtocolError};
+use crate::transfers::destination::Destination;
 use crate::transfers::incoming::Stage;
-use crate::transfers::into::Into;
+use crate::transfers::protocol_selector::RendezvousProtocol;
 use crate::transfers::{inject, inline, iov, sar, status};
 
 /// The parts of an endpoint that taking commands changes.
 #[derive(Debug)]
-pub(crate) struct Arrivals<'a> {
+pub(crate) struct CommandReceiver<'a> {
     pub(crate) setup: &'a Setup,
     pub(crate) matching: &'a mut Matching,
     pub(crate) schedule: &'a mut Schedule,
@@ -31,14 +31,14 @@ pub(crate) struct Arrivals<'a> {
     pub(crate) peers: usize,
 }
 
-impl Arrivals<'_> {
+impl CommandReceiver<'_> {
     /// Takes up to `budget` commands of one peer.
     #[inline(always)]
     pub(crate) fn poll(&mut self, peer: &mut Peer, budget: usize, sink: &mut Sink<'_>) -> usize {
         match &peer.inbox {
-            Some(inbox) if inbox.rx.peek().is_some() => self.take_some(peer, budget, sink),
+            Some(inbox) if inbox.rx.peek().is_some() => self.take_commands(peer, budget, sink),
             Some(inbox) => {
-                inbox.expect_payload();
+                inbox.prefetch_expected_payload();
                 0
             }
             None => 0,
@@ -48,7 +48,7 @@ impl Arrivals<'_> {
     /// Takes up to `budget` commands of a peer that has sent some. A peer that breaks the protocol is
     /// marked ([`Peer::fault`]), and active from then on.
     #[inline(never)]
-    pub(crate) fn take_some(
+    pub(crate) fn take_commands(
         &mut self,
         peer: &mut Peer,
         budget: usize,
@@ -57,19 +57,19 @@ impl Arrivals<'_> {
         let budget = budget.min(self.setup.ep.rx_cq.room());
         // Twice: a peer that is far needs all the time, and one that is near has taken the lines
         // back meanwhile.
-        peer.expect_answer();
+        peer.prefetch_response_slot();
         let taken = self.fast_path(peer).take::<Oldest>(peer, budget, sink);
         peer.publish_credit();
-        peer.expect_answer();
+        peer.prefetch_response_slot();
         match taken < budget && peer.has_commands() {
-            true => taken + self.take_others(peer, budget - taken, sink),
+            true => taken + self.take_slow_path(peer, budget - taken, sink),
             false => taken,
         }
     }
 
     /// Takes commands of which the first is not for the fast path.
     #[inline(never)]
-    fn take_others(&mut self, peer: &mut Peer, budget: usize, sink: &mut Sink<'_>) -> usize {
+    fn take_slow_path(&mut self, peer: &mut Peer, budget: usize, sink: &mut Sink<'_>) -> usize {
         let mut taken = 0;
         while taken < budget
             && let Some(op) = next_op(peer)
@@ -77,7 +77,7 @@ impl Arrivals<'_> {
             let is_message = op <= cmd::OP_LAST_MESSAGE;
             let fast = match is_message {
                 true => self.take_fast::<Newer>(peer, budget - taken, sink),
-                false => take::told(peer, self.setup, budget - taken, sink),
+                false => target::take_write_notifications(peer, self.setup, budget - taken, sink),
             };
             taken += fast;
             if fast > 0 {
@@ -85,7 +85,7 @@ impl Arrivals<'_> {
             }
             peer.publish_credit();
             let took = match is_message {
-                true => self.take(peer, sink),
+                true => self.take_message(peer, sink),
                 false => self.take_one_sided(peer, op, sink),
             };
             match took {
@@ -113,13 +113,22 @@ impl Arrivals<'_> {
 
     /// Takes commands by the fast path, for the receive that `R` finds.
     #[inline(never)]
-    fn take_fast<R: Next>(&mut self, peer: &mut Peer, budget: usize, sink: &mut Sink<'_>) -> usize {
+    fn take_fast<R: ReceiveLookup>(
+        &mut self,
+        peer: &mut Peer,
+        budget: usize,
+        sink: &mut Sink<'_>,
+    ) -> usize {
         self.fast_path(peer).take::<R>(peer, budget, sink)
     }
 
     /// Takes one message, if there is one and it has a place.
     #[inline(never)]
-    fn take(&mut self, peer: &mut Peer, sink: &mut Sink<'_>) -> Result<bool, Nonsense> {
+    fn take_message(
+        &mut self,
+        peer: &mut Peer,
+        sink: &mut Sink<'_>,
+    ) -> Result<bool, ProtocolError> {
         let source = peer.source();
         let Some(inbox) = &mut peer.inbox else {
             return Ok(false);
@@ -129,7 +138,7 @@ impl Arrivals<'_> {
         };
         let cmd = cmd::parse(&slot, source)?;
         let Body::Inline { word } = cmd.body else {
-            return self.take_long(peer, &cmd, sink);
+            return self.take_external(peer, &cmd, sink);
         };
         let env = &cmd.env;
         match self.matching.matcher(cmd.kind).match_message(env) {
@@ -139,11 +148,11 @@ impl Arrivals<'_> {
                 let src = peer.fi_addr(&self.setup.av);
                 matching::report(&peer.name, &self.setup.ep, src, posted, env, fits, sink);
             }
-            None if self.has_room(env.len, peer.kept) => {
-                let bytes = inline::keep(&slot, word, env.len);
+            None if self.has_room(env.len, peer.kept_bytes) => {
+                let bytes = inline::copy_to_heap(&slot, word, env.len);
                 inbox.rx.release();
                 self.matching
-                    .keep(cmd.kind, cmd.env, bytes, None, &mut peer.kept);
+                    .keep(cmd.kind, cmd.env, bytes, None, &mut peer.kept_bytes);
             }
             None => {
                 self.stall(peer, env.len);
@@ -174,37 +183,37 @@ impl Arrivals<'_> {
         peer: &mut Peer,
         op: u32,
         sink: &mut Sink<'_>,
-    ) -> Result<bool, Nonsense> {
+    ) -> Result<bool, ProtocolError> {
         let Self {
             setup, schedule, ..
         } = self;
         match op {
             cmd::OP_ATOMIC..=cmd::OP_COMPARE_ATOMIC => {
-                atomic::command::take(peer, setup, schedule)?;
+                atomic::command::take_command(peer, setup, schedule)?;
             }
-            cmd::OP_ATOMIC_RESULT => answer::take(peer, setup)?,
-            _ => return take::access(peer, setup, schedule, sink),
+            cmd::OP_ATOMIC_RESULT => response::take_response(peer, setup)?,
+            _ => return target::take_command(peer, setup, schedule, sink),
         }
         Ok(true)
     }
 
     /// Takes a command whose message is not inside.
-    fn take_long(
+    fn take_external(
         &mut self,
         peer: &mut Peer,
         cmd: &Cmd,
         sink: &mut Sink<'_>,
-    ) -> Result<bool, Nonsense> {
+    ) -> Result<bool, ProtocolError> {
         match cmd.body {
             Body::Inject { offset, ack } => self.take_inject(peer, cmd, offset, ack, sink),
-            Body::Iov(ref offer) => {
-                iov::accept(peer, offer, cmd.env.len)?;
+            Body::Iov(ref rts) => {
+                iov::accept_rts(peer, rts, cmd.env.len)?;
                 release(peer.inbox.as_mut());
                 self.schedule.activate(peer, &self.setup.ep);
-                self.match_offer(peer, cmd, offer.msg_id);
+                self.match_rts(peer, cmd, rts.msg_id);
                 Ok(true)
             }
-            Body::Inline { .. } => Err(Nonsense("a message that is inside and is not")),
+            Body::Inline { .. } => Err(ProtocolError("a message that is inside and is not")),
         }
     }
 
@@ -215,35 +224,35 @@ impl Arrivals<'_> {
         offset: u64,
         ack: Option<u32>,
         sink: &mut Sink<'_>,
-    ) -> Result<bool, Nonsense> {
-        let (life, env) = (peer.life, &cmd.env);
+    ) -> Result<bool, ProtocolError> {
+        let (life, env) = (peer.incarnation, &cmd.env);
         let Some(inbox) = &mut peer.inbox else {
             return Ok(false);
         };
-        let walked = inbox.walk;
-        inbox.payload_expected = env.len <= EXPECTED_MAX;
+        let walked = inbox.pool_position;
+        inbox.expects_payload = env.len <= PREFETCH_PAYLOAD_MAX;
         let at = inject::locate(inbox, offset, env.len)?;
         match self.matching.matcher(cmd.kind).match_message(env) {
             Some(mut posted) => {
                 let fits = inject::receive(inbox, at, env.len, &mut posted.buf);
                 inbox.rx.release();
                 if let Some(msg_id) = ack {
-                    peer.answer(life, msg_id, status::DONE);
+                    peer.respond(life, msg_id, status::DONE);
                 }
                 let src = peer.fi_addr(&self.setup.av);
-                let way = telemetry::ProtocolCounter::ReceivedInject;
-                self.setup.ep.stats.count_protocol(way, env.len);
+                let counter = telemetry::ProtocolCounter::ReceivedInject;
+                self.setup.ep.stats.count_protocol(counter, env.len);
                 matching::report(&peer.name, &self.setup.ep, src, posted, env, fits, sink);
             }
-            None if self.has_room(env.len, peer.kept) => {
-                let bytes = inject::keep(inbox, at, env.len);
+            None if self.has_room(env.len, peer.kept_bytes) => {
+                let bytes = inject::copy_to_heap(inbox, at, env.len);
                 inbox.rx.release();
                 let ack = ack.map(|msg_id| Ack { life, msg_id });
                 self.matching
-                    .keep(cmd.kind, cmd.env, bytes, ack, &mut peer.kept);
+                    .keep(cmd.kind, cmd.env, bytes, ack, &mut peer.kept_bytes);
             }
             None => {
-                inbox.walk = walked;
+                inbox.pool_position = walked;
                 self.stall(peer, env.len);
                 return Ok(false);
             }
@@ -251,18 +260,18 @@ impl Arrivals<'_> {
         Ok(true)
     }
 
-    fn match_offer(&mut self, peer: &mut Peer, cmd: &Cmd, msg_id: u32) {
+    fn match_rts(&mut self, peer: &mut Peer, cmd: &Cmd, msg_id: u32) {
         let matcher = self.matching.matcher(cmd.kind);
         match matcher.match_message(&cmd.env) {
             Some(posted) => {
                 let src = peer.fi_addr(&self.setup.av);
-                let (into, len) = (Into::Receive(posted, cmd.env), cmd.env.len);
+                let (destination, len) = (Destination::Receive(posted, cmd.env), cmd.env.len);
                 let Setup { config, ep, .. } = self.setup;
-                iov::start(peer, config, ep, src, msg_id, into, len);
+                iov::start(peer, config, ep, src, msg_id, destination, len);
             }
             None => {
-                let life = peer.life;
-                matcher.store(cmd.env, Unexpected::Offer { life, msg_id });
+                let life = peer.incarnation;
+                matcher.store(cmd.env, Unexpected::Rts { life, msg_id });
             }
         }
     }
@@ -280,22 +289,24 @@ impl Arrivals<'_> {
         let src = peer.fi_addr(av);
         match unexpected {
             Unexpected::Bytes { bytes, ack } => {
-                self.matching.quota.release(bytes.len(), &mut peer.kept);
+                self.matching
+                    .quota
+                    .release(bytes.len(), &mut peer.kept_bytes);
                 let fits = posted.buf.write(0, &bytes);
                 if let Some(ack) = ack {
-                    peer.answer(ack.life, ack.msg_id, status::DONE);
+                    peer.respond(ack.life, ack.msg_id, status::DONE);
                 }
                 ep.stats
                     .count_protocol(telemetry::ProtocolCounter::ReceivedLate, env.len);
                 matching::report(&peer.name, ep, src, posted, &env, fits, &mut Sink::none());
             }
-            Unexpected::Offer { life, .. } if life != peer.life => {
+            Unexpected::Rts { life, .. } if life != peer.incarnation => {
                 let detail = format!("{} is gone, and its message with it", peer.name);
                 ep.rx_failed(posted, Errno::ConnReset, src, detail);
             }
-            Unexpected::Offer { msg_id, .. } => {
-                let into = Into::Receive(posted, env);
-                iov::start(peer, config, ep, src, msg_id, into, env.len);
+            Unexpected::Rts { msg_id, .. } => {
+                let destination = Destination::Receive(posted, env);
+                iov::start(peer, config, ep, src, msg_id, destination, env.len);
                 self.schedule.parking.wake(ep);
             }
         }
@@ -319,27 +330,27 @@ fn release(inbox: Option<&mut Inbox>) {
 ///
 /// # Errors
 /// When something that the peer says makes no sense.
-pub(crate) fn move_transfers(peer: &mut Peer, setup: &Setup) -> Result<usize, Nonsense> {
+pub(crate) fn move_transfers(peer: &mut Peer, setup: &Setup) -> Result<usize, ProtocolError> {
     let Setup { config, ep, av, .. } = setup;
     let addr = peer.fi_addr(av);
-    let mut moved = answer::pay(peer)? + usize::from(peer.end_run());
-    moved += sar::take_answers(peer, config, ep, addr)?;
-    moved += sar::send_aborts(peer) + usize::from(sar::stream(peer)?);
-    moved += sar::receive(peer, ep, addr)?;
-    if peer.news_ahead == 0
-        && let Some(msg_id) = pulled(peer)
+    let mut moved = response::send_owed_responses(peer)? + usize::from(peer.announce_pending());
+    moved += sar::take_responses(peer, config, ep, addr)?;
+    moved += sar::send_aborts(peer) + usize::from(sar::fill_streams(peer)?);
+    moved += sar::receive_segments(peer, ep, addr)?;
+    if peer.packets_ahead == 0
+        && let Some(msg_id) = next_pull(peer)
     {
-        moved += iov::step(peer, ep, addr, msg_id);
+        moved += iov::copy_step(peer, ep, addr, msg_id);
     }
     Ok(moved)
 }
 
 /// A message that is on its way into a receive by copies that the receiver makes alone.
-fn pulled(peer: &Peer) -> Option<u32> {
+fn next_pull(peer: &Peer) -> Option<u32> {
     peer.incoming
         .iter()
         .find_map(|(&msg_id, incoming)| match &incoming.stage {
-            Stage::Moving(moving) if moving.way != Way::Bounce => Some(msg_id),
+            Stage::Moving(moving) if moving.protocol != RendezvousProtocol::Bounce => Some(msg_id),
             _ => None,
         })
 }

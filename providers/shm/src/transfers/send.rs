@@ -4,22 +4,23 @@ use selvedge::{Errno, OpFlags, Result};
 use selvedge_kit::Report;
 use selvedge_kit::copy::TxBuf;
 
-use super::{ACKED, Sent, inject, inline, iov};
-use crate::memory::special::Special;
+use super::{ACK_FLAGS, Sent, inject, inline, iov};
+use crate::memory::special::OwnBlocks;
 use crate::peers::ops::{Op, OpBody};
 use crate::peers::peer::Peer;
 use crate::provider::config::Config;
 use crate::transfers::cmd::{Header, inline_room};
 
 /// Flags of messages that do not go right away.
-pub(crate) const CONSIDERED: OpFlags = ACKED.union(OpFlags::FENCE).union(OpFlags::DEFERRED);
+pub(crate) const SLOW_PATH_FLAGS: OpFlags =
+    ACK_FLAGS.union(OpFlags::FENCE).union(OpFlags::DEFERRED);
 
 /// Whether a message goes inside a command.
 #[inline(always)]
 pub(crate) fn is_inline(config: &Config, header: &Header, len: usize, flags: OpFlags) -> bool {
     len <= config.inline_size
         && len <= inline_room(header.data.is_some())
-        && !flags.intersects(CONSIDERED)
+        && !flags.intersects(SLOW_PATH_FLAGS)
 }
 
 /// Sends a message the way that suits its size.
@@ -30,7 +31,7 @@ pub(crate) fn is_inline(config: &Config, header: &Header, len: usize, flags: OpF
 pub(crate) fn send(
     peer: &mut Peer,
     config: &Config,
-    special: &Special,
+    special: &OwnBlocks,
     header: &Header,
     buf: TxBuf,
     report: Report,
@@ -45,7 +46,7 @@ pub(crate) fn send(
         inline::send(peer.slot(), header, &buf);
         return Ok(Sent::Done);
     }
-    let acked = flags.intersects(ACKED);
+    let acked = flags.intersects(ACK_FLAGS);
     let op = Op {
         report,
         body: OpBody::Sent,
@@ -57,5 +58,5 @@ pub(crate) fn send(
         return Err(Errno::MsgSize);
     }
     iov::send(peer, config, special, header, buf, op)?;
-    Ok(Sent::Later)
+    Ok(Sent::Pending)
 }

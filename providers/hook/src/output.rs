@@ -1,4 +1,4 @@
-//! Where hooks write: a file, or standard error.
+//! The output of hooks: a file, or standard error.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -10,21 +10,21 @@ use selvedge::{Errno, Error};
 
 /// A file that several processes may write lines to.
 #[derive(Clone, Debug)]
-pub(crate) struct Out(Option<Arc<File>>);
+pub(crate) struct Output(Option<Arc<File>>);
 
-impl Out {
-    /// Opens the file of `FI_HOOK_FILE`, in which `%p` is the process's number; standard error
-    /// without one.
+impl Output {
+    /// Opens the file of `FI_HOOK_FILE`, in whose name `%p` is replaced by the process's number;
+    /// standard error if the name is empty.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(crate) fn open(path: &str) -> Result<Self, Error> {
         if path.is_empty() {
             return Ok(Self(None));
         }
         let path = path.replace("%p", &std::process::id().to_string());
         let mut options = OpenOptions::new();
-        // A pipe that no process reads is an error, and no reason to wait.
+        // A pipe without a reader is an error: the open must not block.
         options.custom_flags(OFlag::O_NONBLOCK.bits());
         let file = options.create(true).append(true).open(&path);
         let file = file.map_err(|cause| {
@@ -34,8 +34,7 @@ impl Out {
         Ok(Self(Some(Arc::new(file))))
     }
 
-    /// Writes whole lines at once, so that those of several processes do not mix. Nothing can be
-    /// done where that fails.
+    /// Writes whole lines at once, so that lines of several processes do not mix. Ignores errors.
     pub(crate) fn write(&self, lines: &str) {
         let _ = match &self.0 {
             Some(file) => (&**file).write_all(lines.as_bytes()),
@@ -44,14 +43,14 @@ impl Out {
     }
 }
 
-/// A text as it stands in a JSON string.
+/// Escapes a text for a JSON string.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => escaped.extend(['\\', letter]),
-            letter if letter < ' ' => escaped += &format!("\\u{:04x}", u32::from(letter)),
-            letter => escaped.push(letter),
+    for char in text.chars() {
+        match char {
+            '"' | '\\' => escaped.extend(['\\', char]),
+            char if char < ' ' => escaped += &format!("\\u{:04x}", u32::from(char)),
+            char => escaped.push(char),
         }
     }
     escaped
@@ -62,10 +61,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pipe_without_a_reader_is_refused_and_not_waited_for() {
+    fn opening_a_pipe_without_a_reader_fails_at_once() {
         let path = std::env::temp_dir().join(format!("hook-{}", std::process::id()));
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        let opened = Out::open(&path.to_string_lossy());
+        let opened = Output::open(&path.to_string_lossy());
         std::fs::remove_file(&path).unwrap();
         assert_eq!(
             opened.unwrap_err().errno(),
