@@ -186,7 +186,7 @@ unsafe extern "C" fn cheetah_ainvoke(
                 caller: core.mycontext(),
                 target: to,
                 id: id.cast_unsigned(),
-                known: core.functions(),
+                registered: core.functions(),
             });
         }
         if bell.is_null() {
