@@ -8,7 +8,7 @@ use crate::{Error, Result};
 
 /// Memory for one message to one context, zeroed or with bytes of an earlier message.
 ///
-/// It lies in special memory if the fabric has some: the target copies the message directly from
+/// A parcel lies in special memory if the fabric has some: the target copies the message directly from
 /// there. [`crate::Controller::commit`] sends the message; dropping the parcel releases the memory.
 pub struct Parcel {
     core: Rc<Core>,

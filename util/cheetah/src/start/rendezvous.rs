@@ -235,10 +235,7 @@ impl<'a, L: Stream> Exchange<'a, L> {
     fn add(&mut self, text: &str, mut stream: L) -> Result {
         let Some((job, rank, size, line)) = words(text) else {
             // From another program.
-            let _ = stream.write_all(
-                b"refused invalid address line
-",
-            );
+            let _ = stream.write_all(b"refused invalid address line\n");
             return Ok(());
         };
         if job != self.job {
