@@ -485,7 +485,7 @@ mod tests {
         let page = fs::read_to_string(workspace().join("docs/FABTESTS-REFERENCE.md"))?;
         assert!(
             page.contains(&list),
-            "docs/FABTESTS-REFERENCE.md should say:\n{list}"
+            "docs/FABTESTS-REFERENCE.md must contain:\n{list}"
         );
         Ok(())
     }
