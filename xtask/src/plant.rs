@@ -117,23 +117,23 @@ const PLANTS: &[Plant] = plants! {
             fails "a_region_is_bound_to_the_counter_below_its_layers";
     }
     "providers/kit/src/layer/named.rs": "selvedge-hook" "--test=layers" {
-        "errors name the endpoint below a layer": "error.ep = error.ep.map(|ep| ENDPOINTS.around::<L>(ep));" => "let _ = &mut error.ep;"
+        "errors name the endpoint below a layer": "error.ep = error.ep.map(|ep| ENDPOINTS.layered::<L>(ep));" => "let _ = &mut error.ep;"
             fails "an_event_names_the_applications_endpoint_when_its_fabric_is_open_twice";
     }
     "providers/kit/src/layer/calls.rs": "selvedge-kit" "--lib" {
         "a layer keeps a call for itself": "fn set_err(value: u64);" => "fn set_err(value: u64) = { let _ = value; };"
-            fails "every_call_of_the_contract_arrives_below_a_layer_that_changes_nothing";
+            fails "every_call_of_the_contract_reaches_the_object_below_a_layer_that_changes_nothing";
     }
     "providers/kit/src/layer/bound.rs": "selvedge-kit" "--lib" {
         "an endpoint is bound to shared receives with their layer": "bind.srx = bind.srx.as_ref().map(srx);" => "let _ = srx;"
-            fails "every_call_of_the_contract_arrives_below_a_layer_that_changes_nothing";
+            fails "every_call_of_the_contract_reaches_the_object_below_a_layer_that_changes_nothing";
     }
     "providers/kit/src/mr/counts.rs": "selvedge-shm" "--test=rma" {
-        "each place is an event": "Some((_, sum)) => *sum += len," => "Some((_, sum)) if len > 1 << 40 => *sum += len,\n                Some(_) => seen.push((key, len)),"
+        "each place is an event": "Some((_, sum)) => *sum += len," => "Some((_, sum)) if len > 1 << 40 => *sum += len,\n                Some(_) => regions.push((key, len)),"
             fails "an_operation_is_one_event_for_each_region_that_it_touches";
-        "counters of regions drive nobody who is there": "ledgers.try_for_each(|ledger| ledger.follow(&cntr))?;" => "ledgers.try_for_each(|_| Ok::<(), Error>(()))?;"
+        "counters of regions drive nobody who is there": "endpoints.try_for_each(|ops| ops.add_driver(&cntr))?;" => "endpoints.try_for_each(|_| Ok::<(), Error>(()))?;"
             fails "each_region_counts_accesses_by_every_protocol", "a_thread_parked_at_a_region_counter_is_woken_by_writes_and_reads";
-        "counters of regions drive nobody who comes later": "cntrs.try_for_each(|cntr| endpoint.follow(&cntr))" => "cntrs.try_for_each(|_| Ok(()))"
+        "counters of regions drive nobody who comes later": "cntrs.try_for_each(|cntr| endpoint.add_driver(&cntr))" => "cntrs.try_for_each(|_| Ok(()))"
             fails "reading_a_region_counter_progresses_the_endpoints_that_serve_the_region";
         "a second counter takes the place of the first": "(0..EVENTS.len()).any(is_taken)" => "(0..0).any(is_taken)"
             fails "counters_that_cannot_be_bound_are_refused_by_name";
@@ -289,15 +289,15 @@ const PLANTS: &[Plant] = plants! {
             fails "segments_are_announced_to_a_peer_with_a_full_socket_once_it_has_room";
     }
     "providers/shm/src/provider/av.rs": "selvedge-shm" "--test=collectives" {
-        "a member that is a context is the first one": "let name = self.name(addr).ok_or(Errno::Inval)?;" => "let name = self.name(self.table.table().apart(addr).0).ok_or(Errno::Inval)?;"
+        "a member that is a context is the first one": "let name = self.name(addr).ok_or(Errno::Inval)?;" => "let name = self.name(self.table.table().split(addr).0).ok_or(Errno::Inval)?;"
             fails "groups_of_contexts_and_endpoints_agree_with_the_oracle";
     }
     "providers/kit/src/ip/av.rs": "selvedge-tcp" "--test=collectives" {
-        "a member that is a context is found at the first one's port": "self.addr(addr).map(Address::Ip)" => "self.addr(self.table.table().apart(addr).0).map(Address::Ip)"
+        "a member that is a context is found at the first one's port": "self.addr(addr).map(Address::Ip)" => "self.addr(self.table.table().split(addr).0).map(Address::Ip)"
             fails "groups_of_contexts_and_endpoints_agree_with_the_oracle";
     }
     "providers/kit/src/sep.rs": "selvedge-shm" "--test=collectives" {
-        "a context that is refused is not named": "let what = format!(\"context {index} of {self:?}: {}\", error.message());" => "let what = error.message().to_owned();"
+        "a context that is refused is not named": "let message = format!(\"context {index} of {self:?}: {}\", error.message());" => "let message = error.message().to_owned();"
             fails "a_context_with_unsupported_collectives_is_refused_by_name";
     }
     "util/capi/fabric/src/ep/cm.rs": "selvedge-fabric-c" "--test=programs" {

@@ -13,7 +13,7 @@ use crate::units::{count, time};
 const BARS: usize = 11;
 
 pub(crate) const HEAD: &str =
-    "OPERATION  BYTES     COUNT   MEAN    50%    90%    99%  99.9%    MAX SHORT>IDLE_LIMIT";
+    "OPERATION  BYTES     COUNT   MEAN    50%    90%    99%  99.9%    MAX SHORT>LONG";
 
 /// The text when no latencies were recorded.
 pub(crate) const NONE: &str = "no latencies: only programs that run with FI_HOOK=perf record them";

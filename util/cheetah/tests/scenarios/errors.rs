@@ -111,7 +111,7 @@ fn failed_put(controller: &Controller, args: &[String]) -> Result {
     let mut buffer = [0_u8; 1];
     let addresses = exchange(controller, &[address(&mut buffer)])?;
     let (put, got) = (controller.bell()?, controller.bell()?);
-    let reports_by_wait = args[0] == "reported";
+    let reports_by_wait = args[0] == "wait";
     let to = if reports_by_wait { me } else { next };
     // SAFETY: the bytes are static, and nothing is mapped at the address.
     unsafe {

@@ -278,7 +278,10 @@ fn a_configured_signal_writes_a_flight_record_and_the_process_continues() {
         output.contains(&format!("shm endpoint {}", a.name())),
         "{output}"
     );
-    assert!(output.contains(&format!("connected to {}", b.name())), "{output}");
+    assert!(
+        output.contains(&format!("connected to {}", b.name())),
+        "{output}"
+    );
     assert!(output.contains("received inline 1 (8B)"), "{output}");
     b.send_command("recv 1 8 1");
     a.send_command("send 1 8 1");
