@@ -272,7 +272,7 @@ fn peer(all: &[Stats], stats: &Stats, peer: &PeerStats) -> Vec<String> {
     }
     if peer.transferring > 0 {
         lines.push(format!(
-            "{} large messages of {name} are on their protocol.",
+            "{} large messages of {name} are being transferred.",
             peer.transferring
         ));
     }
@@ -321,7 +321,7 @@ fn deadlocks(text: &mut String, own: &[&Stats], others: &[&Stats]) {
             if waits_for(one, other) && waits_for(other, one) && is_idle(one) && is_idle(other) {
                 let _ = writeln!(
                     text,
-                    "{} and {} wait for messages of each other, and nothing is under protocol.",
+                    "{} and {} wait for messages of each other, and no operation is in progress.",
                     one.name, other.name
                 );
             }

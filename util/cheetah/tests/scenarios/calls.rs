@@ -280,7 +280,7 @@ fn parcels(controller: &Controller, _: &[String]) -> Result {
 /// A function that is not registered.
 fn unknown(controller: &Controller, _: &[String]) -> Result {
     let (ring, bell) = counter(controller)?;
-    let addresses = controller.register("addresses", move |_, _| ring.set(ring.value() + 1))?;
+    let registered = controller.register("registered", move |_, _| ring.set(ring.value() + 1))?;
     // Context 0 may leave the barrier and invoke before context 1 leaves it; context 1 then gets
     // the error from the barrier.
     let mut reported = controller.barrier().err();
@@ -296,7 +296,7 @@ fn unknown(controller: &Controller, _: &[String]) -> Result {
         ),
         "{refused:?}"
     );
-    let no_context = controller.ainvoke(controller.ncontexts(), addresses, &[]);
+    let no_context = controller.ainvoke(controller.ncontexts(), registered, &[]);
     assert!(
         matches!(no_context, Err(Error::NoContext { .. })),
         "{no_context:?}"
@@ -320,7 +320,7 @@ fn unknown(controller: &Controller, _: &[String]) -> Result {
         assert_eq!(reported.take(), Some(expected));
     }
     assert_eq!(reported, None);
-    controller.ainvoke((me + 1) % controller.ncontexts(), addresses, &[])?;
+    controller.ainvoke((me + 1) % controller.ncontexts(), registered, &[])?;
     controller.wait(&bell, 1)?;
     controller.barrier()
 }
