@@ -3,9 +3,9 @@
 /// Declares the tests of a module: functions with the tests' names, each with the capabilities that
 /// it requests, the defects that it notices, and its other attributes.
 macro_rules! tests {
-    ($($run:ident($caps:expr) catches [$($defect:ident),*] $(.$how:ident($what:expr))*;)+) => {
+    ($($run:ident($caps:expr) catches [$($defect:ident),*] $(.$how:ident($value:expr))*;)+) => {
         pub(super) const TESTS: &[Test] = &[$(
-            Test::new(stringify!($run), $caps, &[$(Defect::$defect),*], $run)$(.$how($what))*
+            Test::new(stringify!($run), $caps, &[$(Defect::$defect),*], $run)$(.$how($value))*
         ),+];
     };
 }
@@ -121,7 +121,7 @@ mod unit_tests {
     #[test]
     fn every_defect_is_noticed_by_some_test() {
         for defect in Defect::value_variants() {
-            let mut by_programs = crate::upstream::mutants::NOTICED.iter();
+            let mut by_programs = crate::upstream::mutants::DETECTED.iter();
             let is_noticed = all().any(|(_, test)| test.defects.contains(defect))
                 || by_programs.any(|(_, defects)| defects.contains(defect));
             assert!(is_noticed, "no test notices {defect:?}");

@@ -1,4 +1,5 @@
-//! Posting atomics: the caller's promise becomes values, and what can be known is checked.
+//! Posting atomics: the caller's promise about memory becomes buffer values, and the arguments are
+//! checked.
 
 use selvedge::atomic::{AtomicMsg, Attr, Datatype, Family, Ioc, IocMut, Op, RmaIoc, Target};
 use selvedge::{Atomic, AtomicExt, Context, Desc, Errno, Iov, IovMut, OpFlags, Result};
@@ -6,11 +7,11 @@ use selvedge_kit::Report;
 use selvedge_kit::atomic::{Kernel, Single, attr, query};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
-use super::{Payload, Request, Targets, initiate, sent};
+use super::{Payload, Request, Targets, completion_flags, initiate};
 use crate::endpoint::Endpoint;
 use crate::endpoint::msg::TX_DEFAULTS;
 use crate::endpoint::state::State;
-use crate::rma::fast::{FAST, fast_peer};
+use crate::rma::fast::{FAST_FLAGS, fast_peer};
 use crate::transfers::cmd::IOV_LIMIT;
 
 const FLAGS: OpFlags = TX_DEFAULTS
@@ -30,7 +31,7 @@ impl Atomic for Endpoint {
             return Ok(());
         }
         // SAFETY: as above.
-        unsafe { self.post_otherwise(Family::Base, msg, &[], &[], flags) }
+        unsafe { self.post_slow(Family::Base, msg, &[], &[], flags) }
     }
 
     #[inline]
@@ -48,7 +49,7 @@ impl Atomic for Endpoint {
             return Ok(());
         }
         // SAFETY: as above.
-        unsafe { self.post_otherwise(Family::Fetch, msg, &[], result, flags) }
+        unsafe { self.post_slow(Family::Fetch, msg, &[], result, flags) }
     }
 
     #[inline]
@@ -68,7 +69,7 @@ impl Atomic for Endpoint {
             return Ok(());
         }
         // SAFETY: as above.
-        unsafe { self.post_otherwise(Family::Compare, msg, compare, result, flags) }
+        unsafe { self.post_slow(Family::Compare, msg, compare, result, flags) }
     }
 
     #[inline]
@@ -80,7 +81,7 @@ impl Atomic for Endpoint {
             return Ok(());
         }
         // SAFETY: as above.
-        unsafe { self.atomic_one_otherwise(buf, desc, target, context) }
+        unsafe { self.atomic_one_slow(buf, desc, target, context) }
     }
 
     #[inline]
@@ -98,7 +99,7 @@ impl Atomic for Endpoint {
             return Ok(());
         }
         // SAFETY: as above.
-        unsafe { self.fetch_atomic_one_otherwise(buf, result, target, context) }
+        unsafe { self.fetch_atomic_one_slow(buf, result, target, context) }
     }
 
     fn inject_atomic(&self, buf: &[u8], target: &Target) -> Result {
@@ -134,7 +135,7 @@ impl Atomic for Endpoint {
             payload: Payload::gather(&operand, &TxBuf::empty()),
             result: None,
             data: None,
-            report: injected(buf.len()),
+            report: inject_report(buf.len()),
         })
     }
 
@@ -144,13 +145,13 @@ impl Atomic for Endpoint {
 }
 
 impl Endpoint {
-    /// What a short form asks for that is not done at once.
+    /// Slow path of [`Atomic::atomic_one`].
     ///
     /// # Safety
     /// As [`Atomic::atomicmsg`], for `buf`.
     #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
     #[inline(never)]
-    unsafe fn atomic_one_otherwise(
+    unsafe fn atomic_one_slow(
         &self,
         buf: Ioc,
         desc: Desc,
@@ -161,13 +162,13 @@ impl Endpoint {
         unsafe { self.atomicv(&[buf], &[desc], target, context) }
     }
 
-    /// The same, with a result.
+    /// Slow path of [`Atomic::fetch_atomic_one`].
     ///
     /// # Safety
     /// As [`Atomic::fetch_atomicmsg`], for `buf` and `result`.
     #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
     #[inline(never)]
-    unsafe fn fetch_atomic_one_otherwise(
+    unsafe fn fetch_atomic_one_slow(
         &self,
         (buf, desc): (Ioc, Desc),
         (result, result_desc): (IocMut, Desc),
@@ -182,13 +183,14 @@ impl Endpoint {
         unsafe { self.fetch_atomicv(buf, result, target, context) }
     }
 
-    /// What is not done to one integer by one instruction, or not at once.
+    /// Slow path: every atomic that is not one instruction on one integer, or whose preconditions
+    /// do not hold.
     ///
     /// # Safety
     /// As [`Atomic::compare_atomicmsg`], for the operands of `msg`, `compare` and `result`.
     #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
     #[inline(never)]
-    unsafe fn post_otherwise(
+    unsafe fn post_slow(
         &self,
         family: Family,
         msg: &AtomicMsg<'_>,
@@ -221,11 +223,11 @@ impl Endpoint {
     }
 }
 
-/// Carries an atomic out at once where that is possible, and hands it to the general path otherwise.
+/// Executes an atomic directly if possible, and passes it to the general path if not.
 #[inline]
 fn post_request(state: &mut State, mut request: Request) -> Result {
     let State { setup, peers, .. } = state;
-    if let Some(peer) = fast_peer(setup, peers, request.dest, &request.report, FAST)
+    if let Some(peer) = fast_peer(setup, peers, request.dest, &request.report, FAST_FLAGS)
         && peer.atomics.is_idle()
         && peer.apply_directly(&mut request)
     {
@@ -235,10 +237,10 @@ fn post_request(state: &mut State, mut request: Request) -> Result {
     initiate::post(&mut state.connector(), request)
 }
 
-/// How an injected atomic of `len` bytes is told of.
-pub(super) fn injected(len: usize) -> Report {
+/// The report of an injected atomic of `len` bytes.
+pub(super) fn inject_report(len: usize) -> Report {
     Report {
-        kind: sent(Family::Base),
+        kind: completion_flags(Family::Base),
         context: Context::default(),
         flags: OpFlags::INJECT | OpFlags::DEFAULT,
         reports_success: false,
@@ -259,15 +261,15 @@ unsafe fn request(
     flags: OpFlags,
 ) -> Result<Request> {
     let targets = Targets::new(msg.rma_iov)?;
-    // The man page gives a read operands that mean nothing.
+    // The man page allows operands of an atomic read and ignores them.
     let operand = if kernel.has_operand() { msg.iov } else { &[] };
     // SAFETY: passed on from the caller.
-    let operand = unsafe { read_from(&kernel, operand)? };
+    let operand = unsafe { tx_buf(&kernel, operand)? };
     // SAFETY: as above.
-    let compare = unsafe { read_from(&kernel, compare)? };
+    let compare = unsafe { tx_buf(&kernel, compare)? };
     let result = match result {
         // SAFETY: as above.
-        Some(result) => Some(unsafe { write_to(&kernel, result)? }),
+        Some(result) => Some(unsafe { rx_buf(&kernel, result)? }),
         None => None,
     };
     let counts = targets.as_slice().iter().map(|target| target.count);
@@ -289,7 +291,7 @@ unsafe fn request(
         result,
         data: flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(msg.data),
         report: Report {
-            kind: sent(kernel.family()),
+            kind: completion_flags(kernel.family()),
             context: msg.context,
             flags,
             reports_success: true,
@@ -302,7 +304,7 @@ unsafe fn request(
 /// As [`TxBuf::new`], for the elements.
 #[expect(unsafe_code, reason = "the promise becomes a value here")]
 #[inline]
-unsafe fn read_from(kernel: &Kernel, list: &[Ioc]) -> Result<TxBuf> {
+unsafe fn tx_buf(kernel: &Kernel, list: &[Ioc]) -> Result<TxBuf> {
     let mut iov = [Iov::new(&[]); IOV_LIMIT];
     let iov = iov.get_mut(..list.len()).ok_or(Errno::Inval)?;
     for (iov, ioc) in iov.iter_mut().zip(list) {
@@ -317,7 +319,7 @@ unsafe fn read_from(kernel: &Kernel, list: &[Ioc]) -> Result<TxBuf> {
 /// As [`RxBuf::new`], for the elements.
 #[expect(unsafe_code, reason = "the promise becomes a value here")]
 #[inline]
-unsafe fn write_to(kernel: &Kernel, list: &[IocMut]) -> Result<RxBuf> {
+unsafe fn rx_buf(kernel: &Kernel, list: &[IocMut]) -> Result<RxBuf> {
     let mut iov = [IovMut::new(&mut []); IOV_LIMIT];
     let iov = iov.get_mut(..list.len()).ok_or(Errno::Inval)?;
     for (iov, ioc) in iov.iter_mut().zip(list) {

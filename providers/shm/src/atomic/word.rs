@@ -1,5 +1,5 @@
-//! The usual atomic: one element of eight bytes, in special memory that is mapped here. It is done
-//! without a request being made of it, which would take longer than the instruction itself.
+//! Fast path of atomics: one element of eight bytes, in mapped special memory. It builds no
+//! [`super::Request`], which would take longer than the instruction itself.
 
 use selvedge::atomic::{AtomicMsg, Family, Ioc, IocMut, RmaIoc, Target};
 use selvedge::rma::RmaIov;
@@ -8,33 +8,34 @@ use selvedge_kit::Report;
 use selvedge_kit::atomic::{Args, Kernel, Single};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
-use super::post::injected;
-use super::sent;
+use super::completion_flags;
+use super::post::inject_report;
 use crate::endpoint::Endpoint;
 use crate::endpoint::state::State;
 use crate::memory::keys;
-use crate::rma::access::Aim;
-use crate::rma::fast::{FAST, fast_peer};
+use crate::rma::fast::{FAST_FLAGS, fast_peer};
+use crate::rma::remote_memory::PrefetchHint;
 use crate::smr::bytes::Span;
 use crate::smr::prefetch;
 
 /// Bytes of the element.
 const LEN: usize = 8;
 
-/// What is done to the element.
-pub(super) trait Change {
+/// The operation on the element.
+pub(super) trait WordOp {
     fn family(&self) -> Family;
     fn has_operand(&self) -> bool;
-    /// Whether the element has to be writable here.
+    /// Whether the mapping has to be writable.
     fn writes(&self) -> bool;
-    /// The rights that it takes, as a key table has them.
+    /// The rights that the operation needs, in the key table's encoding.
     fn rights(&self) -> u32;
-    /// Does it to the element at a place, with the operand and what is compared with; the element
-    /// before. Nothing, and nothing has happened, where it is not aligned.
+    /// Applies the operation to the element at offset `at` of a span, with the operand and the
+    /// compare value in `words`. Returns the fetched value; `None` without effect if the element is
+    /// not aligned.
     fn apply(&self, span: &Span, at: usize, words: [u64; 2]) -> Option<u64>;
 }
 
-impl Change for Single {
+impl WordOp for Single {
     #[inline(always)]
     fn family(&self) -> Family {
         self.family()
@@ -61,8 +62,8 @@ impl Change for Single {
     }
 }
 
-/// For elements of eight bytes.
-impl Change for Kernel {
+/// Only for kernels on elements of eight bytes.
+impl WordOp for Kernel {
     fn family(&self) -> Family {
         self.family()
     }
@@ -94,8 +95,8 @@ impl Change for Kernel {
 }
 
 impl Endpoint {
-    /// Carries the atomic out if it is a usual one, all of whose lists have one element. `false`,
-    /// and nothing has happened, otherwise.
+    /// Executes an atomic all of whose lists have one element. Returns `false` without effect if a
+    /// precondition of the fast path does not hold.
     ///
     /// # Safety
     /// As [`selvedge::Atomic::compare_atomicmsg`], for the operands of `msg`, `compare` and `result`.
@@ -103,7 +104,7 @@ impl Endpoint {
     #[inline(always)]
     pub(super) unsafe fn post_word(
         &self,
-        change: &impl Change,
+        word_op: &impl WordOp,
         msg: &AtomicMsg<'_>,
         compare: &[Ioc],
         result: &[IocMut],
@@ -115,28 +116,29 @@ impl Endpoint {
         if target.count != 1 {
             return false;
         }
-        let family = change.family();
+        let family = word_op.family();
         // SAFETY: passed on from the caller.
-        let operand = unsafe { word(change.has_operand(), msg.iov) };
+        let operand = unsafe { operand_word(word_op.has_operand(), msg.iov) };
         // SAFETY: as above.
-        let compare = unsafe { word(family == Family::Compare, compare) };
+        let compare = unsafe { operand_word(family == Family::Compare, compare) };
         // SAFETY: as above.
-        let result = unsafe { room(family != Family::Base, result) };
+        let result = unsafe { result_buf(family != Family::Base, result) };
         let (Some(operand), Some(compare), Some(result)) = (operand, compare, result) else {
             return false;
         };
         let report = Report {
-            kind: sent(family),
+            kind: completion_flags(family),
             context: msg.context,
             flags,
             reports_success: true,
             len: LEN,
         };
         let words = [operand, compare];
-        self.apply_word(change, msg.dest, target, words, result, report)
+        self.apply_word(word_op, msg.dest, target, words, result, report)
     }
 
-    /// Carries the atomic of a short form out, likewise. Without a result there is none to give.
+    /// Executes the atomic of a short form, under the same conditions. `result` is empty for an
+    /// atomic without fetched values.
     ///
     /// # Safety
     /// As [`selvedge::Atomic::fetch_atomicmsg`], for `operand` and `result`.
@@ -155,52 +157,52 @@ impl Endpoint {
         }
         let family = single.family();
         // SAFETY: passed on from the caller.
-        let operand = unsafe { word(single.has_operand(), &[operand]) };
+        let operand = unsafe { operand_word(single.has_operand(), &[operand]) };
         // SAFETY: as above.
-        let result = unsafe { room(family != Family::Base, result) };
+        let result = unsafe { result_buf(family != Family::Base, result) };
         let (Some(operand), Some(result)) = (operand, result) else {
             return false;
         };
         let report = Report {
-            kind: sent(family),
+            kind: completion_flags(family),
             context,
             flags: OpFlags::DEFAULT,
             reports_success: true,
             len: LEN,
         };
-        let place = RmaIoc {
+        let range = RmaIoc {
             addr: target.addr,
             count: 1,
             key: target.key,
         };
         let words = [operand, 0];
-        self.apply_word(single, target.dest, &place, words, result, report)
+        self.apply_word(single, target.dest, &range, words, result, report)
     }
 
-    /// Carries an injected atomic out, likewise.
+    /// Executes an injected atomic, under the same conditions.
     #[inline(always)]
     pub(super) fn inject_word(
         &self,
-        change: &impl Change,
+        word_op: &impl WordOp,
         operand: u64,
         dest: FiAddr,
         target: &RmaIoc,
     ) -> bool {
-        let report = injected(LEN);
-        self.apply_word(change, dest, target, [operand, 0], None, report)
+        let report = inject_report(LEN);
+        self.apply_word(word_op, dest, target, [operand, 0], None, report)
     }
 
     #[inline(always)]
     fn apply_word(
         &self,
-        change: &impl Change,
+        word_op: &impl WordOp,
         dest: FiAddr,
         target: &RmaIoc,
         words: [u64; 2],
         result: Option<RxBuf>,
         mut report: Report,
     ) -> bool {
-        let piece = RmaIov {
+        let segment = RmaIov {
             addr: target.addr,
             len: LEN,
             key: target.key,
@@ -209,60 +211,64 @@ impl Endpoint {
             return false;
         };
         report.flags = state.setup.ep.tx_flags(report.flags);
-        apply_word(&mut state, change, dest, &piece, words, result, &report)
+        apply_word(&mut state, word_op, dest, &segment, words, result, &report)
     }
 }
 
 #[inline(always)]
 fn apply_word(
     state: &mut State,
-    change: &impl Change,
+    word_op: &impl WordOp,
     dest: FiAddr,
-    piece: &RmaIov,
+    segment: &RmaIov,
     words: [u64; 2],
     result: Option<RxBuf>,
     report: &Report,
 ) -> bool {
     let State {
-        setup, peers, aim, ..
+        setup,
+        peers,
+        prefetch_hint,
+        ..
     } = state;
-    let guess = aim.guess(dest, piece);
+    let guess = prefetch_hint.guess(dest, segment);
     if let Some(line) = guess {
         prefetch::for_writing(line);
     }
-    let Some(peer) = fast_peer(setup, peers, dest, report, FAST) else {
+    let Some(peer) = fast_peer(setup, peers, dest, report, FAST_FLAGS) else {
         return false;
     };
-    // An answer that is still to come belongs before this.
+    // An outstanding atomic precedes this one.
     if !peer.atomics.is_idle() {
         return false;
     }
-    let Some((span, at)) = peer.windows.find(piece, change.rights()) else {
+    let Some((span, at)) = peer.mapped_regions.find(segment, word_op.rights()) else {
         return false;
     };
-    if change.writes() && !span.is_writable() {
+    if word_op.writes() && !span.is_writable() {
         return false;
     }
-    let Some(earlier) = change.apply(span, at, words) else {
+    let Some(earlier) = word_op.apply(span, at, words) else {
         return false;
     };
     if let Some(mut result) = result {
         result.write_word(earlier);
     }
-    if Aim::is_off(guess, span, at) {
-        *aim = Aim::at(dest, piece, span, at);
+    if PrefetchHint::is_wrong(guess, span, at) {
+        *prefetch_hint = PrefetchHint::at(dest, segment, span, at);
     }
     report.done_not_deferred(&setup.ep);
     true
 }
 
-/// The one element of a list, 0 where none is wanted; nothing for any other list.
+/// The only element of a list, or 0 if the operation has no such operand. `None` for a list of
+/// another length.
 ///
 /// # Safety
 /// As [`TxBuf::one`], for the element.
 #[expect(unsafe_code, reason = "the promise becomes a value here")]
 #[inline(always)]
-unsafe fn word(wanted: bool, list: &[Ioc]) -> Option<u64> {
+unsafe fn operand_word(wanted: bool, list: &[Ioc]) -> Option<u64> {
     match *list {
         _ if !wanted => Some(0),
         // SAFETY: passed on from the caller.
@@ -271,13 +277,13 @@ unsafe fn word(wanted: bool, list: &[Ioc]) -> Option<u64> {
     }
 }
 
-/// Room for the one element of a list, if it is wanted; nothing for any other list.
+/// The buffer for the fetched value, if the operation has one. `None` for a list of another length.
 ///
 /// # Safety
 /// As [`RxBuf::one`], for the element.
 #[expect(unsafe_code, reason = "the promise becomes a value here")]
 #[inline(always)]
-unsafe fn room(wanted: bool, list: &[IocMut]) -> Option<Option<RxBuf>> {
+unsafe fn result_buf(wanted: bool, list: &[IocMut]) -> Option<Option<RxBuf>> {
     match *list {
         _ if !wanted => Some(None),
         [one] if one.count == 1 => {

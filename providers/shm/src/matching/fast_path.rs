@@ -1,5 +1,6 @@
-//! The fast path of arrivals: few bytes or a payload in the pool, no data, no acknowledgement, and a
-//! receive that needs no search. Most messages are like this, and are taken without being parsed.
+//! The fast path of received messages: an inline or pooled payload, no remote data, no
+//! acknowledgement, and a receive that needs no search. Most messages are like this, and are taken
+//! without being parsed.
 
 use selvedge::FiAddr;
 use selvedge::cq::Entry;
@@ -15,21 +16,21 @@ use crate::provider::av::Av;
 use crate::transfers::cmd;
 use crate::transfers::{inject, inline};
 
-/// Payloads whose first cache line is fetched while the next one is awaited, in bytes. It saves a
-/// round trip of the line; a larger payload is still being written when its line would be taken
-/// away, which costs more.
-pub(crate) const EXPECTED_MAX: usize = 512;
+/// The longest payload, in bytes, whose first cache line the receiver prefetches while it waits for
+/// the next message. The prefetch saves a round trip of the line. The sender of a larger payload
+/// still writes when the prefetch takes the line away, which costs more.
+pub(crate) const PREFETCH_PAYLOAD_MAX: usize = 512;
 
-/// A receive that can be looked at without a search.
-pub(crate) trait Next {
+/// A lookup of a receive without a search.
+pub(crate) trait ReceiveLookup {
     fn find(matcher: &mut Matcher<Unexpected>, src: Source, tag: u64) -> Option<&mut Posted>;
     fn drop(matcher: &mut Matcher<Unexpected>);
 }
 
-/// The one that was posted first.
+/// The receive that was posted first.
 pub(crate) struct Oldest;
 
-impl Next for Oldest {
+impl ReceiveLookup for Oldest {
     #[inline(always)]
     fn find(matcher: &mut Matcher<Unexpected>, src: Source, tag: u64) -> Option<&mut Posted> {
         matcher.oldest(src, tag)
@@ -41,10 +42,10 @@ impl Next for Oldest {
     }
 }
 
-/// The first of those behind many that wait long.
+/// The first receive that the matcher has not indexed.
 pub(crate) struct Newer;
 
-impl Next for Newer {
+impl ReceiveLookup for Newer {
     #[inline(always)]
     fn find(matcher: &mut Matcher<Unexpected>, src: Source, tag: u64) -> Option<&mut Posted> {
         matcher.first_unindexed(src, tag)
@@ -80,9 +81,9 @@ impl<'a> FastPath<'a> {
 
 impl FastPath<'_> {
     /// Takes commands whose message matches the receive that `R` finds. Stops at the first command
-    /// that is not for the fast path.
+    /// that needs the slow path.
     #[inline(always)]
-    pub(crate) fn take<R: Next>(
+    pub(crate) fn take<R: ReceiveLookup>(
         &mut self,
         peer: &mut Peer,
         budget: usize,
@@ -98,7 +99,7 @@ impl FastPath<'_> {
         while taken < budget
             && let Some(slot) = inbox.rx.peek()
         {
-            let Some((kind, len)) = cmd::plain(&slot) else {
+            let Some((kind, len)) = cmd::inline_message(&slot) else {
                 if !self.take_pooled::<R>(inbox, sink) {
                     break;
                 }
@@ -113,10 +114,10 @@ impl FastPath<'_> {
             if !posted.buf.is_one_for(len) {
                 break;
             }
-            inline::receive(&slot, cmd::PLAIN_PAYLOAD, len, &mut posted.buf);
-            inbox.payload_expected = false;
+            inline::receive(&slot, cmd::INLINE_PAYLOAD_WORD, len, &mut posted.buf);
+            inbox.expects_payload = false;
             let flags = posted.flags;
-            let entry = plain_entry(posted, kind, len, tag);
+            let entry = completion_entry(posted, kind, len, tag);
             R::drop(matcher);
             inbox.rx.release();
             self.ep.rx_report(entry, flags, self.addr, sink);
@@ -125,14 +126,14 @@ impl FastPath<'_> {
         taken
     }
 
-    /// Takes a command whose message is in the pool. `false`, and nothing has happened, if it is not
-    /// for the fast path.
+    /// Takes a command whose message is in the inject pool. Returns `false` without effect if it
+    /// needs the slow path.
     #[inline(never)]
-    fn take_pooled<R: Next>(&mut self, inbox: &mut Inbox, sink: &mut Sink<'_>) -> bool {
+    fn take_pooled<R: ReceiveLookup>(&mut self, inbox: &mut Inbox, sink: &mut Sink<'_>) -> bool {
         let Some(slot) = inbox.rx.peek() else {
             return false;
         };
-        let Some((kind, len, offset)) = cmd::pooled(&slot) else {
+        let Some((kind, len, offset)) = cmd::inject_message(&slot) else {
             return false;
         };
         let tag = slot.word(1);
@@ -141,15 +142,15 @@ impl FastPath<'_> {
         let Some(posted) = posted.filter(|posted| posted.buf.len() >= len) else {
             return false;
         };
-        let walked = inbox.walk;
+        let walked = inbox.pool_position;
         let Ok(at) = inject::locate(inbox, offset, len) else {
-            inbox.walk = walked;
+            inbox.pool_position = walked;
             return false;
         };
-        inbox.payload_expected = len <= EXPECTED_MAX;
+        inbox.expects_payload = len <= PREFETCH_PAYLOAD_MAX;
         inject::receive(inbox, at, len, &mut posted.buf);
         let flags = posted.flags;
-        let entry = plain_entry(posted, kind, len, tag);
+        let entry = completion_entry(posted, kind, len, tag);
         R::drop(matcher);
         inbox.rx.release();
         self.ep
@@ -160,9 +161,9 @@ impl FastPath<'_> {
     }
 }
 
-/// The completion of a receive that a message without data has filled.
+/// The completion entry of a receive that a message without remote data has filled.
 #[inline(always)]
-fn plain_entry(posted: &Posted, kind: Kind, len: usize, tag: u64) -> Entry {
+fn completion_entry(posted: &Posted, kind: Kind, len: usize, tag: u64) -> Entry {
     Entry {
         context: posted.context,
         flags: kind.received(),

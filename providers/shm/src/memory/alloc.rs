@@ -1,5 +1,6 @@
-//! Memory that a domain makes for its application (`Domain::alloc`): announced to all peers, which map
-//! it, until it is dropped. [`crate::memory::special`] is what the domain and its peers know of it.
+//! Memory that a domain allocates for its application (`Domain::alloc`). The domain announces it to
+//! all peers, which map it until it is dropped. [`crate::memory::special`] has the tables of
+//! blocks, own and peers'.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -7,38 +8,38 @@ use std::sync::Arc;
 use selvedge::{Allocation, Counter, Desc, Error, MemoryRegion, MrAccess, alloc};
 use selvedge_kit::fork_guard::ForkGuard;
 
-use crate::connect::packet::{Place, encode_block, encode_release};
+use crate::connect::packet::{BlockInfo, encode_block, encode_release};
 use crate::memory::keys::rights;
 use crate::memory::mr;
 use crate::provider::shared::Shared;
 use crate::smr::Writers;
-use crate::smr::keys::{Kind, Row};
+use crate::smr::keys::{KeyEntry, Kind};
 use crate::smr::special::{Block, PageSize};
 
-/// Special memory in the hands of the application.
+/// The application's handle of special memory: the block and its registration.
 #[derive(Debug)]
-struct Registered {
-    // Before the memory: its key goes first.
+struct DomainAllocation {
+    // Declared before the memory, so that the key is withdrawn first.
     region: Arc<dyn MemoryRegion>,
     remote_addr: u64,
-    held: Held,
+    block: AnnouncedBlock,
 }
 
-/// The memory itself, announced to the peers.
+/// A block of special memory that the domain has announced to its peers.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct AnnouncedBlock {
     shared: Arc<Shared>,
     memory: Block,
-    place: Place,
-    /// The number of the announcement.
-    notice: u64,
-    /// What was asked for.
+    location: BlockInfo,
+    /// The number of its announcement.
+    announcement: u64,
+    /// The requested length in bytes.
     len: usize,
     fork_guard: ForkGuard,
 }
 
-impl Held {
-    /// Makes memory, tells the peers, and registers it.
+impl AnnouncedBlock {
+    /// Allocates memory, announces it to the peers, and registers it.
     ///
     /// # Errors
     /// As [`Block::create`], and as [`mr::add`].
@@ -57,74 +58,78 @@ impl Held {
             false => Writers::Owner,
         };
         let (memory, fd) = Block::create(len, writers, pages)?;
-        let place = Place {
+        let location = BlockInfo {
             block: shared.special.next_number(),
             base: memory.base().expose_provenance() as u64,
             len: memory.len() as u64,
             writable,
         };
-        let held = Self::announce(shared, memory, place, fd, len);
-        let region = mr::add(shared, held.row(attr), place.base as usize)?;
+        let block = Self::announce(shared, memory, location, fd, len);
+        let region = mr::add(shared, block.row(attr), location.base as usize)?;
         let remote_addr = shared
             .keys
-            .start(place.base, &selvedge::mr::Attr::default());
-        Ok(Arc::new(Registered {
+            .remote_start(location.base, &selvedge::mr::Attr::default());
+        Ok(Arc::new(DomainAllocation {
             region,
             remote_addr,
-            held,
+            block,
         }))
     }
 
-    /// Tells the peers, before a key for the memory is out.
+    /// Announces the block to the peers, before its key exists.
     fn announce(
         shared: &Arc<Shared>,
         memory: Block,
-        place: Place,
+        location: BlockInfo,
         fd: OwnedFd,
         len: usize,
     ) -> Self {
-        shared.special.add(place);
+        shared.special.add(location);
         Self {
             shared: Arc::clone(shared),
             memory,
-            place,
-            notice: shared.exports.publish(encode_block(&place), Some(fd)),
+            location,
+            announcement: shared
+                .announcements
+                .publish(encode_block(&location), Some(fd)),
             len,
             fork_guard: ForkGuard::current(),
         }
     }
 
-    /// What the key table says of it.
-    fn row(&self, attr: &alloc::Attr) -> Row {
-        Row {
+    /// The block's entry of the key table.
+    fn row(&self, attr: &alloc::Attr) -> KeyEntry {
+        KeyEntry {
             key: attr.requested_key,
             start: self
                 .shared
                 .keys
-                .start(self.place.base, &selvedge::mr::Attr::default()),
+                .remote_start(self.location.base, &selvedge::mr::Attr::default()),
             len: self.len as u64,
             rights: rights(attr.access),
             kind: Kind::Special,
-            memory: self.place.base,
-            block: self.place.block,
+            memory: self.location.base,
+            block: self.location.block,
         }
     }
 }
 
-impl Drop for Held {
+impl Drop for AnnouncedBlock {
     fn drop(&mut self) {
-        // To a forked child it is the parent's.
+        // In a forked child the block belongs to the parent.
         if !self.fork_guard.is_owner() {
             return;
         }
-        // Before the address may be another's.
-        self.shared.special.remove(self.place.base);
-        let farewell = encode_release(self.place.block);
-        self.shared.exports.withdraw(self.notice, farewell);
+        // Removed before the address may be reused.
+        self.shared.special.remove(self.location.base);
+        let release = encode_release(self.location.block);
+        self.shared
+            .announcements
+            .withdraw(self.announcement, release);
     }
 }
 
-impl MemoryRegion for Registered {
+impl MemoryRegion for DomainAllocation {
     fn key(&self) -> u64 {
         self.region.key()
     }
@@ -142,13 +147,13 @@ impl MemoryRegion for Registered {
 // SAFETY: the block is whole pages of zeroed memory, mapped until `self` is dropped and not used by
 // this provider but for the operations that name it. Peers have a descriptor that is sealed against
 // writing, unless `REMOTE_WRITE` was asked for.
-unsafe impl Allocation for Registered {
+unsafe impl Allocation for DomainAllocation {
     fn base(&self) -> *mut u8 {
-        self.held.memory.base()
+        self.block.memory.base()
     }
 
     fn len(&self) -> usize {
-        self.held.len
+        self.block.len
     }
 
     fn remote_addr(&self) -> u64 {

@@ -1,11 +1,11 @@
-//! The regions of a domain, in a table of keys that peers map.
+//! The registered regions of a domain, in a key table that peers map.
 //!
-//! The table is made at the first registration with remote rights and grows by chunks. Every peer
-//! gets them (`exports`) before a key of theirs is out.
+//! The first registration with remote rights creates the table, which grows by chunks. Every peer
+//! is sent a chunk (`announcements`) before a key of that chunk exists.
 //!
-//! Two ways to use a region, and how each ends before its memory may be used for something else:
-//! this process does so under the table's lock ([`Keys::regions`]), which withdrawal takes too; a peer
-//! that copies from it asks afterwards whether the row still counts.
+//! An access ends before the region's memory may be reused. This process accesses a region under
+//! the table's lock ([`Keys::regions`]), which withdrawal takes, too. A peer that copies from a
+//! region checks afterwards that the entry is still valid, and discards the copy if it is not.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -20,16 +20,16 @@ use selvedge_kit::mr::{Bound, Counts, RegionCounters};
 use selvedge_kit::segments::RmaSegments;
 
 use crate::connect::packet::encode_keys;
-use crate::memory::exports::Exports;
+use crate::memory::announcements::Announcements;
 use crate::peers::name::random;
 use crate::smr::keys::{
-    COUNTED, Chunk, Denied, Kind, RIGHT_READ, RIGHT_WRITE, Row, place_of, rows_of,
+    COUNTED, Chunk, Denied, KeyEntry, Kind, RIGHT_READ, RIGHT_WRITE, entries_of, locate_entry,
 };
 
 /// The key of a region that peers may not use (`FI_KEY_NOTAVAIL`).
 pub(crate) const NO_KEY: u64 = u64::MAX;
-/// The bits of a provider's key that are the row's number; the others are random. An application's
-/// key that is a small number gets the row of this number too, if it is free.
+/// The bits of a provider's key that are the entry's number; the others are random. An
+/// application's key that is a small number gets the entry of this number, too, if it is free.
 const ROW_BITS: u32 = 20;
 const ROW_MASK: u64 = (1 << ROW_BITS) - 1;
 
@@ -38,10 +38,10 @@ const ROW_MASK: u64 = (1 << ROW_BITS) - 1;
 pub(crate) struct Keys {
     mode: MrMode,
     table: RwLock<Table>,
-    /// Chunks of the table that peers are told of, or will be at once.
+    /// The number of chunks that were announced to peers, or are being announced.
     chunks: AtomicUsize,
     region_counters: Arc<RegionCounters>,
-    /// Whether any region has a counter: most programs have none, and look no further.
+    /// Whether any region has a counter. Most programs have none and skip the lookup.
     are_counted: AtomicBool,
 }
 
@@ -54,20 +54,20 @@ struct Table {
     counts: Counts,
 }
 
-/// A region, as this process sees it.
+/// A registered region: its entry of the key table, and its address in this process.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    row: Row,
+    row: KeyEntry,
     /// The address of the first byte.
     first: usize,
 }
 
-/// The regions, looked at by somebody who uses their memory: none is withdrawn meanwhile.
+/// A read guard of the regions: no region is withdrawn while it is held.
 #[derive(Debug)]
 pub(crate) struct Regions<'a>(RwLockReadGuard<'a, Table>);
 
 impl Keys {
-    /// An empty table; `mode` says how the application wants to address and name memory.
+    /// An empty table. `mode` is how the application addresses memory and chooses keys.
     pub(crate) fn new(mode: MrMode, region_counters: &Arc<RegionCounters>) -> Self {
         let basic = MrMode::VIRT_ADDR | MrMode::ALLOCATED | MrMode::PROV_KEY;
         let mode = match mode.contains(MrMode::BASIC) {
@@ -83,70 +83,72 @@ impl Keys {
         }
     }
 
-    /// How memory is addressed and named.
+    /// How memory is addressed and keys are chosen.
     pub(crate) fn mode(&self) -> MrMode {
         self.mode
     }
 
-    /// How many chunks a peer has to have before it says that a key is nobody's.
+    /// The number of chunks that a peer needs before it may treat a key as unknown.
     pub(crate) fn chunks(&self) -> usize {
         self.chunks.load(Ordering::Acquire)
     }
 
-    /// What peers name the first byte of a region by, which is at address `first` of this process.
-    pub(crate) fn start(&self, first: u64, attr: &mr::Attr) -> u64 {
+    /// The address or offset by which peers name the first byte of a region, which is at address
+    /// `first` of this process.
+    pub(crate) fn remote_start(&self, first: u64, attr: &mr::Attr) -> u64 {
         match self.mode.contains(MrMode::VIRT_ADDR) {
             true => first,
             false => attr.offset,
         }
     }
 
-    /// The regions, to use their memory with. Held no longer than a step of a copy takes.
+    /// Locks the regions for an access. A caller holds the guard for one step of a copy at most.
     pub(crate) fn regions(&self) -> Regions<'_> {
         Regions(self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts an access of a peer's, which is over, for the regions that want it: `what` is whether it
-    /// has brought bytes back, changed them, or both.
+    /// Counts a finished access of a peer at the counters of its regions. `what` is whether it has
+    /// read bytes, changed them, or both.
     #[inline]
-    pub(crate) fn count(&self, places: impl Iterator<Item = (u64, usize)>, what: MrAccess) {
+    pub(crate) fn count(&self, segments: impl Iterator<Item = (u64, usize)>, what: MrAccess) {
         if self.are_counted.load(Ordering::Relaxed) {
-            let events = self.regions().0.counts.events_of(places, what);
+            let events = self.regions().0.counts.events_of(segments, what);
             events.count();
         }
     }
 
-    /// Counts a write.
+    /// Counts a finished write.
     #[inline]
-    pub(crate) fn count_write(&self, places: &[RmaIov]) {
-        let places = places.iter().map(|place| (place.key, place.len));
-        self.count(places, MrAccess::REMOTE_WRITE);
+    pub(crate) fn count_write(&self, segments: &[RmaIov]) {
+        let segments = segments.iter().map(|place| (place.key, place.len));
+        self.count(segments, MrAccess::REMOTE_WRITE);
     }
 
-    /// Counts a read.
+    /// Counts a finished read.
     #[inline]
-    pub(crate) fn count_read(&self, places: &RmaSegments) {
-        let places = places.all().iter().map(|place| (place.key, place.len));
-        self.count(places, MrAccess::REMOTE_READ);
+    pub(crate) fn count_read(&self, segments: &RmaSegments) {
+        let segments = segments.all().iter().map(|place| (place.key, place.len));
+        self.count(segments, MrAccess::REMOTE_READ);
     }
 
-    /// Adds a region, under the key in `row` or, where the provider chooses keys, one of ours; its key
-    /// and the number of its row. Its first byte is at address `first` of this process.
+    /// Adds a region, under the key in `row` or, where the provider chooses keys, a new key. The
+    /// region's first byte is at address `first` of this process. Returns the key and the entry's
+    /// number.
     ///
     /// # Errors
     /// [`Errno::NoKey`] when the key is taken; the system's, when memory for the table is short.
     pub(crate) fn insert(
         &self,
-        row: Row,
+        row: KeyEntry,
         first: usize,
-        exports: &Exports,
+        announcements: &Announcements,
     ) -> Result<(u64, u32), Error> {
         let mut table = self.table();
-        self.make_room(&mut table, exports)?;
+        self.ensure_free_row(&mut table, announcements)?;
         table.insert(row, first, self.mode.contains(MrMode::PROV_KEY))
     }
 
-    /// Withdraws the region of a row.
+    /// Withdraws a region.
     pub(crate) fn remove(&self, number: u32) {
         let mut table = self.table();
         let counters = table.remove(number);
@@ -154,7 +156,8 @@ impl Keys {
         drop(counters);
     }
 
-    /// Binds a counter to the region of a row, and has peers leave their accesses to us.
+    /// Binds a counter to a region, and marks the entry as counted: peers then send commands
+    /// instead of direct accesses.
     pub(crate) fn bind(
         &self,
         number: u32,
@@ -170,7 +173,7 @@ impl Keys {
         table.counts.bind(entry.row.key, &cntr, what)?;
         self.are_counted.store(true, Ordering::Relaxed);
         entry.row.rights |= COUNTED;
-        let (chunk, place) = place_of(number as usize);
+        let (chunk, place) = locate_entry(number as usize);
         table.chunks[chunk].amend(place, &entry.row);
         Ok(())
     }
@@ -179,15 +182,19 @@ impl Keys {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes sure that a row is free, and tells all peers if that takes a new chunk.
-    fn make_room(&self, table: &mut Table, exports: &Exports) -> Result<(), Error> {
+    /// Ensures a free entry. Adds and announces a new chunk if none is free.
+    fn ensure_free_row(
+        &self,
+        table: &mut Table,
+        announcements: &Announcements,
+    ) -> Result<(), Error> {
         if !table.free.is_empty() {
             return Ok(());
         }
         let number = table.chunks.len();
         let fd = table.grow()?;
         self.chunks.store(number + 1, Ordering::Release);
-        exports.publish(encode_keys(number as u32), Some(fd));
+        announcements.publish(encode_keys(number as u32), Some(fd));
         Ok(())
     }
 }
@@ -195,7 +202,7 @@ impl Keys {
 impl Table {
     fn insert(
         &mut self,
-        mut row: Row,
+        mut row: KeyEntry,
         first: usize,
         by_provider: bool,
     ) -> Result<(u64, u32), Error> {
@@ -203,7 +210,7 @@ impl Table {
             true => self.free.first().copied(),
             false => self.preferred(row.key)?,
         };
-        let is_full = || Error::new(Errno::NoMem, "no row of the key table is free");
+        let is_full = || Error::new(Errno::NoMem, "the key table has no free entry");
         let number = number.ok_or_else(is_full)?;
         if by_provider {
             row.key = random() << ROW_BITS | u64::from(number);
@@ -211,12 +218,12 @@ impl Table {
         self.free.remove(&number);
         self.by_key.insert(row.key, number);
         self.rows[number as usize] = Some(Entry { row, first });
-        let (chunk, place) = place_of(number as usize);
+        let (chunk, place) = locate_entry(number as usize);
         self.chunks[chunk].publish(place, &row);
         Ok((row.key, number))
     }
 
-    /// The row for an application's key: of the same number if possible.
+    /// The free entry for an application's key: the one of the same number if possible.
     fn preferred(&self, key: u64) -> Result<Option<u32>, Error> {
         if self.by_key.contains_key(&key) || key == NO_KEY {
             let what = format!("the key {key:#x} is taken");
@@ -227,7 +234,7 @@ impl Table {
         Ok(same.copied())
     }
 
-    /// Adds a chunk; a descriptor of it.
+    /// Adds a chunk. Returns a descriptor of its memory.
     fn grow(&mut self) -> Result<OwnedFd, Error> {
         let number = self.chunks.len();
         let chunk = Chunk::create(number)?;
@@ -237,14 +244,15 @@ impl Table {
         })?;
         self.chunks.push(chunk);
         let first = self.rows.len() as u32;
-        self.rows.resize(self.rows.len() + rows_of(number), None);
+        self.rows.resize(self.rows.len() + entries_of(number), None);
         self.free.extend(first..self.rows.len() as u32);
         Ok(fd)
     }
 
-    /// Withdraws a row; the counters of its region, to drop without locks.
+    /// Withdraws an entry. Returns the counters of its region, for the caller to drop without
+    /// locks.
     fn remove(&mut self, number: u32) -> Option<Bound> {
-        let (chunk, place) = place_of(number as usize);
+        let (chunk, place) = locate_entry(number as usize);
         self.chunks[chunk].withdraw(place);
         self.free.insert(number);
         let entry = self.rows[number as usize].take()?;
@@ -263,64 +271,64 @@ impl Table {
 }
 
 impl Regions<'_> {
-    /// The memory that a peer names and wants to use with these rights, all of it at once.
+    /// The memory of a segment that a peer accesses with `rights`, all of it at once.
     ///
     /// # Errors
-    /// Why it may not.
-    pub(crate) fn locate(&self, piece: &RmaIov, rights: u32) -> Result<SharedBytes, Denied> {
-        let (entry, offset) = self.find(piece, rights)?;
+    /// The reason for the denial.
+    pub(crate) fn locate(&self, segment: &RmaIov, rights: u32) -> Result<SharedBytes, Denied> {
+        let (entry, offset) = self.find(segment, rights)?;
         if entry.row.kind != Kind::Whole {
             let len = usize::try_from(entry.row.len).map_err(|_| Denied::Bounds)?;
-            return Ok(shared(entry.first, len).part(offset, piece.len));
+            return Ok(shared_bytes(entry.first, len).part(offset, segment.len));
         }
         let is_there = match rights & RIGHT_WRITE {
             0 => presence::is_readable,
             _ => presence::is_writable,
         };
         let first = entry.first + offset;
-        match is_there(first, piece.len) {
-            true => Ok(shared(first, piece.len)),
-            false => Err(Denied::Nowhere),
+        match is_there(first, segment.len) {
+            true => Ok(shared_bytes(first, segment.len)),
+            false => Err(Denied::Unmapped),
         }
     }
 
-    /// Whether a peer may use memory with these rights, part by part.
+    /// Checks that a peer may access a segment with `rights`, part by part.
     ///
     /// # Errors
-    /// Why it may not. That there is nothing at some address of a region over all of them is found
-    /// out by [`Self::locate`].
-    pub(crate) fn allow(&self, piece: &RmaIov, rights: u32) -> Result<(), Denied> {
-        self.find(piece, rights).map(drop)
+    /// The reason for the denial. For a region over the whole address space, only [`Self::locate`]
+    /// finds unmapped addresses.
+    pub(crate) fn allow(&self, segment: &RmaIov, rights: u32) -> Result<(), Denied> {
+        self.find(segment, rights).map(drop)
     }
 
-    /// The region that a piece is in, and where its bytes begin there.
+    /// The region that holds a segment, and the segment's offset in it.
     #[inline]
-    fn find(&self, piece: &RmaIov, rights: u32) -> Result<(&Entry, usize), Denied> {
-        let entry = self.0.find(piece.key).ok_or(Denied::Key)?;
+    fn find(&self, segment: &RmaIov, rights: u32) -> Result<(&Entry, usize), Denied> {
+        let entry = self.0.find(segment.key).ok_or(Denied::Key)?;
         let row = &entry.row;
-        let memory = row.locate(piece.addr, piece.len as u64, rights)?;
+        let memory = row.locate(segment.addr, segment.len as u64, rights)?;
         let offset = usize::try_from(memory - row.memory).map_err(|_| Denied::Bounds)?;
         Ok((entry, offset))
     }
 }
 
 #[expect(unsafe_code, reason = "registration is the promise about the memory")]
-fn shared(first: usize, len: usize) -> SharedBytes {
+fn shared_bytes(first: usize, len: usize) -> SharedBytes {
     let first = std::ptr::with_exposed_provenance_mut(first);
-    // SAFETY: the caller of `Domain::reg` promised that the region's bytes are valid, and with remote
-    // rights accessed by granules, until the region is dropped, which waits for the lock that
-    // `Regions` holds. These are the region's bytes, or, where that is over all addresses, bytes that
-    // `locate` has found.
+    // SAFETY: the caller of `Domain::reg` promised that the region's bytes are valid, and with
+    // remote rights accessed by granules, until the region is dropped, which waits for the lock
+    // that `Regions` holds. These are the region's bytes or, for a region over the whole address
+    // space, bytes that `locate` has found mapped.
     unsafe { SharedBytes::new(first, len) }
 }
 
-/// The rights of peers.
+/// The rights of peers, in the key table's encoding.
 pub(crate) fn rights(access: MrAccess) -> u32 {
     let right = |flag, right| if access.contains(flag) { right } else { 0 };
     right(MrAccess::REMOTE_READ, RIGHT_READ) | right(MrAccess::REMOTE_WRITE, RIGHT_WRITE)
 }
 
-/// Where a key's row probably is.
+/// The number of the entry that a key probably has.
 pub(crate) const fn hint(key: u64) -> usize {
     (key & ROW_MASK) as usize
 }
@@ -342,7 +350,7 @@ mod tests {
         attr
     }
 
-    fn piece(key: u64, addr: u64, len: usize) -> RmaIov {
+    fn segment(key: u64, addr: u64, len: usize) -> RmaIov {
         RmaIov { addr, len, key }
     }
 
@@ -360,8 +368,8 @@ mod tests {
         (iov, iov.base.addr())
     }
 
-    fn located(keys: &Arc<Shared>, piece: &RmaIov, rights: u32) -> Result<usize, Denied> {
-        let found = keys.keys.regions().locate(piece, rights);
+    fn located(keys: &Arc<Shared>, segment: &RmaIov, rights: u32) -> Result<usize, Denied> {
+        let found = keys.keys.regions().locate(segment, rights);
         found.map(|shared| shared.as_ptr().addr())
     }
 
@@ -375,16 +383,16 @@ mod tests {
         ] {
             let keys = domain(mode);
             let region = register(&keys, &[iov], &attr(MrAccess::REMOTE_READ, 5)).unwrap();
-            let at = piece(region.key(), start + 60, 4);
+            let at = segment(region.key(), start + 60, 4);
             assert_eq!(located(&keys, &at, RIGHT_READ), Ok(first + 60));
-            let beyond = piece(region.key(), start + 60, 5);
+            let beyond = segment(region.key(), start + 60, 5);
             assert_eq!(located(&keys, &beyond, RIGHT_READ), Err(Denied::Bounds));
             assert_eq!(located(&keys, &at, RIGHT_WRITE), Err(Denied::Rights));
         }
     }
 
     #[test]
-    fn an_application_s_key_belongs_to_one_region_at_a_time() {
+    fn an_application_key_belongs_to_one_region_at_a_time() {
         let keys = domain(MrMode::empty());
         let (iov, _) = memory(64);
         let reg = |key| register(&keys, &[iov], &attr(MrAccess::REMOTE_WRITE, key));
@@ -395,13 +403,13 @@ mod tests {
             assert_eq!(taken.errno(), Errno::NoKey);
             assert!(taken.message().contains(&format!("{key:#x}")), "{taken}");
             drop(region);
-            assert!(located(&keys, &piece(key, 0, 1), RIGHT_WRITE).is_err());
+            assert!(located(&keys, &segment(key, 0, 1), RIGHT_WRITE).is_err());
             assert_eq!(reg(key).unwrap().key(), key);
         }
     }
 
     #[test]
-    fn the_provider_s_keys_are_never_the_same() {
+    fn provider_keys_are_never_reused() {
         let keys = domain(MrMode::PROV_KEY);
         let (iov, _) = memory(64);
         let mut seen = BTreeSet::new();
@@ -415,14 +423,14 @@ mod tests {
     }
 
     #[test]
-    fn the_table_grows_as_far_as_it_is_needed() {
+    fn the_key_table_grows_on_demand() {
         let keys = domain(MrMode::empty());
         let (iov, first) = memory(1000);
         let regions: Vec<_> = (0..1000)
             .map(|key| register(&keys, &[iov], &attr(MrAccess::REMOTE_WRITE, 3 * key)))
             .collect();
         for key in 0..1000 {
-            let at = piece(3 * key, key, 1);
+            let at = segment(3 * key, key, 1);
             assert_eq!(located(&keys, &at, RIGHT_WRITE), Ok(first + key as usize));
         }
         assert_eq!(keys.keys.regions().0.chunks.len(), 5);
@@ -466,13 +474,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_region_is_refused_by_value() {
+    fn register_refuses_invalid_memory_lists_by_value() {
         let keys = domain(MrMode::empty());
         let (iov, _) = memory(64);
         let wraps = IovMut::from_raw(std::ptr::without_provenance_mut(usize::MAX - 4), 8);
         for (memory, named) in [
-            (&[][..], "0 pieces"),
-            (&[iov, iov][..], "2 pieces"),
+            (&[][..], "0 segments"),
+            (&[iov, iov][..], "2 segments"),
             (&[wraps][..], "8 bytes"),
         ] {
             let refused = register(&keys, memory, &attr(MrAccess::REMOTE_READ, 1));
@@ -488,7 +496,7 @@ mod tests {
         let all = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
         let region = register(&keys, &[all], &attr(MrAccess::REMOTE_READ, 1)).unwrap();
         let (_, first) = memory(64);
-        let at = piece(region.key(), first as u64, 64);
+        let at = segment(region.key(), first as u64, 64);
         assert_eq!(located(&keys, &at, RIGHT_READ), Ok(first));
     }
 }

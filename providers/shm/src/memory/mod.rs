@@ -1,10 +1,10 @@
-//! The memory of a domain: registered regions and the table of their keys, memory that the domain
-//! makes, what peers are told of both, and the endpoints that share it.
+//! The memory of a domain: registered regions and their key table, memory that the domain
+//! allocates, the announcements of both to peers, and the domain's own endpoints.
 
 pub(crate) mod alloc;
-pub(crate) mod exports;
+pub(crate) mod announcements;
 pub(crate) mod keys;
-pub(crate) mod mappings;
+pub(crate) mod mapping_quota;
 pub(crate) mod mr;
 pub(crate) mod siblings;
 pub(crate) mod special;

@@ -1,8 +1,9 @@
-//! Special memory: what a domain makes for its application, and what its peers map of it.
+//! Special memory: the blocks that a domain allocates for its application, and the blocks that
+//! peers have announced.
 //!
-//! Each allocation is a *block* of its own, announced to all peers ([`Exports`]) with its address in
-//! the owner's process. A peer that has it mapped copies messages out of it by itself ([`Blocks`]),
-//! and reads and writes what its keys allow. When the owner frees the block, peers let go of it.
+//! Each allocation is a *block*, announced to all peers with its address in the owner's process. A
+//! peer that has mapped the block copies messages from it directly ([`PeerBlocks`]), and reads and
+//! writes what the keys allow. When the owner frees the block, peers unmap it.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -12,32 +13,32 @@ use std::sync::{PoisonError, RwLock};
 use rustc_hash::FxHashMap;
 use selvedge::{Errno, Error};
 
-use crate::connect::packet::Place;
-use crate::memory::mappings::{Mapped, Mappings};
+use crate::connect::packet::BlockInfo;
+use crate::memory::mapping_quota::{MappingPermit, MappingQuota};
 use crate::smr::bytes::Bytes;
 use crate::smr::special::PeerBlock;
 
 /// The blocks of a domain, by address.
 #[derive(Debug, Default)]
-pub(crate) struct Special {
+pub(crate) struct OwnBlocks {
     last: AtomicU64,
-    by_base: RwLock<BTreeMap<u64, Place>>,
-    /// How many there are: most programs have none, and look no further.
+    by_base: RwLock<BTreeMap<u64, BlockInfo>>,
+    /// The number of blocks. Most programs have none and skip the lookup.
     count: AtomicUsize,
 }
 
-impl Special {
-    /// The block that the `len` bytes at an address of this process are part of.
+impl OwnBlocks {
+    /// The block that holds the `len` bytes at an address of this process.
     #[inline]
     pub(crate) fn block_of(&self, addr: u64, len: u64) -> Option<u64> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        self.look_up(addr, len)
+        self.find_block(addr, len)
     }
 
     #[cold]
-    fn look_up(&self, addr: u64, len: u64) -> Option<u64> {
+    fn find_block(&self, addr: u64, len: u64) -> Option<u64> {
         let by_base = self.by_base.read().unwrap_or_else(PoisonError::into_inner);
         let (_, place) = by_base.range(..=addr).next_back()?;
         place.offset_of(addr, len).map(|_| place.block)
@@ -48,7 +49,7 @@ impl Special {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    pub(crate) fn add(&self, place: Place) {
+    pub(crate) fn add(&self, place: BlockInfo) {
         self.change(|by_base| by_base.insert(place.base, place));
     }
 
@@ -56,37 +57,38 @@ impl Special {
         self.change(|by_base| by_base.remove(&base));
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<u64, Place>) -> Option<Place>) {
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<u64, BlockInfo>) -> Option<BlockInfo>) {
         let mut by_base = self.by_base.write().unwrap_or_else(PoisonError::into_inner);
         change(&mut by_base);
         self.count.store(by_base.len(), Ordering::Relaxed);
     }
 }
 
-/// The blocks of a peer.
+/// The mapped blocks of a peer.
 #[derive(Debug, Default)]
-pub(crate) struct Blocks {
-    by_number: FxHashMap<u64, Foreign>,
+pub(crate) struct PeerBlocks {
+    by_number: FxHashMap<u64, MappedBlock>,
 }
 
-/// A block of a peer.
+/// A mapped block of a peer.
 #[derive(Debug)]
-pub(crate) struct Foreign {
-    place: Place,
+pub(crate) struct MappedBlock {
+    place: BlockInfo,
     memory: PeerBlock,
-    _mapped: Mapped,
+    _mapped: MappingPermit,
 }
 
-impl Blocks {
-    /// A peer has announced a block: maps it. One that cannot be mapped is reached another way.
+impl PeerBlocks {
+    /// Maps a block that a peer has announced. A block that cannot be mapped is accessed by
+    /// commands and copies instead.
     ///
     /// # Errors
-    /// [`Errno::Proto`] for what is no block.
-    pub(crate) fn learn(&mut self, place: Place, fd: OwnedFd) -> Result<(), Error> {
+    /// [`Errno::Proto`] for an invalid block.
+    pub(crate) fn map(&mut self, place: BlockInfo, fd: OwnedFd) -> Result<(), Error> {
         let nonsense = || {
             Error::new(
                 Errno::Proto,
-                format!("its memory makes no sense: {place:?}"),
+                format!("invalid block of special memory: {place:?}"),
             )
         };
         let len = usize::try_from(place.len).map_err(|_| nonsense())?;
@@ -96,18 +98,18 @@ impl Blocks {
         if self.by_number.contains_key(&place.block) {
             return Ok(());
         }
-        // Blocks beyond the peer's share are reached another way.
-        let Some(_mapped) = Mappings::of_blocks().take(self.by_number.len()) else {
+        // Blocks beyond the peer's share are accessed by commands and copies instead.
+        let Some(_mapped) = MappingQuota::of_blocks().take(self.by_number.len()) else {
             return Ok(());
         };
         match PeerBlock::attach(fd, len, place.writable) {
             Ok(memory) => {
-                let foreign = Foreign {
+                let block = MappedBlock {
                     place,
                     memory,
                     _mapped,
                 };
-                self.by_number.insert(place.block, foreign);
+                self.by_number.insert(place.block, block);
             }
             Err(error) if error.errno() == Errno::Proto => return Err(error),
             Err(error) => log::info!(target: "selvedge::shm::mr", "{error}"),
@@ -115,29 +117,29 @@ impl Blocks {
         Ok(())
     }
 
-    /// A peer has freed a block.
+    /// Unmaps a block that the peer has freed.
     pub(crate) fn release(&mut self, block: u64) {
         self.by_number.remove(&block);
     }
 
-    /// Whether there are none.
+    /// Whether no block is mapped.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.by_number.is_empty()
     }
 
-    /// Forgets all of them.
+    /// Unmaps all blocks.
     pub(crate) fn clear(&mut self) {
         self.by_number.clear();
     }
 
-    /// Where the `len` bytes at the peer's address `addr` are mapped here, if they are all in this
-    /// block.
+    /// Finds the `len` bytes at the peer's address `addr` in the mapping of a block, if the block
+    /// holds all of them.
     #[inline]
     pub(crate) fn find(&self, block: u64, addr: u64, len: u64) -> Option<(&Bytes, usize)> {
-        let foreign = self.by_number.get(&block)?;
-        let offset = foreign.place.offset_of(addr, len)?;
-        Some((foreign.memory.bytes(), offset))
+        let block = self.by_number.get(&block)?;
+        let offset = block.place.offset_of(addr, len)?;
+        Some((block.memory.bytes(), offset))
     }
 }
 
@@ -147,8 +149,8 @@ mod tests {
     use crate::smr::Writers;
     use crate::smr::special::{Block, PageSize};
 
-    fn place(block: u64, base: u64) -> Place {
-        Place {
+    fn place(block: u64, base: u64) -> BlockInfo {
+        BlockInfo {
             block,
             base,
             len: 4096,
@@ -157,8 +159,8 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_found_in_its_block_alone() {
-        let special = Special::default();
+    fn an_address_is_found_only_in_its_block() {
+        let special = OwnBlocks::default();
         assert_eq!(special.block_of(0x1000, 1), None);
         special.add(place(1, 0x1000));
         special.add(place(2, 0x3000));
@@ -183,50 +185,50 @@ mod tests {
     #[test]
     fn peers_that_announce_blocks_without_end_leave_mappings_for_others() {
         let (_memory, fd) = Block::create(4096, Writers::Owner, PageSize::Ordinary).unwrap();
-        let learn = |blocks: &mut Blocks, number: u64| {
+        let map = |blocks: &mut PeerBlocks, number: u64| {
             let fd = fd.try_clone().unwrap();
-            blocks.learn(place(number, number << 20), fd).unwrap();
+            blocks.map(place(number, number << 20), fd).unwrap();
         };
-        let mut hogs: Vec<_> = (0..4).map(|_| Blocks::default()).collect();
-        for hog in &mut hogs {
-            (1..17_000).for_each(|number| learn(hog, number));
-            assert!(hog.find(1, 1 << 20, 4096).is_some());
+        let mut greedy_peers: Vec<_> = (0..4).map(|_| PeerBlocks::default()).collect();
+        for greedy in &mut greedy_peers {
+            (1..17_000).for_each(|number| map(greedy, number));
+            assert!(greedy.find(1, 1 << 20, 4096).is_some());
         }
-        let mut honest = Blocks::default();
-        learn(&mut honest, 1);
+        let mut honest = PeerBlocks::default();
+        map(&mut honest, 1);
         assert!(honest.find(1, 1 << 20, 4096).is_some(), "none was left");
-        let others = crate::smr::Memory::create(4096, Writers::Owner);
-        assert!(others.is_ok(), "{others:?}");
+        let other_memory = crate::smr::Memory::create(4096, Writers::Owner);
+        assert!(other_memory.is_ok(), "{other_memory:?}");
     }
 
     #[test]
-    fn what_a_peer_says_of_its_blocks_is_checked() {
+    fn announced_blocks_are_validated() {
         let (memory, fd) = Block::create(8192, Writers::Owner, PageSize::Ordinary).unwrap();
-        let sound = Place {
+        let sound = BlockInfo {
             len: memory.len() as u64,
             ..place(7, 0x7000_0000)
         };
-        let mut blocks = Blocks::default();
+        let mut blocks = PeerBlocks::default();
         for wrong in [
-            Place { block: 0, ..sound },
-            Place { len: 4096, ..sound },
-            Place { len: 0, ..sound },
-            Place {
+            BlockInfo { block: 0, ..sound },
+            BlockInfo { len: 4096, ..sound },
+            BlockInfo { len: 0, ..sound },
+            BlockInfo {
                 base: u64::MAX - 1,
                 ..sound
             },
         ] {
-            let refused = blocks.learn(wrong, fd.try_clone().unwrap()).unwrap_err();
+            let refused = blocks.map(wrong, fd.try_clone().unwrap()).unwrap_err();
             assert_eq!(refused.errno(), Errno::Proto, "{wrong:?}");
         }
-        let unmappable = Place {
+        let unmappable = BlockInfo {
             writable: true,
             ..sound
         };
-        blocks.learn(unmappable, fd.try_clone().unwrap()).unwrap();
+        blocks.map(unmappable, fd.try_clone().unwrap()).unwrap();
         assert!(blocks.find(7, sound.base, 1).is_none());
-        blocks.learn(sound, fd.try_clone().unwrap()).unwrap();
-        blocks.learn(sound, fd).unwrap();
+        blocks.map(sound, fd.try_clone().unwrap()).unwrap();
+        blocks.map(sound, fd).unwrap();
         assert_eq!(blocks.find(7, sound.base + 8190, 2).unwrap().1, 8190);
         assert!(blocks.find(7, sound.base + 8190, 3).is_none());
         assert!(blocks.find(7, sound.base - 1, 1).is_none());

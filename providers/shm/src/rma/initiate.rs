@@ -1,10 +1,11 @@
-//! The general path of one-sided operations: what is checked first, and what waits for the peer.
+//! The general path of one-sided operations: checks, and the queue of operations that wait for the
+//! peer.
 
 use selvedge::rma::RmaIov;
 use selvedge::{Errno, FiAddr, OpFlags, Result};
 
-use super::access::Grant;
-use super::{Access, Grants, Later, Local, Refused, read, sibling, violation, write};
+use super::remote_memory::Grant;
+use super::{DeferredOp, Grants, LocalBuffer, PostError, RmaOp, denial_text, read, sibling, write};
 use crate::atomic;
 use crate::connect::Connector;
 use crate::peers::peer::State as PeerState;
@@ -14,106 +15,112 @@ use crate::transfers::{MAX_OPS, Sent};
 /// Posts a one-sided operation.
 ///
 /// # Errors
-/// Those of a send. What the peer does not allow fails by completion.
-pub(crate) fn post(at: &mut Connector<'_>, access: Access, local: Local) -> Result {
-    let (report, len) = (&access.report, access.places.len());
+/// As a send. An access that the peer does not allow fails by completion.
+pub(crate) fn post(at: &mut Connector<'_>, op: RmaOp, local: LocalBuffer) -> Result {
+    let (report, len) = (&op.report, op.segments.len());
     if report.flags.contains(OpFlags::INJECT) && len > at.setup.config.inject_size {
         return Err(Errno::MsgSize);
     }
-    let index = at.peers.at(access.peer)?;
+    let index = at.peers.at(op.peer)?;
     let peer = &mut at.peers[index];
-    peer.pass_fence(access.is_fenced())?;
-    let is_first = peer.later.is_empty();
-    let (data, flags) = (access.data, access.report.flags);
-    let needs_no_contact = is_first && sibling::may_access(peer, data, flags)?;
-    if !peer.is_ready() && !needs_no_contact {
-        return post_later(at, index, access, local);
+    peer.check_fence(op.is_fenced())?;
+    let is_first = peer.deferred.is_empty();
+    let (data, flags) = (op.data, op.report.flags);
+    let needs_no_connection = is_first && sibling::may_access(peer, data, flags)?;
+    if !peer.is_ready() && !needs_no_connection {
+        return connect_and_defer(at, index, op, local);
     }
-    let done = carry_out(at, index, &access, local);
+    let done = execute(at, index, &op, local);
     done.map_err(|(errno, _)| errno)
 }
 
-/// Makes contact, and keeps the operation until the peer has answered.
+/// Connects to the peer, and defers the operation until the peer's key table is complete.
 #[cold]
-fn post_later(at: &mut Connector<'_>, index: usize, access: Access, local: Local) -> Result {
-    at.reach(index)?;
-    hear(at, index);
+fn connect_and_defer(
+    at: &mut Connector<'_>,
+    index: usize,
+    op: RmaOp,
+    local: LocalBuffer,
+) -> Result {
+    at.ensure_connected(index)?;
+    poll_peer(at, index);
     if at.peers[index].is_ready() {
-        let done = carry_out(at, index, &access, local);
+        let done = execute(at, index, &op, local);
         return done.map_err(|(errno, _)| errno);
     }
     let local = match local {
-        // The caller's buffer is the caller's again when the post returns.
-        Local::From(buf) if access.report.flags.contains(OpFlags::INJECT) => {
+        // An injected buffer belongs to the caller again when the post returns.
+        LocalBuffer::Source(buf) if op.report.flags.contains(OpFlags::INJECT) => {
             let mut copy = vec![0; buf.len()].into_boxed_slice();
             buf.read(0, &mut copy);
-            Local::Copy(copy)
+            LocalBuffer::SourceCopy(copy)
         }
         local => local,
     };
-    keep_for_later(at, index, Later::Access(access, local))
+    defer(at, index, DeferredOp::RmaOp(op, local))
 }
 
-/// Keeps an operation until the peer has answered.
+/// Defers an operation until the peer's key table is complete.
 ///
 /// # Errors
-/// [`Errno::Again`] while too many are kept; [`Errno::NotConn`] for a peer that is gone.
+/// [`Errno::Again`] while too many operations are deferred; [`Errno::NotConn`] for a disconnected
+/// peer.
 #[cold]
-pub(crate) fn keep_for_later(at: &mut Connector<'_>, index: usize, later: Later) -> Result {
+pub(crate) fn defer(at: &mut Connector<'_>, index: usize, later: DeferredOp) -> Result {
     let peer = &mut at.peers[index];
-    if peer.later.len() >= MAX_OPS {
+    if peer.deferred.len() >= MAX_OPS {
         return Err(Errno::Again);
     }
     match peer.state {
-        PeerState::Linked | PeerState::Behind => peer.state = PeerState::Behind,
+        PeerState::Connected | PeerState::Backlogged => peer.state = PeerState::Backlogged,
         PeerState::Waiting { .. } => {}
         _ => return Err(Errno::NotConn),
     }
-    peer.later.push_back(later);
+    peer.deferred.push_back(later);
     at.schedule.activate(peer, &at.setup.ep);
     Ok(())
 }
 
-/// Whether something may go to the peer now, or has to wait behind one-sided operations.
+/// Checks that no deferred operation precedes a new post to the peer.
 ///
 /// # Errors
-/// [`Errno::Again`] if it has to wait; [`Errno::NotConn`] for a peer that is gone.
+/// [`Errno::Again`] while deferred operations remain; [`Errno::NotConn`] for a disconnected peer.
 #[cold]
-pub(crate) fn wait_behind(at: &mut Connector<'_>, index: usize) -> Result {
-    if at.peers[index].later.is_empty() {
+pub(crate) fn check_deferred(at: &mut Connector<'_>, index: usize) -> Result {
+    if at.peers[index].deferred.is_empty() {
         return Ok(());
     }
-    hear(at, index);
-    match at.peers[index].later.is_empty() {
-        true if at.peers[index].state == PeerState::Linked => Ok(()),
+    poll_peer(at, index);
+    match at.peers[index].deferred.is_empty() {
+        true if at.peers[index].state == PeerState::Connected => Ok(()),
         true => Err(Errno::NotConn),
         false => Err(Errno::Again),
     }
 }
 
-/// Reads what a peer says over its sockets, and carries out what has waited for it.
-pub(crate) fn hear(at: &mut Connector<'_>, index: usize) {
-    at.listen(index);
-    go_on(at, index);
+/// Receives the peer's packets, and executes its deferred operations.
+pub(crate) fn poll_peer(at: &mut Connector<'_>, index: usize) {
+    at.receive_all(index);
+    run_deferred(at, index);
 }
 
-/// Carries out what has waited for the peer's table, in order.
-pub(crate) fn go_on(at: &mut Connector<'_>, index: usize) {
+/// Executes the operations that waited for the peer's key table, in order of posts.
+pub(crate) fn run_deferred(at: &mut Connector<'_>, index: usize) {
     let peer = &at.peers[index];
-    if peer.later.is_empty() || peer.inbox.is_none() || !peer.keys.are_complete() {
+    if peer.deferred.is_empty() || peer.inbox.is_none() || !peer.keys.are_complete() {
         return;
     }
-    while let Some(later) = at.peers[index].later.pop_front() {
+    while let Some(later) = at.peers[index].deferred.pop_front() {
         let done = match later {
-            Later::Access(access, local) => carry_out(at, index, &access, local)
-                .map_err(|(errno, local)| (errno, Later::Access(access, local))),
-            Later::Atomic(mut request) => atomic::initiate::carry_out(at, index, &mut request)
-                .map_err(|errno| (errno, Later::Atomic(request))),
+            DeferredOp::RmaOp(op, local) => execute(at, index, &op, local)
+                .map_err(|(errno, local)| (errno, DeferredOp::RmaOp(op, local))),
+            DeferredOp::Atomic(mut request) => atomic::initiate::execute(at, index, &mut request)
+                .map_err(|errno| (errno, DeferredOp::Atomic(request))),
         };
         match done {
             Ok(()) => {}
             Err((Errno::Again, later)) => {
-                return at.peers[index].later.push_front(later);
+                return at.peers[index].deferred.push_front(later);
             }
             Err((errno, later)) => {
                 let detail = format!("{} cannot be reached", at.peers[index].name);
@@ -122,52 +129,54 @@ pub(crate) fn go_on(at: &mut Connector<'_>, index: usize) {
         }
     }
     let peer = &mut at.peers[index];
-    if peer.state == PeerState::Behind {
-        peer.state = PeerState::Linked;
+    if peer.state == PeerState::Backlogged {
+        peer.state = PeerState::Connected;
     }
 }
 
-/// Checks what is asked for and does it.
-fn carry_out(
+/// Checks the operation against the peer's key table and executes it.
+fn execute(
     at: &mut Connector<'_>,
     index: usize,
-    access: &Access,
-    local: Local,
-) -> Result<(), Refused> {
+    op: &RmaOp,
+    local: LocalBuffer,
+) -> Result<(), PostError> {
     let peer = &mut at.peers[index];
-    match sibling::may_access(peer, access.data, access.report.flags) {
+    match sibling::may_access(peer, op.data, op.report.flags) {
         Ok(true) => {
-            sibling::access(peer, at.setup, access, local);
+            sibling::op(peer, at.setup, op, local);
             return Ok(());
         }
         Ok(false) => {}
         Err(errno) => return Err((errno, local)),
     }
-    let grants = match grants(at, index, access) {
+    let grants = match grants(at, index, op) {
         Ok(grants) => grants,
         Err(_) if at.control.waits_for_descriptors(index) => {
             return Err((Errno::Again, local));
         }
-        Err((place, denied)) => {
+        Err((segment, denied)) => {
             drop(local);
-            deny(at, index, access, &place, denied);
+            report_denied(at, index, op, &segment, denied);
             return Ok(());
         }
     };
     let peer = &mut at.peers[index];
     let sent = match local {
-        Local::To(buf) => read::read(peer, at.setup, access, buf, &grants),
-        local if grants.are_vague() => write::write(peer, at.setup, &access.confirmed(), local),
-        local => write::write(peer, at.setup, access, local),
+        LocalBuffer::Destination(buf) => read::read(peer, at.setup, op, buf, &grants),
+        local if grants.need_confirmation() => {
+            write::write(peer, at.setup, &op.with_delivery_complete(), local)
+        }
+        local => write::write(peer, at.setup, op, local),
     };
     let sent = sent.map_err(|(errno, local)| (at.reserve_error(index, errno), local))?;
     let peer = &mut at.peers[index];
     peer.announce();
     match sent {
-        Sent::Done => access.report.done(&at.setup.ep),
-        Sent::Later => {
-            if access.is_fenced() {
-                (peer.is_careful, peer.is_fenced) = (true, true);
+        Sent::Done => op.report.done(&at.setup.ep),
+        Sent::Pending => {
+            if op.is_fenced() {
+                (peer.needs_slow_path, peer.is_fenced) = (true, true);
             }
             at.schedule.activate(peer, &at.setup.ep);
         }
@@ -175,48 +184,53 @@ fn carry_out(
     Ok(())
 }
 
-/// What the peer's table says to all places of an operation.
+/// Looks up the grants for all segments of an operation.
 #[inline]
-fn grants(
-    at: &mut Connector<'_>,
-    index: usize,
-    access: &Access,
-) -> Result<Grants, (RmaIov, Denied)> {
-    let rights = access.rights();
+fn grants(at: &mut Connector<'_>, index: usize, op: &RmaOp) -> Result<Grants, (RmaIov, Denied)> {
+    let rights = op.rights();
     let mut grants = Grants::default();
-    for (place, grant) in access.places.all().iter().zip(&mut grants.list) {
-        *grant = Some(match at.peers[index].keys.check(place, rights) {
-            Err(Denied::Key) => check_again(at, index, place, rights)?,
-            found => found.map_err(|denied| (*place, denied))?,
+    for (segment, grant) in op.segments.all().iter().zip(&mut grants.list) {
+        *grant = Some(match at.peers[index].keys.check(segment, rights) {
+            Err(Denied::Key) => refresh_and_check(at, index, segment, rights)?,
+            found => found.map_err(|denied| (*segment, denied))?,
         });
     }
     Ok(grants)
 }
 
-/// The key may be in a chunk that the peer has told of meanwhile.
+/// Receives the peer's packets and checks once more: a new chunk may hold the key.
 #[cold]
-fn check_again(
+fn refresh_and_check(
     at: &mut Connector<'_>,
     index: usize,
-    place: &RmaIov,
+    segment: &RmaIov,
     rights: u32,
 ) -> Result<Grant, (RmaIov, Denied)> {
-    at.listen(index);
-    let found = at.peers[index].keys.check(place, rights);
-    found.map_err(|denied| (*place, denied))
+    at.receive_all(index);
+    let found = at.peers[index].keys.check(segment, rights);
+    found.map_err(|denied| (*segment, denied))
 }
 
-/// Reports an operation that the peer does not allow.
+/// Reports an operation that the peer's key table denies.
 #[cold]
-fn deny(at: &mut Connector<'_>, index: usize, access: &Access, place: &RmaIov, denied: Denied) {
+fn report_denied(
+    at: &mut Connector<'_>,
+    index: usize,
+    op: &RmaOp,
+    segment: &RmaIov,
+    denied: Denied,
+) {
     let peer = &mut at.peers[index];
     let addr = peer.fi_addr(&at.setup.av);
     let (errno, detail) = match peer.inbox {
         Some(_) => {
-            let detail = violation(peer.name.as_str(), place, denied);
+            let detail = denial_text(peer.name.as_str(), segment, denied);
             (denied.errno(), detail)
         }
-        None => (Errno::ConnReset, format!("{}: it is gone", peer.name)),
+        None => (
+            Errno::ConnReset,
+            format!("{}: the peer has disconnected", peer.name),
+        ),
     };
-    access.report.failed(&at.setup.ep, errno, addr, detail);
+    op.report.failed(&at.setup.ep, errno, addr, detail);
 }

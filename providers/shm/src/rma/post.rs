@@ -1,6 +1,7 @@
-//! Posting one-sided operations: the caller's promise becomes a value, the rest is safe.
+//! Posting one-sided operations: the caller's promise about memory becomes a buffer value, and the
+//! rest is safe code.
 //!
-//! What lies in special memory is done before the post returns; see [`super::direct`].
+//! An operation on special memory is over when the post returns; see [`super::direct`].
 
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{
@@ -10,7 +11,7 @@ use selvedge_kit::Report;
 use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::segments::RmaSegments;
 
-use super::{Access, Local, fast, initiate};
+use super::{LocalBuffer, RmaOp, fast, initiate};
 use crate::endpoint::Endpoint;
 use crate::endpoint::msg::{TX_DEFAULTS, rx_buf, tx_buf};
 use crate::endpoint::state::State;
@@ -26,12 +27,12 @@ const READ_FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFERRED);
 const WRITE_FLAGS: OpFlags = READ_FLAGS.union(OpFlags::REMOTE_CQ_DATA);
 
-/// A one-sided operation as it is posted.
+/// The parameters of a posted one-sided operation.
 #[derive(Clone, Copy, Debug)]
 struct Post<'a> {
     peer: FiAddr,
     /// The peer's memory.
-    pieces: &'a [RmaIov],
+    rma_iov: &'a [RmaIov],
     data: Option<u64>,
     report: Report,
 }
@@ -43,16 +44,16 @@ impl Rma for Endpoint {
         if !READ_FLAGS.contains(flags) {
             return Err(Errno::BadFlags);
         }
-        if let (&[piece], [place]) = (msg.iov, msg.rma_iov)
-            && piece.len == 8
-            && place.len == 8
+        if let (&[buf], [segment]) = (msg.iov, msg.rma_iov)
+            && buf.len == 8
+            && segment.len == 8
             // SAFETY: passed on from the caller.
-            && unsafe { self.read_word(piece, msg.src, place, msg.context, flags) }
+            && unsafe { self.read_word(buf, msg.src, segment, msg.context, flags) }
         {
             return Ok(());
         }
         // SAFETY: passed on from the caller.
-        unsafe { self.read_otherwise(msg, flags) }
+        unsafe { self.read_slow(msg, flags) }
     }
 
     #[inline]
@@ -66,13 +67,13 @@ impl Rma for Endpoint {
         context: Context,
     ) -> Result {
         let len = buf.len;
-        let place = RmaIov { addr, len, key };
+        let segment = RmaIov { addr, len, key };
         // SAFETY: passed on from the caller.
-        if len == 8 && unsafe { self.read_word(buf, src, &place, context, OpFlags::DEFAULT) } {
+        if len == 8 && unsafe { self.read_word(buf, src, &segment, context, OpFlags::DEFAULT) } {
             return Ok(());
         }
         // SAFETY: as above.
-        unsafe { self.read_one_otherwise((buf, desc), src, addr, key, context) }
+        unsafe { self.read_one_slow((buf, desc), src, addr, key, context) }
     }
 
     #[inline]
@@ -86,13 +87,13 @@ impl Rma for Endpoint {
         context: Context,
     ) -> Result {
         let len = buf.len;
-        let place = RmaIov { addr, len, key };
+        let segment = RmaIov { addr, len, key };
         // SAFETY: passed on from the caller.
-        if len == 8 && unsafe { self.write_word(buf, dest, &place, context) } {
+        if len == 8 && unsafe { self.write_word(buf, dest, &segment, context) } {
             return Ok(());
         }
         // SAFETY: as above.
-        unsafe { self.write_one_otherwise((buf, desc), dest, addr, key, context) }
+        unsafe { self.write_one_slow((buf, desc), dest, addr, key, context) }
     }
 
     #[inline]
@@ -100,26 +101,26 @@ impl Rma for Endpoint {
         if !WRITE_FLAGS.contains(flags) {
             return Err(Errno::BadFlags);
         }
-        if let (&[piece], [place]) = (msg.iov, msg.rma_iov)
-            && piece.len == 8
-            && place.len == 8
+        if let (&[buf], [segment]) = (msg.iov, msg.rma_iov)
+            && buf.len == 8
+            && segment.len == 8
         {
             // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
-            let word = unsafe { TxBuf::one(piece) }.word();
+            let word = unsafe { TxBuf::one(buf) }.word();
             let mut state = self.shell.lock()?;
             let report = report(WRITE, msg.context, write_flags(&state.setup, flags), 8);
-            // Apart: a write without data is the shorter way.
+            // Two calls, so that a write without data compiles to the shorter path.
             let (at, data) = (&mut *state, msg.data);
             let is_done = match report.flags.contains(OpFlags::REMOTE_CQ_DATA) {
-                true => fast::put_word(at, word, msg.dest, place, Some(data), &report),
-                false => fast::put_word(at, word, msg.dest, place, None, &report),
+                true => fast::put_word(at, word, msg.dest, segment, Some(data), &report),
+                false => fast::put_word(at, word, msg.dest, segment, None, &report),
             };
             if is_done {
                 return Ok(());
             }
         }
         // SAFETY: passed on from the caller.
-        unsafe { self.write_otherwise(msg, flags) }
+        unsafe { self.write_slow(msg, flags) }
     }
 
     #[inline]
@@ -135,7 +136,7 @@ impl Rma for Endpoint {
             return Err(Errno::MsgSize);
         }
         let len = bytes.len();
-        let place = RmaIov { addr, len, key };
+        let segment = RmaIov { addr, len, key };
         let report = |state: &State| Report {
             kind: WRITE,
             context: Context::default(),
@@ -147,17 +148,17 @@ impl Rma for Endpoint {
             let word = u64::from_ne_bytes(word);
             let mut state = self.shell.lock()?;
             let report = report(&state);
-            if fast::put_word(&mut state, word, dest, &place, data, &report) {
+            if fast::put_word(&mut state, word, dest, &segment, data, &report) {
                 return Ok(());
             }
         }
         // SAFETY: `bytes` is borrowed for the whole call, and an operation with `INJECT` keeps no
-        // buffer beyond it: what is not sent at once is copied.
+        // buffer beyond it: bytes that are not sent at once are copied.
         let buf = unsafe { TxBuf::new(&[Iov::new(bytes)]) };
         let mut state = self.shell.lock()?;
         let post = Post {
             peer: dest,
-            pieces: &[place],
+            rma_iov: &[segment],
             data,
             report: report(&state),
         };
@@ -167,7 +168,8 @@ impl Rma for Endpoint {
 
 #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
 impl Endpoint {
-    /// A read of eight bytes, if that is a load. `false`, and nothing has happened, otherwise.
+    /// Reads eight bytes by a load. Returns `false` without effect if the memory is not mapped
+    /// special memory or the fast path's preconditions do not hold.
     ///
     /// # Safety
     /// As [`Rma::readmsg`], for `buf`, which has eight bytes.
@@ -176,7 +178,7 @@ impl Endpoint {
         &self,
         buf: IovMut,
         src: FiAddr,
-        place: &RmaIov,
+        segment: &RmaIov,
         context: Context,
         flags: OpFlags,
     ) -> bool {
@@ -186,16 +188,22 @@ impl Endpoint {
         // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
         let buf = unsafe { RxBuf::one(buf) };
         let report = report(READ, context, state.setup.ep.tx_flags(flags), 8);
-        fast::get_word(&mut state, buf, src, place, &report)
+        fast::get_word(&mut state, buf, src, segment, &report)
     }
 
-    /// A write of eight bytes with the default flags, if that is a store. `false`, and nothing has
-    /// happened, otherwise.
+    /// Writes eight bytes with the default flags by a store. Returns `false` without effect if the
+    /// memory is not mapped special memory or the fast path's preconditions do not hold.
     ///
     /// # Safety
     /// As [`Rma::writemsg`], for `buf`, which has eight bytes.
     #[inline(always)]
-    unsafe fn write_word(&self, buf: Iov, dest: FiAddr, place: &RmaIov, context: Context) -> bool {
+    unsafe fn write_word(
+        &self,
+        buf: Iov,
+        dest: FiAddr,
+        segment: &RmaIov,
+        context: Context,
+    ) -> bool {
         let Some(mut state) = self.shell.core().state.try_lock() else {
             return false;
         };
@@ -207,15 +215,15 @@ impl Endpoint {
             write_flags(&state.setup, OpFlags::DEFAULT),
             8,
         );
-        fast::put_word(&mut state, word, dest, place, None, &report)
+        fast::put_word(&mut state, word, dest, segment, None, &report)
     }
 
-    /// What a short form of a read asks for that is more than a load.
+    /// Slow path of the short form of a read.
     ///
     /// # Safety
     /// As [`Rma::readmsg`], for `buf`.
     #[inline(never)]
-    unsafe fn read_one_otherwise(
+    unsafe fn read_one_slow(
         &self,
         (buf, desc): (IovMut, Desc),
         src: FiAddr,
@@ -227,12 +235,12 @@ impl Endpoint {
         unsafe { self.readv(&[buf], &[desc], src, addr, key, context) }
     }
 
-    /// What a short form of a write asks for that is more than a store.
+    /// Slow path of the short form of a write.
     ///
     /// # Safety
     /// As [`Rma::writemsg`], for `buf`.
     #[inline(never)]
-    unsafe fn write_one_otherwise(
+    unsafe fn write_one_slow(
         &self,
         (buf, desc): (Iov, Desc),
         dest: FiAddr,
@@ -244,31 +252,31 @@ impl Endpoint {
         unsafe { self.writev(&[buf], &[desc], dest, addr, key, context) }
     }
 
-    /// A read that is more than a load.
+    /// Slow path of a read.
     ///
     /// # Safety
     /// As [`Rma::readmsg`].
     #[inline(never)]
-    unsafe fn read_otherwise(&self, msg: &ReadMsg<'_>, flags: OpFlags) -> Result {
+    unsafe fn read_slow(&self, msg: &ReadMsg<'_>, flags: OpFlags) -> Result {
         // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
         let buf = unsafe { rx_buf(msg.iov)? };
         let mut state = self.shell.lock()?;
         let flags = state.setup.ep.tx_flags(flags);
         let post = Post {
             peer: msg.src,
-            pieces: msg.rma_iov,
+            rma_iov: msg.rma_iov,
             data: None,
             report: report(READ, msg.context, flags, buf.len()),
         };
         post_read(&mut state, buf, &post)
     }
 
-    /// A write that is more than a store.
+    /// Slow path of a write.
     ///
     /// # Safety
     /// As [`Rma::writemsg`].
     #[inline(never)]
-    unsafe fn write_otherwise(&self, msg: &WriteMsg<'_>, flags: OpFlags) -> Result {
+    unsafe fn write_slow(&self, msg: &WriteMsg<'_>, flags: OpFlags) -> Result {
         // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
         let buf = unsafe { tx_buf(msg.iov)? };
         let mut state = self.shell.lock()?;
@@ -276,7 +284,7 @@ impl Endpoint {
         let has_data = flags.contains(OpFlags::REMOTE_CQ_DATA);
         let post = Post {
             peer: msg.dest,
-            pieces: msg.rma_iov,
+            rma_iov: msg.rma_iov,
             data: has_data.then_some(msg.data),
             report: report(WRITE, msg.context, flags, buf.len()),
         };
@@ -284,7 +292,7 @@ impl Endpoint {
     }
 }
 
-/// How an operation that reports success is told of.
+/// The report of an operation that reports success.
 #[inline(always)]
 fn report(what: CompletionFlags, context: Context, flags: OpFlags, len: usize) -> Report {
     Report {
@@ -296,36 +304,36 @@ fn report(what: CompletionFlags, context: Context, flags: OpFlags, len: usize) -
     }
 }
 
-/// The flags of a write, with the endpoint's defaults where they are asked for, and the level of
-/// completion that all writes have.
+/// The flags of a write: the caller's or the endpoint's defaults, and the completion level that the
+/// configuration demands of all writes.
 #[inline(always)]
 fn write_flags(setup: &Setup, flags: OpFlags) -> OpFlags {
-    setup.ep.tx_flags(flags) | setup.config.write_level
+    setup.ep.tx_flags(flags) | setup.config.write_flags
 }
 
 /// Writes to a peer's memory.
 #[inline(always)]
 fn post_write(state: &mut State, buf: TxBuf, post: &Post<'_>) -> Result {
-    let Post { peer, pieces, .. } = *post;
-    if fast::write(state, &buf, peer, pieces, post.data, &post.report) {
+    let Post { peer, rma_iov, .. } = *post;
+    if fast::write(state, &buf, peer, rma_iov, post.data, &post.report) {
         return Ok(());
     }
-    post_general(state, post, Local::From(buf))
+    post_general(state, post, LocalBuffer::Source(buf))
 }
 
 /// Reads a peer's memory.
 #[inline(always)]
 fn post_read(state: &mut State, mut buf: RxBuf, post: &Post<'_>) -> Result {
-    if fast::read(state, &mut buf, post.peer, post.pieces, &post.report) {
+    if fast::read(state, &mut buf, post.peer, post.rma_iov, &post.report) {
         drop(buf);
         post.report.done_not_deferred(&state.setup.ep);
         return Ok(());
     }
-    post_general(state, post, Local::To(buf))
+    post_general(state, post, LocalBuffer::Destination(buf))
 }
 
 #[inline(never)]
-fn post_general(state: &mut State, post: &Post<'_>, local: Local) -> Result {
+fn post_general(state: &mut State, post: &Post<'_>, local: LocalBuffer) -> Result {
     if post.report.reports_success && state.setup.ep.tx_cq.room() == 0 {
         return Err(Errno::Again);
     }
@@ -333,14 +341,14 @@ fn post_general(state: &mut State, post: &Post<'_>, local: Local) -> Result {
 }
 
 impl Post<'_> {
-    /// The operation, whose places have as many bytes as its buffer.
-    fn access(&self) -> Result<Access> {
-        let places = RmaSegments::new(self.pieces)?;
-        if places.len() != self.report.len {
+    /// Builds the operation. Fails with [`Errno::Inval`] if segments and buffer differ in length.
+    fn access(&self) -> Result<RmaOp> {
+        let segments = RmaSegments::new(self.rma_iov)?;
+        if segments.len() != self.report.len {
             return Err(Errno::Inval);
         }
-        Ok(Access {
-            places,
+        Ok(RmaOp {
+            segments,
             peer: self.peer,
             data: self.data,
             report: self.report,

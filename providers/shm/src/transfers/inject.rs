@@ -1,4 +1,4 @@
-//! Inject: the message is in the inject pool, its place in the command.
+//! Inject protocol: the message is in the inject pool, its offset in the command.
 
 use selvedge::{Errno, Result};
 use selvedge_kit::copy::{RxBuf, TxBuf};
@@ -8,11 +8,11 @@ use crate::peers::ops::Op;
 use crate::peers::outbox::Inbox;
 use crate::peers::peer::Peer;
 use crate::smr::bytes::Bytes;
-use crate::smr::inject_pool::Walk;
-use crate::transfers::cmd::{Header, Nonsense};
+use crate::smr::inject_pool::PoolPosition;
+use crate::transfers::cmd::{Header, ProtocolError};
 
-/// Copies the message into the pool and says where. With `op`, the peer confirms that it was
-/// received.
+/// Copies the message into the pool and commits its command. With `op`, the peer acknowledges the
+/// receive.
 #[inline(always)]
 pub(crate) fn send(peer: &mut Peer, header: &Header, buf: &TxBuf, op: Option<Op>) -> Result<Sent> {
     let len = buf.len();
@@ -21,67 +21,70 @@ pub(crate) fn send(peer: &mut Peer, header: &Header, buf: &TxBuf, op: Option<Op>
     }
     let mut at = peer.reserve(len)?;
     let offset = at;
-    for piece in buf.segments(0, len) {
-        peer.outbox().store(at, piece);
-        at += piece.len();
+    for segment in buf.segments(0, len) {
+        peer.outbox().store(at, segment);
+        at += segment.len();
     }
     let sent = if op.is_some() {
-        Sent::Later
+        Sent::Pending
     } else {
         Sent::Done
     };
     let ack = op.map(|op| peer.outbox().ops.insert(op));
     header.commit_inject(peer.slot(), offset, len, ack);
-    peer.outbox().look_ahead_in_pool();
+    peer.outbox().prefetch_next_payload();
     Ok(sent)
 }
 
-/// The path through a peer's pool, and what lies along it.
+/// A cursor over a peer's inject pool, and the pool's bytes.
 #[derive(Debug)]
-pub(crate) struct Passage<'a> {
-    walk: &'a mut Walk,
+pub(crate) struct PoolCursor<'a> {
+    cursor: &'a mut PoolPosition,
     bytes: &'a Bytes,
 }
 
-impl<'a> Passage<'a> {
-    pub(crate) fn new(walk: &'a mut Walk, bytes: &'a Bytes) -> Self {
-        Self { walk, bytes }
+impl<'a> PoolCursor<'a> {
+    pub(crate) fn new(cursor: &'a mut PoolPosition, bytes: &'a Bytes) -> Self {
+        Self { cursor, bytes }
     }
 
     pub(crate) fn bytes(&self) -> &'a Bytes {
         self.bytes
     }
 
-    /// Checks that a payload of `len` bytes lies where the path leads, and passes it.
+    /// Checks that the next payload has `len` bytes at `offset`, and advances past it. Returns the
+    /// payload's offset.
     #[inline]
-    pub(crate) fn pass(&mut self, offset: u64, len: usize) -> Result<usize, Nonsense> {
-        match self.walk.pass(len) {
+    pub(crate) fn advance(&mut self, offset: u64, len: usize) -> Result<usize, ProtocolError> {
+        match self.cursor.advance(len) {
             _ if len == 0 => Ok(0),
             Some(at) if at as u64 == offset => Ok(at),
-            _ => Err(Nonsense("payload outside its place in the inject pool")),
+            _ => Err(ProtocolError(
+                "payload at an unexpected offset of the inject pool",
+            )),
         }
     }
 }
 
-/// Checks that a payload of `len` bytes lies where the path through the pool leads, and passes it.
+/// As [`PoolCursor::advance`], for the cursor of an inbox.
 #[inline]
-pub(crate) fn locate(inbox: &mut Inbox, offset: u64, len: usize) -> Result<usize, Nonsense> {
-    Passage::new(&mut inbox.walk, &inbox.pool).pass(offset, len)
+pub(crate) fn locate(inbox: &mut Inbox, offset: u64, len: usize) -> Result<usize, ProtocolError> {
+    PoolCursor::new(&mut inbox.pool_position, &inbox.pool).advance(offset, len)
 }
 
-/// Copies a payload to where it belongs. Says how many bytes fitted.
+/// Copies a payload to the receive's buffer. Returns the number of bytes that fitted.
 #[inline]
 pub(crate) fn receive(inbox: &Inbox, at: usize, len: usize, buf: &mut RxBuf) -> usize {
     let mut done = 0;
-    for piece in buf.segments(0, len) {
-        inbox.pool.copy_out(at + done, piece);
-        done += piece.len();
+    for segment in buf.segments(0, len) {
+        inbox.pool.copy_out(at + done, segment);
+        done += segment.len();
     }
     done
 }
 
-/// The payload of a message that has to wait.
-pub(crate) fn keep(inbox: &Inbox, at: usize, len: usize) -> Box<[u8]> {
+/// Copies the payload of an unexpected message to the heap.
+pub(crate) fn copy_to_heap(inbox: &Inbox, at: usize, len: usize) -> Box<[u8]> {
     let mut bytes = Box::new_uninit_slice(len);
     inbox.pool.copy_out(at, &mut bytes);
     assume_filled(bytes)

@@ -1,19 +1,21 @@
-//! Sar, segmentation and reassembly: both sides copy at the same time, through bounce segments.
+//! Segmentation and reassembly (SAR): sender and receiver copy at the same time, through bounce
+//! segments.
 //!
-//! The sender fills segments ([`fill`]) when the receiver asks for them; the first few unasked, if
-//! the last message of this size went this way. The receiver copies each out and gives it back
-//! ([`absorb`]). Segments of several messages may be on their way at once.
+//! The sender fills segments ([`fill_segment`]) when the receiver requests them. It fills the first
+//! few without a request (eager), if the last message of this size was bounced. The receiver copies
+//! each segment out and frees it ([`handle_segment`]). Segments of several messages may be
+//! outstanding at once.
 
 use selvedge::{CompletionFlags, Errno, FiAddr};
 use selvedge_kit::Ep;
 use selvedge_kit::rate_limit::warn_limited;
-use selvedge_kit::telemetry::ProtocolCounter as Counted;
+use selvedge_kit::telemetry::ProtocolCounter;
 
 use super::incoming::Stage;
-use super::transfer::{end, finish};
+use super::transfer::{end_transfer, finish};
 use super::{MAX_OPS, status};
+use crate::connect::connection::ConnectError;
 use crate::connect::packet::{encode_abort, encode_bounce};
-use crate::connect::rendezvous::ContactError;
 use crate::peers::ops::{Op, OpBody};
 use crate::peers::outbox::Outbox;
 use crate::peers::peer::Peer;
@@ -21,45 +23,45 @@ use crate::provider::config::Config;
 use crate::smr::bounce::{BounceSender, Filled, Shape};
 use crate::smr::keys::Denied;
 use crate::smr::resp_queue::Resp;
-use crate::transfers::choice::{Choice, Way};
-use crate::transfers::cmd::Nonsense;
+use crate::transfers::cmd::ProtocolError;
+use crate::transfers::protocol_selector::{ProtocolSelector, RendezvousProtocol};
 
-/// Segments that are taken from one peer before others have their turn.
-const BATCH: usize = 8;
-/// Aborts that wait for room in a peer's socket: one for each message and each read that it can be
-/// waiting for.
+/// Segments that one poll takes from one peer.
+const SEGMENT_BATCH: usize = 8;
+/// Aborts that may wait for room in a peer's socket: one for each message and each read that the
+/// peer can wait for.
 const MAX_ABORTS: usize = 2 * MAX_OPS;
 
-/// How many segments to fill unasked for a message of `len` bytes: none unless the last message of
-/// its size was bounced, and never more than half of what is free.
-pub(crate) fn eager_segments(peer: &Peer, config: &Config, len: usize) -> u32 {
+/// The number of eager segments for a message of `len` bytes: 0 unless the last message of its size
+/// class was bounced, and at most half of the free segments.
+pub(crate) fn eager_segment_count(peer: &Peer, config: &Config, len: usize) -> u32 {
     let Some(out) = &peer.out else { return 0 };
     let Some(bounce) = &out.bounce else { return 0 };
-    if out.bounced >> Choice::class(len) & 1 == 0 {
+    if out.bounced >> ProtocolSelector::size_class(len) & 1 == 0 {
         return 0;
     }
     let wanted = len.div_ceil(config.segment_size);
     wanted.min(bounce.free() / 2) as u32
 }
 
-/// Fills the next segment of an operation, if there are bytes left and a segment is free. Says
-/// whether it did.
+/// Fills the next segment of an operation, if bytes are left and a segment is free. Returns whether
+/// it filled one.
 ///
 /// # Errors
-/// Why memory of ours that the peer asked for may not be read any more.
-pub(crate) fn fill(out: &mut Outbox, msg_id: u32) -> Result<bool, Denied> {
+/// The reason why registered memory that the peer requested may not be read any more.
+pub(crate) fn fill_segment(out: &mut Outbox, msg_id: u32) -> Result<bool, Denied> {
     let (Some(bounce), Some(op)) = (&mut out.bounce, out.ops.get_mut(msg_id)) else {
         return Ok(false);
     };
-    let storing = &mut out.storing;
+    let copy_selector = &mut out.copy_selector;
     let total = op.report.len;
     let took = match &mut op.body {
-        OpBody::Offered { buf, filled, .. } if *filled < total => {
+        OpBody::Rts { buf, filled, .. } if *filled < total => {
             let from = *filled;
             let took = bounce.fill(msg_id, total - from, |segments, mut at, len| {
-                for piece in buf.segments(from, len) {
-                    storing.copy_in(segments, at, piece);
-                    at += piece.len();
+                for segment in buf.segments(from, len) {
+                    copy_selector.copy_in(segments, at, segment);
+                    at += segment.len();
                 }
             });
             *filled += took;
@@ -75,64 +77,65 @@ pub(crate) fn fill(out: &mut Outbox, msg_id: u32) -> Result<bool, Denied> {
     Ok(took > 0)
 }
 
-/// The peer wants the message in segments.
-fn grant(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Errno> {
+/// Starts to fill the segments that the peer has requested for a message.
+fn start_bounce(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Errno> {
     let op = peer.out.as_mut().and_then(|out| out.ops.get_mut(msg_id));
-    if !op.is_some_and(|op| matches!(op.body, OpBody::Offered { granted: false, .. })) {
+    if !op.is_some_and(|op| matches!(op.body, OpBody::Rts { granted: false, .. })) {
         return Err(Errno::Proto);
     }
     ensure_bounce(peer, config)?;
     let out = peer.outbox();
     if let Some(op) = out.ops.get_mut(msg_id)
-        && let OpBody::Offered { granted, .. } = &mut op.body
+        && let OpBody::Rts { granted, .. } = &mut op.body
     {
         *granted = true;
-        out.bounced |= 1 << Choice::class(op.report.len);
+        out.bounced |= 1 << ProtocolSelector::size_class(op.report.len);
         out.streams.push_back(msg_id);
     }
     Ok(())
 }
 
-/// Tells the peer that the segments it asked for will not come.
-fn abort(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), Nonsense> {
+/// Tells the peer that the segments it requested will not follow.
+fn abort(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), ProtocolError> {
     warn_limited(
         "selvedge::shm::ep_data",
         format_args!(
-            "no bounce memory for {}: {errno}; a message to it has failed",
+            "no bounce memory for {}: {errno}; a message to it failed",
             peer.name
         ),
     );
-    withdraw(peer, msg_id, errno)
+    queue_abort(peer, msg_id, errno)
 }
 
-/// Takes back what is on its way in segments. The peer hears of it as soon as its socket has room.
+/// Aborts a transfer in segments. The peer receives the abort as soon as its socket has room.
 ///
 /// # Errors
-/// When more waits to be said than the peer can be waiting for: it asks again and does not listen.
-fn withdraw(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), Nonsense> {
+/// When more aborts wait than the peer can have requests: it sends requests without receiving
+/// packets.
+fn queue_abort(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), ProtocolError> {
     if peer.aborts.len() >= MAX_ABORTS {
-        return Err(Nonsense("it asks on and does not hear the answers"));
+        return Err(ProtocolError("requests without receiving the aborts"));
     }
     peer.aborts.push_back((msg_id, errno));
     send_aborts(peer);
     Ok(())
 }
 
-/// Says what has waited for room in the peer's socket. Says how many packets that were.
+/// Sends the aborts that waited for room in the peer's socket. Returns the number of packets sent.
 pub(crate) fn send_aborts(peer: &mut Peer) -> usize {
     let mut sent = 0;
-    let Some(link) = peer.links.first() else {
+    let Some(link) = peer.connections.first() else {
         return 0;
     };
     while let Some(&(msg_id, errno)) = peer.aborts.front() {
         match link.send(&encode_abort(msg_id, errno), &[]) {
             Ok(()) => sent += 1,
-            // The socket has no room, or the peer is gone: its end comes by the socket.
-            Err(ContactError::NotYet(_) | ContactError::Busy(_)) => return sent,
+            // The socket has no room, or the peer has disconnected, which the socket reports.
+            Err(ConnectError::NotYet(_) | ConnectError::Busy(_)) => return sent,
             Err(
-                ContactError::Failed(error)
-                | ContactError::Refused(error)
-                | ContactError::Untrusted(error),
+                ConnectError::Failed(error)
+                | ConnectError::Refused(error)
+                | ConnectError::Untrusted(error),
             ) => {
                 warn_limited("selvedge::shm::ep_data", format_args!("{error}"));
             }
@@ -142,12 +145,12 @@ pub(crate) fn send_aborts(peer: &mut Peer) -> usize {
     sent
 }
 
-/// Makes segments for the peer, and announces them now or as soon as its socket has room; until then
-/// none is filled.
+/// Creates bounce segments for the peer, and announces them now or as soon as its socket has room.
+/// No segment is filled before the announcement is sent.
 ///
 /// # Errors
-/// The system's, when memory is short; [`Errno::NotConn`] and [`Errno::ConnReset`] for a peer that is
-/// gone.
+/// The system's, when memory is short; [`Errno::NotConn`] and [`Errno::ConnReset`] for a
+/// disconnected peer.
 pub(crate) fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errno> {
     let out = peer.out.as_mut().ok_or(Errno::NotConn)?;
     if out.bounce.is_some() {
@@ -161,7 +164,7 @@ pub(crate) fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errn
         out.unannounced = Some(BounceSender::create(shape)?);
     }
     match announce_bounce(peer) {
-        Ok(()) | Err(ContactError::Busy(_)) => Ok(()),
+        Ok(()) | Err(ConnectError::Busy(_)) => Ok(()),
         Err(error) => {
             peer.outbox().unannounced = None;
             Err(error.into())
@@ -169,17 +172,17 @@ pub(crate) fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errn
     }
 }
 
-/// Tells the peer of segments that it does not know, if there are any.
+/// Announces created segments to the peer, if there are any.
 #[cold]
-fn announce_bounce(peer: &mut Peer) -> Result<(), ContactError> {
+fn announce_bounce(peer: &mut Peer) -> Result<(), ConnectError> {
     let Some(out) = &mut peer.out else {
         return Ok(());
     };
     let Some(bounce) = &out.unannounced else {
         return Ok(());
     };
-    let Some(link) = peer.links.first() else {
-        return Err(ContactError::NotYet("it is gone"));
+    let Some(link) = peer.connections.first() else {
+        return Err(ConnectError::NotYet("the peer has disconnected"));
     };
     let Shape { count, size } = bounce.shape();
     let packet = encode_bounce(count as u32, size as u32);
@@ -188,14 +191,14 @@ fn announce_bounce(peer: &mut Peer) -> Result<(), ContactError> {
     Ok(())
 }
 
-/// Fills segments for the operations that were granted, one each in turn, while there are free
-/// ones. Says whether it filled any.
+/// Fills free segments for the requested operations, one each in turn. Returns whether it filled
+/// any.
 ///
 /// # Errors
-/// As [`withdraw`].
-pub(crate) fn stream(peer: &mut Peer) -> Result<bool, Nonsense> {
+/// As [`queue_abort`].
+pub(crate) fn fill_streams(peer: &mut Peer) -> Result<bool, ProtocolError> {
     if peer.has_unannounced_segments() && announce_bounce(peer).is_err() {
-        // The socket has no room, or the peer is gone: its end comes by the socket.
+        // The socket has no room, or the peer has disconnected, which the socket reports.
         return Ok(false);
     }
     let Some(out) = &mut peer.out else {
@@ -203,11 +206,11 @@ pub(crate) fn stream(peer: &mut Peer) -> Result<bool, Nonsense> {
     };
     let mut moved = false;
     while let Some(msg_id) = out.streams.pop_front() {
-        let filled = match fill(out, msg_id) {
+        let filled = match fill_segment(out, msg_id) {
             Ok(filled) => filled,
             Err(denied) => {
                 out.ops.remove(msg_id);
-                withdraw(peer, msg_id, denied.errno())?;
+                queue_abort(peer, msg_id, denied.errno())?;
                 return Ok(true);
             }
         };
@@ -226,37 +229,39 @@ pub(crate) fn stream(peer: &mut Peer) -> Result<bool, Nonsense> {
     Ok(moved)
 }
 
-/// Takes the peer's answers. Says how many there were.
+/// Takes the peer's responses. Returns their number.
 ///
 /// # Errors
-/// When one of them makes no sense.
-pub(crate) fn take_answers(
+/// When one of them is invalid.
+pub(crate) fn take_responses(
     peer: &mut Peer,
     config: &Config,
     ep: &Ep,
     dest: FiAddr,
-) -> Result<usize, Nonsense> {
+) -> Result<usize, ProtocolError> {
     let mut taken = 0;
     while let Some(resp) = peer.inbox.as_mut().and_then(|inbox| inbox.resp.pop()) {
-        take_answer(peer, config, ep, dest, resp)?;
+        take_response(peer, config, ep, dest, resp)?;
         taken += 1;
     }
     Ok(taken)
 }
 
-fn take_answer(
+fn take_response(
     peer: &mut Peer,
     config: &Config,
     ep: &Ep,
     dest: FiAddr,
     resp: Resp,
-) -> Result<(), Nonsense> {
+) -> Result<(), ProtocolError> {
     let Resp { msg_id, status } = resp;
     match status & 0xff {
-        status::SEGMENT => give_back(peer, msg_id),
-        status::BOUNCE => match grant(peer, config, msg_id) {
+        status::SEGMENT => free_segment(peer, msg_id),
+        status::BOUNCE => match start_bounce(peer, config, msg_id) {
             Ok(()) => Ok(()),
-            Err(Errno::Proto) => Err(Nonsense("a request to bounce what is not offered")),
+            Err(Errno::Proto) => Err(ProtocolError(
+                "a request to bounce a message without an RTS",
+            )),
             Err(errno) => {
                 abort(peer, msg_id, errno)?;
                 fail(peer, ep, dest, msg_id, errno)
@@ -267,141 +272,160 @@ fn take_answer(
             let errno = Errno::from_raw((status >> 8) as i32);
             fail(peer, ep, dest, msg_id, errno)
         }
-        _ => Err(Nonsense("unknown status")),
+        _ => Err(ProtocolError("unknown status")),
     }
 }
 
-fn give_back(peer: &mut Peer, segment: u32) -> Result<(), Nonsense> {
+fn free_segment(peer: &mut Peer, segment: u32) -> Result<(), ProtocolError> {
     let bounce = peer.out.as_mut().and_then(|out| out.bounce.as_mut());
     match bounce.is_some_and(|bounce| bounce.give_back(segment)) {
         true => Ok(()),
-        false => Err(Nonsense("a segment that it did not have")),
+        false => Err(ProtocolError("a freed segment that it did not hold")),
     }
 }
 
-fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, what: u32) -> Result<(), Nonsense> {
-    let op = remove(peer, msg_id, what)?;
-    // A peer that took its copy from special memory, for which no segments are filled unasked, has
-    // said nothing about other messages of this size.
-    if let OpBody::Offered { filled, .. } = op.body
+fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, what: u32) -> Result<(), ProtocolError> {
+    let op = remove_op(peer, msg_id, what)?;
+    // A peer that copied from special memory, for which no eager segments are filled, gives no hint
+    // about other messages of this size.
+    if let OpBody::Rts { filled, .. } = op.body
         && what == status::DONE
         && filled > 0
     {
-        peer.outbox().bounced &= !(1 << Choice::class(op.report.len));
+        peer.outbox().bounced &= !(1 << ProtocolSelector::size_class(op.report.len));
     }
     if op.report.kind.contains(CompletionFlags::SEND) {
         ep.stats
-            .count_protocol(counted(&op.body, what), op.report.len);
+            .count_protocol(protocol_counter(&op.body, what), op.report.len);
     }
     op.succeed(ep);
     Ok(())
 }
 
-/// How a message of ours that its peer has answered is counted.
-fn counted(body: &OpBody, answer: u32) -> Counted {
-    match (body, answer) {
-        (_, status::BOUNCED) => Counted::SentBounce,
-        (OpBody::Offered { special: true, .. }, _) => Counted::SentDirect,
-        (OpBody::Offered { .. }, _) => Counted::SentCma,
-        _ => Counted::SentInject,
+/// The counter of a sent message, by the peer's response.
+fn protocol_counter(body: &OpBody, response: u32) -> ProtocolCounter {
+    match (body, response) {
+        (_, status::BOUNCED) => ProtocolCounter::SentBounce,
+        (OpBody::Rts { special: true, .. }, _) => ProtocolCounter::SentDirect,
+        (OpBody::Rts { .. }, _) => ProtocolCounter::SentCma,
+        _ => ProtocolCounter::SentInject,
     }
 }
 
-fn fail(peer: &mut Peer, ep: &Ep, dest: FiAddr, msg_id: u32, errno: Errno) -> Result<(), Nonsense> {
-    let op = remove(peer, msg_id, status::FAILED)?;
+fn fail(
+    peer: &mut Peer,
+    ep: &Ep,
+    dest: FiAddr,
+    msg_id: u32,
+    errno: Errno,
+) -> Result<(), ProtocolError> {
+    let op = remove_op(peer, msg_id, status::FAILED)?;
     let detail = format!("{} could not receive the message", peer.name);
     op.fail(ep, errno, dest, detail);
     Ok(())
 }
 
-/// Takes the operation that an answer ends. One that such an answer cannot end stays, to fail with
-/// the peer.
-fn remove(peer: &mut Peer, msg_id: u32, what: u32) -> Result<Op, Nonsense> {
-    const NOTHING: Nonsense = Nonsense("an answer to nothing");
-    let out = peer.out.as_mut().ok_or(NOTHING)?;
-    let op = out.ops.get_mut(msg_id).ok_or(NOTHING)?;
+/// Removes the operation that a response completes. An operation that this response cannot complete
+/// stays in the table, and fails with the peer.
+fn remove_op(peer: &mut Peer, msg_id: u32, what: u32) -> Result<Op, ProtocolError> {
+    const UNKNOWN_OP: ProtocolError = ProtocolError("a response without an operation");
+    let out = peer.out.as_mut().ok_or(UNKNOWN_OP)?;
+    let op = out.ops.get_mut(msg_id).ok_or(UNKNOWN_OP)?;
     if !is_ended_by(op, what) {
-        return Err(Nonsense("an answer to something else"));
+        return Err(ProtocolError("a response that does not fit its operation"));
     }
     out.streams.retain(|&id| id != msg_id);
-    out.ops.remove(msg_id).ok_or(NOTHING)
+    out.ops.remove(msg_id).ok_or(UNKNOWN_OP)
 }
 
-/// Whether an answer of this status can be the last word on an operation.
+/// Whether a response of this status can complete an operation.
 fn is_ended_by(op: &Op, what: u32) -> bool {
     match (&op.body, what) {
-        (OpBody::Sent | OpBody::Offered { .. }, status::DONE | status::FAILED) => true,
+        (OpBody::Sent | OpBody::Rts { .. }, status::DONE | status::FAILED) => true,
         (
-            OpBody::Offered {
+            OpBody::Rts {
                 granted, filled, ..
             },
             status::BOUNCED,
         ) => *granted && *filled == op.report.len,
         (OpBody::Reply { filled, .. }, status::BOUNCED) => *filled == op.report.len,
-        // Atomics and reads are answered by commands.
+        // Responses to atomics and reads are commands.
         _ => false,
     }
 }
 
-/// Takes the segments that the peer has announced. Says how many.
+/// Takes the segments that the peer has filled. Returns their number.
 ///
 /// # Errors
-/// When one of them makes no sense.
-pub(crate) fn receive(peer: &mut Peer, ep: &Ep, src: FiAddr) -> Result<usize, Nonsense> {
-    for taken in 0..BATCH {
+/// When one of them is invalid.
+pub(crate) fn receive_segments(
+    peer: &mut Peer,
+    ep: &Ep,
+    src: FiAddr,
+) -> Result<usize, ProtocolError> {
+    for taken in 0..SEGMENT_BATCH {
         let Some(bounce) = &mut peer.bounce else {
             return Ok(taken);
         };
-        let Some(filled) = bounce.peek().map_err(Nonsense)? else {
+        let Some(filled) = bounce.peek().map_err(ProtocolError)? else {
             return Ok(taken);
         };
         bounce.take();
-        let most = bounce.shape().count;
-        absorb(peer, ep, src, filled, most)?;
+        let segment_count = bounce.shape().count;
+        handle_segment(peer, ep, src, filled, segment_count)?;
     }
-    Ok(BATCH)
+    Ok(SEGMENT_BATCH)
 }
 
-/// Does with one segment what its message's stage asks for. The peer has `most` in all.
-fn absorb(
+/// Copies, keeps or discards one segment, by the stage of its message. The peer has `segment_count`
+/// segments in all.
+fn handle_segment(
     peer: &mut Peer,
     ep: &Ep,
     src: FiAddr,
     filled: Filled,
-    most: usize,
-) -> Result<(), Nonsense> {
+    segment_count: usize,
+) -> Result<(), ProtocolError> {
     let Some(incoming) = peer.incoming.get_mut(&filled.msg_id) else {
-        // Its command has not been read yet: commands and segments come by two ways.
-        return keep(&mut peer.early, filled, most);
+        // Its command has not been read yet: commands and segments arrive in two queues.
+        return hold_segment(&mut peer.early_segments, filled, segment_count);
     };
     incoming.eager = incoming.eager.saturating_sub(1);
     match &mut incoming.stage {
-        Stage::Moving(moving) if moving.way == Way::Bounce => copy_out(peer, ep, src, filled),
-        Stage::Moving(_) | Stage::Unmatched => keep(&mut incoming.kept, filled, most)?,
-        Stage::Discarding => discard(peer, filled),
+        Stage::Moving(moving) if moving.protocol == RendezvousProtocol::Bounce => {
+            copy_segment_out(peer, ep, src, filled)
+        }
+        Stage::Moving(_) | Stage::Unmatched => {
+            hold_segment(&mut incoming.kept, filled, segment_count)?
+        }
+        Stage::Discarding => discard_segment(peer, filled),
     }
     Ok(())
 }
 
-fn keep(kept: &mut Vec<Filled>, filled: Filled, most: usize) -> Result<(), Nonsense> {
-    if kept.len() >= most {
-        return Err(Nonsense("a segment that is announced twice"));
+fn hold_segment(
+    kept: &mut Vec<Filled>,
+    filled: Filled,
+    segment_count: usize,
+) -> Result<(), ProtocolError> {
+    if kept.len() >= segment_count {
+        return Err(ProtocolError("a segment that is announced twice"));
     }
     kept.push(filled);
     Ok(())
 }
 
-/// Takes the segments that came before the message's way was chosen.
-pub(crate) fn absorb_kept(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
+/// Copies the segments that arrived before the protocol of the message was selected.
+pub(crate) fn copy_kept_segments(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
     let Some(incoming) = peer.incoming.get_mut(&msg_id) else {
         return;
     };
     for filled in std::mem::take(&mut incoming.kept) {
-        copy_out(peer, ep, src, filled);
+        copy_segment_out(peer, ep, src, filled);
     }
 }
 
-fn copy_out(peer: &mut Peer, ep: &Ep, src: FiAddr, filled: Filled) {
+fn copy_segment_out(peer: &mut Peer, ep: &Ep, src: FiAddr, filled: Filled) {
     let (Some(bounce), Some(incoming)) = (&peer.bounce, peer.incoming.get_mut(&filled.msg_id))
     else {
         return;
@@ -409,26 +433,28 @@ fn copy_out(peer: &mut Peer, ep: &Ep, src: FiAddr, filled: Filled) {
     let Stage::Moving(moving) = &mut incoming.stage else {
         return;
     };
-    // The buffer may be longer than the message, the segment must not be.
+    // The buffer may be longer than the message; a segment must not exceed the message.
     let len = (filled.len as usize).min(moving.len - moving.done);
     let mut at = bounce.start(filled);
     // Copies out of segments do not fail.
-    let _ = moving.into.stretches(moving.done, len, &mut |to| {
-        let len = to.len();
-        to.copy_from(bounce.bytes(), at);
-        at += len;
-        Ok(())
-    });
+    let _ = moving
+        .destination
+        .for_each_slice(moving.done, len, &mut |to| {
+            let len = to.len();
+            to.copy_from(bounce.bytes(), at);
+            at += len;
+            Ok(())
+        });
     moving.done += len;
     let is_last = moving.done >= moving.len;
-    peer.answer(peer.life, filled.segment, status::SEGMENT);
-    if is_last && let Some(moving) = end(peer, filled.msg_id) {
+    peer.respond(peer.incarnation, filled.segment, status::SEGMENT);
+    if is_last && let Some(moving) = end_transfer(peer, filled.msg_id) {
         finish(peer, ep, src, filled.msg_id, moving, status::BOUNCED);
     }
 }
 
-fn discard(peer: &mut Peer, filled: Filled) {
-    peer.answer(peer.life, filled.segment, status::SEGMENT);
+fn discard_segment(peer: &mut Peer, filled: Filled) {
+    peer.respond(peer.incarnation, filled.segment, status::SEGMENT);
     if peer
         .incoming
         .get(&filled.msg_id)

@@ -1,4 +1,4 @@
-//! What is not allowed: an error with key and address, and nothing changed.
+//! Denied atomics: an error with key and address, and unchanged memory.
 
 use selvedge::atomic::{Datatype, Family, Op};
 use selvedge::{Context, Errno, FiAddr, OpFlags};
@@ -8,7 +8,7 @@ use crate::pair::{Call, Kind, Memory, Pair, RIGHTS};
 const KEY: u64 = 0x7e57;
 
 #[test]
-fn a_wrong_key_place_or_alignment_is_told_with_key_and_address() {
+fn a_wrong_key_address_or_alignment_is_reported_with_key_and_address() {
     let pair = Pair::new();
     let one = 1_u64.to_ne_bytes();
     for kind in Kind::ALL {
@@ -83,9 +83,9 @@ fn memory_whose_registration_has_ended_is_refused() {
     }
 }
 
-/// The region is withdrawn between the initiator's look at the table and the target's.
+/// The region is withdrawn between the initiator's check of the key table and the target's.
 #[test]
-fn the_target_looks_again() {
+fn the_target_checks_again() {
     let pair = Pair::new();
     let one = 1_u64.to_ne_bytes();
     let memory = Memory::new(&pair.b, Kind::Plain, 64, RIGHTS, KEY);
@@ -104,7 +104,7 @@ fn the_target_looks_again() {
 }
 
 #[test]
-fn calls_that_make_no_sense_are_refused_at_once() {
+fn invalid_calls_are_refused_at_once() {
     let pair = Pair::new();
     let memory = Memory::new(&pair.b, Kind::Plain, 64, RIGHTS, KEY);
     let ones = 1_u64.to_ne_bytes().repeat(2);
@@ -130,8 +130,8 @@ fn calls_that_make_no_sense_are_refused_at_once() {
         sum(&[one], &[1], &[(0, usize::MAX)], same),
         Some(Errno::MsgSize)
     );
-    let nobody = |call: &mut Call<'_>| call.dest = FiAddr(77);
-    assert_eq!(sum(&[one], &[1], &[(0, 1)], nobody), inval);
+    let unknown_peer = |call: &mut Call<'_>| call.dest = FiAddr(77);
+    assert_eq!(sum(&[one], &[1], &[(0, 1)], unknown_peer), inval);
     let tagged = |call: &mut Call<'_>| call.flags = OpFlags::TAGGED;
     assert_eq!(sum(&[one], &[1], &[(0, 1)], tagged), Some(Errno::BadFlags));
     let complex = |call: &mut Call<'_>| {

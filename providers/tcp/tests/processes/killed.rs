@@ -5,10 +5,10 @@ use selvedge::Errno;
 use crate::other;
 use crate::side::{Side, exchange};
 
-const NAME: &str = "killed::everything_posted_to_a_process_that_is_killed_ends_with_its_name";
+const NAME: &str = "killed::operations_to_a_killed_process_fail_with_its_name";
 
 #[test]
-fn everything_posted_to_a_process_that_is_killed_ends_with_its_name() {
+fn operations_to_a_killed_process_fail_with_its_name() {
     if let Some(victim) = other::itself() {
         loop {
             victim.drive();

@@ -1,0 +1,279 @@
+//! Measurements that alternate with the plain pair: another configuration, provider, library or
+//! API.
+
+use std::path::Path;
+use std::process::Command;
+
+use selvedge_testkit::long::part;
+use selvedge_testkit::skip::{Need, skip};
+use serde_json::Value;
+
+use crate::command::{exclusive, fabtests, failure, json};
+use crate::object::{array, number, text};
+
+#[test]
+fn both_directions_are_measured_at_once_and_against_another_provider() {
+    let _guard = exclusive();
+    let report = json(&[
+        "bench",
+        "--bench",
+        "msg_bibw,tagged_bibw",
+        "-S",
+        "8,9000",
+        "-I",
+        "20",
+        "--reps",
+        "1",
+        "-c",
+        "--json",
+    ]);
+    assert_eq!(array(&report["rows"]).len(), 4);
+    let args = [
+        "bench",
+        "--bench",
+        "tagged_bibw",
+        "-S",
+        "64",
+        "-I",
+        "20",
+        "--reps",
+        "1",
+    ];
+    let report = json(&[&args[..], &["--against", "tcp", "--json"]].concat());
+    let providers = array(&report["rows"])
+        .iter()
+        .map(|row| text(row, "provider"));
+    assert_eq!(providers.collect::<Vec<_>>(), ["shm", "tcp"]);
+    assert_eq!(array(&report["opening"]).len(), 2);
+}
+
+#[test]
+fn datagrams_are_measured() {
+    let _guard = exclusive();
+    let args = "bench -p udp -e dgram -S 8,1k,1m -I 20 --reps 1 -c --json";
+    let report = json(&args.split(' ').collect::<Vec<_>>());
+    let rows = array(&report["rows"]).iter();
+    let rows: Vec<_> = rows
+        .map(|row| {
+            (
+                text(row, "provider"),
+                text(row, "bench"),
+                number(row, "size"),
+            )
+        })
+        .collect();
+    let row = |bench, size| ("udp", bench, size);
+    let all = [
+        row("msg_pingpong", 8.0),
+        row("msg_pingpong", 1024.0),
+        row("msg_bw", 8.0),
+        row("msg_bw", 1024.0),
+    ];
+    assert_eq!(rows, all, "a datagram carries no 1 MiB");
+    let refused = failure(&["bench", "-p", "udp", "-e", "dgram", "--bench", "tagged_bw"]);
+    assert!(refused.contains("nothing for datagrams"), "{refused}");
+}
+
+#[test]
+fn each_configuration_is_measured_against_the_plain_pair() {
+    let _guard = exclusive();
+    let all = [
+        (&["--threading", "safe"][..], "thread-safe", "plain"),
+        (&["--posted", "300"], "300 receives posted", "plain"),
+        (&["--unexpected", "300"], "300 messages unexpected", "plain"),
+        (&["--quiet", "30"], "30 quiet peers", "plain"),
+        (&["--senders", "3"], "3 senders", "one sender"),
+        (
+            &["--pairs", "2", "--wait", "sleep"],
+            "2 pairs, sleeping",
+            "one pair",
+        ),
+        (
+            &["--wait", "fd"],
+            "1 pair, waiting on a descriptor",
+            "one pair",
+        ),
+        (
+            &["--wait", "fd", "-p", "tcp"],
+            "1 pair, waiting on a descriptor",
+            "one pair",
+        ),
+        (
+            &["--pairs", "2", "--wait", "yield"],
+            "2 pairs, yielding",
+            "one pair",
+        ),
+    ];
+    for &(options, configuration, plain) in part(all.iter().step_by(2), all.iter().step_by(1)) {
+        let base = ["bench", "--bench", "tagged_bw", "-S", "8", "-I", "20"];
+        let args = [&base[..], &["--reps", "1", "--json"], options].concat();
+        let report = json(&args);
+        let rows = array(&report["rows"]);
+        assert_eq!(rows.len(), 2, "{options:?}");
+        assert_eq!(text(&rows[0], "manner"), configuration);
+        assert_eq!(text(&rows[1], "manner"), plain);
+        for row in rows.iter().filter(|row| number(row, "reps") > 0.0) {
+            assert!(number(row, "msgs_per_s") > 0.0, "{row}");
+            let has_many_pairs = configuration.contains("pair");
+            assert_eq!(row["cores"].is_f64(), has_many_pairs, "{row}");
+            assert_eq!(row["waiting_cpu"].is_f64(), has_many_pairs, "{row}");
+        }
+    }
+    for (args, word) in [
+        (
+            &["bench", "--senders", "2", "--bench", "msg_bw"][..],
+            "msg_bw",
+        ),
+        (&["bench", "--posted", "2", "--bench", "msg_bw"], "msg_bw"),
+        (
+            &["bench", "--wait", "fd", "--against", "libfabric"],
+            "--wait",
+        ),
+        (&["bench", "--senders", "2", "--pairs", "2"], "--pairs"),
+    ] {
+        let refused = failure(args);
+        assert!(refused.contains(word), "{args:?}: {refused}");
+    }
+}
+
+#[test]
+fn missing_compiler_or_libfabric_is_an_error_with_a_remedy() {
+    let _guard = exclusive();
+    let output = fabtests(&["bench", "-S", "8", "--against", "libfabric"])
+        .env("PATH", "/nonexistent")
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("libfabric-dev"), "{message}");
+}
+
+#[test]
+fn libfabric_is_measured_if_installed() {
+    let _guard = exclusive();
+    if !Path::new("/usr/include/rdma/fi_tagged.h").exists() {
+        return skip(Need::Libfabric, "its headers are not installed");
+    }
+    let messages = "msg_pingpong,tagged_pingpong,msg_bw,tagged_bw";
+    let one_sided =
+        "rma_put,rma_get,rma_write_pingpong,rma_bw,rma_read_bw,atomic_add,atomic_fetch_add";
+    let benches = [messages, one_sided].join(",");
+    let args = [
+        "bench", "-S", "8", "-I", "20", "--reps", "2", "--bench", &benches,
+    ];
+    let report = json(&[&args[..], &["--against", "libfabric", "--json"]].concat());
+    let rows = array(&report["rows"]);
+    assert_eq!(rows.len(), 22);
+    for pair in rows.chunks(2) {
+        assert!(text(&pair[0], "implementation").starts_with("selvedge "));
+        assert!(text(&pair[1], "implementation").starts_with("libfabric "));
+        assert_eq!(pair[0]["bench"], pair[1]["bench"]);
+    }
+    assert_eq!(array(&report["memory"]).len(), 2);
+}
+
+#[test]
+fn the_safe_layer_is_measured_against_the_raw_endpoint() {
+    let _guard = exclusive();
+    let both: [&[&str]; 2] = [&["-c"], &["--threading", "safe", "--no-inject"]];
+    for options in both {
+        let base = ["bench", "--owned", "-S", "8,100000", "-I", "20"];
+        let args = [&base[..], &["--reps", "1", "--json"], options].concat();
+        let report = json(&args);
+        let rows = array(&report["rows"]);
+        assert_eq!(rows.len(), 8);
+        for pair in rows.chunks(2) {
+            assert!(text(&pair[0], "manner").starts_with("owned"));
+            assert_eq!(text(&pair[1], "manner"), "raw");
+            assert_eq!(pair[0]["bench"], pair[1]["bench"]);
+        }
+    }
+    let refused = failure(&["bench", "--owned", "--bench", "tagged_bw", "-S", "8"]);
+    assert!(refused.contains("tagged_bw"), "{refused}");
+}
+
+#[test]
+fn bmi_is_measured_against_the_raw_endpoint() {
+    let _guard = exclusive();
+    for &provider in part(&["shm"][..], &["shm", "tcp"]) {
+        let args = [
+            "bench",
+            "-p",
+            provider,
+            "--against",
+            "bmi",
+            "-S",
+            "8,100000",
+            "-I",
+            "20",
+            "--reps",
+            "1",
+            "--json",
+        ];
+        let report = json(&args);
+        let rows = array(&report["rows"]);
+        assert_eq!(rows.len(), 8);
+        for pair in rows.chunks(2) {
+            assert!(text(&pair[0], "implementation").starts_with("selvedge "));
+            assert!(text(&pair[1], "implementation").starts_with("selvedge-bmi "));
+            assert_eq!(pair[0]["bench"], pair[1]["bench"]);
+            assert_eq!(pair[1]["provider"], provider);
+        }
+    }
+    let refused = failure(&[
+        "bench",
+        "--against",
+        "bmi",
+        "--bench",
+        "msg_pingpong",
+        "-S",
+        "8",
+    ]);
+    assert!(refused.contains("msg_pingpong"), "{refused}");
+}
+
+#[test]
+fn clients_of_bmi_are_counted() {
+    let _guard = exclusive();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
+    let time = ["--seconds", "1", "--reps", "1"];
+    command.args(["bmi", "--clients", "5", "--json"]).args(time);
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["clients"], 5);
+    for (api, median) in [("bmi", "bmi_per_s"), ("raw", "raw_per_s")] {
+        let [served] = &report[api].as_array().unwrap()[..] else {
+            panic!("one run of each: {report}");
+        };
+        assert!(number(served, "least") > 0.0);
+        assert!(number(served, "least") <= number(served, "most"));
+        assert_eq!(number(served, "requests_per_s"), number(&report, median));
+    }
+}
+
+#[test]
+fn posts_are_timed_while_other_threads_test() {
+    let _guard = exclusive();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
+    command.args(["bmi", "--seconds", "1", "--reps", "2", "--json"]);
+    command.args(["--posters", "2", "--testers", "2", "--background", "1"]);
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["posters"], 2);
+    assert_eq!(array(&report["runs"]).len(), 2);
+    for run in array(&report["runs"]) {
+        assert!(number(run, "posts") > 0.0 && number(run, "tests_per_s") > 0.0);
+        assert!(number(run, "mean_us") > 0.0);
+        assert!(number(run, "p99_us") <= number(run, "worst_us"));
+        assert!(number(run, "worst_own_us") <= number(run, "worst_us"));
+        assert!(number(run, "worst_at_ms") > 0.0 && number(run, "worst_delay_us") >= 0.0);
+    }
+}

@@ -1,0 +1,255 @@
+//! `Announcements`: the packets that a domain sends to every present and later peer of its
+//! endpoints.
+//!
+//! An *announcement* is a packet with an optional descriptor, which is active until it is
+//! withdrawn. The publishing thread sends it to all connected peers; a later peer receives it after
+//! the `Hello`. A peer whose socket is full receives it as soon as there is room. A withdrawal is
+//! sent only to peers that were sent the announcement.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::connect::connection::{ConnectError, Connection, PacketSender};
+use crate::connect::packet;
+use selvedge_kit::rate_limit::warn_limited;
+use selvedge_kit::wait::Waiters;
+use selvedge_kit::weak_list::WeakList;
+
+/// The active announcements of a domain, and the peers that receive them.
+#[derive(Debug, Default)]
+pub(crate) struct Announcements {
+    inner: Mutex<Inner>,
+    /// Whether a packet waits for room in a peer's socket.
+    is_behind: AtomicBool,
+    /// The waiters of threads that are parked for the domain's endpoints: any of these threads can
+    /// send pending packets.
+    parked: Mutex<WeakList<Waiters>>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    last: u64,
+    active: BTreeMap<u64, Arc<Announcement>>,
+    subscribers: Vec<Subscriber>,
+}
+
+#[derive(Debug)]
+struct Announcement {
+    packet: packet::Bytes,
+    fd: Option<OwnedFd>,
+}
+
+/// A peer that receives announcements.
+#[derive(Debug)]
+struct Subscriber {
+    speaker: PacketSender,
+    /// Announcements that were not sent to it yet, with their numbers.
+    pending: VecDeque<(u64, Arc<Announcement>)>,
+}
+
+/// The number of a withdrawal, which is never withdrawn itself.
+const WITHDRAWAL: u64 = 0;
+
+impl Announcements {
+    /// Sends an announcement to all subscribers. Returns its number.
+    pub(crate) fn publish(&self, packet: packet::Bytes, fd: Option<OwnedFd>) -> u64 {
+        let mut inner = self.lock();
+        inner.last += 1;
+        let (number, announcement) = (inner.last, Arc::new(Announcement { packet, fd }));
+        inner.active.insert(number, Arc::clone(&announcement));
+        for subscriber in &mut inner.subscribers {
+            subscriber
+                .pending
+                .push_back((number, Arc::clone(&announcement)));
+        }
+        self.send_pending(&mut inner);
+        number
+    }
+
+    /// Withdraws an announcement: a subscriber that was sent it is sent `withdrawal`.
+    pub(crate) fn withdraw(&self, number: u64, withdrawal: packet::Bytes) {
+        let mut inner = self.lock();
+        inner.active.remove(&number);
+        let withdrawal = Arc::new(Announcement {
+            packet: withdrawal,
+            fd: None,
+        });
+        for subscriber in &mut inner.subscribers {
+            let before = subscriber.pending.len();
+            subscriber.pending.retain(|&(pending, _)| pending != number);
+            if subscriber.pending.len() == before {
+                let withdrawal = (WITHDRAWAL, Arc::clone(&withdrawal));
+                subscriber.pending.push_back(withdrawal);
+            }
+        }
+        self.send_pending(&mut inner);
+    }
+
+    /// Adds a peer: runs `handshake`, then sends it all active and later announcements. No
+    /// announcement is published in between.
+    pub(crate) fn add_subscriber(
+        &self,
+        link: &Connection,
+        handshake: impl FnOnce() -> Result<(), ConnectError>,
+    ) -> Result<(), ConnectError> {
+        let mut inner = self.lock();
+        handshake()?;
+        let active = inner.active.iter();
+        let pending = active.map(|(&number, announcement)| (number, Arc::clone(announcement)));
+        let subscriber = Subscriber {
+            speaker: link.packet_sender(),
+            pending: pending.collect(),
+        };
+        inner.subscribers.push(subscriber);
+        self.send_pending(&mut inner);
+        Ok(())
+    }
+
+    /// Sends pending packets to subscribers whose sockets were full.
+    #[inline]
+    pub(crate) fn catch_up(&self) {
+        if self.is_behind.load(Ordering::Relaxed) {
+            self.send_pending(&mut self.lock());
+        }
+    }
+
+    /// Adds waiters whose parked threads are woken when packets become pending.
+    pub(crate) fn add_waiters(&self, waiters: &Arc<Waiters>) {
+        self.parked().push(Arc::downgrade(waiters));
+    }
+
+    fn parked(&self) -> MutexGuard<'_, WeakList<Waiters>> {
+        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a packet waits for room in a peer's socket.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_behind.load(Ordering::Relaxed)
+    }
+
+    /// Sends all pending packets, and removes disconnected subscribers.
+    fn send_pending(&self, inner: &mut Inner) {
+        inner.subscribers.retain_mut(Subscriber::send_pending);
+        let is_behind = inner.subscribers.iter().any(|l| !l.pending.is_empty());
+        let was_behind = self.is_behind.swap(is_behind, Ordering::Relaxed);
+        if is_behind && !was_behind {
+            // A peer makes room in its socket without a wake-up, and this thread may never make
+            // progress again.
+            self.parked().iter().for_each(|waiters| waiters.wake());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Subscriber {
+    /// Sends until the socket is full. Returns `false` if the peer has disconnected.
+    fn send_pending(&mut self) -> bool {
+        while let Some((_, announcement)) = self.pending.front() {
+            let fds: Vec<_> = announcement.fd.iter().map(AsFd::as_fd).collect();
+            match self.speaker.send(&announcement.packet, &fds) {
+                Some(Ok(())) => drop(self.pending.pop_front()),
+                Some(Err(ConnectError::NotYet(_) | ConnectError::Busy(_))) => {
+                    return self.speaker.is_open();
+                }
+                Some(Err(
+                    ConnectError::Failed(error)
+                    | ConnectError::Refused(error)
+                    | ConnectError::Untrusted(error),
+                )) => {
+                    // A retry would not help, and the peer works without the announcement.
+                    warn_limited("selvedge::shm::mr", format_args!("{error}"));
+                    self.pending.pop_front();
+                }
+                None => return false,
+            }
+        }
+        self.speaker.is_open()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connect::connection::{AcceptOutcome, Listener as Rendezvous, ReceiveOutcome};
+    use crate::connect::packet::{Packet, encode_abort};
+    use crate::peers::name::Name;
+    use selvedge::Errno;
+
+    /// Both sides of a connection.
+    fn links(name: &str) -> (Connection, Connection) {
+        let name = Name::plain(&format!("exports-{}-{name}", std::process::id())).unwrap();
+        let rendezvous = Rendezvous::bind(&name, None).unwrap();
+        let local = Connection::connect(&name, None).unwrap();
+        match rendezvous.accept() {
+            Ok(AcceptOutcome::Connection(remote)) => (local, remote),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn packet(number: u32) -> packet::Bytes {
+        encode_abort(number, Errno::Canceled)
+    }
+
+    /// The numbers of the received packets.
+    fn received_numbers(link: &mut Connection) -> Vec<u32> {
+        let mut numbers = Vec::new();
+        while let ReceiveOutcome::Packet(packet) = link.receive().unwrap() {
+            if let Packet::Abort { msg_id, .. } = *packet {
+                numbers.push(msg_id);
+            }
+        }
+        numbers
+    }
+
+    #[test]
+    fn present_and_later_subscribers_receive_active_announcements() {
+        let announcements = Announcements::default();
+        let (local, mut remote) = links("a");
+        announcements.add_subscriber(&local, || Ok(())).unwrap();
+        let first = announcements.publish(packet(1), None);
+        announcements.publish(packet(2), None);
+        assert_eq!(received_numbers(&mut remote), [1, 2]);
+        announcements.withdraw(first, packet(3));
+        assert_eq!(received_numbers(&mut remote), [3]);
+        let (late, mut latest) = links("b");
+        announcements.add_subscriber(&late, || Ok(())).unwrap();
+        assert_eq!(received_numbers(&mut latest), [2]);
+    }
+
+    #[test]
+    fn announcements_beyond_a_full_socket_are_sent_later_unless_withdrawn() {
+        let announcements = Announcements::default();
+        let (local, mut remote) = links("c");
+        announcements.add_subscriber(&local, || Ok(())).unwrap();
+        let numbers: Vec<_> = (0..2000)
+            .map(|n| announcements.publish(packet(n), None))
+            .collect();
+        announcements.withdraw(numbers[1999], packet(5000));
+        announcements.withdraw(numbers[0], packet(6000));
+        let mut all = received_numbers(&mut remote);
+        assert!(all.len() < 1999, "the socket takes everything");
+        while announcements.is_behind.load(Ordering::Relaxed) {
+            announcements.catch_up();
+            all.extend(received_numbers(&mut remote));
+        }
+        all.extend(received_numbers(&mut remote));
+        let expected: Vec<_> = (0..1999).chain([6000]).collect();
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn a_dropped_link_is_closed_and_its_subscriber_removed() {
+        let announcements = Announcements::default();
+        let (local, mut remote) = links("d");
+        announcements.add_subscriber(&local, || Ok(())).unwrap();
+        drop(local);
+        assert!(matches!(remote.receive(), Ok(ReceiveOutcome::Closed)));
+        announcements.publish(packet(1), None);
+        assert!(announcements.lock().subscribers.is_empty());
+    }
+}

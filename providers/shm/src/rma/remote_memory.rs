@@ -1,0 +1,233 @@
+//! A peer's memory as this process may use it: the peer's key table, and a cache of mapped regions.
+//!
+//! The initiator looks every access up before a byte moves; the peer checks each command again.
+//! [`MappedRegions`] caches the regions of the peer's special memory that were used last.
+
+use std::os::fd::OwnedFd;
+
+use rustc_hash::FxHashMap;
+use selvedge::rma::RmaIov;
+use selvedge::{Errno, Error, FiAddr};
+
+use crate::memory::keys::hint;
+use crate::smr::bytes::Span;
+use crate::smr::keys::{Denied, EntryVersion, KeyEntry, MAX_CHUNKS, PeerChunk, locate_entry};
+
+/// A peer's key table, in chunks that the peer shares.
+#[derive(Debug, Default)]
+pub(crate) struct PeerKeys {
+    chunks: Vec<PeerChunk>,
+    /// The number of chunks that the peer's `Hello` announces.
+    expected: usize,
+    /// Entry numbers of keys whose entry is not at the index that the key hints at.
+    found: FxHashMap<u64, u32>,
+}
+
+/// The permission to access a segment of a peer's memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    pub(crate) row: KeyEntry,
+    /// The start of the segment: an address in the peer's process.
+    pub(crate) memory: u64,
+    number: u32,
+    generation: u64,
+}
+
+impl PeerKeys {
+    /// Sets the number of chunks that the peer has announced.
+    pub(crate) fn expect(&mut self, chunks: usize) {
+        self.expected = chunks.min(MAX_CHUNKS);
+    }
+
+    /// Whether all announced chunks are attached.
+    #[inline]
+    pub(crate) fn are_complete(&self) -> bool {
+        self.chunks.len() >= self.expected
+    }
+
+    /// Maps a chunk that the peer has sent. A chunk that is attached already is ignored: a second
+    /// socket delivers all chunks again.
+    pub(crate) fn attach(&mut self, number: usize, fd: OwnedFd) -> Result<(), Error> {
+        if number < self.chunks.len() {
+            return Ok(());
+        }
+        if number > self.chunks.len() {
+            let what = format!(
+                "key chunk {number} arrived before chunk {}",
+                self.chunks.len()
+            );
+            return Err(Error::new(Errno::Proto, what));
+        }
+        self.chunks.push(PeerChunk::attach(fd, number)?);
+        Ok(())
+    }
+
+    /// Checks that the key table grants `rights` to a segment of the peer's memory.
+    ///
+    /// # Errors
+    /// The reason for the denial.
+    #[inline]
+    pub(crate) fn check(&mut self, segment: &RmaIov, rights: u32) -> Result<Grant, Denied> {
+        let (number, row, generation) = self.find(segment.key).ok_or(Denied::Key)?;
+        let memory = row.locate(segment.addr, segment.len as u64, rights)?;
+        Ok(Grant {
+            row,
+            memory,
+            number,
+            generation,
+        })
+    }
+
+    /// Whether a grant still holds. The caller checks this after every copy out of the peer's
+    /// memory: `true` means that the copy is valid.
+    #[inline]
+    pub(crate) fn is_current(&self, grant: &Grant) -> bool {
+        let (chunk, segment) = locate_entry(grant.number as usize);
+        let chunk = self.chunks.get(chunk);
+        chunk.is_some_and(|chunk| chunk.is_current(segment, grant.generation))
+    }
+
+    /// The entry of a grant, for a later check that it is unchanged.
+    pub(crate) fn entry_version(&self, grant: &Grant) -> Option<EntryVersion> {
+        let (chunk, segment) = locate_entry(grant.number as usize);
+        let chunk = self.chunks.get(chunk)?;
+        Some(chunk.version(segment, grant.generation))
+    }
+
+    #[inline]
+    fn find(&mut self, key: u64) -> Option<(u32, KeyEntry, u64)> {
+        match self.read(hint(key), key) {
+            Some(found) => Some(found),
+            None => self.search(key),
+        }
+    }
+
+    #[inline]
+    fn read(&self, number: usize, key: u64) -> Option<(u32, KeyEntry, u64)> {
+        let (chunk, segment) = locate_entry(number);
+        let (row, generation) = self.chunks.get(chunk)?.read(segment)?;
+        (row.key == key).then_some((number as u32, row, generation))
+    }
+
+    #[cold]
+    fn search(&mut self, key: u64) -> Option<(u32, KeyEntry, u64)> {
+        if let Some(&number) = self.found.get(&key) {
+            let found = self.read(number as usize, key);
+            if found.is_some() {
+                return found;
+            }
+            self.found.remove(&key);
+        }
+        let segments = self
+            .chunks
+            .iter()
+            .flat_map(|chunk| (0..chunk.len()).map(move |segment| chunk.key(segment)));
+        let number = segments
+            .enumerate()
+            .filter(|&(_, found)| found == key)
+            .find_map(|(number, _)| self.read(number, key));
+        if let Some((number, ..)) = number {
+            self.found.insert(key, number);
+        }
+        number
+    }
+}
+
+/// The number of cached regions per peer, indexed by the lowest bits of their keys.
+const MAPPED_REGIONS: usize = 8;
+
+/// The cache of a peer's mapped regions, by key.
+#[derive(Debug, Default)]
+pub(crate) struct MappedRegions {
+    /// Empty until the first region is cached.
+    kept: Vec<Option<MappedRegion>>,
+}
+
+/// The mapping of the region that the last access used, as a prefetch hint. Most accesses use the
+/// region of the previous one: the next access prefetches its cache line from this hint before the
+/// lookup, and the line arrives meanwhile.
+#[derive(Debug)]
+pub(crate) struct PrefetchHint {
+    peer: FiAddr,
+    key: u64,
+    /// The difference between an address in this process and the peer's address of the same byte,
+    /// modulo 2^64.
+    offset: u64,
+}
+
+impl PrefetchHint {
+    pub(crate) const NONE: Self = Self {
+        peer: FiAddr::UNSPEC,
+        key: 0,
+        offset: 0,
+    };
+
+    /// The address at which a segment is probably mapped in this process. Only a prefetch may use
+    /// it.
+    #[inline(always)]
+    pub(crate) fn guess(&self, peer: FiAddr, segment: &RmaIov) -> Option<*const u8> {
+        let is_same = self.peer == peer && self.key == segment.key;
+        let addr = segment.addr.wrapping_add(self.offset);
+        is_same.then(|| std::ptr::without_provenance(addr as usize))
+    }
+
+    /// Whether the guess differs from the segment's address, which is `at` bytes into the span.
+    #[inline(always)]
+    pub(crate) fn is_wrong(guess: Option<*const u8>, span: &Span, at: usize) -> bool {
+        guess.is_none_or(|line| line.addr() != span.address(at))
+    }
+
+    /// The hint of a segment that was found `at` bytes into a span.
+    #[inline(always)]
+    pub(crate) fn at(peer: FiAddr, segment: &RmaIov, span: &Span, at: usize) -> Self {
+        Self {
+            peer,
+            key: segment.key,
+            offset: (span.address(at) as u64).wrapping_sub(segment.addr),
+        }
+    }
+}
+
+/// A region of a peer's special memory that this process has mapped.
+#[derive(Clone, Debug)]
+pub(super) struct MappedRegion {
+    pub(super) key: u64,
+    /// The address or offset by which peers name the first byte.
+    pub(super) start: u64,
+    pub(super) rights: u32,
+    pub(super) span: Span,
+    pub(super) row: EntryVersion,
+}
+
+impl MappedRegions {
+    /// Removes all regions and releases their mappings.
+    pub(crate) fn clear(&mut self) {
+        self.kept.clear();
+    }
+
+    /// Caches a region, in place of another with the same slot.
+    pub(super) fn keep(&mut self, region: MappedRegion) {
+        let slot = slot(region.key);
+        self.kept.resize(MAPPED_REGIONS, None);
+        self.kept[slot] = Some(region);
+    }
+
+    /// Finds a segment in its cached region. Returns `None` if the region is not cached, has
+    /// changed, or does not grant `rights` to all of the segment.
+    #[inline(always)]
+    pub(crate) fn find(&self, segment: &RmaIov, rights: u32) -> Option<(&Span, usize)> {
+        let region = self.kept.get(slot(segment.key))?.as_ref()?;
+        let is_allowed = region.key == segment.key && region.rights & rights == rights;
+        if !is_allowed || !region.row.is_current() {
+            return None;
+        }
+        let at = segment.addr.wrapping_sub(region.start) as usize;
+        let is_inside = at <= region.span.len() && segment.len <= region.span.len() - at;
+        is_inside.then_some((&region.span, at))
+    }
+}
+
+#[inline(always)]
+const fn slot(key: u64) -> usize {
+    key as usize % MAPPED_REGIONS
+}
