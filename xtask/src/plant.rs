@@ -44,7 +44,7 @@ macro_rules! plants {
 const PLANTS: &[Plant] = plants! {
     "src/poll.rs": "selvedge-shm" "--test=messages" {
         "every member of a poll set is ready": "filter(|(member, _)| member.is_ready())" => "filter(|_| true)"
-            fails "a_poll_set_names_what_is_ready_until_it_was_read";
+            fails "a_poll_set_names_ready_members_until_they_are_read";
         "a wait on a poll set succeeds after its timeout": "return Err(Errno::TimedOut);" => "return Ok(());"
             fails "a_wait_for_a_set_ends_with_any_of_its_members_or_the_time";
     }

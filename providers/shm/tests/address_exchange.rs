@@ -230,7 +230,7 @@ impl Remote {
         remote
     }
 
-    /// Gives an request_line and waits for its answer; lines of the test harness are passed over.
+    /// Sends a request and waits for its response. Skips lines of the test harness.
     fn ask(&mut self, request_line: &str) -> String {
         writeln!(self.requests, "{request_line}").unwrap();
         loop {
