@@ -74,7 +74,7 @@ fn a_parked_thread_receives_when_another_one_has_made_room_in_the_queue_over_lnx
 const MANY: u64 = 100;
 
 #[test]
-fn a_parked_thread_listens_again_when_another_one_has_received_what_was_kept() {
+fn a_parked_lnx_thread_reads_again_after_another_receives_the_kept_messages() {
     // On two hosts, as far as lnx knows, it keeps messages and not offers.
     let [shared, peer] = ["one", "other"].map(|host| {
         let variables = [("FI_LNX_HOST", host), ("FI_LNX_UNEXPECTED_SIZE", "1")];
@@ -107,7 +107,7 @@ fn a_parked_thread_listens_again_when_another_one_has_received_what_was_kept() {
 const LEN: usize = 600;
 
 #[test]
-fn a_parked_thread_reads_on_when_another_one_has_received_what_was_kept() {
+fn a_parked_tcp_thread_reads_again_after_another_receives_the_kept_message() {
     // Each keeps one message.
     let [shared, peer] =
         [(); 2].map(|()| Side::with("tcp", 0, &[("FI_TCP_UNEXPECTED_SIZE", "1000")]));

@@ -69,7 +69,7 @@ fn a_parked_thread_progresses_what_another_thread_has_posted_over_lnx() {
 const LARGE: usize = 4 << 20;
 
 #[test]
-fn a_parked_thread_tries_again_what_a_link_of_lnx_had_no_room_for() {
+fn a_parked_thread_retries_messages_for_which_an_lnx_link_had_no_room() {
     let [(shared, to_peer), (peer, to_shared)] = connected("lnx");
     peer.send(vec![7; LARGE].leak(), to_shared);
     // The offer is here before its receive is.

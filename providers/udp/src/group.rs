@@ -14,7 +14,7 @@ use crate::state::State;
 /// What is held of a group. Dropping it leaves the group.
 #[derive(Debug)]
 struct Member {
-    of: Weak<Core<State>>,
+    core: Weak<Core<State>>,
     number: u64,
     addr: FiAddr,
 }
@@ -27,7 +27,7 @@ impl Membership for Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        if let Some(core) = self.of.upgrade()
+        if let Some(core) = self.core.upgrade()
             && let Ok(mut state) = core.state.lock()
         {
             state.leave(self.number);
@@ -64,7 +64,7 @@ pub(crate) fn join(
         eq.push(Event::JoinComplete { context });
     }
     Ok(Arc::new(Member {
-        of: Arc::downgrade(endpoint.shell.core()),
+        core: Arc::downgrade(endpoint.shell.core()),
         number,
         addr,
     }))

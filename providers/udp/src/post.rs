@@ -10,7 +10,7 @@ use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::srx::{Kind, Posted, Source};
 
 use crate::endpoint::Endpoint;
-use crate::state::{Body, Out};
+use crate::state::{Body, Datagram};
 
 /// Pieces of a local list.
 pub(crate) const IOV_LIMIT: usize = 4;
@@ -91,11 +91,11 @@ impl Endpoint {
         if len > self.max_msg_size || flags.contains(OpFlags::INJECT) && len > self.inject_size {
             return Err(Errno::MsgSize);
         }
-        let to = state.name_of(dest)?;
-        state.post(Out {
+        let to = state.destination(dest)?;
+        state.post(Datagram {
             peer: dest,
             to,
-            body: Body::Caller(buf),
+            body: Body::Borrowed(buf),
             report: Report {
                 kind: Kind::Msg.sent(),
                 context,

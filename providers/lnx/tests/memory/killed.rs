@@ -13,7 +13,7 @@ const VICTIM: &str = "SELVEDGE_LNX_TEST_VICTIM";
 
 /// A process with an endpoint on a host of this name, and its address.
 fn victim(host: &str) -> (Child, Address) {
-    let name = "killed::everything_posted_to_a_process_that_is_killed_ends_with_its_name";
+    let name = "killed::operations_posted_to_a_killed_process_fail_with_its_name";
     let mut victim = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(VICTIM, host)
@@ -30,7 +30,7 @@ fn victim(host: &str) -> (Child, Address) {
 }
 
 #[test]
-fn everything_posted_to_a_process_that_is_killed_ends_with_its_name() {
+fn operations_posted_to_a_killed_process_fail_with_its_name() {
     if let Ok(host) = std::env::var(VICTIM) {
         let victim = on(&host);
         println!("{}", victim.ep.address().unwrap());

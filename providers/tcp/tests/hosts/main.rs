@@ -31,7 +31,7 @@ const LARGE: usize = 8 << 20;
 struct Host {
     name: String,
     here: String,
-    there: String,
+    guest: String,
 }
 
 fn ip(line: &str) -> bool {
@@ -46,7 +46,7 @@ impl Host {
         let pid = std::process::id() as usize;
         let name = format!("sv{pid}n{number}");
         let net = format!("10.{}.{}", 64 + (pid >> 6) % 64, (pid * 4 + number) % 256);
-        let (here, there) = (format!("{net}.1"), format!("{net}.2"));
+        let (here, guest) = (format!("{net}.1"), format!("{net}.2"));
         if !ip(&format!("netns add {name}")) {
             skip(
                 Need::Rights,
@@ -54,13 +54,13 @@ impl Host {
             );
             return None;
         }
-        let host = Self { name, here, there };
-        let Self { name, here, there } = &host;
+        let host = Self { name, here, guest };
+        let Self { name, here, guest } = &host;
         for line in [
             format!("link add {name}h type veth peer name {name}g netns {name}"),
             format!("addr add {here}/24 dev {name}h"),
             format!("link set {name}h up"),
-            format!("-n {name} addr add {there}/24 dev {name}g"),
+            format!("-n {name} addr add {guest}/24 dev {name}g"),
             format!("-n {name} link set {name}g up"),
         ] {
             if !ip(&line) {
@@ -74,8 +74,8 @@ impl Host {
     /// Cuts the cable or mends it: whatever comes there is nobody's, and nobody answers.
     fn cut(&self, is_cut: bool) {
         let verb = if is_cut { "del" } else { "add" };
-        let Self { name, there, .. } = self;
-        assert!(ip(&format!("-n {name} addr {verb} {there}/24 dev {name}g")));
+        let Self { name, guest, .. } = self;
+        assert!(ip(&format!("-n {name} addr {verb} {guest}/24 dev {name}g")));
     }
 
     /// Starts this test's process over there, as a guest.
@@ -84,7 +84,7 @@ impl Host {
             .args(["netns", "exec", &self.name])
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
-            .env(GUEST, format!("{}:0", self.there))
+            .env(GUEST, format!("{}:0", self.guest))
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -124,7 +124,7 @@ impl Drop for Guest {
 
 impl Guest {
     /// The next thing that it says behind a word, while `side` makes progress.
-    fn says(&self, side: &Side, word: &str) -> String {
+    fn wait_for_line(&self, side: &Side, word: &str) -> String {
         until(|| {
             side.drive();
             let line = self.lines.try_recv().ok()?;
@@ -133,8 +133,8 @@ impl Guest {
         })
     }
 
-    fn meet(&self, side: &Side) -> FiAddr {
-        side.insert(self.says(side, "guest at ").parse().unwrap())
+    fn insert_guest(&self, side: &Side) -> FiAddr {
+        side.insert(self.wait_for_line(side, "guest at ").parse().unwrap())
     }
 }
 
@@ -146,10 +146,10 @@ fn be_guest() -> bool {
     let side = Side::open(&info_at(&at, EpType::Rdm, &[]));
     println!("guest at {}", side.addr());
     for number in 0.. {
-        let landing = side.trecv(FiAddr::UNSPEC, number, LARGE, number);
+        let buffer = side.trecv(FiAddr::UNSPEC, number, LARGE, number);
         let done = until(|| side.poll());
         let entry = done.unwrap();
-        let is_whole = landing.bytes()[..entry.len] == pattern(number as usize, entry.len);
+        let is_whole = buffer.bytes()[..entry.len] == pattern(number as usize, entry.len);
         println!("guest has {number} {} {is_whole}", entry.len);
     }
     true
@@ -171,9 +171,12 @@ fn a_cable_that_is_cut_for_a_while_loses_nothing() {
     let Some(host) = Host::make() else { return };
     let guest = host.guest("a_cable_that_is_cut_for_a_while_loses_nothing");
     let side = host.side(&[]);
-    let to = guest.meet(&side);
+    let to = guest.insert_guest(&side);
     side.tsend(to, 0, &pattern(0, LARGE), 0).unwrap();
-    assert_eq!(guest.says(&side, "guest has 0 "), format!("{LARGE} true"));
+    assert_eq!(
+        guest.wait_for_line(&side, "guest has 0 "),
+        format!("{LARGE} true")
+    );
     side.wait_for(0, &[]);
     host.cut(true);
     side.tsend(to, 1, &pattern(1, LARGE), 1).unwrap();
@@ -182,27 +185,29 @@ fn a_cable_that_is_cut_for_a_while_loses_nothing() {
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     host.cut(false);
-    assert_eq!(guest.says(&side, "guest has 1 "), format!("{LARGE} true"));
+    assert_eq!(
+        guest.wait_for_line(&side, "guest has 1 "),
+        format!("{LARGE} true")
+    );
     side.wait_for(1, &[]);
 }
 
 #[test]
-fn a_host_that_falls_silent_is_an_error_with_and_without_messages_on_their_way() {
+fn a_silent_host_is_an_error_with_and_without_messages_in_flight() {
     if be_guest() {
         return;
     }
     let Some(host) = Host::make() else { return };
-    let guest =
-        host.guest("a_host_that_falls_silent_is_an_error_with_and_without_messages_on_their_way");
+    let guest = host.guest("a_silent_host_is_an_error_with_and_without_messages_in_flight");
     let (busy, idle) = (host.side(IMPATIENT), host.side(IMPATIENT));
-    let to = guest.meet(&busy);
+    let to = guest.insert_guest(&busy);
     let (addr, number) = (busy.av.lookup(to).unwrap(), 0);
     busy.tsend(to, number, &pattern(0, 8), 0).unwrap();
-    guest.says(&busy, "guest has 0 ");
+    guest.wait_for_line(&busy, "guest has 0 ");
     busy.wait_for(0, &[]);
     let of_idle = idle.av.insert_one(&addr).unwrap();
     idle.tsend(of_idle, 1, &pattern(1, 8), 0).unwrap();
-    guest.says(&idle, "guest has 1 ");
+    guest.wait_for_line(&idle, "guest has 1 ");
     idle.wait_for(0, &[]);
     idle.trecv(of_idle, 5, 8, 5);
     host.cut(true);
@@ -212,7 +217,7 @@ fn a_host_that_falls_silent_is_an_error_with_and_without_messages_on_their_way()
         assert_eq!(error.entry.context.0, context);
         let silent = [Errno::TimedOut, Errno::HostUnreach, Errno::NetUnreach];
         assert!(silent.contains(&error.errno), "{error:?}");
-        assert!(error.detail.contains(&host.there), "{}", error.detail);
+        assert!(error.detail.contains(&host.guest), "{}", error.detail);
     }
 }
 
@@ -225,9 +230,9 @@ fn a_peer_that_ended_behind_a_cut_cable_is_an_error_when_the_cable_is_mended() {
     let name = "a_peer_that_ended_behind_a_cut_cable_is_an_error_when_the_cable_is_mended";
     let mut guest = host.guest(name);
     let side = host.side(&[]);
-    let to = guest.meet(&side);
+    let to = guest.insert_guest(&side);
     side.tsend(to, 0, &pattern(0, 8), 0).unwrap();
-    guest.says(&side, "guest has 0 ");
+    guest.wait_for_line(&side, "guest has 0 ");
     side.wait_for(0, &[]);
     host.cut(true);
     guest.child.kill().unwrap();
@@ -242,8 +247,8 @@ fn a_peer_that_ended_behind_a_cut_cable_is_an_error_when_the_cable_is_mended() {
     }
     // Another life at another port of the same host.
     let next = host.guest(name);
-    let to = next.meet(&side);
+    let to = next.insert_guest(&side);
     side.tsend(to, 0, &pattern(0, 8), 9).unwrap();
-    next.says(&side, "guest has 0 ");
+    next.wait_for_line(&side, "guest has 0 ");
     side.wait_for(9, &[]);
 }

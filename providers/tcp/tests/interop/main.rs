@@ -89,7 +89,7 @@ impl Stock {
     }
 
     /// Where it is, after it was told where `side` is; `None` where its libfabric lacks the provider.
-    fn meet(&mut self, side: &Side) -> Option<SocketAddr> {
+    fn exchange_addresses(&mut self, side: &Side) -> Option<SocketAddr> {
         let line = self.line(side);
         let Some(addr) = line.strip_prefix("at ") else {
             assert!(line.contains("getinfo"), "{line}");
@@ -120,23 +120,23 @@ fn context() -> Side {
     let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
     let ep = sep.context(1, &info, bind).unwrap();
     assert_ne!(ep.address(), sep.address());
-    Side::around(ep, cq, av, domain)
+    Side::from_parts(ep, cq, av, domain)
 }
 
 #[test]
-fn a_stock_libfabric_that_comes_first_exchanges_messages_and_uses_memory() {
-    comes_first(&Side::new());
+fn a_stock_libfabric_that_connects_exchanges_messages_and_accesses_memory() {
+    stock_connects(&Side::new());
 }
 
 #[test]
-fn a_stock_libfabric_that_is_called_exchanges_messages_and_lends_memory() {
-    is_called(&Side::new());
+fn a_stock_libfabric_that_accepts_exchanges_messages_and_exposes_memory() {
+    stock_accepts(&Side::new());
 }
 
 #[test]
 fn a_stock_libfabric_takes_a_context_for_an_endpoint() {
-    comes_first(&context());
-    is_called(&context());
+    stock_connects(&context());
+    stock_accepts(&context());
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn peers_of_libfabric_s_layered_providers_are_refused_with_a_sentence() {
         let Some(mut stock) = Stock::start_over(provider, "second") else {
             return;
         };
-        let Some(addr) = stock.meet(&side) else {
+        let Some(addr) = stock.exchange_addresses(&side) else {
             return;
         };
         let to = side.insert(addr);
@@ -169,11 +169,11 @@ fn peers_of_libfabric_s_layered_providers_are_refused_with_a_sentence() {
     }
 }
 
-fn comes_first(side: &Side) {
+fn stock_connects(side: &Side) {
     let Some(mut stock) = Stock::start("first") else {
         return;
     };
-    let Some(addr) = stock.meet(side) else {
+    let Some(addr) = stock.exchange_addresses(side) else {
         return;
     };
     let to = side.insert(addr);
@@ -186,33 +186,33 @@ fn comes_first(side: &Side) {
         side.domain
             .reg(&[IovMut::from_raw(memory.cast(), 128)], &attr)
     };
-    let landing = side.trecv(to, 1, LARGE, 1);
+    let buffer = side.trecv(to, 1, LARGE, 1);
     side.wait_for(1, &[]);
-    assert_eq!(landing.bytes(), message());
+    assert_eq!(buffer.bytes(), message());
     side.tsend(to, 2, &message(), 2).unwrap();
     side.wait_for(2, &[]);
     assert_eq!(stock.line(side), "done");
     drop(region);
     // SAFETY: the region is gone, and nobody writes any more.
-    let written = unsafe { std::slice::from_raw_parts(memory, 128) };
-    assert_eq!(written[8..72], message()[..64]);
+    let write_pem = unsafe { std::slice::from_raw_parts(memory, 128) };
+    assert_eq!(write_pem[8..72], message()[..64]);
 }
 
-fn is_called(side: &Side) {
+fn stock_accepts(side: &Side) {
     let Some(mut stock) = Stock::start("second") else {
         return;
     };
-    let Some(addr) = stock.meet(side) else {
+    let Some(addr) = stock.exchange_addresses(side) else {
         return;
     };
     let to = side.insert(addr);
-    let landing = side.trecv(FiAddr::UNSPEC, 1, LARGE, 1);
+    let buffer = side.trecv(FiAddr::UNSPEC, 1, LARGE, 1);
     side.tsend(to, 2, &message(), 2).unwrap();
     side.wait_for(2, &[]);
     side.wait_for(1, &[]);
-    assert_eq!(landing.bytes(), message());
+    assert_eq!(buffer.bytes(), message());
     assert_eq!(stock.line(side), "done");
-    let place = [RmaIov {
+    let segment = [RmaIov {
         addr: 16,
         len: 64,
         key: 9,
@@ -222,7 +222,7 @@ fn is_called(side: &Side) {
         iov: &[Iov::from_raw(bytes.cast(), 64)],
         desc: &[],
         dest: to,
-        rma_iov: &place,
+        rma_iov: &segment,
         context: Context(3),
         data: 0,
     };
@@ -234,7 +234,7 @@ fn is_called(side: &Side) {
         iov: &[IovMut::from_raw(back.cast(), 64)],
         desc: &[],
         src: to,
-        rma_iov: &place,
+        rma_iov: &segment,
         context: Context(4),
     };
     // SAFETY: as above.

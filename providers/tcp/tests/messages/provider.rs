@@ -55,9 +55,12 @@ pub(crate) fn hints() -> Hints {
 
 /// The provider in an environment of these variables.
 pub(crate) fn with(params: &[(&str, &str)], hints: &Hints) -> Sut {
-    let own = [("FI_TCP_IFACE", "lo".to_owned())];
-    let asked = params.iter().map(|&(name, value)| (name, value.to_owned()));
-    let all = own.into_iter().chain(crate::variables()).chain(asked);
+    let default_params = [("FI_TCP_IFACE", "lo".to_owned())];
+    let requested = params.iter().map(|&(name, value)| (name, value.to_owned()));
+    let all = default_params
+        .into_iter()
+        .chain(crate::variables())
+        .chain(requested);
     let registry = Registry::new()
         .with(&selvedge_tcp::PROVIDER)
         .with_params(all.collect());

@@ -15,8 +15,8 @@ impl Log for Warnings {
     }
 
     fn log(&self, record: &Record<'_>) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push(record.args().to_string());
+        let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.push(record.args().to_string());
     }
 
     fn flush(&self) {}
@@ -33,7 +33,7 @@ pub(crate) fn keep() {
 
 /// The warnings that begin so.
 pub(crate) fn that_begin_with(begin: &str) -> Vec<String> {
-    let kept = WARNINGS.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let found = kept.iter().filter(|line| line.starts_with(begin));
+    let memory = WARNINGS.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = memory.iter().filter(|line| line.starts_with(begin));
     found.cloned().collect()
 }

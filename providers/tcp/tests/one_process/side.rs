@@ -16,7 +16,7 @@ use selvedge::{
 };
 
 /// Far above what anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a completion says.
 pub(crate) type Done = Result<Entry, ErrEntry>;
@@ -27,10 +27,10 @@ pub(crate) fn info(ep_type: EpType, params: &[(&str, &str)]) -> Info {
 }
 
 pub(crate) fn info_at(at: &str, ep_type: EpType, params: &[(&str, &str)]) -> Info {
-    let asked = params.iter().map(|&(name, value)| (name, value.to_owned()));
+    let requested = params.iter().map(|&(name, value)| (name, value.to_owned()));
     let registry = Registry::new()
         .with(&selvedge_tcp::PROVIDER)
-        .with_params(crate::variables().into_iter().chain(asked).collect());
+        .with_params(crate::variables().into_iter().chain(requested).collect());
     let mut caps = Caps::MSG | Caps::RMA | Caps::ATOMIC;
     if ep_type == EpType::Rdm {
         caps |= Caps::TAGGED | Caps::SOURCE | Caps::DIRECTED_RECV;
@@ -63,7 +63,7 @@ pub(crate) struct Side {
     pub(crate) cq: Arc<dyn CompletionQueue>,
     pub(crate) av: Arc<dyn AddressVector>,
     pub(crate) domain: Arc<dyn Domain>,
-    kept: RefCell<Vec<Box<[u8]>>>,
+    memory: RefCell<Vec<Box<[u8]>>>,
 }
 
 impl Side {
@@ -81,10 +81,10 @@ impl Side {
         let av = domain.av(&av::Attr::default()).unwrap();
         let bindings = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
         let ep = domain.endpoint(info, bindings).unwrap();
-        Self::around(ep, cq, av, domain)
+        Self::from_parts(ep, cq, av, domain)
     }
 
-    pub(crate) fn around(
+    pub(crate) fn from_parts(
         ep: Arc<dyn Endpoint>,
         cq: Arc<dyn CompletionQueue>,
         av: Arc<dyn AddressVector>,
@@ -95,7 +95,7 @@ impl Side {
             cq,
             av,
             domain,
-            kept: RefCell::default(),
+            memory: RefCell::default(),
         }
     }
 
@@ -106,7 +106,7 @@ impl Side {
         }
     }
 
-    pub(crate) fn knows(&self, other: &Self) -> FiAddr {
+    pub(crate) fn insert_peer(&self, other: &Self) -> FiAddr {
         self.av.insert_one(&other.ep.address().unwrap()).unwrap()
     }
 
@@ -116,15 +116,15 @@ impl Side {
 
     /// Memory that lives as long as the endpoint.
     pub(crate) fn keep(&self, bytes: &[u8]) -> *mut u8 {
-        let mut kept: Box<[u8]> = bytes.into();
-        let first = kept.as_mut_ptr();
-        self.kept.borrow_mut().push(kept);
+        let mut memory: Box<[u8]> = bytes.into();
+        let first = memory.as_mut_ptr();
+        self.memory.borrow_mut().push(memory);
         first
     }
 
     pub(crate) fn tsend(&self, to: FiAddr, tag: u64, bytes: &[u8], context: u64) -> Result {
         let iov = Iov::from_raw(self.keep(bytes).cast(), bytes.len());
-        // SAFETY: `kept` outlives the endpoint.
+        // SAFETY: `memory` outlives the endpoint.
         unsafe { self.ep.tsend(iov, Desc::NONE, to, tag, Context(context)) }
     }
 
@@ -144,33 +144,33 @@ impl Side {
             context: Context(context),
             data: 0,
         };
-        // SAFETY: `kept` outlives the endpoint.
+        // SAFETY: `memory` outlives the endpoint.
         unsafe { self.ep.tsendmsg(&msg, OpFlags::DELIVERY_COMPLETE) }
     }
 
     pub(crate) fn send(&self, to: FiAddr, bytes: &[u8], context: u64) -> Result {
         let iov = Iov::from_raw(self.keep(bytes).cast(), bytes.len());
-        // SAFETY: `kept` outlives the endpoint.
+        // SAFETY: `memory` outlives the endpoint.
         unsafe { self.ep.send(iov, Desc::NONE, to, Context(context)) }
     }
 
     /// Posts a tagged receive; where its message goes.
-    pub(crate) fn trecv(&self, from: FiAddr, tag: u64, len: usize, context: u64) -> Landing {
+    pub(crate) fn trecv(&self, from: FiAddr, tag: u64, len: usize, context: u64) -> RecvBuffer {
         let first = self.keep(&vec![0; len]);
         let iov = IovMut::from_raw(first.cast(), len);
         let tag = TagMatch::exact(tag);
-        // SAFETY: `kept` outlives the endpoint, and `Landing` is read after the completion.
+        // SAFETY: `memory` outlives the endpoint, and `RecvBuffer` is read after the completion.
         unsafe { self.ep.trecv(iov, Desc::NONE, from, tag, Context(context)) }.unwrap();
-        Landing { first, len }
+        RecvBuffer { first, len }
     }
 
-    pub(crate) fn recv(&self, len: usize, context: u64) -> Landing {
+    pub(crate) fn recv(&self, len: usize, context: u64) -> RecvBuffer {
         let first = self.keep(&vec![0; len]);
         let iov = IovMut::from_raw(first.cast(), len);
         let any = FiAddr::UNSPEC;
         // SAFETY: as above.
         unsafe { self.ep.recv(iov, Desc::NONE, any, Context(context)) }.unwrap();
-        Landing { first, len }
+        RecvBuffer { first, len }
     }
 
     pub(crate) fn poll(&self) -> Option<Done> {
@@ -208,12 +208,12 @@ impl Side {
 }
 
 /// Where a message goes; read after its completion alone.
-pub(crate) struct Landing {
+pub(crate) struct RecvBuffer {
     first: *const u8,
     len: usize,
 }
 
-impl Landing {
+impl RecvBuffer {
     pub(crate) fn bytes(&self) -> Vec<u8> {
         // SAFETY: memory of a `Side` that the test still has, and no operation uses any more.
         unsafe { std::slice::from_raw_parts(self.first, self.len) }.to_vec()
@@ -222,13 +222,13 @@ impl Landing {
 
 /// Tries until there is something.
 #[track_caller]
-pub(crate) fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
-        if let Some(found) = look() {
-            return found;
+        if let Some(value) = attempt() {
+            return value;
         }
-        assert!(start.elapsed() < PATIENCE, "nothing happens");
+        assert!(start.elapsed() < TIMEOUT, "nothing happens");
         std::thread::yield_now();
     }
 }
@@ -242,8 +242,8 @@ pub(crate) fn pattern(seed: usize, len: usize) -> Vec<u8> {
 /// A message of `a` reaches `b`.
 #[track_caller]
 pub(crate) fn exchange(a: &Side, b: &Side) {
-    let (to_b, bytes) = (a.knows(b), pattern(1, 300));
-    let landing = b.trecv(FiAddr::UNSPEC, 77, bytes.len(), 2);
+    let (to_b, bytes) = (a.insert_peer(b), pattern(1, 300));
+    let buffer = b.trecv(FiAddr::UNSPEC, 77, bytes.len(), 2);
     until(|| match a.tsend(to_b, 77, &bytes, 1) {
         Ok(()) => Some(()),
         Err(Errno::Again) => {
@@ -255,5 +255,5 @@ pub(crate) fn exchange(a: &Side, b: &Side) {
     });
     b.wait_for(2, &[a]);
     a.wait_for(1, &[b]);
-    assert_eq!(landing.bytes(), bytes);
+    assert_eq!(buffer.bytes(), bytes);
 }

@@ -107,7 +107,7 @@ impl Side {
     }
 
     /// Posts a receive of `len` bytes in two pieces; where they lie.
-    pub(crate) fn recv(&self, len: usize, context: u64) -> Landing {
+    pub(crate) fn recv(&self, len: usize, context: u64) -> RecvBuffer {
         let base = self.keep(&vec![0xaa; len]);
         let first = len / 3;
         let message = msg::RecvMsg {
@@ -121,7 +121,7 @@ impl Side {
         };
         // SAFETY: the side keeps the bytes.
         unsafe { self.ep.recvmsg(&message, OpFlags::DEFAULT) }.unwrap();
-        Landing { base, len }
+        RecvBuffer { base, len }
     }
 
     /// The next completion, and its source.
@@ -155,12 +155,12 @@ impl Side {
 }
 
 /// Where a receive puts its message.
-pub(crate) struct Landing {
+pub(crate) struct RecvBuffer {
     base: *mut u8,
     len: usize,
 }
 
-impl Landing {
+impl RecvBuffer {
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: the side keeps the bytes, and the test asks when the receive is complete.
         unsafe { std::slice::from_raw_parts(self.base, self.len) }

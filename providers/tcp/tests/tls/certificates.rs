@@ -16,7 +16,7 @@ pub(crate) struct Authority {
 
 /// A certificate with its key, and whom its owner believes.
 #[derive(Clone)]
-pub(crate) struct Papers {
+pub(crate) struct Certificate {
     pub(crate) cert: PathBuf,
     pub(crate) key: PathBuf,
     pub(crate) ca: PathBuf,
@@ -33,16 +33,16 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let file = written("ca", &issuer.pem());
+        let file = write_pem("ca", &issuer.pem());
         Self { issuer, file }
     }
 
     /// A certificate that is good for the loopback addresses, and a name.
-    pub(crate) fn papers(&self) -> Papers {
+    pub(crate) fn issue(&self) -> Certificate {
         self.sign(|_| {})
     }
 
-    pub(crate) fn sign(&self, edit: impl FnOnce(&mut CertificateParams)) -> Papers {
+    pub(crate) fn sign(&self, edit: impl FnOnce(&mut CertificateParams)) -> Certificate {
         let mut params = CertificateParams::new(["fabric.test".to_owned()]).unwrap();
         let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         params
@@ -51,16 +51,16 @@ impl Authority {
         edit(&mut params);
         let key = KeyPair::generate().unwrap();
         let cert = params.signed_by(&key, &self.issuer).unwrap();
-        Papers {
-            cert: written("cert", &cert.pem()),
-            key: written("key", &key.serialize_pem()),
+        Certificate {
+            cert: write_pem("cert", &cert.pem()),
+            key: write_pem("key", &key.serialize_pem()),
             ca: self.file.clone(),
             name: String::new(),
         }
     }
 }
 
-impl Papers {
+impl Certificate {
     /// The variables that say so.
     pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
         let path = |path: &Path| path.to_str().unwrap().to_owned();
@@ -81,15 +81,15 @@ pub(crate) fn authority() -> &'static Authority {
 }
 
 /// What every endpoint has that is given nothing else.
-pub(crate) fn usual() -> &'static Papers {
-    static PAPERS: OnceLock<Papers> = OnceLock::new();
-    PAPERS.get_or_init(|| authority().papers())
+pub(crate) fn default_certificate() -> &'static Certificate {
+    static PAPERS: OnceLock<Certificate> = OnceLock::new();
+    PAPERS.get_or_init(|| authority().issue())
 }
 
-pub(crate) fn written(what: &str, text: &str) -> PathBuf {
+pub(crate) fn write_pem(prefix: &str, text: &str) -> PathBuf {
     static FILES: AtomicUsize = AtomicUsize::new(0);
     let number = FILES.fetch_add(1, Ordering::Relaxed);
-    let path = folder().join(format!("{what}{number}.pem"));
+    let path = folder().join(format!("{prefix}{number}.pem"));
     std::fs::write(&path, text).unwrap();
     path
 }
@@ -98,14 +98,14 @@ pub(crate) fn written(what: &str, text: &str) -> PathBuf {
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("papers");
+        let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("certificates");
         for old in std::fs::read_dir(&all).into_iter().flatten().flatten() {
             if !Path::new("/proc").join(old.file_name()).exists() {
                 let _ = std::fs::remove_dir_all(old.path());
             }
         }
-        let own = all.join(std::process::id().to_string());
-        std::fs::create_dir_all(&own).unwrap();
-        own
+        let folder_of_process = all.join(std::process::id().to_string());
+        std::fs::create_dir_all(&folder_of_process).unwrap();
+        folder_of_process
     })
 }
