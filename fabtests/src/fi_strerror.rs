@@ -3,33 +3,33 @@
 use selvedge::Errno;
 use selvedge::param::integer;
 
-/// What a tool prints, and its exit code.
+/// The tool's output and exit code.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct Output {
     /// For the standard output.
     pub text: String,
     /// The exit code.
     pub code: u8,
 }
 
-/// Answers to the command line without the program's name.
-pub fn answer(args: &[String]) -> Answer {
+/// Executes the command line without the program's name.
+pub fn run(args: &[String]) -> Output {
     match args {
-        [help] if help == "-h" || help == "--help" => Answer {
+        [help] if help == "-h" || help == "--help" => Output {
             text: USAGE.to_owned(),
             code: 0,
         },
         [number] => match parse(number) {
-            Ok(errno) => Answer {
+            Ok(errno) => Output {
                 text: text(errno) + "\n",
                 code: 0,
             },
-            Err(reason) => Answer {
+            Err(reason) => Output {
                 text: format!("ERROR: {reason}\n\n{USAGE}"),
                 code: 1,
             },
         },
-        _ => Answer {
+        _ => Output {
             text: USAGE.to_owned(),
             code: 1,
         },
@@ -41,7 +41,7 @@ fn parse(text: &str) -> Result<i32, String> {
     i32::try_from(number.abs()).map_err(|_| format!("'{text}' is out of range"))
 }
 
-/// The fabric's text for its own numbers, the operating system's for others.
+/// The fabric's text for its own numbers, the operating system's text for others.
 fn text(errno: i32) -> String {
     if errno == 0 {
         return "Success".to_owned();
@@ -68,9 +68,9 @@ For convenience, the absolute value of FI_ERROR_CODE will be used.
 mod tests {
     use super::*;
 
-    fn of(args: &[&str]) -> Answer {
+    fn of(args: &[&str]) -> Output {
         let args: Vec<_> = args.iter().map(|&arg| arg.to_owned()).collect();
-        answer(&args)
+        run(&args)
     }
 
     #[test]
@@ -89,9 +89,9 @@ mod tests {
             ("9999", "Unspecified error"),
         ];
         for (number, text) in table {
-            let answer = of(&[number]);
+            let output = of(&[number]);
             assert_eq!(
-                (answer.text, answer.code),
+                (output.text, output.code),
                 (format!("{text}\n"), 0),
                 "{number}"
             );
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_an_error() {
+    fn an_argument_that_is_not_a_number_is_an_error() {
         let table = [
             ("abc", "ERROR: unable to parse 'abc'\n\n"),
             ("11x", "ERROR: unable to parse '11x'\n\n"),
@@ -107,9 +107,9 @@ mod tests {
             ("99999999999", "ERROR: '99999999999' is out of range\n\n"),
         ];
         for (number, text) in table {
-            let answer = of(&[number]);
+            let output = of(&[number]);
             assert_eq!(
-                (answer.text, answer.code),
+                (output.text, output.code),
                 (format!("{text}{USAGE}"), 1),
                 "{number}"
             );
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_is_shown_when_asked_for_or_needed() {
+    fn usage_is_shown_on_request_and_for_wrong_arguments() {
         assert_eq!(of(&["-h"]).code, 0);
         assert_eq!(of(&[]).code, 1);
         assert_eq!(of(&["1", "2"]).text, USAGE);

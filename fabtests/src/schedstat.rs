@@ -1,5 +1,5 @@
-//! `SchedStat`: what the scheduler knows of a thread: how long it had a processor, and how long it was
-//! ready to run while other threads had the processors.
+//! `SchedStat`: the scheduler's times of a thread: on a processor, and ready to run while other
+//! threads had the processors.
 
 use std::fs::File;
 use std::io;
@@ -20,16 +20,16 @@ pub(crate) struct Times {
 }
 
 impl SchedStat {
-    /// Opens the statistics of a thread, by the number that the kernel gives it.
+    /// Opens the statistics of a thread, by the kernel's identifier.
     ///
     /// # Errors
-    /// When there is no such thread, or the kernel keeps no statistics.
+    /// There is no such thread, or the kernel keeps no statistics.
     pub(crate) fn of(thread: i32) -> io::Result<Self> {
         let path = format!("/proc/{thread}/task/{thread}/schedstat");
         File::open(path).map(Self)
     }
 
-    /// Times so far; zero of a thread that has ended.
+    /// The times so far; zero for a thread that has ended.
     pub(crate) fn read(&self) -> Times {
         let mut text = [0; 80];
         let len = self.0.read_at(&mut text, 0).unwrap_or_default();
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_computes_is_seen_on_a_processor() {
+    fn processor_time_of_a_computing_thread_grows() {
         let own = SchedStat::of(gettid().as_raw()).unwrap();
         let first = own.read();
         while own.read().on_processor <= first.on_processor {

@@ -1,6 +1,6 @@
-//! Samples of the campaigns: real processes that are killed, stopped, interrupted and attacked, and
-//! everybody else survives. The long form of the tests takes more attempts; docs/FABTESTS.md has the
-//! campaigns in full.
+//! Samples of the campaigns: real processes are killed, stopped, interrupted and attacked, and all
+//! other processes survive. The long form of the tests takes more attempts; docs/FABTESTS.md
+//! describes the campaigns.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -13,12 +13,12 @@ use selvedge_testkit::skip::{Need, skip};
 use serde_json::Value;
 
 #[test]
-fn whoever_is_killed_at_any_instruction_harms_nobody_else() {
+fn a_process_that_is_killed_at_any_instruction_harms_no_other_process() {
     let rows = campaign(part(&["kill", "--rounds", "1"][..], &["kill"]));
     let expected = [
         "open",
-        "meet",
-        "be-met",
+        "connect",
+        "be-connected",
         "send-inline",
         "send-pool",
         "send-cma",
@@ -37,18 +37,18 @@ fn whoever_is_killed_at_any_instruction_harms_nobody_else() {
         "be-written",
         "be-read",
         "wake",
-        "lie-down",
+        "park",
     ];
     assert!(expected.iter().all(|row| rows.contains(*row)), "{rows:?}");
 }
 
 #[test]
-fn whoever_is_stopped_at_any_instruction_holds_nobody_up_and_loses_nothing() {
+fn a_process_that_is_stopped_at_any_instruction_delays_no_other_process_and_loses_nothing() {
     assert!(campaign(part(&["stop", "--rounds", "1"][..], &["stop"])).contains("stream"));
 }
 
 #[test]
-fn lives_of_one_name_are_never_mixed_and_what_they_had_sent_comes_first() {
+fn incarnations_of_one_name_are_never_mixed_and_their_messages_arrive_in_order() {
     let rows = campaign(part(&["restart", "--rounds", "3"][..], &["restart"]));
     assert_eq!(
         rows,
@@ -59,15 +59,15 @@ fn lives_of_one_name_are_never_mixed_and_what_they_had_sent_comes_first() {
 }
 
 #[test]
-fn a_storm_of_signals_loses_nothing() {
+fn thousands_of_signals_per_second_lose_nothing() {
     campaign(part(&["signals", "--rounds", "3"][..], &["signals"]));
 }
 
 #[test]
-fn adversaries_harm_nobody_but_themselves() {
+fn hostile_peers_harm_only_themselves() {
     let report = report(&["hostile"]);
     for row in report["rows"].as_array().unwrap() {
-        // Whoever is not let in harms nobody, but proves nothing either.
+        // Attempts whose adversary cannot connect prove nothing.
         assert!(row["figures"]["inputs"].as_f64().unwrap() > 100.0, "{row}");
     }
     let rows = survived(&report);
@@ -75,11 +75,11 @@ fn adversaries_harm_nobody_but_themselves() {
         [
             "flips",
             "in-process",
-            "answers",
+            "responses",
             "tables",
             "retractions",
             "blocks",
-            "talk",
+            "announcements",
             "files",
         ]
         .map(|row| rows.contains(row))
@@ -89,14 +89,14 @@ fn adversaries_harm_nobody_but_themselves() {
 }
 
 #[test]
-fn floods_stay_within_what_may_be_kept() {
+fn floods_stay_within_the_limit_of_unexpected_messages() {
     campaign(&["flood"]);
 }
 
 /// Where only root can start a process of another user, the report says so.
 #[test]
-fn strangers_of_the_machine_harm_nobody() {
-    let output = fabtests(&["strangers"]);
+fn processes_of_another_user_harm_no_endpoint() {
+    let output = fabtests(&["other-user"]);
     let text = String::from_utf8_lossy(&output.stdout);
     let report: Value = serde_json::from_str(&text).unwrap();
     match report["skipped"][0].as_str() {
@@ -109,7 +109,7 @@ fn strangers_of_the_machine_harm_nobody() {
 }
 
 #[test]
-fn newcomers_leave_the_connected_their_share() {
+fn connecting_processes_leave_connected_ones_their_share() {
     let rows = campaign(&["storm"]);
     assert_eq!(rows, ["endpoints", "names"].map(str::to_owned).into());
 }
@@ -129,8 +129,8 @@ fn the_same_seed_makes_the_same_attack() {
     assert_eq!(figures(), figures());
 }
 
-/// Every party of these campaigns has a provider with a defect: whoever survives that is no
-/// campaign.
+/// Every process of these campaigns has a provider with a defect; a campaign that survives it
+/// proves nothing.
 #[test]
 fn campaigns_notice_defects() {
     let campaigns = [
@@ -146,13 +146,16 @@ fn campaigns_notice_defects() {
     ];
     // The sample has a defect for each campaign.
     let sample = campaigns.iter().step_by(3);
-    for &(flaw, campaign, row) in part(sample, campaigns.iter().step_by(1)) {
-        // On a busy machine most victims of a few rounds die before they do anything.
+    for &(defect, campaign, row) in part(sample, campaigns.iter().step_by(1)) {
+        // On a busy machine, most targets of a few rounds are killed before they do anything.
         let args = [campaign, "--only", row, "--rounds", "12"];
-        let output = with_flaw(&args, Some(flaw));
+        let output = with_defect(&args, Some(defect));
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success(), "{flaw} is survived by {args:?}");
-        assert!(!errors.contains("is no defect"), "{errors}");
+        assert!(
+            !output.status.success(),
+            "{args:?} does not notice {defect}"
+        );
+        assert!(!errors.contains("names no defect"), "{errors}");
     }
 }
 
@@ -162,12 +165,12 @@ fn a_campaign_without_attempts_does_not_succeed() {
     assert!(!output.status.success());
 }
 
-/// Runs a campaign in which everything must be survived; the names of its rows.
+/// Runs a campaign in which every attempt must succeed, and returns the names of its rows.
 fn campaign(args: &[&str]) -> BTreeSet<String> {
     survived(&report(args))
 }
 
-/// The names of the rows, in which everything was survived.
+/// Checks that every attempt succeeded, and returns the names of the rows.
 fn survived(report: &Value) -> BTreeSet<String> {
     let rows = report["rows"].as_array().unwrap();
     for row in rows {
@@ -190,15 +193,15 @@ fn report(args: &[&str]) -> Value {
 }
 
 fn fabtests(args: &[&str]) -> std::process::Output {
-    with_flaw(args, None)
+    with_defect(args, None)
 }
 
-fn with_flaw(args: &[&str], flaw: Option<&str>) -> std::process::Output {
-    // One at a time: several processes spin in each of them.
+fn with_defect(args: &[&str], defect: Option<&str>) -> std::process::Output {
+    // One at a time, because several processes spin in each campaign.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
     command.arg("campaign").args(args).arg("--json");
-    command.envs(flaw.map(|flaw| ("FABTESTS_FLAW", flaw)));
+    command.envs(defect.map(|defect| ("FABTESTS_DEFECT", defect)));
     command.output().unwrap()
 }

@@ -1,10 +1,7 @@
-//! `fabtests doctor` as its users see it: on this machine as it is, and with something taken away.
+//! `fabtests doctor` as a process: on this machine as it is, and with restrictions.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-#![expect(
-    unsafe_code,
-    reason = "takes rights away from the process that is started"
-)]
+#![expect(unsafe_code, reason = "restricts the process that is started")]
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -38,11 +35,13 @@ fn doctor(args: &[&str]) -> Command {
     command
 }
 
-/// The report of a doctor from whose process `take` takes something.
-fn with(take: impl FnMut() -> io::Result<()> + Send + Sync + 'static) -> (Output, Value) {
+/// Runs the doctor in a process in which `restrict` was called. Returns its output and report.
+fn run_restricted(
+    restrict: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
+) -> (Output, Value) {
     let mut command = doctor(&["--json"]);
-    // SAFETY: what is taken is taken by system calls alone.
-    let output = unsafe { command.pre_exec(take) }.output().unwrap();
+    // SAFETY: `restrict` makes system calls only.
+    let output = unsafe { command.pre_exec(restrict) }.output().unwrap();
     let report = serde_json::from_slice(&output.stdout).unwrap();
     (output, report)
 }
@@ -65,7 +64,7 @@ fn check_code(output: &Output, report: &Value) {
     assert_eq!(output.status.code(), Some(expected), "{report}");
 }
 
-/// Has the kernel answer `errno` to a system call, in this process and those that it starts.
+/// Makes the kernel fail a system call with `errno`, in this process and its children.
 fn deny(call: i64, errno: i32) -> io::Result<()> {
     let step = |code: u32, k: u32, jt, jf| libc::sock_filter {
         code: code as u16,
@@ -104,16 +103,16 @@ fn deny(call: i64, errno: i32) -> io::Result<()> {
 
 #[test]
 fn the_report_has_every_finding_and_the_code_agrees() {
-    let (output, report) = with(|| Ok(()));
+    let (output, report) = run_restricted(|| Ok(()));
     check_code(&output, &report);
     assert_eq!(report["works"], true, "{report}");
     let names: Vec<_> = report["findings"].as_array().unwrap().iter().collect();
     assert_eq!(names.len(), NAMES.len());
     for (finding, name) in names.iter().zip(NAMES) {
         assert_eq!(finding["name"], name);
-        let verdict = finding["verdict"].as_str().unwrap();
+        let severity = finding["verdict"].as_str().unwrap();
         assert!(
-            ["good", "note", "slow", "broken"].contains(&verdict),
+            ["good", "note", "slow", "broken"].contains(&severity),
             "{finding}"
         );
         for field in ["found", "meaning"] {
@@ -134,7 +133,7 @@ fn the_report_has_every_finding_and_the_code_agrees() {
 
 #[test]
 fn without_cross_memory_attach_shm_is_slower() {
-    let (output, report) = with(|| deny(libc::SYS_process_vm_readv, libc::EPERM));
+    let (output, report) = run_restricted(|| deny(libc::SYS_process_vm_readv, libc::EPERM));
     assert_eq!(output.status.code(), Some(1), "{report}");
     let finding = finding(&report, "cross-memory attach");
     assert_eq!(finding["verdict"], "slow");
@@ -147,7 +146,7 @@ fn without_cross_memory_attach_shm_is_slower() {
 
 #[test]
 fn without_memory_files_shm_does_not_work() {
-    let (output, report) = with(|| deny(libc::SYS_memfd_create, libc::ENOSYS));
+    let (output, report) = run_restricted(|| deny(libc::SYS_memfd_create, libc::ENOSYS));
     assert_eq!(output.status.code(), Some(3), "{report}");
     for name in ["shared memory", "messages"] {
         assert_eq!(finding(&report, name)["verdict"], "broken");
@@ -157,20 +156,20 @@ fn without_memory_files_shm_does_not_work() {
 }
 
 #[test]
-fn without_pidfds_the_end_of_sockets_has_to_do() {
-    let (output, report) = with(|| {
+fn without_pidfds_peer_failures_are_noticed_by_sockets() {
+    let (output, report) = run_restricted(|| {
         deny(libc::SYS_pidfd_open, libc::ENOSYS)?;
         deny(libc::SYS_getsockopt, libc::ENOPROTOOPT)
     });
-    // Credentials are asked for by the same call.
+    // Reading credentials uses the same call.
     assert_eq!(output.status.code(), Some(3), "{report}");
     assert_eq!(finding(&report, "peers that die")["verdict"], "note");
     assert_eq!(finding(&report, "rendezvous")["verdict"], "broken");
 }
 
 #[test]
-fn few_descriptors_are_few_peers() {
-    let (output, report) = with(|| Ok(setrlimit(Resource::RLIMIT_NOFILE, 64, 64)?));
+fn few_descriptors_allow_few_peers() {
+    let (output, report) = run_restricted(|| Ok(setrlimit(Resource::RLIMIT_NOFILE, 64, 64)?));
     check_code(&output, &report);
     let finding = finding(&report, "descriptors");
     assert_eq!(finding["verdict"], "note");
@@ -187,7 +186,7 @@ fn one_core_is_slow() {
     let core = (0..CpuSet::count()).find(|&core| allowed.is_set(core).unwrap());
     let mut one = CpuSet::new();
     one.set(core.unwrap()).unwrap();
-    let (output, report) = with(move || Ok(sched_setaffinity(this, &one)?));
+    let (output, report) = run_restricted(move || Ok(sched_setaffinity(this, &one)?));
     assert_eq!(output.status.code(), Some(1), "{report}");
     assert_eq!(finding(&report, "cores")["verdict"], "slow");
 }

@@ -1,5 +1,5 @@
-//! `fabtests shmem` as its users see it: the operations of a SHMEM library between processes, over
-//! each provider that has them.
+//! `fabtests shmem` as a process: the operations of a SHMEM library between processes, over each
+//! provider that has them.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Runs for a second; a wait that never ends is an error after the timeout of the command.
+/// Runs for a second; a wait that does not end is an error after the timeout of the command.
 fn shmem(args: &[&str]) {
     shmem_for("1", args);
 }
@@ -28,22 +28,21 @@ fn one_process_reaches_its_own_memory_through_another_endpoint() {
 }
 
 #[test]
-fn processes_that_sleep_and_compute_lose_no_wake_up_over_shm() {
+fn processes_that_park_and_compute_lose_no_wake_up_over_shm() {
     shmem(&["-n", "2"]);
     shmem(&["-n", "4", "--threads", "2", "--operations", "20"]);
     shmem(&["-n", "2", "--threads", "2", "--special"]);
 }
 
 #[test]
-fn processes_that_sleep_and_compute_lose_no_wake_up_over_tcp_and_lnx() {
+fn processes_that_park_and_compute_lose_no_wake_up_over_tcp_and_lnx() {
     shmem(&["-n", "3", "--provider", "tcp", "--operations", "20"]);
     shmem(&["-n", "3", "--provider", "lnx", "--operations", "20"]);
 }
 
-/// Of processes that end after their last barrier, those are told of their puts that still wait for
-/// them.
+/// Puts that still wait for a process that ends after its last barrier complete.
 #[test]
-fn puts_to_a_process_that_has_just_ended_are_done() {
+fn puts_to_a_process_that_has_just_ended_complete() {
     for seed in 0..20 {
         let seed = seed.to_string();
         shmem_for("0", &["--operations", "2", "--seed", &seed]);
@@ -51,7 +50,7 @@ fn puts_to_a_process_that_has_just_ended_are_done() {
 }
 
 #[test]
-fn a_provider_that_there_is_not_is_an_error() {
+fn an_unknown_provider_is_an_error() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
     let output = command.args(["shmem", "-p", "pigeon"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));

@@ -1,4 +1,4 @@
-//! The suite over each provider: the quick set, and what it is worth.
+//! The suite over each provider: the quick set, and the defects that its tests notice.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,15 +15,15 @@ fn check(command: &mut Command) {
     let output = command.output();
     let output = output.expect("the suite can be started");
     let shown = String::from_utf8_lossy(&output.stdout);
-    let is_good = |line: &str| ["pass", "skip"].iter().any(|word| line.starts_with(word));
-    let bad: Vec<_> = shown.lines().filter(|line| !is_good(line)).collect();
+    let is_success = |line: &str| ["pass", "skip"].iter().any(|word| line.starts_with(word));
+    let bad: Vec<_> = shown.lines().filter(|line| !is_success(line)).collect();
     assert!(output.status.success(), "{}", bad.join("\n"));
     assert!(shown.contains(" passed, 0 failed, "), "{shown}");
 }
 
-/// The conformance tests alone: the programs under upstream's names have tests of their own.
+/// The conformance tests alone: the programs with upstream's names have tests of their own.
 #[test]
-fn shm_passes_the_quick_set_over_every_face() {
+fn shm_passes_the_quick_set_over_every_api() {
     let (owned, awaited) = part(
         ("/owned/messages", "/async/messages"),
         ("/owned/", "/async/"),
@@ -33,8 +33,8 @@ fn shm_passes_the_quick_set_over_every_face() {
     ]);
 }
 
-/// Over the traits alone: what the safe layer makes of them is the same for every provider, but that
-/// it opens what the provider has.
+/// Over the traits alone: the safe layer is the same for every provider, except that it opens the
+/// provider's objects.
 #[test]
 fn tcp_passes_the_quick_set() {
     let tests = part(
@@ -46,8 +46,8 @@ fn tcp_passes_the_quick_set() {
     fabtests(&args);
 }
 
-/// From Rust through C and back: the ofi provider over libfabric.so.1 of this project. A part of the
-/// set, which has every interface; the whole of it is a command of docs/CFACE.md.
+/// The ofi provider over this project's libfabric.so.1: from Rust through C and back. A part of the
+/// set, with every interface; the whole set is a command of docs/CFACE.md.
 #[test]
 fn shm_passes_through_the_c_library() {
     let program = std::env::current_exe().expect("this runs");
@@ -83,8 +83,8 @@ fn shm_passes_through_the_c_library() {
     );
 }
 
-/// The providers of the system's libfabric do what the manifest expects of them. A part of the set; the
-/// whole of it is a command of docs/FABTESTS-REFERENCE.md.
+/// The providers of the system's libfabric behave as the manifest expects. A part of the set; the
+/// whole set is a command of docs/FABTESTS-REFERENCE.md.
 #[test]
 fn providers_of_libfabric_1_17_are_as_expected() {
     let folders = [
@@ -117,17 +117,17 @@ fn providers_of_libfabric_1_17_are_as_expected() {
     );
 }
 
-/// A test that passes over a provider with a defect of the kind that it guards against is no test.
+/// A test that passes over a provider with a defect that it names is useless.
 #[test]
 fn every_test_notices_the_defects_that_it_names() {
-    // Most of them wait, asleep, for what does not come. The programs under upstream's names, which
-    // take longer, are left to whoever runs all of them by hand.
+    // Most of them wait for a message that does not arrive. The programs with upstream's names take
+    // longer and are left to `fabtests run --mutants`.
     let mut args = vec!["run", "--mutants", "-p", "shm", "-j", "6", "-x", "/fi_"];
     args.extend(part(&["-f", "/raw/messages."][..], &[]));
     fabtests(&args);
 }
 
-/// One test of each kind; all of them are `fabtests run --hook-faults=N`.
+/// One test of each kind; `fabtests run --hook-faults=N` runs all of them.
 #[test]
 fn nothing_hangs_when_a_call_fails() {
     let mut args = vec!["run", "quick", "-p", "shm", "--hook-faults=3"];

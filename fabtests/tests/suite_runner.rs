@@ -1,4 +1,4 @@
-//! The runner of the suite, with processes that do what tests must not.
+//! The runner of the suite, with processes that have the faults that it must detect.
 
 #![expect(clippy::unwrap_used, reason = "a run without a report fails the test")]
 
@@ -16,9 +16,9 @@ fn fabtests(args: &[&str]) -> Output {
     let mut command = Command::new(program);
     command.args(args);
     let output = command.output().unwrap();
-    // One of the tests leaves a file behind, and the report says which.
+    // One of the tests leaves a file behind, whose name is in the report.
     let shown = text(&output.stdout);
-    if let Some((_, rest)) = shown.split_once("it has left /dev/shm/litter-") {
+    if let Some((_, rest)) = shown.split_once("the test has left /dev/shm/litter-") {
         let number: String = rest.chars().take_while(char::is_ascii_digit).collect();
         fs::remove_file(format!("/dev/shm/litter-{number}")).unwrap();
     }
@@ -29,15 +29,15 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The selftests, each with its verdict and the reason.
-fn selftests(more: &[&str]) -> (Output, BTreeMap<String, (String, String)>) {
-    let args = [&["run", "--selftest", "--json"], more].concat();
+/// The selftests, each with its outcome and the reason.
+fn selftests(extra_args: &[&str]) -> (Output, BTreeMap<String, (String, String)>) {
+    let args = [&["run", "--selftest", "--json"], extra_args].concat();
     let output = fabtests(&args);
-    let tests = verdicts(&output);
+    let tests = outcomes(&output);
     (output, tests)
 }
 
-fn verdicts(output: &Output) -> BTreeMap<String, (String, String)> {
+fn outcomes(output: &Output) -> BTreeMap<String, (String, String)> {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let tests = report["tests"].as_array().unwrap().iter().map(|test| {
         let field = |name: &str| test[name].as_str().unwrap_or_default().to_owned();
@@ -47,57 +47,60 @@ fn verdicts(output: &Output) -> BTreeMap<String, (String, String)> {
 }
 
 #[test]
-fn every_kind_of_end_has_its_verdict_and_its_reason() {
+fn every_behaviour_has_its_outcome_and_its_reason() {
     let (output, tests) = selftests(&["--jobs", "1"]);
     assert!(!output.status.success());
     let expected = [
-        ("behave", "pass", ""),
-        ("call", "pass", ""),
+        ("exchange", "pass", ""),
+        ("connect", "pass", ""),
         ("fail", "fail", "as it should"),
-        ("exit", "fail", "ended with 1 instead of 0"),
+        ("exit", "fail", "exited with 1 instead of 0"),
         ("skip", "skip", "as expected"),
-        ("surprise", "fail", "nobody expects of it: a surprise"),
+        ("unexpected-skip", "fail", "does not list: a surprise"),
         ("no-data", "fail", "No data available"),
         ("crash", "crash", "SIGABRT"),
         (
             "hang",
             "timeout",
-            "not over after 1 s: the process while it was asleep",
+            "did not end within 1 s: the process while sleeping",
         ),
         ("idle", "fail", "nothing was checked"),
-        ("abandon", "leak", "(sleep)"),
-        ("litter", "leak", "/dev/shm/litter-"),
+        ("leave-process", "leak", "(sleep)"),
+        ("leave-file", "leak", "/dev/shm/litter-"),
         ("wait", "fail", "process 1 waits for process 0"),
     ];
-    for (name, verdict, why) in expected {
+    for (name, outcome, why) in expected {
         let found = &tests[name];
-        assert_eq!(found.0, verdict, "{name}: {found:?}");
+        assert_eq!(found.0, outcome, "{name}: {found:?}");
         assert!(found.1.contains(why), "{name}: {found:?}");
     }
     assert_eq!(tests.len(), expected.len());
 }
 
-/// Whoever is left behind by a test dies with it.
+/// A process that is left behind by a test is killed with it.
 #[test]
-fn nobody_outlives_a_run() {
+fn no_process_outlives_a_run() {
     let (_, tests) = selftests(&["--jobs", "4"]);
-    let (_, why) = &tests["abandon"];
+    let (_, why) = &tests["leave-process"];
     let pid = why.rsplit(": ").next().unwrap().split(' ').next().unwrap();
     assert!(pid.parse::<u32>().is_ok(), "{why}");
-    // Whoever is killed is dead a moment later, and may wait to be buried by others.
-    let lives = || {
+    // A killed process is dead a moment later, and may wait to be reaped by others.
+    let is_running = || {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.contains("(sleep)") && !stat.contains("(sleep) Z")
     };
     let start = Instant::now();
-    while lives() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{pid} lives");
+    while is_running() {
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "process {pid} is still running"
+        );
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn a_run_ends_with_its_counts_and_says_of_each_failure_how_to_see_it_again() {
+fn a_run_ends_with_its_counts_and_the_command_that_repeats_each_failure() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let (junit, page) = (folder.join("junit.xml"), folder.join("page.md"));
     let paths = [junit.to_str().unwrap(), page.to_str().unwrap()];
@@ -138,9 +141,9 @@ fn a_run_ends_with_its_counts_and_says_of_each_failure_how_to_see_it_again() {
     assert!(page.contains("## Skipped: selftest: as expected"), "{page}");
 }
 
-/// The address that the processes are told is on no host but the first one's.
+/// The address of the processes exists on the first process's host only.
 #[test]
-fn processes_on_two_hosts_reach_each_other_over_the_cable() {
+fn processes_on_two_hosts_reach_each_other_over_the_virtual_cable() {
     let output = fabtests(&["run", "--selftest", "--json", "--two-hosts"]);
     let refused = text(&output.stderr);
     if output.stdout.is_empty() {
@@ -150,18 +153,18 @@ fn processes_on_two_hosts_reach_each_other_over_the_cable() {
         );
         return skip(Need::Rights, refused);
     }
-    assert_eq!(verdicts(&output)["call"].0, "pass");
+    assert_eq!(outcomes(&output)["connect"].0, "pass");
     let path = "tcp/rdm/raw/tagged.";
     let output = fabtests(&["run", "-p", "tcp", "--two-hosts", "-f", path, "--json"]);
-    let tests = verdicts(&output);
+    let tests = outcomes(&output);
     assert!(tests.len() > 3, "{tests:?}");
     assert!(output.status.success(), "{tests:?}");
 }
 
 #[test]
-fn whoever_asks_for_what_is_not_there_is_told() {
+fn unknown_providers_and_filters_without_a_match_are_errors() {
     let output = fabtests(&["run", "-p", "nonsense"]);
     assert!(text(&output.stderr).contains("no provider \"nonsense\""));
     let output = fabtests(&["run", "--filter", "nonsense"]);
-    assert!(text(&output.stderr).contains("no test is as you say"));
+    assert!(text(&output.stderr).contains("no test matches the options"));
 }

@@ -50,43 +50,43 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/hook/src/call.rs": "selvedge-hook" "--test=layers" {
         "the innermost layer is the outermost": "hooks.split_first()" => "hooks.split_last()"
-            fails "faults_come_when_their_rules_say_so_and_outer_layers_see_them", "inner_layers_do_not_see_what_outer_ones_keep_back";
+            fails "faults_follow_their_rules_and_outer_layers_see_them", "inner_layers_do_not_see_calls_that_outer_layers_fail";
         "a layer that there is not is left out": "let hooks = names.split(';').map(hook).collect::<Result<_, _>>()?;" => "let hooks = names.split(';').filter_map(|name| hook(name).ok()).collect();"
-            fails "what_cannot_be_read_of_the_variables_is_named";
-        "the file is made without a layer": "let names = params.text(\"FI_HOOK\")?;" => "let names = params.text(\"FI_HOOK\")?;\n        let _ = Out::open(&params.text(\"FI_HOOK_FILE\")?)?;"
-            fails "without_the_variable_there_is_no_layer";
+            fails "the_error_for_an_invalid_variable_quotes_the_value";
+        "the file is made without a layer": "let names = params.text(\"FI_HOOK\")?;" => "let names = params.text(\"FI_HOOK\")?;\n        let _ = Output::open(&params.text(\"FI_HOOK_FILE\")?)?;"
+            fails "without_fi_hook_there_is_no_layer";
         "nobody is told of the end of an object": "let _ = self.call::<(), Errno>((name, object)" => "let _ = || self.call::<(), Errno>((name, object)"
             fails "a_trace_has_a_line_for_each_call_from_the_first_to_the_last";
     }
     "providers/hook/src/perf.rs": "selvedge-hook" "--test=layers" {
-        "errors are not counted": "u64::from(answer.is_err())" => "u64::from(answer.is_err()) * 0"
+        "errors are not counted": "u64::from(result.is_err())" => "u64::from(result.is_err()) * 0"
             fails "perf_counts_calls_errors_and_time";
     }
-    "providers/hook/src/watch.rs": "selvedge-hook" "--test=layers" {
+    "providers/hook/src/recorder.rs": "selvedge-hook" "--test=layers" {
         "a receive is timed as one of nothing": "(entry.len, entry.tag)," => "(0, entry.tag),"
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
         "times of endpoints that are closed are lost": "totals.add(latency.histograms());" => "totals.add(Vec::new());"
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
     }
     "providers/hook/src/shared.rs": "selvedge-hook" "--test=layers" {
-        "posts of shared receives pass no layer": "post.pass(&self.at, self.watch(), run)" => "{ let _ = post; run() }"
+        "posts of shared receives pass no layer": "post.pass(&self.at, self.recorder(), run)" => "{ let _ = post; run() }"
             fails "posts_of_shared_receives_pass_each_layer";
     }
     "providers/hook/src/endpoint.rs": "selvedge-hook" "--test=layers" {
         "what shared receives have open is forgotten with their handle": "_shared: shared," => "_shared: shared.filter(|_| false),"
-            fails "perf_times_shared_receives_at_whichever_endpoint_they_complete";
+            fails "perf_times_shared_receives_at_every_endpoint_that_completes_them";
     }
-    "providers/hook/src/watch.rs": "selvedge-hook" "--test=layers" {
+    "providers/hook/src/recorder.rs": "selvedge-hook" "--test=layers" {
         "shared receives that are not reported are waited for": "if bound.rx.is_selective() {" => "if bound.rx.is_selective() && false {"
-            fails "a_shared_receive_that_is_not_reported_is_not_taken_for_one_that_is";
+            fails "an_unreported_shared_receive_is_not_matched_with_a_reported_one";
     }
     "util/top/src/processes.rs": "selvedge-top" "--test=processes" {
         "calls of what has no page are left out": "pages.iter().any(|seen| is_of(head, seen))" => "pages.iter().any(|seen| is_of(head, seen) || true)"
             fails "calls_of_shared_receives_are_told_of_beside_those_of_endpoints", "json_has_the_calls_of_shared_receives_beside_endpoints";
     }
-    "providers/hook/src/ledger.rs": "selvedge-hook" "--test=layers" {
-        "a queue does not find shared receives": "own.or_else(|| self.take_shared(key, is_last))" => "own"
-            fails "perf_times_shared_receives_at_whichever_endpoint_they_complete", "flight_keeps_the_posts_of_shared_receives_and_what_became_of_them";
+    "providers/hook/src/open_ops.rs": "selvedge-hook" "--test=layers" {
+        "a queue does not find shared receives": "local.or_else(|| self.take_shared(key, is_last))" => "local"
+            fails "perf_times_shared_receives_at_every_endpoint_that_completes_them", "flight_records_posts_of_shared_receives_and_their_outcomes";
         "a send is taken for a receive": "tagged(TimedOp::TaggedSend, TimedOp::Send)" => "tagged(TimedOp::TaggedReceive, TimedOp::Receive)"
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
     }
@@ -102,23 +102,23 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/kit/src/telemetry/calls.rs": "selvedge-kit" "--lib" {
         "a call ends in a place that is another's": "if words[AT_NUMBER].load(Ordering::Relaxed) == number + 1 {" => "{"
-            fails "a_call_whose_place_was_taken_meanwhile_ends_nowhere";
+            fails "the_outcome_of_a_call_whose_slot_was_reused_is_dropped";
         "every try is a call": "is(AT_OUTCOME, outcome_word(Err(Errno::Again)))" => "is(AT_OUTCOME, u64::MAX)"
-            fails "a_call_that_is_tried_again_and_again_is_one";
+            fails "retries_of_a_call_are_one_record";
     }
     "providers/hook/src/fault.rs": "selvedge-hook" "--lib" {
         "names of errors are taken as they are": "let name = name.strip_prefix(\"FI_E\").unwrap_or(&name);" => "let name = &*name;"
-            fails "rules_say_what_goes_wrong_and_when";
+            fails "rules_are_parsed_into_call_action_and_condition";
         "chance does not ask for its seed": ".fetch_add(STEP, Ordering::Relaxed)\n            .wrapping_add(STEP);" => ".swap(STEP, Ordering::Relaxed)\n            .wrapping_mul(0).wrapping_add(STEP);"
-            fails "chance_repeats_itself_with_its_seed";
+            fails "random_faults_repeat_with_the_same_seed";
     }
     "providers/hook/src/objects.rs": "selvedge-hook" "--test=layers" {
         "a region takes counters with their hooks": "let cntr = HookLayers::counter(cntr);" => "let _ = HookLayers::counter; let cntr = Arc::clone(cntr);"
-            fails "a_counter_is_bound_to_a_region_inside_of_its_layers";
+            fails "a_region_is_bound_to_the_counter_below_its_layers";
     }
     "providers/kit/src/layer/named.rs": "selvedge-hook" "--test=layers" {
         "errors name the endpoint below a layer": "error.ep = error.ep.map(|ep| ENDPOINTS.around::<L>(ep));" => "let _ = &mut error.ep;"
-            fails "an_event_names_the_endpoint_of_the_application_however_often_its_fabric_is_open";
+            fails "an_event_names_the_applications_endpoint_when_its_fabric_is_open_twice";
     }
     "providers/kit/src/layer/calls.rs": "selvedge-kit" "--lib" {
         "a layer keeps a call for itself": "fn set_err(value: u64);" => "fn set_err(value: u64) = { let _ = value; };"
@@ -132,13 +132,13 @@ const PLANTS: &[Plant] = plants! {
         "each place is an event": "Some((_, sum)) => *sum += len," => "Some((_, sum)) if len > 1 << 40 => *sum += len,\n                Some(_) => seen.push((key, len)),"
             fails "an_operation_is_one_event_for_each_region_that_it_touches";
         "counters of regions drive nobody who is there": "ledgers.try_for_each(|ledger| ledger.follow(&cntr))?;" => "ledgers.try_for_each(|_| Ok::<(), Error>(()))?;"
-            fails "each_region_counts_what_is_done_to_it_by_every_way", "whoever_sleeps_at_a_counter_of_a_region_is_woken_by_writes_and_reads";
+            fails "each_region_counts_accesses_by_every_protocol", "a_thread_parked_at_a_region_counter_is_woken_by_writes_and_reads";
         "counters of regions drive nobody who comes later": "cntrs.try_for_each(|cntr| endpoint.follow(&cntr))" => "cntrs.try_for_each(|_| Ok(()))"
-            fails "reading_a_counter_of_a_region_drives_whatever_peers_reach_it_by";
+            fails "reading_a_region_counter_progresses_the_endpoints_that_serve_the_region";
         "a second counter takes the place of the first": "(0..EVENTS.len()).any(is_taken)" => "(0..0).any(is_taken)"
             fails "counters_that_cannot_be_bound_are_refused_by_name";
         "counters stay with the key": "self.0.remove(&key)" => "let _ = key; None"
-            fails "a_key_that_is_used_again_counts_for_nobody";
+            fails "a_reused_key_does_not_count_for_the_old_counter";
     }
     "providers/kit/src/mr/counts.rs": "selvedge-tcp" "--test=one_process" {
         "a counter of both counts an access twice": "read.is_none_or(|read| !Arc::ptr_eq(read, write))" => "read.is_none_or(|read| Arc::ptr_eq(read, write))"
@@ -146,25 +146,25 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/shm/src/rma/direct.rs": "selvedge-shm" "--test=rma" {
         "special memory is used without the owner who counts": "|| row.is_counted()" => "|| row.is_counted() && row.len == 0"
-            fails "each_region_counts_what_is_done_to_it_by_every_way", "what_was_used_directly_is_counted_once_it_has_a_counter";
+            fails "each_region_counts_accesses_by_every_protocol", "direct_accesses_are_counted_once_the_region_has_a_counter";
     }
     "providers/shm/src/rma/read.rs": "selvedge-shm" "--test=rma" {
-        "memory is copied from without the owner who counts": "if grant.row.is_counted() {" => "if grant.row.is_counted() && place.len == 0 {"
-            fails "each_region_counts_what_is_done_to_it_by_every_way";
-        "reads inside of commands are not counted": "            shared.keys.count_read(&read.places);" => ""
-            fails "each_region_counts_what_is_done_to_it_by_every_way";
+        "memory is copied from without the owner who counts": "if grant.row.is_counted() {" => "if grant.row.is_counted() && segment.len == 0 {"
+            fails "each_region_counts_accesses_by_every_protocol";
+        "reads inside of commands are not counted": "            shared.keys.count_read(&read.segments);" => ""
+            fails "each_region_counts_accesses_by_every_protocol";
     }
     "providers/shm/src/peers/ops.rs": "selvedge-shm" "--test=rma" {
         "reads in segments are not counted": "self.domain.keys.count_read(&self.places);" => "let _ = (&self.domain, &self.places);"
-            fails "each_region_counts_what_is_done_to_it_by_every_way";
+            fails "each_region_counts_accesses_by_every_protocol";
     }
     "providers/shm/src/smr/memory/keys.rs": "selvedge-shm" "--test=rma" {
         "what was looked up stays good": "self.generations[place] += 2;" => "self.generations[place] += 0;"
-            fails "what_was_used_directly_is_counted_once_it_has_a_counter";
+            fails "direct_accesses_are_counted_once_the_region_has_a_counter";
     }
-    "providers/shm/src/transfers/into.rs": "selvedge-shm" "--test=rma" {
-        "large writes are not counted": "memory.domain.keys.count_write(memory.places.all());" => ""
-            fails "each_region_counts_what_is_done_to_it_by_every_way";
+    "providers/shm/src/transfers/destination.rs": "selvedge-shm" "--test=rma" {
+        "large writes are not counted": "memory.domain.keys.count_write(memory.segments.all());" => ""
+            fails "each_region_counts_accesses_by_every_protocol";
     }
     "providers/tcp/src/connection/one_sided.rs": "selvedge-tcp" "--test=one_process" {
         "writes are not counted": "self.keys.count(segments, MrAccess::REMOTE_WRITE);" => "let _ = segments;"
@@ -246,23 +246,23 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/shm/src/provider/setup.rs": "selvedge-shm" "--test=collectives" {
         "the end of a member is told to nobody": "self.ends.fetch_add(1, Ordering::Relaxed);" => "self.ends.fetch_add(0, Ordering::Relaxed);"
-            fails "a_lost_member_ends_the_barrier_of_all_others_whoever_waits_for_whom";
+            fails "a_failed_member_ends_the_barrier_of_all_others";
     }
     "providers/shm/src/endpoint/lane.rs": "selvedge-shm" "--test=collectives" {
         "whoever sleeps is not woken by a letter": "            peer.wake();" => "            let _ = peer;"
-            fails "a_member_that_is_killed_ends_the_collectives_of_those_who_sleep";
+            fails "a_killed_member_ends_the_collectives_of_parked_members";
     }
     "providers/kit/src/coll/fast_path.rs": "selvedge-shm" "--test=collectives" {
         "a short round waits for the wrong member": "from: group.channel(receive.peer, receive.span.len)?" => "from: group.channel(send.peer, receive.span.len)?"
-            fails "barriers_that_come_again_hold_everybody_until_the_last_has_come";
+            fails "repeated_barriers_hold_every_member_until_the_last_arrives";
         "short collectives are not counted for others": ".set_next_sequence(group.stats_slot, group.next_sequence);" => ".set_next_sequence(group.stats_slot, 1);"
-            fails "collectives_that_go_the_short_way_are_counted_where_others_see_them";
+            fails "fast_path_collectives_are_counted_in_telemetry";
         "a short collective ends a round early": "fast_collective.rounds.get(fast_run.round) else" => "fast_collective.rounds.get(fast_run.round + usize::from(fast_run.round > 0)) else"
-            fails "barriers_that_come_again_hold_everybody_until_the_last_has_come";
+            fails "repeated_barriers_hold_every_member_until_the_last_arrives";
     }
     "providers/kit/src/coll/members.rs": "selvedge-kit" "--lib" {
         "one endpoint is two members": "if let Some(other) = ranks.insert(address, rank) {" => "if let Some(other) = ranks.insert(address, rank).filter(|_| false) {"
-            fails "a_set_that_no_group_can_have_is_refused_with_what_is_wrong";
+            fails "the_error_for_an_invalid_set_names_the_reason";
     }
     "providers/kit/src/coll/members.rs": "selvedge-shm" "--test=collectives" {
         "a set of any vector is joined": "Some(vector) if vector == own => Ok(())," => "Some(vector) if vector == own || vector != own => Ok(()),"
@@ -298,7 +298,7 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/kit/src/sep.rs": "selvedge-shm" "--test=collectives" {
         "a context that is refused is not named": "let what = format!(\"context {index} of {self:?}: {}\", error.message());" => "let what = error.message().to_owned();"
-            fails "a_context_with_collectives_that_cannot_be_is_refused_by_name";
+            fails "a_context_with_unsupported_collectives_is_refused_by_name";
     }
     "util/capi/fabric/src/ep/cm.rs": "selvedge-fabric-c" "--test=programs" {
         "a transmit context joins no group": "TX_CM: Table<OpsCm, Ep> = joins(names());" => "TX_CM: Table<OpsCm, Ep> = names();"
@@ -306,7 +306,7 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/kit/src/coll/small_message.rs": "selvedge-shm" "--test=collectives" {
         "a letter that comes early is lost": ".insert((channel, message.tag), *message)\n            .is_none()" => ".contains_key(&(channel, message.tag))"
-            fails "a_message_of_one_group_waits_while_another_group_reads_the_lane";
+            fails "a_message_of_one_group_waits_while_another_group_reads_the_channel";
     }
     "util/cheetah/src/core.rs": "selvedge-cheetah" "--lib" {
         "what comes in a call that is no poll is slept on": "state.is_fresh |= engine.progress();" => "engine.progress();"
@@ -328,7 +328,7 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/kit/src/telemetry/groups.rs": "selvedge-kit" "--lib" {
         "a group keeps its place when it is left": "if let Some(at) = slot {\n            self.page.set(at, 0);" => "if let Some(at) = slot.filter(|at| *at == 0) {\n            self.page.set(at, 0);"
-            fails "groups_say_which_collective_is_the_next_as_long_as_they_are_joined";
+            fails "a_group_shows_its_next_collective_until_it_is_left";
     }
     "providers/kit/src/telemetry/crash.rs": "selvedge-top" "--test=processes" {
         "a signal writes nothing": "    write_pages();\n    // SAFETY: as above.\n    unsafe { *errno = saved };" => "    // SAFETY: as above.\n    unsafe { *errno = saved };"

@@ -1,4 +1,4 @@
-//! `fi_info`: shows the ways to communicate that this machine has.
+//! `fi_info`: shows the communication interfaces of this machine.
 
 use std::process::ExitCode;
 
@@ -16,8 +16,8 @@ fn main() -> ExitCode {
     if let Err(error) = selvedge::log::init() {
         eprintln!("fi_info: {error}");
     }
-    let answer = fi_info::answer(&args, &selvedge_providers::builtin());
-    output::print(&answer.text);
-    eprint!("{}", answer.errors);
-    ExitCode::from(answer.code)
+    let output = fi_info::run(&args, &selvedge_providers::builtin());
+    output::print(&output.text);
+    eprint!("{}", output.errors);
+    ExitCode::from(output.code)
 }

@@ -7,7 +7,7 @@ use selvedge_bench::output;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let answer = fi_strerror::answer(&args);
-    output::print(&answer.text);
-    ExitCode::from(answer.code)
+    let output = fi_strerror::run(&args);
+    output::print(&output.text);
+    ExitCode::from(output.code)
 }

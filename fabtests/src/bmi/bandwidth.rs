@@ -1,7 +1,7 @@
 //! Streams: the active side sends a window of messages, the passive side acknowledges it.
 //!
-//! The receiver has two windows of receives posted when a run begins; when one has arrived, it is
-//! acknowledged first and posted again then.
+//! The receiver has two windows of receives posted when a run begins. When one window has arrived,
+//! the receiver acknowledges it first and then posts its receives again.
 
 #![expect(unsafe_code, reason = "posts are promises about memory")]
 
@@ -14,11 +14,11 @@ use selvedge_bench::pair::Side;
 use selvedge_bench::timing::{Timing, stream};
 use selvedge_bmi::Posted;
 
-use super::Station;
-use super::station::{Purpose, Room};
+use super::MethodInstance;
+use super::instance::{MessageBuffer, MessageKind};
 
 pub(super) fn run(
-    station: &Station,
+    instance: &MethodInstance,
     side: Side,
     clock: Clock,
     order: BenchOrder,
@@ -29,11 +29,11 @@ pub(super) fn run(
         Side::Passive => (2 * order.window, 1),
     };
     let mut flow = Flow {
-        station,
+        instance,
         size: order.size,
         window: order.window,
-        rx: station.buffers(rx, order.size.max(ACK))?,
-        tx: station.buffers(tx, order.size.max(ACK))?,
+        rx: instance.buffers(rx, order.size.max(ACK))?,
+        tx: instance.buffers(tx, order.size.max(ACK))?,
         free: Vec::new(),
         to_post: match side {
             Side::Active => windows,
@@ -52,14 +52,14 @@ pub(super) fn run(
 
 #[derive(Debug)]
 struct Flow<'a> {
-    station: &'a Station,
+    instance: &'a MethodInstance,
     size: usize,
     window: usize,
-    rx: Vec<Room>,
-    tx: Vec<Room>,
+    rx: Vec<MessageBuffer>,
+    tx: Vec<MessageBuffer>,
     /// Receive buffers that are not posted.
     free: Vec<usize>,
-    /// Receives that are still to be posted: none is left over at the end.
+    /// Receives that are still to be posted; none is left over at the end.
     to_post: usize,
     received: usize,
     sending: usize,
@@ -67,40 +67,40 @@ struct Flow<'a> {
 
 /// Bytes of an acknowledgement.
 const ACK: usize = 4;
-/// The word of sends; that of receives is their buffer's number.
+/// The user pointer of sends; that of a receive is its buffer's index.
 const SEND: u64 = u64::MAX;
 
 impl Flow<'_> {
-    /// Posts all receives that can be.
+    /// Posts all receives that have a free buffer.
     #[inline]
     fn post(&mut self, side: Side) -> anyhow::Result<()> {
-        let (len, purpose) = match side {
-            Side::Active => (ACK, Purpose::Ack),
-            Side::Passive => (self.size, Purpose::Payload),
+        let (len, kind) = match side {
+            Side::Active => (ACK, MessageKind::Ack),
+            Side::Passive => (self.size, MessageKind::Payload),
         };
-        let mut arrived = Vec::new();
+        let mut completed = Vec::new();
         while self.to_post > 0
-            && let Some(number) = self.free.pop()
+            && let Some(index) = self.free.pop()
         {
             self.to_post -= 1;
-            let buffer = &mut self.rx[number][..len];
+            let buffer = &mut self.rx[index][..len];
             // SAFETY: the buffer is not posted; a run that ends early ends the process.
-            match unsafe { self.station.recv(buffer, purpose, number as u64) }? {
+            match unsafe { self.instance.recv(buffer, kind, index as u64) }? {
                 Posted::Done(_) => {
                     self.received += 1;
-                    arrived.push(number);
+                    completed.push(index);
                 }
                 Posted::Pending(_) => {}
             }
         }
-        self.free.extend(arrived);
+        self.free.extend(completed);
         Ok(())
     }
 
     #[inline]
     fn send_window(&mut self) -> anyhow::Result<()> {
-        for number in 0..self.window {
-            self.send(number, self.size, Purpose::Payload)?;
+        for index in 0..self.window {
+            self.send(index, self.size, MessageKind::Payload)?;
         }
         self.wait(1)?;
         self.post(Side::Active)
@@ -109,7 +109,7 @@ impl Flow<'_> {
     #[inline]
     fn receive_window(&mut self) -> anyhow::Result<()> {
         self.wait(self.window)?;
-        self.send(0, ACK, Purpose::Ack)?;
+        self.send(0, ACK, MessageKind::Ack)?;
         self.post(Side::Passive)?;
         while self.sending > 0 {
             self.collect()?;
@@ -118,22 +118,22 @@ impl Flow<'_> {
     }
 
     #[inline]
-    fn send(&mut self, number: usize, len: usize, purpose: Purpose) -> anyhow::Result<()> {
-        let buffer = &self.tx[number][..len];
-        // SAFETY: all sends of the last window are over; nobody writes the buffers.
-        if let Posted::Pending(_) = unsafe { self.station.send(buffer, purpose, SEND) }? {
+    fn send(&mut self, index: usize, len: usize, kind: MessageKind) -> anyhow::Result<()> {
+        let buffer = &self.tx[index][..len];
+        // SAFETY: all sends of the last window are complete, and nothing writes the buffers.
+        if let Posted::Pending(_) = unsafe { self.instance.send(buffer, kind, SEND) }? {
             self.sending += 1;
         }
         Ok(())
     }
 
-    /// Waits until `wanted` messages have arrived that were not waited for, and everything is sent.
+    /// Waits until `count` more messages have arrived and all sends are complete.
     #[inline]
-    fn wait(&mut self, wanted: usize) -> anyhow::Result<()> {
-        while self.received < wanted || self.sending > 0 {
+    fn wait(&mut self, count: usize) -> anyhow::Result<()> {
+        while self.received < count || self.sending > 0 {
             self.collect()?;
         }
-        self.received -= wanted;
+        self.received -= count;
         Ok(())
     }
 
@@ -146,18 +146,18 @@ impl Flow<'_> {
             ..
         } = self;
         let mut failed = None;
-        let (bmi, context) = (&self.station.bmi, self.station.context);
+        let (bmi, context) = (&self.instance.bmi, self.instance.context);
         bmi.testcontext(32, Duration::ZERO, context, |done| {
             failed = failed.or_else(|| done.outcome.err());
             match done.user {
                 SEND => *sending -= 1,
-                number => {
+                index => {
                     *received += 1;
-                    free.push(number as usize);
+                    free.push(index as usize);
                 }
             }
         })?;
-        ensure!(failed.is_none(), "an operation has failed: {failed:?}");
+        ensure!(failed.is_none(), "a BMI operation failed: {failed:?}");
         Ok(())
     }
 }

@@ -4,10 +4,10 @@
 //! which name memory by its address.
 
 mod bandwidth;
+mod instance;
 mod pingpong;
 pub mod posts;
 pub mod requests;
-mod station;
 
 use anyhow::bail;
 use selvedge_bench::clock::Clock;
@@ -16,21 +16,26 @@ use selvedge_bench::pair::Side;
 use selvedge_bench::pair::role::Backend;
 use selvedge_bench::timing::Timing;
 
-use station::Station;
+use instance::MethodInstance;
 
-/// Opens BMI in place of an endpoint.
+/// Opens BMI instead of an endpoint.
 ///
 /// # Errors
-/// What BMI says.
+/// The error of BMI.
 pub fn open(order: &OpenOrder) -> anyhow::Result<Box<dyn Backend>> {
-    Ok(Box::new(Station::open(order)?))
+    Ok(Box::new(MethodInstance::open(order)?))
 }
 
-/// Takes one side's part in a run, as [`selvedge_bench::fabric::run`].
-fn run(station: &Station, side: Side, clock: Clock, order: BenchOrder) -> anyhow::Result<Timing> {
+/// Runs one side of a benchmark, as [`selvedge_bench::fabric::run`].
+fn run(
+    instance: &MethodInstance,
+    side: Side,
+    clock: Clock,
+    order: BenchOrder,
+) -> anyhow::Result<Timing> {
     match order.bench {
-        Bench::TaggedPingpong => pingpong::run(station, side, clock, order),
-        Bench::TaggedBw => bandwidth::run(station, side, clock, order),
+        Bench::TaggedPingpong => pingpong::run(instance, side, clock, order),
+        Bench::TaggedBw => bandwidth::run(instance, side, clock, order),
         other => bail!("{other} is not measured over BMI: it has expected messages only"),
     }
 }

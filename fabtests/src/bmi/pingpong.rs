@@ -1,5 +1,5 @@
-//! Round trips: each side sends when the other's message has arrived, and posts its next receive
-//! while the answer is on its way.
+//! Round trips: each side sends when the other side's message has arrived, and posts its next
+//! receive while the response is in transit.
 
 #![expect(unsafe_code, reason = "posts are promises about memory")]
 
@@ -13,57 +13,57 @@ use selvedge_bench::pair::Side;
 use selvedge_bench::timing::{Timing, round_trips};
 use selvedge_bmi::Posted;
 
-use super::Station;
-use super::station::{Purpose, Room};
+use super::MethodInstance;
+use super::instance::{MessageBuffer, MessageKind};
 
 pub(super) fn run(
-    station: &Station,
+    instance: &MethodInstance,
     side: Side,
     clock: Clock,
     order: BenchOrder,
 ) -> anyhow::Result<Timing> {
-    let mut player = Player {
-        station,
+    let mut state = Pingpong {
+        instance,
         size: order.size,
-        rx: station.buffers(2, order.size)?,
-        tx: station.buffers(1, order.size)?.remove(0),
+        rx: instance.buffers(2, order.size)?,
+        tx: instance.buffers(1, order.size)?.remove(0),
         to_post: order.counts.total(),
         posted: VecDeque::new(),
         sent: None,
         next: 0,
     };
-    player.post()?;
+    state.post()?;
     let timing = round_trips(clock, order.counts, || match side {
         Side::Active => {
-            player.send()?;
-            player.post()?;
-            player.receive()
+            state.send()?;
+            state.post()?;
+            state.receive()
         }
         Side::Passive => {
-            player.receive()?;
-            player.send()?;
-            player.post()
+            state.receive()?;
+            state.send()?;
+            state.post()
         }
     })?;
-    player.settle()?;
+    state.finish_send()?;
     Ok(timing)
 }
 
 #[derive(Debug)]
-struct Player<'a> {
-    station: &'a Station,
+struct Pingpong<'a> {
+    instance: &'a MethodInstance,
     size: usize,
-    rx: Vec<Room>,
-    tx: Room,
-    /// Receives that are still to be posted: none is left over at the end.
+    rx: Vec<MessageBuffer>,
+    tx: MessageBuffer,
+    /// Receives that are still to be posted; none is left over at the end.
     to_post: usize,
     posted: VecDeque<Posted>,
-    /// A send that goes on.
+    /// A send that is not complete.
     sent: Option<Posted>,
     next: usize,
 }
 
-impl Player<'_> {
+impl Pingpong<'_> {
     #[inline]
     fn post(&mut self) -> anyhow::Result<()> {
         if self.to_post == 0 {
@@ -72,18 +72,18 @@ impl Player<'_> {
         self.to_post -= 1;
         let buffer = &mut self.rx[self.next];
         self.next = 1 - self.next;
-        // SAFETY: the buffer's last message was received: one of two is posted at most when this is
-        // called, and they take turns; a run that ends early ends the process.
+        // SAFETY: the buffer's last message was received: at most one of the two buffers is posted
+        // when this is called, and they alternate. A run that ends early ends the process.
         self.posted
-            .push_back(unsafe { self.station.recv(buffer, Purpose::Payload, 0) }?);
+            .push_back(unsafe { self.instance.recv(buffer, MessageKind::Payload, 0) }?);
         Ok(())
     }
 
     #[inline]
     fn send(&mut self) -> anyhow::Result<()> {
-        self.settle()?;
-        // SAFETY: `settle` has seen the last send's end; nobody writes the buffer.
-        self.sent = Some(unsafe { self.station.send(&self.tx, Purpose::Payload, 0) }?);
+        self.finish_send()?;
+        // SAFETY: `finish_send` has seen the last send's completion, and nothing writes the buffer.
+        self.sent = Some(unsafe { self.instance.send(&self.tx, MessageKind::Payload, 0) }?);
         Ok(())
     }
 
@@ -95,7 +95,7 @@ impl Player<'_> {
         };
         ensure!(
             len == self.size as u64,
-            "{len} bytes arrived, not {}",
+            "a message of {len} bytes arrived instead of {}",
             self.size
         );
         Ok(())
@@ -103,7 +103,7 @@ impl Player<'_> {
 
     /// Waits for the last send.
     #[inline]
-    fn settle(&mut self) -> anyhow::Result<()> {
+    fn finish_send(&mut self) -> anyhow::Result<()> {
         match self.sent.take() {
             Some(sent) => self.finish(&sent).map(|_| ()),
             None => Ok(()),
@@ -117,7 +117,7 @@ impl Player<'_> {
             Posted::Pending(id) => id,
         };
         loop {
-            let (bmi, context) = (&self.station.bmi, self.station.context);
+            let (bmi, context) = (&self.instance.bmi, self.instance.context);
             if let Some(done) = bmi.test(id, Duration::ZERO, context)? {
                 return Ok(done.outcome?);
             }

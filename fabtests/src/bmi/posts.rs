@@ -1,8 +1,8 @@
-//! How long posts take while other threads of the process test without rest.
+//! Duration of posts while other threads of the process test continuously.
 //!
-//! An instance of BMI sends messages to itself: each poster posts a receive and a send, and pauses.
-//! Testers collect what is complete and what arrived. Neighbours are threads that use a processor
-//! and nothing of BMI.
+//! An instance of BMI sends messages to itself. Each poster posts a receive and a send, and pauses.
+//! Testers collect completions and unexpected messages. Background threads use a processor and do
+//! not call BMI.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::thread;
@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::schedstat::SchedStat;
 
-/// What is measured.
+/// The threads of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Threads that post.
@@ -25,7 +25,7 @@ pub struct Load {
     /// How long a test waits for something to report.
     pub idle: Duration,
     /// Threads that spin without end.
-    pub neighbours: usize,
+    pub background: usize,
 }
 
 /// The times of posts in one run.
@@ -41,29 +41,29 @@ pub struct Times {
     pub worst_us: f64,
     /// When it began, after the start of the run.
     pub worst_at_ms: f64,
-    /// How long the threads that post and test were ready to run during it while other threads had the
-    /// processors: the sum over these threads, of which several may have waited at once.
+    /// How long the posting and testing threads were ready to run during it while other threads had
+    /// the processors: the sum over these threads, of which several may have waited at once.
     pub worst_delay_us: f64,
-    /// The longest post, each without this delay: at most what it takes where every thread has a core,
-    /// unless the delays overlapped.
+    /// The longest post after subtracting this delay from each: at most the duration where every
+    /// thread has a core, unless the delays overlapped.
     pub worst_own_us: f64,
     /// Calls of a test per second, of all testers together.
     pub tests_per_s: f64,
 }
 
-/// A poster pauses this long between two pairs of posts, as a program that computes its next request.
+/// Pause of a poster between two pairs of posts, as in a program that computes its next request.
 const PAUSE: Duration = Duration::from_micros(50);
-/// Operations that a poster may have outstanding.
+/// Maximum number of outstanding operations of a poster.
 const OUTSTANDING: u64 = 64;
-/// Completions and messages that one test collects at most.
+/// Maximum number of completions and messages that one test collects.
 const BATCH: usize = 64;
 
-/// Posts that take longer are told apart from those that have no processor.
+/// The delay is measured only for posts that take longer.
 const SLOW: Duration = Duration::from_micros(20);
 
 /// One post.
 #[derive(Clone, Copy, Debug)]
-struct Took {
+struct PostTime {
     /// When it began, after the start of the run.
     at: Duration,
     time: Duration,
@@ -71,13 +71,13 @@ struct Took {
     delay: Duration,
 }
 
-impl Took {
+impl PostTime {
     fn own(&self) -> Duration {
         self.time.saturating_sub(self.delay)
     }
 }
 
-/// What the threads of a run share.
+/// State that the threads of a run share.
 #[derive(Debug)]
 struct Shared {
     bmi: Bmi,
@@ -86,7 +86,7 @@ struct Shared {
     begin: Instant,
     /// Operations of each poster that are not collected.
     outstanding: Vec<AtomicU64>,
-    /// The kernel's numbers of the threads that test and post, once they run.
+    /// The kernel's identifiers of the threads that test and post, once they run.
     threads: Vec<AtomicI32>,
     tests: AtomicU64,
     is_over: AtomicBool,
@@ -95,7 +95,7 @@ struct Shared {
 /// Times posts over a method for `time`.
 ///
 /// # Errors
-/// When BMI cannot be opened, and the first error that a post or a test answers.
+/// BMI cannot be opened, or a post or a test fails.
 pub fn measure(method: &str, load: Load, time: Duration) -> anyhow::Result<Times> {
     let bmi = Bmi::initialize(Config::server(&format!("{method}://localhost")))?;
     let url = bmi.urls().pop().context("BMI listens at no URL")?;
@@ -112,9 +112,9 @@ pub fn measure(method: &str, load: Load, time: Duration) -> anyhow::Result<Times
         is_over: AtomicBool::new(false),
     };
     let begin = shared.begin;
-    let mut took = thread::scope(|scope| {
+    let mut post_times = thread::scope(|scope| {
         let shared = &shared;
-        for _ in 0..load.neighbours {
+        for _ in 0..load.background {
             scope.spawn(|| {
                 while !shared.is_over.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
@@ -127,7 +127,7 @@ pub fn measure(method: &str, load: Load, time: Duration) -> anyhow::Result<Times
         let posters: Vec<_> = (0..load.posters)
             .map(|poster| scope.spawn(move || shared.post(poster, begin + time)))
             .collect();
-        let took: anyhow::Result<Vec<_>> = posters
+        let post_times: anyhow::Result<Vec<_>> = posters
             .into_iter()
             .map(|poster| poster.join().expect("a poster does not panic"))
             .collect();
@@ -135,20 +135,20 @@ pub fn measure(method: &str, load: Load, time: Duration) -> anyhow::Result<Times
         testers
             .into_iter()
             .try_for_each(|tester| tester.join().expect("a tester does not panic"))?;
-        took
+        post_times
     })?
     .concat();
-    took.sort_unstable_by_key(|post| post.time);
-    let worst = *took
+    post_times.sort_unstable_by_key(|post| post.time);
+    let worst = *post_times
         .last()
         .with_context(|| format!("no post was made in {time:?}"))?;
     let us = |time: Duration| time.as_secs_f64() * 1e6;
-    let sum: Duration = took.iter().map(|post| post.time).sum();
-    let own = took.iter().map(Took::own).max();
+    let sum: Duration = post_times.iter().map(|post| post.time).sum();
+    let own = post_times.iter().map(PostTime::own).max();
     Ok(Times {
-        posts: took.len(),
-        mean_us: us(sum) / took.len() as f64,
-        p99_us: us(took[took.len() * 99 / 100].time),
+        posts: post_times.len(),
+        mean_us: us(sum) / post_times.len() as f64,
+        p99_us: us(post_times[post_times.len() * 99 / 100].time),
         worst_us: us(worst.time),
         worst_at_ms: us(worst.at) / 1e3,
         worst_delay_us: us(worst.delay),
@@ -158,10 +158,10 @@ pub fn measure(method: &str, load: Load, time: Duration) -> anyhow::Result<Times
 }
 
 impl Shared {
-    /// Collects what is complete until the run is over, and what is outstanding then.
+    /// Collects completions until the run is over and nothing is outstanding.
     fn test(&self, tester: usize, idle: Duration) -> anyhow::Result<()> {
         self.register(self.outstanding.len() + tester);
-        while !self.is_over.load(Ordering::Relaxed) || self.is_waiting() {
+        while !self.is_over.load(Ordering::Relaxed) || self.has_outstanding() {
             let mut failed = Ok(0);
             self.bmi.testcontext(BATCH, idle, self.context, |done| {
                 self.outstanding[done.user as usize].fetch_sub(1, Ordering::Relaxed);
@@ -175,13 +175,13 @@ impl Shared {
         Ok(())
     }
 
-    fn is_waiting(&self) -> bool {
-        let left = |count: &AtomicU64| count.load(Ordering::Relaxed) > 0;
-        self.outstanding.iter().any(left)
+    fn has_outstanding(&self) -> bool {
+        let is_outstanding = |count: &AtomicU64| count.load(Ordering::Relaxed) > 0;
+        self.outstanding.iter().any(is_outstanding)
     }
 
-    /// Posts pairs to this process itself until `end`. How long each post took.
-    fn post(&self, poster: usize, end: Instant) -> anyhow::Result<Vec<Took>> {
+    /// Posts pairs to this process itself until `end`. Returns the duration of each post.
+    fn post(&self, poster: usize, end: Instant) -> anyhow::Result<Vec<PostTime>> {
         let outstanding = &self.outstanding[poster];
         self.register(poster);
         let threads = self.threads()?;
@@ -191,7 +191,7 @@ impl Shared {
                 .map(|it| it.read().run_delay)
                 .sum::<Duration>()
         };
-        let mut took = Vec::new();
+        let mut post_times = Vec::new();
         while Instant::now() < end {
             while outstanding.load(Ordering::Relaxed) + 2 > OUTSTANDING && Instant::now() < end {
                 thread::sleep(PAUSE);
@@ -201,7 +201,7 @@ impl Shared {
             for post in [Self::post_recv, Self::post_send] {
                 let start = Instant::now();
                 let posted = post(self, poster)?;
-                let mut one = Took {
+                let mut one = PostTime {
                     at: start - self.begin,
                     time: start.elapsed(),
                     delay: Duration::ZERO,
@@ -210,14 +210,14 @@ impl Shared {
                     one.delay = delay().saturating_sub(delayed);
                     delayed += one.delay;
                 }
-                took.push(one);
+                post_times.push(one);
                 if let Posted::Done(_) = posted {
                     outstanding.fetch_sub(1, Ordering::Relaxed);
                 }
             }
             thread::sleep(PAUSE);
         }
-        Ok(took)
+        Ok(post_times)
     }
 
     fn register(&self, thread: usize) {

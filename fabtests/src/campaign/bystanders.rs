@@ -1,5 +1,5 @@
-//! Bystanders: an established pair whose exchanges are timed while other processes attack one of its
-//! endpoints.
+//! A connected pair of endpoints whose exchanges are timed while other processes attack one of the
+//! two.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use super::endpoint::CampaignEndpoint;
 use super::report::Row;
 use crate::schedstat::SchedStat;
 
-/// The longest time that an exchange may take, on a machine that others use, too.
+/// The longest time that an exchange may take on a machine that other programs use as well.
 const LONGEST: Duration = Duration::from_millis(500);
-/// The longest time on a processor that both of its threads may need: a thread that does other work
-/// keeps the other one waiting, and both poll. A thread that has no processor needs none.
-const LONGEST_ON_PROCESSORS: Duration = Duration::from_millis(50);
+/// The longest processor time that an exchange may take in both threads. Both threads poll, so a
+/// thread that does other work delays the other one. A thread that waits for a processor uses none.
+const LONGEST_CPU_TIME: Duration = Duration::from_millis(50);
 
-/// The pair: an endpoint of this process, and the target of the attack in a process of its own, which
-/// ends first.
+/// The pair: an endpoint of this process, and the attacked endpoint in a process of its own, which
+/// is dropped first.
 #[derive(Debug)]
 pub(super) struct Bystanders {
     target: Echo,
@@ -26,32 +26,32 @@ pub(super) struct Bystanders {
     threads: [SchedStat; 2],
 }
 
-/// The exchanges of a pair during one attempt.
+/// The exchanges of the pair during one attempt.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Exchanges {
     count: u64,
     time: Duration,
     longest: Duration,
-    /// The longest time on a processor of the thread that had less of it.
-    longest_on_processors: Duration,
+    /// The longest processor time of the thread that used less.
+    longest_cpu_time: Duration,
 }
 
 impl Bystanders {
-    /// Opens both, and has them connect.
+    /// Opens both endpoints and connects them.
     ///
     /// # Errors
-    /// When they cannot be opened.
+    /// An endpoint cannot be opened or connected.
     pub(super) fn open() -> anyhow::Result<Self> {
         let endpoint = CampaignEndpoint::open(None, &[])?;
         let target = Echo::start(&endpoint, &[])?;
-        Self::connected(endpoint, target)
+        Self::connect(endpoint, target)
     }
 
-    /// A pair of these two.
+    /// Makes a pair of these two endpoints.
     ///
     /// # Errors
-    /// When they do not connect.
-    pub(super) fn connected(
+    /// The endpoints do not connect.
+    pub(super) fn connect(
         mut endpoint: CampaignEndpoint,
         mut target: Echo,
     ) -> anyhow::Result<Self> {
@@ -67,75 +67,75 @@ impl Bystanders {
         })
     }
 
-    /// The address of the target.
+    /// The address of the attacked endpoint.
     pub(super) fn target(&self) -> &str {
         self.target.name()
     }
 
-    /// Exchanges messages for so long, and at least once.
+    /// Exchanges messages for `time`, and at least once.
     ///
     /// # Errors
-    /// When a message is lost, garbled, or an exchange takes too long.
+    /// A message is lost or corrupted, or an exchange takes too long.
     pub(super) fn exchange_for(&mut self, time: Duration) -> anyhow::Result<Exchanges> {
         let (began, mut exchanges) = (Instant::now(), Exchanges::default());
         while exchanges.count == 0 || began.elapsed() < time {
             exchanges.add(self.exchange()?);
         }
         exchanges.time = began.elapsed();
-        let on_processors = exchanges.longest_on_processors;
-        for (what, longest, most) in [
+        let cpu_times = exchanges.longest_cpu_time;
+        for (measure, longest, most) in [
             ("took", exchanges.longest, LONGEST),
             (
-                "took both, on processors,",
-                on_processors,
-                LONGEST_ON_PROCESSORS,
+                "took in both threads, in processor time,",
+                cpu_times,
+                LONGEST_CPU_TIME,
             ),
         ] {
             ensure!(
                 longest <= most,
-                "an exchange of an established pair {what} {longest:?}, {most:?} are allowed"
+                "an exchange of the connected pair {measure} {longest:?}; the limit is {most:?}"
             );
         }
         Ok(exchanges)
     }
 
-    /// One exchange.
+    /// Runs one exchange.
     fn exchange(&mut self) -> anyhow::Result<Exchanges> {
-        let before = self.on_processors();
+        let before = self.cpu_times();
         let start = Instant::now();
         self.target.exchange(&mut self.endpoint)?;
         let longest = start.elapsed();
-        let both = self.on_processors().into_iter().zip(before);
+        let both = self.cpu_times().into_iter().zip(before);
         let less = both.map(|(now, before)| now.saturating_sub(before)).min();
         Ok(Exchanges {
             count: 1,
             time: Duration::ZERO,
             longest,
-            longest_on_processors: less.unwrap_or_default(),
+            longest_cpu_time: less.unwrap_or_default(),
         })
     }
 
-    fn on_processors(&self) -> [Duration; 2] {
+    fn cpu_times(&self) -> [Duration; 2] {
         [0, 1].map(|at| self.threads[at].read().on_processor)
     }
 }
 
 impl Exchanges {
-    /// Adds those of another attempt.
+    /// Adds the exchanges of another attempt.
     pub(super) fn add(&mut self, other: Self) {
         self.count += other.count;
         self.time += other.time;
         self.longest = self.longest.max(other.longest);
-        self.longest_on_processors = self.longest_on_processors.max(other.longest_on_processors);
+        self.longest_cpu_time = self.longest_cpu_time.max(other.longest_cpu_time);
     }
 
-    /// Reports them as figures of a row.
+    /// Writes the totals into the figures of a row.
     pub(super) fn report(self, row: &mut Row) {
         let figures = &mut row.figures;
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         figures.insert("longest_exchange_ms", ms(self.longest));
-        let on_processors = ms(self.longest_on_processors);
-        figures.insert("on_processors_ms", on_processors);
+        let cpu_times = ms(self.longest_cpu_time);
+        figures.insert("on_processors_ms", cpu_times);
         let seconds = self.time.as_secs_f64().max(f64::MIN_POSITIVE);
         figures.insert("exchanges_per_s", self.count as f64 / seconds);
     }

@@ -1,6 +1,7 @@
-//! A process that sends every message back: the proof that others are served.
+//! A process that sends every message back, which proves that an endpoint still serves other peers.
 //!
-//! [`Echo`] is its partner's view. Exchanges take place while somebody else dies, stops or attacks.
+//! [`Echo`] is its partner's handle. Exchanges run while another process is killed, stopped or
+//! attacking.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,117 +12,118 @@ use selvedge_testkit::process::{self, Process};
 use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
-use super::company::Company;
+use super::background::BackgroundTraffic;
 use super::endpoint::{CampaignEndpoint, Completion, Kind};
 use super::message::{self, Stamp};
-use super::part::{self, Part};
+use super::role::{self, Role};
 
-/// How to be one.
+/// The configuration of an echo process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
-    /// Whose messages to send back.
+pub(crate) struct Config {
+    /// The address of the peer whose messages are sent back.
     pub(crate) partner: String,
     /// Parameters of the endpoint.
     pub(crate) params: Vec<(String, String)>,
-    /// Names of others to have to do with, who need not be good.
+    /// Addresses of other peers that receive background traffic and may be hostile.
     pub(crate) others: Vec<String>,
 }
 
-/// The process, seen by its partner.
+/// The partner's handle of the echo process.
 #[derive(Debug)]
 pub(crate) struct Echo {
-    actor: Process,
+    process: Process,
     name: String,
     to: FiAddr,
     next: u32,
 }
 
-/// Sizes of an exchange: by inline, inject and offered messages.
+/// Message sizes of an exchange: inline, inject and rendezvous.
 const SIZES: [usize; 3] = [8, 3000, 100_000];
-/// Room for the largest.
+/// Size of a receive buffer: the largest message.
 const LARGEST: usize = 100_000;
-/// The life of these messages: no victim comes so far.
-const LIFE: u32 = 1 << 31;
+/// The incarnation number of these messages. No target has as many incarnations.
+const INCARNATION: u32 = 1 << 31;
 /// Receives that are posted at any time.
 const POSTED: usize = 4;
 
-/// Accepts the messages between echoes and their partners, and no others.
+/// Accepts the messages between an echo process and its partner, and no others.
 const MATCH: TagMatch = TagMatch {
-    tag: (LIFE as u64) << 32,
+    tag: (INCARNATION as u64) << 32,
     ignore: u32::MAX as u64,
 };
 
 impl Echo {
-    /// The number of the process.
+    /// The process identifier.
     pub(crate) fn pid(&self) -> i32 {
-        self.actor.pid().as_raw()
+        self.process.pid().as_raw()
     }
 
-    /// Starts the process and waits until it is there.
+    /// Starts the process and waits until its endpoint is open.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// The process cannot be started.
     pub(crate) fn start(
         partner: &CampaignEndpoint,
         params: &[(&str, &str)],
     ) -> anyhow::Result<Self> {
-        Self::beside(partner, params, &[])
+        Self::start_with_peers(partner, params, &[])
     }
 
-    /// As [`Self::start`], with others to have to do with.
+    /// As [`Self::start`], with background traffic to `others`.
     ///
     /// # Errors
-    /// When it cannot be started.
-    pub(crate) fn beside(
+    /// The process cannot be started.
+    pub(crate) fn start_with_peers(
         partner: &CampaignEndpoint,
         params: &[(&str, &str)],
         others: &[String],
     ) -> anyhow::Result<Self> {
-        Self::play_by(part::hire()?, partner, params, others)
+        Self::start_in(role::start_process()?, partner, params, others)
     }
 
-    /// As [`Self::beside`], by a process that has no part yet.
+    /// As [`Self::start_with_peers`], in a process that has no role yet.
     ///
     /// # Errors
-    /// When it does not open an endpoint.
-    pub(crate) fn play_by(
-        mut actor: Process,
+    /// The process does not open an endpoint.
+    pub(crate) fn start_in(
+        mut process: Process,
         partner: &CampaignEndpoint,
         params: &[(&str, &str)],
         others: &[String],
     ) -> anyhow::Result<Self> {
         let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
-        actor.send(&Part::Echo(Order {
+        process.send(&Role::Echo(Config {
             partner: partner.name()?,
             params: params.iter().map(owned).collect(),
             others: others.to_vec(),
         }))?;
-        let name: String = actor.receive()?;
+        let name: String = process.receive()?;
         Ok(Self {
             to: partner.insert(&name)?,
-            actor,
+            process,
             name,
             next: 0,
         })
     }
 
-    /// Exchanges a message of each size. Completions that are none of it stay in the endpoint.
+    /// Exchanges a message of each size. Completions of other operations are put back into the
+    /// endpoint.
     ///
     /// # Errors
-    /// When a message is lost, garbled or late.
+    /// A message is lost, corrupted or late.
     pub(crate) fn exchange(&mut self, endpoint: &mut CampaignEndpoint) -> anyhow::Result<()> {
         let mut others = VecDeque::new();
         for len in SIZES {
-            let stamp = Stamp::new(LIFE, self.next);
+            let stamp = Stamp::new(INCARNATION, self.next);
             self.next += 1;
             let tag = TagMatch::exact(stamp.word());
-            let back = endpoint
+            let receive = endpoint
                 .trecv(self.to, len, tag)
-                .context("an echo's receive")?;
+                .context("a receive from the echo process")?;
             let sent = endpoint.send(Kind::Delivered, self.to, len, stamp);
-            let sent = sent.context("an echo's send")?;
-            let mut open = vec![back, sent];
-            let mut timeout = Timeout::new("an exchange with somebody else");
+            let sent = sent.context("a send to the echo process")?;
+            let mut open = vec![receive, sent];
+            let mut timeout = Timeout::new("an exchange with the echo process");
             while !open.is_empty() {
                 timeout.check()?;
                 let Some(outcome) = endpoint.poll()? else {
@@ -133,10 +135,13 @@ impl Echo {
                 }
                 open.retain(|&context| context != outcome.context);
                 if let Some(error) = outcome.error {
-                    bail!("an exchange with somebody else failed: {error:?}");
+                    bail!("an exchange with the echo process failed: {error:?}");
                 }
                 if let Some(bytes) = outcome.received() {
-                    ensure!(message::read(bytes)? == stamp, "an echo of another message");
+                    ensure!(
+                        message::read(bytes)? == stamp,
+                        "the echo process sent another message back"
+                    );
                 }
             }
         }
@@ -146,54 +151,54 @@ impl Echo {
 }
 
 impl Echo {
-    /// Its address.
+    /// The address of its endpoint.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its process.
-    pub(crate) fn actor(&self) -> &Process {
-        &self.actor
+    /// The process.
+    pub(crate) fn process(&self) -> &Process {
+        &self.process
     }
 }
 
-pub(super) fn play(order: &Order) -> anyhow::Result<()> {
-    let params = order.params.iter();
+pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
+    let params = config.params.iter();
     let params: Vec<_> = params.map(|(name, value)| (&**name, &**value)).collect();
     let mut endpoint = CampaignEndpoint::open(None, &params)?;
-    let partner = endpoint.insert(&order.partner)?;
+    let partner = endpoint.insert(&config.partner)?;
     for _ in 0..POSTED {
         endpoint.trecv(partner, LARGEST, MATCH)?;
     }
-    let mut company = Company::new(&endpoint, &order.others)?;
+    let mut traffic = BackgroundTraffic::new(&endpoint, &config.others)?;
     process::reply(&endpoint.name()?)?;
-    let mut quiet = 0;
+    let mut idle_polls = 0;
     while !process::has_request()? {
-        quiet += 1;
+        idle_polls += 1;
         while let Some(outcome) = endpoint.poll()? {
-            quiet = 0;
-            if company.has(outcome.context) {
-                company.book(outcome.context);
+            idle_polls = 0;
+            if traffic.contains(outcome.context) {
+                traffic.complete(outcome.context);
             } else {
                 serve(&mut endpoint, partner, outcome)?;
             }
         }
-        company.turn(&mut endpoint);
-        if quiet > SPINS && order.others.is_empty() {
-            std::thread::sleep(NAP);
+        traffic.post_next(&mut endpoint);
+        if idle_polls > SPINS && config.others.is_empty() {
+            std::thread::sleep(PAUSE);
         }
     }
     Ok(())
 }
 
-/// Sends back what has arrived.
+/// Sends a received message back.
 fn serve(
     endpoint: &mut CampaignEndpoint,
     partner: FiAddr,
     outcome: Completion,
 ) -> anyhow::Result<()> {
     if let Some(error) = outcome.error {
-        bail!("an echo has lost its partner: {error:?}");
+        bail!("the echo process has lost its partner: {error:?}");
     }
     let Some(bytes) = outcome.received() else {
         return Ok(());
@@ -204,11 +209,12 @@ fn serve(
         match endpoint.send(Kind::Tagged, partner, bytes.len(), stamp) {
             Ok(_) => return Ok(()),
             Err(Errno::Again) => endpoint.drive()?,
-            Err(errno) => bail!("an echo cannot answer: {errno}"),
+            Err(errno) => bail!("the echo process cannot send a message back: {errno}"),
         }
     }
 }
 
-/// Turns without a message before an echo sleeps in between: it shares its core with others.
+/// Polls without a completion before an echo process sleeps between polls, because it shares its
+/// core with other processes.
 const SPINS: usize = 2000;
-const NAP: Duration = Duration::from_micros(50);
+const PAUSE: Duration = Duration::from_micros(50);

@@ -1,7 +1,7 @@
-//! An endpoint of a campaign's process, and the memory that it lets its peers access.
+//! The endpoint of a campaign's process, and the memory that its peers may access.
 //!
-//! The test kit checks what every process may rely on: each operation completes once, received bytes
-//! lie inside their message, and nothing completes that was not posted.
+//! The test kit checks the promises to every process: each operation completes once, received bytes
+//! lie inside their message, and every completion belongs to a posted operation.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
 use super::message::{self, Stamp};
-use crate::suite::flaw;
+use crate::suite::defect;
 
 pub(crate) use selvedge_testkit::endpoint::{BLANK, Completion};
 
-/// What can be sent.
+/// The kinds of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
@@ -35,57 +35,58 @@ pub(crate) enum Kind {
     Msg,
     /// Tagged.
     Tagged,
-    /// Untagged, copied at once, without a completion.
+    /// Untagged inject, without a completion.
     Inject,
-    /// Tagged, copied at once, without a completion.
+    /// Tagged inject, without a completion.
     TaggedInject,
-    /// Tagged, complete when it has been received.
+    /// Tagged, with delivery complete.
     Delivered,
 }
 
 impl Kind {
-    /// Whether receives match it by its tag.
+    /// Returns whether receives match the message by its tag.
     pub(crate) const fn is_tagged(self) -> bool {
         !matches!(self, Self::Msg | Self::Inject)
     }
 
-    /// Whether its send never completes, because it is over when it is posted.
+    /// Returns whether the send has no completion.
     pub(crate) const fn is_injected(self) -> bool {
         matches!(self, Self::Inject | Self::TaggedInject)
     }
 }
 
-/// What is done to memory.
+/// The kinds of remote accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Bytes are written.
+    /// Writes bytes.
     Write,
-    /// Bytes are read.
+    /// Reads bytes.
     Read,
-    /// One is added to its first word, whose earlier value comes back.
+    /// Adds one to the first word and fetches its earlier value.
     Add,
 }
 
-/// Which memory. Every endpoint that offers memory offers both, under fixed keys.
+/// The kinds of registered memory. Every endpoint that registers memory registers both, under fixed
+/// keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum MemoryKind {
     /// Ordinary memory of the process.
-    Plain,
-    /// Memory that its peers map.
+    Ordinary,
+    /// Special memory, which peers map.
     Special,
 }
 
-impl Place {
+impl MemoryKind {
     /// The key of this memory in every process.
     pub(crate) const fn key(self) -> u64 {
         match self {
-            Self::Plain => 1,
+            Self::Ordinary => 1,
             Self::Special => 2,
         }
     }
 }
 
-/// An endpoint with all that it needs. Dropped from the top down: the endpoint before the memory.
+/// An endpoint with its objects. Fields are dropped in order: the endpoint before the memory.
 #[derive(Debug)]
 pub(crate) struct CampaignEndpoint {
     endpoint: TestEndpoint,
@@ -95,14 +96,14 @@ pub(crate) struct CampaignEndpoint {
 /// Bytes of each memory.
 const MEMORY: usize = 65_536;
 
-/// Finds the shm provider, for an endpoint called `name` if it has one; with the defect that the
-/// environment names, for a campaign that is to notice it.
+/// Finds the shm provider for an endpoint with the address `name`, if given. The provider has the
+/// defect that the environment names, for campaigns that must notice it.
 ///
 /// # Errors
-/// When discovery finds none.
+/// Discovery finds no provider.
 pub(crate) fn discover(name: Option<&str>, params: &[(&str, &str)]) -> Result<Info, Error> {
     let params: Params = params.iter().copied().collect();
-    let provider = flaw::planted(Arc::new(&selvedge_shm::PROVIDER));
+    let provider = defect::planted(Arc::new(&selvedge_shm::PROVIDER));
     let provider = provider.map_err(|e| Error::new(Errno::Inval, e.to_string()))?;
     let registry = Registry::new().with_shared(provider).with_params(params);
     let messages = Caps::MSG | Caps::TAGGED | Caps::SOURCE | Caps::DIRECTED_RECV;
@@ -114,18 +115,18 @@ pub(crate) fn discover(name: Option<&str>, params: &[(&str, &str)]) -> Result<In
 }
 
 impl CampaignEndpoint {
-    /// Opens an endpoint of the shm provider, called `name` if it has one.
+    /// Opens an endpoint of the shm provider with the address `name`, if given.
     ///
     /// # Errors
-    /// When discovery finds none, or it does not open.
+    /// Discovery finds no provider, or the endpoint cannot be opened.
     pub(crate) fn open(name: Option<&str>, params: &[(&str, &str)]) -> Result<Self, Error> {
         Self::with_wait(&discover(name, params)?, wait::Object::None)
     }
 
-    /// Opens what [`discover`] has found, with a queue that can be waited at.
+    /// Opens the result of [`discover`], with a wait object at its queue.
     ///
     /// # Errors
-    /// When it does not open.
+    /// The endpoint cannot be opened.
     pub(crate) fn with_wait(info: &Info, object: wait::Object) -> Result<Self, Error> {
         let domain = info.open()?;
         let mut attr = cq::Attr::default();
@@ -143,23 +144,23 @@ impl CampaignEndpoint {
     /// Its address, for peers.
     ///
     /// # Errors
-    /// When it has none.
+    /// The endpoint has no address.
     pub(crate) fn name(&self) -> anyhow::Result<String> {
         Ok(self.endpoint.address()?.to_string())
     }
 
-    /// The index of a peer.
+    /// Inserts a peer and returns its index.
     ///
     /// # Errors
-    /// When the address is refused.
+    /// The address is invalid.
     pub(crate) fn insert(&self, name: &str) -> anyhow::Result<FiAddr> {
         self.endpoint.insert(&Address::Str(name.to_owned()))
     }
 
-    /// Posts a message of `len` bytes; its context.
+    /// Posts a message of `len` bytes and returns its context.
     ///
     /// # Errors
-    /// What the post answers.
+    /// The error of the post.
     pub(crate) fn send(
         &mut self,
         kind: Kind,
@@ -170,10 +171,10 @@ impl CampaignEndpoint {
         self.send_bytes(kind, dest, message::write(stamp, len), stamp)
     }
 
-    /// Posts a message that has been written already; its context.
+    /// Posts a message with the content `bytes` and returns its context.
     ///
     /// # Errors
-    /// What the post answers.
+    /// The error of the post.
     pub(crate) fn send_bytes(
         &mut self,
         kind: Kind,
@@ -190,27 +191,27 @@ impl CampaignEndpoint {
         self.endpoint.try_post(tx)
     }
 
-    /// Posts a receive of untagged messages up to `len` bytes; its context.
+    /// Posts a receive of untagged messages up to `len` bytes and returns its context.
     ///
     /// # Errors
-    /// What the post answers.
+    /// The error of the post.
     pub(crate) fn recv(&mut self, src: FiAddr, len: usize) -> Result<u64, Errno> {
         self.endpoint.try_post(Rx::msg(len).from(src))
     }
 
-    /// Posts a receive of tagged messages up to `len` bytes; its context.
+    /// Posts a receive of tagged messages up to `len` bytes and returns its context.
     ///
     /// # Errors
-    /// What the post answers.
+    /// The error of the post.
     pub(crate) fn trecv(&mut self, src: FiAddr, len: usize, tag: TagMatch) -> Result<u64, Errno> {
         self.endpoint.try_post(Rx::tagged(tag, len).from(src))
     }
 
-    /// Posts an access to the beginning of a peer's memory: the bytes are written, or as many are
-    /// read. Its context.
+    /// Posts an access to the beginning of a peer's memory and returns its context. A write writes
+    /// `bytes`, a read reads as many.
     ///
     /// # Errors
-    /// What the post answers.
+    /// The error of the post.
     pub(crate) fn access(
         &mut self,
         access: Access,
@@ -233,24 +234,24 @@ impl CampaignEndpoint {
         })
     }
 
-    /// Cancels a receive, unless a message has met it.
+    /// Cancels a receive, unless a message has matched it.
     pub(crate) fn cancel(&self, context: u64) {
-        // It completes, canceled or not, or it has already.
+        // It completes, canceled or not, or has completed already.
         let _ = self.endpoint.cancel(context);
     }
 
-    /// Moves things on, and keeps what has completed for [`Self::take`].
+    /// Makes progress, and stores completions for [`Self::take`].
     ///
     /// # Errors
-    /// When something completes that must not.
+    /// A completion is invalid.
     pub(crate) fn drive(&mut self) -> anyhow::Result<()> {
         self.endpoint.store_completions()
     }
 
-    /// The next completion that [`Self::drive`] has found.
+    /// The next completion that [`Self::drive`] has stored.
     pub(crate) fn take(&mut self) -> Option<Completion> {
         loop {
-            // An inject has no context; that its peer is gone is reported all the same.
+            // An inject has no context; the failure of its peer is reported all the same.
             let next = self.endpoint.take_stored()?;
             if next.context != 0 {
                 return Some(next);
@@ -258,12 +259,12 @@ impl CampaignEndpoint {
         }
     }
 
-    /// Takes completions back, which are older than those that are still there.
+    /// Puts completions back in front of the stored ones.
     pub(crate) fn put_back(&mut self, completions: VecDeque<Completion>) {
         self.endpoint.put_back(completions);
     }
 
-    /// Drives, and takes the next completion if there is one.
+    /// Makes progress, and takes the next completion if there is one.
     ///
     /// # Errors
     /// As [`Self::drive`].
@@ -272,28 +273,28 @@ impl CampaignEndpoint {
         Ok(self.take())
     }
 
-    /// Arms the wake-up of the queue's descriptor: from here on it must become ready with whatever
-    /// comes. What has come before is kept for [`Self::take`].
+    /// Arms the wake-up of the queue's descriptor: it becomes ready with the next completion.
+    /// Earlier completions are stored for [`Self::take`].
     ///
     /// # Errors
-    /// As [`Self::drive`]; when it never may.
+    /// As [`Self::drive`]; or the wake-up cannot be armed in time.
     pub(crate) fn arm_wakeup(&mut self) -> anyhow::Result<()> {
-        let mut timeout = Timeout::new("leave to sleep");
+        let mut timeout = Timeout::new("a wake-up that can be armed");
         let cq = self.endpoint.cq();
         loop {
             match cq.try_wait() {
                 Ok(()) => return Ok(()),
                 Err(Errno::Again) => self.drive()?,
-                Err(errno) => bail!("asking for leave to sleep: {errno}"),
+                Err(errno) => bail!("arming the wake-up: {errno}"),
             }
             timeout.check()?;
         }
     }
 
-    /// Sleeps until the descriptor is ready.
+    /// Blocks in poll(2) until the descriptor is ready.
     ///
     /// # Errors
-    /// When it is not after a minute.
+    /// The descriptor is not ready after a minute.
     pub(crate) fn wait_for_wakeup(&self) -> anyhow::Result<()> {
         let cq = self.endpoint.cq();
         let fd = cq.wait_fd().context("a queue without a descriptor")?;
@@ -302,7 +303,7 @@ impl CampaignEndpoint {
         loop {
             match poll(&mut fds, minute) {
                 Ok(ready) => {
-                    ensure!(ready > 0, "a sleeper was not woken");
+                    ensure!(ready > 0, "a parked process was not woken");
                     return Ok(());
                 }
                 Err(nix::errno::Errno::EINTR) => {}
@@ -311,54 +312,60 @@ impl CampaignEndpoint {
         }
     }
 
-    /// Whether no operation is outstanding and no completion unread.
+    /// Returns whether no operation is outstanding and no completion is unread.
     pub(crate) fn is_idle(&self) -> bool {
         self.endpoint.is_idle()
     }
 
-    /// Lets all peers access memory of this endpoint.
+    /// Registers memory that all peers may access.
     ///
     /// # Errors
-    /// When there is none.
-    pub(crate) fn offer_memory(&mut self) -> anyhow::Result<()> {
+    /// Memory cannot be registered.
+    pub(crate) fn register_memory(&mut self) -> anyhow::Result<()> {
         let access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
-        let memory = |maker, place: Place| {
-            Memory::new(&*self.endpoint.domain, maker, MEMORY, access, place.key())
+        let memory = |maker, memory_kind: MemoryKind| {
+            Memory::new(
+                &*self.endpoint.domain,
+                maker,
+                MEMORY,
+                access,
+                memory_kind.key(),
+            )
         };
         self.memory = Some([
-            memory(Maker::Test, Place::Plain)?,
-            memory(Maker::Domain, Place::Special)?,
+            memory(Maker::Test, MemoryKind::Ordinary)?,
+            memory(Maker::Domain, MemoryKind::Special)?,
         ]);
         Ok(())
     }
 
-    fn memory(&self, place: Place) -> &Memory {
-        let [plain, special] = self.memory.as_ref().expect("it was offered");
-        match place {
-            Place::Plain => plain,
-            Place::Special => special,
+    fn memory(&self, memory_kind: MemoryKind) -> &Memory {
+        let [ordinary, special] = self.memory.as_ref().expect("the memory was registered");
+        match memory_kind {
+            MemoryKind::Ordinary => ordinary,
+            MemoryKind::Special => special,
         }
     }
 
-    /// Puts bytes at the beginning of a memory, and what no peer writes behind them.
-    pub(crate) fn set_memory(&self, place: Place, bytes: &[u8]) {
+    /// Writes `bytes` at the beginning of a memory, and [`BLANK`] behind them.
+    pub(crate) fn set_memory(&self, memory_kind: MemoryKind, bytes: &[u8]) {
         let mut whole = blank(MEMORY);
         whole[..bytes.len()].copy_from_slice(bytes);
-        self.memory(place).put(0, &whole);
+        self.memory(memory_kind).put(0, &whole);
     }
 
-    /// The stamp that a memory begins with.
-    pub(crate) fn memory_stamp(&self, place: Place) -> Stamp {
-        Stamp::from_word(u64::from_le(self.memory(place).word(0)))
+    /// The stamp at the beginning of a memory.
+    pub(crate) fn memory_stamp(&self, memory_kind: MemoryKind) -> Stamp {
+        Stamp::from_word(u64::from_le(self.memory(memory_kind).word(0)))
     }
 
     /// All bytes of a memory.
-    pub(crate) fn memory_bytes(&self, place: Place) -> Vec<u8> {
-        self.memory(place).get(0, MEMORY)
+    pub(crate) fn memory_bytes(&self, memory_kind: MemoryKind) -> Vec<u8> {
+        self.memory(memory_kind).get(0, MEMORY)
     }
 }
 
-/// Room for what is to come, and nothing in it that anybody sends.
+/// A buffer of bytes that no process sends.
 pub(crate) fn blank(len: usize) -> Box<[u8]> {
     vec![BLANK; len].into()
 }

@@ -1,5 +1,6 @@
-//! The campaign `flood`: peers that send without end what nobody receives. Their victim keeps what
-//! it is allowed to and goes on serving others; then it is the senders who have to wait.
+//! The campaign `flood`: peers send messages without end that the target does not receive. The
+//! target stores messages up to its limit and continues to serve another peer; beyond the limit,
+//! the senders have to wait.
 
 use std::time::{Duration, Instant};
 
@@ -13,21 +14,21 @@ use serde::{Deserialize, Serialize};
 use super::echo::Echo;
 use super::endpoint::{CampaignEndpoint, Kind};
 use super::message::Stamp;
-use super::part::Part;
 use super::report::{Plan, Report, Row};
+use super::role::Role;
 
-/// What it is to do.
+/// The configuration of a sender.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
-    /// The address of the victim.
-    pub(crate) victim: String,
+pub(crate) struct Config {
+    /// The address of the target.
+    pub(crate) target: String,
     /// Bytes of each message.
     pub(crate) len: usize,
 }
 
 /// Floods of each row in the short form.
 const SHORT: u64 = 1;
-/// How long a flood lasts.
+/// Duration of a flood.
 const FLOOD: Duration = Duration::from_millis(100);
 /// Senders of one flood.
 const SENDERS: usize = 2;
@@ -36,20 +37,21 @@ const SIZES: [(&str, usize); 4] = [
     ("inline", 8),
     ("pool", 700),
     ("large-pool", 4000),
-    ("offered", 30_000),
+    ("rendezvous", 30_000),
 ];
-/// What the victim keeps.
+/// Bytes of unexpected messages that the target may store.
 const KEPT: usize = 1 << 20;
-/// What it may grow by: what it keeps, what an allocator makes of that, and the contacts.
+/// Maximum growth of the target's memory: the stored messages, the allocator's overhead, and the
+/// connections.
 const GROWTH: usize = 4 * KEPT;
 
 /// Runs the campaign.
 ///
 /// # Errors
-/// When it cannot be run.
-pub(super) fn floods(plan: &Plan) -> anyhow::Result<Report> {
+/// The campaign cannot be run.
+pub(super) fn run(plan: &Plan) -> anyhow::Result<Report> {
     let mut report = Report::new("flood", plan);
-    for (what, len) in SIZES.into_iter().filter(|(what, _)| plan.has(what)) {
+    for (what, len) in SIZES.into_iter().filter(|(what, _)| plan.includes(what)) {
         let mut row = Row::new(what);
         let (began, mut done, mut sent) = (Instant::now(), 0, 0);
         while !plan.is_over(done, SHORT, began) {
@@ -63,27 +65,30 @@ pub(super) fn floods(plan: &Plan) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// One flood over a new victim; how many messages were sent.
+/// Runs one flood with a new target and returns the number of messages that were sent.
 fn flood(len: usize) -> anyhow::Result<u64> {
     let kept = KEPT.to_string();
     let mut endpoint = CampaignEndpoint::open(None, &[])?;
-    let mut victim = Echo::start(&endpoint, &[("FI_SHM_UNEXPECTED_SIZE", &kept)])?;
-    victim.exchange(&mut endpoint)?;
-    let process = victim.actor().pid().to_string();
+    let mut target = Echo::start(&endpoint, &[("FI_SHM_UNEXPECTED_SIZE", &kept)])?;
+    target.exchange(&mut endpoint)?;
+    let process = target.process().pid().to_string();
     let before = private(&process)?;
-    let part = Part::Flood(Order {
-        victim: victim.name().to_owned(),
+    let role = Role::Flood(Config {
+        target: target.name().to_owned(),
         len,
     });
-    let senders = (0..SENDERS).map(|_| part.start());
+    let senders = (0..SENDERS).map(|_| role.start());
     let mut senders: Vec<_> = senders.collect::<anyhow::Result<_>>()?;
     let until = Instant::now() + FLOOD;
-    while Instant::now() < until || !all_have_spoken(&senders)? {
-        victim
+    while Instant::now() < until || !have_all_reported(&senders)? {
+        target
             .exchange(&mut endpoint)
-            .context("the victim of a flood")?;
+            .context("the target of a flood")?;
         let now = private(&process)?;
-        ensure!(now < before + GROWTH, "{before} bytes became {now}");
+        ensure!(
+            now < before + GROWTH,
+            "the target's memory grew from {before} to {now} bytes"
+        );
     }
     let mut sent = 0;
     for sender in &mut senders {
@@ -92,7 +97,7 @@ fn flood(len: usize) -> anyhow::Result<u64> {
     Ok(sent)
 }
 
-fn all_have_spoken(senders: &[Process]) -> anyhow::Result<bool> {
+fn have_all_reported(senders: &[Process]) -> anyhow::Result<bool> {
     for sender in senders {
         if !sender.is_readable()? {
             return Ok(false);
@@ -101,20 +106,20 @@ fn all_have_spoken(senders: &[Process]) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Sends until it has been told to wait for long enough, and says how many messages went.
-pub(super) fn play(order: &Order) -> anyhow::Result<()> {
+/// Sends until [`REFUSED`] posts in succession are refused, and reports the number of messages.
+pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
     let mut endpoint = CampaignEndpoint::open(None, &[])?;
-    let victim = endpoint.insert(&order.victim)?;
+    let target = endpoint.insert(&config.target)?;
     let (mut sent, mut refused) = (0_u32, 0);
-    let mut timeout = Timeout::new("a victim that takes no more");
+    let mut timeout = Timeout::new("a target that accepts no more messages");
     while refused < REFUSED {
-        match endpoint.send(Kind::Tagged, victim, order.len, Stamp::new(0, sent)) {
+        match endpoint.send(Kind::Tagged, target, config.len, Stamp::new(0, sent)) {
             Ok(_) => {
                 sent += 1;
                 refused = 0;
             }
             Err(Errno::Again) => refused += 1,
-            Err(errno) => bail!("a flood is refused by {errno}"),
+            Err(errno) => bail!("a sender cannot post: {errno}"),
         }
         endpoint.drive()?;
         while endpoint.take().is_some() {}
@@ -124,5 +129,5 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
     process::next_request::<()>()
 }
 
-/// Refusals one after the other that mean that there is no room for good.
+/// Refused posts in succession that mean that the target takes no more messages.
 const REFUSED: u32 = 2000;

@@ -1,10 +1,10 @@
-//! The campaigns `kill` and `stop`: victims die, or stop for a while, at every instruction of
-//! everything that they do.
+//! The campaigns `kill` and `stop`: a target is killed, or stopped for a while, at every
+//! instruction of every operation.
 //!
-//! A victim is single-stepped through one operation with its partner. The partner must receive what
-//! was committed, once and in order, and nothing else; everything else that it had outstanding with
-//! the victim must fail (or, after a stop, succeed); its exchange with somebody else goes on
-//! meanwhile; and at the end it holds no more than at the beginning.
+//! The target is single-stepped through one operation with its partner. The partner must receive
+//! every committed message once and in order, and nothing else. Its other operations with the
+//! target must fail, or succeed after a stop. Its exchange with a bystander continues, and at the
+//! end it holds no more resources than at the beginning.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -18,116 +18,118 @@ use super::operation::{OPERATIONS, Operation};
 use super::path;
 use super::report::{Plan, Report, Row};
 use super::restart;
-use super::scene::Scene;
-use super::sweep::{Fate, Point, Sighting, attempt, explore};
-use super::tracee::Tracee;
+use super::scenario::Scenario;
+use super::sweep::{Fault, Observation, Point, attempt, explore};
+use super::traced_process::TracedProcess;
 
-/// Victims of each operation in the short form.
+/// Targets of each operation in the short form.
 const SHORT: u64 = 2;
-/// Victims before it is counted what the survivors hold.
+/// Targets before the resources of the surviving processes are measured.
 const WARM_UP: u64 = 1;
-/// How long a victim is stopped, at least.
+/// Minimum duration of a stop.
 const PAUSE: Duration = Duration::from_millis(1);
-/// The longest time until a fate that waits at an instant.
+/// The latest random instant of a fault.
 const LONGEST: Duration = Duration::from_micros(300);
 /// The binary logarithm of the last instruction that is chosen by its number, in the short form.
 const EARLY: u64 = 11;
-/// What the memory of the survivors may grow by, whatever the number of victims.
+/// Maximum growth of the surviving processes' memory, whatever the number of targets.
 const GROWTH: usize = 2 << 20;
 
 /// Runs the campaign `kill`.
 ///
 /// # Errors
-/// When it cannot be run.
-pub(super) fn deaths(plan: &Plan) -> anyhow::Result<Report> {
-    sweeps("kill", plan, Fate::Death)
+/// The campaign cannot be run.
+pub(super) fn run_kill(plan: &Plan) -> anyhow::Result<Report> {
+    sweeps("kill", plan, Fault::Kill)
 }
 
 /// Runs the campaign `stop`.
 ///
 /// # Errors
-/// When it cannot be run.
-pub(super) fn pauses(plan: &Plan) -> anyhow::Result<Report> {
-    let mut report = sweeps("stop", plan, Fate::Pause(PAUSE))?;
-    if plan.has("stream") {
-        report.add(restart::pauses(plan)?);
+/// The campaign cannot be run.
+pub(super) fn run_stop(plan: &Plan) -> anyhow::Result<Report> {
+    let mut report = sweeps("stop", plan, Fault::Stop(PAUSE))?;
+    if plan.includes("stream") {
+        report.add(restart::run_stopped_stream(plan)?);
     }
     Ok(report)
 }
 
-fn sweeps(campaign: &'static str, plan: &Plan, fate: Fate) -> anyhow::Result<Report> {
+fn sweeps(campaign: &'static str, plan: &Plan, fault: Fault) -> anyhow::Result<Report> {
     let mut report = Report::new(campaign, plan);
-    let refusal = Tracee::refusal();
-    if let Some(why) = &refusal {
-        let what = format!("instructions cannot be chosen, random instants are: ptrace(2): {why}");
+    let trace_error = TracedProcess::trace_error();
+    if let Some(why) = &trace_error {
+        let what =
+            format!("single-stepping is not permitted, so instants are random: ptrace(2): {why}");
         report.skipped.push(what);
     } else if plan.all {
         path::fix_addresses()?;
     }
-    for operation in OPERATIONS.iter().filter(|op| plan.has(op.name)) {
+    for operation in OPERATIONS.iter().filter(|op| plan.includes(op.name)) {
         let sweep = Sweep {
             operation,
-            fate,
-            is_traced: refusal.is_none(),
+            fault,
+            is_traced: trace_error.is_none(),
             random: plan.random(operation.name),
-            scene: Scene::new(operation)?,
+            scenario: Scenario::new(operation)?,
             row: Row::new(operation.name),
-            sightings: Vec::new(),
+            observations: Vec::new(),
         };
         report.add(sweep.run(plan)?);
     }
     Ok(report)
 }
 
-/// All victims of one operation.
+/// All targets of one operation.
 struct Sweep {
     operation: &'static Operation,
-    fate: Fate,
+    fault: Fault,
     is_traced: bool,
     random: Random,
-    scene: Scene,
+    scenario: Scenario,
     row: Row,
-    sightings: Vec<Sighting>,
+    observations: Vec<Observation>,
 }
 
 impl Sweep {
     fn run(mut self, plan: &Plan) -> anyhow::Result<Row> {
         for _ in 0..WARM_UP {
-            self.next(Point::After(LONGEST))?;
+            self.run_attempt(Point::After(LONGEST))?;
         }
         let (before, memory) = (Usage::now()?, private_after_trim()?);
         if plan.all && self.is_traced {
-            self.everywhere()?;
+            self.run_all()?;
         } else {
             let (began, mut done) = (Instant::now(), 0);
             while !plan.is_over(done, SHORT, began) {
-                let point = self.somewhere();
-                self.next(point)?;
+                let point = self.random_point();
+                self.run_attempt(point)?;
                 done += 1;
             }
         }
-        let kept = self.nothing_is_left(before, memory);
+        let kept = self.check_leaks(before, memory);
         self.row.count("at the end", kept);
         self.report();
         Ok(self.row)
     }
 
-    /// A victim for every instruction; of those that repeat, not for every time.
-    fn everywhere(&mut self) -> anyhow::Result<()> {
-        let path = explore(&mut self.scene, self.operation)?;
+    /// Runs a target for every instruction; of an instruction that repeats, only for some of its
+    /// executions.
+    fn run_all(&mut self) -> anyhow::Result<()> {
+        let path = explore(&mut self.scenario, self.operation)?;
         self.row.figures.insert("instructions", path.len() as f64);
         for at in path.points() {
-            let there = Point::Instruction(at);
+            let point = Point::Instruction(at);
             let point = path
                 .shortcut(at)
-                .map_or(there, |way| Point::Beyond(way, at));
-            self.next(point)?;
+                .map_or(point, |shortcut| Point::AfterBreakpoint(shortcut, at));
+            self.run_attempt(point)?;
         }
         Ok(())
     }
 
-    /// Among the first instructions as often as further on.
-    fn somewhere(&mut self) -> Point {
+    /// Chooses one of the first instructions and a later instant equally often.
+    fn random_point(&mut self) -> Point {
         if self.is_traced && self.random.flip() {
             let end = 1 << self.random.below(EARLY);
             return Point::Instruction(self.random.below(end));
@@ -136,50 +138,70 @@ impl Sweep {
         Point::After(Duration::from_nanos(self.random.below(longest)))
     }
 
-    /// One victim. After one that was not survived, there are new survivors.
-    fn next(&mut self, point: Point) -> anyhow::Result<()> {
+    /// Runs one target. After a failure, new partner and bystander processes are started.
+    fn run_attempt(&mut self, point: Point) -> anyhow::Result<()> {
         let at = format!("{point:?}");
-        let (scene, operation) = (&mut self.scene, self.operation);
-        let (fate, random) = (self.fate, &mut self.random);
-        let attempt = || attempt(scene, operation, point, fate, random);
-        // What panics in the library is a failure of the attempt, not of the campaign.
+        let (scenario, operation) = (&mut self.scenario, self.operation);
+        let (fault, random) = (self.fault, &mut self.random);
+        let attempt = || attempt(scenario, operation, point, fault, random);
+        // A panic in the library is a failure of the attempt, not of the campaign.
         let attempt = catch_unwind(AssertUnwindSafe(attempt));
-        let attempt = attempt.unwrap_or_else(|_| Err(anyhow!("a survivor has panicked")));
+        let attempt =
+            attempt.unwrap_or_else(|_| Err(anyhow!("the partner or the bystander has panicked")));
         match self.row.count(&at, attempt) {
-            Some(sighting) => self.sightings.push(sighting),
-            None => self.scene = Scene::new(operation)?,
+            Some(sighting) => self.observations.push(sighting),
+            None => self.scenario = Scenario::new(operation)?,
         }
         Ok(())
     }
 
-    fn nothing_is_left(&mut self, before: Usage, memory: usize) -> anyhow::Result<()> {
-        ensure!(self.row.failures.is_empty(), "there were failures");
-        let (mut after, mut timeout) = (Usage::now()?, Timeout::new("what victims have left"));
+    fn check_leaks(&mut self, before: Usage, memory: usize) -> anyhow::Result<()> {
+        ensure!(
+            self.row.failures.is_empty(),
+            "resources are not compared after failures"
+        );
+        let (mut after, mut timeout) = (
+            Usage::now()?,
+            Timeout::new("the release of the targets' resources"),
+        );
         while after != before {
-            let more = || format!("{before:?} has become {after:?}");
+            let more = || format!("{after:?} are held, {before:?} before");
             timeout.check().with_context(more)?;
-            // On a busy machine the end of the last one may not have been heard.
-            self.scene.settle()?;
+            // On a busy machine, the end of the last target may not have been noticed yet.
+            self.scenario.settle()?;
             after = Usage::now()?;
         }
         let grown = private_after_trim()?;
-        ensure!(grown < memory + GROWTH, "{memory} bytes became {grown}");
-        no_sockets(self.scene.name())
+        ensure!(
+            grown < memory + GROWTH,
+            "the memory grew from {memory} to {grown} bytes"
+        );
+        no_sockets(self.scenario.name())
     }
 
     fn report(&mut self) {
         let figures = &mut self.row.figures;
-        let through = self.sightings.iter().filter(|s| s.is_through).count();
+        let through = self.observations.iter().filter(|s| s.is_completed).count();
         figures.insert("through", through as f64);
-        let mut noticed: Vec<_> = self.sightings.iter().filter_map(|s| s.noticed).collect();
-        noticed.sort();
-        if let (Some(last), Fate::Death) = (noticed.last(), self.fate) {
+        let mut detection_time: Vec<_> = self
+            .observations
+            .iter()
+            .filter_map(|s| s.detection_time)
+            .collect();
+        detection_time.sort();
+        if let (Some(last), Fault::Kill) = (detection_time.last(), self.fault) {
             let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
-            figures.insert("noticed_p50_ms", ms(noticed[noticed.len() / 2]));
-            figures.insert("noticed_p99_ms", ms(noticed[noticed.len() * 99 / 100]));
+            figures.insert(
+                "noticed_p50_ms",
+                ms(detection_time[detection_time.len() / 2]),
+            );
+            figures.insert(
+                "noticed_p99_ms",
+                ms(detection_time[detection_time.len() * 99 / 100]),
+            );
             figures.insert("noticed_max_ms", ms(*last));
         }
-        let received: usize = self.sightings.iter().map(|s| s.received).sum();
+        let received: usize = self.observations.iter().map(|s| s.received).sum();
         figures.insert("messages", received as f64);
     }
 }

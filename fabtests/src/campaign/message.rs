@@ -1,37 +1,40 @@
-//! Messages that say which life of which process they belong to, and whether they are whole.
+//! Messages with the sender's incarnation and a number, whose bytes show whether they are intact.
 
 use anyhow::ensure;
 use selvedge_bench::fabric::pattern;
 use serde::{Deserialize, Serialize};
 
-/// Which message it is: the sender's life and the message's number in it. It is the tag, and the
-/// first word of the message.
+/// Identifies a message: the sender's incarnation, and the message's number in it. The stamp is the
+/// tag, and the first word of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Stamp {
-    /// Counts the lives of one name.
-    pub(crate) life: u32,
-    /// Counts the messages of one life.
+    /// Counts the incarnations of one name.
+    pub(crate) incarnation: u32,
+    /// Counts the messages of one incarnation.
     pub(crate) number: u32,
 }
 
 impl Stamp {
-    /// The message `number` of the life `life`.
-    pub(crate) const fn new(life: u32, number: u32) -> Self {
-        Self { life, number }
+    /// The message `number` of an incarnation.
+    pub(crate) const fn new(incarnation: u32, number: u32) -> Self {
+        Self {
+            incarnation,
+            number,
+        }
     }
 
-    /// As a tag.
+    /// The stamp as a tag.
     pub(crate) const fn word(self) -> u64 {
-        (self.life as u64) << 32 | self.number as u64
+        (self.incarnation as u64) << 32 | self.number as u64
     }
 
-    /// From a tag.
+    /// The stamp of a tag.
     pub(crate) const fn from_word(word: u64) -> Self {
         Self::new((word >> 32) as u32, word as u32)
     }
 }
 
-/// The smallest message: nothing but its stamp.
+/// The smallest message, which consists of its stamp.
 pub(crate) const SMALLEST: usize = 8;
 
 /// The bytes of a message; `len` is at least [`SMALLEST`].
@@ -43,10 +46,10 @@ pub(crate) fn write(stamp: Stamp, len: usize) -> Box<[u8]> {
     bytes.into()
 }
 
-/// Says which message it is.
+/// Returns the stamp of a message.
 ///
 /// # Errors
-/// When it is not whole.
+/// The message is not intact.
 pub(crate) fn read(bytes: &[u8]) -> anyhow::Result<Stamp> {
     ensure!(
         bytes.len() >= SMALLEST,
@@ -67,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_says_its_stamp_unless_a_bit_of_it_is_wrong() {
+    fn a_message_with_a_flipped_bit_does_not_have_its_stamp() {
         let stamp = Stamp::new(7, 11);
         for len in [8, 9, 16, 1000] {
             let mut bytes = write(stamp, len);

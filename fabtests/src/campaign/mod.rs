@@ -1,30 +1,31 @@
-//! Campaigns: faults on purpose, again and again, and a count of who survived.
+//! Campaigns: injected faults, and the number of attempts that harmed no other process.
 //!
-//! Each campaign runs real processes, does something bad to one of them, and checks that the others
-//! lose nothing, get everything once and in order, are told of what failed, and keep nothing. What
-//! is random comes from a seed that is printed. docs/FABTESTS.md says what each of them does.
+//! Each campaign runs real processes, damages or attacks one of them, and checks the others: they
+//! lose nothing, receive everything once and in order, have errors for failed operations, and keep
+//! no resources. Random numbers come from a seed, which is printed. docs/FABTESTS.md describes each
+//! campaign.
 
+mod background;
 mod bystanders;
-mod company;
+mod connect_storm;
 mod echo;
 mod endpoint;
 mod flood;
 mod hostile;
 mod kill;
 mod message;
-mod newcomers;
 mod operation;
-pub mod part;
+mod other_user;
 mod path;
-mod phoenix;
 mod report;
 mod restart;
-mod scene;
-mod storm;
-mod strangers;
+mod restarted;
+pub mod role;
+mod scenario;
+mod signal_storm;
 mod sweep;
-mod tracee;
-mod victim;
+mod target;
+mod traced_process;
 
 pub use report::{Plan, Report, Row};
 
@@ -35,35 +36,36 @@ use clap::ValueEnum;
 pub enum Campaign {
     /// Processes are killed at every instruction of every operation
     Kill,
-    /// Processes end and come back under the same name, with traffic in both directions
+    /// Processes end and restart under the same name, with traffic in both directions
     Restart,
-    /// Peers send more than anybody receives
+    /// Peers send more than the target receives
     Flood,
-    /// A peer does its worst with its memory and sockets
+    /// A hostile peer attacks with its memory and sockets
     Hostile,
-    /// Processes are stopped at every instruction of every operation, and go on later
+    /// Processes are stopped at every instruction of every operation, and continue later
     Stop,
-    /// Processes exchange messages in a storm of signals
+    /// Processes exchange messages while signals interrupt them
     Signals,
     /// Processes of another user attack the socket of an endpoint
-    Strangers,
-    /// Honest processes connect to an endpoint without end
+    #[value(alias = "strangers")]
+    OtherUser,
+    /// Well-behaved processes connect to an endpoint without end
     Storm,
 }
 
 /// Runs a campaign.
 ///
 /// # Errors
-/// When it cannot be run. What did not survive is in the report.
+/// The campaign cannot be run. Failed attempts are in the report.
 pub fn run(campaign: Campaign, plan: &Plan) -> anyhow::Result<Report> {
     match campaign {
-        Campaign::Kill => kill::deaths(plan),
-        Campaign::Restart => restart::lives(plan),
-        Campaign::Flood => flood::floods(plan),
-        Campaign::Hostile => hostile::attacks(plan),
-        Campaign::Stop => kill::pauses(plan),
-        Campaign::Signals => restart::storms(plan),
-        Campaign::Strangers => strangers::intrusions(plan),
-        Campaign::Storm => newcomers::storms(plan),
+        Campaign::Kill => kill::run_kill(plan),
+        Campaign::Restart => restart::run_restart(plan),
+        Campaign::Flood => flood::run(plan),
+        Campaign::Hostile => hostile::run(plan),
+        Campaign::Stop => kill::run_stop(plan),
+        Campaign::Signals => restart::run_signals(plan),
+        Campaign::OtherUser => other_user::run(plan),
+        Campaign::Storm => connect_storm::run(plan),
     }
 }

@@ -1,114 +1,133 @@
-//! What a victim does when it dies or is stopped: one operation after the other, each through all
-//! of its instructions.
+//! The operations of a target that is killed or stopped: each is run through all of its
+//! instructions.
 
 use selvedge::wait;
 
-use super::endpoint::{Access, Kind, Place};
+use super::endpoint::{Access, Kind, MemoryKind};
 
-/// One operation of the victim.
+/// One operation of the target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
     /// Its name on the command line and in reports.
     pub(crate) name: &'static str,
-    /// What is done.
-    pub(crate) act: Act,
-    /// How large messages travel: `FI_SHM_PROTOCOL` of both ends.
+    /// The action.
+    pub(crate) action: Action,
+    /// The protocol of large messages: `FI_SHM_PROTOCOL` of both sides.
     pub(crate) protocol: &'static str,
 }
 
-/// What is done, from the victim's side.
+/// The target's action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
-    /// Open an endpoint.
+pub(crate) enum Action {
+    /// Opens an endpoint.
     Open,
-    /// Send the first message to somebody: connect, say hello, send.
-    Meet,
-    /// Be sent a first message: accept, answer the hello, receive.
-    BeMet,
-    /// Send a message, until its completion if it has one.
+    /// Sends the first message to a peer: connects, sends a hello message, and sends.
+    Connect,
+    /// Is sent a first message: accepts, responds to the hello message, and receives.
+    Accept,
+    /// Sends a message, and waits for its completion if it has one.
     Send(Kind, usize),
-    /// Receive a message that is there.
+    /// Receives a message that has arrived.
     Receive(Kind, usize),
-    /// Access so many bytes of the partner's memory.
-    Access(Access, Place, usize),
-    /// Be there while the partner accesses so many bytes of the victim's memory.
+    /// Accesses so many bytes of the partner's memory.
+    Access(Access, MemoryKind, usize),
+    /// Makes progress while the partner accesses so many bytes of the target's memory.
     Serve(Access, usize),
-    /// Send a message to a partner that sleeps.
+    /// Sends a message to a parked partner.
     Wake,
-    /// Fall asleep.
-    LieDown,
-    /// Close the endpoint, with operations outstanding.
+    /// Parks.
+    Park,
+    /// Closes the endpoint, with operations outstanding.
     Close,
 }
 
 /// Every operation.
 pub(crate) const OPERATIONS: [Operation; 30] = [
-    plain("open", Act::Open),
-    plain("meet", Act::Meet),
-    plain("be-met", Act::BeMet),
-    plain("send-inline", Act::Send(Kind::Tagged, 8)),
-    plain("send-untagged", Act::Send(Kind::Msg, 40)),
-    plain("send-injected", Act::Send(Kind::TaggedInject, 8)),
-    plain("send-pool", Act::Send(Kind::Tagged, 1000)),
-    plain("send-confirmed", Act::Send(Kind::Delivered, 8)),
-    large("send-cma", Act::Send(Kind::Tagged, 50_000), "cma"),
-    large("send-bounce", Act::Send(Kind::Tagged, 5000), "bounce"),
-    plain("receive-inline", Act::Receive(Kind::Tagged, 8)),
-    plain("receive-pool", Act::Receive(Kind::Delivered, 1000)),
-    large("receive-cma", Act::Receive(Kind::Tagged, 50_000), "cma"),
-    large("receive-bounce", Act::Receive(Kind::Tagged, 5000), "bounce"),
-    plain("write-inline", Act::Access(Access::Write, Place::Plain, 8)),
-    plain("write-pool", Act::Access(Access::Write, Place::Plain, 1000)),
-    large(
+    auto("open", Action::Open),
+    auto("connect", Action::Connect),
+    auto("be-connected", Action::Accept),
+    auto("send-inline", Action::Send(Kind::Tagged, 8)),
+    auto("send-untagged", Action::Send(Kind::Msg, 40)),
+    auto("send-injected", Action::Send(Kind::TaggedInject, 8)),
+    auto("send-pool", Action::Send(Kind::Tagged, 1000)),
+    auto("send-confirmed", Action::Send(Kind::Delivered, 8)),
+    with_protocol("send-cma", Action::Send(Kind::Tagged, 50_000), "cma"),
+    with_protocol("send-bounce", Action::Send(Kind::Tagged, 5000), "bounce"),
+    auto("receive-inline", Action::Receive(Kind::Tagged, 8)),
+    auto("receive-pool", Action::Receive(Kind::Delivered, 1000)),
+    with_protocol("receive-cma", Action::Receive(Kind::Tagged, 50_000), "cma"),
+    with_protocol(
+        "receive-bounce",
+        Action::Receive(Kind::Tagged, 5000),
+        "bounce",
+    ),
+    auto(
+        "write-inline",
+        Action::Access(Access::Write, MemoryKind::Ordinary, 8),
+    ),
+    auto(
+        "write-pool",
+        Action::Access(Access::Write, MemoryKind::Ordinary, 1000),
+    ),
+    with_protocol(
         "write-cma",
-        Act::Access(Access::Write, Place::Plain, 50_000),
+        Action::Access(Access::Write, MemoryKind::Ordinary, 50_000),
         "cma",
     ),
-    large(
+    with_protocol(
         "write-bounce",
-        Act::Access(Access::Write, Place::Plain, 5000),
+        Action::Access(Access::Write, MemoryKind::Ordinary, 5000),
         "bounce",
     ),
-    large(
+    with_protocol(
         "read-cma",
-        Act::Access(Access::Read, Place::Plain, 50_000),
+        Action::Access(Access::Read, MemoryKind::Ordinary, 50_000),
         "cma",
     ),
-    large(
+    with_protocol(
         "read-bounce",
-        Act::Access(Access::Read, Place::Plain, 5000),
+        Action::Access(Access::Read, MemoryKind::Ordinary, 5000),
         "bounce",
     ),
-    plain("atomic", Act::Access(Access::Add, Place::Plain, 8)),
-    plain("put", Act::Access(Access::Write, Place::Special, 5000)),
-    plain("get", Act::Access(Access::Read, Place::Special, 5000)),
-    plain(
-        "atomic-special",
-        Act::Access(Access::Add, Place::Special, 8),
+    auto(
+        "atomic",
+        Action::Access(Access::Add, MemoryKind::Ordinary, 8),
     ),
-    large("be-written", Act::Serve(Access::Write, 50_000), "cma"),
-    large("be-read", Act::Serve(Access::Read, 5000), "bounce"),
-    plain("be-changed", Act::Serve(Access::Add, 8)),
-    plain("wake", Act::Wake),
-    plain("lie-down", Act::LieDown),
-    plain("close", Act::Close),
+    auto(
+        "put",
+        Action::Access(Access::Write, MemoryKind::Special, 5000),
+    ),
+    auto(
+        "get",
+        Action::Access(Access::Read, MemoryKind::Special, 5000),
+    ),
+    auto(
+        "atomic-special",
+        Action::Access(Access::Add, MemoryKind::Special, 8),
+    ),
+    with_protocol("be-written", Action::Serve(Access::Write, 50_000), "cma"),
+    with_protocol("be-read", Action::Serve(Access::Read, 5000), "bounce"),
+    auto("be-changed", Action::Serve(Access::Add, 8)),
+    auto("wake", Action::Wake),
+    auto("park", Action::Park),
+    auto("close", Action::Close),
 ];
 
-const fn plain(name: &'static str, act: Act) -> Operation {
-    large(name, act, "auto")
+const fn auto(name: &'static str, action: Action) -> Operation {
+    with_protocol(name, action, "auto")
 }
 
-const fn large(name: &'static str, act: Act, protocol: &'static str) -> Operation {
+const fn with_protocol(name: &'static str, action: Action, protocol: &'static str) -> Operation {
     Operation {
         name,
-        act,
+        action,
         protocol,
     }
 }
 
 impl Operation {
     /// The operation of this name.
-    pub(crate) fn named(name: &str) -> Option<&'static Self> {
+    pub(crate) fn by_name(name: &str) -> Option<&'static Self> {
         OPERATIONS.iter().find(|operation| operation.name == name)
     }
 
@@ -121,66 +140,66 @@ impl Operation {
         ]
     }
 
-    /// Whether victim and partner know each other before.
-    pub(crate) fn is_acquainted(&self) -> bool {
-        !matches!(self.act, Act::Open | Act::Meet | Act::BeMet)
+    /// Returns whether the target and its partner are connected before the operation.
+    pub(crate) fn is_connected(&self) -> bool {
+        !matches!(self.action, Action::Open | Action::Connect | Action::Accept)
     }
 
-    /// What the victim sends, if it sends.
+    /// The target's message in the operation, if any.
     pub(crate) fn sends(&self) -> Option<(Kind, usize)> {
-        match self.act {
-            Act::Meet | Act::Wake => Some((Kind::Tagged, 8)),
-            Act::Send(kind, len) => Some((kind, len)),
+        match self.action {
+            Action::Connect | Action::Wake => Some((Kind::Tagged, 8)),
+            Action::Send(kind, len) => Some((kind, len)),
             _ => None,
         }
     }
 
-    /// What is sent to the victim, if something is.
+    /// The partner's message in the operation, if any.
     pub(crate) fn receives(&self) -> Option<(Kind, usize)> {
-        match self.act {
-            Act::BeMet | Act::Serve(..) => Some((Kind::Delivered, 8)),
-            Act::Receive(kind, len) => Some((kind, len)),
+        match self.action {
+            Action::Accept | Action::Serve(..) => Some((Kind::Delivered, 8)),
+            Action::Receive(kind, len) => Some((kind, len)),
             _ => None,
         }
     }
 
-    /// Whether the victim's operation goes on without its partner.
-    pub(crate) fn is_alone(&self) -> bool {
+    /// Returns whether the target's operation ends without progress of its partner.
+    pub(crate) fn needs_no_partner(&self) -> bool {
         let needs = |(kind, len)| kind == Kind::Delivered || len > 4096;
-        match self.act {
-            Act::Access(_, Place::Special, _) => true,
-            Act::Access(Access::Write, _, len) => len <= 4096,
-            Act::Access(Access::Read, ..) => self.protocol == "cma",
-            Act::Access(Access::Add, ..) => false,
+        match self.action {
+            Action::Access(_, MemoryKind::Special, _) => true,
+            Action::Access(Access::Write, _, len) => len <= 4096,
+            Action::Access(Access::Read, ..) => self.protocol == "cma",
+            Action::Access(Access::Add, ..) => false,
             _ => self.receives().is_none() && !self.sends().is_some_and(needs),
         }
     }
 
-    /// How the victim's queue can be waited at.
-    pub(crate) fn victim_waits(&self) -> wait::Object {
-        match self.act {
-            Act::LieDown => wait::Object::Fd,
+    /// The wait object of the target's queue.
+    pub(crate) fn target_wait_object(&self) -> wait::Object {
+        match self.action {
+            Action::Park => wait::Object::Fd,
             _ => wait::Object::None,
         }
     }
 
-    /// How the partner's queue can be waited at.
-    pub(crate) fn partner_waits(&self) -> wait::Object {
-        match self.act {
-            Act::Wake => wait::Object::Fd,
+    /// The wait object of the partner's queue.
+    pub(crate) fn partner_wait_object(&self) -> wait::Object {
+        match self.action {
+            Action::Wake => wait::Object::Fd,
             _ => wait::Object::None,
         }
     }
 }
 
-/// The numbers of the messages of one life.
+/// The numbers of the messages of one incarnation.
 pub(crate) mod number {
-    /// The first of an acquaintance, in either direction.
-    pub(crate) const GREETING: u32 = 0;
-    /// The operation's own, in either direction.
-    pub(crate) const OWN: u32 = 1;
-    /// The last one of a victim that goes on living.
+    /// The first message when connecting, in either direction.
+    pub(crate) const CONNECT: u32 = 0;
+    /// The operation's own message, in either direction.
+    pub(crate) const OPERATION: u32 = 1;
+    /// The last message of a target that runs to its end.
     pub(crate) const LAST: u32 = 1 << 16;
-    /// The partner's, which a victim receives only if it goes on living.
-    pub(crate) const WITNESS: u32 = 2 << 16;
+    /// The partner's message, which only a target that runs to its end receives.
+    pub(crate) const FROM_PARTNER: u32 = 2 << 16;
 }

@@ -1,4 +1,4 @@
-//! What a campaign is asked to do, and what it has to report.
+//! The extent of a campaign, and its report.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,33 +6,33 @@ use std::time::{Duration, Instant};
 use selvedge_testkit::random::Random;
 use serde::Serialize;
 
-/// How much is to be done.
+/// The extent of a campaign.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where random numbers begin.
+    /// The seed of random numbers.
     pub seed: u64,
-    /// Attempts of each row; the campaign's own short number if it is not said.
+    /// Attempts of each row; default: the campaign's own short number.
     pub rounds: Option<u64>,
-    /// Every point that there is, in place of a number of random ones.
+    /// Every point, instead of a number of random ones.
     pub all: bool,
-    /// Rounds are repeated for so long.
+    /// Repeats each row for so long.
     pub duration: Option<Duration>,
-    /// The rows to do; all if there are none.
+    /// The rows to run; all if it is empty.
     pub only: Vec<String>,
 }
 
-/// What came of it.
+/// The result of a campaign.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The campaign.
     pub campaign: &'static str,
-    /// Where random numbers began.
+    /// The seed of random numbers.
     pub seed: u64,
-    /// How long it took, in seconds.
+    /// Duration, in seconds.
     pub seconds: f64,
-    /// What was attempted, and how often it was survived.
+    /// The attempts and their results.
     pub rows: Vec<Row>,
-    /// What could not be done here, and why.
+    /// Parts that could not run on this machine, with reasons.
     pub skipped: Vec<String>,
     #[serde(skip)]
     began: Option<Instant>,
@@ -41,39 +41,53 @@ pub struct Report {
 /// One kind of attempt.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// What was attempted.
+    /// The row's name.
     pub what: String,
-    /// How often.
+    /// Number of attempts.
     pub attempted: u64,
-    /// How often nobody else came to harm.
+    /// Number of attempts that harmed no other process.
     pub survived: u64,
-    /// What was measured on the way; names end in their unit.
+    /// Measurements; names end in their unit.
     pub figures: BTreeMap<&'static str, f64>,
     /// The first failures.
     pub failures: Vec<String>,
 }
 
-/// Failures that are told.
-const TOLD: usize = 5;
+/// Maximum number of failures in the report.
+const REPORTED: usize = 5;
+/// Rows that have a former name, which `--only` accepts as well.
+const FORMER_NAMES: [(&str, &str); 7] = [
+    ("connect", "meet"),
+    ("be-connected", "be-met"),
+    ("park", "lie-down"),
+    ("hellos", "greetings"),
+    ("responses", "answers"),
+    ("announcements", "talk"),
+    ("rendezvous", "offered"),
+];
 
 impl Plan {
-    /// Whether a row is to be done.
-    pub fn has(&self, what: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|only| only == what)
+    /// Returns whether the row `what` is to run.
+    pub fn includes(&self, what: &str) -> bool {
+        let is_listed = |name: &str| self.only.iter().any(|only| only == name);
+        let former = FORMER_NAMES.iter().find(|(name, _)| *name == what);
+        self.only.is_empty()
+            || is_listed(what)
+            || former.is_some_and(|(_, former)| is_listed(former))
     }
 
-    /// Attempts of a row whose short form has `short` of them.
+    /// Attempts of a row whose short form has `short` attempts.
     pub fn rounds(&self, short: u64) -> u64 {
         self.rounds.unwrap_or(short)
     }
 
-    /// Random numbers for the row `what`: the same, whichever other rows are done.
+    /// Random numbers of the row `what`: the same, whichever other rows run.
     pub(crate) fn random(&self, what: &str) -> Random {
         let mix = |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte));
         Random::new(what.bytes().fold(self.seed, mix))
     }
 
-    /// Whether it is time to end, `done` rounds after `began`.
+    /// Returns whether a row that began at `began` ends after `done` rounds.
     pub fn is_over(&self, done: u64, short: u64, began: Instant) -> bool {
         match self.duration {
             Some(duration) => began.elapsed() >= duration,
@@ -83,7 +97,7 @@ impl Plan {
 }
 
 impl Report {
-    /// The report of a campaign that begins now.
+    /// Starts the report of a campaign.
     pub fn new(campaign: &'static str, plan: &Plan) -> Self {
         Self {
             campaign,
@@ -103,18 +117,18 @@ impl Report {
             .map_or(0.0, |began| began.elapsed().as_secs_f64());
     }
 
-    /// Attempts in all.
+    /// Number of all attempts.
     pub fn attempted(&self) -> u64 {
         self.rows.iter().map(|row| row.attempted).sum()
     }
 
-    /// How many of them were survived.
+    /// Number of all attempts that harmed no other process.
     pub fn survived(&self) -> u64 {
         self.rows.iter().map(|row| row.survived).sum()
     }
 
-    /// Whether something was attempted, and everything survived.
-    pub fn is_good(&self) -> bool {
+    /// Returns whether there were attempts, and all survived.
+    pub fn is_success(&self) -> bool {
         self.attempted() > 0 && self.attempted() == self.survived()
     }
 }
@@ -131,16 +145,16 @@ impl Row {
         }
     }
 
-    /// Counts an attempt; what it has shown if it was survived.
+    /// Counts an attempt and returns its value if it succeeded.
     pub fn count<T>(&mut self, at: &str, attempt: anyhow::Result<T>) -> Option<T> {
         self.attempted += 1;
         match attempt {
-            Ok(shown) => {
+            Ok(value) => {
                 self.survived += 1;
-                Some(shown)
+                Some(value)
             }
             Err(error) => {
-                if self.failures.len() < TOLD {
+                if self.failures.len() < REPORTED {
                     self.failures.push(format!("{at}: {error:#}"));
                 }
                 None

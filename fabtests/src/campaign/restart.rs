@@ -1,8 +1,8 @@
-//! The campaigns `restart` and `signals`: one name, many lives, traffic in both directions.
+//! The campaigns `restart` and `signals`: one name, many incarnations, traffic in both directions.
 //!
-//! Each message carries its sender's life and its number in it. Whatever a life had sent when it
-//! ended arrives before the first message of the next life, in order and once; nothing that was
-//! sent to one life reaches another.
+//! Each message carries its sender's incarnation and its number in it. The messages of an
+//! incarnation arrive before the first message of the next one, in order and once. A message to one
+//! incarnation reaches no other.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,53 +18,53 @@ use selvedge_testkit::usage::{Usage, no_sockets, private_after_trim};
 use super::echo::Echo;
 use super::endpoint::{Access, CampaignEndpoint, Completion, blank};
 use super::message::{self, Stamp};
-use super::part::Part;
-use super::phoenix::{End, LARGEST, Order, PLACES, WINDOW, is_mortal, something};
 use super::report::{Plan, Report, Row};
-use super::storm::Storm;
+use super::restarted::{Config, End, LARGEST, MEMORIES, WINDOW, is_lost_with_sender, kind_and_len};
+use super::role::Role;
+use super::signal_storm::SignalStorm;
 
-/// The row whose lives have memory that is accessed.
+/// The row whose incarnations have memory that is accessed.
 const MEMORY: &str = "memory";
-/// Lives of each row in the short form.
+/// Incarnations of each row in the short form.
 const SHORT: u64 = 8;
-/// Lives before it is counted what the partner holds.
+/// Incarnations before the partner's resources are measured.
 const WARM_UP: u64 = 3;
-/// Messages of a life at most, before it is killed or ends.
+/// Maximum number of messages of an incarnation before it is killed or ends.
 const MESSAGES: u64 = 200;
-/// How long a life may last that is not heard from before it is killed, in microseconds.
+/// The longest time, in microseconds, until an incarnation is killed that sends no messages.
 const LONGEST: u64 = 20_000;
-/// How long a life that is paused may go on without being heard.
-const SPEECHLESS: Duration = Duration::from_millis(50);
-/// Signals per second in a storm.
-const STORM: u32 = 10_000;
-/// What the partner's memory may grow by, whatever the number of lives.
+/// The longest time between two stops of an incarnation that sends no messages.
+const LONGEST_SILENCE: Duration = Duration::from_millis(50);
+/// Signals per second.
+const SIGNALS: u32 = 10_000;
+/// Maximum growth of the partner's memory, whatever the number of incarnations.
 const GROWTH: usize = 1 << 20;
 
-/// What ends the lives of a row.
+/// How the incarnations of a row end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ends {
+enum EndKind {
     Kill,
     Exit,
     Close,
-    /// Whichever.
+    /// Any of these, chosen at random.
     Any,
 }
 
 /// Runs the campaign `restart`.
 ///
 /// # Errors
-/// When it cannot be run.
-pub(super) fn lives(plan: &Plan) -> anyhow::Result<Report> {
+/// The campaign cannot be run.
+pub(super) fn run_restart(plan: &Plan) -> anyhow::Result<Report> {
     let rows = [
-        ("kill", Ends::Kill),
-        ("exit", Ends::Exit),
-        ("close", Ends::Close),
-        ("any", Ends::Any),
-        (MEMORY, Ends::Any),
+        ("kill", EndKind::Kill),
+        ("exit", EndKind::Exit),
+        ("close", EndKind::Close),
+        ("any", EndKind::Any),
+        (MEMORY, EndKind::Any),
     ];
     let mut report = Report::new("restart", plan);
-    for (what, ends) in rows.into_iter().filter(|(what, _)| plan.has(what)) {
-        report.add(row(plan, what, ends, None)?);
+    for (what, end_kind) in rows.into_iter().filter(|(what, _)| plan.includes(what)) {
+        report.add(row(plan, what, end_kind, None)?);
     }
     Ok(report)
 }
@@ -72,16 +72,16 @@ pub(super) fn lives(plan: &Plan) -> anyhow::Result<Report> {
 /// Runs the campaign `signals`.
 ///
 /// # Errors
-/// When it cannot be run.
-pub(super) fn storms(plan: &Plan) -> anyhow::Result<Report> {
+/// The campaign cannot be run.
+pub(super) fn run_signals(plan: &Plan) -> anyhow::Result<Report> {
     let mut report = Report::new("signals", plan);
-    for (what, ends) in [("close", Ends::Close), ("any", Ends::Any)] {
-        if plan.has(what) {
-            let storm = Storm::begin(STORM)?;
-            let before = Storm::caught();
-            let mut row = row(plan, what, ends, Some(STORM))?;
-            drop(storm);
-            let caught = Storm::caught() - before;
+    for (what, end_kind) in [("close", EndKind::Close), ("any", EndKind::Any)] {
+        if plan.includes(what) {
+            let signals = SignalStorm::start(SIGNALS)?;
+            let before = SignalStorm::caught();
+            let mut row = row(plan, what, end_kind, Some(SIGNALS))?;
+            drop(signals);
+            let caught = SignalStorm::caught() - before;
             row.figures.insert("signals", caught as f64);
             report.add(row);
         }
@@ -95,16 +95,19 @@ const SHORT_STREAMS: u64 = 3;
 /// Runs the part of the campaign `stop` that stops a stream at random instants.
 ///
 /// # Errors
-/// When it cannot be run.
-pub(super) fn pauses(plan: &Plan) -> anyhow::Result<Row> {
+/// The campaign cannot be run.
+pub(super) fn run_stopped_stream(plan: &Plan) -> anyhow::Result<Row> {
     let mut row = Row::new("stream");
     let (mut partner, mut random) = (Partner::new("stream", plan)?, plan.random("stream"));
     let (began, mut done) = (Instant::now(), 0);
     while !plan.is_over(done, SHORT_STREAMS, began) {
         let count = random.below(MESSAGES) as u32;
-        let life = partner.life_with_pauses(count, &mut random);
+        let incarnation = partner.run_incarnation_with_stops(count, &mut random);
         done += 1;
-        if row.count(&format!("life {}", partner.life), life).is_none() {
+        if row
+            .count(&format!("incarnation {}", partner.incarnation), incarnation)
+            .is_none()
+        {
             partner = Partner::new("stream", plan)?;
         }
     }
@@ -112,21 +115,29 @@ pub(super) fn pauses(plan: &Plan) -> anyhow::Result<Row> {
     Ok(row)
 }
 
-fn row(plan: &Plan, what: &str, ends: Ends, storm: Option<u32>) -> anyhow::Result<Row> {
+fn row(
+    plan: &Plan,
+    what: &str,
+    end_kind: EndKind,
+    signal_rate: Option<u32>,
+) -> anyhow::Result<Row> {
     let mut row = Row::new(what);
     let mut random = plan.random(what);
     let mut partner = Partner::new(what, plan)?;
-    partner.storm = storm;
+    partner.signal_rate = signal_rate;
     let (mut began, mut done, mut memory) = (Instant::now(), 0, None);
     while done < WARM_UP || !plan.is_over(done - WARM_UP, SHORT, began) {
-        let end = ends.pick(&mut random);
-        let life = partner.live_and_end(end, &mut random);
+        let end = end_kind.pick(&mut random);
+        let incarnation = partner.run_incarnation(end, &mut random);
         if row
-            .count(&format!("{end:?} of life {}", partner.life), life)
+            .count(
+                &format!("{end:?} of incarnation {}", partner.incarnation),
+                incarnation,
+            )
             .is_none()
         {
             (partner, memory) = (Partner::new(what, plan)?, None);
-            partner.storm = storm;
+            partner.signal_rate = signal_rate;
         }
         done += 1;
         if done == WARM_UP {
@@ -138,12 +149,12 @@ fn row(plan: &Plan, what: &str, ends: Ends, storm: Option<u32>) -> anyhow::Resul
     if partner.has_memory {
         row.figures.insert("accesses", partner.accessed as f64);
     }
-    let kept = partner.nothing_is_left(memory);
+    let kept = partner.check_leaks(memory);
     row.count("at the end", kept);
     Ok(row)
 }
 
-impl Ends {
+impl EndKind {
     fn pick(self, random: &mut Random) -> End {
         let count = random.below(MESSAGES) as u32;
         match self {
@@ -155,38 +166,38 @@ impl Ends {
     }
 }
 
-/// The partner of all lives of one name.
+/// The partner of all incarnations of one name.
 #[derive(Debug)]
 struct Partner {
     endpoint: CampaignEndpoint,
     echo: Echo,
-    them: FiAddr,
+    peer: FiAddr,
     name: String,
-    life: u32,
+    incarnation: u32,
     random: Random,
-    /// Signals per second that interrupt the others.
-    storm: Option<u32>,
+    /// Signals per second that interrupt the incarnations.
+    signal_rate: Option<u32>,
     /// Receives that have not completed, in the order of their posts.
     posted: Vec<u64>,
-    /// What became of the others since the books were closed.
-    books: BTreeMap<u64, Option<Stamp>>,
-    /// The last message in the books before.
+    /// Completed receives since the last check of the order, with the stamps of their messages.
+    completed: BTreeMap<u64, Option<Stamp>>,
+    /// The last message of the check before.
     last: Option<Stamp>,
-    /// Lives that ended in peace, with the number of messages that have not been counted.
-    owed: BTreeMap<u32, u32>,
-    /// Sends to the others that have not completed.
+    /// Incarnations that exited or closed since the last check, with the number of their messages.
+    expected_counts: BTreeMap<u32, u32>,
+    /// Sends to the incarnations that have not completed.
     open: Vec<u64>,
     sent: u32,
-    /// The last life that was heard.
-    heard: u32,
-    /// Messages that arrived.
+    /// The latest incarnation that has sent a message.
+    last_incarnation: u32,
+    /// Messages that were received.
     received: u64,
-    /// Accesses to memory of the others that have not completed, and of which life it was.
+    /// Accesses to an incarnation's memory that have not completed, with the incarnation.
     accesses: BTreeMap<u64, u32>,
     /// Accesses that were successful.
     accessed: u64,
     has_memory: bool,
-    /// What this process held before the first life.
+    /// Resources of this process before the first incarnation.
     before: Usage,
 }
 
@@ -196,22 +207,22 @@ impl Partner {
         let mut endpoint = CampaignEndpoint::open(None, &params)?;
         let mut echo = Echo::start(&endpoint, &params)?;
         echo.exchange(&mut endpoint)?;
-        let name = format!("phoenix-{}-{what}", std::process::id());
+        let name = format!("restarted-{}-{what}", std::process::id());
         let mut partner = Self {
-            them: endpoint.insert(&name)?,
+            peer: endpoint.insert(&name)?,
             endpoint,
             echo,
             name,
-            life: 0,
+            incarnation: 0,
             random: plan.random("partner"),
-            storm: None,
+            signal_rate: None,
             posted: Vec::new(),
-            books: BTreeMap::new(),
+            completed: BTreeMap::new(),
             last: None,
-            owed: BTreeMap::new(),
+            expected_counts: BTreeMap::new(),
             open: Vec::new(),
             sent: 0,
-            heard: 0,
+            last_incarnation: 0,
             received: 0,
             accesses: BTreeMap::new(),
             accessed: 0,
@@ -219,40 +230,43 @@ impl Partner {
             before: Usage::now()?,
         };
         for _ in 0..WINDOW {
-            partner.post()?;
+            partner.post_receive()?;
         }
         Ok(partner)
     }
 
     fn start(&mut self, end: End) -> anyhow::Result<Process> {
-        self.life += 1;
-        Part::Phoenix(Order {
+        self.incarnation += 1;
+        Role::Restarted(Config {
             name: self.name.clone(),
             partner: self.endpoint.name()?,
-            life: self.life,
+            incarnation: self.incarnation,
             end,
-            storm: self.storm,
+            signal_rate: self.signal_rate,
             has_memory: self.has_memory,
         })
         .start()
     }
 
-    /// One life, from its start to its end.
-    fn live_and_end(&mut self, end: End, random: &mut Random) -> anyhow::Result<()> {
-        let mut actor = self.start(end)?;
+    /// Runs one incarnation from its start to its end.
+    fn run_incarnation(&mut self, end: End, random: &mut Random) -> anyhow::Result<()> {
+        let mut process = self.start(end)?;
         match end {
             End::Kill => {
-                self.talk_for(random)?;
-                actor.signal(Signal::SIGKILL)?;
-                ensure!(actor.was_killed()?, "it had ended before it was killed");
+                self.exchange_until_kill(random)?;
+                process.signal(Signal::SIGKILL)?;
+                ensure!(
+                    process.was_killed()?,
+                    "the process had ended before it was killed"
+                );
             }
             End::Exit(_) | End::Close(_) => {
-                let count = self.talk_until_over(&mut actor)?;
-                self.owed.insert(self.life, count);
-                actor.join()?;
+                let count = self.exchange_until_exit(&mut process)?;
+                self.expected_counts.insert(self.incarnation, count);
+                process.join()?;
             }
         }
-        // Every now and then the next life begins before the end of this one has been noticed.
+        // At random, the next incarnation begins before the end of this one has been noticed.
         if random.flip() {
             self.collect()?;
             self.echo.exchange(&mut self.endpoint)?;
@@ -260,68 +274,77 @@ impl Partner {
         Ok(())
     }
 
-    /// As [`Self::live_and_end`] for a life that is stopped again and again.
-    fn life_with_pauses(&mut self, count: u32, random: &mut Random) -> anyhow::Result<()> {
-        let mut actor = self.start(End::Close(count))?;
-        while !actor.is_readable()? {
-            self.talk_until_heard(&mut actor, Duration::from_micros(random.below(3000)))?;
-            actor.signal(Signal::SIGSTOP)?;
-            self.talk_while(Duration::from_micros(random.below(3000)))?;
+    /// As [`Self::run_incarnation`], for an incarnation that is stopped repeatedly.
+    fn run_incarnation_with_stops(
+        &mut self,
+        count: u32,
+        random: &mut Random,
+    ) -> anyhow::Result<()> {
+        let mut process = self.start(End::Close(count))?;
+        while !process.is_readable()? {
+            self.exchange_until_received(&mut process, Duration::from_micros(random.below(3000)))?;
+            process.signal(Signal::SIGSTOP)?;
+            self.exchange_for(Duration::from_micros(random.below(3000)))?;
             self.echo.exchange(&mut self.endpoint)?;
-            actor.signal(Signal::SIGCONT)?;
+            process.signal(Signal::SIGCONT)?;
         }
-        self.owed.insert(self.life, actor.receive()?);
-        actor.join()?;
+        self.expected_counts
+            .insert(self.incarnation, process.receive()?);
+        process.join()?;
         self.collect()
     }
 
-    /// Talks to a life until it is time to kill it.
-    fn talk_for(&mut self, random: &mut Random) -> anyhow::Result<()> {
+    /// Exchanges messages with an incarnation until it is to be killed.
+    fn exchange_until_kill(&mut self, random: &mut Random) -> anyhow::Result<()> {
         let enough = self.received + random.below(MESSAGES);
         let until = Instant::now() + Duration::from_micros(random.below(LONGEST));
         while self.received < enough && Instant::now() < until {
-            self.turn()?;
+            self.step()?;
         }
         Ok(())
     }
 
-    /// Talks for so long, and on until something was heard: a life that shares its processor with many
-    /// others would never come to speak between its pauses.
-    fn talk_until_heard(&mut self, actor: &mut Process, time: Duration) -> anyhow::Result<()> {
-        let (before, longest) = (self.received, Instant::now() + SPEECHLESS);
-        self.talk_while(time)?;
-        while self.received == before && !actor.is_readable()? && Instant::now() < longest {
-            self.turn()?;
+    /// Exchanges messages for `time`, and longer until a message is received: an incarnation that
+    /// shares its processor with many processes would otherwise not run between its stops.
+    fn exchange_until_received(
+        &mut self,
+        process: &mut Process,
+        time: Duration,
+    ) -> anyhow::Result<()> {
+        let (before, longest) = (self.received, Instant::now() + LONGEST_SILENCE);
+        self.exchange_for(time)?;
+        while self.received == before && !process.is_readable()? && Instant::now() < longest {
+            self.step()?;
         }
         Ok(())
     }
 
-    fn talk_while(&mut self, time: Duration) -> anyhow::Result<()> {
+    fn exchange_for(&mut self, time: Duration) -> anyhow::Result<()> {
         let until = Instant::now() + time;
         while Instant::now() < until {
-            self.turn()?;
+            self.step()?;
         }
         Ok(())
     }
 
-    /// Talks to a life until it says how many messages it has sent.
-    fn talk_until_over(&mut self, actor: &mut Process) -> anyhow::Result<u32> {
-        let mut timeout = Timeout::new("the end of a life");
-        while !actor.is_readable()? {
+    /// Exchanges messages with an incarnation until it reports the number of its messages.
+    fn exchange_until_exit(&mut self, process: &mut Process) -> anyhow::Result<u32> {
+        let mut timeout = Timeout::new("the end of an incarnation");
+        while !process.is_readable()? {
             timeout.check()?;
-            self.turn()?;
+            self.step()?;
         }
-        actor.receive()
+        process.receive()
     }
 
-    /// Sends a message if there is room, and takes what has arrived.
-    fn turn(&mut self) -> anyhow::Result<()> {
-        let (kind, len) = something(self.sent);
-        // What is sent to a life that has not been heard may go to any other.
-        let is_known = self.heard == self.life;
-        if is_known && self.open.len() < WINDOW && self.random.once_in(4) {
-            let stamp = Stamp::new(self.life, self.sent);
-            match self.endpoint.send(kind, self.them, len, stamp) {
+    /// Sends a message if there is room, and takes completions.
+    fn step(&mut self) -> anyhow::Result<()> {
+        let (kind, len) = kind_and_len(self.sent);
+        // A message to an incarnation that has sent none yet may reach any other.
+        let is_connected = self.last_incarnation == self.incarnation;
+        if is_connected && self.open.len() < WINDOW && self.random.once_in(4) {
+            let stamp = Stamp::new(self.incarnation, self.sent);
+            match self.endpoint.send(kind, self.peer, len, stamp) {
                 Ok(context) => {
                     self.sent += 1;
                     if !kind.is_injected() {
@@ -329,17 +352,17 @@ impl Partner {
                     }
                 }
                 Err(Errno::Again | Errno::NotConn) => {}
-                Err(errno) => bail!("sending to life {}: {errno}", self.life),
+                Err(errno) => bail!("sending to incarnation {}: {errno}", self.incarnation),
             }
         }
-        if is_known && self.has_memory {
+        if is_connected && self.has_memory {
             self.access()?;
         }
-        self.take()
+        self.take_completions()
     }
 
-    /// Accesses memory of the life that is talked to, every now and then: it has stamps of this
-    /// life, and is given such.
+    /// Accesses memory of the current incarnation at random times. It holds stamps of this
+    /// incarnation, and such stamps are written.
     fn access(&mut self) -> anyhow::Result<()> {
         if self.accesses.len() >= WINDOW || !self.random.flip() {
             return Ok(());
@@ -347,56 +370,65 @@ impl Partner {
         let access = *self
             .random
             .pick(&[Access::Write, Access::Read, Access::Add]);
-        let key = self.random.pick(&PLACES).key();
-        let stamp = Stamp::new(self.life, self.random.below(1 << 20) as u32);
+        let key = self.random.pick(&MEMORIES).key();
+        let stamp = Stamp::new(self.incarnation, self.random.below(1 << 20) as u32);
         let bytes = match access {
             Access::Write => message::write(stamp, message::SMALLEST),
             Access::Read | Access::Add => blank(message::SMALLEST),
         };
-        match self.endpoint.access(access, key, self.them, bytes) {
-            Ok(context) => drop(self.accesses.insert(context, self.life)),
+        match self.endpoint.access(access, key, self.peer, bytes) {
+            Ok(context) => drop(self.accesses.insert(context, self.incarnation)),
             Err(Errno::Again | Errno::NotConn) => {}
-            Err(errno) => bail!("accessing memory of life {}: {errno}", self.life),
+            Err(errno) => bail!(
+                "accessing memory of incarnation {}: {errno}",
+                self.incarnation
+            ),
         }
         Ok(())
     }
 
-    fn take(&mut self) -> anyhow::Result<()> {
+    fn take_completions(&mut self) -> anyhow::Result<()> {
         while let Some(outcome) = self.endpoint.poll()? {
-            self.book(&outcome)?;
+            self.record_completion(&outcome)?;
         }
         Ok(())
     }
 
-    fn book_access(&mut self, life: u32, outcome: &Completion) -> anyhow::Result<()> {
+    fn record_access(&mut self, incarnation: u32, outcome: &Completion) -> anyhow::Result<()> {
         if outcome.error.is_some() {
             return Ok(());
         }
         self.accessed += 1;
         if let Some(bytes) = outcome.received() {
             let stamp = message::read(bytes)?;
-            ensure!(stamp.life == life, "{stamp:?} was read in life {life}");
+            ensure!(
+                stamp.incarnation == incarnation,
+                "{stamp:?} was read in memory of incarnation {incarnation}"
+            );
         }
         Ok(())
     }
 
-    fn book(&mut self, outcome: &Completion) -> anyhow::Result<()> {
-        if let Some(life) = self.accesses.remove(&outcome.context) {
-            self.book_access(life, outcome)?;
+    fn record_completion(&mut self, outcome: &Completion) -> anyhow::Result<()> {
+        if let Some(incarnation) = self.accesses.remove(&outcome.context) {
+            self.record_access(incarnation, outcome)?;
             let errno = outcome.error.as_ref().map(|error| error.errno);
-            // Whoever closes lets its memory go before its end is noticed.
+            // An incarnation that closes deregisters its memory before its end is noticed.
             let is_expected = matches!(
                 errno,
                 None | Some(Errno::ConnReset | Errno::ConnRefused | Errno::KeyRejected)
             );
-            ensure!(is_expected, "an access to life {life} ends by {errno:?}");
+            ensure!(
+                is_expected,
+                "an access to memory of incarnation {incarnation} failed with {errno:?}"
+            );
             return Ok(());
         }
         let errno = outcome.error.as_ref().map(|error| error.errno);
         let is_expected = matches!(errno, None | Some(Errno::ConnReset | Errno::ConnRefused));
         ensure!(
             is_expected,
-            "an operation with the others ends by {errno:?}"
+            "an operation with an incarnation failed with {errno:?}"
         );
         let Some(bytes) = outcome.received() else {
             self.open.retain(|&open| open != outcome.context);
@@ -404,93 +436,111 @@ impl Partner {
         };
         let stamp = errno.is_none().then(|| message::read(bytes)).transpose()?;
         self.received += u64::from(stamp.is_some());
-        self.heard = self.heard.max(stamp.map_or(0, |stamp| stamp.life));
+        self.last_incarnation = self
+            .last_incarnation
+            .max(stamp.map_or(0, |stamp| stamp.incarnation));
         self.posted.retain(|&posted| posted != outcome.context);
-        self.books.insert(outcome.context, stamp);
-        self.post()
+        self.completed.insert(outcome.context, stamp);
+        self.post_receive()
     }
 
-    fn post(&mut self) -> anyhow::Result<()> {
-        let any = FiAddr::UNSPEC;
-        let from_others = TagMatch {
+    fn post_receive(&mut self) -> anyhow::Result<()> {
+        let not_from_echo = TagMatch {
             tag: 0,
             ignore: u64::MAX >> 1,
         };
-        self.posted
-            .push(self.endpoint.trecv(any, LARGEST, from_others)?);
+        self.posted.push(
+            self.endpoint
+                .trecv(FiAddr::UNSPEC, LARGEST, not_from_echo)?,
+        );
         Ok(())
     }
 
-    /// Waits for everything that lives in the past are known to have sent, and for the end of
-    /// everything that was sent to them, and goes through the books.
+    /// Waits until all messages of past incarnations have arrived and all operations with them have
+    /// ended, and checks the order.
     fn collect(&mut self) -> anyhow::Result<()> {
-        let mut timeout = Timeout::new("messages of lives that have ended");
+        let mut timeout = Timeout::new("messages of incarnations that have ended");
         while !self.open.is_empty()
             || !self.accesses.is_empty()
-            || self.is_owed()
-            || self.is_passed()
+            || self.is_missing_messages()
+            || self.is_overtaken()
         {
             let what = || {
-                let (open, owed, posted) = (self.open.len(), &self.owed, &self.posted);
+                let (open, expected_counts, posted) =
+                    (self.open.len(), &self.expected_counts, &self.posted);
                 let accesses = &self.accesses;
-                format!("{open} sends open, {owed:?} owed, receives {posted:?}, {accesses:?}")
+                format!(
+                    "{open} sends outstanding, messages expected: {expected_counts:?}, receives posted: {posted:?}, accesses outstanding: {accesses:?}"
+                )
             };
             timeout.check().with_context(what)?;
-            self.take()?;
+            self.take_completions()?;
         }
-        self.close_the_books()
+        self.check_order()
     }
 
-    fn is_owed(&self) -> bool {
-        let count = |life| {
-            let stamps = self.books.values().flatten();
-            stamps.filter(|stamp| stamp.life == life).count()
+    fn is_missing_messages(&self) -> bool {
+        let count = |incarnation| {
+            let stamps = self.completed.values().flatten();
+            stamps
+                .filter(|stamp| stamp.incarnation == incarnation)
+                .count()
         };
-        let mut owed = self.owed.iter();
-        owed.any(|(&life, &owed)| count(life) < owed as usize)
+        let mut expected_counts = self.expected_counts.iter();
+        expected_counts
+            .any(|(&incarnation, &expected_counts)| count(incarnation) < expected_counts as usize)
     }
 
-    /// Whether a receive has met a large message that others have passed: receives take messages in
-    /// the order of their posts, so one that has met none comes after all that are over.
-    fn is_passed(&self) -> bool {
-        let over = self.books.last_key_value().map(|(&context, _)| context);
+    /// Returns whether a receive has matched a large message that others have overtaken. Receives
+    /// take messages in the order of their posts, so a receive without a message comes after all
+    /// that have completed.
+    fn is_overtaken(&self) -> bool {
+        let over = self.completed.last_key_value().map(|(&context, _)| context);
         self.posted.iter().any(|&context| Some(context) < over)
     }
 
-    /// Lives follow each other, and the messages of each are in order and without a gap, but for
-    /// those that were still with a sender that was killed.
-    fn close_the_books(&mut self) -> anyhow::Result<()> {
-        // A receive that is still posted was posted after all messages that count
-        // ([`Self::is_passed`]).
-        for stamp in std::mem::take(&mut self.books).into_values().flatten() {
+    /// Checks that incarnations follow each other, and that the messages of each are in order and
+    /// without a gap, except messages that were lost with a killed sender.
+    fn check_order(&mut self) -> anyhow::Result<()> {
+        // A receive that is still posted was posted after all checked messages
+        // ([`Self::is_overtaken`]).
+        for stamp in std::mem::take(&mut self.completed).into_values().flatten() {
             let last = self.last.replace(stamp);
-            let is_later = last.is_none_or(|last| last.life <= stamp.life);
+            let is_later = last.is_none_or(|last| last.incarnation <= stamp.incarnation);
             ensure!(is_later, "{stamp:?} arrived after {last:?}");
-            let same = last.filter(|last| last.life == stamp.life);
+            let same = last.filter(|last| last.incarnation == stamp.incarnation);
             let expected = same.map_or(0, |last| last.number + 1);
             let is_next = stamp.number >= expected;
             let mut missing = expected..stamp.number;
-            let is_whole = is_next && missing.all(is_mortal);
+            let is_whole = is_next && missing.all(is_lost_with_sender);
             ensure!(is_whole, "{stamp:?} arrived after {last:?}");
         }
         let last = self.last;
-        self.owed.clear();
-        ensure!(last.is_none_or(|last| last.life <= self.life), "{last:?}");
+        self.expected_counts.clear();
+        let is_valid = last.is_none_or(|last| last.incarnation <= self.incarnation);
+        ensure!(
+            is_valid,
+            "{last:?} was received in incarnation {}",
+            self.incarnation
+        );
         Ok(())
     }
 
-    fn nothing_is_left(&mut self, memory: Option<usize>) -> anyhow::Result<()> {
+    fn check_leaks(&mut self, memory: Option<usize>) -> anyhow::Result<()> {
         self.collect()?;
         self.echo.exchange(&mut self.endpoint)?;
-        let memory = memory.context("there were failures")?;
-        let mut timeout = Timeout::new("memory and descriptors of the dead");
+        let memory = memory.context("resources are not compared after failures")?;
+        let mut timeout = Timeout::new("the release of the incarnations' resources");
         while Usage::now()? != self.before {
-            let what = || format!("{:?}, not {:?}", Usage::now().ok(), self.before);
+            let what = || format!("{:?} are held, {:?} before", Usage::now().ok(), self.before);
             timeout.check().with_context(what)?;
-            self.take()?;
+            self.take_completions()?;
         }
         let grown = private_after_trim()?;
-        ensure!(grown < memory + GROWTH, "{memory} bytes became {grown}");
+        ensure!(
+            grown < memory + GROWTH,
+            "the memory grew from {memory} to {grown} bytes"
+        );
         no_sockets(&self.name)
     }
 }

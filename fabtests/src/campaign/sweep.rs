@@ -1,4 +1,4 @@
-//! One victim at one instruction of its operation: killed there, or stopped and let go on.
+//! One target at one instruction of its operation: killed there, or stopped and continued.
 
 use std::time::{Duration, Instant};
 
@@ -6,233 +6,254 @@ use anyhow::{bail, ensure};
 use selvedge_testkit::random::Random;
 use selvedge_testkit::timeout::Timeout;
 
-use super::operation::{Act, Operation};
+use super::operation::{Action, Operation};
 use super::path::{Path, Shortcut};
-use super::scene::Scene;
-use super::tracee::{Stop, Tracee};
+use super::scenario::Scenario;
+use super::traced_process::{Stop, TracedProcess};
 
-/// What becomes of a victim.
+/// The fault of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum Fault {
     /// It is killed.
-    Death,
-    /// It is stopped for this long, and goes on.
-    Pause(Duration),
+    Kill,
+    /// It is stopped for this long, and continues.
+    Stop(Duration),
 }
 
-/// What one victim has shown.
+/// The result of one target.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sighting {
-    /// Whether it had come to the end of the operation.
-    pub(crate) is_through: bool,
-    /// Messages of it that have arrived.
+pub(crate) struct Observation {
+    /// Whether the target had completed its operation.
+    pub(crate) is_completed: bool,
+    /// Number of its messages that arrived.
     pub(crate) received: usize,
-    /// From its death until everything that was outstanding with it had failed, if something was.
-    pub(crate) noticed: Option<Duration>,
+    /// Time from the kill until every outstanding operation had failed, if there was one.
+    pub(crate) detection_time: Option<Duration>,
 }
 
-/// Where the victim's fate waits.
+/// The point of the fault.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Point {
-    /// Behind this many instructions.
+    /// After this many instructions.
     Instruction(u64),
-    /// Behind this many instructions of which the first ones are run through, up to a trap.
-    Beyond(Shortcut, u64),
+    /// After this many instructions; the first ones run at full speed to a breakpoint.
+    AfterBreakpoint(Shortcut, u64),
     /// At an instant.
     After(Duration),
 }
 
-/// Instructions between two looks of the partner, which runs that much faster than its victim.
-const PACE: u64 = 16;
+/// Single steps of the target between two polls of the partner, which runs that much faster.
+const DRIVE_INTERVAL: u64 = 16;
 
-/// Follows a victim through all of its operation, and kills it.
+/// Steps a target through its whole operation, and kills it.
 ///
 /// # Errors
-/// When the system does not let it be followed.
-pub(crate) fn explore(scene: &mut Scene, operation: &Operation) -> anyhow::Result<Path> {
-    let mut tracee = scene.raise(true, false)?;
-    let path = Path::follow(&mut tracee, |at| match at % PACE {
-        0 => scene.drive(),
+/// The target cannot be traced.
+pub(crate) fn explore(scenario: &mut Scenario, operation: &Operation) -> anyhow::Result<Path> {
+    let mut traced = scenario.start_target(true, false)?;
+    let path = Path::follow(&mut traced, |at| match at % DRIVE_INTERVAL {
+        0 => scenario.drive(),
         _ => Ok(()),
     })?;
-    tracee.kill()?;
-    tracee.reap()?;
-    scene.outlive()?;
-    scene.close_the_books(usize::from(operation.is_acquainted()))?;
+    traced.kill()?;
+    traced.reap()?;
+    scenario.wait_for_outstanding()?;
+    scenario.check_received(usize::from(operation.is_connected()))?;
     Ok(path)
 }
 
-/// Lets a victim live up to a point, and meet its fate.
+/// Runs a target to a point and injects the fault.
 ///
 /// # Errors
-/// What its survivors have to complain of.
+/// A check of the partner or of the bystander fails.
 pub(crate) fn attempt(
-    scene: &mut Scene,
+    scenario: &mut Scenario,
     operation: &Operation,
     point: Point,
-    fate: Fate,
+    fault: Fault,
     random: &mut Random,
-) -> anyhow::Result<Sighting> {
-    let is_small = operation.is_alone() && !matches!(operation.act, Act::Close | Act::Wake);
+) -> anyhow::Result<Observation> {
+    let is_small =
+        operation.needs_no_partner() && !matches!(operation.action, Action::Close | Action::Wake);
     let is_late = is_small && random.flip();
     let is_traced = !matches!(point, Point::After(_));
-    let mut tracee = scene.raise(is_traced, is_late)?;
-    let partner_sleeps = operation.act == Act::Wake;
-    if partner_sleeps {
-        scene.lie_down()?;
+    let mut traced = scenario.start_target(is_traced, is_late)?;
+    let is_partner_parked = operation.action == Action::Wake;
+    if is_partner_parked {
+        scenario.arm_wakeup()?;
     }
-    let drives = !(partner_sleeps || operation.is_alone() && random.flip());
-    let is_through = run(scene, &mut tracee, point, drives)?;
+    let makes_progress = !(is_partner_parked || operation.needs_no_partner() && random.flip());
+    let is_completed = run(scenario, &mut traced, point, makes_progress)?;
     if random.flip() {
-        scene.goes_on()?;
+        scenario.exchange_with_bystander()?;
     }
-    let mut noticed = None;
-    let greetings = usize::from(operation.is_acquainted());
-    match fate {
-        Fate::Death => {
-            let seen = random
+    let mut detection_time = None;
+    let connect_messages = usize::from(operation.is_connected());
+    match fault {
+        Fault::Kill => {
+            let received_before = random
                 .flip()
-                .then(|| scene.settle().map(|()| scene.received()));
-            let seen = seen.transpose()?;
-            if partner_sleeps {
-                scene.lie_down()?;
+                .then(|| scenario.settle().map(|()| scenario.received()));
+            let received_before = received_before.transpose()?;
+            if is_partner_parked {
+                scenario.arm_wakeup()?;
             }
-            noticed = die(scene, tracee, random)?;
+            detection_time = kill_target(scenario, traced, random)?;
             if is_late {
-                scene.post_receives(2)?;
+                scenario.post_receives(2)?;
             }
-            let sent = usize::from(is_through && operation.sends().is_some());
-            scene.close_the_books(greetings + sent)?;
-            let is_same = is_late || seen.is_none_or(|seen| seen == scene.received());
-            ensure!(is_same, "{seen:?} messages had arrived before its death");
-            scene.check_memory(is_through)?;
-            let survived = scene.survived();
-            // Whoever closes has posted a receive for what its partner sends.
-            let most = usize::from(operation.act == Act::Close);
+            let sent = usize::from(is_completed && operation.sends().is_some());
+            scenario.check_received(connect_messages + sent)?;
+            let is_same = is_late
+                || received_before
+                    .is_none_or(|received_before| received_before == scenario.received());
+            ensure!(
+                is_same,
+                "the number of messages changed after the kill: {received_before:?} had arrived before"
+            );
+            scenario.check_memory(is_completed)?;
+            let survived = scenario.survived();
+            // A target that closes has posted a receive for its partner's message.
+            let most = usize::from(operation.action == Action::Close);
             ensure!(
                 survived <= most,
-                "{survived} operations with the dead were successful"
+                "{survived} operations succeeded that need a running target; the maximum is {most}"
             );
         }
-        Fate::Pause(pause) => {
-            if !is_traced && !is_through {
-                tracee.halt()?;
+        Fault::Stop(pause) => {
+            if !is_traced && !is_completed {
+                traced.stop_anywhere()?;
             }
             let until = Instant::now() + pause;
             while Instant::now() < until {
-                scene.goes_on()?;
+                scenario.exchange_with_bystander()?;
             }
             if is_late {
-                scene.post_receives(2)?;
+                scenario.post_receives(2)?;
             }
-            if operation.act == Act::LieDown {
-                scene.call()?;
+            if operation.action == Action::Park {
+                scenario.send_wakeup()?;
             }
-            if partner_sleeps {
-                scene.lie_down()?;
+            if is_partner_parked {
+                scenario.arm_wakeup()?;
             }
-            tracee.resume()?;
-            if partner_sleeps && scene.received() == greetings {
-                scene.be_woken()?;
+            traced.resume()?;
+            if is_partner_parked && scenario.received() == connect_messages {
+                scenario.wait_for_wakeup()?;
             }
-            if !is_through {
-                scene.finish(&mut tracee)?;
+            if !is_completed {
+                scenario.finish(&mut traced)?;
             }
-            scene.live_on(tracee)?;
-            scene.check_memory(true)?;
-            scene.close_the_books(greetings + usize::from(operation.sends().is_some()))?;
+            scenario.run_to_end(traced)?;
+            scenario.check_memory(true)?;
+            scenario.check_received(connect_messages + usize::from(operation.sends().is_some()))?;
         }
     }
-    scene.goes_on()?;
-    Ok(Sighting {
-        is_through,
-        received: scene.received(),
-        noticed,
+    scenario.exchange_with_bystander()?;
+    Ok(Observation {
+        is_completed,
+        received: scenario.received(),
+        detection_time,
     })
 }
 
-/// Runs the victim up to the point; whether it has come to the end of its operation before.
-fn run(scene: &mut Scene, tracee: &mut Tracee, point: Point, drives: bool) -> anyhow::Result<bool> {
+/// Runs the target to the point. Returns whether it has completed its operation before.
+fn run(
+    scenario: &mut Scenario,
+    traced: &mut TracedProcess,
+    point: Point,
+    makes_progress: bool,
+) -> anyhow::Result<bool> {
     let steps = match point {
         Point::Instruction(at) => at,
-        Point::After(delay) => return run_for(scene, tracee, delay),
-        Point::Beyond(shortcut, at) => {
-            if run_into(scene, tracee, shortcut)? {
+        Point::After(delay) => return run_for(scenario, traced, delay),
+        Point::AfterBreakpoint(shortcut, at) => {
+            if run_to_breakpoint(scenario, traced, shortcut)? {
                 return Ok(true);
             }
             at - shortcut.at
         }
     };
     for at in 0..steps {
-        match tracee.step()? {
+        match traced.step()? {
             Stop::Stepped => {}
             Stop::Marked => return Ok(true),
-            Stop::Over => bail!("a victim has ended by itself"),
+            Stop::Over => bail!("the target exited by itself"),
         }
-        if drives && at % PACE == 0 {
-            scene.drive()?;
+        if makes_progress && at % DRIVE_INTERVAL == 0 {
+            scenario.drive()?;
         }
     }
     Ok(false)
 }
 
-/// Runs the victim into a trap, as often as it takes; whether it has come to its end before.
-fn run_into(scene: &mut Scene, tracee: &mut Tracee, shortcut: Shortcut) -> anyhow::Result<bool> {
-    let Shortcut { place, visits, .. } = shortcut;
+/// Runs the target to a breakpoint as often as required. Returns whether it has completed its
+/// operation before.
+fn run_to_breakpoint(
+    scenario: &mut Scenario,
+    traced: &mut TracedProcess,
+    shortcut: Shortcut,
+) -> anyhow::Result<bool> {
+    let Shortcut { addr, visits, .. } = shortcut;
     for visit in 1..=visits {
-        let was = tracee.set_trap(place)?;
-        tracee.resume()?;
-        let mut timeout = Timeout::new("a victim before its trap");
+        let original = traced.set_breakpoint(addr)?;
+        traced.resume()?;
+        let mut timeout = Timeout::new("a target at its breakpoint");
         loop {
-            match tracee.look()? {
+            match traced.poll_stop()? {
                 Some(Stop::Stepped) => break,
                 Some(Stop::Marked) => return Ok(true),
-                Some(Stop::Over) => bail!("a victim has ended by itself"),
+                Some(Stop::Over) => bail!("the target exited by itself"),
                 None => timeout.check()?,
             }
-            scene.drive()?;
+            scenario.drive()?;
         }
-        tracee.clear_trap(place, was)?;
+        traced.clear_breakpoint(addr, original)?;
         if visit < visits {
-            tracee.step()?;
+            traced.step()?;
         }
     }
     Ok(false)
 }
 
-/// Lets the victim run for a while, which may take it to the end of its operation.
-fn run_for(scene: &mut Scene, tracee: &mut Tracee, delay: Duration) -> anyhow::Result<bool> {
-    tracee.resume()?;
+/// Lets the target run for a while. Returns whether it has completed its operation.
+fn run_for(
+    scenario: &mut Scenario,
+    traced: &mut TracedProcess,
+    delay: Duration,
+) -> anyhow::Result<bool> {
+    traced.resume()?;
     let until = Instant::now() + delay;
     while Instant::now() < until {
-        if tracee.look()?.is_some() {
+        if traced.poll_stop()?.is_some() {
             return Ok(true);
         }
-        scene.drive()?;
+        scenario.drive()?;
     }
     Ok(false)
 }
 
-/// Kills the victim; how long it took until that was noticed, if there was something to notice.
-fn die(
-    scene: &mut Scene,
-    mut tracee: Tracee,
+/// Kills the target. Returns how long the partner took to notice, if there was an outstanding
+/// operation.
+fn kill_target(
+    scenario: &mut Scenario,
+    mut traced: TracedProcess,
     random: &mut Random,
 ) -> anyhow::Result<Option<Duration>> {
-    let is_bound = scene.is_bound();
-    let at = tracee.kill()?;
-    // A process that nobody has waited for is dead as well.
-    let stays = random.flip();
-    if !stays {
-        tracee.reap()?;
+    let has_outstanding = scenario.has_outstanding();
+    let at = traced.kill()?;
+    // A zombie counts as dead as well.
+    let stays_zombie = random.flip();
+    if !stays_zombie {
+        traced.reap()?;
     }
-    if scene.sleeps() {
-        scene.be_woken()?;
+    if scenario.is_partner_parked() {
+        scenario.wait_for_wakeup()?;
     }
-    scene.outlive()?;
-    let noticed = at.elapsed();
-    if stays {
-        tracee.reap()?;
+    scenario.wait_for_outstanding()?;
+    let detection_time = at.elapsed();
+    if stays_zombie {
+        traced.reap()?;
     }
-    Ok(is_bound.then_some(noticed))
+    Ok(has_outstanding.then_some(detection_time))
 }

@@ -1,38 +1,38 @@
-//! `fabtests bmi`: one server and many clients, over BMI and over the endpoint below it; or how long
-//! posts take beside threads that test.
+//! `fabtests bmi`: one server and many clients, over BMI and over the endpoint below it; or the
+//! duration of posts beside threads that test.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::bmi::posts::{self, Load, Times};
-use crate::bmi::requests::{self, Crowd, Face, Served};
+use crate::bmi::requests::{self, Clients, Interface, Served};
 
 /// Arguments of `fabtests bmi`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// The method: shm, tcp or whatever there is
+    /// The method: shm, tcp or any other provider
     #[arg(short, long, default_value = "shm")]
     provider: String,
-    /// How many processes send requests
+    /// Number of client processes
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     clients: u16,
-    /// Bytes of a request; what the provider cannot inject, it carries for BMI alone
+    /// Bytes of a request; over BMI, a request may be larger than the provider's inject size
     #[arg(short = 'S', long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(..=16384))]
     size: u16,
-    /// Requests that each has on the way
+    /// Outstanding requests of each client
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     window: u16,
-    /// For how many seconds each time
+    /// Seconds of each measurement
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=3600))]
     seconds: u16,
-    /// How many times, in turns; medians are printed
+    /// Number of measurements, in turns; medians are printed
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     reps: u16,
-    /// BMI alone
+    /// Measure BMI alone
     #[arg(long)]
     alone: bool,
-    /// Time the posts of so many threads of one process instead, beside threads that test
+    /// Time the posts of N threads of one process instead, beside threads that test
     #[arg(long, value_name = "N", conflicts_with_all = ["clients", "size", "window", "alone"],
           value_parser = clap::value_parser!(u16).range(1..=64))]
     posters: Option<u16>,
@@ -40,20 +40,20 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, requires = "posters",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     testers: u16,
-    /// With --posters: how many milliseconds a test waits
+    /// With --posters: milliseconds that a test waits
     #[arg(long, value_name = "MS", default_value_t = 0, requires = "posters",
           value_parser = clap::value_parser!(u16).range(..=10_000))]
     idle: u16,
-    /// With --posters: threads that use a processor and nothing of BMI
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "posters",
+    /// With --posters: threads that use a processor and do not call BMI
+    #[arg(long, alias = "neighbours", value_name = "N", default_value_t = 0, requires = "posters",
           value_parser = clap::value_parser!(u16).range(..=64))]
-    neighbours: u16,
+    background: u16,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// What came out of it.
+/// The results.
 #[derive(Debug, Serialize)]
 struct Report {
     clients: u16,
@@ -64,7 +64,7 @@ struct Report {
     raw_per_s: Option<f64>,
 }
 
-/// Serves, or times posts, and prints.
+/// Serves clients or times posts, and prints the results.
 ///
 /// # Errors
 /// As [`requests::serve`] and [`posts::measure`].
@@ -73,17 +73,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(posters) = args.posters {
         return time_posts(args, posters, time);
     }
-    let crowd = Crowd {
-        clients: args.clients.into(),
+    let clients = Clients {
+        count: args.clients.into(),
         size: args.size.into(),
         window: args.window.into(),
     };
-    let serve = |face| requests::serve(face, &args.provider, crowd, time);
+    let serve = |interface| requests::serve(interface, &args.provider, clients, time);
     let (mut bmi, mut raw) = (Vec::new(), Vec::new());
     for _ in 0..args.reps {
-        bmi.push(serve(Face::Bmi)?);
+        bmi.push(serve(Interface::Bmi)?);
         if !args.alone {
-            raw.push(serve(Face::Raw)?);
+            raw.push(serve(Interface::Raw)?);
         }
     }
     let report = Report {
@@ -105,7 +105,7 @@ fn time_posts(args: &Args, posters: u16, time: Duration) -> anyhow::Result<()> {
         posters: posters.into(),
         testers: args.testers.into(),
         idle: Duration::from_millis(args.idle.into()),
-        neighbours: args.neighbours.into(),
+        background: args.background.into(),
     };
     let measure = |_| posts::measure(&args.provider, load, time);
     let runs: Vec<Times> = (0..args.reps).map(measure).collect::<Result<_, _>>()?;
@@ -140,10 +140,10 @@ fn median(served: &[Served]) -> Option<f64> {
 impl Report {
     fn print(&self) {
         println!("{} clients", self.clients);
-        for (face, all) in [("BMI", &self.bmi), ("raw endpoint", &self.raw)] {
+        for (interface, all) in [("BMI", &self.bmi), ("raw endpoint", &self.raw)] {
             for one in all {
                 println!(
-                    "{face:12} {:9.0} requests per second; the least served had {}, the most {}",
+                    "{interface:12} {:9.0} requests per second; the least served had {}, the most {}",
                     one.requests_per_s, one.least, one.most
                 );
             }

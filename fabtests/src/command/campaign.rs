@@ -1,4 +1,4 @@
-//! `fabtests campaign`: faults on purpose, and a count of who survived.
+//! `fabtests campaign`: injected faults, and the number of attempts that harmed no other process.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,22 +10,22 @@ use crate::campaign::{self, Campaign, Plan, Report};
 /// Arguments of `fabtests campaign`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Which campaign
+    /// The campaign
     #[arg(value_enum)]
     campaign: Campaign,
-    /// Attempts of each row [default: a few, which takes seconds]
+    /// Attempts of each row [default: a few, which take seconds]
     #[arg(long, value_name = "N")]
     rounds: Option<u64>,
-    /// Every point that there is: each instruction, each limit
+    /// Try every point: each instruction, each limit
     #[arg(long, conflicts_with_all = ["rounds", "duration"])]
     all: bool,
-    /// Go on for so long with each row: 30s, 10m, 8h
+    /// Repeat each row for so long: 30s, 10m, 8h
     #[arg(long = "for", value_name = "TIME", value_parser = duration, conflicts_with = "rounds")]
     duration: Option<Duration>,
-    /// The rows to do, separated by commas, as the report names them [default: all]
+    /// The rows to run, separated by commas, as the report names them [default: all]
     #[arg(long, value_name = "ROWS", value_delimiter = ',')]
     only: Vec<String>,
-    /// Where random numbers begin, to run a campaign again [default: the time]
+    /// Seed of the random numbers, to repeat a campaign [default: the time]
     #[arg(long)]
     seed: Option<u64>,
     /// Print one JSON object, described in docs/FABTESTS-REFERENCE.md
@@ -36,7 +36,7 @@ pub struct Args {
 /// Runs a campaign and prints its report.
 ///
 /// # Errors
-/// When it cannot be run, and when something was not survived.
+/// The campaign cannot be run, or an attempt failed.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(1, |now| now.as_secs());
@@ -56,8 +56,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let (attempted, survived) = (report.attempted(), report.survived());
     ensure!(
-        report.is_good(),
-        "{survived} of {attempted} were survived; --seed {seed}"
+        report.is_success(),
+        "{survived} of {attempted} attempts harmed no other process; repeat with --seed {seed}"
     );
     Ok(())
 }
@@ -97,7 +97,7 @@ fn duration(text: &str) -> anyhow::Result<Duration> {
     let units = [("s", 1), ("m", 60), ("h", 3600)];
     let split = |(unit, seconds)| Some((text.strip_suffix(unit)?, seconds));
     let found = units.into_iter().find_map(split);
-    let (number, seconds) = found.context("a time is written as 30s, 10m or 8h")?;
+    let (number, seconds) = found.context("a time needs a unit, as in 30s, 10m or 8h")?;
     let number: u64 = number.parse()?;
     Ok(Duration::from_secs(number.saturating_mul(seconds)))
 }

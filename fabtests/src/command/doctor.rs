@@ -1,10 +1,10 @@
-//! `fabtests doctor`: what this machine allows, what that means for speed, and what to do.
+//! `fabtests doctor`: what this machine permits, the effect on speed, and remedies.
 
 use std::process::ExitCode;
 
 use selvedge_bench::output;
 
-use crate::doctor::{Diagnosis, Finding, Verdict, examine, offer, read_offer};
+use crate::doctor::{Diagnosis, Finding, Severity, examine, expose_number, read_number};
 
 /// Arguments of `fabtests doctor`.
 #[derive(Clone, Debug, clap::Args)]
@@ -18,22 +18,22 @@ pub struct Args {
 #[derive(Clone, Debug, clap::Args)]
 pub struct AttachArgs {
     #[command(subcommand)]
-    part: Part,
+    role: HelperRole,
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
-enum Part {
-    /// Say where a number stands
-    Offer,
-    /// Read a number out of another process
+enum HelperRole {
+    /// Print the address of a number
+    Expose,
+    /// Read the number in another process
     Read { pid: i32, addr: usize },
 }
 
-/// Examines the machine and prints; the code says how shm works: 0 at full speed, 1 slower than it
-/// could, 3 not at all.
+/// Examines the machine and prints the findings. The exit code is 0 when shm works at full speed, 1
+/// when it could be faster, 3 when it does not work.
 ///
 /// # Errors
-/// When the findings cannot be written as JSON.
+/// The findings cannot be written as JSON.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let diagnosis = examine();
     let text = match args.json {
@@ -48,43 +48,43 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Plays one of the processes that the doctor starts.
+/// Runs one of the processes that the doctor starts.
 ///
 /// # Errors
-/// As the part.
+/// As the process.
 pub fn attach(args: &AttachArgs) -> anyhow::Result<()> {
-    match args.part {
-        Part::Offer => offer(),
-        Part::Read { pid, addr } => read_offer(pid, addr),
+    match args.role {
+        HelperRole::Expose => expose_number(),
+        HelperRole::Read { pid, addr } => read_number(pid, addr),
     }
 }
 
 impl Diagnosis {
     fn text(&self) -> String {
         let findings: String = self.findings.iter().map(Finding::text).collect();
-        let verdict = match (self.full_speed, self.works) {
-            (true, _) => "shm works at full speed here.",
-            (false, true) => "shm works here, and could be faster.",
-            (false, false) => "shm does not work here.",
+        let summary = match (self.full_speed, self.works) {
+            (true, _) => "shm works at full speed on this machine.",
+            (false, true) => "shm works on this machine, and could be faster.",
+            (false, false) => "shm does not work on this machine.",
         };
-        format!("{findings}\n{verdict}\n")
+        format!("{findings}\n{summary}\n")
     }
 }
 
 impl Finding {
     fn text(&self) -> String {
-        let mark = match self.verdict {
-            Verdict::Good => "good",
-            Verdict::Note => "note",
-            Verdict::Slow => "slow",
-            Verdict::Broken => "BAD ",
+        let label = match self.severity {
+            Severity::Good => "good",
+            Severity::Note => "note",
+            Severity::Slow => "slow",
+            Severity::Broken => "BAD ",
         };
         let advice = self
             .advice
             .iter()
             .map(|advice| format!("      -> {advice}\n"));
         format!(
-            "{mark}  {}: {}. {}.\n{}",
+            "{label}  {}: {}. {}.\n{}",
             self.name,
             sentence(&self.found),
             sentence(&self.meaning),
@@ -93,7 +93,7 @@ impl Finding {
     }
 }
 
-/// With a capital letter, unless it begins with the name of a call.
+/// Capitalises a text, unless it begins with the name of a call.
 fn sentence(text: &str) -> String {
     let first = text.split_whitespace().next().unwrap_or_default();
     match first.contains('_') || first.contains('/') {

@@ -1,4 +1,4 @@
-//! `fabtests run`: the tests of providers.
+//! `fabtests run`: the conformance tests of providers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use std::process::ExitCode;
 use anyhow::{Context as _, ensure};
 use selvedge_bench::output;
 
-use crate::suite::catalogue::{self, Wanted};
+use crate::suite::catalogue::{self, Selection};
 use crate::suite::report::{self, Lines};
-use crate::suite::run::{self, Hosts, News, Outcome, Plan};
+use crate::suite::run::{self, Hosts, Plan, RunEvent, RunResult};
 use crate::suite::{Entry, Manifest, Set};
 
 /// Arguments of `fabtests run`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Which tests
+    /// The set of tests
     #[arg(value_enum, default_value_t)]
     set: Set,
     /// Test this provider; may be given more than once [default: all that are built in]
@@ -30,32 +30,32 @@ pub struct Args {
     /// No tests whose path contains this; may be given more than once
     #[arg(short = 'x', long = "exclude", value_name = "TEXT")]
     excludes: Vec<String>,
-    /// Whatever is random comes from this number [default: a new one]
+    /// Seed of all random numbers [default: a new one]
     #[arg(long)]
     seed: Option<u64>,
-    /// Give each test this many times as long
+    /// Multiply the time that each test may take
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
     slowness: f64,
     /// List the tests, and run none
     #[arg(long)]
     list: bool,
-    /// What is expected of each provider [default: the suite's own file, expectations.toml]
+    /// The expectations for each provider [default: the suite's own file, expectations.toml]
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
     /// Print one JSON object, and nothing else
     #[arg(long)]
     json: bool,
-    /// Write a report for systems of continuous integration
+    /// Write a JUnit report
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Write a page
+    /// Write a Markdown report
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Run each test over providers with defects that it has to notice: it passes if it fails
+    /// Run each test over providers with defects that it must notice: it passes if it fails
     #[arg(long)]
     mutants: bool,
-    /// Run each test with each call in turn made to fail when it is made for the Nth time, the first
-    /// if N is not given: the test may fail, but not hang or crash
+    /// Run each test repeatedly; in each run one call fails when it is made for the Nth time, the
+    /// first if N is not given. The test may fail, but not hang or crash
     #[arg(
         long,
         value_name = "N",
@@ -66,8 +66,8 @@ pub struct Args {
         conflicts_with = "mutants"
     )]
     hook_faults: Option<u32>,
-    /// Put the processes of each test on two hosts by turns: network namespaces with a cable in
-    /// between, which takes root's rights, util-linux and iproute2
+    /// Place the processes of each test alternately on two hosts: network namespaces with a virtual
+    /// cable, which needs root, util-linux and iproute2
     #[arg(long)]
     two_hosts: bool,
     /// Run the tests of the runner
@@ -75,51 +75,51 @@ pub struct Args {
     selftest: bool,
 }
 
-/// Runs tests, and shows how they fare.
+/// Runs tests and prints the results.
 ///
 /// # Errors
-/// When there are none, or a report cannot be written.
+/// No test is selected, or a report cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let manifest = match &args.manifest {
         Some(path) => Manifest::read(path)?,
         None => Manifest::built_in()?,
     };
-    let wanted = args.wanted()?;
+    let selection = args.selection()?;
     let entries = match args.hook_faults {
         _ if args.selftest => catalogue::selftests(),
-        _ if args.mutants => catalogue::mutants(&wanted),
-        Some(nth) => catalogue::hook_faults(&wanted, nth),
-        None => catalogue::entries(&wanted, &manifest),
+        _ if args.mutants => catalogue::mutants(&selection),
+        Some(nth) => catalogue::hook_faults(&selection, nth),
+        None => catalogue::entries(&selection, &manifest),
     };
     ensure!(
         !entries.is_empty(),
-        "no test is as you say; --list shows them all"
+        "no test matches the options; --list prints all paths"
     );
     if args.list {
         let lines = entries.iter().map(|entry| entry.path() + "\n");
         output::print(&lines.collect::<String>());
         return Ok(ExitCode::SUCCESS);
     }
-    let outcome = args.play(&entries, &manifest, wanted.seed)?;
-    args.report(&outcome, wanted.seed)?;
-    Ok(match outcome.is_good() {
+    let result = args.run_tests(&entries, &manifest, selection.seed)?;
+    args.report(&result, selection.seed)?;
+    Ok(match result.is_success() {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
 }
 
 impl Args {
-    fn wanted(&self) -> anyhow::Result<Wanted> {
+    fn selection(&self) -> anyhow::Result<Selection> {
         let known = catalogue::providers();
         for name in &self.providers {
             let known_names = known.join(", ");
             let upper = name.rsplit(';').next().unwrap_or(name);
             ensure!(
                 known.iter().any(|known| known == upper),
-                "there is no provider {name:?}, but {known_names}"
+                "there is no provider {name:?}; the providers are {known_names}"
             );
         }
-        Ok(Wanted {
+        Ok(Selection {
             set: self.set,
             providers: match self.providers.is_empty() {
                 true => known,
@@ -131,7 +131,12 @@ impl Args {
         })
     }
 
-    fn play(&self, entries: &[Entry], manifest: &Manifest, seed: u64) -> anyhow::Result<Outcome> {
+    fn run_tests(
+        &self,
+        entries: &[Entry],
+        manifest: &Manifest,
+        seed: u64,
+    ) -> anyhow::Result<RunResult> {
         let hosts = self.two_hosts.then(Hosts::make).transpose()?;
         let plan = Plan {
             manifest,
@@ -142,32 +147,32 @@ impl Args {
         if self.json {
             return Ok(run::run(entries, &plan, |_| ()));
         }
-        let mut lines = Lines::new(entries.len(), &self.again(seed));
-        let outcome = run::run(entries, &plan, |news: News<'_>| lines.show(&news));
+        let mut lines = Lines::new(entries.len(), &self.rerun_options(seed));
+        let result = run::run(entries, &plan, |event: RunEvent<'_>| lines.show(&event));
         lines.finish();
-        Ok(outcome)
+        Ok(result)
     }
 
-    fn report(&self, outcome: &Outcome, seed: u64) -> anyhow::Result<()> {
+    fn report(&self, result: &RunResult, seed: u64) -> anyhow::Result<()> {
         let set = self.set_name();
         if let Some(path) = &self.junit {
-            write(path, &report::junit(outcome))?;
+            write(path, &report::junit(result))?;
         }
         if let Some(path) = &self.markdown {
             write(
                 path,
-                &report::markdown(outcome, &set, seed, &self.again(seed)),
+                &report::markdown(result, &set, seed, &self.rerun_options(seed)),
             )?;
         }
         output::print(&match self.json {
-            true => report::json(outcome, &set, seed).to_string() + "\n",
-            false => report::summary(outcome),
+            true => report::json(result, &set, seed).to_string() + "\n",
+            false => report::summary(result),
         });
         Ok(())
     }
 
-    /// What a test of this run is run again with, besides its path.
-    fn again(&self, seed: u64) -> String {
+    /// The options that run a test of this run again, besides its path.
+    fn rerun_options(&self, seed: u64) -> String {
         let mut options = format!(" {} --seed {seed}", self.set_name());
         for (is_set, option) in [
             (self.mutants, " --mutants"),
@@ -198,7 +203,7 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Five digits are enough to tell runs apart, and short to type.
+/// Five digits distinguish runs and are short to type.
 fn new_seed() -> u64 {
     let now = std::time::UNIX_EPOCH.elapsed();
     now.map_or(1, |now| u64::from(now.subsec_nanos())) % 100_000
@@ -207,6 +212,6 @@ fn new_seed() -> u64 {
 fn factor(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(factor) if (0.01..=1000.0).contains(&factor) => Ok(factor),
-        _ => Err(format!("{text:?} is no number between 0.01 and 1000")),
+        _ => Err(format!("{text:?} is not a number between 0.01 and 1000")),
     }
 }

@@ -22,7 +22,7 @@ pub struct ProcessArgs {
     config: Config,
 }
 
-/// Runs the processes and prints what they did.
+/// Runs the processes and prints the totals.
 ///
 /// # Errors
 /// As [`shmem::run`].

@@ -1,4 +1,4 @@
-//! Processors: how many, how far from each other, and how fast.
+//! Processors: their number, distance and frequency.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use selvedge_bench::cpu::{Placement, allowed, pin};
 
 use super::memory::first_line;
-use super::{Finding, Verdict};
+use super::{Finding, Severity};
 
-/// Round trips of a cache line that are measured at once, and how long batches are measured.
+/// Round trips of a cache line that are measured together, and how long batches are measured.
 const BATCH: u64 = 200;
 const MEASURING: Duration = Duration::from_millis(300);
-/// Beyond this many nanoseconds for a round trip two cores have no cache in common, on any
-/// processor that was seen.
+/// Above this many nanoseconds for a round trip, two cores have no common cache on any processor
+/// that was measured.
 const FAR: f64 = 180.0;
 
-/// The distance of two cores, as a message feels it.
+/// The distance of two cores: the round trip of a cache line.
 pub(super) fn cores() -> Finding {
     const NAME: &str = "cores";
     let count = allowed().map_or(1, |cores| cores.len());
@@ -24,7 +24,7 @@ pub(super) fn cores() -> Finding {
     let Some([one, two]) = pair.filter(|_| count > 1) else {
         return Finding::new(
             NAME,
-            Verdict::Slow,
+            Severity::Slow,
             "this process may use one core",
             "two processes take turns: a message costs a switch between them",
         )
@@ -36,9 +36,9 @@ pub(super) fn cores() -> Finding {
             let found = format!("{count} cores; their distance cannot be measured: {error:#}");
             return Finding::new(
                 NAME,
-                Verdict::Note,
+                Severity::Note,
                 found,
-                "processes cannot be bound to cores",
+                "processes cannot be pinned to cores",
             );
         }
     };
@@ -49,12 +49,12 @@ pub(super) fn cores() -> Finding {
     if far > 2.0 * near {
         return Finding::new(
             NAME,
-            Verdict::Note,
+            Severity::Note,
             found,
-            "the distance changes while it is measured, so figures do: compare only what was \
+            "the distance changes while it is measured, and figures with it: compare only figures that were \
              measured in turns",
         )
-        .advise("On a virtual machine, bind its processors to those of the host.");
+        .advise("On a virtual machine, pin its processors to those of the host.");
     }
     let meaning = match near > FAR {
         true => {
@@ -66,8 +66,8 @@ pub(super) fn cores() -> Finding {
     Finding::good(NAME, found, meaning)
 }
 
-/// Nanoseconds of a round trip: the quartiles of batches, so that a batch in which the system did
-/// something else does not count.
+/// Nanoseconds of a round trip: the quartiles of batches, so that a batch that the system
+/// interrupted does not count.
 fn distance(one: usize, two: usize) -> anyhow::Result<(f64, f64)> {
     let word = AtomicU64::new(0);
     const OVER: u64 = u64::MAX;
@@ -77,7 +77,7 @@ fn distance(one: usize, two: usize) -> anyhow::Result<(f64, f64)> {
             loop {
                 match word.load(Ordering::Acquire) {
                     OVER => return pinned,
-                    asked if asked % 2 == 1 => word.store(asked + 1, Ordering::Release),
+                    number if number % 2 == 1 => word.store(number + 1, Ordering::Release),
                     _ => std::hint::spin_loop(),
                 }
             }
@@ -97,20 +97,20 @@ fn distance(one: usize, two: usize) -> anyhow::Result<(f64, f64)> {
 }
 
 fn batches(word: &AtomicU64) -> Vec<f64> {
-    let (start, mut batches, mut turn) = (Instant::now(), Vec::new(), 1);
+    let (start, mut batches, mut number) = (Instant::now(), Vec::new(), 1);
     while batches.is_empty() || start.elapsed() < MEASURING {
         let begin = Instant::now();
         for _ in 0..BATCH {
-            word.store(turn, Ordering::Release);
-            while word.load(Ordering::Acquire) == turn {}
-            turn += 2;
+            word.store(number, Ordering::Release);
+            while word.load(Ordering::Acquire) == number {}
+            number += 2;
         }
         batches.push(begin.elapsed().as_nanos() as f64 / BATCH as f64);
     }
     batches
 }
 
-/// What decides the frequency.
+/// The governor of the frequency.
 pub(super) fn frequency() -> Finding {
     const NAME: &str = "frequency";
     let governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
@@ -123,7 +123,7 @@ pub(super) fn frequency() -> Finding {
         "performance" => Finding::good(NAME, "governor: performance", "cores do not slow down"),
         other => Finding::new(
             NAME,
-            Verdict::Note,
+            Severity::Note,
             format!("governor: {other}"),
             "the first messages after a pause may be slower",
         )

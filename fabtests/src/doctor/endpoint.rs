@@ -9,53 +9,58 @@ use nix::sys::resource::{Resource, getrlimit};
 use selvedge::owned::{Completions, Endpoint, Pool};
 use selvedge::{AddressVector, Caps, Context, FiAddr, Hints, Registry, av};
 
-use super::{Finding, Verdict};
+use super::{Finding, Severity};
 
-/// A message from one endpoint to another, both of this process.
+/// Sends a message between two endpoints of this process.
 pub(super) fn messages() -> Finding {
     const NAME: &str = "messages";
     match exchange() {
-        Ok(taken) => Finding::good(
+        Ok(needed) => Finding::good(
             NAME,
             format!(
                 "two endpoints opened and exchanged a message in {} us",
-                taken.as_micros()
+                needed.as_micros()
             ),
             "the provider works",
         ),
         Err(error) => Finding::new(
             NAME,
-            Verdict::Broken,
+            Severity::Broken,
             format!("{error:#}"),
-            "the provider does not work here",
+            "the provider does not work on this machine",
         )
         .advise("See which of the findings below is broken."),
     }
 }
 
-/// How many peers the limit on descriptors has room for.
+/// The number of peers that the limit of descriptors allows.
 pub(super) fn descriptors() -> Finding {
     const NAME: &str = "descriptors";
-    /// What a medium-sized machine fills with processes.
+    /// Processes of a medium-sized machine.
     const ENOUGH: u64 = 256;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((0, 0));
-    let taken = match descriptors_of_a_peer() {
-        Ok(taken) => taken,
+    let needed = match descriptors_of_a_peer() {
+        Ok(needed) => needed,
         Err(error) => {
             let found = format!("not measured: {error:#}");
-            return Finding::new(NAME, Verdict::Note, found, "see the finding about messages");
+            return Finding::new(
+                NAME,
+                Severity::Note,
+                found,
+                "see the finding about messages",
+            );
         }
     };
-    let peers = soft.saturating_sub(count() as u64) / taken.max(1);
-    let found = format!("{soft} (at most {hard}); a peer takes {taken}");
+    let peers = soft.saturating_sub(count() as u64) / needed.max(1);
+    let found = format!("{soft} (at most {hard}); a peer takes {needed}");
     if peers >= ENOUGH {
         return Finding::good(NAME, found, format!("room for about {peers} peers"));
     }
     Finding::new(
         NAME,
-        Verdict::Note,
+        Severity::Note,
         found,
-        format!("room for about {peers} peers; contact with more fails"),
+        format!("room for about {peers} peers; connecting to more fails"),
     )
     .advise("Raise the limit (ulimit -n).")
 }
@@ -85,24 +90,27 @@ fn exchange() -> anyhow::Result<Duration> {
 
 /// Sends a message and receives it.
 fn send(from: &Side, to: &Side) -> anyhow::Result<()> {
-    const PATIENCE: Duration = Duration::from_secs(2);
-    const TEXT: &[u8] = b"how do you feel?";
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    const TEXT: &[u8] = b"a test message";
     let dest = from.av.insert_one(&to.ep.address()?)?;
-    let room = to.pool.take().context("no buffer")?;
+    let buffer = to.pool.take().context("no buffer")?;
     let mut text = from.pool.take().context("no buffer")?;
     text.write(TEXT)?;
-    to.ep.trecv(room, FiAddr::UNSPEC, 1, Context(1))?;
+    to.ep.trecv(buffer, FiAddr::UNSPEC, 1, Context(1))?;
     from.ep.tsend(text, dest, 1, Context(2))?;
     let (start, mut sent, mut received) = (Instant::now(), 0, Completions::with_capacity(1));
     let mut done = Completions::with_capacity(1);
     while sent == 0 || received.is_empty() {
         sent += from.ep.poll(&mut done)?;
         to.ep.poll(&mut received)?;
-        ensure!(start.elapsed() < PATIENCE, "no message in {PATIENCE:?}");
+        ensure!(
+            start.elapsed() < TIMEOUT,
+            "the message did not arrive within {TIMEOUT:?}"
+        );
     }
     for completion in done.drain().chain(received.drain()) {
         completion.result.map_err(|error| error.errno)?;
-        ensure!(completion.buf[..] == *TEXT, "the message is garbled");
+        ensure!(completion.buf[..] == *TEXT, "the message is corrupted");
     }
     Ok(())
 }
@@ -111,7 +119,7 @@ fn descriptors_of_a_peer() -> anyhow::Result<u64> {
     let (from, to) = (open()?, open()?);
     let before = count();
     send(&from, &to)?;
-    // Both ends of the contact are in this process.
+    // Both sides of the connection are in this process.
     Ok((count() - before).div_ceil(2) as u64)
 }
 

@@ -1,4 +1,4 @@
-//! Memory: what can be shared, and from where.
+//! Memory: shared, huge and locked pages.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -10,65 +10,65 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
 
-use super::{Finding, Verdict};
+use super::{Finding, Severity};
 
 const MIB: u64 = 1 << 20;
 
-/// Anonymous memory files, committed and sealed as the provider needs them.
+/// Tries anonymous memory files, committed and sealed as the provider needs them.
 pub(super) fn sealed() -> Finding {
     const NAME: &str = "shared memory";
     match try_seals() {
         Ok(true) => Finding::good(
             NAME,
             "memfd_create, fallocate and all seals work",
-            "peers map each other's memory read-only, and nothing is left when they die",
+            "peers map each other's memory read-only, and no file is left behind when they die",
         ),
         Ok(false) => Finding::new(
             NAME,
-            Verdict::Note,
+            Severity::Note,
             "memfd_create and fallocate work; the kernel lacks the seal against later writers",
-            "a broken peer could write to memory that it should only read, to its own loss",
+            "a broken peer could write to memory that it should only read, and corrupt its own messages",
         )
         .advise("Linux 5.1 or later has the seal."),
         Err((call, cause)) => Finding::new(
             NAME,
-            Verdict::Broken,
+            Severity::Broken,
             format!("{call} fails: {cause}"),
             "no endpoint can be opened",
         )
         .advise(match cause {
             Errno::EPERM | Errno::ENOSYS => {
-                "A system call filter is the usual reason: let memfd_create and fallocate through."
+                "A system call filter is the usual reason: permit memfd_create and fallocate."
             }
             _ => "Memory is short: see the limits of the control group and of the machine.",
         }),
     }
 }
 
-/// Whether new writable mappings are refused, too.
+/// Returns whether new writable mappings are refused as well.
 fn try_seals() -> Result<bool, (&'static str, Errno)> {
     let file = memory_file(MFdFlags::empty(), MIB)?;
     let len = MIB as usize;
-    let own = MmapOptions::new().len(len).map_raw(&file);
-    let _own = own.map_err(|_| ("mmap", Errno::last()))?;
+    let writable = MmapOptions::new().len(len).map_raw(&file);
+    let _writable = writable.map_err(|_| ("mmap", Errno::last()))?;
     let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
     let future = SealFlag::from_bits_retain(libc::F_SEAL_FUTURE_WRITE);
     let _ = fcntl(&file, FcntlArg::F_ADD_SEALS(future));
     fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(|e| ("F_ADD_SEALS", e))?;
-    let theirs = MmapOptions::new().len(len).map_raw_read_only(&file);
-    let _theirs = theirs.map_err(|_| ("mmap for reading", Errno::last()))?;
+    let read_only = MmapOptions::new().len(len).map_raw_read_only(&file);
+    let _read_only = read_only.map_err(|_| ("mmap for reading", Errno::last()))?;
     Ok(MmapOptions::new().len(len).map_raw(&file).is_err())
 }
 
-fn memory_file(more: MFdFlags, len: u64) -> Result<File, (&'static str, Errno)> {
-    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING | more;
+fn memory_file(extra: MFdFlags, len: u64) -> Result<File, (&'static str, Errno)> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING | extra;
     let fd: OwnedFd = memfd_create("fabtests-doctor", flags).map_err(|e| ("memfd_create", e))?;
     let committed = fallocate(&fd, FallocateFlags::empty(), 0, len as i64);
     committed.map_err(|e| ("fallocate", e))?;
     Ok(fd.into())
 }
 
-/// Huge pages for special memory.
+/// Tries huge pages for special memory.
 pub(super) fn huge_pages() -> Finding {
     const NAME: &str = "huge pages";
     let flags = MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB;
@@ -76,8 +76,8 @@ pub(super) fn huge_pages() -> Finding {
         Ok(_) => {
             return Finding::good(
                 NAME,
-                "a reserved huge page can be had",
-                "special memory that asks for huge pages gets them",
+                "a huge page can be reserved",
+                "special memory that requests huge pages gets them",
             );
         }
         Err((call, cause)) => format!("{call} fails: {cause}"),
@@ -92,14 +92,14 @@ pub(super) fn huge_pages() -> Finding {
             format!(
                 "none are reserved ({found}); the kernel makes them for shared memory: {shmem}"
             ),
-            "special memory that asks for huge pages usually gets them",
+            "special memory that requests huge pages usually gets them",
         );
     }
     Finding::new(
         NAME,
-        Verdict::Note,
+        Severity::Note,
         format!("none are reserved ({found}), and the kernel makes none for shared memory"),
-        "special memory has ordinary pages; everything else does not use huge ones",
+        "special memory has ordinary pages; other memory never has huge pages",
     )
     .advise(
         "Reserve some (sysctl vm.nr_hugepages), or write advise to \
@@ -107,7 +107,7 @@ pub(super) fn huge_pages() -> Finding {
     )
 }
 
-/// Memory that may be locked.
+/// The limit of locked memory.
 pub(super) fn locked() -> Finding {
     let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(soft, _)| soft);
     let limit = match limit {
@@ -121,7 +121,7 @@ pub(super) fn locked() -> Finding {
     )
 }
 
-/// The file system that other implementations keep their memory in.
+/// The file system in which other implementations keep their shared memory.
 pub(super) fn dev_shm() -> Finding {
     let found = statvfs("/dev/shm").map_or_else(
         |cause| format!("not there: {cause}"),

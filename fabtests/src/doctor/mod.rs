@@ -1,57 +1,58 @@
-//! What this machine lets the shm provider do, found out by doing it.
+//! Attempts that show whether the shm provider works on this machine, and how fast.
 //!
-//! Every finding is one attempt and what it means. Nothing is concluded from a version or a setting
-//! that could be tried; settings are read to say why something failed.
+//! Every finding is one attempt and its meaning. No conclusion comes from a version or a setting
+//! where an attempt is possible; settings are read to explain a failure.
 
 mod cores;
 mod endpoint;
+mod environment;
 mod memory;
-mod place;
 mod processes;
 
 use serde::Serialize;
 
-pub use processes::{offer, read_offer};
+pub use processes::{expose_number, read_number};
 
-/// How good or bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// As it should be.
+pub enum Severity {
+    /// The attempt succeeded.
     Good,
-    /// Worth knowing; nothing is slower for it.
+    /// Worth knowing, without an effect on speed.
     Note,
-    /// It works, and could be faster.
+    /// The provider works, and could be faster.
     Slow,
     /// The provider cannot work.
     Broken,
 }
 
-/// One thing that was tried.
+/// One attempt.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// What was tried, in a word.
+    /// The name of the attempt.
     pub name: &'static str,
-    /// How it went.
-    pub verdict: Verdict,
-    /// What happened.
+    /// Its severity.
+    #[serde(rename = "verdict")]
+    pub severity: Severity,
+    /// The observation.
     pub found: String,
-    /// What that means for messages.
+    /// Its meaning for messages.
     pub meaning: String,
-    /// What to do about it; `null` where nothing is to be done.
+    /// The remedy; `null` where none is needed.
     pub advice: Option<String>,
 }
 
 impl Finding {
     fn new(
         name: &'static str,
-        verdict: Verdict,
+        severity: Severity,
         found: impl Into<String>,
         meaning: impl Into<String>,
     ) -> Self {
         Self {
             name,
-            verdict,
+            severity,
             found: found.into(),
             meaning: meaning.into(),
             advice: None,
@@ -59,7 +60,7 @@ impl Finding {
     }
 
     fn good(name: &'static str, found: impl Into<String>, meaning: impl Into<String>) -> Self {
-        Self::new(name, Verdict::Good, found, meaning)
+        Self::new(name, Severity::Good, found, meaning)
     }
 
     fn advise(mut self, advice: impl Into<String>) -> Self {
@@ -68,39 +69,39 @@ impl Finding {
     }
 }
 
-/// Everything that was found.
+/// All findings.
 #[derive(Clone, Debug, Serialize)]
 pub struct Diagnosis {
-    /// Whether messages go as fast as this processor allows.
+    /// Whether messages are as fast as this processor allows.
     pub full_speed: bool,
-    /// Whether messages go at all.
+    /// Whether messages can be exchanged.
     pub works: bool,
-    /// One by one.
+    /// The findings, one by one.
     pub findings: Vec<Finding>,
 }
 
-/// Tries everything.
+/// Makes every attempt.
 pub fn examine() -> Diagnosis {
     let findings = vec![
         endpoint::messages(),
         memory::sealed(),
         processes::sockets(),
         processes::cross_memory_attach(),
-        processes::deaths(),
+        processes::peer_failures(),
         cores::cores(),
         cores::frequency(),
-        place::quota(),
+        environment::quota(),
         endpoint::descriptors(),
         memory::huge_pages(),
         memory::locked(),
         memory::dev_shm(),
         processes::barriers(),
-        place::namespaces(),
+        environment::namespaces(),
     ];
-    let worst = findings.iter().map(|finding| finding.verdict).max();
+    let worst = findings.iter().map(|finding| finding.severity).max();
     Diagnosis {
-        full_speed: worst < Some(Verdict::Slow),
-        works: worst < Some(Verdict::Broken),
+        full_speed: worst < Some(Severity::Slow),
+        works: worst < Some(Severity::Broken),
         findings,
     }
 }

@@ -1,4 +1,4 @@
-//! Processes: how they meet, read each other, and learn of each other's end.
+//! Processes: how they connect, read each other's memory, and notice each other's end.
 
 #![expect(unsafe_code, reason = "one system call without a wrapper")]
 
@@ -18,9 +18,9 @@ use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 
 use super::memory::first_line;
-use super::{Finding, Verdict};
+use super::{Finding, Severity};
 
-/// Rendezvous by a socket: an abstract name, credentials, and descriptors that are handed over.
+/// Tries the rendezvous over a socket: an abstract name, credentials, and passed descriptors.
 pub(super) fn sockets() -> Finding {
     const NAME: &str = "rendezvous";
     match try_sockets() {
@@ -31,42 +31,42 @@ pub(super) fn sockets() -> Finding {
         ),
         Err((call, cause)) => Finding::new(
             NAME,
-            Verdict::Broken,
+            Severity::Broken,
             format!("{call} fails: {cause}"),
-            "processes cannot meet",
+            "processes cannot connect",
         )
-        .advise("Let Unix sockets through the system call filter or security module."),
+        .advise("Permit Unix sockets in the system call filter or security module."),
     }
 }
 
 fn try_sockets() -> Result<(), (&'static str, Errno)> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let open = || socket(AddressFamily::Unix, SockType::SeqPacket, flags, None);
-    let (there, here) = (open(), open());
-    let (there, here) = (
-        there.map_err(|e| ("socket", e))?,
-        here.map_err(|e| ("socket", e))?,
+    let (listener, client) = (open(), open());
+    let (listener, client) = (
+        listener.map_err(|e| ("socket", e))?,
+        client.map_err(|e| ("socket", e))?,
     );
     let name = format!("fabtests-doctor/{}", std::process::id());
     let addr = UnixAddr::new_abstract(name.as_bytes()).map_err(|e| ("address", e))?;
-    bind(there.as_raw_fd(), &addr).map_err(|e| ("bind", e))?;
+    bind(listener.as_raw_fd(), &addr).map_err(|e| ("bind", e))?;
     let backlog = Backlog::new(1).map_err(|e| ("listen", e))?;
-    listen(&there, backlog).map_err(|e| ("listen", e))?;
-    connect(here.as_raw_fd(), &addr).map_err(|e| ("connect", e))?;
-    accept(there.as_raw_fd()).map_err(|e| ("accept", e))?;
-    getsockopt(&here, sockopt::PeerCredentials).map_err(|e| ("SO_PEERCRED", e))?;
-    let fds = [there.as_raw_fd()];
+    listen(&listener, backlog).map_err(|e| ("listen", e))?;
+    connect(client.as_raw_fd(), &addr).map_err(|e| ("connect", e))?;
+    accept(listener.as_raw_fd()).map_err(|e| ("accept", e))?;
+    getsockopt(&client, sockopt::PeerCredentials).map_err(|e| ("SO_PEERCRED", e))?;
+    let fds = [listener.as_raw_fd()];
     let rights = [ControlMessage::ScmRights(&fds)];
     let iov = [IoSlice::new(b"!")];
-    sendmsg::<UnixAddr>(here.as_raw_fd(), &iov, &rights, MsgFlags::empty(), None)
+    sendmsg::<UnixAddr>(client.as_raw_fd(), &iov, &rights, MsgFlags::empty(), None)
         .map_err(|e| ("SCM_RIGHTS", e))?;
     Ok(())
 }
 
-/// Two processes of which neither is the other's parent: one reads the other's memory.
+/// Tries whether a process can read the memory of its sibling.
 pub(super) fn cross_memory_attach() -> Finding {
     const NAME: &str = "cross-memory attach";
-    let refused = match try_reading() {
+    let observation = match try_reading() {
         Ok(None) => {
             return Finding::good(
                 NAME,
@@ -75,21 +75,21 @@ pub(super) fn cross_memory_attach() -> Finding {
             );
         }
         Ok(Some(cause)) => format!("a process cannot read a sibling's memory: {cause}"),
-        Err(error) => format!("it could not be tried: {error:#}"),
+        Err(error) => format!("the attempt failed: {error:#}"),
     };
-    let (why, advice) = reason();
+    let (reason, advice) = explain_refusal();
     Finding::new(
         NAME,
-        Verdict::Slow,
-        format!("{refused} ({why})"),
+        Severity::Slow,
+        format!("{observation} ({reason})"),
         "large messages are copied twice, through bounce buffers; near cores lose little by that, \
          far ones up to half of the bandwidth",
     )
     .advise(advice)
 }
 
-/// Why memory cannot be read, as far as settings tell.
-fn reason() -> (String, &'static str) {
+/// The reason why memory cannot be read, as far as settings show it.
+fn explain_refusal() -> (String, &'static str) {
     let scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| {
@@ -106,7 +106,7 @@ fn reason() -> (String, &'static str) {
         ),
         (_, "2") => (
             "a system call filter is in force".to_owned(),
-            "Let process_vm_readv through the filter (containers: --security-opt seccomp, or \
+            "Permit process_vm_readv in the filter (containers: --security-opt seccomp, or \
              --cap-add SYS_PTRACE).",
         ),
         _ => (
@@ -119,26 +119,26 @@ fn reason() -> (String, &'static str) {
 
 const CAP_SYS_PTRACE: u32 = 19;
 
-/// `None` when the bytes were read, or why not.
+/// Returns `None` when the bytes were read, or the reason.
 fn try_reading() -> anyhow::Result<Option<String>> {
-    let mut offering = helper(&["offer"])?;
+    let mut target = helper(&["expose"])?;
     let mut line = String::new();
-    let out = offering.0.stdout.take().context("no pipe")?;
+    let out = target.0.stdout.take().context("no pipe")?;
     BufReader::new(out).read_line(&mut line)?;
-    let pid = offering.0.id().to_string();
-    let reading = helper(&["read", &pid, line.trim()])?;
-    let mut answer = String::new();
-    let mut reading = reading;
+    let pid = target.0.id().to_string();
+    let mut reading = helper(&["read", &pid, line.trim()])?;
+    let mut response = String::new();
+
     let mut out = reading.0.stdout.take().context("no pipe")?;
-    out.read_to_string(&mut answer)?;
-    Ok(match answer.trim() {
+    out.read_to_string(&mut response)?;
+    Ok(match response.trim() {
         "" => anyhow::bail!("the reading process died"),
         "read" => None,
-        why => Some(why.to_owned()),
+        reason => Some(reason.to_owned()),
     })
 }
 
-/// A process of this program that ends with this value.
+/// A process of this program, which is killed when this is dropped.
 struct Helper(Child);
 
 impl Drop for Helper {
@@ -159,26 +159,27 @@ fn helper(args: &[&str]) -> anyhow::Result<Helper> {
     Ok(Helper(child))
 }
 
-/// What is read.
-const OFFER: u64 = 0x00d0_c707_5e1f_ed6e;
+/// The number that is read.
+const NUMBER: u64 = 0x00d0_c707_5e1f_ed6e;
 
-/// The process that is read: says where the number stands, until nobody listens.
+/// The process whose memory is read: prints the address of the number, and waits until its standard
+/// input is closed.
 ///
 /// # Errors
 /// None.
-pub fn offer() -> anyhow::Result<()> {
-    let number = Box::new(OFFER);
+pub fn expose_number() -> anyhow::Result<()> {
+    let number = Box::new(NUMBER);
     println!("{}", std::ptr::from_ref(&*number).expose_provenance());
     let _ = std::io::stdin().read(&mut [0]);
     black_box(number);
     Ok(())
 }
 
-/// The process that reads: prints `read`, or what the system says instead.
+/// The process that reads: prints `read`, or the error of the system.
 ///
 /// # Errors
-/// When the number is another one.
-pub fn read_offer(pid: i32, addr: usize) -> anyhow::Result<()> {
+/// The number is another one.
+pub fn read_number(pid: i32, addr: usize) -> anyhow::Result<()> {
     let mut bytes = [0; 8];
     let remote = RemoteIoVec {
         base: addr,
@@ -191,8 +192,8 @@ pub fn read_offer(pid: i32, addr: usize) -> anyhow::Result<()> {
     ) {
         Ok(_) => {
             ensure!(
-                u64::from_ne_bytes(bytes) == OFFER,
-                "something else stands there"
+                u64::from_ne_bytes(bytes) == NUMBER,
+                "the memory of the other process has another number"
             );
             println!("read");
         }
@@ -201,28 +202,28 @@ pub fn read_offer(pid: i32, addr: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How the end of a peer is noticed.
-pub(super) fn deaths() -> Finding {
+/// Tries how the end of a peer is noticed.
+pub(super) fn peer_failures() -> Finding {
     const NAME: &str = "peers that die";
-    let meaning = "a dead peer is noticed within about 20 ms, also while a child of it lives";
+    let meaning = "a dead peer is noticed within about 20 ms, even while one of its children runs";
     match try_pidfds() {
         Ok("SO_PEERPIDFD") => {
             Finding::good(NAME, "the kernel hands out pidfds with sockets", meaning)
         }
         Ok(call) => Finding::new(
             NAME,
-            Verdict::Note,
+            Severity::Note,
             format!("pidfds by {call} alone"),
             format!("{meaning}; peers in other process namespaces are noticed by their sockets"),
         )
         .advise("Linux 6.5 or later hands pidfds out with sockets."),
         Err(cause) => Finding::new(
             NAME,
-            Verdict::Note,
+            Severity::Note,
             format!("no pidfds: {cause}"),
             "a dead peer is noticed by the end of its socket",
         )
-        .advise("Let pidfd_open and SO_PEERPIDFD through the system call filter."),
+        .advise("Permit pidfd_open and SO_PEERPIDFD in the system call filter."),
     }
 }
 
@@ -230,9 +231,9 @@ fn try_pidfds() -> Result<&'static str, Errno> {
     use nix::sys::socket::socketpair;
 
     let flags = SockFlag::SOCK_CLOEXEC;
-    let (here, _there) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
-    if let Ok(pidfd) = getsockopt(&here, sockopt::PeerPidfd) {
-        // This process lives, so there is no news.
+    let (socket, _peer) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
+    if let Ok(pidfd) = getsockopt(&socket, sockopt::PeerPidfd) {
+        // This process is running, so its pidfd is not ready.
         let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
         if poll(&mut fds, PollTimeout::ZERO)? == 0 {
             return Ok("SO_PEERPIDFD");

@@ -1,4 +1,4 @@
-//! The options, and the query that they make.
+//! The options, and the discovery query that they make.
 
 use std::ffi::OsString;
 
@@ -6,7 +6,7 @@ use clap::Parser;
 use selvedge::info::EpType;
 use selvedge::{AddrFormat, Caps, Error, Hints, InfoFlags, Mode};
 
-/// Show the ways to communicate that this machine has
+/// Show the communication interfaces of this machine
 #[derive(Debug, Default, Parser)]
 #[command(name = "fi_info", disable_version_flag = true)]
 pub struct Args {
@@ -61,24 +61,24 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Say for everything that the providers offer why it was taken or refused
+    /// Explain for every offer of the providers why it was taken or refused
     #[arg(long)]
     pub explain: bool,
 }
 
-/// What the tool says about its options, and its exit code.
+/// The usage text, and the exit code.
 #[derive(Debug)]
 pub struct Usage {
     /// For the standard output.
     pub text: String,
-    /// 0 for help that was asked for, 1 otherwise.
+    /// 0 for help that was requested, 1 otherwise.
     pub code: u8,
 }
 
 /// Reads the command line, the program's name first.
 ///
 /// # Errors
-/// Help, asked for or needed.
+/// The help text, requested or caused by a wrong option.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Args, Usage> {
     Args::try_parse_from(args).map_err(|error| Usage {
         text: error.render().to_string(),
@@ -86,9 +86,9 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Args, Usage> {
     })
 }
 
-/// What discovery is asked.
+/// The arguments of discovery.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct DiscoveryArgs {
     pub(super) node: Option<String>,
     pub(super) service: Option<String>,
     pub(super) flags: InfoFlags,
@@ -96,13 +96,13 @@ pub(super) struct Asked {
 }
 
 impl Args {
-    /// A source address takes the place of a node, as in libfabric's tool.
-    pub(super) fn query(&self) -> Result<Asked, Error> {
+    /// A source address replaces the node, as in libfabric's tool.
+    pub(super) fn query(&self) -> Result<DiscoveryArgs, Error> {
         let (node, flags) = match &self.src_addr {
             Some(source) => (Some(source.clone()), InfoFlags::SOURCE),
             None => (self.node.clone(), InfoFlags::empty()),
         };
-        Ok(Asked {
+        Ok(DiscoveryArgs {
             node,
             service: self.port.clone(),
             flags,

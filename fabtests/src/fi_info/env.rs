@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 /// Shows the parameters whose names contain `part`, in libfabric's layout or as JSON.
 pub(super) fn show(registry: &Registry, part: &str, as_json: bool) -> String {
     let params = registry.params();
-    let own = || declared(registry).filter(|(_, spec)| spec.name.contains(part));
+    let matching = || declared(registry).filter(|(_, spec)| spec.name.contains(part));
     if as_json {
-        let listed: Vec<_> = own()
+        let listed: Vec<_> = matching()
             .map(|(owner, spec)| json(&params, owner, spec))
             .collect();
         let unknown: Vec<_> = params.unknown().iter().map(unknown_json).collect();
         return super::pretty(&json!({ "params": listed, "unknown": unknown }));
     }
-    let mut text: String = own()
+    let mut text: String = matching()
         .map(|(owner, spec)| text(&params, owner, spec))
         .collect();
     for unknown in params.unknown() {
@@ -28,7 +28,7 @@ pub(super) fn unknown_json(unknown: &selvedge::param::Unknown) -> Value {
     json!({ "name": unknown.name, "value": unknown.value, "nearest": unknown.nearest })
 }
 
-/// Each parameter with the provider it belongs to; none for the core's.
+/// Each parameter with its provider; none for the core's.
 fn declared(registry: &Registry) -> impl Iterator<Item = (Option<&'static str>, &'static Spec)> {
     let core = CORE.iter().map(|spec| (None, spec));
     let providers = registry.providers().iter().flat_map(|provider| {

@@ -1,11 +1,10 @@
-//! Why each offer was taken or refused.
+//! The reason why each offer was taken or refused.
 
 use selvedge::param::Unknown;
 use selvedge::{Explanation, Info, Outcome};
 use serde_json::{Value, json};
 
-/// One line for each offer, or for a provider that was not asked; then the variables that nobody
-/// reads.
+/// One line for each offer, or for a provider that was not queried; then the unknown variables.
 pub(super) fn text(explanations: &[Explanation], unknown: &[Unknown]) -> String {
     let offers = explanations.iter().map(|explanation| {
         let offer = offered(&explanation.outcome).map_or_else(String::new, label);

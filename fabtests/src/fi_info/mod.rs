@@ -1,4 +1,4 @@
-//! `fi_info`: shows the ways to communicate that a registry finds (fi_info(1)).
+//! `fi_info`: shows the communication interfaces that a registry finds (fi_info(1)).
 //!
 //! Options and text are libfabric's, field by field; `--json` and `--explain` are Selvedge's own.
 
@@ -15,9 +15,9 @@ use selvedge::info::Version;
 use selvedge::{Errno, Error, Hints, Info, InfoFlags, Registry};
 use serde_json::{Value, json};
 
-/// What the tool prints, and its exit code: 0, or the number of the error.
+/// The tool's output and exit code: 0, or the number of the error.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct Output {
     /// For the standard output.
     pub text: String,
     /// For the standard error stream.
@@ -26,8 +26,8 @@ pub struct Answer {
     pub code: u8,
 }
 
-/// Does what the options ask for.
-pub fn answer(args: &Args, registry: &Registry) -> Answer {
+/// Executes the options.
+pub fn run(args: &Args, registry: &Registry) -> Output {
     let result = if args.version {
         Ok(version_text())
     } else if args.env || args.getenv.is_some() {
@@ -43,10 +43,10 @@ pub fn answer(args: &Args, registry: &Registry) -> Answer {
     } else {
         infos(args, registry)
     };
-    result.map_or_else(|error| failed(args, &error), Answer::of)
+    result.map_or_else(|error| failed(args, &error), Output::of)
 }
 
-impl Answer {
+impl Output {
     fn of(text: String) -> Self {
         Self {
             text,
@@ -72,13 +72,13 @@ fn list(args: &Args, registry: &Registry) -> Result<String, Error> {
 }
 
 fn infos(args: &Args, registry: &Registry) -> Result<String, Error> {
-    let asked = args.query()?;
+    let query = args.query()?;
     let mut found = registry.getinfo(
         Version::API,
-        asked.node.as_deref(),
-        asked.service.as_deref(),
-        asked.flags,
-        &asked.hints,
+        query.node.as_deref(),
+        query.service.as_deref(),
+        query.flags,
+        &query.hints,
     )?;
     if let Some(part) = &args.info {
         found.retain(|info| long(info).contains(part.as_str()));
@@ -87,41 +87,45 @@ fn infos(args: &Args, registry: &Registry) -> Result<String, Error> {
         let infos: Vec<_> = found.iter().map(json::info).collect();
         return Ok(pretty(&json!({ "infos": infos })));
     }
-    let show: fn(&Info) -> String = match args.verbose || args.info.is_some() {
+    let format_info: fn(&Info) -> String = match args.verbose || args.info.is_some() {
         true => long,
         false => short,
     };
-    Ok(found.iter().map(show).collect())
+    Ok(found.iter().map(format_info).collect())
 }
 
-fn explain(args: &Args, registry: &Registry) -> Answer {
-    let explanations = args.query().and_then(|asked| {
+fn explain(args: &Args, registry: &Registry) -> Output {
+    let explanations = args.query().and_then(|query| {
         registry.explain(
             Version::API,
-            asked.node.as_deref(),
-            asked.service.as_deref(),
-            asked.flags,
-            &asked.hints,
+            query.node.as_deref(),
+            query.service.as_deref(),
+            query.flags,
+            &query.hints,
         )
     });
     let explanations = match explanations {
         Ok(explanations) => explanations,
         Err(error) => return failed(args, &error),
     };
-    let taken = explanations.iter().any(selvedge::Explanation::is_taken);
+    let is_any_taken = explanations.iter().any(selvedge::Explanation::is_taken);
     let unknown = registry.params().unknown();
-    Answer {
+    Output {
         text: if args.json {
             pretty(&explain::json(&explanations, &unknown))
         } else {
             explain::text(&explanations, &unknown)
         },
         errors: String::new(),
-        code: if taken { 0 } else { exit_code(Errno::NoData) },
+        code: if is_any_taken {
+            0
+        } else {
+            exit_code(Errno::NoData)
+        },
     }
 }
 
-fn failed(args: &Args, error: &Error) -> Answer {
+fn failed(args: &Args, error: &Error) -> Output {
     let (text, errors) = if args.json {
         let errno = error.errno();
         let error =
@@ -130,14 +134,14 @@ fn failed(args: &Args, error: &Error) -> Answer {
     } else {
         (String::new(), format!("fi_info: {error}\n"))
     };
-    Answer {
+    Output {
         text,
         errors,
         code: exit_code(error.errno()),
     }
 }
 
-/// The error's number where it fits, as libfabric's tool does.
+/// The error's number where it fits, as in libfabric's tool.
 fn exit_code(errno: Errno) -> u8 {
     u8::try_from(errno.as_raw()).unwrap_or(u8::MAX)
 }

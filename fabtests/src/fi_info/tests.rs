@@ -1,4 +1,4 @@
-//! Tests of `fi_info`: what is printed of offers, refusals and parameters.
+//! Tests of `fi_info`: the output for offers, refusals and parameters.
 
 use std::sync::Arc;
 
@@ -74,17 +74,17 @@ fn demo() -> Info {
     info
 }
 
-fn run_in(env: &[(&str, &str)], args: &[&str]) -> Answer {
+fn run_in(env: &[(&str, &str)], args: &[&str]) -> Output {
     let params: Params = env.iter().copied().collect();
     let registry = Registry::new().with(&Demo).with_params(params);
     let args = std::iter::once("fi_info").chain(args.iter().copied());
-    answer(
+    super::run(
         &parse(args.map(Into::into)).expect("good options"),
         &registry,
     )
 }
 
-fn run(args: &[&str]) -> Answer {
+fn run(args: &[&str]) -> Output {
     run_in(&[], args)
 }
 
@@ -104,8 +104,8 @@ provider: demo
 #[test]
 fn results_are_short_by_default() {
     let both = SHORT.to_owned() + &SHORT.replace("RDM", "DGRAM");
-    assert_eq!(run(&[]), Answer::of(both));
-    assert_eq!(run(&["-t", "fi_ep_rdm"]), Answer::of(SHORT.to_owned()));
+    assert_eq!(run(&[]), Output::of(both));
+    assert_eq!(run(&["-t", "fi_ep_rdm"]), Output::of(SHORT.to_owned()));
 }
 
 const LONG: &str = "\
@@ -194,7 +194,7 @@ fi_info:
 #[test]
 fn verbose_results_have_libfabric_s_layout() {
     let args = ["-v", "-t", "FI_EP_RDM", "-n", "fi_shm://1:2:3"];
-    assert_eq!(run(&args), Answer::of(LONG.to_owned()));
+    assert_eq!(run(&args), Output::of(LONG.to_owned()));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn ip_addresses_and_interfaces_are_printed_like_libfabric_s() {
 }
 
 #[test]
-fn a_source_address_is_the_local_end() {
+fn a_source_address_is_the_local_address() {
     let infos = run_json(&["--json", "-s", "fi_shm://me", "-t", "FI_EP_RDM"]);
     assert_eq!(infos["infos"][0]["src_addr"], "fi_shm://me");
     assert_eq!(infos["infos"][0]["dest_addr"], Value::Null);
@@ -291,12 +291,12 @@ fn bad_options_are_named() {
         ),
     ];
     for (args, text) in table {
-        let answer = run(&args);
+        let output = run(&args);
         assert_eq!(
-            answer.errors,
+            output.errors,
             format!("fi_info: {text}: Invalid argument\n")
         );
-        assert_eq!((answer.text.as_str(), answer.code), ("", 22));
+        assert_eq!((output.text.as_str(), output.code), ("", 22));
     }
     let usage = parse(["fi_info", "--bogus"].map(Into::into)).unwrap_err();
     assert!(
@@ -311,14 +311,14 @@ fn bad_options_are_named() {
 }
 
 #[test]
-fn a_miss_is_explained_and_fails() {
-    let answer = run_in(&[("FI_PROVIDER", "^demo")], &[]);
+fn a_query_without_a_result_is_explained_and_fails() {
+    let output = run_in(&[("FI_PROVIDER", "^demo")], &[]);
     assert_eq!(
-        answer.errors,
+        output.errors,
         "fi_info: no provider has what is asked for: No data available\n\
          demo: excluded by FI_PROVIDER=^demo\n"
     );
-    assert_eq!((answer.text.as_str(), answer.code), ("", 61));
+    assert_eq!((output.text.as_str(), output.code), ("", 61));
     let json: Value = serde_json::from_str(&run(&["--json", "-p", "x"]).text).unwrap();
     assert_eq!(json["error"]["errno"], 61);
     let text = "no provider has what is asked for\ndemo: prov_name: asked for x, has demo\n\
@@ -327,14 +327,14 @@ fn a_miss_is_explained_and_fails() {
 }
 
 #[test]
-fn explanations_show_what_was_taken_and_what_refused() {
-    let answer = run_in(
+fn explanations_show_taken_and_refused_offers() {
+    let output = run_in(
         &[("FI_DEMO_FSAT", "1")],
         &["--explain", "-t", "FI_EP_DGRAM"],
     );
     assert_eq!(
-        answer,
-        Answer::of(
+        output,
+        Output::of(
             "demo FI_EP_RDM FI_PROTO_SHM in card: refused: ep_type: asked for FI_EP_DGRAM, has \
              FI_EP_RDM\n\
              demo FI_EP_DGRAM FI_PROTO_SHM in card: taken\n\
@@ -342,10 +342,10 @@ fn explanations_show_what_was_taken_and_what_refused() {
                 .to_owned()
         )
     );
-    let answer = run(&["--explain", "-t", "FI_EP_MSG"]);
-    assert_eq!(answer.code, 61);
-    let answer = run_in(&[("FI_PROVIDER", "tcp")], &["--explain"]);
-    assert_eq!(answer.text, "demo: excluded by FI_PROVIDER=tcp\n");
+    let output = run(&["--explain", "-t", "FI_EP_MSG"]);
+    assert_eq!(output.code, 61);
+    let output = run_in(&[("FI_PROVIDER", "tcp")], &["--explain"]);
+    assert_eq!(output.text, "demo: excluded by FI_PROVIDER=tcp\n");
 }
 
 #[test]
@@ -407,7 +407,7 @@ fn parameters_show_type_default_value_and_meaning() {
 }
 
 #[test]
-fn a_bad_parameter_is_shown_with_what_is_expected() {
+fn a_bad_parameter_is_shown_with_the_expected_values() {
     let text = run_in(&[("FI_DEMO_TX_SIZE", "banana")], &["-g", "TX_SIZE"]).text;
     assert!(
         text.contains(
@@ -450,7 +450,7 @@ fn a_part_of_the_text_selects_results() {
     let text = run(&["-i", "FI_EP_DGRAM"]).text;
     assert_eq!(text.matches("---\n").count(), 1);
     assert!(text.contains("type: FI_EP_DGRAM"), "{text}");
-    assert_eq!(run(&["-i", "nowhere"]), Answer::default());
+    assert_eq!(run(&["-i", "nowhere"]), Output::default());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use selvedge::{Info, text};
 
-/// Six lines: who, where, which kind.
+/// Six lines: provider, fabric, domain, version, endpoint type and protocol.
 pub fn short(info: &Info) -> String {
     let (fabric, ep) = (&info.fabric_attr, &info.ep_attr);
     format!(
@@ -17,7 +17,7 @@ pub fn short(info: &Info) -> String {
     )
 }
 
-/// Every field, behind a line `---`.
+/// Every field, after a line `---`.
 pub fn long(info: &Info) -> String {
     format!("---\n{}", text::info(info))
 }

@@ -1,4 +1,4 @@
-//! The symmetric heap: what lies where in the memory that every process offers to its peers.
+//! The symmetric heap: the layout of the memory that every process registers for its peers.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::Config;
 
 /// Bytes of the data that one thread puts to one process.
 pub(super) const DATA: usize = 192 << 10;
-/// Lengths of puts and gets: inside a command, injected, and large by both protocols.
+/// Lengths of puts and gets: inline, injected, and large by both protocols.
 pub(super) const LENGTHS: [usize; 8] = [8, 4, 64, 1000, 4096, 20_000, 70_000, DATA];
 
 /// Offsets in bytes, the same in all processes.
@@ -24,17 +24,17 @@ impl Heap {
         }
     }
 
-    /// Bytes of the whole.
+    /// Bytes of the whole heap.
     pub(super) fn len(self) -> usize {
         self.data(self.processes * self.threads).start
     }
 
-    /// Where `sender` puts the number of its last barrier.
+    /// The word to which `sender` puts the number of its last barrier.
     pub(super) fn barrier(self, sender: usize) -> usize {
         8 * sender
     }
 
-    /// Where `sender` puts how much it has added to [`Self::sum`].
+    /// The word to which `sender` puts the total that it has added to [`Self::sum`].
     pub(super) fn total(self, sender: usize) -> usize {
         8 * (self.processes + sender)
     }
@@ -59,7 +59,7 @@ impl Heap {
         self.guarded() + 8
     }
 
-    /// Where a thread of this number among all threads puts data.
+    /// The range to which thread `sender` of all processes puts data.
     pub(super) fn data(self, sender: usize) -> Range<usize> {
         let first = (self.last_epoch() + 8).next_multiple_of(64) + sender * DATA;
         first..first + DATA

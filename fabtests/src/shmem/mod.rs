@@ -1,11 +1,11 @@
 //! A SHMEM library's use of the fabric: processes that put, get and update each other's memory, and
 //! wait for counters.
 //!
-//! Each process has one domain, whose endpoint for incoming operations is another one than those of
-//! its threads. Operations are counted, not reported; delivery completion is the endpoints' default;
-//! a thread sleeps until its operations are done or its memory was changed, and computes in between
-//! without a call of the library. With automatic progress that is how the OpenSHMEM libraries over
-//! OFI use libfabric.
+//! Each process has one domain, one endpoint for incoming operations, and one endpoint for each of
+//! its threads. Operations are counted, not reported, and delivery completion is the endpoints'
+//! default. A thread parks until its operations are complete or its memory was changed, and
+//! computes in between without a call of the library. With automatic progress, this is how the
+//! OpenSHMEM libraries over OFI use libfabric.
 
 mod heap;
 mod pe;
@@ -32,16 +32,16 @@ pub struct Config {
     /// Threads of each process that post, each with an endpoint of its own
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub threads: u16,
-    /// Seconds; every process ends with the epoch in which they are over
+    /// Seconds; every process ends after the epoch in which they are over
     #[arg(short, long, default_value_t = 10)]
     pub seconds: u64,
     /// Operations of each thread between two barriers
     #[arg(long, default_value_t = 200)]
     pub operations: u32,
-    /// Memory that peers access is the domain's own (special memory over shm)
+    /// Use the domain's own memory (special memory over shm)
     #[arg(long)]
     pub special: bool,
-    /// Seconds after which a wait has failed
+    /// Seconds after which a wait fails
     #[arg(long, default_value_t = 30)]
     pub timeout: u64,
     /// Seed of the order of operations
@@ -59,7 +59,7 @@ pub struct Totals {
 }
 
 impl Config {
-    /// The arguments that make another process run the same.
+    /// The arguments that start another process with this configuration.
     fn to_args(&self) -> Vec<String> {
         let mut args: Vec<String> = [
             ("--provider", self.provider.clone()),
@@ -81,7 +81,7 @@ impl Config {
 /// Runs all processes to their end.
 ///
 /// # Errors
-/// The first process that failed, and what it said.
+/// The first process that failed, with its error.
 pub fn run(config: &Config) -> anyhow::Result<Totals> {
     let mut processes = (0..config.processes)
         .map(|number| {

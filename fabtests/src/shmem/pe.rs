@@ -19,11 +19,11 @@ pub(super) struct Pe {
     pub(super) context: Arc<DomainContext>,
     pub(super) heap: Heap,
     memory: Block,
-    /// Counts what peers write.
+    /// Counts the peers' writes.
     incoming: Count,
-    /// Nothing is ever read from its queue.
+    /// The endpoint that peers address; its queue is never read.
     pub(super) target: DomainEndpoint,
-    /// The processes in their order, this one among them.
+    /// All processes in their order, this one among them.
     pub(super) peers: Vec<Peer>,
     timeout: Duration,
 }
@@ -63,17 +63,21 @@ impl Pe {
         })
     }
 
-    /// How peers address this process: endpoint, key and base, in one word.
+    /// The address for peers: endpoint, key and base, in one word.
     pub(super) fn name(&self) -> anyhow::Result<String> {
         let Remote { addr, key } = self.memory.rights.remote()?;
         Ok(format!("{},{key},{addr}", self.target.ep.address()?))
     }
 
-    /// Learns the names of all processes, in the order of their numbers.
+    /// Inserts the addresses of all processes, in the order of their numbers.
     pub(super) fn insert(&mut self, names: &str) -> anyhow::Result<()> {
         for name in names.split_whitespace() {
             let mut parts = name.rsplitn(3, ',');
-            let mut next = || parts.next().with_context(|| format!("a name: {name}"));
+            let mut next = || {
+                parts
+                    .next()
+                    .with_context(|| format!("the address {name} of a process has a part too few"))
+            };
             let (addr, key, address) = (next()?.parse()?, next()?.parse()?, next()?);
             let address: Address = address.parse()?;
             let remote = Remote { addr, key };
@@ -88,37 +92,38 @@ impl Pe {
         self.memory.memory.word(at)
     }
 
-    /// Whether `len` bytes from `at` on are what `expected` says.
+    /// Returns whether the bytes from `at` on are `expected`.
     pub(super) fn holds(&self, at: usize, expected: &[u8]) -> bool {
         let mut all = expected.iter().enumerate();
         all.all(|(index, &byte)| self.memory.memory.byte(at + index) == byte)
     }
 
-    /// Sleeps until a word of this process's memory is at least `least`.
+    /// Parks until a word of this process's memory is at least `least`.
     ///
     /// # Errors
-    /// When that takes longer than the configuration allows.
+    /// The wait takes longer than the configuration allows.
     pub(super) fn wait_until(&self, at: usize, least: u64) -> anyhow::Result<()> {
         loop {
-            let seen = self.incoming.read();
+            let writes = self.incoming.read();
             let word = self.word(at);
             if word >= least {
                 return Ok(());
             }
-            self.wait_for(&self.incoming, seen + 1)
-                .with_context(|| format!("the word at {at} is {word}, and shall become {least}"))?;
+            self.wait_for(&self.incoming, writes + 1).with_context(|| {
+                format!("the word at {at} is {word} instead of {least} or more")
+            })?;
         }
     }
 
-    /// Sleeps until a counter has reached `threshold`.
+    /// Parks until a counter has reached `threshold`.
     ///
     /// # Errors
-    /// When that takes longer than the configuration allows, or an operation has failed.
+    /// The wait takes longer than the configuration allows, or an operation has failed.
     pub(super) fn wait_for(&self, count: &Count, threshold: u64) -> anyhow::Result<()> {
         wait_for(&**count.cntr(), threshold, self.timeout)
     }
 
-    /// How long a wait may take.
+    /// Maximum duration of a wait.
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -139,9 +144,9 @@ fn wait_for(cntr: &dyn Counter, threshold: u64, timeout: Duration) -> anyhow::Re
     match cntr.wait(threshold, Some(timeout)) {
         Err(Errno::TimedOut) => {
             let before = cntr.read();
-            let later = (0..100).map(|_| cntr.read()).max().unwrap_or(before);
+            let after_progress = (0..100).map(|_| cntr.read()).max().unwrap_or(before);
             anyhow::bail!(
-                "a counter did not reach {threshold} in {timeout:?}: it was {before}, and {later} \
+                "a counter did not reach {threshold} in {timeout:?}: it was {before}, and {after_progress} \
                  when progress was made"
             )
         }

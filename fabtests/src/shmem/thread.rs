@@ -12,7 +12,7 @@ use selvedge_testkit::domain::{
 
 use super::pe::{Pe, Peer};
 
-/// The objects that one thread posts with.
+/// The objects with which one thread posts.
 pub(super) struct Initiator<'a> {
     pe: &'a Pe,
     end: DomainEndpoint,
@@ -28,7 +28,7 @@ pub(super) struct Initiator<'a> {
     pub(super) operations: u64,
 }
 
-/// Where a word of an atomic is.
+/// Offsets of the words of an atomic.
 const OPERAND: usize = 0;
 const COMPARAND: usize = 8;
 const RESULT: usize = 16;
@@ -57,13 +57,13 @@ impl<'a> Initiator<'a> {
         })
     }
 
-    /// Memory to put from and to get into.
+    /// Allocates memory for puts and gets.
     pub(super) fn buffers(&self, len: usize) -> anyhow::Result<Block> {
         self.pe.context.buffers(len)
     }
 
-    /// Puts bytes; what is small enough is injected. It is done after [`Self::quiet`], until when
-    /// the bytes must stay.
+    /// Puts bytes, and injects them if they are few enough. [`Self::quiet`] completes the put; the
+    /// bytes must stay unchanged until then.
     pub(super) fn put(
         &mut self,
         dest: usize,
@@ -89,7 +89,7 @@ impl<'a> Initiator<'a> {
         Ok(())
     }
 
-    /// Puts bytes, and sleeps at the queue until they are there.
+    /// Puts bytes, and parks at the queue until they are delivered.
     pub(super) fn put_and_reap(
         &mut self,
         dest: usize,
@@ -109,10 +109,15 @@ impl<'a> Initiator<'a> {
     }
 
     /// Gets bytes.
-    pub(super) fn get(&mut self, src: usize, at: usize, room: &Segment<'_>) -> anyhow::Result<()> {
+    pub(super) fn get(
+        &mut self,
+        src: usize,
+        at: usize,
+        buffer: &Segment<'_>,
+    ) -> anyhow::Result<()> {
         let access = self.access(src, at, 0);
-        self.post(|it| it.end.read(&[*room], &access))?;
-        self.got(src, "get")
+        self.post(|it| it.end.read(&[*buffer], &access))?;
+        self.wait_for_get(src, "get")
     }
 
     /// Gets a word.
@@ -122,7 +127,7 @@ impl<'a> Initiator<'a> {
         Ok(words.memory.word(RESULT))
     }
 
-    /// Adds to a word; done after [`Self::quiet`].
+    /// Adds to a word; [`Self::quiet`] completes the addition.
     pub(super) fn add(&mut self, dest: usize, at: usize, value: u64) -> anyhow::Result<()> {
         let Access { peer, remote, .. } = self.access(dest, at, 0);
         let target = Target {
@@ -137,17 +142,17 @@ impl<'a> Initiator<'a> {
         Ok(())
     }
 
-    /// Adds to a word; its earlier value.
+    /// Adds to a word and returns its earlier value.
     pub(super) fn fetch_add(&mut self, dest: usize, at: usize, value: u64) -> anyhow::Result<u64> {
         self.fetch((dest, at), (Family::Fetch, Op::Sum), value, 0)
     }
 
-    /// Replaces a word; its earlier value.
+    /// Replaces a word and returns its earlier value.
     pub(super) fn swap(&mut self, dest: usize, at: usize, value: u64) -> anyhow::Result<u64> {
         self.fetch((dest, at), (Family::Fetch, Op::AtomicWrite), value, 0)
     }
 
-    /// Replaces a word if it is `expected`; its earlier value.
+    /// Replaces a word if it is `expected`, and returns its earlier value.
     pub(super) fn compare_swap(
         &mut self,
         dest: usize,
@@ -158,12 +163,12 @@ impl<'a> Initiator<'a> {
         self.fetch((dest, at), (Family::Compare, Op::Cswap), value, expected)
     }
 
-    /// Sleeps until everything that was put is in its target's memory.
+    /// Parks until all puts are in the targets' memory.
     pub(super) fn quiet(&mut self) -> anyhow::Result<()> {
-        let what = || format!("quiet after {} puts", self.posted_puts);
+        let operation = || format!("quiet after {} puts", self.posted_puts);
         self.pe
             .wait_for(&self.puts, self.posted_puts)
-            .with_context(what)
+            .with_context(operation)
     }
 
     fn fetch(
@@ -188,14 +193,14 @@ impl<'a> Initiator<'a> {
         };
         let access = self.access(dest, at, 0);
         self.post(|it| it.end.atomic(call, &parts, 1, &access))?;
-        self.got(dest, "atomic")?;
+        self.wait_for_get(dest, "atomic")?;
         Ok(words.memory.word(RESULT))
     }
 
-    fn got(&mut self, peer: usize, what: &str) -> anyhow::Result<()> {
+    fn wait_for_get(&mut self, peer: usize, operation: &str) -> anyhow::Result<()> {
         self.posted_gets += 1;
         let done = self.pe.wait_for(&self.gets, self.posted_gets);
-        done.with_context(|| format!("{what} {} of process {peer}", self.posted_gets))
+        done.with_context(|| format!("{operation} {} of process {peer}", self.posted_gets))
     }
 
     /// An access to an offset in a process's memory.
@@ -205,7 +210,7 @@ impl<'a> Initiator<'a> {
         Access::new(addr, remote, context)
     }
 
-    /// Posts, and makes room while queues are full.
+    /// Posts an operation, and makes progress while queues are full.
     fn post(&mut self, mut post: impl FnMut(&mut Self) -> Result<(), Errno>) -> anyhow::Result<()> {
         let deadline = std::time::Instant::now() + self.pe.timeout();
         loop {
@@ -214,7 +219,7 @@ impl<'a> Initiator<'a> {
                 Err(Errno::Again) => {
                     self.puts.read();
                     let is_over = std::time::Instant::now() > deadline;
-                    anyhow::ensure!(!is_over, "no room to post in {:?}", self.pe.timeout());
+                    anyhow::ensure!(!is_over, "a post was refused for {:?}", self.pe.timeout());
                     std::thread::yield_now();
                 }
                 Err(errno) => anyhow::bail!("posting: {errno}"),

@@ -1,4 +1,5 @@
-//! The work of a process: epochs of random operations, each checked, with a barrier after each.
+//! The work of a process: epochs of random operations, each checked, with a barrier after each
+//! epoch.
 
 use std::hint::spin_loop;
 use std::time::{Duration, Instant};
@@ -13,13 +14,14 @@ use super::heap::{DATA, LENGTHS};
 use super::pe::Pe;
 use super::thread::Initiator;
 
-/// The process with the lock that everybody takes.
+/// The process that holds the lock of all processes.
 const LOCK_OWNER: usize = 0;
 
-/// Runs process `number`: prints its name, reads those of all, and works when it is told to.
+/// Runs process `number`: prints its address, reads those of all processes, and works after the
+/// start signal.
 ///
 /// # Errors
-/// The operation that failed, took too long or left something else than it should.
+/// An operation failed, took too long or had a wrong result.
 pub fn run_process(number: usize, config: &Config) -> anyhow::Result<()> {
     let mut pe = Pe::open(config)?;
     reply_line(&pe.name()?)?;
@@ -76,10 +78,10 @@ struct Worker<'a> {
     own: usize,
     thread: usize,
     operations: u32,
-    /// How much was added to the sum of each process, and the barriers passed.
+    /// The total that was added to the sum of each process, and the barriers passed.
     added: Vec<u64>,
     barriers: u64,
-    /// What is put, the memory that it is put from, and behind that room to get it back.
+    /// The bytes to put, and memory: the first half to put from, the second half to get into.
     data: Vec<u8>,
     local: Block,
 }
@@ -117,7 +119,7 @@ impl<'a> Worker<'a> {
         self.initiator.quiet()
     }
 
-    /// Puts, waits until it is there, and gets it back.
+    /// Puts bytes, waits until they are delivered, and gets them back.
     fn put_and_check(&mut self, peer: usize, number: u32) -> anyhow::Result<()> {
         let at = self.fill(number);
         let len = self.data.len();
@@ -127,7 +129,7 @@ impl<'a> Worker<'a> {
             .with_context(|| format!("a put of {len} bytes to process {peer}"))
     }
 
-    /// The same with a completion.
+    /// As [`Self::put_and_check`], with a completion.
     fn put_and_reap(&mut self, peer: usize, number: u32) -> anyhow::Result<()> {
         let at = self.fill(number);
         let len = self.data.len();
@@ -137,7 +139,7 @@ impl<'a> Worker<'a> {
             .with_context(|| format!("a put of {len} bytes to process {peer}"))
     }
 
-    /// Bytes that were not there before, of some length; where they go.
+    /// Prepares new bytes of a random length. Returns their offset at the target.
     fn fill(&mut self, number: u32) -> usize {
         let len = *self.random.pick(&LENGTHS);
         let stamp = self.random.word() ^ u64::from(number);
@@ -153,15 +155,18 @@ impl<'a> Worker<'a> {
         if peer == self.own {
             ensure!(
                 self.pe.holds(at, &self.data),
-                "the bytes are not in our own memory"
+                "a put to the process itself did not change its memory"
             );
         }
         let len = self.data.len();
         self.local.memory.fill(DATA, len, 0);
         self.initiator
             .get(peer, at, &self.local.segment(DATA, len))?;
-        let back = self.local.memory.get(DATA, len);
-        ensure!(back == self.data, "a get brings other bytes back");
+        let received = self.local.memory.get(DATA, len);
+        ensure!(
+            received == self.data,
+            "a get returned other bytes than were put"
+        );
         Ok(())
     }
 
@@ -172,7 +177,7 @@ impl<'a> Worker<'a> {
         self.initiator.add(peer, self.pe.heap.sum(), value)
     }
 
-    /// Adds to a sum, whose earlier value is at least what this thread has added.
+    /// Adds to a sum, whose earlier value is at least the total of this thread.
     fn fetch_and_check(&mut self, peer: usize) -> anyhow::Result<()> {
         self.initiator.quiet()?;
         let (before, value) = (self.added[peer], self.random.below(100));
@@ -185,11 +190,11 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Takes the lock of all processes, changes what it guards, and releases it.
+    /// Acquires the lock of all processes, changes the guarded number, and releases the lock.
     fn hold_lock(&mut self) -> anyhow::Result<()> {
         let (lock, guarded) = (self.pe.heap.lock(), self.pe.heap.guarded());
-        let name = self.thread as u64 + 1;
-        while self.initiator.compare_swap(LOCK_OWNER, lock, 0, name)? != 0 {
+        let lock_id = self.thread as u64 + 1;
+        while self.initiator.compare_swap(LOCK_OWNER, lock, 0, lock_id)? != 0 {
             self.compute()?;
         }
         let next = self.initiator.get_word(LOCK_OWNER, guarded)? + 1;
@@ -198,27 +203,27 @@ impl<'a> Worker<'a> {
         let word = self.initiator.get_word(LOCK_OWNER, guarded)?;
         ensure!(
             word == next,
-            "somebody else changed what the lock of thread {name} guards"
+            "another thread changed the guarded number while thread {lock_id} held the lock"
         );
         let holder = self.initiator.swap(LOCK_OWNER, lock, 0)?;
         ensure!(
-            holder == name,
-            "the lock of thread {name} was held by {holder}"
+            holder == lock_id,
+            "the lock of thread {lock_id} was held by {holder}"
         );
         Ok(())
     }
 
     /// Computes for a while without any call.
     fn compute(&mut self) -> anyhow::Result<()> {
-        let turns = match self.random.once_in(20) {
+        let iterations = match self.random.once_in(20) {
             true => 200_000,
             false => self.random.below(5000),
         };
-        (0..turns).for_each(|_| spin_loop());
+        (0..iterations).for_each(|_| spin_loop());
         Ok(())
     }
 
-    /// Tells every process how much this process has added to its sum, and whether this epoch is the
+    /// Puts to every process the total that was added to its sum, and whether this epoch is the
     /// last one.
     fn publish(&mut self, others: &[Self], epoch: u64, is_last: bool) -> anyhow::Result<()> {
         for peer in 0..self.pe.peers.len() {
@@ -232,7 +237,7 @@ impl<'a> Worker<'a> {
         self.initiator.quiet()
     }
 
-    /// Between two barriers: the sum is what all processes have added.
+    /// Checks between two barriers that the sum is the total of all processes.
     fn check_sum(&self) -> anyhow::Result<()> {
         let (pe, heap) = (self.pe, self.pe.heap);
         let totals = (0..pe.peers.len()).map(|peer| pe.word(heap.total(peer)));
@@ -241,8 +246,9 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Waits until all processes are here, by dissemination: in round k each tells the process 2^k
-    /// behind it. What was put and waited for before is seen by everybody afterwards.
+    /// Waits until all processes have arrived, by dissemination: in round k, each notifies the
+    /// process 2^k after it. Puts that were completed before the barrier are visible to all
+    /// processes after it.
     fn barrier(&mut self) -> anyhow::Result<()> {
         self.barriers += 1;
         let (own, count) = (self.own, self.pe.peers.len());

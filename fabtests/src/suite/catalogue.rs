@@ -1,99 +1,100 @@
-//! Every test that there is, for the providers that are asked for.
+//! The catalogue: every test of the selected providers.
 
 use super::conformance;
 use super::entry::{Entry, Set};
 use super::manifest::{Manifest, Variant};
-use super::misbehave;
+use super::selftest;
 use crate::upstream;
 
-/// Which tests are wanted.
+/// The selection of tests.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct Selection {
     /// The set.
     pub set: Set,
     /// The providers.
     pub providers: Vec<String>,
-    /// Whatever is random comes from it.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// Only tests whose path contains one of these; all when there are none.
+    /// Only tests whose path contains one of these; all tests if it is empty.
     pub filters: Vec<String>,
     /// No tests whose path contains one of these.
     pub excludes: Vec<String>,
 }
 
-/// Who has tests for a provider: all of them, of every set.
+/// The sources of tests for a provider: all tests, of every set.
 ///
-/// This is where the suite's parts come together; each makes its entries in a file of its own.
-const SOURCES: &[fn(&Wanted, &str) -> Vec<Entry>] =
+/// The parts of the suite come together here; each makes its entries in a file of its own.
+const SOURCES: &[fn(&Selection, &str) -> Vec<Entry>] =
     &[conformance::entries, upstream::catalogue::entries];
 
-/// The providers that are built in and on.
+/// The built-in providers that are enabled.
 pub fn providers() -> Vec<String> {
     let registry = selvedge_providers::builtin();
     let params = registry.params();
     let all = registry.providers().iter();
-    let on = all.filter(|provider| provider.is_enabled(&params));
-    on.map(|provider| provider.name().to_owned()).collect()
+    let enabled = all.filter(|provider| provider.is_enabled(&params));
+    enabled.map(|provider| provider.name().to_owned()).collect()
 }
 
-/// The tests that are wanted, with the providers' variants, in the order in which they are run.
-pub fn entries(wanted: &Wanted, manifest: &Manifest) -> Vec<Entry> {
+/// The selected tests, with the providers' variants, in the order in which they run.
+pub fn entries(selection: &Selection, manifest: &Manifest) -> Vec<Entry> {
     let mut entries = Vec::new();
-    for provider in &wanted.providers {
-        let own: Vec<_> = SOURCES
+    for provider in &selection.providers {
+        let provider_entries: Vec<_> = SOURCES
             .iter()
-            .flat_map(|source| source(wanted, provider))
+            .flat_map(|source| source(selection, provider))
             .collect();
         for variant in manifest.variants(provider) {
             entries.extend(
-                own.iter()
-                    .filter(|entry| variant.has(&entry.name))
-                    .map(|entry| vary(entry, variant)),
+                provider_entries
+                    .iter()
+                    .filter(|entry| variant.includes(&entry.name))
+                    .map(|entry| with_variant(entry, variant)),
             );
         }
-        entries.extend(own);
+        entries.extend(provider_entries);
     }
-    entries.retain(|entry| wanted.has(entry));
+    entries.retain(|entry| selection.has(entry));
     entries.sort_by_key(|entry| entry.provider.clone());
     entries
 }
 
-/// The tests over providers with the defects that each has to notice.
-pub fn mutants(wanted: &Wanted) -> Vec<Entry> {
+/// The tests over providers with the defects that each test must notice.
+pub fn mutants(selection: &Selection) -> Vec<Entry> {
     let mut entries = Vec::new();
-    for provider in &wanted.providers {
-        entries.extend(conformance::mutants(wanted, provider));
-        entries.extend(upstream::mutants::entries(wanted, provider));
+    for provider in &selection.providers {
+        entries.extend(conformance::mutants(selection, provider));
+        entries.extend(upstream::mutants::entries(selection, provider));
     }
-    entries.retain(|entry| wanted.has(entry));
+    entries.retain(|entry| selection.has(entry));
     entries
 }
 
 /// The tests with calls that fail when they are made for the `nth` time.
-pub fn hook_faults(wanted: &Wanted, nth: u32) -> Vec<Entry> {
-    let providers = wanted.providers.iter();
+pub fn hook_faults(selection: &Selection, nth: u32) -> Vec<Entry> {
+    let providers = selection.providers.iter();
     let mut entries: Vec<_> = providers
-        .flat_map(|provider| conformance::hook_faults(wanted, provider, nth))
+        .flat_map(|provider| conformance::hook_faults(selection, provider, nth))
         .collect();
-    entries.retain(|entry| wanted.has(entry));
+    entries.retain(|entry| selection.has(entry));
     entries
 }
 
 /// The tests of the runner itself.
 pub fn selftests() -> Vec<Entry> {
-    misbehave::entries()
+    selftest::entries()
 }
 
-impl Wanted {
+impl Selection {
     fn has(&self, entry: &Entry) -> bool {
         let path = entry.path();
-        let is_in = |parts: &[String]| parts.iter().any(|part| path.contains(part.as_str()));
-        let is_chosen = self.filters.is_empty() || is_in(&self.filters);
-        entry.set <= self.set && is_chosen && !is_in(&self.excludes)
+        let contains_any = |parts: &[String]| parts.iter().any(|part| path.contains(part.as_str()));
+        let is_selected = self.filters.is_empty() || contains_any(&self.filters);
+        entry.set <= self.set && is_selected && !contains_any(&self.excludes)
     }
 }
 
-fn vary(entry: &Entry, variant: &Variant) -> Entry {
+fn with_variant(entry: &Entry, variant: &Variant) -> Entry {
     let mut entry = entry.clone();
     entry.provider = format!("{}+{}", entry.provider, variant.name);
     entry.set = entry.set.max(Variant::SET);

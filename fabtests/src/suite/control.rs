@@ -1,7 +1,7 @@
-//! What a process of a test and its runner say to each other.
+//! The messages between a process of a test and its runner.
 //!
-//! The process has one end of a socket as its standard input; a word is a line of JSON. Outside of a
-//! run there is no runner, and saying something does nothing.
+//! The process has one side of a socket as its standard input. A message is a line of JSON. Outside
+//! of a run there is no runner, and sending does nothing.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -16,135 +16,142 @@ use nix::unistd::getppid;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What a process says.
+/// A message to the runner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Word {
-    /// Others may begin; the text is for them: an address, for instance.
+pub enum Message {
+    /// Another process may begin. It is given the text, for instance an address.
     Ready(String),
-    /// What all others shall know; the runner answers an [`Answer`] when all have said theirs.
+    /// A value for all other processes. The runner responds with [`Answer`] when all processes have
+    /// sent theirs.
     Exchange(Value),
-    /// What it is doing, for who wonders why it takes so long.
+    /// The current activity, which the runner reports if the test takes too long.
     Doing(String),
-    /// The test needs something that is not there.
+    /// The test needs a capability that the provider lacks.
     Skip(String),
     /// The test has failed.
     Failed(String),
-    /// Something was left behind.
+    /// The process has left a resource behind.
     Leaked(String),
-    /// It is over, and all is well.
+    /// The process has ended successfully.
     Done {
-        /// Checks that were made.
+        /// Number of checks.
         checks: u64,
-        /// Bytes that were compared.
+        /// Number of compared bytes.
         bytes: u64,
     },
 }
 
-/// What all processes have said, in their order.
+/// The values of all processes, in their order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// One for each process.
+    /// One value for each process.
     pub all: Vec<Value>,
 }
 
-/// The variable that says who the runner is: its process number.
+/// The environment variable with the runner's process identifier.
 pub const RUNNER: &str = "FABTESTS_RUNNER";
 
-/// The process's end.
+/// The process's side of the socket.
 #[derive(Debug)]
 pub struct Control {
     runner: Option<BufReader<UnixStream>>,
 }
 
 impl Control {
-    /// Finds the runner, if there is one, and ties this process's life to it.
+    /// Finds the runner, if there is one, and has this process killed with it.
     ///
     /// # Errors
-    /// When the runner is gone already.
+    /// The runner has ended already.
     pub fn find() -> anyhow::Result<Self> {
         let Some(runner) = std::env::var_os(RUNNER) else {
             return Ok(Self { runner: None });
         };
         set_pdeathsig(Signal::SIGKILL).context("cannot tie this process to its runner")?;
-        // The runner may have ended before the tie was made.
+        // The runner may have ended before the parent-death signal was set.
         let parent = getppid().as_raw().to_string();
-        ensure!(runner == *parent, "the runner {runner:?} is gone");
+        ensure!(
+            runner == *parent,
+            "the runner, process {runner:?}, has ended"
+        );
         let stdin = std::io::stdin().as_fd().try_clone_to_owned()?;
         Ok(Self {
             runner: Some(BufReader::new(stdin.into())),
         })
     }
 
-    /// Whether there is a runner.
+    /// Returns whether there is a runner.
     pub fn is_run(&self) -> bool {
         self.runner.is_some()
     }
 
-    /// Says something.
+    /// Sends a message.
     ///
     /// # Errors
-    /// When the runner is gone.
-    pub fn say(&self, word: &Word) -> anyhow::Result<()> {
+    /// The runner has ended.
+    pub fn send(&self, message: &Message) -> anyhow::Result<()> {
         let Some(runner) = &self.runner else {
             return Ok(());
         };
-        let mut line = serde_json::to_string(word)?;
+        let mut line = serde_json::to_string(message)?;
         line.push('\n');
         let written = runner.get_ref().write_all(line.as_bytes());
-        written.context("the runner is gone")
+        written.context("the runner has ended")
     }
 
-    /// Says that others may begin, and gives them a text.
+    /// Sends [`Message::Ready`] with a text for the next process.
     ///
     /// # Errors
-    /// When the runner is gone.
+    /// The runner has ended.
     pub fn ready(&self, text: &str) -> anyhow::Result<()> {
-        self.say(&Word::Ready(text.to_owned()))
+        self.send(&Message::Ready(text.to_owned()))
     }
 
-    /// Tells all others something and learns what they have to tell, in the order of the processes;
-    /// does `meanwhile` again and again until all have spoken.
+    /// Sends a value to all other processes and returns the values of all, in the order of the
+    /// processes. Calls `progress` repeatedly until all have sent theirs.
     ///
     /// # Errors
-    /// When the runner is gone or the time is over; those of `meanwhile`.
+    /// The runner has ended, the time is over, or `progress` fails.
     pub fn exchange(
         &mut self,
         own: Value,
-        until: Instant,
-        mut meanwhile: impl FnMut() -> anyhow::Result<()>,
+        deadline: Instant,
+        mut progress: impl FnMut() -> anyhow::Result<()>,
     ) -> anyhow::Result<Vec<Value>> {
-        self.say(&Word::Exchange(own))?;
-        while !self.is_called()? {
-            ensure!(Instant::now() < until, "the other processes do not come");
-            meanwhile()?;
+        self.send(&Message::Exchange(own))?;
+        while !self.has_response()? {
+            ensure!(
+                Instant::now() < deadline,
+                "the other processes did not reach the barrier in time"
+            );
+            progress()?;
         }
-        self.answer()
+        self.receive_response()
     }
 
-    /// As [`Self::exchange`], asleep in between.
+    /// As [`Self::exchange`], blocked in the meantime.
     ///
     /// # Errors
-    /// When the runner is gone.
-    pub fn exchange_asleep(&mut self, own: Value) -> anyhow::Result<Vec<Value>> {
-        self.say(&Word::Exchange(own))?;
-        self.answer()
+    /// The runner has ended.
+    pub fn exchange_blocking(&mut self, own: Value) -> anyhow::Result<Vec<Value>> {
+        self.send(&Message::Exchange(own))?;
+        self.receive_response()
     }
 
-    fn answer(&mut self) -> anyhow::Result<Vec<Value>> {
+    fn receive_response(&mut self) -> anyhow::Result<Vec<Value>> {
         let Some(runner) = &mut self.runner else {
-            bail!("there is no runner to exchange words over");
+            bail!("processes cannot exchange values without a runner");
         };
         let mut line = String::new();
-        ensure!(runner.read_line(&mut line)? > 0, "the runner is gone");
-        let answer: Answer =
-            serde_json::from_str(&line).with_context(|| format!("odd {line:?}"))?;
-        Ok(answer.all)
+        ensure!(runner.read_line(&mut line)? > 0, "the runner has ended");
+        let receive_response: Answer =
+            serde_json::from_str(&line).with_context(|| format!("the runner sent {line:?}"))?;
+        Ok(receive_response.all)
     }
 
-    fn is_called(&self) -> anyhow::Result<bool> {
+    fn has_response(&self) -> anyhow::Result<bool> {
         let Some(runner) = &self.runner else {
-            bail!("there is no runner to exchange words over");
+            bail!("processes cannot exchange values without a runner");
         };
         let mut fds = [PollFd::new(runner.get_ref().as_fd(), PollFlags::POLLIN)];
         match poll(&mut fds, PollTimeout::ZERO) {
@@ -154,7 +161,7 @@ impl Control {
         }
     }
 
-    /// The descriptor, for whoever counts descriptors.
+    /// The descriptor, which a count of descriptors leaves out.
     pub fn descriptor(&self) -> Option<i32> {
         self.runner
             .as_ref()

@@ -1,5 +1,5 @@
-//! What is expected of each provider: which tests it cannot run, and why, and the ways of moving
-//! data that it is to be tried with.
+//! The expectations for each provider: the tests that it cannot run, with reasons, and the variants
+//! of its parameters.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,11 +22,11 @@ pub struct Manifest {
 #[serde(deny_unknown_fields)]
 struct Expected {
     name: String,
-    /// Another provider, whose skips and faults are this one's, too.
+    /// Another provider, whose skips and faults apply to this one as well.
     like: Option<String>,
     #[serde(default)]
     skip: Vec<Skip>,
-    /// What is wrong with the provider itself: these tests are not run.
+    /// Tests that fail because of a fault of the provider itself, and are not run.
     #[serde(default)]
     fault: Vec<Skip>,
     #[serde(default)]
@@ -41,11 +41,11 @@ struct Skip {
     reason: String,
 }
 
-/// Tests that are run once more, with other parameters.
+/// Tests that run once more with other parameters.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
-    /// What is put behind the provider's name: `shm+bounce`.
+    /// The suffix of the provider's name: `shm+bounce`.
     pub name: String,
     /// Patterns of the tests' names.
     tests: Vec<String>,
@@ -54,18 +54,18 @@ pub struct Variant {
 }
 
 impl Manifest {
-    /// The one that comes with the suite.
+    /// The manifest of this suite.
     ///
     /// # Errors
-    /// When it is not well-formed.
+    /// It is malformed.
     pub fn built_in() -> anyhow::Result<Self> {
         Self::parse(include_str!("../../expectations.toml")).context("the suite's own manifest")
     }
 
-    /// The one in a file.
+    /// The manifest in a file.
     ///
     /// # Errors
-    /// When it cannot be read, or is not well-formed.
+    /// It cannot be read, or is malformed.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let name = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
@@ -76,10 +76,10 @@ impl Manifest {
         Ok(toml::from_str(text)?)
     }
 
-    /// Why the provider is not expected to run the test; `None` if it is.
+    /// The reason why the provider is not expected to run the test; `None` if it is.
     ///
-    /// A variant of a provider is excused from what the provider is excused from.
-    pub fn excuse(&self, provider: &str, test: &str) -> Option<&str> {
+    /// A variant of a provider has the provider's skips.
+    pub fn skip_reason(&self, provider: &str, test: &str) -> Option<&str> {
         let name = provider.split('+').next().unwrap_or(provider);
         self.of(name)
             .flat_map(|expected| &expected.skip)
@@ -87,50 +87,51 @@ impl Manifest {
             .map(|skip| skip.reason.as_str())
     }
 
-    /// Why the provider is known to fail the test, by a fault of its own; `None` if it is to pass.
+    /// The fault of the provider that makes the test fail; `None` if it is expected to pass.
     pub fn fault(&self, provider: &str, test: &str) -> Option<&str> {
-        let known = self.of(provider).flat_map(|expected| &expected.fault);
-        let mut known = known.filter(|fault| matches(&fault.tests, test));
-        known.next().map(|fault| fault.reason.as_str())
+        let faults = self.of(provider).flat_map(|expected| &expected.fault);
+        let mut faults = faults.filter(|fault| matches(&fault.tests, test));
+        faults.next().map(|fault| fault.reason.as_str())
     }
 
-    /// The variants of a provider, and the tests that are run with each.
+    /// The variants of a provider.
     pub fn variants(&self, provider: &str) -> impl Iterator<Item = &Variant> {
-        self.named(provider).flat_map(|expected| &expected.variant)
+        self.by_name(provider)
+            .flat_map(|expected| &expected.variant)
     }
 
-    /// What is said of a provider, or of one that it is like.
+    /// The entries for a provider, and for the provider that it is like.
     fn of(&self, provider: &str) -> impl Iterator<Item = &Expected> {
-        let own = self.named(provider);
+        let own = self.by_name(provider);
         own.flat_map(|own| {
             let other = own.like.as_deref().into_iter();
-            other.flat_map(|like| self.named(like)).chain([own])
+            other.flat_map(|like| self.by_name(like)).chain([own])
         })
     }
 
-    fn named(&self, name: &str) -> impl Iterator<Item = &Expected> {
-        let is_meant = move |expected: &&Expected| expected.name == name;
-        self.provider.iter().filter(is_meant)
+    fn by_name(&self, name: &str) -> impl Iterator<Item = &Expected> {
+        let has_name = move |expected: &&Expected| expected.name == name;
+        self.provider.iter().filter(has_name)
     }
 }
 
 impl Variant {
-    /// Whether the test is run with it.
-    pub fn has(&self, test: &str) -> bool {
+    /// Returns whether the test runs with this variant.
+    pub fn includes(&self, test: &str) -> bool {
         self.tests.iter().any(|pattern| matches(pattern, test))
     }
 
-    /// The smallest set that its tests are of.
+    /// The smallest set that contains tests of variants.
     pub const SET: Set = Set::Standard;
 }
 
-/// Whether a text is as the pattern says, in which `*` stands for anything.
+/// Returns whether a text matches a pattern, in which `*` matches any text.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
         Some((head, rest)) => text.strip_prefix(head).is_some_and(|text| {
-            let places = text.char_indices().map(|(at, _)| at).chain([text.len()]);
-            places.into_iter().any(|at| matches(rest, &text[at..]))
+            let offsets = text.char_indices().map(|(at, _)| at).chain([text.len()]);
+            offsets.into_iter().any(|at| matches(rest, &text[at..]))
         }),
     }
 }
@@ -140,20 +141,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_anything() {
+    fn a_star_matches_any_text() {
         assert!(matches("rdm/*/rma.*", "rdm/raw/rma.bounds"));
         assert!(matches("*", "") && matches("a*", "a") && matches("*.x", "a.b.x"));
         assert!(!matches("rdm/*", "msg/raw/x") && !matches("a", "ab") && !matches("*b", "abc"));
     }
 
     #[test]
-    fn excuses_are_found_by_provider_and_pattern() {
+    fn skips_are_found_by_provider_and_pattern() {
         let text = "[[provider]]\nname = 'x'\n[[provider.skip]]\ntests = 'msg/*'\nreason = 'no'";
         let manifest = Manifest::parse(text).unwrap();
-        assert_eq!(manifest.excuse("x", "msg/raw/a"), Some("no"));
-        assert_eq!(manifest.excuse("x+slow", "msg/raw/a"), Some("no"));
-        assert_eq!(manifest.excuse("x", "rdm/raw/a"), None);
-        assert_eq!(manifest.excuse("y", "msg/raw/a"), None);
+        assert_eq!(manifest.skip_reason("x", "msg/raw/a"), Some("no"));
+        assert_eq!(manifest.skip_reason("x+slow", "msg/raw/a"), Some("no"));
+        assert_eq!(manifest.skip_reason("x", "rdm/raw/a"), None);
+        assert_eq!(manifest.skip_reason("y", "msg/raw/a"), None);
     }
 
     #[test]
@@ -161,17 +162,17 @@ mod tests {
         let text = "[[provider]]\nname = 'x'\n[[provider.skip]]\ntests = 'a'\nreason = 'no'\n\
                     [[provider]]\nname = 'y;x'\nlike = 'x'";
         let manifest = Manifest::parse(text).unwrap();
-        assert_eq!(manifest.excuse("y;x", "a"), Some("no"));
-        assert_eq!(manifest.excuse("y;x", "b"), None);
+        assert_eq!(manifest.skip_reason("y;x", "a"), Some("no"));
+        assert_eq!(manifest.skip_reason("y;x", "b"), None);
     }
 
     #[test]
-    fn faults_of_a_provider_are_no_excuses() {
+    fn faults_of_a_provider_are_not_skips() {
         let text = "[[provider]]\nname = 'x'\n[[provider.fault]]\ntests = 'a*'\nreason = 'bug'";
         let manifest = Manifest::parse(text).unwrap();
         assert_eq!(manifest.fault("x", "ab"), Some("bug"));
         assert_eq!(manifest.fault("x", "b"), None);
-        assert_eq!(manifest.excuse("x", "ab"), None);
+        assert_eq!(manifest.skip_reason("x", "ab"), None);
     }
 
     #[test]

@@ -1,25 +1,24 @@
-//! The suite: tests of providers that run as real processes, and what runs them.
+//! The suite: tests of providers that run as real processes, and their runner.
 //!
-//! A test is an [`Entry`]: a few processes of this program, what they are started with, and how long
-//! they may take. The [`run`] module starts them, hears what they say over their [`control`]
-//! sockets, and gives each entry a [`Verdict`]. [`catalogue`] makes the entries: the conformance
-//! tests, which know nothing of any provider, for each provider, endpoint type and face, and the
-//! programs of the suite. What a provider is not expected to do stands in [`Manifest`], with the
-//! reason.
+//! A test is an [`Entry`]: a few processes of this program, with their arguments and a time limit.
+//! The [`run`] module starts them, receives their messages over [`control`] sockets, and gives each
+//! entry a [`Outcome`]. [`catalogue`] makes the entries: the conformance tests, which are
+//! independent of providers, for each provider, endpoint type and API, and the programs of the
+//! suite. [`Manifest`] has the tests that a provider is not expected to pass, with reasons.
 
 pub mod catalogue;
 pub mod conformance;
+mod context;
 pub mod control;
-mod cx;
+pub(crate) mod defect;
 mod entry;
-pub(crate) mod flaw;
 mod manifest;
-pub mod misbehave;
+mod outcome;
 pub mod report;
 pub mod run;
+pub mod selftest;
 mod tests;
-mod verdict;
 
 pub use entry::{Entry, Process, Set, Start};
 pub use manifest::{Manifest, Variant};
-pub use verdict::{Report, Verdict};
+pub use outcome::{Outcome, Report};

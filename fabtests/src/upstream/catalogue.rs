@@ -1,6 +1,6 @@
 //! The command lines of upstream's sets, as tests of the suite.
 
-use crate::suite::catalogue::Wanted;
+use crate::suite::catalogue::Selection;
 use crate::suite::{Entry, Process, Set};
 
 /// One process.
@@ -113,7 +113,7 @@ const UBER: &[(Set, &str)] = &[
 ];
 
 /// All of them for a provider, which says what it lacks by its exit code.
-pub fn entries(_: &Wanted, provider: &str) -> Vec<Entry> {
+pub fn entries(_: &Selection, provider: &str) -> Vec<Entry> {
     let mut entries = Vec::new();
     let mut add = |set: Set, line: String, processes: Vec<Process>| {
         let mut entry = Entry::new(provider, line, processes);
@@ -239,14 +239,14 @@ mod tests {
     use super::*;
 
     fn all() -> Vec<Entry> {
-        let wanted = Wanted {
+        let selection = Selection {
             set: Set::All,
             providers: Vec::new(),
             seed: 0,
             filters: Vec::new(),
             excludes: Vec::new(),
         };
-        entries(&wanted, "shm")
+        entries(&selection, "shm")
     }
 
     #[test]

@@ -14,7 +14,7 @@ use selvedge::{AddrFormat, Address, Caps, Hints, Info, InfoFlags, Mode, MrMode};
 use selvedge_testkit::failure::unsupported;
 
 use super::options::{Options, PORT};
-use crate::suite::flaw::registry;
+use crate::suite::defect::registry;
 
 /// What a program asks for besides what its options say.
 ///

@@ -242,8 +242,8 @@ fn every_option_of_each_program_of_upstream_s_is_taken() {
                 Takes::Value => vec![format!("-{letter}"), value.to_owned()],
                 Takes::PerhapsValue => vec![format!("-{letter}=3001")],
             };
-            let lacks = facts.lacking.iter().any(|(lacking, _)| *lacking == letter);
-            if facts.takes(&words) == lacks {
+            let unsupported = facts.lacking.iter().any(|(lacking, _)| *lacking == letter);
+            if facts.takes(&words) == unsupported {
                 missing.push(format!("{} {}", facts.program, words.join(" ")));
             }
         }

@@ -188,16 +188,16 @@ impl Crew {
             count: COUNT,
         };
         let input_of = |of, at| word(of, at, round);
-        let wanted = collective.expected(group.own, input_of, |left, right| left + right);
-        let mut result = vec![POISON; wanted.len()];
+        let selection = collective.expected(group.own, input_of, |left, right| left + right);
+        let mut result = vec![POISON; selection.len()];
         if coll == Op::Broadcast && group.own == root {
-            result.clone_from(&wanted);
+            result.clone_from(&selection);
         }
         let result = self.end.collective(msg, input.collect(), result);
         let result = result.with_context(|| format!("{coll:?} of {members}"))?;
-        if result != wanted {
+        if result != selection {
             return Err(wrong(format!(
-                "{coll:?} of {members}, root {root}: rank {} has {result:x?}, not {wanted:x?}",
+                "{coll:?} of {members}, root {root}: rank {} has {result:x?}, not {selection:x?}",
                 group.own
             )));
         }

@@ -7,215 +7,241 @@ use selvedge::{AddrFormat, Hints};
 
 use super::catalogue;
 use crate::suite::Entry;
-use crate::suite::catalogue::Wanted;
-use crate::suite::flaw::{Flaw, VARIABLE};
+use crate::suite::catalogue::Selection;
+use crate::suite::defect::{Defect, VARIABLE};
 
 /// Command lines of the catalogue, and the defects.
-pub(crate) const NOTICED: &[(&str, &[Flaw])] = &[
+pub(crate) const NOTICED: &[(&str, &[Defect])] = &[
     (
         "fi_getinfo_test -s 127.0.0.1 127.0.0.1",
-        &[Flaw::IgnoresHints],
+        &[Defect::IgnoresHints],
     ),
     (
         "fi_av_test -g 192.168.10.1 -n 1 -s 127.0.0.1 -e rdm",
         &[
-            Flaw::RemovesNothing,
-            Flaw::RemovesAnything,
-            Flaw::InsertsAnything,
+            Defect::RemovesNothing,
+            Defect::RemovesAnything,
+            Defect::InsertsAnything,
         ],
     ),
-    ("fi_dom_test -n 2", &[Flaw::OneDomain]),
-    ("fi_eq_test", &[Flaw::PeekTakes]),
-    ("fi_cq_test", &[Flaw::NoSignal]),
-    ("fi_mr_test", &[Flaw::KeepsRegions]),
-    ("fi_cntr_test", &[Flaw::CountsTwice]),
-    ("sighandler_test", &[Flaw::BlocksSignals]),
-    ("fi_loopback", &[Flaw::FlipsBit]),
-    ("fi_rdm host.invalid", &[Flaw::IgnoresHosts]),
-    ("fi_dgram host.invalid", &[Flaw::IgnoresHosts]),
-    ("fi_msg host.invalid", &[Flaw::IgnoresHosts]),
-    ("fi_rdm", &[Flaw::FlipsBit, Flaw::CutsOff]),
-    ("fi_dgram -b", &[Flaw::FlipsBit]),
-    ("fi_msg", &[Flaw::FlipsBit]),
-    ("fi_msg_epoll", &[Flaw::FlipsBit, Flaw::DeadDescriptor]),
-    ("fi_msg_sockets", &[Flaw::FlipsBit, Flaw::TakesNoPlace]),
-    ("fi_poll -e rdm", &[Flaw::FlipsBit, Flaw::NeverReady]),
-    ("fi_poll -e msg", &[Flaw::FlipsBit, Flaw::NeverReady]),
-    ("fi_poll -e dgram", &[Flaw::FlipsBit, Flaw::NeverReady]),
-    ("fi_av_xfer -e rdm -b", &[Flaw::FlipsBit]),
-    ("fi_av_xfer -e dgram -b", &[Flaw::FlipsBit]),
+    ("fi_dom_test -n 2", &[Defect::OneDomain]),
+    ("fi_eq_test", &[Defect::EventPeekConsumes]),
+    ("fi_cq_test", &[Defect::NoSignal]),
+    ("fi_mr_test", &[Defect::KeepsRegions]),
+    ("fi_cntr_test", &[Defect::CountsTwice]),
+    ("sighandler_test", &[Defect::BlocksSignals]),
+    ("fi_loopback", &[Defect::FlipsBit]),
+    ("fi_rdm host.invalid", &[Defect::IgnoresHosts]),
+    ("fi_dgram host.invalid", &[Defect::IgnoresHosts]),
+    ("fi_msg host.invalid", &[Defect::IgnoresHosts]),
+    ("fi_rdm", &[Defect::FlipsBit, Defect::CutsOff]),
+    ("fi_dgram -b", &[Defect::FlipsBit]),
+    ("fi_msg", &[Defect::FlipsBit]),
+    ("fi_msg_epoll", &[Defect::FlipsBit, Defect::DeadDescriptor]),
+    (
+        "fi_msg_sockets",
+        &[Defect::FlipsBit, Defect::IgnoresPassiveHandle],
+    ),
+    ("fi_poll -e rdm", &[Defect::FlipsBit, Defect::NeverReady]),
+    ("fi_poll -e msg", &[Defect::FlipsBit, Defect::NeverReady]),
+    ("fi_poll -e dgram", &[Defect::FlipsBit, Defect::NeverReady]),
+    ("fi_av_xfer -e rdm -b", &[Defect::FlipsBit]),
+    ("fi_av_xfer -e dgram -b", &[Defect::FlipsBit]),
     (
         "fi_cm_data -q",
-        &[Flaw::LosesCmData, Flaw::RejectsNobody, Flaw::NeverShutsDown],
+        &[
+            Defect::LosesCmData,
+            Defect::NeverRejects,
+            Defect::NeverShutsDown,
+        ],
     ),
     (
         "fi_cq_data -e rdm -o senddata",
-        &[Flaw::NoKind, Flaw::CountsOneLess],
+        &[Defect::NoKind, Defect::CountsOneLess],
     ),
-    ("fi_cq_data -e rdm -o writedata", &[Flaw::NoRemoteData]),
+    ("fi_cq_data -e rdm -o writedata", &[Defect::NoRemoteData]),
     (
         "fi_cq_data -e msg -o senddata",
-        &[Flaw::NoKind, Flaw::CountsOneLess],
+        &[Defect::NoKind, Defect::CountsOneLess],
     ),
-    ("fi_cq_data -e msg -o writedata", &[Flaw::NoRemoteData]),
+    ("fi_cq_data -e msg -o writedata", &[Defect::NoRemoteData]),
     (
         "fi_inject_test -N -A inject -v",
-        &[Flaw::ReadsInjectLate, Flaw::FlipsBit],
+        &[Defect::ReadsInjectLate, Defect::FlipsBit],
     ),
     (
         "fi_flood -e rdm -v -T 1",
-        &[Flaw::FlipsBit, Flaw::SwapsSends],
+        &[Defect::FlipsBit, Defect::SwapsSends],
     ),
-    ("fi_flood -e msg -v -T 1", &[Flaw::FlipsBit]),
-    ("fi_recv_cancel -e rdm -V", &[Flaw::CancelsNothing]),
+    ("fi_flood -e msg -v -T 1", &[Defect::FlipsBit]),
+    ("fi_recv_cancel -e rdm -V", &[Defect::CancelsNothing]),
     (
         "fi_rdm_tagged_peek -b",
-        &[Flaw::LookTakes, Flaw::DiscardLeaves, Flaw::ClaimsNothing],
+        &[
+            Defect::PeekConsumes,
+            Defect::DiscardKeeps,
+            Defect::ClaimsNothing,
+        ],
     ),
     (
         "fi_unexpected_msg -e rdm -I 10 -v -b",
-        &[Flaw::IgnoresTags, Flaw::FlipsBit],
+        &[Defect::IgnoresTags, Defect::FlipsBit],
     ),
     (
         "fi_multi_recv -e rdm -v -b -I 5",
-        &[Flaw::NeverReleases, Flaw::WrongPlace],
+        &[Defect::NeverReleases, Defect::WrongBufferAddress],
     ),
-    ("fi_multi_ep -e rdm -v -E", &[Flaw::WrongAddress]),
-    ("fi_multi_ep -e msg -v -E", &[Flaw::WrongAddress]),
-    ("fi_rdm_multi_client -C 10 -I 5", &[Flaw::LosesCompletions]),
-    ("fi_rdm_multi_domain -b", &[Flaw::WrongAddress]),
-    ("fi_rdm_rma_event", &[Flaw::WrongAddress]),
+    ("fi_multi_ep -e rdm -v -E", &[Defect::WrongAddress]),
+    ("fi_multi_ep -e msg -v -E", &[Defect::WrongAddress]),
+    (
+        "fi_rdm_multi_client -C 10 -I 5",
+        &[Defect::LosesCompletions],
+    ),
+    ("fi_rdm_multi_domain -b", &[Defect::WrongAddress]),
+    ("fi_rdm_rma_event", &[Defect::WrongAddress]),
     (
         "fi_multi_mr -e rdm -V",
         &[
-            Flaw::WrongAddress,
-            Flaw::CountsTwice,
-            Flaw::MixesRegions,
-            Flaw::WrongCounter,
+            Defect::WrongAddress,
+            Defect::CountsTwice,
+            Defect::MixesRegions,
+            Defect::WrongCounter,
         ],
     ),
     (
         "fi_multi_mr -e msg -V",
-        &[Flaw::CountsTwice, Flaw::MixesRegions],
+        &[Defect::CountsTwice, Defect::MixesRegions],
     ),
     (
         "fi_rdm_rma_trigger -b",
-        &[Flaw::ForgetsWork, Flaw::HurriesWork],
+        &[Defect::NeverStartsWork, Defect::StartsWorkEarly],
     ),
     (
         "fi_rdm_deferred_wq -b",
-        &[Flaw::ForgetsWork, Flaw::HurriesWork],
+        &[Defect::NeverStartsWork, Defect::StartsWorkEarly],
     ),
     (
         "fi_rdm_deferred_wq -T msg -b",
-        &[Flaw::ForgetsWork, Flaw::FlipsBit],
+        &[Defect::NeverStartsWork, Defect::FlipsBit],
     ),
     (
         "fi_rdm_deferred_wq -T tagged -b",
-        &[Flaw::ForgetsWork, Flaw::FlipsBit],
+        &[Defect::NeverStartsWork, Defect::FlipsBit],
     ),
     (
         "fi_rdm_deferred_wq -T rma -b",
-        &[Flaw::ForgetsWork, Flaw::FlipsBit],
+        &[Defect::NeverStartsWork, Defect::FlipsBit],
     ),
     (
         "fi_rdm_deferred_wq -T atomic -b",
-        &[Flaw::ForgetsWork, Flaw::OtherAtomics],
+        &[Defect::NeverStartsWork, Defect::OtherAtomics],
     ),
     (
         "fi_rdm_deferred_wq -T f_atomic -b",
-        &[Flaw::ForgetsWork, Flaw::OtherAtomics],
+        &[Defect::NeverStartsWork, Defect::OtherAtomics],
     ),
     (
         "fi_rdm_deferred_wq -T c_atomic -b",
-        &[Flaw::ForgetsWork, Flaw::OtherAtomics],
+        &[Defect::NeverStartsWork, Defect::OtherAtomics],
     ),
-    ("fi_shared_ctx -b", &[Flaw::ForgetsShared, Flaw::FlipsBit]),
+    (
+        "fi_shared_ctx -b",
+        &[Defect::DropsSharedReceives, Defect::FlipsBit],
+    ),
     (
         "fi_shared_ctx -e msg -b",
-        &[Flaw::ForgetsShared, Flaw::FlipsBit],
+        &[Defect::DropsSharedReceives, Defect::FlipsBit],
     ),
-    ("fi_shared_ctx --no-rx-shared-ctx -b", &[Flaw::FlipsBit]),
-    ("fi_scalable_ep -b", &[Flaw::FlipsBit]),
-    ("fi_scalable_ep --ctx-count=7 -b", &[Flaw::FlipsBit]),
-    ("fi_rdm_shared_av -b", &[Flaw::FlipsBit]),
-    ("fi_resmgmt_test", &[Flaw::LosesCompletions, Flaw::FlipsBit]),
+    ("fi_shared_ctx --no-rx-shared-ctx -b", &[Defect::FlipsBit]),
+    ("fi_scalable_ep -b", &[Defect::FlipsBit]),
+    ("fi_scalable_ep --ctx-count=7 -b", &[Defect::FlipsBit]),
+    ("fi_rdm_shared_av -b", &[Defect::FlipsBit]),
+    (
+        "fi_resmgmt_test",
+        &[Defect::LosesCompletions, Defect::FlipsBit],
+    ),
     (
         "fi_resmgmt_test -o tagged",
-        &[Flaw::LosesCompletions, Flaw::FlipsBit],
+        &[Defect::LosesCompletions, Defect::FlipsBit],
     ),
-    ("fi_unmap_mem -I 2", &[Flaw::FlipsBit]),
+    ("fi_unmap_mem -I 2", &[Defect::FlipsBit]),
     (
         "fi_rdm_atomic -o all -v -I 5",
         &[
-            Flaw::NoAtomics,
-            Flaw::OtherAtomics,
-            Flaw::TwiceAtomics,
-            Flaw::FetchesNothing,
+            Defect::NoAtomics,
+            Defect::OtherAtomics,
+            Defect::TwiceAtomics,
+            Defect::FetchesNothing,
         ],
     ),
     (
         "fi_rdm_pingpong -v -I 5",
         &[
-            Flaw::FlipsBit,
-            Flaw::ForgetsInjects,
-            Flaw::NoKind,
-            Flaw::CountsOneLess,
+            Defect::FlipsBit,
+            Defect::DropsInjects,
+            Defect::NoKind,
+            Defect::CountsOneLess,
         ],
     ),
     (
         "fi_rdm_tagged_pingpong -v -I 5",
-        &[Flaw::FlipsBitOfLarge, Flaw::WrongTag],
+        &[Defect::FlipsBitOfLarge, Defect::WrongTag],
     ),
-    ("fi_rdm_cntr_pingpong -I 5", &[Flaw::WrongCounter]),
-    ("fi_dgram_pingpong -b -v -I 5", &[Flaw::FlipsBit]),
-    ("fi_msg_pingpong -v -I 5", &[Flaw::FlipsBit]),
-    ("fi_msg_bw -v -I 5", &[Flaw::FlipsBit]),
-    ("fi_rdm_bw -v -I 5", &[Flaw::SwapsSends, Flaw::FlipsBit]),
-    ("fi_rdm_tagged_bw -v -I 5", &[Flaw::FlipsBit, Flaw::CutsOff]),
+    ("fi_rdm_cntr_pingpong -I 5", &[Defect::WrongCounter]),
+    ("fi_dgram_pingpong -b -v -I 5", &[Defect::FlipsBit]),
+    ("fi_msg_pingpong -v -I 5", &[Defect::FlipsBit]),
+    ("fi_msg_bw -v -I 5", &[Defect::FlipsBit]),
+    ("fi_rdm_bw -v -I 5", &[Defect::SwapsSends, Defect::FlipsBit]),
+    (
+        "fi_rdm_tagged_bw -v -I 5",
+        &[Defect::FlipsBit, Defect::CutsOff],
+    ),
     (
         "fi_rdm_bw_mt -n 4 -g -v --threading completion -b -I 5",
-        &[Flaw::FlipsBit],
+        &[Defect::FlipsBit],
     ),
-    ("fi_rma_bw -e rdm -o write -v -I 5", &[Flaw::WrongAddress]),
-    ("fi_rma_bw -e rdm -o read -v -I 5", &[Flaw::WrongAddress]),
+    ("fi_rma_bw -e rdm -o write -v -I 5", &[Defect::WrongAddress]),
+    ("fi_rma_bw -e rdm -o read -v -I 5", &[Defect::WrongAddress]),
     (
         "fi_rma_bw -e rdm -o writedata -v -I 5",
-        &[Flaw::NoRemoteData],
+        &[Defect::NoRemoteData],
     ),
     (
         "fi_rma_pingpong -e rdm -o write -v -I 5",
-        &[Flaw::WrongAddress],
+        &[Defect::WrongAddress],
     ),
     (
         "fi_rma_tx_completion -e rdm -o write -v -I 5",
-        &[Flaw::WrongAddress],
+        &[Defect::WrongAddress],
     ),
-    ("fi_mcast", &[Flaw::FlipsBit]),
-    ("fi_rdm_stress -n 4", &[Flaw::FlipsBit, Flaw::WrongAddress]),
-    ("fi_multinode -n 3 -x msg -I 10", &[Flaw::FlipsBit]),
-    ("fi_multinode -n 3 -x rma -I 10", &[Flaw::WrongAddress]),
+    ("fi_mcast", &[Defect::FlipsBit]),
+    (
+        "fi_rdm_stress -n 4",
+        &[Defect::FlipsBit, Defect::WrongAddress],
+    ),
+    ("fi_multinode -n 3 -x msg -I 10", &[Defect::FlipsBit]),
+    ("fi_multinode -n 3 -x rma -I 10", &[Defect::WrongAddress]),
     (
         "fi_multinode_coll -n 3 -I 3",
         &[
-            Flaw::OtherCollectives,
-            Flaw::WrongRoot,
-            Flaw::HurriesCollectives,
+            Defect::OtherCollectives,
+            Defect::WrongRoot,
+            Defect::CompletesCollectivesEarly,
         ],
     ),
     (
         "fi_ubertest -u quick",
         &[
-            Flaw::FlipsBit,
-            Flaw::NoKind,
-            Flaw::HalvesTags,
-            Flaw::SwapsPieces,
-            Flaw::WrongAddress,
-            Flaw::OtherAtomics,
+            Defect::FlipsBit,
+            Defect::NoKind,
+            Defect::HalvesTags,
+            Defect::SwapsSegments,
+            Defect::WrongAddress,
+            Defect::OtherAtomics,
         ],
     ),
-    ("fi_ubertest -u connected", &[Flaw::FlipsBit]),
-    ("fi_ubertest -f -u quick -z 40", &[Flaw::FlipsBit]),
+    ("fi_ubertest -u connected", &[Defect::FlipsBit]),
+    ("fi_ubertest -f -u quick -z 40", &[Defect::FlipsBit]),
 ];
 
 /// Programs that notice nothing, and why.
@@ -234,17 +260,18 @@ const SILENT: &[(&str, &str)] = &[
 const PATIENCE: [&str; 2] = ["--timeout", "3"];
 
 /// Each of them with each of its defects.
-pub fn entries(wanted: &Wanted, provider: &str) -> Vec<Entry> {
-    let all = catalogue::entries(wanted, provider);
+pub fn entries(selection: &Selection, provider: &str) -> Vec<Entry> {
+    let all = catalogue::entries(selection, provider);
     let mut mutants = Vec::new();
-    for (line, flaws) in NOTICED {
+    for (line, defects) in NOTICED {
         let whole = all.iter().find(|entry| entry.name == *line);
         mutants.extend(whole.into_iter().flat_map(|entry| {
-            let with = |flaw: &Flaw| planted(entry.clone(), *flaw);
-            let flaws = flaws.iter();
-            let flaws =
-                flaws.filter(|flaw| **flaw != Flaw::IgnoresHosts || asks_for_hosts(provider, line));
-            flaws.map(with)
+            let with = |defect: &Defect| planted(entry.clone(), *defect);
+            let defects = defects.iter();
+            let defects = defects.filter(|defect| {
+                **defect != Defect::IgnoresHosts || asks_for_hosts(provider, line)
+            });
+            defects.map(with)
         }));
     }
     mutants
@@ -264,8 +291,8 @@ fn asks_for_hosts(provider: &str, line: &str) -> bool {
     infos.is_ok_and(|infos| infos[0].addr_format != AddrFormat::Str)
 }
 
-fn planted(mut entry: Entry, flaw: Flaw) -> Entry {
-    let word = flaw.to_possible_value();
+fn planted(mut entry: Entry, defect: Defect) -> Entry {
+    let word = defect.to_possible_value();
     let word = word.map_or_else(String::new, |value| value.get_name().to_owned());
     entry.name = format!("{}~{word}", entry.name);
     entry.must_fail = true;
@@ -281,8 +308,8 @@ mod tests {
     use super::*;
     use crate::suite::Set;
 
-    fn wanted() -> Wanted {
-        Wanted {
+    fn selection() -> Selection {
+        Selection {
             set: Set::All,
             providers: Vec::new(),
             seed: 0,
@@ -293,10 +320,10 @@ mod tests {
 
     #[test]
     fn every_line_is_one_of_the_catalogue() {
-        let all = catalogue::entries(&wanted(), "shm");
-        for (line, flaws) in NOTICED {
+        let all = catalogue::entries(&selection(), "shm");
+        for (line, defects) in NOTICED {
             assert!(all.iter().any(|entry| entry.name == *line), "{line}");
-            assert!(!flaws.is_empty(), "{line}");
+            assert!(!defects.is_empty(), "{line}");
         }
     }
 
@@ -315,9 +342,9 @@ mod tests {
     #[test]
     fn the_list_of_programs_is_what_the_code_says() {
         let mut list = String::from("| program | fails with |\n|---|---|\n");
-        for (line, flaws) in NOTICED {
-            let words = flaws.iter().map(|flaw| {
-                let word = flaw.to_possible_value().unwrap();
+        for (line, defects) in NOTICED {
+            let words = defects.iter().map(|defect| {
+                let word = defect.to_possible_value().unwrap();
                 format!("`{}`", word.get_name())
             });
             list += &format!("| `{line}` | {} |\n", Vec::from_iter(words).join(", "));

@@ -19,7 +19,7 @@ const LARGE: [(&str, usize); 22] = [
     ("fabtests/src", 16),
     ("fabtests/src/campaign", 27),
     ("fabtests/src/suite", 13),
-    ("fabtests/src/suite/cx", 17),
+    ("fabtests/src/suite/context", 17),
     ("fabtests/src/suite/tests", 22),
     ("fabtests/src/upstream", 28),
     ("fabtests/src/upstream/functional", 25),

@@ -1,4 +1,4 @@
-//! One call on its way through the hooks.
+//! A call and the hooks that it passes.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use selvedge::param::Params;
 use selvedge::{Errno, Error, Result};
 
 use crate::fault::Fault;
-use crate::out::{Out, escape};
+use crate::output::{Output, escape};
 use crate::perf::Perf;
+use crate::recorder::RecorderConfig;
 use crate::trace::Trace;
-use crate::watch::Wanted;
 
-/// The names of all calls, in order: those of methods, and of the ends of objects.
+/// The names of all calls, sorted: those of methods, and those that close objects.
 pub const CALLS: [&str; 77] = [
     "accept",
     "alloc",
@@ -94,20 +94,20 @@ pub const CALLS: [&str; 77] = [
     "writemsg",
 ];
 
-/// What a call is, as hooks see it.
+/// A call as hooks see it.
 pub(crate) struct Call<'a> {
     /// The name of the method.
     pub(crate) name: &'static str,
     /// The number of the object.
     pub(crate) object: u64,
-    /// Writes what was given.
+    /// Writes the arguments.
     args: &'a dyn Fn(&mut Args),
-    /// What the answer says beside success, once there is one.
-    pub(crate) gave: Option<String>,
+    /// The returned values beside success, once the call has returned.
+    pub(crate) returned: Option<String>,
 }
 
 impl Call<'_> {
-    /// What was given, as the members of a JSON object.
+    /// The arguments, as the members of a JSON object.
     pub(crate) fn args(&self) -> String {
         let mut args = Args(String::new());
         (self.args)(&mut args);
@@ -141,13 +141,13 @@ impl Args {
     }
 }
 
-/// What is between an object and its caller.
+/// A hook between an object and its caller.
 #[derive(Debug)]
 enum Hook {
     Trace(Trace),
     Perf(Perf),
     Fault(Fault),
-    /// What it does is done for each endpoint.
+    /// Records each endpoint by itself, and passes calls unchanged.
     Flight,
 }
 
@@ -156,37 +156,37 @@ enum Hook {
 pub(crate) struct Hooks {
     hooks: Vec<Hook>,
     next_object: AtomicU64,
-    /// What some of them keep of endpoints.
-    pub(crate) wanted: Wanted,
+    /// The records that some hooks keep of endpoints.
+    pub(crate) recorder_config: RecorderConfig,
 }
 
 impl Hooks {
-    /// What the environment asks for; none if it does not.
+    /// The hooks that the environment requests; none without a request.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for a hook that there is not, and what cannot be read of the other
-    /// variables.
+    /// [`Errno::Inval`] for an unknown hook, or for an invalid value of another variable.
     pub(crate) fn of(params: &Params) -> Result<Option<Arc<Self>>, Error> {
         let names = params.text("FI_HOOK")?;
         if names.trim().is_empty() {
             return Ok(None);
         }
-        let out = Out::open(&params.text("FI_HOOK_FILE")?)?;
-        let mut wanted = Wanted::default();
+        let output = Output::open(&params.text("FI_HOOK_FILE")?)?;
+        let mut recorder_config = RecorderConfig::default();
         let hook = |name: &str| match name.trim() {
-            "trace" | "ofi_hook_trace" => Ok(Hook::Trace(Trace::new(out.clone()))),
+            "trace" | "ofi_hook_trace" => Ok(Hook::Trace(Trace::new(output.clone()))),
             "perf" | "ofi_hook_perf" => {
-                let times = wanted.times.get_or_insert_default();
-                Ok(Hook::Perf(Perf::new(out.clone(), times)))
+                let times = recorder_config.times.get_or_insert_default();
+                Ok(Hook::Perf(Perf::new(output.clone(), times)))
             }
             "flight" | "ofi_hook_flight" => {
-                wanted.calls = true;
+                recorder_config.calls = true;
                 Ok(Hook::Flight)
             }
             "fault" | "ofi_hook_fault" => Fault::parse(params).map(Hook::Fault),
             other => {
-                let what =
-                    format!("FI_HOOK={names}: {other:?} is none of trace, perf, flight, fault");
+                let what = format!(
+                    "FI_HOOK={names}: unknown hook {other:?}: expected trace, perf, flight or fault"
+                );
                 Err(Error::new(Errno::Inval, what))
             }
         };
@@ -194,7 +194,7 @@ impl Hooks {
         Ok(Some(Arc::new(Self {
             hooks,
             next_object: AtomicU64::new(1),
-            wanted,
+            recorder_config,
         })))
     }
 
@@ -203,53 +203,53 @@ impl Hooks {
         self.next_object.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Has a call pass all hooks, and carries it out if they let it. A call that is dropped answers
-    /// with `dropped`.
+    /// Passes a call through all hooks, and makes it if they let it pass. A dropped call returns
+    /// `dropped`.
     pub(crate) fn call<R, E: Failure>(
         &self,
         (name, object): (&'static str, u64),
         args: &dyn Fn(&mut Args),
-        gave: impl Fn(&R) -> Option<String>,
+        returned: impl Fn(&R) -> Option<String>,
         dropped: impl FnOnce() -> Result<R, E>,
         run: impl FnOnce() -> Result<R, E>,
     ) -> Result<R, E> {
         debug_assert!(CALLS.binary_search(&name).is_ok(), "{name} is not listed");
-        let mut answer = None;
+        let mut result = None;
         let mut run = Some(run);
         let mut call = Call {
             name,
             object,
             args,
-            gave: None,
+            returned: None,
         };
         let passed = pass(&self.hooks, &mut call, &mut |call| {
             let Some(run) = run.take() else {
                 return Ok(());
             };
-            let given = run();
-            call.gave = given.as_ref().ok().and_then(&gave);
-            let said = given.as_ref().map(|_| ()).map_err(Failure::number);
-            answer = Some(given);
-            said
+            let value = run();
+            call.returned = value.as_ref().ok().and_then(&returned);
+            let outcome = value.as_ref().map(|_| ()).map_err(Failure::number);
+            result = Some(value);
+            outcome
         });
-        match (passed, answer) {
-            (Ok(()), Some(answer)) => answer,
+        match (passed, result) {
+            (Ok(()), Some(result)) => result,
             (Ok(()), None) => dropped(),
-            (Err(_), Some(Err(own))) => Err(own),
+            (Err(_), Some(Err(error))) => Err(error),
             (Err(errno), _) => Err(E::of(errno, name)),
         }
     }
 
-    /// Tells of the end of an object.
+    /// Reports the close of an object to the hooks.
     pub(crate) fn close(&self, name: &'static str, object: u64) {
-        // A fault here changes nothing: the object is gone.
+        // A fault has no effect here: the object is already closed.
         let _ = self.call::<(), Errno>((name, object), &|_| {}, |()| None, || Ok(()), || Ok(()));
     }
 }
 
-/// What calls fail with.
+/// The error type of a call.
 pub(crate) trait Failure {
-    /// The failure of a call that a hook has refused.
+    /// The error of a call that a hook has failed.
     fn of(errno: Errno, call: &str) -> Self;
     fn number(&self) -> Errno;
 }
@@ -266,7 +266,7 @@ impl Failure for Errno {
 
 impl Failure for Error {
     fn of(errno: Errno, call: &str) -> Self {
-        Self::new(errno, format!("{call} is failed by a hook"))
+        Self::new(errno, format!("a hook (FI_HOOK_FAULT) made {call} fail"))
     }
 
     fn number(&self) -> Errno {
@@ -274,7 +274,7 @@ impl Failure for Error {
     }
 }
 
-/// Something that a call is handed on to.
+/// The next hook, or the call itself.
 pub(crate) type Next<'a> = &'a mut dyn FnMut(&mut Call<'_>) -> Result;
 
 fn pass(hooks: &[Hook], call: &mut Call<'_>, run: Next<'_>) -> Result {

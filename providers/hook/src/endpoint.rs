@@ -13,27 +13,28 @@ use selvedge_kit::telemetry::endpoint_name;
 
 use crate::call::Args;
 use crate::post::Post;
-use crate::provider::{At, HookLayers};
+use crate::provider::{HookLayers, HookPoint};
+use crate::recorder::{RecordedBindings, Recorder, SharedRecorder};
 use crate::shared::HookedShared;
-use crate::watch::{Bound, Kept, Watch};
 
 pub(crate) struct HookedEndpoint {
-    /// Those of the shared receives that it takes from, before the hooks go.
-    _shared: Option<Arc<Kept>>,
-    at: At,
-    watch: Option<Arc<Watch>>,
+    /// The recorder of the shared receives that it uses, dropped before the hooks.
+    _shared: Option<Arc<SharedRecorder>>,
+    at: HookPoint,
+    recorder: Option<Arc<Recorder>>,
 }
 
 impl HookedEndpoint {
-    /// One around the endpoint that `open` opens, which is bound to objects without hooks.
+    /// Opens the layer around the endpoint that `open` opens, which is bound to objects without
+    /// hooks.
     pub(crate) fn open(
-        at: &At,
+        at: &HookPoint,
         info: &Info,
         bind: Bindings,
         open: impl FnOnce(Bindings) -> Result<Arc<dyn Endpoint>, Error>,
     ) -> Result<Arc<Layered<dyn Endpoint, Self>>, Error> {
-        let (bound, has_events) = (Bound::of(info, &bind), bind.eq.is_some());
-        let shared = bind.srx.as_deref().and_then(HookedShared::kept);
+        let (bound, has_events) = (RecordedBindings::of(info, &bind), bind.eq.is_some());
+        let shared = bind.srx.as_deref().and_then(HookedShared::shared_recorder);
         if let Some(shared) = &shared {
             shared.complete_at(&bound);
         }
@@ -42,14 +43,14 @@ impl HookedEndpoint {
             .address()
             .map(|it| endpoint_name(&it))
             .unwrap_or_default();
-        let watch = Watch::open(at.wanted(), info, bound, &name)?;
+        let recorder = Recorder::open(at.recorder_config(), info, bound, &name)?;
         let layer = Self {
             _shared: shared,
             at: at.clone(),
-            watch,
+            recorder,
         };
         let endpoint = Layered::new(below, layer);
-        // Nobody else keeps it, not even weakly: the safe layer wants it for itself.
+        // No other reference exists, not even a weak one: the safe layer needs the only one.
         if has_events {
             endpoint.name_in_events();
         }
@@ -57,7 +58,7 @@ impl HookedEndpoint {
     }
 
     fn pass(&self, post: &Post<'_>, run: impl FnOnce() -> Result) -> Result {
-        post.pass(&self.at, self.watch.as_ref(), run)
+        post.pass(&self.at, self.recorder.as_ref(), run)
     }
 }
 
@@ -65,14 +66,14 @@ impl ObjectLayer for HookedEndpoint {
     type Layers = HookLayers;
 
     fn close(&self) {
-        if let Some(watch) = &self.watch {
-            watch.close();
+        if let Some(recorder) = &self.recorder {
+            recorder.close();
         }
         self.at.close();
     }
 }
 
-// SAFETY: operations are the endpoint's below, or not posted at all if a fault says so.
+// SAFETY: operations are those of the endpoint below, or are not posted if a fault rule says so.
 unsafe impl EndpointLayer for HookedEndpoint {
     unsafe fn post(&self, below: &dyn Endpoint, op: &Op<'_>, flags: OpFlags) -> Result {
         // SAFETY: passed on from the caller.
@@ -80,19 +81,19 @@ unsafe impl EndpointLayer for HookedEndpoint {
     }
 
     fn address(&self, below: &dyn Endpoint) -> Result<Address> {
-        let gave = |addr: &Address| {
-            let addr = crate::out::escape(&addr.to_string());
+        let returned = |addr: &Address| {
+            let addr = crate::output::escape(&addr.to_string());
             Some(format!("\"addr\":\"{addr}\""))
         };
         let run = || below.address();
         self.at
-            .gives("getname", &|_| {}, gave, Err(Errno::AddrNotAvail), run)
+            .call_returning("getname", &|_| {}, returned, Err(Errno::AddrNotAvail), run)
     }
 
     fn bind_late(&self, below: &dyn Endpoint, late: &LateBindings) -> Result<(), Error> {
         below.bind_late(&HookLayers::late_bindings(late))?;
-        if let Some(watch) = &self.watch {
-            watch.bind_late(late);
+        if let Some(recorder) = &self.recorder {
+            recorder.bind_late(late);
         }
         Ok(())
     }
@@ -105,7 +106,7 @@ unsafe impl EndpointLayer for HookedEndpoint {
         let args = |args: &mut Args| {
             args.text("option", &format_args!("{option:?}"));
         };
-        self.at.done("setopt", &args, || below.set(option))
+        self.at.call_unit("setopt", &args, || below.set(option))
     }
 
     fn join(
@@ -118,7 +119,8 @@ unsafe impl EndpointLayer for HookedEndpoint {
             args.text("group", group).num("context", context.0);
         };
         let run = || below.join(group, context);
-        self.at.gives("join", &args, |_| None, Err(Errno::Io), run)
+        self.at
+            .call_returning("join", &args, |_| None, Err(Errno::Io), run)
     }
 
     fn join_collective(
@@ -133,7 +135,7 @@ unsafe impl EndpointLayer for HookedEndpoint {
         };
         let run = || below.collective().ok_or(Errno::NoSys)?.join(set, context);
         self.at
-            .gives("join_collective", &args, |_| None, Err(Errno::Io), run)
+            .call_returning("join_collective", &args, |_| None, Err(Errno::Io), run)
     }
 
     fn connect(&self, below: &dyn ConnectionManagement, addr: &Address, data: &[u8]) -> Result {

@@ -1,9 +1,10 @@
-//! `fault`: what goes wrong, where `FI_HOOK_FAULT` says so.
+//! `fault`: the faults that `FI_HOOK_FAULT` describes.
 //!
 //! Rules are separated by semicolons: `CALL:ACTION@WHEN`. The call is a method's name, or `*` for
-//! all; the action is `error=NAME` (an error number by its name without `FI_E` or `E`, in any case),
-//! `drop` (the call answers success and nothing is done), `delay=TIME` or `kill`. When: `N`, the
-//! N-th time; `N+`, from then on; `1/N`, by chance, from the seed of `FI_HOOK_SEED`; always without.
+//! all. The action is `error=NAME` (an error number by its name without `FI_E` or `E`, in any
+//! case), `drop` (the call succeeds and has no effect), `delay=TIME` or `kill`. The condition is
+//! `N` for the N-th call, `N+` from the N-th call on, `1/N` by chance from the seed of
+//! `FI_HOOK_SEED`, and always if it is missing.
 //!
 //! `tsendmsg:error=NOMEM@3;cq_read:delay=1ms@1/100;*:kill@500`
 
@@ -49,7 +50,7 @@ enum When {
 
 impl Fault {
     /// # Errors
-    /// [`Errno::Inval`] for a rule that cannot be read, which is named.
+    /// [`Errno::Inval`] for an invalid rule, which the error quotes.
     pub(crate) fn parse(params: &Params) -> Result<Self, Error> {
         let text = params.text("FI_HOOK_FAULT")?;
         let seed = params.int("FI_HOOK_SEED")?;
@@ -58,9 +59,10 @@ impl Fault {
             .map(str::trim)
             .filter(|rule| !rule.is_empty());
         let rules = rules.map(|text| {
-            let rule = Rule::parse(text).ok_or_else(|| "no CALL:ACTION@WHEN".to_owned());
-            rule.and_then(Rule::checked).map_err(|why| {
-                Error::new(Errno::Inval, format!("FI_HOOK_FAULT: {text:?} is {why}"))
+            let rule =
+                Rule::parse(text).ok_or_else(|| "is not of the form CALL:ACTION@WHEN".to_owned());
+            rule.and_then(Rule::checked).map_err(|reason| {
+                Error::new(Errno::Inval, format!("FI_HOOK_FAULT: {text:?} {reason}"))
             })
         });
         Ok(Self {
@@ -80,7 +82,7 @@ impl Fault {
                 Action::Drop => return Ok(()),
                 Action::Delay(time) => thread::sleep(time),
                 Action::Kill => {
-                    // It does not come back.
+                    // The call does not return.
                     let _ = raise(Signal::SIGKILL);
                 }
             }
@@ -98,7 +100,7 @@ impl Fault {
         }
     }
 
-    /// A number of the sequence that the seed begins (SplitMix64).
+    /// The next number of the sequence of the seed (SplitMix64).
     fn next(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let word = self
@@ -126,14 +128,14 @@ impl Rule {
         })
     }
 
-    /// Itself, if there are calls that it is for.
+    /// The rule, if its call exists.
     fn checked(self) -> Result<Self, String> {
         if CALLS.iter().any(|call| self.is_for(call)) {
             return Ok(self);
         }
         Err(match nearest(&self.call, CALLS.into_iter()) {
-            Some(call) => format!("for no call that there is; did you mean {call}?"),
-            None => "for no call that there is: calls have the names that trace writes".to_owned(),
+            Some(call) => format!("names an unknown call; did you mean {call}?"),
+            None => "names an unknown call: calls have the names that trace writes".to_owned(),
         })
     }
 
@@ -180,7 +182,7 @@ fn errno(name: &str) -> Option<Errno> {
 }
 
 fn duration(text: &str) -> Option<Duration> {
-    let digits = text.find(|letter: char| !letter.is_ascii_digit())?;
+    let digits = text.find(|char: char| !char.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
     let number: u64 = number.parse().ok()?;
     Some(match unit {
@@ -196,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_say_what_goes_wrong_and_when() {
+    fn rules_are_parsed_into_call_action_and_condition() {
         let parsed = |rule: &str| Rule::parse(rule).map(|rule| (rule.action, rule.when));
         let no_mem = Action::Fail(Errno::NoMem);
         assert_eq!(
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_repeats_itself_with_its_seed() {
+    fn random_faults_repeat_with_the_same_seed() {
         let draw = |seed| {
             let fault = Fault {
                 rules: Vec::new(),

@@ -1,34 +1,34 @@
-//! Layers over any provider that watch its calls, or have some of them fail: `FI_HOOK`.
+//! Layers around any provider that record its calls or make some of them fail: `FI_HOOK`.
 //!
 //! | name | what it does |
 //! |---|---|
-//! | `trace` | writes a line of JSON for each call: what was given, what was answered, how long it took |
-//! | `perf` | counts calls and their time, times operations by kind and size, and writes tables when the fabric is closed |
-//! | `flight` | keeps the last calls of each endpoint, for `fi_top` and for what crashes write out |
-//! | `fault` | delays, drops, fails or kills at calls that `FI_HOOK_FAULT` names |
+//! | `trace` | writes a line of JSON for each call: arguments, result and duration |
+//! | `perf` | counts and times calls, times operations by kind and size, and writes tables when the fabric is closed |
+//! | `flight` | records the last calls of each endpoint, for `fi_top` and for the file that a crash writes |
+//! | `fault` | delays, drops or fails calls, or kills the process at a call, as `FI_HOOK_FAULT` says |
 //!
-//! `FI_HOOK=trace;fault` has a call pass `trace` first, which sees what `fault` makes of it. Without
-//! the variable a provider's own objects are handed out, and nothing of this is there.
+//! With `FI_HOOK=trace;fault` a call passes `trace` first, which sees the results that `fault`
+//! makes. Without the variable, [`hooked`] returns the provider's own objects, without layers.
 //!
 //! [`hooked`] puts the layers around a provider and every object that is opened from it
-//! ([`selvedge_kit::layer`]). What they do to memory, completions and events is nothing: those of the
-//! provider pass through.
+//! ([`selvedge_kit::layer`]). The layers do not change memory, completions and events, which pass
+//! through.
 
 #![deny(missing_docs)]
 
 mod call;
 mod endpoint;
 mod fault;
-mod ledger;
 mod objects;
-mod out;
+mod open_ops;
+mod output;
 mod perf;
 mod post;
 mod provider;
 mod queues;
+mod recorder;
 mod shared;
 mod trace;
-mod watch;
 
 pub use call::CALLS;
 pub use provider::{Hook, Hooked, hooked};

@@ -1,5 +1,5 @@
-//! Hooks around address vectors, counters, event queues, passive and scalable endpoints and regions:
-//! objects of which nothing is kept.
+//! Hooks around the objects without a recorder: address vectors, counters, event queues, passive
+//! and scalable endpoints, and regions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use selvedge_kit::layer::{
 
 use crate::call::Args;
 use crate::endpoint::HookedEndpoint;
-use crate::provider::{At, HookLayers};
+use crate::provider::{HookLayers, HookPoint};
 
-impl AvLayer for At {
+impl AvLayer for HookPoint {
     fn insert(
         &self,
         below: &dyn AddressVector,
@@ -32,9 +32,9 @@ impl AvLayer for At {
                 args.text("addr", addr);
             }
         };
-        let gave = |&count: &usize| Some(format!("\"inserted\":{count}"));
+        let returned = |&count: &usize| Some(format!("\"inserted\":{count}"));
         let run = || below.insert(addrs, out);
-        self.gives("av_insert", &args, gave, Ok(0), run)
+        self.call_returning("av_insert", &args, returned, Ok(0), run)
     }
 
     fn insert_service(
@@ -46,14 +46,15 @@ impl AvLayer for At {
         let args = |args: &mut Args| {
             args.text("node", &node).text("service", &service);
         };
-        let gave = |addr: &FiAddr| Some(format!("\"addr\":{}", addr.0));
+        let returned = |addr: &FiAddr| Some(format!("\"addr\":{}", addr.0));
         let dropped = || {
-            let what =
-                format!("inserting node {node:?} with service {service:?} is dropped by a hook");
+            let what = format!(
+                "a hook (FI_HOOK_FAULT) dropped the insertion of node {node:?} with service {service:?}"
+            );
             Err(Error::new(Errno::Io, what))
         };
         let run = || below.insert_service(node, service);
-        self.gives("av_insertsvc", &args, gave, dropped(), run)
+        self.call_returning("av_insertsvc", &args, returned, dropped(), run)
     }
 
     fn insert_symmetric(
@@ -70,17 +71,19 @@ impl AvLayer for At {
             args.text("service", &service)
                 .num("services", services as u64);
         };
-        let gave = |&count: &usize| Some(format!("\"inserted\":{count}"));
+        let returned = |&count: &usize| Some(format!("\"inserted\":{count}"));
         let run = || below.insert_symmetric(node, nodes, service, services, out);
-        self.gives("av_insertsym", &args, gave, Ok(0), run)
+        self.call_returning("av_insertsym", &args, returned, Ok(0), run)
     }
 
     fn remove(&self, below: &dyn AddressVector, addrs: &[FiAddr]) -> Result {
         let args = |args: &mut Args| {
             args.num("count", addrs.len() as u64);
         };
-        let removed = self.done("av_remove", &args, || below.remove(addrs));
-        self.wanted().names.fetch_add(1, Ordering::Relaxed);
+        let removed = self.call_unit("av_remove", &args, || below.remove(addrs));
+        self.recorder_config()
+            .address_changes
+            .fetch_add(1, Ordering::Relaxed);
         removed
     }
 
@@ -89,7 +92,7 @@ impl AvLayer for At {
             args.num("addr", addr.0);
         };
         let run = || below.lookup(addr);
-        self.gives("av_lookup", &args, |_| None, Err(Errno::Io), run)
+        self.call_returning("av_lookup", &args, |_| None, Err(Errno::Io), run)
     }
 
     fn set_user_id(&self, below: &dyn AddressVector, addr: FiAddr, id: FiAddr) -> Result {
@@ -97,59 +100,63 @@ impl AvLayer for At {
             args.num("addr", addr.0).num("id", id.0);
         };
         let run = || below.set_user_id(addr, id);
-        self.done("av_set_user_id", &args, run)
+        self.call_unit("av_set_user_id", &args, run)
     }
 }
 
-impl At {
-    /// A call that cannot fail: a fault there is none.
-    fn told<R: Default + fmt::Display>(&self, name: &'static str, run: impl FnOnce() -> R) -> R {
-        let gave = |value: &R| Some(format!("\"value\":{value}"));
+impl HookPoint {
+    /// A call that cannot fail: a fault rule has no effect on it.
+    fn infallible<R: Default + fmt::Display>(
+        &self,
+        name: &'static str,
+        run: impl FnOnce() -> R,
+    ) -> R {
+        let returned = |value: &R| Some(format!("\"value\":{value}"));
         let dropped = Ok::<_, Errno>(R::default());
-        let answer = self.gives(name, &|_| {}, gave, dropped, || Ok(run()));
-        answer.unwrap_or_default()
+        let result = self.call_returning(name, &|_| {}, returned, dropped, || Ok(run()));
+        result.unwrap_or_default()
     }
 
-    fn changed(&self, name: &'static str, value: u64, run: impl FnOnce()) {
+    fn infallible_with_value(&self, name: &'static str, value: u64, run: impl FnOnce()) {
         let args = |args: &mut Args| {
             args.num("value", value);
         };
         // As above.
-        let _ = self.done(name, &args, || {
+        let _ = self.call_unit(name, &args, || {
             run();
             Ok(())
         });
     }
 
-    fn taken(&self, name: &'static str, run: impl FnOnce() -> Result<Event>) -> Result<Event> {
-        let gave = |event: &Event| Some(format!("\"event\":\"{}\"", kind(event)));
-        self.gives(name, &|_| {}, gave, Err(Errno::Again), run)
+    fn read_event(&self, name: &'static str, run: impl FnOnce() -> Result<Event>) -> Result<Event> {
+        let returned = |event: &Event| Some(format!("\"event\":\"{}\"", kind(event)));
+        self.call_returning(name, &|_| {}, returned, Err(Errno::Again), run)
     }
 }
 
-impl CntrLayer for At {
+impl CntrLayer for HookPoint {
     fn read(&self, below: &dyn Counter) -> u64 {
-        self.told("cntr_read", || below.read())
+        self.infallible("cntr_read", || below.read())
     }
 
     fn read_err(&self, below: &dyn Counter) -> u64 {
-        self.told("cntr_readerr", || below.read_err())
+        self.infallible("cntr_readerr", || below.read_err())
     }
 
     fn add(&self, below: &dyn Counter, value: u64) {
-        self.changed("cntr_add", value, || below.add(value));
+        self.infallible_with_value("cntr_add", value, || below.add(value));
     }
 
     fn add_err(&self, below: &dyn Counter, value: u64) {
-        self.changed("cntr_adderr", value, || below.add_err(value));
+        self.infallible_with_value("cntr_adderr", value, || below.add_err(value));
     }
 
     fn set(&self, below: &dyn Counter, value: u64) {
-        self.changed("cntr_set", value, || below.set(value));
+        self.infallible_with_value("cntr_set", value, || below.set(value));
     }
 
     fn set_err(&self, below: &dyn Counter, value: u64) {
-        self.changed("cntr_seterr", value, || below.set_err(value));
+        self.infallible_with_value("cntr_seterr", value, || below.set_err(value));
     }
 
     fn wait(&self, below: &dyn Counter, threshold: u64, timeout: Option<Duration>) -> Result {
@@ -157,7 +164,7 @@ impl CntrLayer for At {
             args.num("threshold", threshold);
         };
         let run = || below.wait(threshold, timeout);
-        self.done("cntr_wait", &args, run)
+        self.call_unit("cntr_wait", &args, run)
     }
 }
 
@@ -172,33 +179,33 @@ fn kind(event: &Event) -> &'static str {
     }
 }
 
-impl EqLayer for At {
+impl EqLayer for HookPoint {
     fn read(&self, below: &dyn EventQueue) -> Result<Event> {
-        self.taken("eq_read", || below.read())
+        self.read_event("eq_read", || below.read())
     }
 
     fn peek(&self, below: &dyn EventQueue) -> Result<Event> {
-        self.taken("eq_peek", || below.peek())
+        self.read_event("eq_peek", || below.peek())
     }
 
     fn read_err(&self, below: &dyn EventQueue) -> Result<ErrEntry> {
-        let gave = |error: &ErrEntry| Some(format!("\"err\":{}", error.errno.as_raw()));
+        let returned = |error: &ErrEntry| Some(format!("\"err\":{}", error.errno.as_raw()));
         let run = || below.read_err();
-        self.gives("eq_readerr", &|_| {}, gave, Err(Errno::Again), run)
+        self.call_returning("eq_readerr", &|_| {}, returned, Err(Errno::Again), run)
     }
 
     fn write(&self, below: &dyn EventQueue, event: Event) -> Result {
-        self.done("eq_write", &|_| {}, || below.write(event))
+        self.call_unit("eq_write", &|_| {}, || below.write(event))
     }
 
     fn wait(&self, below: &dyn EventQueue, timeout: Option<Duration>) -> Result<Event> {
-        self.taken("eq_sread", || below.wait(timeout))
+        self.read_event("eq_sread", || below.wait(timeout))
     }
 }
 
-impl PassiveLayer for At {
+impl PassiveLayer for HookPoint {
     fn listen(&self, below: &dyn PassiveEndpoint) -> Result {
-        self.done("listen", &|_| {}, || below.listen())
+        self.call_unit("listen", &|_| {}, || below.listen())
     }
 
     fn set_address(&self, below: &dyn PassiveEndpoint, addr: &Address) -> Result<(), Error> {
@@ -212,11 +219,11 @@ impl PassiveLayer for At {
         let args = |args: &mut Args| {
             args.num("len", data.len() as u64);
         };
-        self.done("reject", &args, || below.reject(handle, data))
+        self.call_unit("reject", &args, || below.reject(handle, data))
     }
 }
 
-impl ScalableLayer for At {
+impl ScalableLayer for HookPoint {
     fn context(
         &self,
         below: &dyn ScalableEndpoint,
@@ -224,7 +231,7 @@ impl ScalableLayer for At {
         info: &Info,
         bind: Bindings,
     ) -> Result<Arc<dyn Endpoint>, Error> {
-        let at = self.another("ep_close");
+        let at = self.new_object("ep_close");
         let args = |args: &mut Args| {
             args.num("index", index as u64);
         };
@@ -233,7 +240,7 @@ impl ScalableLayer for At {
     }
 }
 
-impl RegionLayer for At {
+impl RegionLayer for HookPoint {
     fn bind_counter(
         &self,
         below: &dyn MemoryRegion,

@@ -1,5 +1,4 @@
-//! `perf`: how often each call was made, and how long it took; how long operations took, by kind and
-//! size.
+//! `perf`: the number and the time of calls by name, and the time of operations by kind and size.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,18 +9,18 @@ use selvedge::Result;
 use selvedge_kit::telemetry::latency::Histogram;
 
 use crate::call::{Call, Next};
-use crate::out::Out;
-use crate::watch::Totals;
+use crate::output::Output;
+use crate::recorder::Totals;
 
 #[derive(Debug)]
 pub(crate) struct Perf {
-    out: Out,
-    calls: Mutex<BTreeMap<&'static str, Sum>>,
+    output: Output,
+    calls: Mutex<BTreeMap<&'static str, CallTotals>>,
     times: Arc<Totals>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Sum {
+struct CallTotals {
     calls: u64,
     errors: u64,
     time: Duration,
@@ -29,9 +28,9 @@ struct Sum {
 }
 
 impl Perf {
-    pub(crate) fn new(out: Out, times: &Arc<Totals>) -> Self {
+    pub(crate) fn new(output: Output, times: &Arc<Totals>) -> Self {
         Self {
-            out,
+            output,
             times: Arc::clone(times),
             calls: Mutex::default(),
         }
@@ -39,15 +38,15 @@ impl Perf {
 
     pub(crate) fn around(&self, call: &mut Call<'_>, next: Next<'_>) -> Result {
         let begin = Instant::now();
-        let answer = next(call);
+        let result = next(call);
         let took = begin.elapsed();
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        let sum = calls.entry(call.name).or_default();
-        sum.calls += 1;
-        sum.errors += u64::from(answer.is_err());
-        sum.time += took;
-        sum.longest = sum.longest.max(took);
-        answer
+        let totals = calls.entry(call.name).or_default();
+        totals.calls += 1;
+        totals.errors += u64::from(result.is_err());
+        totals.time += took;
+        totals.longest = totals.longest.max(took);
+        result
     }
 }
 
@@ -64,27 +63,27 @@ impl Drop for Perf {
             "mean ns",
             "max ns"
         );
-        for (name, sum) in calls.iter() {
-            let mean = sum.time.as_nanos() / u128::from(sum.calls.max(1));
+        for (name, totals) in calls.iter() {
+            let mean = totals.time.as_nanos() / u128::from(totals.calls.max(1));
             // Writing to a string does not fail.
             let _ = writeln!(
                 table,
                 "{name:<20} {:>10} {:>8} {:>12.1} {mean:>10} {:>10}",
-                sum.calls,
-                sum.errors,
-                sum.time.as_secs_f64() * 1e6,
-                sum.longest.as_nanos()
+                totals.calls,
+                totals.errors,
+                totals.time.as_secs_f64() * 1e6,
+                totals.longest.as_nanos()
             );
         }
-        table += &operations(&self.times.rows());
-        self.out.write(&table);
+        table += &operations(&self.times.histograms());
+        self.output.write(&table);
     }
 }
 
-/// The times of operations as a table; nothing without any.
-fn operations(rows: &[Histogram]) -> String {
+/// The times of operations as a table; empty without operations.
+fn operations(histograms: &[Histogram]) -> String {
     let mut table = String::new();
-    if rows.is_empty() {
+    if histograms.is_empty() {
         return table;
     }
     let columns = ["count", "mean ns", "50%", "90%", "99%", "99.9%", "max ns"];
@@ -93,22 +92,23 @@ fn operations(rows: &[Histogram]) -> String {
         let _ = write!(table, " {column:>9}");
     }
     table.push('\n');
-    for row in rows {
-        let bytes = match row.sizes() {
+    for histogram in histograms {
+        let bytes = match histogram.sizes() {
             (from, to) if from == to => from.to_string(),
             (from, u64::MAX) => format!("{from}-"),
             (from, to) => format!("{from}-{to}"),
         };
-        let _ = write!(table, "{:<10} {bytes:>14}", row.op.name());
-        let [half, most, nearly, all] = [0.5, 0.9, 0.99, 0.999].map(|part| row.quantile(part));
+        let _ = write!(table, "{:<10} {bytes:>14}", histogram.op.name());
+        let [p50, p90, p99, p999] =
+            [0.5, 0.9, 0.99, 0.999].map(|fraction| histogram.quantile(fraction));
         for number in [
-            row.count(),
-            row.mean(),
-            half,
-            most,
-            nearly,
-            all,
-            row.longest,
+            histogram.count(),
+            histogram.mean(),
+            p50,
+            p90,
+            p99,
+            p999,
+            histogram.longest,
         ] {
             let _ = write!(table, " {number:>9}");
         }

@@ -1,4 +1,5 @@
-//! Posts as hooks see them: what a trace says of them, and what is kept of them until they complete.
+//! Posts as hooks see them: the arguments for a trace, and the data that a recorder keeps until
+//! they complete.
 
 use std::sync::Arc;
 
@@ -8,31 +9,31 @@ use selvedge::{Address, Context, FiAddr, Iov, IovMut, Op, OpFlags, Result, colle
 use selvedge_kit::telemetry::TimedOp;
 
 use crate::call::Args;
-use crate::provider::At;
-use crate::watch::Watch;
+use crate::provider::HookPoint;
+use crate::recorder::Recorder;
 
-/// A call that is kept of an endpoint: an operation, or a call of its connection.
+/// A recorded call of an endpoint: an operation, or a call of its connection.
 #[derive(Debug)]
 pub(crate) struct Post<'a> {
     pub(crate) name: &'static str,
-    /// What it is timed as, if it completes.
-    pub(crate) what: Option<TimedOp>,
+    /// Its kind for timing, if it has a completion.
+    pub(crate) op_kind: Option<TimedOp>,
     pub(crate) len: usize,
     pub(crate) peer: FiAddr,
     pub(crate) context: Context,
     pub(crate) flags: OpFlags,
-    /// The tag, or the address of the first remote place.
+    /// The tag, or the address of the first remote segment.
     pub(crate) tag: u64,
-    /// The bits of a tag that are ignored, or the key of the first remote place.
+    /// The ignored bits of the tag, or the key of the first remote segment.
     pub(crate) key: u64,
-    /// What it is about where that is no peer.
+    /// The object of the call, if it is not a peer.
     pub(crate) about: String,
-    given: Given<'a>,
+    args: PostArgs<'a>,
 }
 
-/// What a trace tells of what was given.
+/// The arguments that a trace writes.
 #[derive(Debug)]
-enum Given<'a> {
+enum PostArgs<'a> {
     Nothing,
     Context,
     Address(&'a Address),
@@ -40,11 +41,11 @@ enum Given<'a> {
 }
 
 impl<'a> Post<'a> {
-    /// A call that says nothing but its name.
+    /// A call without arguments.
     pub(crate) const fn new(name: &'static str) -> Self {
         Self {
             name,
-            what: None,
+            op_kind: None,
             len: 0,
             peer: FiAddr::UNSPEC,
             context: Context(0),
@@ -52,44 +53,46 @@ impl<'a> Post<'a> {
             tag: 0,
             key: 0,
             about: String::new(),
-            given: Given::Nothing,
+            args: PostArgs::Nothing,
         }
     }
 
-    /// An operation that is taken back.
+    /// The cancellation of an operation.
     pub(crate) fn cancel(context: Context) -> Self {
         Self {
             context,
-            given: Given::Context,
+            args: PostArgs::Context,
             ..Self::new("cancel")
         }
     }
 
-    /// A connection that is asked for.
+    /// A connection request.
     pub(crate) fn connect(addr: &'a Address, data: &[u8]) -> Self {
         Self {
             len: data.len(),
             about: addr.to_string(),
-            given: Given::Address(addr),
+            args: PostArgs::Address(addr),
             ..Self::new("connect")
         }
     }
 
     /// An operation.
     pub(crate) fn of(op: &'a Op<'a>, flags: OpFlags) -> Self {
-        let (name, what, len) = match op {
-            Op::Send(msg) => ("sendmsg", TimedOp::Send, read(msg.iov)),
-            Op::Recv(msg) => ("recvmsg", TimedOp::Receive, written(msg.iov)),
+        let (name, op_kind, len) = match op {
+            Op::Send(msg) => ("sendmsg", TimedOp::Send, readable_bytes(msg.iov)),
+            Op::Recv(msg) => ("recvmsg", TimedOp::Receive, writable_bytes(msg.iov)),
             Op::Inject { buf, .. } => ("inject", TimedOp::Inject, buf.len()),
-            Op::TaggedSend(msg) => ("tsendmsg", TimedOp::TaggedSend, read(msg.iov)),
-            Op::TaggedRecv(msg) => ("trecvmsg", TimedOp::TaggedReceive, written(msg.iov)),
+            Op::TaggedSend(msg) => ("tsendmsg", TimedOp::TaggedSend, readable_bytes(msg.iov)),
+            Op::TaggedRecv(msg) => ("trecvmsg", TimedOp::TaggedReceive, writable_bytes(msg.iov)),
             Op::TaggedInject { buf, .. } => ("tinject", TimedOp::Inject, buf.len()),
-            Op::Read(msg) => ("readmsg", TimedOp::Read, written(msg.iov)),
-            Op::Write(msg) => ("writemsg", TimedOp::Write, read(msg.iov)),
+            Op::Read(msg) => ("readmsg", TimedOp::Read, writable_bytes(msg.iov)),
+            Op::Write(msg) => ("writemsg", TimedOp::Write, readable_bytes(msg.iov)),
             Op::InjectWrite { buf, .. } => ("inject_write", TimedOp::Inject, buf.len()),
-            Op::Atomic(msg) => ("atomicmsg", TimedOp::Atomic, changed(msg)),
-            Op::FetchAtomic(msg, _) => ("fetch_atomicmsg", TimedOp::Atomic, changed(msg)),
-            Op::CompareAtomic(msg, ..) => ("compare_atomicmsg", TimedOp::Atomic, changed(msg)),
+            Op::Atomic(msg) => ("atomicmsg", TimedOp::Atomic, changed_bytes(msg)),
+            Op::FetchAtomic(msg, _) => ("fetch_atomicmsg", TimedOp::Atomic, changed_bytes(msg)),
+            Op::CompareAtomic(msg, ..) => {
+                ("compare_atomicmsg", TimedOp::Atomic, changed_bytes(msg))
+            }
             Op::InjectAtomic { buf, .. } => ("inject_atomic", TimedOp::Inject, buf.len()),
             Op::Collective(msg) => {
                 let len = match msg.coll {
@@ -100,8 +103,8 @@ impl<'a> Post<'a> {
             }
         };
         let (tag, key) = match op {
-            Op::Read(msg) => first(msg.rma_iov),
-            Op::Write(msg) => first(msg.rma_iov),
+            Op::Read(msg) => first_segment(msg.rma_iov),
+            Op::Write(msg) => first_segment(msg.rma_iov),
             Op::InjectWrite { addr, key, .. } => (*addr, *key),
             _ => op.tag().map_or((0, 0), |tag| (tag.tag, tag.ignore)),
         };
@@ -111,7 +114,7 @@ impl<'a> Post<'a> {
         };
         Self {
             name,
-            what: Some(what),
+            op_kind: Some(op_kind),
             len,
             peer: op.peer(),
             context: op.context(),
@@ -119,38 +122,38 @@ impl<'a> Post<'a> {
             tag,
             key,
             about,
-            given: Given::Op(op),
+            args: PostArgs::Op(op),
         }
     }
 
-    /// Has it pass the hooks.
+    /// Passes the post through the hooks.
     pub(crate) fn pass(
         &self,
-        at: &At,
-        watch: Option<&Arc<Watch>>,
+        at: &HookPoint,
+        recorder: Option<&Arc<Recorder>>,
         run: impl FnOnce() -> Result,
     ) -> Result {
-        let call = || at.done(self.name, &|args| self.tell(args), run);
-        match watch {
+        let call = || at.call_unit(self.name, &|args| self.write_args(args), run);
+        match recorder {
             None => call(),
-            Some(watch) => watch.around(self, call),
+            Some(recorder) => recorder.record_call(self, call),
         }
     }
 
-    fn tell(&self, args: &mut Args) {
-        match self.given {
-            Given::Nothing => {}
-            Given::Context => {
+    fn write_args(&self, args: &mut Args) {
+        match self.args {
+            PostArgs::Nothing => {}
+            PostArgs::Context => {
                 args.num("context", self.context.0);
             }
-            Given::Address(addr) => {
+            PostArgs::Address(addr) => {
                 args.text("addr", addr).num("len", self.len as u64);
             }
-            Given::Op(op) => self.tell_op(op, args),
+            PostArgs::Op(op) => self.write_op_args(op, args),
         }
     }
 
-    fn tell_op(&self, op: &Op<'_>, args: &mut Args) {
+    fn write_op_args(&self, op: &Op<'_>, args: &mut Args) {
         match op {
             Op::Collective(msg) => {
                 args.text("coll", &self.about)
@@ -170,7 +173,7 @@ impl<'a> Post<'a> {
             }
             _ => args.num("len", self.len as u64).num("peer", self.peer.0),
         };
-        if self.what != Some(TimedOp::Inject) {
+        if self.op_kind != Some(TimedOp::Inject) {
             args.num("context", self.context.0)
                 .text("flags", &self.flags);
         }
@@ -191,11 +194,11 @@ impl<'a> Post<'a> {
     }
 }
 
-fn read(iov: &[Iov]) -> usize {
+fn readable_bytes(iov: &[Iov]) -> usize {
     iov.iter().fold(0, |sum, it| it.len.saturating_add(sum))
 }
 
-fn written(iov: &[IovMut]) -> usize {
+fn writable_bytes(iov: &[IovMut]) -> usize {
     iov.iter().fold(0, |sum, it| it.len.saturating_add(sum))
 }
 
@@ -204,13 +207,13 @@ fn elements(msg: &AtomicMsg<'_>) -> usize {
     counts.fold(0, usize::saturating_add)
 }
 
-fn changed(msg: &AtomicMsg<'_>) -> usize {
+fn changed_bytes(msg: &AtomicMsg<'_>) -> usize {
     elements(msg).saturating_mul(msg.datatype.size())
 }
 
-/// Address and key of the first place.
-fn first(places: &[RmaIov]) -> (u64, u64) {
-    places
+/// Address and key of the first remote segment.
+fn first_segment(rma_iov: &[RmaIov]) -> (u64, u64) {
+    rma_iov
         .first()
-        .map_or((0, 0), |place| (place.addr, place.key))
+        .map_or((0, 0), |segment| (segment.addr, segment.key))
 }

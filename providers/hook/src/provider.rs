@@ -18,10 +18,10 @@ use selvedge_kit::layer::{
 use crate::call::{Args, Failure, Hooks};
 use crate::endpoint::HookedEndpoint;
 use crate::queues::HookedQueue;
+use crate::recorder::RecorderConfig;
 use crate::shared::HookedShared;
-use crate::watch::Wanted;
 
-/// A provider whose objects have what `FI_HOOK` asks for around them.
+/// A provider whose objects have the hooks of `FI_HOOK` around them.
 pub type Hooked = LayeredProvider<&'static dyn Provider, Hook>;
 
 /// Puts hooks around a provider.
@@ -38,14 +38,14 @@ impl ObjectLayer for Hook {
     type Layers = ();
 }
 
-/// The layers around its objects.
+/// The layers around the provider's objects.
 pub(crate) struct HookLayers;
 
 impl Layers for HookLayers {
     type Cq = HookedQueue;
-    type Cntr = At;
-    type Av = At;
-    type Eq = At;
+    type Cntr = HookPoint;
+    type Av = HookPoint;
+    type Eq = HookPoint;
     type Srx = HookedShared;
     type Endpoint = HookedEndpoint;
 }
@@ -65,9 +65,9 @@ impl ProviderLayer for Hook {
     }
 }
 
-impl FabricLayer for At {
+impl FabricLayer for HookPoint {
     fn domain(&self, below: &dyn Fabric, info: &Info) -> Result<Arc<dyn Domain>, Error> {
-        let at = self.another("domain_close");
+        let at = self.new_object("domain_close");
         let args = |args: &mut Args| {
             args.text("name", &info.domain_attr.name);
         };
@@ -96,10 +96,10 @@ impl FabricLayer for At {
     }
 }
 
-/// A domain's place.
+/// The layer around a domain.
 struct HookedDomain {
-    at: At,
-    /// What it was opened with.
+    at: HookPoint,
+    /// The info that it was opened with.
     info: Info,
 }
 
@@ -111,11 +111,11 @@ impl ObjectLayer for HookedDomain {
     }
 }
 
-// SAFETY: queues, endpoints and regions are the domain's below; what is around them leaves out
-// entries, if a fault says so, and adds none.
+// SAFETY: queues, endpoints and regions are those of the domain below. The layers around them drop
+// entries if a fault rule says so, and add none.
 unsafe impl DomainLayer for HookedDomain {
     fn cq(&self, below: &dyn Domain, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
-        let at = self.at.another("cq_close");
+        let at = self.at.new_object("cq_close");
         let args = |args: &mut Args| {
             args.num("size", attr.size as u64);
         };
@@ -139,7 +139,7 @@ unsafe impl DomainLayer for HookedDomain {
         info: &Info,
         bind: Bindings,
     ) -> Result<Arc<dyn Endpoint>, Error> {
-        let at = self.at.another("ep_close");
+        let at = self.at.new_object("ep_close");
         let args = |args: &mut Args| {
             args.text("type", &info.ep_attr.ep_type);
         };
@@ -170,7 +170,7 @@ unsafe impl DomainLayer for HookedDomain {
         // SAFETY: passed on from the caller.
         let reg = || unsafe { below.reg(region, attr) };
         let region = self.at.open("mr_reg", &args, reg)?;
-        Ok(Layered::new(region, self.at.another("mr_close")))
+        Ok(Layered::new(region, self.at.new_object("mr_close")))
     }
 
     fn alloc(
@@ -183,11 +183,11 @@ unsafe impl DomainLayer for HookedDomain {
             args.num("len", len as u64);
         };
         let memory = self.at.open("alloc", &args, || below.alloc(len, attr))?;
-        Ok(Layered::new(memory, self.at.another("mr_close")))
+        Ok(Layered::new(memory, self.at.new_object("mr_close")))
     }
 
     fn srx(&self, below: &dyn Domain, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
-        let at = self.at.another("srx_close");
+        let at = self.at.new_object("srx_close");
         let receives = at.open("srx_context", &|_| {}, || below.srx(attr))?;
         let layer = HookedShared::open(at, &self.info, attr)?;
         Ok(Layered::new(receives, layer))
@@ -206,29 +206,29 @@ unsafe impl DomainLayer for HookedDomain {
 
     fn cancel_work(&self, below: &dyn Domain, ticket: WorkId) -> Result {
         let cancel = || below.cancel_work(ticket);
-        self.at.done("cancel_work", &|_| {}, cancel)
+        self.at.call_unit("cancel_work", &|_| {}, cancel)
     }
 
     fn flush_work(&self, below: &dyn Domain, cntr: Option<&Arc<dyn Counter>>) -> Result {
         let flush = || below.flush_work(cntr.map(HookLayers::counter).as_ref());
-        self.at.done("flush_work", &|_| {}, flush)
+        self.at.call_unit("flush_work", &|_| {}, flush)
     }
 }
 
-/// An object's place: its hooks, and its number. It is the layer around objects of which nothing else
-/// is kept.
+/// The hook point of an object: its hooks, and its number. It is also the layer around objects
+/// without a recorder.
 #[derive(Clone, Debug)]
-pub(crate) struct At {
+pub(crate) struct HookPoint {
     hooks: Arc<Hooks>,
     number: u64,
-    /// The name of the call that closes the object; empty if no hook is told.
+    /// The name of the call that closes the object; empty if hooks do not see it.
     close: &'static str,
 }
 
 impl Hooks {
-    /// The place of a new object.
-    fn at(self: &Arc<Self>, close: &'static str) -> At {
-        At {
+    /// The hook point of a new object.
+    fn at(self: &Arc<Self>, close: &'static str) -> HookPoint {
+        HookPoint {
             hooks: Arc::clone(self),
             number: self.number(),
             close,
@@ -236,7 +236,7 @@ impl Hooks {
     }
 }
 
-impl ObjectLayer for At {
+impl ObjectLayer for HookPoint {
     type Layers = HookLayers;
 
     fn close(&self) {
@@ -246,20 +246,20 @@ impl ObjectLayer for At {
     }
 }
 
-impl At {
-    /// The place of an object that is opened from this one.
-    pub(crate) fn another(&self, close: &'static str) -> Self {
+impl HookPoint {
+    /// The hook point of an object that is opened from this one.
+    pub(crate) fn new_object(&self, close: &'static str) -> Self {
         self.hooks.at(close)
     }
 
-    /// Opens an object and puts hooks around it, of which nothing else is kept.
+    /// Opens an object and puts a layer without a recorder around it.
     fn opened<T: ?Sized>(
         &self,
         (name, close): (&'static str, &'static str),
         args: &dyn Fn(&mut Args),
         open: impl FnOnce() -> Result<Arc<T>, Error>,
     ) -> Result<Arc<Layered<T, Self>>, Error> {
-        let at = self.another(close);
+        let at = self.new_object(close);
         let below = at.open(name, args, open)?;
         Ok(Layered::new(below, at))
     }
@@ -268,12 +268,12 @@ impl At {
         self.number
     }
 
-    /// What the hooks keep of endpoints.
-    pub(crate) fn wanted(&self) -> &Wanted {
-        &self.hooks.wanted
+    /// The recorders that the hooks request for endpoints.
+    pub(crate) fn recorder_config(&self) -> &RecorderConfig {
+        &self.hooks.recorder_config
     }
 
-    /// An opening call. One that is dropped fails: there is no object to give.
+    /// An opening call. A dropped one fails, because there is no object to return.
     pub(crate) fn open<T>(
         &self,
         name: &'static str,
@@ -281,15 +281,15 @@ impl At {
         run: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
         let dropped = || {
-            let what = format!("{name} is dropped by a hook");
+            let what = format!("a hook (FI_HOOK_FAULT) dropped {name}");
             Err(Error::new(selvedge::Errno::Io, what))
         };
         self.hooks
             .call((name, self.number), args, |_| None, dropped, run)
     }
 
-    /// A call that answers with nothing.
-    pub(crate) fn done(
+    /// A call without a return value.
+    pub(crate) fn call_unit(
         &self,
         name: &'static str,
         args: &dyn Fn(&mut Args),
@@ -299,16 +299,16 @@ impl At {
             .call((name, self.number), args, |()| None, || Ok(()), run)
     }
 
-    /// A call that answers with something, and with `dropped` if it is dropped.
-    pub(crate) fn gives<R, E: Failure>(
+    /// A call with a return value, which is `dropped` if a hook drops it.
+    pub(crate) fn call_returning<R, E: Failure>(
         &self,
         name: &'static str,
         args: &dyn Fn(&mut Args),
-        gave: impl Fn(&R) -> Option<String>,
+        returned: impl Fn(&R) -> Option<String>,
         dropped: Result<R, E>,
         run: impl FnOnce() -> Result<R, E>,
     ) -> Result<R, E> {
         self.hooks
-            .call((name, self.number), args, gave, || dropped, run)
+            .call((name, self.number), args, returned, || dropped, run)
     }
 }

@@ -8,25 +8,25 @@ use selvedge::{CompletionQueue, Errno, FiAddr, Result};
 use selvedge_kit::layer::{CqLayer, Layered, ObjectLayer};
 
 use crate::call::Args;
-use crate::ledger::Ledger;
-use crate::provider::{At, HookLayers};
+use crate::open_ops::OpenOps;
+use crate::provider::{HookLayers, HookPoint};
 
 pub(crate) struct HookedQueue {
-    at: At,
-    /// What is open, if anybody wants to know.
-    ledger: Option<Arc<Ledger>>,
+    at: HookPoint,
+    /// The open operations, if a hook needs them.
+    open_ops: Option<Arc<OpenOps>>,
 }
 
 impl HookedQueue {
-    pub(crate) fn new(at: At) -> Self {
-        let ledger = at.wanted().is_any().then(Arc::default);
-        Self { at, ledger }
+    pub(crate) fn new(at: HookPoint) -> Self {
+        let open_ops = at.recorder_config().is_any().then(Arc::default);
+        Self { at, open_ops }
     }
 
-    /// What is open at a queue.
-    pub(crate) fn ledger(queue: &dyn CompletionQueue) -> Option<Arc<Ledger>> {
+    /// The open operations of a queue.
+    pub(crate) fn open_ops(queue: &dyn CompletionQueue) -> Option<Arc<OpenOps>> {
         let own = Layered::<_, Self>::downcast(queue)?;
-        own.layer().ledger.clone()
+        own.layer().open_ops.clone()
     }
 
     fn read_by(
@@ -39,10 +39,12 @@ impl HookedQueue {
         let args = |args: &mut Args| {
             args.num("room", room as u64);
         };
-        let gave = |&count: &usize| Some(format!("\"count\":{count}"));
-        let count = self.at.gives(name, &args, gave, Ok(0), || run(out))?;
-        if let Some(ledger) = &self.ledger {
-            ledger.completed(&out[..count.min(room)]);
+        let returned = |&count: &usize| Some(format!("\"count\":{count}"));
+        let count = self
+            .at
+            .call_returning(name, &args, returned, Ok(0), || run(out))?;
+        if let Some(open_ops) = &self.open_ops {
+            open_ops.completed(&out[..count.min(room)]);
         }
         Ok(count)
     }
@@ -80,16 +82,16 @@ impl CqLayer for HookedQueue {
     }
 
     fn read_err(&self, below: &dyn CompletionQueue) -> Result<ErrEntry> {
-        let gave = |error: &ErrEntry| {
+        let returned = |error: &ErrEntry| {
             let (errno, context) = (error.errno.as_raw(), error.entry.context.0);
             Some(format!("\"err\":{errno},\"context\":{context}"))
         };
         let run = || below.read_err();
-        let error = self
-            .at
-            .gives("cq_readerr", &|_| {}, gave, Err(Errno::Again), run)?;
-        if let Some(ledger) = &self.ledger {
-            ledger.failed(&error);
+        let error =
+            self.at
+                .call_returning("cq_readerr", &|_| {}, returned, Err(Errno::Again), run)?;
+        if let Some(open_ops) = &self.open_ops {
+            open_ops.failed(&error);
         }
         Ok(error)
     }
@@ -104,10 +106,10 @@ impl CqLayer for HookedQueue {
     }
 
     fn signal(&self, below: &dyn CompletionQueue) -> Result {
-        self.at.done("cq_signal", &|_| {}, || below.signal())
+        self.at.call_unit("cq_signal", &|_| {}, || below.signal())
     }
 
     fn try_wait(&self, below: &dyn CompletionQueue) -> Result {
-        self.at.done("trywait", &|_| {}, || below.try_wait())
+        self.at.call_unit("trywait", &|_| {}, || below.try_wait())
     }
 }

@@ -1,7 +1,7 @@
 //! Hooks around shared receives.
 //!
-//! A receive is posted here and completes where the endpoint that takes it has its receives, so
-//! what is kept of it is found from the queues of all endpoints that are bound.
+//! A receive is posted to the shared context and completes at the endpoint that takes it, so the
+//! queues of all bound endpoints find its record.
 
 #![expect(unsafe_code, reason = "receives around receives")]
 
@@ -12,35 +12,45 @@ use selvedge::{Context, Error, Info, Op, OpFlags, Result, SharedReceives};
 use selvedge_kit::layer::{Layered, ObjectLayer, SrxLayer};
 
 use crate::post::Post;
-use crate::provider::{At, HookLayers};
-use crate::watch::{Bound, Kept, Watch};
+use crate::provider::{HookLayers, HookPoint};
+use crate::recorder::{RecordedBindings, Recorder, SharedRecorder};
 
 pub(crate) struct HookedShared {
-    /// Before the hooks go.
-    kept: Option<Arc<Kept>>,
-    at: At,
+    /// Dropped before the hooks.
+    shared_recorder: Option<Arc<SharedRecorder>>,
+    at: HookPoint,
 }
 
 impl HookedShared {
-    /// Those that are called by the number that they have in a trace.
+    /// Opens a layer around shared receives, whose name is their number in a trace.
     ///
     /// # Errors
-    /// As [`Watch::open`].
-    pub(crate) fn open(at: At, info: &Info, attr: &RxAttr) -> Result<Self, Error> {
+    /// As [`Recorder::open`].
+    pub(crate) fn open(at: HookPoint, info: &Info, attr: &RxAttr) -> Result<Self, Error> {
         let name = format!("srx {}", at.number());
-        let watch = Watch::open(at.wanted(), info, Bound::shared(attr), &name)?;
-        let kept = watch.map(|watch| Arc::new(Kept(watch)));
-        Ok(Self { kept, at })
+        let recorder = Recorder::open(
+            at.recorder_config(),
+            info,
+            RecordedBindings::shared(attr),
+            &name,
+        )?;
+        let shared_recorder = recorder.map(|recorder| Arc::new(SharedRecorder(recorder)));
+        Ok(Self {
+            shared_recorder,
+            at,
+        })
     }
 
-    /// What is kept of those with hooks.
-    pub(crate) fn kept(srx: &dyn SharedReceives) -> Option<Arc<Kept>> {
+    /// The recorder of shared receives with hooks.
+    pub(crate) fn shared_recorder(srx: &dyn SharedReceives) -> Option<Arc<SharedRecorder>> {
         let own = Layered::<_, Self>::downcast(srx)?;
-        own.layer().kept.clone()
+        own.layer().shared_recorder.clone()
     }
 
-    fn watch(&self) -> Option<&Arc<Watch>> {
-        self.kept.as_ref().map(|kept| &kept.0)
+    fn recorder(&self) -> Option<&Arc<Recorder>> {
+        self.shared_recorder
+            .as_ref()
+            .map(|shared_recorder| &shared_recorder.0)
     }
 }
 
@@ -55,13 +65,13 @@ impl ObjectLayer for HookedShared {
 impl SrxLayer for HookedShared {
     fn cancel(&self, below: &dyn SharedReceives, context: Context) -> Result {
         let post = Post::cancel(context);
-        post.pass(&self.at, self.watch(), || below.cancel(context))
+        post.pass(&self.at, self.recorder(), || below.cancel(context))
     }
 
     unsafe fn post(&self, below: &dyn SharedReceives, op: &Op<'_>, flags: OpFlags) -> Result {
         let post = Post::of(op, flags);
         // SAFETY: passed on from the caller.
         let run = || unsafe { op.post_shared(below, flags) };
-        post.pass(&self.at, self.watch(), run)
+        post.pass(&self.at, self.recorder(), run)
     }
 }

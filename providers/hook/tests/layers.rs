@@ -1,6 +1,6 @@
-//! The layers around shm and tcp: what they write, what they make fail, and whom events name.
+//! The hooks around shm and tcp: their output, their faults, and the endpoints in events.
 
-#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(unsafe_code, reason = "tests of the raw API")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
 use std::fs;
@@ -25,12 +25,12 @@ use selvedge_kit::telemetry::layout::{CALLS_WORDS, MEMFD_NAME};
 static SHM: Hooked = hooked(&selvedge_shm::PROVIDER);
 static TCP: Hooked = hooked(&selvedge_tcp::PROVIDER);
 
-/// The environment of one test, with a file of its own.
-struct Place {
+/// The environment of one test, with its own output file.
+struct TestEnv {
     file: PathBuf,
 }
 
-impl Place {
+impl TestEnv {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let (pid, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -51,14 +51,14 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestEnv {
     fn drop(&mut self) {
-        // It may not have been made.
+        // The file may not exist.
         let _ = fs::remove_file(&self.file);
     }
 }
 
-/// An endpoint that knows itself.
+/// An endpoint whose address vector has its own address.
 struct Side {
     ep: Arc<dyn Endpoint>,
     cq: Arc<dyn CompletionQueue>,
@@ -77,8 +77,8 @@ fn side(info: &Info) -> Side {
 
 #[test]
 fn a_trace_has_a_line_for_each_call_from_the_first_to_the_last() {
-    let place = Place::new();
-    let side = side(&place.info(&[("FI_HOOK", "trace")]));
+    let env = TestEnv::new();
+    let side = side(&env.info(&[("FI_HOOK", "trace")]));
     side.ep.tinject(b"hello", side.own, 7, None).unwrap();
     assert_eq!(
         side.ep.tinject(&[0; 1 << 20], side.own, 7, None),
@@ -86,7 +86,7 @@ fn a_trace_has_a_line_for_each_call_from_the_first_to_the_last() {
     );
     assert_eq!(side.cq.read(&mut [Entry::default()]), Ok(0));
     drop(side);
-    let text = place.written();
+    let text = env.written();
     let lines: Vec<serde_json::Value> = text
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -129,8 +129,8 @@ fn a_trace_has_a_line_for_each_call_from_the_first_to_the_last() {
 
 #[test]
 fn perf_counts_calls_errors_and_time() {
-    let place = Place::new();
-    let side = side(&place.info(&[("FI_HOOK", "perf")]));
+    let env = TestEnv::new();
+    let side = side(&env.info(&[("FI_HOOK", "perf")]));
     for _ in 0..5 {
         side.ep.tinject(b"hello", side.own, 7, None).unwrap();
     }
@@ -138,7 +138,7 @@ fn perf_counts_calls_errors_and_time() {
         .tinject(&[0; 1 << 20], side.own, 7, None)
         .unwrap_err();
     drop(side);
-    let text = place.written();
+    let text = env.written();
     let line = text
         .lines()
         .find(|line| line.starts_with("tinject "))
@@ -148,7 +148,7 @@ fn perf_counts_calls_errors_and_time() {
     assert!(words[4].parse::<u64>().unwrap() > 0, "{line}");
 }
 
-/// One message to itself, by a receive and a send that complete.
+/// Sends one message to itself, with a receive and a send that complete.
 fn exchange(side: &Side, len: usize, tag: u64) {
     let (mut to, from) = (vec![0_u8; len], vec![7_u8; len]);
     let done = || {
@@ -170,13 +170,13 @@ fn exchange(side: &Side, len: usize, tag: u64) {
 
 #[test]
 fn perf_times_operations_by_kind_and_size_until_they_are_read() {
-    let place = Place::new();
-    let side = side(&place.info(&[("FI_HOOK", "perf")]));
+    let env = TestEnv::new();
+    let side = side(&env.info(&[("FI_HOOK", "perf")]));
     (0..5).for_each(|tag| exchange(&side, 8, tag));
     (0..3).for_each(|tag| exchange(&side, 5000, tag));
     side.ep.tinject(b"hello", side.own, 7, None).unwrap();
     drop(side);
-    let text = place.written();
+    let text = env.written();
     let table = text
         .lines()
         .skip_while(|line| !line.starts_with("operation"));
@@ -204,9 +204,9 @@ fn perf_times_operations_by_kind_and_size_until_they_are_read() {
 }
 
 #[test]
-fn faults_come_when_their_rules_say_so_and_outer_layers_see_them() {
-    let place = Place::new();
-    let side = side(&place.info(&[
+fn faults_follow_their_rules_and_outer_layers_see_them() {
+    let env = TestEnv::new();
+    let side = side(&env.info(&[
         ("FI_HOOK", "trace;fault"),
         (
             "FI_HOOK_FAULT",
@@ -220,7 +220,7 @@ fn faults_come_when_their_rules_say_so_and_outer_layers_see_them() {
     );
     assert_eq!(send(), Ok(()));
     drop(side);
-    let text = place.written();
+    let text = env.written();
     let sent = text.lines().filter(|line| line.contains("\"tinject\""));
     let results: Vec<i64> = sent
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["result"].as_i64())
@@ -230,9 +230,9 @@ fn faults_come_when_their_rules_say_so_and_outer_layers_see_them() {
 }
 
 #[test]
-fn inner_layers_do_not_see_what_outer_ones_keep_back() {
-    let place = Place::new();
-    let side = side(&place.info(&[
+fn inner_layers_do_not_see_calls_that_outer_layers_fail() {
+    let env = TestEnv::new();
+    let side = side(&env.info(&[
         ("FI_HOOK", "fault;trace"),
         ("FI_HOOK_FAULT", "tinject:error=AGAIN@1+"),
     ]));
@@ -241,19 +241,19 @@ fn inner_layers_do_not_see_what_outer_ones_keep_back() {
         Err(Errno::Again)
     );
     drop(side);
-    assert!(!place.written().contains("\"tinject\""));
+    assert!(!env.written().contains("\"tinject\""));
 }
 
 #[test]
-fn what_cannot_be_read_of_the_variables_is_named() {
+fn the_error_for_an_invalid_variable_quotes_the_value() {
     for (hook, fault, named) in [
         ("trace;nonsense", "", "nonsense"),
         ("fault", "tinject:explode", "tinject:explode"),
         ("fault", "tsendmgs:drop", "did you mean tsendmsg?"),
-        ("fault", "nonsense:drop", "for no call that there is"),
+        ("fault", "nonsense:drop", "names an unknown call"),
     ] {
-        let place = Place::new();
-        let info = place.info(&[("FI_HOOK", hook), ("FI_HOOK_FAULT", fault)]);
+        let env = TestEnv::new();
+        let info = env.info(&[("FI_HOOK", hook), ("FI_HOOK_FAULT", fault)]);
         let error = info.fabric().unwrap_err();
         assert_eq!(error.errno(), Errno::Inval);
         assert!(error.to_string().contains(named), "{error}");
@@ -261,15 +261,15 @@ fn what_cannot_be_read_of_the_variables_is_named() {
 }
 
 #[test]
-fn without_the_variable_there_is_no_layer() {
-    let place = Place::new();
-    let side = side(&place.info(&[]));
+fn without_fi_hook_there_is_no_layer() {
+    let env = TestEnv::new();
+    let side = side(&env.info(&[]));
     drop(side);
-    assert!(!place.file.exists());
+    assert!(!env.file.exists());
 }
 
 #[test]
-fn an_event_names_the_endpoint_of_the_application_however_often_its_fabric_is_open() {
+fn an_event_names_the_applications_endpoint_when_its_fabric_is_open_twice() {
     let params = [("FI_HOOK", "perf")].into_iter().collect();
     let registry = Registry::new().with(&TCP).with_params(params);
     let hints = Hints::new()
@@ -284,9 +284,9 @@ fn an_event_names_the_endpoint_of_the_application_however_often_its_fabric_is_op
     let mut bind = Bindings::new(cq, av);
     bind.eq = Some(Arc::clone(&eq));
     let ep = domain.endpoint(&info, bind).unwrap();
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
-    let nobody = Address::Ip(nobody.unwrap());
-    ep.cm().unwrap().connect(&nobody, &[]).unwrap();
+    let closed_port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+    let closed_port = Address::Ip(closed_port.unwrap());
+    ep.cm().unwrap().connect(&closed_port, &[]).unwrap();
     let error = loop {
         match eq.read() {
             Err(Errno::Avail) => break eq.read_err().unwrap(),
@@ -298,9 +298,9 @@ fn an_event_names_the_endpoint_of_the_application_however_often_its_fabric_is_op
 }
 
 #[test]
-fn rules_may_name_the_opening_of_contexts_and_the_joining_of_groups() {
-    let place = Place::new();
-    let info = place.info(&[
+fn rules_apply_to_opening_contexts_and_joining_groups() {
+    let env = TestEnv::new();
+    let info = env.info(&[
         ("FI_HOOK", "fault"),
         (
             "FI_HOOK_FAULT",
@@ -325,9 +325,9 @@ fn rules_may_name_the_opening_of_contexts_and_the_joining_of_groups() {
 }
 
 #[test]
-fn a_counter_is_bound_to_a_region_inside_of_its_layers() {
-    let place = Place::new();
-    let info = place.info(&[("FI_HOOK", "trace;perf")]);
+fn a_region_is_bound_to_the_counter_below_its_layers() {
+    let env = TestEnv::new();
+    let info = env.info(&[("FI_HOOK", "trace;perf")]);
     let domain = info.open().unwrap();
     let cntr = domain.cntr(&cntr::Attr::default()).unwrap();
     let attr = alloc::Attr::new(MrAccess::REMOTE_WRITE).with_key(3);
@@ -336,22 +336,21 @@ fn a_counter_is_bound_to_a_region_inside_of_its_layers() {
     let again = memory.bind_counter(&cntr, MrAccess::REMOTE_WRITE);
     assert_eq!(again.unwrap_err().errno(), Errno::Inval);
     drop(memory);
-    let written = place.written();
+    let written = env.written();
     let bound = written.lines().filter(|line| line.contains("mr_bind"));
     assert_eq!(bound.count(), 2, "{written}");
     assert!(written.contains("mr_close"), "{written}");
 }
 
-/// Two endpoints that take from shared receives, each with a queue of its own, and somebody who
-/// sends to both.
-struct Hall {
+/// Two endpoints that use shared receives, each with its own queue, and a sender to both.
+struct SharedFixture {
     srx: Arc<dyn SharedReceives>,
     members: Vec<Side>,
     sender: Side,
     to: Vec<FiAddr>,
 }
 
-impl Hall {
+impl SharedFixture {
     fn open(info: &Info, is_selective: bool) -> Self {
         let domain = info.open().unwrap();
         let srx = domain.srx(&RxAttr::default()).unwrap();
@@ -389,9 +388,9 @@ impl Hall {
         unsafe { self.srx.trecvmsg(&msg, flags) }
     }
 
-    /// Sends a member what a shared receive takes, and waits for that.
-    fn take(&self, member: usize, to: &[u8], is_reported: bool) {
-        take(
+    /// Sends a message that matches a shared receive to a member, and waits for it.
+    fn send_and_receive(&self, member: usize, to: &[u8], is_reported: bool) {
+        send_and_receive(
             &self.sender,
             &self.members[member],
             self.to[member],
@@ -402,11 +401,11 @@ impl Hall {
     fn exchange(&self, member: usize, len: usize) {
         let mut to = vec![0_u8; len];
         self.post(&mut to, OpFlags::DEFAULT).unwrap();
-        self.take(member, &to, true);
+        self.send_and_receive(member, &to, true);
     }
 }
 
-fn take(sender: &Side, member: &Side, at: FiAddr, (to, is_reported): (&[u8], bool)) {
+fn send_and_receive(sender: &Side, member: &Side, at: FiAddr, (to, is_reported): (&[u8], bool)) {
     let from = vec![7_u8; to.len()];
     sender.ep.tinject(&from, at, 9, None).unwrap();
     let mut entry = [Entry::default()];
@@ -416,7 +415,7 @@ fn take(sender: &Side, member: &Side, at: FiAddr, (to, is_reported): (&[u8], boo
     assert_eq!(to, from);
 }
 
-/// The rows of the table of operations: which, of what sizes, how many, and the longest time.
+/// The rows of the table of operations: kind, size class, count, and the longest time.
 fn operations(text: &str) -> Vec<(&str, &str, &str, u64)> {
     let table = text
         .lines()
@@ -434,24 +433,24 @@ fn operations(text: &str) -> Vec<(&str, &str, &str, u64)> {
 }
 
 #[test]
-fn perf_times_shared_receives_at_whichever_endpoint_they_complete() {
-    let place = Place::new();
-    let hall = Hall::open(&place.info(&[("FI_HOOK", "perf")]), false);
-    (0..5).for_each(|_| hall.exchange(0, 8));
-    (0..3).for_each(|_| hall.exchange(1, 2000));
-    let mut room = [0; 40];
-    hall.post(&mut room, OpFlags::DEFAULT).unwrap();
-    // Endpoints go on taking what was posted.
-    let Hall {
+fn perf_times_shared_receives_at_every_endpoint_that_completes_them() {
+    let env = TestEnv::new();
+    let fixture = SharedFixture::open(&env.info(&[("FI_HOOK", "perf")]), false);
+    (0..5).for_each(|_| fixture.exchange(0, 8));
+    (0..3).for_each(|_| fixture.exchange(1, 2000));
+    let mut buffer = [0; 40];
+    fixture.post(&mut buffer, OpFlags::DEFAULT).unwrap();
+    // Endpoints still take the posted receives.
+    let SharedFixture {
         srx,
         members,
         sender,
         to,
-    } = hall;
+    } = fixture;
     drop(srx);
-    take(&sender, &members[1], to[1], (&room, true));
+    send_and_receive(&sender, &members[1], to[1], (&buffer, true));
     drop((members, sender));
-    let text = place.written();
+    let text = env.written();
     let counted = operations(&text)
         .into_iter()
         .map(|row| (row.0, row.1, row.2));
@@ -465,21 +464,21 @@ fn perf_times_shared_receives_at_whichever_endpoint_they_complete() {
 }
 
 #[test]
-fn a_shared_receive_that_is_not_reported_is_not_taken_for_one_that_is() {
-    let place = Place::new();
-    let hall = Hall::open(&place.info(&[("FI_HOOK", "perf")]), true);
-    let mut room = [0; 8];
-    hall.post(&mut room, OpFlags::empty()).unwrap();
-    hall.take(0, &room, false);
-    // What took longer than all that comes is the other one.
+fn an_unreported_shared_receive_is_not_matched_with_a_reported_one() {
+    let env = TestEnv::new();
+    let fixture = SharedFixture::open(&env.info(&[("FI_HOOK", "perf")]), true);
+    let mut buffer = [0; 8];
+    fixture.post(&mut buffer, OpFlags::empty()).unwrap();
+    fixture.send_and_receive(0, &buffer, false);
+    // A longer time would be that of the unreported receive.
     thread::sleep(Duration::from_millis(20));
     let begin = Instant::now();
-    let mut room = [0; 8];
-    hall.post(&mut room, OpFlags::COMPLETION).unwrap();
-    hall.take(0, &room, true);
+    let mut buffer = [0; 8];
+    fixture.post(&mut buffer, OpFlags::COMPLETION).unwrap();
+    fixture.send_and_receive(0, &buffer, true);
     let took = begin.elapsed().as_nanos();
-    drop(hall);
-    let text = place.written();
+    drop(fixture);
+    let text = env.written();
     let received = operations(&text).into_iter().filter(|row| row.0 == "trecv");
     let received: Vec<_> = received.collect();
     assert!(
@@ -490,23 +489,23 @@ fn a_shared_receive_that_is_not_reported_is_not_taken_for_one_that_is() {
 
 #[test]
 fn posts_of_shared_receives_pass_each_layer() {
-    let place = Place::new();
+    let env = TestEnv::new();
     let hooks = [
         ("FI_HOOK", "trace;fault"),
         ("FI_HOOK_FAULT", "trecvmsg:error=NOMEM@2"),
     ];
-    let hall = Hall::open(&place.info(&hooks), false);
-    let mut rooms = [[0; 8]; 2];
-    let posts = rooms
+    let fixture = SharedFixture::open(&env.info(&hooks), false);
+    let mut buffers = [[0; 8]; 2];
+    let posts = buffers
         .each_mut()
-        .map(|room| hall.post(room, OpFlags::DEFAULT));
+        .map(|buffer| fixture.post(buffer, OpFlags::DEFAULT));
     assert_eq!(posts, [Ok(()), Err(Errno::NoMem)]);
-    hall.srx.cancel(Context(5)).unwrap();
-    let cq = &hall.members[0].cq;
+    fixture.srx.cancel(Context(5)).unwrap();
+    let cq = &fixture.members[0].cq;
     assert_eq!(cq.read(&mut [Entry::default()]), Err(Errno::Avail));
     assert_eq!(cq.read_err().unwrap().errno, Errno::Canceled);
-    drop(hall);
-    let text = place.written();
+    drop(fixture);
+    let text = env.written();
     let lines = text
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
@@ -537,10 +536,10 @@ fn posts_of_shared_receives_pass_each_layer() {
     assert_eq!(own, wanted, "{text}");
 }
 
-/// The last calls that are kept in this process, by whose they are.
-fn flights() -> Vec<CallLog> {
+/// The call logs of this process.
+fn recorded_calls() -> Vec<CallLog> {
     let fds = fs::read_dir("/proc/self/fd").unwrap().flatten();
-    let sheets = fds.filter_map(|fd| {
+    let logs = fds.filter_map(|fd| {
         let target = fs::read_link(fd.path()).ok()?;
         target.to_str()?.contains(MEMFD_NAME).then_some(())?;
         let bytes = fs::read(fd.path()).ok()?;
@@ -552,15 +551,15 @@ fn flights() -> Vec<CallLog> {
         let words: Box<[u64; CALLS_WORDS]> = words.collect::<Box<[u64]>>().try_into().ok()?;
         CallLog::parse(&words)
     });
-    sheets.collect()
+    logs.collect()
 }
 
 #[test]
-fn flight_keeps_the_posts_of_shared_receives_and_what_became_of_them() {
-    let place = Place::new();
-    let hall = Hall::open(&place.info(&[("FI_HOOK", "flight")]), false);
-    hall.exchange(1, 24);
-    let shared = flights()
+fn flight_records_posts_of_shared_receives_and_their_outcomes() {
+    let env = TestEnv::new();
+    let fixture = SharedFixture::open(&env.info(&[("FI_HOOK", "flight")]), false);
+    fixture.exchange(1, 24);
+    let shared = recorded_calls()
         .into_iter()
         .find(|it| it.header.name.starts_with("srx "));
     let calls = shared.unwrap().calls;

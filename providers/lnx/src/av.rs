@@ -10,13 +10,13 @@ use selvedge_kit::{DomainId, OfDomain};
 
 use crate::name::{Name, host_of};
 
-/// Names of peers. Inserting one makes no contact with it.
+/// A table of peers' names. Inserting a name connects to nothing.
 pub(crate) struct Av {
     fork_guard: ForkGuard,
     domain: DomainId,
     identity: av::Identity,
     table: Table<Name>,
-    /// Who knows what nodes and services are on each link.
+    /// The domains of the links, which resolve nodes and services.
     links: [Arc<dyn Domain>; 2],
     /// The number of this host.
     host: u64,
@@ -45,7 +45,7 @@ impl Av {
         self.table.epoch()
     }
 
-    /// What completions call a name, or [`FiAddr::UNSPEC`].
+    /// The source address of a name in completions, or [`FiAddr::UNSPEC`].
     pub(crate) fn source(&self, name: &Name) -> FiAddr {
         self.table.source(name).unwrap_or(FiAddr::UNSPEC)
     }
@@ -68,7 +68,7 @@ impl AddressVector for Av {
         let out = out.get_mut(..addrs.len()).ok_or(Errno::Inval)?;
         let mut inserted = 0;
         for (addr, slot) in addrs.iter().zip(out) {
-            *slot = match Name::of(addr) {
+            *slot = match Name::from_address(addr) {
                 Some(name) => {
                     inserted += 1;
                     self.table.insert(name)
@@ -87,8 +87,8 @@ impl AddressVector for Av {
 
     fn rejection(&self, addr: &Address) -> Error {
         let what = format!(
-            "address {addr} is refused: it does not name two links, as the address of an endpoint of \
-             lnx does"
+            "address {addr} is refused: it has no addresses on two links; use the address of an \
+             endpoint of lnx"
         );
         Error::new(Errno::Inval, what)
     }
@@ -150,7 +150,8 @@ fn resolve(link: &dyn Domain, node: &str, service: &str) -> Result<Address, Erro
     let av = link.av(&av::Attr::default())?;
     let addr = av.insert_service(node, service)?;
     av.lookup(addr).map_err(|errno| {
-        let what = format!("node {node:?} with service {service:?}: its link does not know it");
+        let what =
+            format!("node {node:?} with service {service:?}: the link has no address for it");
         Error::new(errno, what)
     })
 }

@@ -11,24 +11,24 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::text(
         "FI_LNX_HOST",
         "",
-        "what tells hosts apart: endpoints that have the same here use the near link",
+        "name of the host: endpoints with the same value use the near link",
     ),
     Spec::size(
         "FI_LNX_UNEXPECTED_SIZE",
         256 << 20,
-        "bytes of unexpected messages that an endpoint keeps before senders have to wait",
+        "bytes of unexpected messages that an endpoint stores before senders have to wait",
     ),
     Spec::time(
         "FI_LNX_SPIN_TIME",
         SPIN,
-        "how long a thread that waits looks before it sleeps, at most",
+        "how long a waiting thread spins before it parks, at most",
     ),
 ];
 
-/// The parameters, read.
+/// The values of the parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    /// Nothing for what the system says of itself.
+    /// The name of the host; empty for a name from system properties.
     pub(crate) host: String,
     pub(crate) unexpected_size: usize,
     pub(crate) spin_time: Duration,
@@ -38,7 +38,7 @@ impl Config {
     /// Reads the environment.
     ///
     /// # Errors
-    /// The first bad value, by name.
+    /// [`selvedge::Errno::Inval`] for the first bad value, which the error names.
     pub(crate) fn read(params: &Params) -> Result<Self, Error> {
         let params = params.with(PARAMS);
         Ok(Self {

@@ -1,4 +1,4 @@
-//! Domains and the fabric: what endpoints, queues and address vectors are opened from.
+//! The fabric and its domains, from which endpoints, queues and address vectors are opened.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use selvedge_kit::domain::Base;
 use crate::av::Av;
 use crate::config::Config;
 use crate::endpoint;
-use crate::memory::smaller;
+use crate::memory::common_attr;
 use crate::mr::{register, set_modes};
 use crate::name;
 use crate::wire::EAGER;
 
-/// Both links, near and far.
+/// The fabric: the infos of both links, near and far.
 #[derive(Clone)]
 pub(crate) struct Fabric {
     pub(crate) id: FabricId,
@@ -64,9 +64,10 @@ impl selvedge::Fabric for Fabric {
 }
 
 #[expect(unsafe_code, reason = "the promise of the domain trait")]
-// SAFETY: the queues are rings of the kit that only endpoints push to, whose promise is argued at
-// their own `unsafe impl`. Every operation takes its bytes from the addresses that it names. A region
-// is one of each link, which keep the promise, and go with it.
+// SAFETY: the queues are rings of the kit. Only endpoints push to them, whose promise is argued at
+// their own `unsafe impl`. Every operation takes its bytes from the addresses that it names. A
+// region consists of one region of each link; the links keep the promise, and their regions are
+// dropped with it.
 unsafe impl selvedge::Domain for Domain {
     fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
         self.base.cq(attr)
@@ -105,7 +106,7 @@ unsafe impl selvedge::Domain for Domain {
     fn query_atomic(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
         let query = |link: &dyn selvedge::Domain| link.query_atomic(family, datatype, op);
         let [near, far] = self.links().map(query);
-        Ok(smaller(near?, far?))
+        Ok(common_attr(near?, far?))
     }
 
     fn mr_mode(&self) -> MrMode {

@@ -1,4 +1,4 @@
-//! Endpoints: opening, closing, and what is neither message nor progress.
+//! Endpoints: opening, closing, options and names.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -52,29 +52,32 @@ impl Endpoint {
             near: links[0].address().map_err(failed)?,
             far: links[1].address().map_err(failed)?,
         };
-        let epoll = watch_both(&links).map_err(|cause| failed(Errno::from_raw(cause as i32)))?;
+        let epoll = epoll_of(&links).map_err(|cause| failed(Errno::from_raw(cause as i32)))?;
         ep.stats.set_name(&name.to_string());
         let mut state = State::new(links, ep, av, ReceivePolicy::new(info, EAGER), name.clone());
-        state.most = config.unexpected_size;
-        state.listen().map_err(failed)?;
+        state.unexpected_limit = config.unexpected_size;
+        state.post_receives().map_err(failed)?;
         let endpoint = Arc::new(Self {
             shell: Shell::new(base, bind, &Weak::new(), state, Arc::new(epoll)),
             name,
-            // Longer ones stay in memory that an inject gives back at once.
+            // A longer message stays in the caller's memory, which an inject must not use after the
+            // call.
             inject_size: info.tx_attr.inject_size.min(EAGER),
             max_msg_size: info.ep_attr.max_msg_size,
             limits: Limits::of(info),
         });
-        // What was attached is detached when the shell is dropped.
+        // Dropping the shell detaches the endpoint.
         endpoint.shell.attach()?;
         Ok(endpoint)
     }
 }
 
-/// The name that an endpoint is to have.
+/// The requested name of an endpoint.
 fn own_name(addr: &Address) -> Result<Name, Error> {
-    Name::of(addr).ok_or_else(|| {
-        let what = format!("address {addr} does not name an endpoint on two links");
+    Name::from_address(addr).ok_or_else(|| {
+        let what = format!(
+            "address {addr} is not the name of an lnx endpoint: expected lnx://HOST|NEAR|FAR"
+        );
         Error::new(Errno::Inval, what)
     })
 }
@@ -93,7 +96,7 @@ fn open_link(
     Link::open(&info, &**domain, counts)
 }
 
-fn watch_both(links: &[Link; 2]) -> nix::Result<Epoll> {
+fn epoll_of(links: &[Link; 2]) -> nix::Result<Epoll> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     for fd in links.iter().filter_map(Link::wait_fd) {
         epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
@@ -104,9 +107,9 @@ fn watch_both(links: &[Link; 2]) -> nix::Result<Epoll> {
 #[expect(unsafe_code, reason = "the promise of the endpoint trait")]
 // SAFETY: the memory of a receive is reached through the `RxBuf` inside its `Posted`, which every
 // completing call consumes, and by a link between the post of `Link::recv_body` and its completion,
-// which `Op::Coming` waits for; that of a send through the `TxBuf` of its ask, and likewise
-// `Op::Body`. That of a one-sided operation is reached by the link alone, and the completion of
-// `Op::Access` follows the link's. `Shell` detaches the endpoint from everything that drives it, and
+// which `Op::ReceiveBody` waits for; that of a send through the `TxBuf` of its ask, and likewise
+// `Op::SendBody`. That of a one-sided operation is reached by the link alone, and the completion of
+// `Op::OneSided` follows the link's. `Shell` detaches the endpoint from everything that drives it, and
 // drops the links before the operations that keep the memory.
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {

@@ -6,17 +6,16 @@
 //!                          └── far:  an endpoint over, say, tcp
 //! ```
 //!
-//! It knows neither of the two: any providers of unconnected endpoints with messages and tags do.
-//! Receives are matched here and nowhere else, so that one for any source takes whatever message
-//! comes first, and the order of each sender is kept. A small message travels with its header in one
-//! message of the link; of a large one the header travels, and its bytes follow, straight into the
-//! memory of the receive, when that is known.
+//! Any two providers work that have unconnected endpoints with messages and tags. lnx matches
+//! receives itself, so a receive for any source takes the first message of either link, and
+//! messages of one sender stay in order. A small message travels with its header in one message of
+//! the link. Of a large one, the header travels first; its bytes follow directly into the receive's
+//! memory when lnx has matched the receive.
 //!
-//! What the provider promises is in docs/PROVIDERS.md, what is said on the links in docs/WIRE.md.
+//! docs/PROVIDERS.md has the guarantees of the provider, docs/WIRE.md the frames on the links.
 
 #![deny(missing_docs)]
 
-mod arrive;
 mod av;
 mod config;
 mod domain;
@@ -29,6 +28,7 @@ mod name;
 mod post;
 mod progress;
 mod provider;
+mod receive;
 mod state;
 mod wire;
 

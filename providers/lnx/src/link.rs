@@ -1,13 +1,13 @@
-//! A link: an endpoint of another provider, and its posts of memory that we keep.
+//! A link: an endpoint of another provider, with posts whose memory the caller keeps.
 //!
-//! Frames go as untagged messages, those that answer as tagged ones of [`CONTROL`], which have
-//! receives of their own: answers are heard also while messages have no room. The bytes of large
-//! messages go under tags of their own.
+//! Frames are untagged messages. Control frames (responses) are tagged messages of [`CONTROL`] with
+//! receives of their own, so they are received even while messages have no room. The bytes of a
+//! large message have a tag of their own.
 //!
-//! Whoever posts here keeps the memory in the state's table of operations until the completion is
-//! read, or the link is gone.
+//! The caller of a post keeps the memory in the state's table of operations until it has read the
+//! completion or the link is closed.
 
-#![expect(unsafe_code, reason = "posts on the raw face of another provider")]
+#![expect(unsafe_code, reason = "raw posts to another provider")]
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -20,24 +20,25 @@ use selvedge_kit::copy::{RxBuf, TxBuf};
 
 use crate::wire::{FRAME, HEADER, Header};
 
-/// The tag of answers.
+/// The tag of control frames.
 const CONTROL: u64 = u64::MAX;
-/// The tag of receives that wait for the end of a peer.
+/// The tag of receives that detect a peer's failure.
 const WATCH: u64 = u64::MAX - 1;
-/// Pieces of a list of ours.
-const PIECES: usize = 4;
+/// Segments of an iovec that lnx posts, at most.
+const IOV_LIMIT: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct Link {
-    // Closed before the rest goes.
+    // Dropped before the other fields.
     ep: Arc<dyn Endpoint>,
     pub(crate) cq: Arc<dyn CompletionQueue>,
     av: Arc<dyn AddressVector>,
-    /// What peers have read and written, where that is counted, and how far we have told of it.
-    told: [Option<(Arc<dyn Counter>, u64)>; 2],
+    /// Counters of reads and writes by peers, if they are counted, and the values at the last call
+    /// of [`Self::take_remote_counts`].
+    remote_counters: [Option<(Arc<dyn Counter>, u64)>; 2],
 }
 
-/// Memory for a message of a link.
+/// The memory of one frame.
 #[derive(Debug)]
 pub(crate) struct Frame {
     bytes: Box<[u8; FRAME]>,
@@ -52,30 +53,32 @@ impl Frame {
         }
     }
 
-    /// Writes a header, and what `payload` adds behind it; at most [`crate::wire::EAGER`] bytes.
+    /// Writes a header and a payload of `header.len` bytes, which `payload` fills; at most
+    /// [`crate::wire::EAGER`] bytes.
     pub(crate) fn write(&mut self, header: &Header, payload: impl FnOnce(&mut [u8])) {
         self.bytes[..HEADER].copy_from_slice(&header.encode());
         self.len = HEADER + header.len;
         payload(&mut self.bytes[HEADER..HEADER + header.len]);
     }
 
-    /// A header alone, whose `len` is of bytes that are not here.
+    /// Writes a header alone; its `len` counts bytes that are sent later.
     pub(crate) fn write_header(&mut self, header: &Header) {
         self.bytes[..HEADER].copy_from_slice(&header.encode());
         self.len = HEADER;
     }
 
-    /// The first `len` bytes that came.
+    /// The first `len` bytes that were received.
     pub(crate) fn received(&self, len: usize) -> &[u8] {
         &self.bytes[..len.min(FRAME)]
     }
 }
 
 impl Link {
-    /// Opens an endpoint; `counts` says whether reads and writes by peers are counted, and how.
+    /// Opens an endpoint. `counts` has the events of the counters of reads and writes by peers, if
+    /// they are counted.
     ///
     /// # Errors
-    /// The provider's.
+    /// The provider's error.
     pub(crate) fn open(
         info: &Info,
         domain: &dyn Domain,
@@ -86,36 +89,42 @@ impl Link {
         let cq = domain.cq(&attr)?;
         let av = domain.av(&av::Attr::default())?;
         let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
-        let mut told = [None, None];
-        for (told, events) in told.iter_mut().zip(counts) {
+        let mut remote_counters = [None, None];
+        for (remote_counters, events) in remote_counters.iter_mut().zip(counts) {
             if let Some(events) = events {
                 let mut attr = cntr::Attr::default();
                 attr.events = events;
-                *told = Some((domain.cntr(&attr)?, 0));
+                *remote_counters = Some((domain.cntr(&attr)?, 0));
             }
         }
-        let [reads, writes] = &told;
-        let counter =
-            |told: &Option<(Arc<dyn Counter>, u64)>| told.as_ref().map(|it| Arc::clone(&it.0));
+        let [reads, writes] = &remote_counters;
+        let counter = |remote_counters: &Option<(Arc<dyn Counter>, u64)>| {
+            remote_counters.as_ref().map(|it| Arc::clone(&it.0))
+        };
         (bind.cntrs.remote_read, bind.cntrs.remote_write) = (counter(reads), counter(writes));
         let ep = domain.endpoint(info, bind)?;
-        Ok(Self { ep, cq, av, told })
+        Ok(Self {
+            ep,
+            cq,
+            av,
+            remote_counters,
+        })
     }
 
-    /// Where one-sided operations are posted.
+    /// The endpoint, for one-sided operations.
     pub(crate) fn endpoint(&self) -> &dyn Endpoint {
         &*self.ep
     }
 
-    /// Whether [`Self::news_of_peers`] may have any.
-    pub(crate) fn counts_peers(&self) -> bool {
-        self.told.iter().any(Option::is_some)
+    /// Whether the link counts reads or writes by peers.
+    pub(crate) fn counts_remote_access(&self) -> bool {
+        self.remote_counters.iter().any(Option::is_some)
     }
 
-    /// What peers have read and written since the last call.
-    pub(crate) fn news_of_peers(&mut self) -> [u64; 2] {
-        self.told.each_mut().map(|told| {
-            let Some((counter, before)) = told else {
+    /// The reads and writes by peers since the last call.
+    pub(crate) fn take_remote_counts(&mut self) -> [u64; 2] {
+        self.remote_counters.each_mut().map(|remote_counters| {
+            let Some((counter, before)) = remote_counters else {
                 return 0;
             };
             let now = counter.read();
@@ -135,11 +144,11 @@ impl Link {
         self.cq.wait_fd()
     }
 
-    /// Sends a frame, or one that answers.
-    pub(crate) fn send(&self, frame: &Frame, to: FiAddr, is_answer: bool, key: usize) -> Result {
+    /// Sends a frame, or a control frame.
+    pub(crate) fn send(&self, frame: &Frame, to: FiAddr, is_control: bool, key: usize) -> Result {
         let iov = [Iov::from_raw(frame.bytes.as_ptr().cast(), frame.len)];
         let context = Context(key as u64);
-        if is_answer {
+        if is_control {
             let msg = tagged::SendMsg {
                 iov: &iov,
                 desc: &[Desc::NONE],
@@ -148,7 +157,7 @@ impl Link {
                 context,
                 data: 0,
             };
-            // SAFETY: the frame is kept and not written until the completion of `key` is read.
+            // SAFETY: the frame is kept unchanged until the completion of `key` is read.
             return unsafe { self.ep.tsendmsg(&msg, OpFlags::COMPLETION) };
         }
         let msg = msg::SendMsg {
@@ -162,11 +171,11 @@ impl Link {
         unsafe { self.ep.sendmsg(&msg, OpFlags::COMPLETION) }
     }
 
-    /// Receives a frame of anybody.
-    pub(crate) fn recv(&self, frame: &mut Frame, is_answer: bool, key: usize) -> Result {
+    /// Receives a frame from any peer.
+    pub(crate) fn recv(&self, frame: &mut Frame, is_control: bool, key: usize) -> Result {
         let iov = [IovMut::from_raw(frame.bytes.as_mut_ptr().cast(), FRAME)];
-        match is_answer {
-            // SAFETY: the frame is kept and not touched until the completion of `key` is read.
+        match is_control {
+            // SAFETY: the frame is kept and not accessed until the completion of `key` is read.
             true => unsafe { self.trecv(&iov, FiAddr::UNSPEC, CONTROL, key) },
             false => {
                 let msg = msg::RecvMsg {
@@ -190,22 +199,22 @@ impl Link {
         flags: OpFlags,
         key: usize,
     ) -> Result {
-        let mut iov = [Iov::from_raw(std::ptr::null(), 0); PIECES];
+        let mut iov = [Iov::from_raw(std::ptr::null(), 0); IOV_LIMIT];
         let mut count = 0;
-        for (place, piece) in iov.iter_mut().zip(buf.segments(0, usize::MAX)) {
-            *place = Iov::from_raw(piece.as_ptr().cast(), piece.len());
+        for (slot, segment) in iov.iter_mut().zip(buf.segments(0, usize::MAX)) {
+            *slot = Iov::from_raw(segment.as_ptr().cast(), segment.len());
             count += 1;
         }
         let msg = tagged::SendMsg {
             iov: &iov[..count],
-            desc: &[Desc::NONE; PIECES][..count],
+            desc: &[Desc::NONE; IOV_LIMIT][..count],
             dest: to,
             tag,
             context: Context(key as u64),
             data: 0,
         };
-        // SAFETY: whoever made the buffer promised that its memory is left alone while it lives, and
-        // it is kept until the completion of `key` is read.
+        // SAFETY: the caller that made the buffer promised that its memory is not written while the
+        // buffer lives, and the buffer is kept until the completion of `key` is read.
         unsafe { self.ep.tsendmsg(&msg, flags | OpFlags::COMPLETION) }
     }
 
@@ -218,17 +227,17 @@ impl Link {
         tag: u64,
         key: usize,
     ) -> Result {
-        let mut iov = [IovMut::from_raw(std::ptr::NonNull::dangling().as_ptr(), 0); PIECES];
+        let mut iov = [IovMut::from_raw(std::ptr::NonNull::dangling().as_ptr(), 0); IOV_LIMIT];
         let mut count = 0;
-        for (place, piece) in iov.iter_mut().zip(buf.segments(0, len)) {
-            *place = IovMut::from_raw(piece.as_mut_ptr().cast(), piece.len());
+        for (slot, segment) in iov.iter_mut().zip(buf.segments(0, len)) {
+            *slot = IovMut::from_raw(segment.as_mut_ptr().cast(), segment.len());
             count += 1;
         }
-        // SAFETY: as for `send_body`; nothing else touches the memory of a receive that is met.
+        // SAFETY: as for `send_body`; no other code accesses the memory of a matched receive.
         unsafe { self.trecv(&iov[..count.max(1)], from, tag, key) }
     }
 
-    /// Waits for the end of a peer.
+    /// Posts a receive that fails when the peer fails.
     pub(crate) fn watch(&self, peer: FiAddr, key: usize) -> Result {
         let nothing = [IovMut::from_raw(std::ptr::NonNull::dangling().as_ptr(), 0)];
         // SAFETY: no memory is named.
@@ -240,7 +249,7 @@ impl Link {
     unsafe fn trecv(&self, iov: &[IovMut], src: FiAddr, tag: u64, key: usize) -> Result {
         let msg = tagged::RecvMsg {
             iov,
-            desc: &[Desc::NONE; PIECES][..iov.len()],
+            desc: &[Desc::NONE; IOV_LIMIT][..iov.len()],
             src,
             tag: TagMatch::exact(tag),
             context: Context(key as u64),

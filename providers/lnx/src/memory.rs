@@ -1,7 +1,8 @@
-//! Posting one-sided operations: reads, writes and atomics are the link's, with its peer in place of
-//! ours. Memory, places and keys are passed on as they are; regions are registered with both links.
+//! Posts of one-sided operations. Reads, writes and atomics are operations of the link, with the
+//! peer's address index on the link. Buffers, addresses and keys are passed on unchanged; regions
+//! are registered with both links.
 
-#![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 
 use selvedge::atomic::{self, AtomicMsg, Attr, Datatype, Family, Ioc, RmaIoc};
 use selvedge::rma::{RmaIov, WriteMsg};
@@ -11,9 +12,9 @@ use selvedge_kit::{Report, one_sided_as_ops};
 
 use crate::endpoint::Endpoint;
 use crate::post::{IOV_LIMIT, TX_FLAGS};
-use crate::state::{Op as Under, State};
+use crate::state::{Op as LinkOp, State};
 
-/// Flags of what is injected: the endpoint's defaults decide when it is counted.
+/// Flags of injected operations: the endpoint's defaults decide when they are counted.
 const INJECT: OpFlags = OpFlags::INJECT.union(OpFlags::DEFAULT);
 
 one_sided_as_ops!(impl Rma for Endpoint);
@@ -26,13 +27,13 @@ one_sided_as_ops! {
                 let endpoint = link.endpoint();
                 endpoint.valid(family, datatype, op)
             });
-            Ok(smaller(near?, far?))
+            Ok(common_attr(near?, far?))
         }
     }
 }
 
-/// What both links carry.
-pub(crate) fn smaller(near: Attr, far: Attr) -> Attr {
+/// The attributes that both links support.
+pub(crate) fn common_attr(near: Attr, far: Attr) -> Attr {
     Attr {
         count: near.count.min(far.count),
         ..near
@@ -40,8 +41,8 @@ pub(crate) fn smaller(near: Attr, far: Attr) -> Attr {
 }
 
 impl Endpoint {
-    /// Posts a one-sided operation. What is injected is a post of the link's that has copied its bytes
-    /// when the call ends.
+    /// Posts a one-sided operation. An injected operation is a post of the link that copies its
+    /// bytes before the call ends.
     ///
     /// # Safety
     /// As [`Op::post`].
@@ -67,9 +68,9 @@ impl Endpoint {
                     context: Context::default(),
                     data: data.unwrap_or(0),
                 });
-                let (pieces, report) = injected(&op, flags)?;
+                let (segments, report) = inject_report(&op, flags)?;
                 // SAFETY: `buf` is borrowed for the whole call.
-                unsafe { self.access(&op, pieces, report) }
+                unsafe { self.post_one_sided(&op, segments, report) }
             }
             Op::InjectAtomic { buf, target } => {
                 let kernel = query(Family::Base, target.datatype, target.op)?;
@@ -91,23 +92,23 @@ impl Endpoint {
                     context: Context::default(),
                     data: 0,
                 });
-                let (pieces, report) = injected(&op, INJECT)?;
+                let (segments, report) = inject_report(&op, INJECT)?;
                 // SAFETY: as above.
-                unsafe { self.access(&op, pieces, report) }
+                unsafe { self.post_one_sided(&op, segments, report) }
             }
             _ => {
-                let (pieces, report) = reported(op, flags)?;
+                let (segments, report) = report_of(op, flags)?;
                 // SAFETY: passed on from the caller.
-                unsafe { self.access(op, pieces, report) }
+                unsafe { self.post_one_sided(op, segments, report) }
             }
         }
     }
 
-    unsafe fn access(&self, op: &Op<'_>, pieces: usize, mut report: Report) -> Result {
+    unsafe fn post_one_sided(&self, op: &Op<'_>, segments: usize, mut report: Report) -> Result {
         if !TX_FLAGS.contains(report.flags) {
             return Err(Errno::BadFlags);
         }
-        if pieces > IOV_LIMIT {
+        if segments > IOV_LIMIT {
             return Err(Errno::Inval);
         }
         let mut state = self.shell.lock()?;
@@ -117,31 +118,31 @@ impl Endpoint {
         }
         let peer = state.peer_at(op.peer())?;
         // SAFETY: passed on from the caller.
-        unsafe { state.access(peer, report, op) }
+        unsafe { state.post_one_sided(peer, report, op) }
     }
 }
 
 impl State {
-    unsafe fn access(&mut self, peer: usize, report: Report, op: &Op<'_>) -> Result {
+    unsafe fn post_one_sided(&mut self, peer: usize, report: Report, op: &Op<'_>) -> Result {
         self.check_room(peer, &report)?;
-        self.greet(peer)?;
+        self.send_hello(peer)?;
         let (link, at) = (self.peers[peer].link, self.peers[peer].at);
         let key = self.ops.vacant_key();
-        // The earlier ones are over when a fence gets here.
+        // The earlier operations are complete when a fence gets here.
         let flags = report.flags.difference(OpFlags::FENCE) | OpFlags::COMPLETION;
         let endpoint = self.links[link].endpoint();
-        let op = on_link(*op, at, Context(key as u64));
-        // SAFETY: passed on from the caller, who hears of the end when the link has told us.
+        let op = with_link_peer(*op, at, Context(key as u64));
+        // SAFETY: passed on from the caller, which reads the completion only after the link's.
         unsafe { op.post(endpoint, flags)? };
-        self.ops.insert(Under::Access(peer, report));
-        self.peers[peer].busy += 1;
-        self.hot = link;
+        self.ops.insert(LinkOp::OneSided(peer, report));
+        self.peers[peer].outstanding += 1;
+        self.active_link = link;
         Ok(())
     }
 }
 
-/// The same for a peer of a link.
-fn on_link(mut op: Op<'_>, peer: FiAddr, context: Context) -> Op<'_> {
+/// The same operation with the peer's address index on the link.
+fn with_link_peer(mut op: Op<'_>, peer: FiAddr, context: Context) -> Op<'_> {
     match &mut op {
         Op::Read(msg) => (msg.src, msg.desc) = (peer, &[]),
         Op::Write(msg) => (msg.dest, msg.desc) = (peer, &[]),
@@ -156,9 +157,9 @@ fn on_link(mut op: Op<'_>, peer: FiAddr, context: Context) -> Op<'_> {
     op.with_context(context)
 }
 
-/// How many pieces of local memory an operation names, and how it is told of.
-fn reported(op: &Op<'_>, flags: OpFlags) -> Result<(usize, Report)> {
-    let (what, pieces, len) = match op {
+/// The number of local segments that an operation names, and its report.
+fn report_of(op: &Op<'_>, flags: OpFlags) -> Result<(usize, Report)> {
+    let (what, segments, len) = match op {
         Op::Read(msg) => (
             op.kind(),
             msg.iov.len(),
@@ -169,10 +170,10 @@ fn reported(op: &Op<'_>, flags: OpFlags) -> Result<(usize, Report)> {
             msg.iov.len(),
             sum(msg.iov.iter().map(|it| it.len)),
         ),
-        Op::Atomic(msg) => change(Family::Base, msg, 0)?,
-        Op::FetchAtomic(msg, to) => change(Family::Fetch, msg, to.iov.len())?,
+        Op::Atomic(msg) => atomic_report(Family::Base, msg, 0)?,
+        Op::FetchAtomic(msg, to) => atomic_report(Family::Fetch, msg, to.iov.len())?,
         Op::CompareAtomic(msg, with, to) => {
-            change(Family::Compare, msg, to.iov.len().max(with.iov.len()))?
+            atomic_report(Family::Compare, msg, to.iov.len().max(with.iov.len()))?
         }
         _ => return Err(Errno::NoSys),
     };
@@ -183,18 +184,18 @@ fn reported(op: &Op<'_>, flags: OpFlags) -> Result<(usize, Report)> {
         reports_success: true,
         len,
     };
-    Ok((pieces, report))
+    Ok((segments, report))
 }
 
-fn injected(op: &Op<'_>, flags: OpFlags) -> Result<(usize, Report)> {
-    let (pieces, mut report) = reported(op, flags)?;
+fn inject_report(op: &Op<'_>, flags: OpFlags) -> Result<(usize, Report)> {
+    let (segments, mut report) = report_of(op, flags)?;
     report.reports_success = false;
-    Ok((pieces, report))
+    Ok((segments, report))
 }
 
-/// What the completion of an atomic says that it was, the pieces of its longest list, of which `others`
-/// are those beside the operands, and its bytes.
-fn change(
+/// The completion flags of an atomic, the segments of its longest list, and its bytes. `others` is
+/// the number of segments beside the operands.
+fn atomic_report(
     family: Family,
     msg: &AtomicMsg<'_>,
     others: usize,

@@ -1,5 +1,5 @@
-//! A counter of a link's domain whose numbers are added to one of ours: objects of two domains are not
-//! bound to each other.
+//! A mirror: a counter of a link's domain whose increments are added to a counter of lnx, because
+//! objects of two domains cannot be bound to each other.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -9,50 +9,50 @@ use selvedge_kit::cntr::Cntr;
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::wait::ArmOutcome;
 
-/// A link's counter, which ours drives.
+/// A link's counter, which the lnx counter drives.
 #[derive(Debug)]
 pub(crate) struct Mirror {
     link: Arc<dyn Counter>,
-    own: Weak<Cntr>,
-    /// Successes and errors that were added.
+    target: Weak<Cntr>,
+    /// Successes and errors that were added to the lnx counter so far.
     added: Mutex<[u64; 2]>,
 }
 
 impl Mirror {
-    /// A counter of `domain` that counts what `own` does.
+    /// Opens a counter of `domain` for the events of `target`.
     ///
     /// # Errors
-    /// The link's.
-    pub(crate) fn open(own: &Arc<Cntr>, domain: &dyn Domain) -> Result<Arc<Self>, Error> {
+    /// The link's error.
+    pub(crate) fn open(target: &Arc<Cntr>, domain: &dyn Domain) -> Result<Arc<Self>, Error> {
         let mut attr = cntr::Attr::default();
-        (attr.events, attr.wait_obj) = (own.events(), wait::Object::Fd);
+        (attr.events, attr.wait_obj) = (target.events(), wait::Object::Fd);
         Ok(Arc::new(Self {
             link: domain.cntr(&attr)?,
-            own: Arc::downgrade(own),
+            target: Arc::downgrade(target),
             added: Mutex::default(),
         }))
     }
 
-    /// What is bound to objects of the link.
+    /// The counter to bind to objects of the link.
     pub(crate) fn counter(&self) -> &Arc<dyn Counter> {
         &self.link
     }
 
-    /// Adds what is new. Says whether anything was.
+    /// Adds the increments since the last call. Returns whether there were any.
     fn add(&self) -> bool {
-        let Some(own) = self.own.upgrade() else {
+        let Some(target) = self.target.upgrade() else {
             return false;
         };
         let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
         let now = [self.link.read(), self.link.read_err()];
-        let new = [0, 1].map(|place: usize| now[place].wrapping_sub(added[place]));
+        let new = [0, 1].map(|at: usize| now[at].wrapping_sub(added[at]));
         *added = now;
         let [good, bad] = new;
         if good > 0 {
-            own.add(good);
+            target.add(good);
         }
         if bad > 0 {
-            own.add_err(bad);
+            target.add_err(bad);
         }
         new != [0, 0]
     }

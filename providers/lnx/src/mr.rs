@@ -15,33 +15,33 @@ use crate::mirror::Mirror;
 #[derive(Debug)]
 pub(crate) struct Region {
     near: Arc<dyn MemoryRegion>,
-    /// None for memory that peers may not use.
+    /// None for memory without remote access.
     far: Option<Arc<dyn MemoryRegion>>,
     links: [Arc<dyn Domain>; 2],
-    /// The counters of both, which drive what is around the links, too.
+    /// The counters of both links' regions, which also drive the objects around the links.
     region_counters: Arc<RegionCounters>,
-    counted: Mutex<Vec<Counted>>,
+    bound_counters: Mutex<Vec<BoundCounter>>,
 }
 
-/// A counter of ours, and what counts for it at the links.
+/// A counter of lnx, and the links' counters that mirror it.
 #[derive(Debug)]
-struct Counted {
+struct BoundCounter {
     cntr: Arc<Cntr>,
     mirrors: [Arc<Mirror>; 2],
 }
 
-impl Counted {
+impl BoundCounter {
     fn open(cntr: &Arc<Cntr>, links: &[Arc<dyn Domain>; 2]) -> Result<Self, Error> {
         let [near, far] = links;
         let mirrors = [Mirror::open(cntr, &**near)?, Mirror::open(cntr, &**far)?];
-        let counted = Self {
+        let bound_counters = Self {
             cntr: Arc::clone(cntr),
             mirrors,
         };
-        for mirror in counted.progress() {
+        for mirror in bound_counters.progress() {
             cntr.attach(&mirror)?;
         }
-        Ok(counted)
+        Ok(bound_counters)
     }
 
     fn progress(&self) -> [Arc<dyn Progress>; 2] {
@@ -50,7 +50,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for BoundCounter {
     fn drop(&mut self) {
         for mirror in self.progress() {
             self.cntr.detach(&mirror);
@@ -69,28 +69,34 @@ impl MemoryRegion for Region {
 
     fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
         let Some(far) = &self.far else {
-            let what = "a counter for a region that peers may not use";
+            let what = "cannot bind a counter: the region has no remote access";
             return Err(Error::new(Errno::Inval, what));
         };
         let cntr = self.region_counters.add_counter(cntr)?;
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        // One counter of both events counts an operation that is both once, at the links, too.
-        let known = counted.iter().position(|it| Arc::ptr_eq(&it.cntr, &cntr));
-        let at = match known {
+        let mut bound_counters = self
+            .bound_counters
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        // One counter of both events counts an operation that is both once. So do the links'
+        // counters.
+        let existing = bound_counters
+            .iter()
+            .position(|it| Arc::ptr_eq(&it.cntr, &cntr));
+        let at = match existing {
             Some(at) => at,
             None => {
-                counted.push(Counted::open(&cntr, &self.links)?);
-                counted.len() - 1
+                bound_counters.push(BoundCounter::open(&cntr, &self.links)?);
+                bound_counters.len() - 1
             }
         };
-        let [of_near, of_far] = &counted[at].mirrors;
-        self.near.bind_counter(of_near.counter(), what)?;
-        far.bind_counter(of_far.counter(), what)
+        let [near_mirror, far_mirror] = &bound_counters[at].mirrors;
+        self.near.bind_counter(near_mirror.counter(), what)?;
+        far.bind_counter(far_mirror.counter(), what)
     }
 }
 
-/// How the links have to address and name memory for a domain of ours with this mode: alike, and
-/// under keys that the near one makes if it is the provider that makes them.
+/// Sets how the links address and name memory for a domain with this mode: alike, and with keys of
+/// the near link if the provider chooses the keys.
 pub(crate) fn set_modes(mode: MrMode, [near, far]: &mut [Info; 2]) {
     let virt = match mode.intersects(MrMode::VIRT_ADDR | MrMode::BASIC) {
         true => MrMode::VIRT_ADDR,
@@ -103,7 +109,7 @@ pub(crate) fn set_modes(mode: MrMode, [near, far]: &mut [Info; 2]) {
 /// Registers memory with both links.
 ///
 /// # Errors
-/// The links'; nothing is registered then.
+/// The links' errors; nothing is registered then.
 ///
 /// # Safety
 /// As [`Domain::reg`].
@@ -115,7 +121,7 @@ pub(crate) unsafe fn register(
     attr: &mr::Attr,
 ) -> Result<Arc<dyn MemoryRegion>, Error> {
     let [near, far] = &links;
-    // SAFETY: passed on from the caller; the region lives no longer than ours.
+    // SAFETY: passed on from the caller; the region lives no longer than that of lnx.
     let near = unsafe { near.reg(memory, attr)? };
     let is_remote = attr
         .access
@@ -134,6 +140,6 @@ pub(crate) unsafe fn register(
         far,
         links,
         region_counters: Arc::clone(region_counters),
-        counted: Mutex::default(),
+        bound_counters: Mutex::default(),
     }))
 }

@@ -1,4 +1,4 @@
-//! Names: what an endpoint is called on both of its links, and which host it is on.
+//! Names: the addresses of an endpoint on both links, and the number of its host.
 
 use std::fmt;
 use std::net::UdpSocket;
@@ -17,8 +17,8 @@ pub(crate) struct Name {
 const SCHEME: &str = "lnx://";
 
 impl Name {
-    /// The name that an address is, if it is one.
-    pub(crate) fn of(addr: &Address) -> Option<Self> {
+    /// Parses an address; `None` if it is not an lnx name.
+    pub(crate) fn from_address(addr: &Address) -> Option<Self> {
         let text = addr.as_str()?;
         text.strip_suffix('\0').unwrap_or(text).parse().ok()
     }
@@ -35,37 +35,42 @@ impl fmt::Display for Name {
     }
 }
 
-/// A text that is no name.
+/// The error for a text that is not a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoName;
+pub(crate) struct InvalidName;
 
 impl FromStr for Name {
-    type Err = NoName;
+    type Err = InvalidName;
 
-    fn from_str(text: &str) -> Result<Self, NoName> {
-        let rest = text.strip_prefix(SCHEME).ok_or(NoName)?;
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let rest = text.strip_prefix(SCHEME).ok_or(InvalidName)?;
         let mut parts = rest.split('|');
-        let mut part = || parts.next().filter(|part| !part.is_empty()).ok_or(NoName);
+        let mut part = || {
+            parts
+                .next()
+                .filter(|part| !part.is_empty())
+                .ok_or(InvalidName)
+        };
         let host = part()?;
         let is_number = host.len() == 16 && host.bytes().all(|it| it.is_ascii_hexdigit());
         let host = u64::from_str_radix(host, 16).ok().filter(|_| is_number);
-        let mut address = || part()?.parse().map_err(|_| NoName);
+        let mut address = || part()?.parse().map_err(|_| InvalidName);
         let (near, far) = (address()?, address()?);
         match parts.next() {
             None => Ok(Self {
-                host: host.ok_or(NoName)?,
+                host: host.ok_or(InvalidName)?,
                 near,
                 far,
             }),
-            Some(_) => Err(NoName),
+            Some(_) => Err(InvalidName),
         }
     }
 }
 
-/// The number of this host, or of what `given` names.
+/// The number of this host, or of the host name `given`.
 ///
-/// Processes have the same one if near links may well work between them: in one boot of one system,
-/// one network namespace, one `/dev/shm`, and of one user.
+/// Processes have the same number if near links can work between them: they run in one boot of one
+/// system, in one network namespace, with one `/dev/shm`, and as one user.
 pub(crate) fn host(given: &str) -> u64 {
     if !given.is_empty() {
         return digest(given.as_bytes());
@@ -78,15 +83,15 @@ pub(crate) fn host(given: &str) -> u64 {
     digest(format!("{}|{}|{shm}|{user}", boot.trim(), net.display()).as_bytes())
 }
 
-/// The number of a host that is not this one, as far as an address tells.
-pub(crate) const ELSEWHERE: u64 = 0;
+/// The number of any other host, if only an address is known.
+pub(crate) const OTHER_HOST: u64 = 0;
 
-/// The number of the host that has this address on the far link: `own` if it is this one, and
-/// nobody's otherwise. Addresses that are not of the internet are of this host.
+/// The number of the host that has this address on the far link: `own` for this host, otherwise
+/// [`OTHER_HOST`]. An address that is not an internet address is of this host.
 pub(crate) fn host_of(far: &Address, own: u64) -> u64 {
     match far {
-        // Whoever may listen there is there.
-        Address::Ip(ip) if UdpSocket::bind((ip.ip(), 0)).is_err() => ELSEWHERE,
+        // A process can listen only on addresses of its own host.
+        Address::Ip(ip) if UdpSocket::bind((ip.ip(), 0)).is_err() => OTHER_HOST,
         _ => own,
     }
 }
@@ -104,9 +109,9 @@ mod tests {
 
     use super::*;
 
-    /// What a hello brings.
+    /// The payload of a hello.
     #[test]
-    fn names_of_any_bytes_are_read_or_refused() {
+    fn a_name_of_any_bytes_is_parsed_or_rejected() {
         fuzz("names", include_str!("../corpus/names.txt"), |input| {
             let name = std::str::from_utf8(input).ok()?.parse::<Name>().ok();
             if let Some(name) = &name {
@@ -117,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_as_they_are_written_and_nothing_else_is() {
+    fn a_name_round_trips_and_malformed_names_are_rejected() {
         let name = Name {
             host: 0xabc,
             near: Address::Str("fi_shm://1:2".into()),
@@ -126,9 +131,14 @@ mod tests {
         let text = name.to_string();
         assert_eq!(text, "lnx://0000000000000abc|fi_shm://1:2|[::1]:5");
         assert_eq!(text.parse(), Ok(name));
-        let last = text.rfind('|').expect("it has two");
+        let last = text.rfind('|').expect("the name has two separators");
         for cut in 0..=last {
-            assert_eq!(text[..cut].parse::<Name>(), Err(NoName), "{}", &text[..cut]);
+            assert_eq!(
+                text[..cut].parse::<Name>(),
+                Err(InvalidName),
+                "{}",
+                &text[..cut]
+            );
         }
         for bad in [
             "fi_shm://1:2",
@@ -137,12 +147,12 @@ mod tests {
             "lnx://0000000000000abc|a|b|c",
             "lnx://0000000000000abc||b",
         ] {
-            assert_eq!(bad.parse::<Name>(), Err(NoName), "{bad}");
+            assert_eq!(bad.parse::<Name>(), Err(InvalidName), "{bad}");
         }
     }
 
     #[test]
-    fn an_address_of_this_host_is_one_that_can_be_listened_at() {
+    fn an_address_is_of_this_host_if_a_socket_can_bind_to_it() {
         for (addr, host) in [
             ("127.0.0.1:5", 7),
             ("0.0.0.0:5", 7),
@@ -155,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_one_number_each() {
+    fn equal_host_names_have_equal_numbers() {
         assert_eq!(host(""), host(""));
         assert_eq!(host("a"), host("a"));
         assert_ne!(host("a"), host("b"));

@@ -1,6 +1,7 @@
-//! Posting messages, tagged and not: the caller's promise becomes a value, the rest is safe.
+//! Posts of messages, tagged and untagged. The caller's promise about memory becomes a value; the
+//! other code is safe.
 
-#![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 
 use selvedge::{
     Context, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, Result, TagMatch, Tagged, msg, tagged,
@@ -11,28 +12,28 @@ use selvedge_kit::srx::{
 };
 use selvedge_kit::{Ep, Report};
 
-use crate::arrive::Kept;
 use crate::endpoint::Endpoint;
 use crate::link::Frame;
-use crate::state::{Ask, State, Then};
-use crate::wire::{EAGER, Header, What};
+use crate::receive::Unexpected;
+use crate::state::{AfterSend, PendingSend, State};
+use crate::wire::{EAGER, FrameKind, Header};
 
-/// Pieces of a local list.
+/// Segments of a local iovec, at most.
 pub(crate) const IOV_LIMIT: usize = 4;
-/// Sends to one peer that may be outstanding.
+/// Outstanding operations to one peer, at most.
 const BUSY_MAX: usize = 256;
 
 /// Flags that an endpoint may add to its sends by default.
 pub(crate) const TX_DEFAULTS: OpFlags = OpFlags::COMPLETION
     .union(OpFlags::INJECT)
     .union(LEVELS)
-    .union(ANSWERED);
+    .union(CONFIRMED);
 /// Flags that an endpoint may add to its receives by default.
 pub(crate) const RX_DEFAULTS: OpFlags = OpFlags::COMPLETION.union(OpFlags::MULTI_RECV);
-/// Levels of completion that a link sees to.
+/// Completion levels that a link implements.
 pub(crate) const LEVELS: OpFlags = OpFlags::INJECT_COMPLETE.union(OpFlags::TRANSMIT_COMPLETE);
-/// Those that the peer has to confirm.
-pub(crate) const ANSWERED: OpFlags = OpFlags::DELIVERY_COMPLETE.union(OpFlags::MATCH_COMPLETE);
+/// Completion levels that the peer has to confirm.
+pub(crate) const CONFIRMED: OpFlags = OpFlags::DELIVERY_COMPLETE.union(OpFlags::MATCH_COMPLETE);
 
 pub(crate) const TX_FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFAULT)
@@ -40,7 +41,7 @@ pub(crate) const TX_FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::FENCE)
     .union(OpFlags::MORE);
 
-/// A send, as far as both interfaces have it in common.
+/// The arguments that tagged and untagged sends have in common.
 struct Send {
     kind: Kind,
     tag: u64,
@@ -148,7 +149,7 @@ impl Endpoint {
         if let Some(data) = data {
             (header.has_data, header.data) = (true, data);
         }
-        // SAFETY: `bytes` is borrowed for the whole call, and what is not longer than `EAGER` is
+        // SAFETY: `bytes` is borrowed for the whole call. A message of at most `EAGER` bytes is
         // copied into a frame before the call ends, or dropped with an error (`State::post`).
         let buf = unsafe { TxBuf::one(Iov::new(bytes)) };
         state.post(peer, header, buf, report)
@@ -199,30 +200,31 @@ unsafe fn rx_buf(iov: &[IovMut]) -> Result<RxBuf> {
 impl State {
     fn header(&self, kind: Kind, tag: u64, len: usize) -> Header {
         let what = match (kind, len <= EAGER) {
-            (Kind::Msg, true) => What::Msg,
-            (Kind::Tagged, true) => What::Tagged,
-            (Kind::Msg, false) => What::LargeMsg,
-            (Kind::Tagged, false) => What::LargeTagged,
+            (Kind::Msg, true) => FrameKind::Msg,
+            (Kind::Tagged, true) => FrameKind::Tagged,
+            (Kind::Msg, false) => FrameKind::LargeMsg,
+            (Kind::Tagged, false) => FrameKind::LargeTagged,
         };
         Header {
             tag,
             len,
-            ..Header::new(what, self.life)
+            ..Header::new(what, self.incarnation)
         }
     }
 
-    /// Posts a message: what fits into a frame is copied, the rest waits until it is asked for.
+    /// Posts a message. A message that fits into a frame is copied; a larger one waits until the
+    /// peer requests its bytes.
     fn post(&mut self, peer: usize, mut header: Header, buf: TxBuf, report: Report) -> Result {
         self.check_room(peer, &report)?;
-        self.greet(peer)?;
+        self.send_hello(peer)?;
         let is_whole = header.len <= EAGER;
-        header.wants_answer = is_whole && report.flags.intersects(ANSWERED);
-        let mut frame = self.spare.pop().unwrap_or_else(Frame::new);
+        header.wants_ack = is_whole && report.flags.intersects(CONFIRMED);
+        let mut frame = self.spare_frames.pop().unwrap_or_else(Frame::new);
         let number = self.next_number();
-        if header.wants_answer || !is_whole {
+        if header.wants_ack || !is_whole {
             header.number = number;
         }
-        let kept = match is_whole {
+        let body = match is_whole {
             true => {
                 frame.write(&header, |out| {
                     buf.read(0, out);
@@ -236,55 +238,55 @@ impl State {
             }
         };
         let then = match header.number {
-            0 => Then::Report(report),
-            number => Then::Answer(number),
+            0 => AfterSend::Report(report),
+            number => AfterSend::AwaitResponse(number),
         };
-        self.say(peer, frame, false, then)?;
-        if let Then::Answer(number) = then {
+        self.send_frame(peer, frame, false, then)?;
+        if let AfterSend::AwaitResponse(number) = then {
             self.serial = self.serial.wrapping_add(1);
-            self.asks.insert(Ask {
+            self.pending_sends.insert(PendingSend {
                 number,
                 peer,
                 report,
-                buf: kept,
+                buf: body,
             });
         }
-        self.peers[peer].busy += 1;
-        self.hot = self.peers[peer].link;
+        self.peers[peer].outstanding += 1;
+        self.active_link = self.peers[peer].link;
         Ok(())
     }
 
-    /// Whether a post to a peer may be made now.
+    /// Checks whether a post to a peer is possible now.
     #[inline]
     pub(crate) fn check_room(&self, peer: usize, report: &Report) -> Result {
-        let busy = self.peers[peer].busy;
-        let is_fenced = report.flags.contains(OpFlags::FENCE) && busy > 0;
+        let outstanding = self.peers[peer].outstanding;
+        let is_fenced = report.flags.contains(OpFlags::FENCE) && outstanding > 0;
         let is_full = report.reports_success && self.ep.tx_cq.room() == 0;
-        match is_fenced || is_full || busy >= BUSY_MAX {
+        match is_fenced || is_full || outstanding >= BUSY_MAX {
             true => Err(Errno::Again),
             false => Ok(()),
         }
     }
 
-    /// The number of the next send that is answered; never zero.
+    /// The number of the next send that has a response; never zero.
     fn next_number(&self) -> u64 {
-        u64::from(self.serial | 1 << 31) << 32 | self.asks.vacant_key() as u64
+        u64::from(self.serial | 1 << 31) << 32 | self.pending_sends.vacant_key() as u64
     }
 
-    /// Has a peer know our name before anything else.
-    pub(crate) fn greet(&mut self, peer: usize) -> Result {
-        if self.peers[peer].is_greeted {
+    /// Sends the name of this endpoint to a peer before any other frame.
+    pub(crate) fn send_hello(&mut self, peer: usize) -> Result {
+        if self.peers[peer].is_hello_sent {
             return Ok(());
         }
         let name = self.own.to_string();
         let mut frame = Frame::new();
         let header = Header {
             len: name.len(),
-            ..Header::new(What::Hello, self.life)
+            ..Header::new(FrameKind::Hello, self.incarnation)
         };
         frame.write(&header, |out| out.copy_from_slice(name.as_bytes()));
-        self.say(peer, frame, false, Then::Nothing)?;
-        self.peers[peer].is_greeted = true;
+        self.send_frame(peer, frame, false, AfterSend::Nothing)?;
+        self.peers[peer].is_hello_sent = true;
         self.watch(peer);
         Ok(())
     }
@@ -296,18 +298,18 @@ impl State {
         if src != self.policy.any_source {
             self.direct(&mut posted, src)?;
         }
-        let met = self.matcher(posted.kind).post(posted);
-        if let Some((posted, env, kept)) = met {
-            Self::deliver(self, posted, env, kept);
+        let matched = self.matcher(posted.kind).post(posted);
+        if let Some((posted, env, unexpected)) = matched {
+            Self::match_unexpected(self, posted, env, unexpected);
         }
         Ok(())
     }
 }
 
 impl Receiver for State {
-    type Kept = Kept;
+    type Kept = Unexpected;
 
-    fn matcher(&mut self, kind: Kind) -> &mut Matcher<Kept> {
+    fn matcher(&mut self, kind: Kind) -> &mut Matcher<Unexpected> {
         Self::matcher(self, kind)
     }
 
@@ -337,14 +339,14 @@ impl Receiver for State {
 
     fn poll_unexpected(&mut self) {
         const BUDGET: usize = 64;
-        self.look_at_all(BUDGET);
+        self.poll_links(BUDGET);
     }
 
-    fn deliver(&mut self, posted: Posted, env: Envelope, kept: Kept) {
-        Self::deliver(self, posted, env, kept);
+    fn deliver(&mut self, posted: Posted, env: Envelope, unexpected: Unexpected) {
+        Self::match_unexpected(self, posted, env, unexpected);
     }
 
-    fn discard(&mut self, env: &Envelope, kept: Kept) {
-        Self::discard(self, env, &kept);
+    fn discard(&mut self, env: &Envelope, unexpected: Unexpected) {
+        Self::discard(self, env, &unexpected);
     }
 }

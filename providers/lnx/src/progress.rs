@@ -1,4 +1,4 @@
-//! Progress: what the links have done, and what they had no room for before.
+//! Progress: the completions of the links, and the work that they had no room for.
 
 use std::time::Duration;
 
@@ -10,96 +10,99 @@ use selvedge_kit::srx::{Envelope, Posted};
 use selvedge_kit::wait::ArmOutcome;
 
 use crate::link::Frame;
-use crate::post::{ANSWERED, LEVELS};
-use crate::state::{Ask, Heard, Later, Op, State, Then};
-use crate::wire::{Header, What};
+use crate::post::{CONFIRMED, LEVELS};
+use crate::state::{AfterSend, Deferred, Op, PendingSend, ReceivedFrame, State};
+use crate::wire::{FrameKind, Header};
 
-/// Turns of progress between two looks at the clock.
-const SHOWN: u32 = 64;
-/// Turns between two looks at a link that has had nothing, while the other one has: a look at a
-/// socket takes several times as long as a message in shared memory.
-const TURNS: u32 = 16;
-/// Completions of a link that are read at a time.
+/// Progress calls between two reads of the clock.
+const SNAPSHOT_INTERVAL: u32 = 64;
+/// Progress calls between two polls of the link without completions, while the other link has some:
+/// a poll of a socket takes several times as long as a message in shared memory.
+const INACTIVE_LINK_INTERVAL: u32 = 16;
+/// Completions of a link that one call reads.
 const ENTRIES: usize = 16;
-/// Frames that are kept for the next messages.
-const SPARE: usize = 64;
-/// What completions of peers' operations on our memory have.
-const BY_PEERS: CompletionFlags = CompletionFlags::REMOTE_READ.union(CompletionFlags::REMOTE_WRITE);
-/// How much may wait to be tried again before nothing more is set aside.
-const SET_ASIDE: usize = 128;
-/// How long a sleep may be while something waits for room.
-const NAP: Duration = Duration::from_millis(1);
+/// Unused frames that are kept for the next messages, at most.
+const MAX_SPARE: usize = 64;
+/// The flags of completions of peers' operations on local memory.
+const REMOTE_ACCESS: CompletionFlags =
+    CompletionFlags::REMOTE_READ.union(CompletionFlags::REMOTE_WRITE);
+/// Deferred work from which on no further completions are set aside.
+const MAX_SET_ASIDE: usize = 128;
+/// The longest park time while work waits for room.
+const RETRY_PERIOD: Duration = Duration::from_millis(1);
 
-/// Messages that are taken of a link before a thread parks, and when it was woken.
+/// Completions that are read of a link before a thread parks, and after it was woken.
 const BUDGET: usize = 64;
 
 impl EndpointState for State {
     fn progress(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
-        self.turn = self.turn.wrapping_add(1);
-        let mut done = self.look(self.hot, budget, sink);
-        if self.turn.is_multiple_of(TURNS) || done == 0 && self.turn.is_multiple_of(2) {
-            let other = 1 - self.hot;
-            let there = self.look(other, budget, sink);
-            if there > 0 && done == 0 {
-                self.hot = other;
+        self.progress_calls = self.progress_calls.wrapping_add(1);
+        let mut done = self.poll(self.active_link, budget, sink);
+        if self.progress_calls.is_multiple_of(INACTIVE_LINK_INTERVAL)
+            || done == 0 && self.progress_calls.is_multiple_of(2)
+        {
+            let other = 1 - self.active_link;
+            let polled = self.poll(other, budget, sink);
+            if polled > 0 && done == 0 {
+                self.active_link = other;
             }
-            done += there;
+            done += polled;
         }
-        if !self.later.is_empty() {
-            self.catch_up();
+        if !self.deferred.is_empty() {
+            self.retry_deferred();
         }
-        if self.counts_peers {
-            self.count_peers();
+        if self.counts_remote_access {
+            self.add_remote_counts();
         }
-        if self.kept < self.most {
-            self.unmute();
+        if self.unexpected_bytes < self.unexpected_limit {
+            self.repost_withheld();
         }
-        if self.turn.is_multiple_of(SHOWN) {
-            self.show();
+        if self.progress_calls.is_multiple_of(SNAPSHOT_INTERVAL) {
+            self.write_snapshot();
         }
         done
     }
 
     #[inline(never)]
     fn arm(&mut self, _seen: &mut u64) -> ArmOutcome {
-        if self.look_at_all(BUDGET) > 0 {
+        if self.poll_links(BUDGET) > 0 {
             return ArmOutcome::Progressed;
         }
-        let may_sleep = self.links.iter().all(|link| link.cq.try_wait().is_ok());
-        match may_sleep {
+        let may_park = self.links.iter().all(|link| link.cq.try_wait().is_ok());
+        match may_park {
             false => ArmOutcome::Progressed,
-            true if self.later.is_empty() => ArmOutcome::UntilWoken,
-            true => ArmOutcome::AtMost(NAP),
+            true if self.deferred.is_empty() => ArmOutcome::UntilWoken,
+            true => ArmOutcome::AtMost(RETRY_PERIOD),
         }
     }
 
     fn woken(&mut self) {
-        self.look_at_all(BUDGET);
+        self.poll_links(BUDGET);
     }
 
     fn close(&mut self) {
-        let later = &mut self.later;
-        later.retain(|it| !matches!(it, Later::Came(..)));
-        // Peers wait for the answers that are still here.
-        self.catch_up();
+        let deferred = &mut self.deferred;
+        deferred.retain(|it| !matches!(it, Deferred::Received(..)));
+        // Peers wait for the deferred control frames.
+        self.retry_deferred();
     }
 }
 
 impl State {
-    /// Looks at both links.
-    pub(crate) fn look_at_all(&mut self, budget: usize) -> usize {
+    /// Polls both links.
+    pub(crate) fn poll_links(&mut self, budget: usize) -> usize {
         let sink = &mut Sink::none();
-        self.show();
-        let done = self.look(0, budget, sink) + self.look(1, budget, sink);
-        self.catch_up();
-        if self.counts_peers {
-            self.count_peers();
+        self.write_snapshot();
+        let done = self.poll(0, budget, sink) + self.poll(1, budget, sink);
+        self.retry_deferred();
+        if self.counts_remote_access {
+            self.add_remote_counts();
         }
-        self.unmute();
+        self.repost_withheld();
         done
     }
 
-    fn look(&mut self, link: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
+    fn poll(&mut self, link: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
         let mut done = 0;
         while done < budget {
             if self.ep.rx_cq.room() == 0 {
@@ -130,18 +133,20 @@ impl State {
         done
     }
 
-    /// Polls a link while the queue of receives is full: completes the endpoint's own operations, and
+    /// Polls a link while the receive queue is full. Completes the endpoint's own operations, and
     /// sets messages aside until the queue has room.
     #[cold]
     fn poll_without_room(&mut self, link: usize) -> usize {
         let mut done = 0;
-        while self.later.len() < SET_ASIDE {
+        while self.deferred.len() < MAX_SET_ASIDE {
             let (mut entry, mut src) = ([Entry::default()], [FiAddr::UNSPEC]);
             match self.links[link].cq.read_from(&mut entry, &mut src) {
                 Ok(1..) => {
                     let ([entry], [from]) = (entry, src);
-                    match self.needs_room(&entry) {
-                        true => self.later.push_back(Later::Came(link, entry, from)),
+                    match self.needs_queue_room(&entry) {
+                        true => self
+                            .deferred
+                            .push_back(Deferred::Received(link, entry, from)),
                         false => self.done(link, &entry, from, &mut Sink::none()),
                     }
                 }
@@ -158,26 +163,26 @@ impl State {
         done
     }
 
-    /// Whether an entry of a link leads to a completion in the queue of receives that no receive of the
-    /// application bounds, or to the receive of one more message.
-    fn needs_room(&self, entry: &Entry) -> bool {
+    /// Whether a link's completion leads to an entry in the receive queue that no posted receive
+    /// bounds, or posts the receive of one more message.
+    fn needs_queue_room(&self, entry: &Entry) -> bool {
         let op = self.ops.get(entry.context.0 as usize);
-        entry.flags.intersects(BY_PEERS) || matches!(op, Some(Op::Listen(_, false)))
+        entry.flags.intersects(REMOTE_ACCESS) || matches!(op, Some(Op::Receive(_, false)))
     }
 
-    /// Processes an entry that was set aside, unless the queue of receives is still full.
+    /// Handles a completion that was set aside, unless the receive queue is still full.
     #[cold]
-    fn take_set_aside(&mut self, link: usize, entry: Entry, from: FiAddr) -> Option<Later> {
+    fn take_set_aside(&mut self, link: usize, entry: Entry, from: FiAddr) -> Option<Deferred> {
         if self.ep.rx_cq.room() == 0 {
-            return Some(Later::Came(link, entry, from));
+            return Some(Deferred::Received(link, entry, from));
         }
         self.done(link, &entry, from, &mut Sink::none());
         None
     }
 
-    /// Tells what a peer has done to our memory, as the link does.
+    /// Reports a peer's access to local memory, as the link reports it.
     #[cold]
-    fn told(&mut self, link: usize, entry: &Entry, from: FiAddr) {
+    fn report_remote_access(&mut self, link: usize, entry: &Entry, from: FiAddr) {
         let src = match from {
             FiAddr::UNSPEC => FiAddr::UNSPEC,
             _ => {
@@ -188,51 +193,55 @@ impl State {
         self.ep.rx_cq.push(*entry, src);
     }
 
-    /// Counts what peers have done to our memory, as the links have counted it.
+    /// Adds the links' counts of peers' accesses to local memory.
     #[cold]
-    fn count_peers(&mut self) {
+    fn add_remote_counts(&mut self) {
         for link in &mut self.links {
-            for (news, cntr) in link.news_of_peers().into_iter().zip(self.ep.remote_cntrs()) {
-                if let Some(cntr) = cntr.filter(|_| news > 0) {
-                    cntr.add(news);
+            for (count, cntr) in link
+                .take_remote_counts()
+                .into_iter()
+                .zip(self.ep.remote_cntrs())
+            {
+                if let Some(cntr) = cntr.filter(|_| count > 0) {
+                    cntr.add(count);
                 }
             }
         }
     }
 
-    /// A link has done an operation.
+    /// Handles the completion of a link's operation.
     fn done(&mut self, link: usize, entry: &Entry, from: FiAddr, sink: &mut Sink<'_>) {
-        if entry.flags.intersects(BY_PEERS) {
-            return self.told(link, entry, from);
+        if entry.flags.intersects(REMOTE_ACCESS) {
+            return self.report_remote_access(link, entry, from);
         }
         let Some(op) = self.ops.try_remove(entry.context.0 as usize) else {
             return;
         };
         match op {
-            Op::Listen(frame, true) => {
-                self.hear(link, frame.received(entry.len), from, sink);
-                self.listen_again(link, frame, true);
+            Op::Receive(frame, true) => {
+                self.handle_frame(link, frame.received(entry.len), from, sink);
+                self.repost_receive(link, frame, true);
             }
-            Op::Listen(frame, false) => {
-                self.came(link, entry.context.0 as usize, (frame, entry.len, from));
-                self.hear_in_order(link, sink);
+            Op::Receive(frame, false) => {
+                self.store_received(link, entry.context.0 as usize, (frame, entry.len, from));
+                self.handle_frames_in_order(link, sink);
             }
-            Op::Say(frame, peer, then) => {
-                self.put_away(frame);
-                if let Then::Report(report) = then {
+            Op::Send(frame, peer, then) => {
+                self.recycle(frame);
+                if let AfterSend::Report(report) = then {
                     self.sent(peer, &report);
                 }
             }
-            Op::Body(buf, peer, report) => {
-                // The caller's memory goes before the completion comes.
+            Op::SendBody(buf, peer, report) => {
+                // The buffer is released before the completion is reported.
                 drop(buf);
                 self.sent(peer, &report);
             }
-            Op::Coming(posted, env) => {
-                let fits = env.len.min(posted.buf.len()).min(entry.len);
-                self.received(posted, &env, fits, sink);
+            Op::ReceiveBody(posted, env) => {
+                let copied = env.len.min(posted.buf.len()).min(entry.len);
+                self.received(posted, &env, copied, sink);
             }
-            Op::Access(peer, report) => self.sent(peer, &report),
+            Op::OneSided(peer, report) => self.sent(peer, &report),
             Op::Watch(peer) => {
                 self.peers[peer].is_watched = false;
                 self.watch(peer);
@@ -240,7 +249,7 @@ impl State {
         }
     }
 
-    /// A link has failed to do one.
+    /// Handles the failure of a link's operation.
     #[cold]
     fn failed(&mut self, link: usize, error: &ErrEntry) {
         let Some(op) = self.ops.try_remove(error.entry.context.0 as usize) else {
@@ -248,212 +257,220 @@ impl State {
         };
         let (errno, detail) = (error.errno, &error.detail);
         match op {
-            Op::Listen(frame, is_answer) => {
-                log::info!(target: "selvedge::lnx::ep_data", "a frame is lost: {detail}");
-                match is_answer {
-                    true => self.listen_again(link, frame, true),
+            Op::Receive(frame, is_control) => {
+                log::info!(target: "selvedge::lnx::ep_data", "receiving a frame failed: {detail}");
+                match is_control {
+                    true => self.repost_receive(link, frame, true),
                     false => {
                         let key = error.entry.context.0 as usize;
-                        self.came(link, key, (frame, 0, FiAddr::UNSPEC));
-                        self.hear_in_order(link, &mut Sink::none());
+                        self.store_received(link, key, (frame, 0, FiAddr::UNSPEC));
+                        self.handle_frames_in_order(link, &mut Sink::none());
                     }
                 }
             }
-            Op::Say(frame, peer, then) => {
-                self.put_away(frame);
-                self.peers[peer].is_greeted = false;
+            Op::Send(frame, peer, then) => {
+                self.recycle(frame);
+                self.peers[peer].is_hello_sent = false;
                 match then {
-                    Then::Nothing => {}
-                    Then::Report(report) => self.not_sent(peer, &report, errno, detail),
-                    Then::Answer(number) => {
-                        if let Some(Ask { report, buf, .. }) = self.take_ask(peer, number) {
+                    AfterSend::Nothing => {}
+                    AfterSend::Report(report) => self.not_sent(peer, &report, errno, detail),
+                    AfterSend::AwaitResponse(number) => {
+                        if let Some(PendingSend { report, buf, .. }) =
+                            self.take_pending_send(peer, number)
+                        {
                             drop(buf);
                             self.not_sent(peer, &report, errno, detail);
                         }
                     }
                 }
             }
-            Op::Body(buf, peer, report) => {
+            Op::SendBody(buf, peer, report) => {
                 drop(buf);
                 self.not_sent(peer, &report, errno, detail);
             }
-            Op::Coming(posted, env) if errno == Errno::Trunc => {
-                let fits = env.len.min(posted.buf.len());
-                self.received(posted, &env, fits, &mut Sink::none());
+            Op::ReceiveBody(posted, env) if errno == Errno::Trunc => {
+                let copied = env.len.min(posted.buf.len());
+                self.received(posted, &env, copied, &mut Sink::none());
             }
-            Op::Coming(posted, env) => {
+            Op::ReceiveBody(posted, env) => {
                 let src = self.peer_addr(env.src.0 as usize);
                 self.ep.rx_failed(posted, errno, src, detail.clone());
             }
-            Op::Access(peer, report) => {
+            Op::OneSided(peer, report) => {
                 let detail = format!("{}: {detail}", self.peers[peer]);
                 self.not_sent(peer, &report, errno, &detail);
             }
             Op::Watch(peer) => {
                 self.peers[peer].is_watched = false;
                 let detail = format!("{}: {detail}", self.peers[peer]);
-                self.lose(peer, errno, &detail);
+                self.peer_failed(peer, errno, &detail);
             }
         }
     }
 
-    /// Notes down what the receive of this key has brought; no bytes if it has failed.
-    fn came(&mut self, link: usize, key: usize, what: Heard) {
-        let listening = &mut self.listening[link];
-        // The key of one that has come may have been given out again.
-        let place = listening
+    /// Stores the frame that the receive with this key has received; no bytes if it has failed.
+    fn store_received(&mut self, link: usize, key: usize, received: ReceivedFrame) {
+        let posted_frames = &mut self.posted_frames[link];
+        // The key of a completed receive may have been reused.
+        let slot = posted_frames
             .iter_mut()
-            .find(|(it, came)| *it == key && came.is_none());
-        if let Some(place) = place {
-            place.1 = Some(what);
+            .find(|(it, store_received)| *it == key && store_received.is_none());
+        if let Some(slot) = slot {
+            slot.1 = Some(received);
         }
     }
 
-    /// Takes messages in the order in which their receives were posted: that is the one in which they
-    /// met them. A link may be done with a short one before a longer one that was sent before it.
-    fn hear_in_order(&mut self, link: usize, sink: &mut Sink<'_>) {
+    /// Handles messages in the order in which their receives were posted, which is the order in
+    /// which the link matched them. A link may complete a short message before a longer one that
+    /// was sent earlier.
+    fn handle_frames_in_order(&mut self, link: usize, sink: &mut Sink<'_>) {
         while let Some((_, Some((frame, len, from)))) =
-            self.listening[link].pop_front_if(|(_, came)| came.is_some())
+            self.posted_frames[link].pop_front_if(|(_, store_received)| store_received.is_some())
         {
             if len > 0 {
-                self.hear(link, frame.received(len), from, sink);
+                self.handle_frame(link, frame.received(len), from, sink);
             }
-            self.listen_again(link, frame, false);
+            self.repost_receive(link, frame, false);
         }
     }
 
-    fn listen_again(&mut self, link: usize, frame: Frame, is_answer: bool) {
-        if !is_answer && self.kept >= self.most {
-            return self.muted[link].push(frame);
+    fn repost_receive(&mut self, link: usize, frame: Frame, is_control: bool) {
+        if !is_control && self.unexpected_bytes >= self.unexpected_limit {
+            return self.withheld[link].push(frame);
         }
-        if self.listen_with(link, frame, is_answer).is_err() {
-            log::error!(target: "selvedge::lnx::ep_data", "a link takes no more receives");
+        if self.post_receive(link, frame, is_control).is_err() {
+            log::error!(target: "selvedge::lnx::ep_data", "cannot post a receive again: a link refuses it");
         }
     }
 
-    fn unmute(&mut self) {
+    fn repost_withheld(&mut self) {
         for link in 0..self.links.len() {
-            while self.kept < self.most
-                && let Some(frame) = self.muted[link].pop()
+            while self.unexpected_bytes < self.unexpected_limit
+                && let Some(frame) = self.withheld[link].pop()
             {
-                self.listen_again(link, frame, false);
+                self.repost_receive(link, frame, false);
             }
         }
     }
 
-    fn put_away(&mut self, frame: Frame) {
-        if self.spare.len() < SPARE {
-            self.spare.push(frame);
+    fn recycle(&mut self, frame: Frame) {
+        if self.spare_frames.len() < MAX_SPARE {
+            self.spare_frames.push(frame);
         }
     }
 
-    /// Has the end of a peer noticed.
+    /// Watches for the failure of a peer.
     pub(crate) fn watch(&mut self, peer: usize) {
         if !self.peers[peer].is_watched && self.peers[peer].at != FiAddr::UNSPEC {
             self.peers[peer].is_watched = true;
-            self.do_later(Later::Watch(peer));
+            self.defer(Deferred::Watch(peer));
         }
     }
 
-    /// Does something at once, or behind what the links have no room for.
-    pub(crate) fn do_later(&mut self, what: Later) {
-        self.later.push_back(what);
-        if self.later.len() == 1 {
-            self.catch_up();
+    /// Does some work now, or after the work that the links have no room for.
+    pub(crate) fn defer(&mut self, work: Deferred) {
+        self.deferred.push_back(work);
+        if self.deferred.len() == 1 {
+            self.retry_deferred();
         }
-        if !self.later.is_empty() {
-            // A thread that is parked has not seen that there is something to try again.
+        if !self.deferred.is_empty() {
+            // A parked thread has not seen that there is work to retry.
             self.ep.wake();
         }
     }
 
-    /// Does what the links had no room for.
-    pub(crate) fn catch_up(&mut self) {
-        for _ in 0..self.later.len() {
-            let Some(what) = self.later.pop_front() else {
+    /// Retries the deferred work.
+    pub(crate) fn retry_deferred(&mut self) {
+        for _ in 0..self.deferred.len() {
+            let Some(work) = self.deferred.pop_front() else {
                 return;
             };
-            let rest = match what {
-                Later::Answer(peer, header) => self.say_answer(peer, header),
-                Later::Body(ask, tag) => self.send_body(ask, tag),
-                Later::Fetch(posted, env, number) => self.ask_for(posted, env, number),
-                Later::Watch(peer) => self.post_watch(peer),
-                Later::Came(link, entry, from) => self.take_set_aside(link, entry, from),
+            let rest = match work {
+                Deferred::Control(peer, header) => self.send_control(peer, header),
+                Deferred::Body(pending, tag) => self.send_body(pending, tag),
+                Deferred::FetchBody(posted, env, number) => self.request_body(posted, env, number),
+                Deferred::Watch(peer) => self.post_watch(peer),
+                Deferred::Received(link, entry, from) => self.take_set_aside(link, entry, from),
             };
-            self.later.extend(rest);
+            self.deferred.extend(rest);
         }
     }
 
-    fn say_answer(&mut self, peer: usize, header: Header) -> Option<Later> {
-        let mut frame = self.spare.pop().unwrap_or_else(Frame::new);
+    fn send_control(&mut self, peer: usize, header: Header) -> Option<Deferred> {
+        let mut frame = self.spare_frames.pop().unwrap_or_else(Frame::new);
         frame.write_header(&header);
-        let said = self.say(peer, frame, true, Then::Nothing);
-        let waits = said == Err(Errno::Again);
-        self.peers[peer].owed -= usize::from(!waits);
-        waits.then_some(Later::Answer(peer, header))
+        let result = self.send_frame(peer, frame, true, AfterSend::Nothing);
+        let is_full = result == Err(Errno::Again);
+        self.peers[peer].queued_controls -= usize::from(!is_full);
+        is_full.then_some(Deferred::Control(peer, header))
     }
 
-    /// The bytes of a large message go.
-    fn send_body(&mut self, ask: Ask, tag: u64) -> Option<Later> {
-        let Ask {
+    /// Sends the bytes of a large message.
+    fn send_body(&mut self, pending: PendingSend, tag: u64) -> Option<Deferred> {
+        let PendingSend {
             peer, report, buf, ..
-        } = &ask;
+        } = &pending;
         let (peer, report) = (*peer, *report);
         let buf = buf.as_ref()?;
-        let Peering { link, at } = self.peering(peer);
+        let Route { link, at } = self.route(peer);
         let key = self.ops.vacant_key();
-        let flags = report.flags.intersection(LEVELS.union(ANSWERED));
+        let flags = report.flags.intersection(LEVELS.union(CONFIRMED));
         match self.links[link].send_body(buf, at, tag, flags, key) {
             Ok(()) => {
-                let buf = ask.buf?;
-                self.ops.insert(Op::Body(buf, peer, report));
+                let buf = pending.buf?;
+                self.ops.insert(Op::SendBody(buf, peer, report));
                 None
             }
-            Err(Errno::Again) => Some(Later::Body(ask, tag)),
+            Err(Errno::Again) => Some(Deferred::Body(pending, tag)),
             Err(errno) => {
-                drop(ask);
-                self.not_sent(peer, &report, errno, "its bytes could not be sent");
+                drop(pending);
+                self.not_sent(
+                    peer,
+                    &report,
+                    errno,
+                    "the link cannot send the bytes of the message",
+                );
                 None
             }
         }
     }
 
-    /// The receive of a large message is posted, and its bytes are asked for.
-    fn ask_for(&mut self, mut posted: Posted, env: Envelope, number: u64) -> Option<Later> {
+    /// Posts the receive of a large message's bytes, and requests them from the sender.
+    fn request_body(&mut self, mut posted: Posted, env: Envelope, number: u64) -> Option<Deferred> {
         let peer = env.src.0 as usize;
-        let Peering { link, at } = self.peering(peer);
+        let Route { link, at } = self.route(peer);
         let (key, tag) = (self.ops.vacant_key(), self.next_tag);
         match self.links[link].recv_body(&mut posted.buf, env.len, at, tag, key) {
             Ok(()) => {
                 self.next_tag = (tag + 1) % TAGS;
-                self.ops.insert(Op::Coming(posted, env));
+                self.ops.insert(Op::ReceiveBody(posted, env));
                 let header = Header {
                     tag,
                     number,
-                    ..Header::new(What::Clear, self.life)
+                    ..Header::new(FrameKind::ClearToSend, self.incarnation)
                 };
-                self.peers[peer].owed += 1;
-                self.say_answer(peer, header)
+                self.peers[peer].queued_controls += 1;
+                self.send_control(peer, header)
             }
-            Err(Errno::Again) => Some(Later::Fetch(posted, env, number)),
+            Err(Errno::Again) => Some(Deferred::FetchBody(posted, env, number)),
             Err(errno) => {
                 let src = self.peer_addr(peer);
-                let detail = "its bytes could not be asked for";
+                let detail = "the link cannot receive the bytes of the message";
                 self.ep.rx_failed(posted, errno, src, detail);
                 None
             }
         }
     }
 
-    fn post_watch(&mut self, peer: usize) -> Option<Later> {
-        let Peering { link, at } = self.peering(peer);
+    fn post_watch(&mut self, peer: usize) -> Option<Deferred> {
+        let Route { link, at } = self.route(peer);
         let key = self.ops.vacant_key();
         match self.links[link].watch(at, key) {
             Ok(()) => {
                 self.ops.insert(Op::Watch(peer));
                 None
             }
-            Err(Errno::Again) => Some(Later::Watch(peer)),
+            Err(Errno::Again) => Some(Deferred::Watch(peer)),
             Err(_) => {
                 self.peers[peer].is_watched = false;
                 None
@@ -461,9 +478,9 @@ impl State {
         }
     }
 
-    fn peering(&self, peer: usize) -> Peering {
+    fn route(&self, peer: usize) -> Route {
         let peer = &self.peers[peer];
-        Peering {
+        Route {
             link: peer.link,
             at: peer.at,
         }
@@ -472,34 +489,34 @@ impl State {
     /// Sends a frame to a peer.
     ///
     /// # Errors
-    /// The link's; nothing was kept.
-    pub(crate) fn say(
+    /// The link's error; nothing was sent.
+    pub(crate) fn send_frame(
         &mut self,
         peer: usize,
         frame: Frame,
-        is_answer: bool,
-        then: Then,
+        is_control: bool,
+        then: AfterSend,
     ) -> selvedge::Result {
-        let Peering { link, at } = self.peering(peer);
-        let key = self.ops.insert(Op::Say(frame, peer, then));
-        let Op::Say(frame, ..) = &self.ops[key] else {
+        let Route { link, at } = self.route(peer);
+        let key = self.ops.insert(Op::Send(frame, peer, then));
+        let Op::Send(frame, ..) = &self.ops[key] else {
             return Ok(());
         };
-        let said = self.links[link].send(frame, at, is_answer, key);
-        if said.is_err()
-            && let Op::Say(frame, ..) = self.ops.remove(key)
+        let result = self.links[link].send(frame, at, is_control, key);
+        if result.is_err()
+            && let Op::Send(frame, ..) = self.ops.remove(key)
         {
-            self.put_away(frame);
+            self.recycle(frame);
         }
-        said
+        result
     }
 }
 
-/// Where a peer is.
-struct Peering {
+/// The link and the address index of a peer.
+struct Route {
     link: usize,
     at: FiAddr,
 }
 
-/// Tags of bytes that are on their way at a time; the rest belongs to answers and watches.
+/// Tags for the bytes of large messages; the other tags are for control frames and watches.
 const TAGS: u64 = 1 << 60;

@@ -1,4 +1,4 @@
-//! The provider: what discovery asks, and what it answers.
+//! The provider: discovery.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use selvedge_kit::{FabricId, attr, grant_auto_progress};
 
 use crate::config::{Config, PARAMS};
 use crate::domain::Fabric;
-use crate::name::{ELSEWHERE, Name, host, host_of};
+use crate::name::{Name, OTHER_HOST, host, host_of};
 use crate::post::{IOV_LIMIT, RX_DEFAULTS, TX_DEFAULTS};
 use crate::wire::EAGER;
 
@@ -44,17 +44,20 @@ impl Lnx {
         Self { links: [near, far] }
     }
 
-    /// What each link offers for an endpoint of ours: the first of its ways, with memory if both
-    /// have it. `dest` is whom the endpoint is to talk to.
+    /// The first info of each link for an endpoint of lnx, with remote memory access if both links
+    /// have it. `dest` is the endpoint's peer.
     fn links(
         &self,
         params: &Params,
         dest: Option<&Name>,
     ) -> Result<Option<[(Info, Hints); 2]>, Error> {
-        // The interface is chosen by where peers on other hosts are.
-        let far = dest.filter(|it| it.host == ELSEWHERE);
+        // The address of a peer on another host determines the interface.
+        let far = dest.filter(|it| it.host == OTHER_HOST);
         for caps in [MESSAGES | MEMORY, MESSAGES] {
-            let hints = [needs(caps, None), needs(caps, far.map(|it| &it.far))];
+            let hints = [
+                link_hints(caps, None),
+                link_hints(caps, far.map(|it| &it.far)),
+            ];
             let mut infos = Vec::with_capacity(2);
             for (link, hints) in self.links.into_iter().zip(hints) {
                 let offers = link.getinfo(&Query::new(&hints, params))?;
@@ -68,14 +71,15 @@ impl Lnx {
         Ok(None)
     }
 
-    /// What the node and the service of a query name on both links.
-    fn named(&self, query: &Query<'_>, host: u64) -> Result<Option<Name>, Error> {
-        let hints = needs(MESSAGES, None);
+    /// The name that a query's node and service have on both links.
+    fn resolve(&self, query: &Query<'_>, host: u64) -> Result<Option<Name>, Error> {
+        let hints = link_hints(MESSAGES, None);
         let [near, far] = self.links;
         let on = |link: &dyn Provider, node| {
-            let mut asked = Query::new(&hints, query.params);
-            (asked.node, asked.service, asked.flags) = (node, query.service, query.flags);
-            let first = link.getinfo(&asked)?.into_iter().flatten().next();
+            let mut requested = Query::new(&hints, query.params);
+            (requested.node, requested.service, requested.flags) =
+                (node, query.service, query.flags);
+            let first = link.getinfo(&requested)?.into_iter().flatten().next();
             Ok::<_, Error>(
                 first.and_then(|info| match query.flags.contains(InfoFlags::SOURCE) {
                     true => info.src_addr,
@@ -83,7 +87,7 @@ impl Lnx {
                 }),
             )
         };
-        // Whichever way a peer names this host, it is one name on the near link.
+        // A host has one name on the near link, whatever address a peer uses for it.
         let near = on(near, query.node.filter(|_| query.service.is_none()))?;
         let far = on(far, query.node)?;
         Ok(near.zip(far).map(|(near, far)| Name {
@@ -94,16 +98,16 @@ impl Lnx {
     }
 }
 
-/// What a link has to have.
+/// Capabilities that both links must have.
 const MESSAGES: Caps = Caps::MSG
     .union(Caps::TAGGED)
     .union(Caps::SOURCE)
     .union(Caps::DIRECTED_RECV)
     .union(Caps::TAGGED_DIRECTED_RECV);
-/// What is there if both links have it.
+/// Capabilities that lnx has if both links have them.
 const MEMORY: Caps = Caps::RMA.union(Caps::ATOMIC).union(Caps::RMA_EVENT);
 
-fn needs(caps: Caps, dest: Option<&Address>) -> Hints {
+fn link_hints(caps: Caps, dest: Option<&Address>) -> Hints {
     let hints = Hints::new().caps(caps).ep_type(EpType::Rdm);
     match dest {
         Some(dest) => hints.dest_addr(dest.clone()),
@@ -111,15 +115,15 @@ fn needs(caps: Caps, dest: Option<&Address>) -> Hints {
     }
 }
 
-/// The address of hints or of an offer as one of ours.
+/// Parses the address of hints or of an info.
 ///
 /// # Errors
-/// When it is not.
+/// If it is not an lnx name.
 fn name_of(which: &'static str, addr: Option<&Address>) -> Result<Option<Name>, Mismatch> {
     let Some(addr) = addr else {
         return Ok(None);
     };
-    let name = Name::of(addr);
+    let name = Name::from_address(addr);
     let name = name.ok_or_else(|| Mismatch::new(which, addr, "lnx://HOST|NEAR|FAR"))?;
     Ok(Some(name))
 }
@@ -139,12 +143,12 @@ impl Provider for Lnx {
 
     fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         let config = Config::read(query.params)?;
-        if !is_asked_for(query) {
+        if !is_requested(query) {
             return Ok(Vec::new());
         }
-        let asked = query.hints.info();
-        let hinted = name_of("src_addr", asked.src_addr.as_ref())
-            .and_then(|_| name_of("dest_addr", asked.dest_addr.as_ref()));
+        let requested = query.hints.info();
+        let hinted = name_of("src_addr", requested.src_addr.as_ref())
+            .and_then(|_| name_of("dest_addr", requested.dest_addr.as_ref()));
         if let Err(mismatch) = hinted {
             return Ok(vec![Err(mismatch)]);
         }
@@ -158,11 +162,11 @@ impl Provider for Lnx {
             Name { host, near, far }.to_address()
         });
         if query.node.is_some() || query.service.is_some() {
-            let named = self.named(query, host(&config.host))?;
-            let named = named.map(|name| name.to_address());
+            let resolve = self.resolve(query, host(&config.host))?;
+            let resolve = resolve.map(|name| name.to_address());
             match query.flags.contains(InfoFlags::SOURCE) {
-                true => info.src_addr = named,
-                false => info.dest_addr = named,
+                true => info.src_addr = resolve,
+                false => info.dest_addr = resolve,
             }
         }
         grant_auto_progress(&mut info.domain_attr, &query.hints.info().domain_attr);
@@ -171,9 +175,9 @@ impl Provider for Lnx {
     }
 
     fn fabric(&self, info: &Info) -> Result<Arc<dyn selvedge::Fabric>, Error> {
-        let dest = info.dest_addr.as_ref().and_then(Name::of);
+        let dest = info.dest_addr.as_ref().and_then(Name::from_address);
         let found = self.links(info.params(), dest.as_ref())?.ok_or_else(|| {
-            let what = "the links of lnx: one of them is not there any more";
+            let what = "cannot open lnx: the provider of one link is not available any more";
             Error::new(selvedge::Errno::NoDev, what)
         })?;
         let mut links = Vec::with_capacity(2);
@@ -190,10 +194,10 @@ impl Provider for Lnx {
     }
 }
 
-/// As libfabric's, it is there for those who name it: whoever names none is served by the links
-/// themselves.
-fn is_asked_for(query: &Query<'_>) -> bool {
-    let asked = query
+/// Like libfabric's, lnx is offered only to programs that name it. Other programs use the providers
+/// of the links directly.
+fn is_requested(query: &Query<'_>) -> bool {
+    let requested = query
         .hints
         .info()
         .fabric_attr
@@ -202,15 +206,15 @@ fn is_asked_for(query: &Query<'_>) -> bool {
     let listed = query.params.raw("FI_PROVIDER").unwrap_or_default();
     let listed = listed.to_ascii_lowercase();
     let has = |text: &str| text.split([',', ';']).any(|name| name.trim() == NAME);
-    has(&asked) || has(&listed)
+    has(&requested) || has(&listed)
 }
 
-/// The most operations that may be said to be outstanding or posted. The links have queues as long as
-/// an endpoint over them, as far as their providers have such long ones.
+/// The queue sizes that an application may request. The links have queues as long as an endpoint
+/// over them, if their providers support that.
 const LONGEST_QUEUE: usize = 1 << 20;
 
-/// Messages are ordered by lnx. Atomics are the link's of their peer, posted there at once, and so
-/// have the order that both links have.
+/// lnx orders messages. Atomics are operations of the peer's link, posted in order, so they have
+/// the order that both links have.
 fn order(near: MsgOrder, far: MsgOrder) -> MsgOrder {
     const ATOMICS: MsgOrder = MsgOrder::ATOMIC_RAR
         .union(MsgOrder::ATOMIC_RAW)
@@ -219,10 +223,10 @@ fn order(near: MsgOrder, far: MsgOrder) -> MsgOrder {
     MsgOrder::SAS | (near & far & ATOMICS)
 }
 
-/// All that the provider can do over these links.
+/// The info of the provider over these links.
 fn info(near: &Info, far: &Info) -> Info {
-    let memory = |here: Caps| match near.caps.intersection(far.caps).contains(MEMORY) {
-        true => here,
+    let memory = |caps: Caps| match near.caps.intersection(far.caps).contains(MEMORY) {
+        true => caps,
         false => Caps::empty(),
     };
     let both = Caps::RMA | Caps::ATOMIC;
@@ -254,8 +258,8 @@ fn info(near: &Info, far: &Info) -> Info {
     info.tx_attr.inject_size = EAGER.min(injects);
     info.tx_attr.size = near.tx_attr.size.min(far.tx_attr.size);
     info.tx_attr.iov_limit = IOV_LIMIT;
-    let places = near.tx_attr.rma_iov_limit.min(far.tx_attr.rma_iov_limit);
-    info.tx_attr.rma_iov_limit = places;
+    let rma_iov_limit = near.tx_attr.rma_iov_limit.min(far.tx_attr.rma_iov_limit);
+    info.tx_attr.rma_iov_limit = rma_iov_limit;
 
     info.rx_attr.caps = rx_caps;
     info.rx_attr.op_flags = RX_DEFAULTS;
@@ -264,8 +268,8 @@ fn info(near: &Info, far: &Info) -> Info {
     info.rx_attr.iov_limit = IOV_LIMIT;
 
     info.ep_attr.ep_type = EpType::Rdm;
-    let most = near.ep_attr.max_msg_size.min(far.ep_attr.max_msg_size);
-    info.ep_attr.max_msg_size = most;
+    let max_msg_size = near.ep_attr.max_msg_size.min(far.ep_attr.max_msg_size);
+    info.ep_attr.max_msg_size = max_msg_size;
 
     let domain = &mut info.domain_attr;
     domain.cq_data_size = 8;
@@ -275,5 +279,5 @@ fn info(near: &Info, far: &Info) -> Info {
     info
 }
 
-/// Bytes of a name, with which a sender that nobody knows is told of.
+/// Bytes of a name in the error data of a message from an unknown sender.
 const NAME_MAX: usize = 512;

@@ -1,4 +1,4 @@
-//! The state of an endpoint: what its lock protects.
+//! The state of an endpoint, which its lock protects.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,130 +15,131 @@ use selvedge_kit::telemetry::{Gauge, PeerSnapshot, PeerState, SnapshotWriter};
 use selvedge_kit::{Ep, Report};
 use slab::Slab;
 
-use crate::arrive::Kept;
 use crate::av::Av;
 use crate::link::{Frame, Link};
 use crate::name::Name;
+use crate::receive::Unexpected;
 use crate::wire::Header;
 
-/// Frames that wait for messages on each link, and for answers.
-const LISTENING: [usize; 2] = [32, 16];
+/// Posted receives of each link: for message frames, and for control frames.
+const POSTED_FRAMES: [usize; 2] = [32, 16];
 
-/// Everything that an endpoint is.
+/// The state of an endpoint.
 #[derive(Debug)]
 pub(crate) struct State {
-    // Closed first: the links use what the operations keep.
+    // Dropped first: the links use the memory of the operations.
     pub(crate) links: [Link; 2],
     pub(crate) ops: Slab<Op>,
-    /// The frames that listen for messages on each link, in the order of their posts, and what they
-    /// have brought before it was their turn.
-    pub(crate) listening: [VecDeque<(usize, Option<Heard>)>; 2],
+    /// The receives for message frames of each link in the order of their posts, with the frames
+    /// that were received out of order.
+    pub(crate) posted_frames: [VecDeque<(usize, Option<ReceivedFrame>)>; 2],
     pub(crate) ep: Ep,
     pub(crate) av: Arc<Av>,
     pub(crate) policy: ReceivePolicy,
-    msgs: Matcher<Kept>,
-    tags: Matcher<Kept>,
+    msgs: Matcher<Unexpected>,
+    tags: Matcher<Unexpected>,
     pub(crate) own: Name,
-    /// Tells this endpoint from others that had its name.
-    pub(crate) life: u64,
+    /// The number of this endpoint's incarnation, which distinguishes it from earlier endpoints of
+    /// its name.
+    pub(crate) incarnation: u64,
     pub(crate) peers: Vec<Peer>,
-    /// Peers by link, and index there.
-    places: FxHashMap<(usize, FiAddr), u32>,
-    pub(crate) lives: FxHashMap<u64, u32>,
-    /// Peers that came without a name, and those that came with one.
-    pub(crate) unnamed: usize,
-    pub(crate) introduced: usize,
-    /// Peers by index of the address vector; [`NOBODY`] where it was not looked up yet.
-    addrs: Vec<u32>,
+    /// Peers by link and the link's address index.
+    peers_by_link: FxHashMap<(usize, FiAddr), u32>,
+    pub(crate) incarnations: FxHashMap<u64, u32>,
+    /// The number of unsolicited peers without a name, and of those with one.
+    pub(crate) unsolicited_unnamed: usize,
+    pub(crate) unsolicited_named: usize,
+    /// Peers by index of the address vector; [`NO_PEER`] for an index that was not looked up.
+    peers_by_addr: Vec<u32>,
     addr_epoch: u64,
-    /// Sends that wait for a word of their peer.
-    pub(crate) asks: Slab<Ask>,
+    /// Sends that wait for a response of their peer.
+    pub(crate) pending_sends: Slab<PendingSend>,
     pub(crate) serial: u32,
     /// The next tag for the bytes of a large message.
     pub(crate) next_tag: u64,
-    /// What a link had no room for.
-    pub(crate) later: VecDeque<Later>,
-    pub(crate) spare: Vec<Frame>,
-    /// Frames that do not listen, because too much is kept.
-    pub(crate) muted: [Vec<Frame>; 2],
-    /// Bytes of messages that wait for their receives, and how many there may be.
-    pub(crate) kept: usize,
-    pub(crate) most: usize,
-    pub(crate) turn: u32,
-    /// Somebody counts what peers do to our memory.
-    pub(crate) counts_peers: bool,
-    /// The link that last had something.
-    pub(crate) hot: usize,
+    /// Work that a link had no room for.
+    pub(crate) deferred: VecDeque<Deferred>,
+    pub(crate) spare_frames: Vec<Frame>,
+    /// Frames whose receives are not posted, because the limit of unexpected messages is reached.
+    pub(crate) withheld: [Vec<Frame>; 2],
+    /// Bytes of unexpected messages, and their limit.
+    pub(crate) unexpected_bytes: usize,
+    pub(crate) unexpected_limit: usize,
+    pub(crate) progress_calls: u32,
+    /// Whether reads or writes by peers are counted.
+    pub(crate) counts_remote_access: bool,
+    /// The link that last had a completion.
+    pub(crate) active_link: usize,
 }
 
-/// A frame that came: so many bytes of it, and its sender's index on the link.
-pub(crate) type Heard = (Frame, usize, FiAddr);
+/// A received frame, its length, and the sender's address index on the link.
+pub(crate) type ReceivedFrame = (Frame, usize, FiAddr);
 
-/// An operation of ours on a link, with the memory that it uses.
+/// An operation on a link, with the memory that it uses.
 #[derive(Debug)]
 pub(crate) enum Op {
-    /// A frame listens; whether for answers.
-    Listen(Frame, bool),
-    /// A frame is on its way to a peer.
-    Say(Frame, usize, Then),
-    /// The bytes of a large message are.
-    Body(TxBuf, usize, Report),
-    /// Those of one that we receive.
-    Coming(Posted, Envelope),
-    /// A peer's memory is read, written or changed.
-    Access(usize, Report),
-    /// Waits for the end of a peer.
+    /// The receive of a frame; the flag tells whether it is for control frames.
+    Receive(Frame, bool),
+    /// The send of a frame to a peer.
+    Send(Frame, usize, AfterSend),
+    /// The send of a large message's bytes.
+    SendBody(TxBuf, usize, Report),
+    /// The receive of a large message's bytes.
+    ReceiveBody(Posted, Envelope),
+    /// A one-sided operation on a peer's memory.
+    OneSided(usize, Report),
+    /// The receive that detects a peer's failure.
     Watch(usize),
 }
 
-/// What follows when a frame is out.
+/// The action after a frame was sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Then {
+pub(crate) enum AfterSend {
     Nothing,
     Report(Report),
-    /// The peer answers under this number.
-    Answer(u64),
+    /// Wait for the peer's response with this number.
+    AwaitResponse(u64),
 }
 
-/// A send that waits for a word of its peer.
+/// A send that waits for a response of its peer.
 #[derive(Debug)]
-pub(crate) struct Ask {
+pub(crate) struct PendingSend {
     pub(crate) number: u64,
     pub(crate) peer: usize,
     pub(crate) report: Report,
-    /// The bytes of a large message, until they are asked for.
+    /// The buffer of a large message, until the peer requests its bytes.
     pub(crate) buf: Option<TxBuf>,
 }
 
-/// Work that waits until a link, or the queue of receives, has room.
+/// Work that waits until a link, or the receive queue, has room.
 #[derive(Debug)]
-pub(crate) enum Later {
-    Answer(usize, Header),
-    Body(Ask, u64),
-    Fetch(Posted, Envelope, u64),
+pub(crate) enum Deferred {
+    Control(usize, Header),
+    Body(PendingSend, u64),
+    FetchBody(Posted, Envelope, u64),
     Watch(usize),
-    /// A link has received something from this index there.
-    Came(usize, Entry, FiAddr),
+    /// A completion of a link, with the sender's address index.
+    Received(usize, Entry, FiAddr),
 }
 
-/// Somebody to talk to.
+/// A peer.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    /// None for one that has not said it.
+    /// Its name; none if it has not sent it.
     pub(crate) name: Option<Name>,
     pub(crate) link: usize,
-    /// Its index on that link.
+    /// Its address index on that link.
     pub(crate) at: FiAddr,
-    /// What tells it from others of this name; 0 as long as it has said nothing.
-    pub(crate) life: u64,
-    /// It knows our name.
-    pub(crate) is_greeted: bool,
-    /// Its end will be noticed.
+    /// The number of its incarnation; 0 until it has sent a frame.
+    pub(crate) incarnation: u64,
+    /// Whether a hello was sent to it.
+    pub(crate) is_hello_sent: bool,
+    /// Whether a receive is posted that detects its failure.
     pub(crate) is_watched: bool,
-    /// Sends to it that are not complete.
-    pub(crate) busy: usize,
-    /// Answers that wait for room on its link.
-    pub(crate) owed: usize,
+    /// Operations to it that are not complete.
+    pub(crate) outstanding: usize,
+    /// Control frames that wait for room on its link.
+    pub(crate) queued_controls: usize,
     fi_addr: FiAddr,
     fi_epoch: u64,
 }
@@ -152,7 +153,7 @@ impl fmt::Display for Peer {
     }
 }
 
-const NOBODY: u32 = u32::MAX;
+const NO_PEER: u32 = u32::MAX;
 
 impl State {
     pub(crate) fn new(
@@ -162,41 +163,41 @@ impl State {
         policy: ReceivePolicy,
         own: Name,
     ) -> Self {
-        let counts_peers = links.iter().any(Link::counts_peers);
+        let counts_remote_access = links.iter().any(Link::counts_remote_access);
         Self {
             links,
             ops: Slab::new(),
-            listening: [VecDeque::new(), VecDeque::new()],
+            posted_frames: [VecDeque::new(), VecDeque::new()],
             ep,
             av,
             policy,
             msgs: Matcher::new(),
             tags: Matcher::new(),
             own,
-            life: RandomState::new().build_hasher().finish() | 1,
+            incarnation: RandomState::new().build_hasher().finish() | 1,
             peers: Vec::new(),
-            places: FxHashMap::default(),
-            lives: FxHashMap::default(),
-            unnamed: 0,
-            introduced: 0,
-            addrs: Vec::new(),
+            peers_by_link: FxHashMap::default(),
+            incarnations: FxHashMap::default(),
+            unsolicited_unnamed: 0,
+            unsolicited_named: 0,
+            peers_by_addr: Vec::new(),
             addr_epoch: 0,
-            asks: Slab::new(),
+            pending_sends: Slab::new(),
             serial: 0,
             next_tag: 0,
-            later: VecDeque::new(),
-            spare: Vec::new(),
-            muted: [Vec::new(), Vec::new()],
-            kept: 0,
-            most: usize::MAX,
-            turn: 0,
-            counts_peers,
-            hot: 0,
+            deferred: VecDeque::new(),
+            spare_frames: Vec::new(),
+            withheld: [Vec::new(), Vec::new()],
+            unexpected_bytes: 0,
+            unexpected_limit: usize::MAX,
+            progress_calls: 0,
+            counts_remote_access,
+            active_link: 0,
         }
     }
 
-    /// Writes down how things stand, if that was long ago.
-    pub(crate) fn show(&self) {
+    /// Writes a snapshot, if one is due.
+    pub(crate) fn write_snapshot(&self) {
         let now = Instant::now();
         if !self.ep.stats.is_snapshot_due(now) {
             return;
@@ -204,11 +205,11 @@ impl State {
         self.ep.stats.write_snapshot(now, |snapshot| {
             let posted = self.msgs.posted_len() + self.tags.posted_len();
             let unexpected = self.msgs.unexpected_len() + self.tags.unexpected_len();
-            let outstanding = self.peers.iter().map(|peer| peer.busy).sum();
+            let outstanding = self.peers.iter().map(|peer| peer.outstanding).sum();
             snapshot.set_gauge(Gauge::Posted, posted);
             snapshot.set_gauge(Gauge::Unexpected, unexpected);
-            snapshot.set_gauge(Gauge::UnexpectedBytes, self.kept);
-            snapshot.set_gauge(Gauge::UnexpectedLimit, self.most);
+            snapshot.set_gauge(Gauge::UnexpectedBytes, self.unexpected_bytes);
+            snapshot.set_gauge(Gauge::UnexpectedLimit, self.unexpected_limit);
             snapshot.set_gauge(Gauge::Outstanding, outstanding);
             snapshot.set_gauge(Gauge::Unread, self.ep.unread());
             snapshot.set_gauge(Gauge::Peers, self.peers.len());
@@ -224,11 +225,11 @@ impl State {
             {
                 let row = PeerSnapshot {
                     index: index as u32,
-                    state: match peer.life {
+                    state: match peer.incarnation {
                         0 => PeerState::Handshaking,
                         _ => PeerState::Connected,
                     },
-                    outstanding: peer.busy,
+                    outstanding: peer.outstanding,
                     queued: 0,
                     unmatched: 0,
                     transferring: 0,
@@ -240,29 +241,29 @@ impl State {
         });
     }
 
-    /// Begins to listen on both links.
+    /// Posts the receives of both links.
     ///
     /// # Errors
-    /// The links'.
-    pub(crate) fn listen(&mut self) -> Result {
+    /// The links' errors.
+    pub(crate) fn post_receives(&mut self) -> Result {
         for link in 0..self.links.len() {
-            for (count, is_answer) in LISTENING.into_iter().zip([false, true]) {
+            for (count, is_control) in POSTED_FRAMES.into_iter().zip([false, true]) {
                 for _ in 0..count {
-                    self.listen_with(link, Frame::new(), is_answer)?;
+                    self.post_receive(link, Frame::new(), is_control)?;
                 }
             }
         }
         Ok(())
     }
 
-    pub(crate) fn listen_with(&mut self, link: usize, frame: Frame, is_answer: bool) -> Result {
-        let key = self.ops.insert(Op::Listen(frame, is_answer));
-        let Op::Listen(frame, _) = &mut self.ops[key] else {
+    pub(crate) fn post_receive(&mut self, link: usize, frame: Frame, is_control: bool) -> Result {
+        let key = self.ops.insert(Op::Receive(frame, is_control));
+        let Op::Receive(frame, _) = &mut self.ops[key] else {
             return Ok(());
         };
-        let posted = self.links[link].recv(frame, is_answer, key);
+        let posted = self.links[link].recv(frame, is_control, key);
         match posted {
-            Ok(()) if !is_answer => self.listening[link].push_back((key, None)),
+            Ok(()) if !is_control => self.posted_frames[link].push_back((key, None)),
             Ok(()) => {}
             Err(_) => drop(self.ops.remove(key)),
         }
@@ -270,7 +271,7 @@ impl State {
     }
 
     #[inline]
-    pub(crate) fn matcher(&mut self, kind: Kind) -> &mut Matcher<Kept> {
+    pub(crate) fn matcher(&mut self, kind: Kind) -> &mut Matcher<Unexpected> {
         match kind {
             Kind::Msg => &mut self.msgs,
             Kind::Tagged => &mut self.tags,
@@ -281,8 +282,8 @@ impl State {
     #[inline]
     pub(crate) fn peer_at(&mut self, addr: FiAddr) -> Result<usize> {
         if self.av.epoch() == self.addr_epoch
-            && let Some(&index) = self.addrs.get(addr.0 as usize)
-            && index != NOBODY
+            && let Some(&index) = self.peers_by_addr.get(addr.0 as usize)
+            && index != NO_PEER
         {
             return Ok(index as usize);
         }
@@ -293,22 +294,22 @@ impl State {
     fn look_up(&mut self, addr: FiAddr) -> Result<usize> {
         let epoch = self.av.epoch();
         if epoch != self.addr_epoch {
-            self.addrs.clear();
+            self.peers_by_addr.clear();
             self.addr_epoch = epoch;
         }
         let name = self.av.name(addr).ok_or(Errno::Inval)?;
         let index = self.peer_named(&name)?;
-        // Whatever else it may be called.
+        // The application's name of the peer replaces any other name.
         (self.peers[index].name, self.peers[index].fi_epoch) = (Some(name), u64::MAX);
-        let place = addr.0 as usize;
-        if place >= self.addrs.len() {
-            self.addrs.resize(place + 1, NOBODY);
+        let slot = addr.0 as usize;
+        if slot >= self.peers_by_addr.len() {
+            self.peers_by_addr.resize(slot + 1, NO_PEER);
         }
-        self.addrs[place] = index as u32;
+        self.peers_by_addr[slot] = index as u32;
         Ok(index)
     }
 
-    /// The peer of a name, met or not.
+    /// The peer with this name; adds it if it is new.
     pub(crate) fn peer_named(&mut self, name: &Name) -> Result<usize> {
         let (link, addr) = match name.host == self.own.host {
             true => (0, &name.near),
@@ -318,9 +319,10 @@ impl State {
         Ok(self.peer_on(link, at, Some(name)))
     }
 
-    /// The peer with this index on a link, met or not; `name` is what it says to be called.
+    /// The peer with this address index on a link; adds it if it is new. `name` is used for a peer
+    /// without a name.
     pub(crate) fn peer_on(&mut self, link: usize, at: FiAddr, name: Option<&Name>) -> usize {
-        let index = match self.places.get(&(link, at)) {
+        let index = match self.peers_by_link.get(&(link, at)) {
             Some(&index) => index as usize,
             None => self.add_peer(link, at),
         };
@@ -331,31 +333,33 @@ impl State {
         index
     }
 
-    /// Whether a peer with this index on a link is known.
-    pub(crate) fn is_met(&self, link: usize, at: FiAddr) -> bool {
-        self.places.contains_key(&(link, at))
+    /// Whether the endpoint has a peer with this address index on a link.
+    pub(crate) fn has_peer_at(&self, link: usize, at: FiAddr) -> bool {
+        self.peers_by_link.contains_key(&(link, at))
     }
 
     fn add_peer(&mut self, link: usize, at: FiAddr) -> usize {
         if at != FiAddr::UNSPEC {
-            self.places.insert((link, at), self.peers.len() as u32);
+            self.peers_by_link
+                .insert((link, at), self.peers.len() as u32);
         }
         self.peers.push(Peer {
             name: None,
             link,
             at,
-            life: 0,
-            is_greeted: false,
+            incarnation: 0,
+            is_hello_sent: false,
             is_watched: false,
-            busy: 0,
-            owed: 0,
+            outstanding: 0,
+            queued_controls: 0,
             fi_addr: FiAddr::UNSPEC,
             fi_epoch: u64::MAX,
         });
         self.peers.len() - 1
     }
 
-    /// What completions call the peer, looked up again when the address vector has changed.
+    /// The source address of the peer in completions, looked up again after a change of the address
+    /// vector.
     pub(crate) fn peer_addr(&mut self, index: usize) -> FiAddr {
         let peer = &mut self.peers[index];
         let epoch = self.av.epoch();
@@ -367,27 +371,30 @@ impl State {
         peer.fi_addr
     }
 
-    /// A send is over, and nothing of ours touches its memory any more.
+    /// Reports a send that is complete. No operation of lnx uses its memory any more.
     pub(crate) fn sent(&mut self, peer: usize, report: &Report) {
-        self.peers[peer].busy -= 1;
+        self.peers[peer].outstanding -= 1;
         report.done(&self.ep);
     }
 
     /// A send has failed, likewise.
     #[cold]
     pub(crate) fn not_sent(&mut self, peer: usize, report: &Report, errno: Errno, detail: &str) {
-        self.peers[peer].busy -= 1;
+        self.peers[peer].outstanding -= 1;
         let src = self.peer_addr(peer);
         report.failed(&self.ep, errno, src, detail);
     }
 
-    /// A peer is gone: what waits for it fails.
+    /// Fails all operations that wait for a failed peer.
     #[cold]
-    pub(crate) fn lose(&mut self, peer: usize, errno: Errno, detail: &str) {
-        self.peers[peer].is_greeted = false;
-        let lost = self.asks.iter().filter(|(_, ask)| ask.peer == peer);
-        for key in lost.map(|(key, _)| key).collect::<Vec<_>>() {
-            let Ask { report, buf, .. } = self.asks.remove(key);
+    pub(crate) fn peer_failed(&mut self, peer: usize, errno: Errno, detail: &str) {
+        self.peers[peer].is_hello_sent = false;
+        let failed = self
+            .pending_sends
+            .iter()
+            .filter(|(_, pending)| pending.peer == peer);
+        for key in failed.map(|(key, _)| key).collect::<Vec<_>>() {
+            let PendingSend { report, buf, .. } = self.pending_sends.remove(key);
             drop(buf);
             self.not_sent(peer, &report, errno, detail);
         }

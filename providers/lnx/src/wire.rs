@@ -1,4 +1,4 @@
-//! What endpoints say to each other over their links: a header, and behind it bytes.
+//! Frames, which endpoints exchange over their links: a header and a payload.
 //!
 //! ```text
 //!   0  what    8  sender   16 tag   24 data   32 len   40 number      all little-endian
@@ -23,32 +23,33 @@ pub(crate) const EAGER: usize = 4096;
 /// Bytes of a message of a link, but for the bytes of large messages.
 pub(crate) const FRAME: usize = HEADER + EAGER;
 
-/// What a header begins.
+/// The kinds of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum What {
-    /// The sender's name follows.
+pub(crate) enum FrameKind {
+    /// The payload is the sender's name.
     Hello = 1,
-    /// A message, whole.
+    /// A message with its bytes.
     Msg = 2,
     Tagged = 3,
-    /// A message whose bytes come when they are asked for by `number`.
+    /// A message without its bytes, which the sender sends after a `ClearToSend` with this
+    /// `number`.
     LargeMsg = 4,
     LargeTagged = 5,
-    /// The bytes of `number` are to come under `tag`.
-    Clear = 6,
-    /// The message `number` has been received; for a large one: nobody wants its bytes.
-    Done = 7,
+    /// The sender of message `number` is to send its bytes with the link's tag `tag`.
+    ClearToSend = 6,
+    /// The receiver has received message `number`, or discarded a large one.
+    Ack = 7,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    pub(crate) what: What,
-    /// `data` means something.
+    pub(crate) kind: FrameKind,
+    /// Whether `data` is valid.
     pub(crate) has_data: bool,
-    /// The sender wants to know when it is received, under `number`.
-    pub(crate) wants_answer: bool,
-    /// The sender's life.
+    /// Whether the receiver must acknowledge the message, by `number`.
+    pub(crate) wants_ack: bool,
+    /// The sender's incarnation.
     pub(crate) sender: u64,
     pub(crate) tag: u64,
     pub(crate) data: u64,
@@ -57,11 +58,11 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    pub(crate) const fn new(what: What, sender: u64) -> Self {
+    pub(crate) const fn new(kind: FrameKind, sender: u64) -> Self {
         Self {
-            what,
+            kind,
             has_data: false,
-            wants_answer: false,
+            wants_ack: false,
             sender,
             tag: 0,
             data: 0,
@@ -72,8 +73,8 @@ impl Header {
 
     pub(crate) fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
-        bytes[0] = self.what as u8;
-        bytes[1] = u8::from(self.has_data) | u8::from(self.wants_answer) << 1;
+        bytes[0] = self.kind as u8;
+        bytes[1] = u8::from(self.has_data) | u8::from(self.wants_ack) << 1;
         let words = [
             self.sender,
             self.tag,
@@ -81,23 +82,23 @@ impl Header {
             self.len as u64,
             self.number,
         ];
-        for (place, word) in bytes[8..].chunks_exact_mut(8).zip(words) {
-            place.copy_from_slice(&word.to_le_bytes());
+        for (slot, word) in bytes[8..].chunks_exact_mut(8).zip(words) {
+            slot.copy_from_slice(&word.to_le_bytes());
         }
         bytes
     }
 
-    /// The header, and what is behind it; nothing if no endpoint says such a thing.
+    /// The header and the payload; `None` for an invalid frame.
     pub(crate) fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
-        let what = match header[0] {
-            1 => What::Hello,
-            2 => What::Msg,
-            3 => What::Tagged,
-            4 => What::LargeMsg,
-            5 => What::LargeTagged,
-            6 => What::Clear,
-            7 => What::Done,
+        let (header, payload) = bytes.split_first_chunk::<HEADER>()?;
+        let kind = match header[0] {
+            1 => FrameKind::Hello,
+            2 => FrameKind::Msg,
+            3 => FrameKind::Tagged,
+            4 => FrameKind::LargeMsg,
+            5 => FrameKind::LargeTagged,
+            6 => FrameKind::ClearToSend,
+            7 => FrameKind::Ack,
             _ => return None,
         };
         let words = header[8..].chunks_exact(8);
@@ -105,21 +106,21 @@ impl Header {
             words.filter_map(|word| word.first_chunk().copied().map(u64::from_le_bytes));
         let mut word = || words.next().unwrap_or(0);
         let header = Self {
-            what,
+            kind,
             has_data: header[1] & 1 != 0,
-            wants_answer: header[1] & 2 != 0,
+            wants_ack: header[1] & 2 != 0,
             sender: word(),
             tag: word(),
             data: word(),
             len: usize::try_from(word()).ok()?,
             number: word(),
         };
-        let has_bytes = matches!(what, What::Hello | What::Msg | What::Tagged);
-        let is_right = match has_bytes {
-            true => rest.len() == header.len,
-            false => rest.is_empty() && header.len <= isize::MAX as usize,
+        let has_bytes = matches!(kind, FrameKind::Hello | FrameKind::Msg | FrameKind::Tagged);
+        let is_valid = match has_bytes {
+            true => payload.len() == header.len,
+            false => payload.is_empty() && header.len <= isize::MAX as usize,
         };
-        is_right.then_some((header, rest))
+        is_valid.then_some((header, payload))
     }
 }
 
@@ -131,13 +132,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_of_any_bytes_are_read_or_refused() {
+    fn a_frame_of_any_bytes_is_parsed_or_rejected() {
         let corpus = include_str!("../corpus/frames.txt");
         fuzz("lnx frames", corpus, |input| {
-            let (header, rest) = Header::parse(input)?;
-            let again = [&header.encode()[..], rest].concat();
-            assert_eq!(Header::parse(&again), Some((header, rest)));
-            Some((header.what as u8, header.has_data, header.wants_answer))
+            let (header, payload) = Header::parse(input)?;
+            let again = [&header.encode()[..], payload].concat();
+            assert_eq!(Header::parse(&again), Some((header, payload)));
+            Some((header.kind as u8, header.has_data, header.wants_ack))
         });
     }
 
@@ -149,7 +150,7 @@ mod tests {
             data: 3,
             len: 4,
             number: u64::MAX,
-            ..Header::new(What::Tagged, 1)
+            ..Header::new(FrameKind::Tagged, 1)
         };
         let mut bytes = header.encode().to_vec();
         bytes.extend([9; 4]);
@@ -163,8 +164,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_header_or_none(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            if let Some((header, rest)) = Header::parse(&bytes) {
-                prop_assert_eq!(rest.len(), bytes.len() - HEADER);
+            if let Some((header, payload)) = Header::parse(&bytes) {
+                prop_assert_eq!(payload.len(), bytes.len() - HEADER);
                 let again = header.encode();
                 prop_assert_eq!(again[0], bytes[0]);
             }

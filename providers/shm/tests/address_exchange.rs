@@ -320,7 +320,7 @@ fn name(purpose: &str) -> String {
 }
 
 #[test]
-fn inserting_makes_no_contact_unless_asked_to() {
+fn inserting_does_not_connect_unless_requested() {
     let (a, b) = (Node::open(&name("a"), "0"), Node::open(&name("b"), "0"));
     a.insert(&name("b"));
     b.insert(&name("a"));
@@ -343,7 +343,7 @@ fn a_first_message_exchanges_addresses_too() {
 }
 
 #[test]
-fn a_peer_that_comes_later_is_met() {
+fn a_peer_that_starts_later_is_connected() {
     let a = Node::open(&name("early"), "1");
     a.insert(&name("late"));
     for _ in 0..100 {

@@ -146,7 +146,7 @@ fn a_region_cannot_be_opened_for_writing_by_a_peer() {
 }
 
 #[test]
-fn what_is_no_doorbell_is_refused() {
+fn a_descriptor_that_is_no_doorbell_is_refused() {
     let (_, memory) = Doorbell::create().unwrap();
     let real = memory.fd().try_clone_to_owned().unwrap();
     assert!(Bell::attach(real, usize::MAX).is_ok());
@@ -159,7 +159,7 @@ fn what_is_no_doorbell_is_refused() {
 }
 
 #[test]
-fn what_is_no_bounce_memory_is_refused() {
+fn a_descriptor_that_is_no_bounce_memory_is_refused() {
     for (count, size) in [(0, 4096), (1025, 4096), (2, 0), (2, 65), (2, 1 << 30)] {
         let attempt = BounceReceiver::attach(sealed(&[0; 4096]), Shape { count, size });
         refused(attempt, "bounce");

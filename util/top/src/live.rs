@@ -357,7 +357,7 @@ mod tests {
             "shm  1234:0:0",
             "sent inline 100 (800B)",
             "received inject 1 (0.98K)",
-            "met 1235:0:0",
+            "connected to 1235:0:0",
             "an operation failed (Connection refused, error 111): nobody has the name",
             "  fi_shm://some-server",
             "q quit",

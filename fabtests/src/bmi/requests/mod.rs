@@ -1,12 +1,12 @@
-//! One server and many clients that send it requests: who is served how often, by BMI and by the
-//! fabric below it.
+//! One server and many clients that send it requests: how often each client is served, by BMI and
+//! by the fabric below it.
 //!
-//! A request is a message that the server does not expect, its answer an empty one that the client
-//! does. Both faces do the same: the raw one with untagged messages into multi-receive buffers, and
-//! tagged ones back.
+//! A request is an unexpected message, its response an empty expected one. Both interfaces do the
+//! same: the endpoint receives untagged messages into multi-receive buffers, and sends tagged
+//! messages back.
 
-mod face;
-mod raw;
+mod over_bmi;
+mod over_endpoint;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,17 +16,17 @@ use anyhow::ensure;
 use selvedge_testkit::process::Process;
 use serde::Serialize;
 
-/// What requests are sent over.
+/// The interface that carries the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub enum Face {
+pub enum Interface {
     /// BMI's unexpected and expected messages.
     Bmi,
-    /// The endpoint below.
+    /// The endpoint below BMI.
     Raw,
 }
 
-impl fmt::Display for Face {
+impl fmt::Display for Interface {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Bmi => "bmi",
@@ -35,126 +35,146 @@ impl fmt::Display for Face {
     }
 }
 
-/// Who asks, and how much.
+/// The clients and their requests.
 #[derive(Clone, Copy, Debug)]
-pub struct Crowd {
+pub struct Clients {
     /// Processes.
-    pub clients: usize,
+    pub count: usize,
     /// Bytes of a request.
     pub size: usize,
-    /// Requests that each has on the way at most.
+    /// Maximum number of outstanding requests of each client.
     pub window: usize,
 }
 
-/// What a crowd of clients got.
+/// The results of all clients.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Served {
-    /// Requests in all, per second.
+    /// Requests of all clients, per second.
     pub requests_per_s: f64,
-    /// Of the client that was served least.
+    /// Requests of the client that was served least.
     pub least: u64,
-    /// Of the one that was served most.
+    /// Requests of the client that was served most.
     pub most: u64,
 }
 
-/// How a client is started; no part of the command line for people.
+/// Arguments of a client process, which the server starts itself.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ClientArgs {
-    /// What it talks
+    /// The interface
     #[arg(value_enum)]
-    face: Face,
+    interface: Interface,
     /// The method
     method: String,
-    /// The server
+    /// The address of the server
     address: String,
     /// Bytes of a request
     size: usize,
-    /// How many requests it has on the way at most
+    /// Maximum number of outstanding requests
     window: usize,
 }
 
-/// A server, of either face.
+/// A server over either interface.
 trait Server {
-    /// What clients find it by.
+    /// The address that clients connect to.
     fn address(&self) -> anyhow::Result<String>;
 
-    /// Takes the requests that there are, or waits a little for some, and answers each.
-    fn turn(&mut self, tally: &mut Tally) -> anyhow::Result<()>;
+    /// Takes the requests that have arrived, or waits up to [`IDLE`] for some, and responds to
+    /// each.
+    fn serve_requests(&mut self, counts: &mut Counts) -> anyhow::Result<()>;
 }
 
-/// How long a server waits for requests, and a client for answers, before it looks around.
+/// How long a server waits for requests, and a client for responses, in one call.
 const IDLE: Duration = Duration::from_millis(10);
-/// Requests that are taken at once, and completions.
+/// Maximum number of requests, or completions, that are taken at once.
 const BATCH: usize = 64;
 
-/// How often each client was served, by the server's name for it.
+/// Number of requests of each client, by the server's identifier of it.
 #[derive(Debug, Default)]
-struct Tally(HashMap<u64, u64>);
+struct Counts(HashMap<u64, u64>);
 
-impl Tally {
+impl Counts {
     fn count(&mut self, client: u64) {
         *self.0.entry(client).or_default() += 1;
     }
 }
 
-/// Serves processes of this program over a method for `time`.
+/// Serves client processes over a method for `time`.
 ///
 /// # Errors
-/// When a process cannot be started or dies, or the face says so.
-pub fn serve(face: Face, method: &str, crowd: Crowd, time: Duration) -> anyhow::Result<Served> {
-    match face {
-        Face::Bmi => run(&mut face::Server::open(method)?, face, method, crowd, time),
-        Face::Raw => run(&mut raw::Server::open(method)?, face, method, crowd, time),
+/// A process cannot be started or dies, or the interface fails.
+pub fn serve(
+    interface: Interface,
+    method: &str,
+    clients: Clients,
+    time: Duration,
+) -> anyhow::Result<Served> {
+    match interface {
+        Interface::Bmi => run(
+            &mut over_bmi::Server::open(method)?,
+            interface,
+            method,
+            clients,
+            time,
+        ),
+        Interface::Raw => run(
+            &mut over_endpoint::Server::open(method)?,
+            interface,
+            method,
+            clients,
+            time,
+        ),
     }
 }
 
 fn run(
     server: &mut dyn Server,
-    face: Face,
+    interface: Interface,
     method: &str,
-    crowd: Crowd,
+    clients: Clients,
     time: Duration,
 ) -> anyhow::Result<Served> {
     let address = server.address()?;
-    let (face, size, window) = (
-        face.to_string(),
-        crowd.size.to_string(),
-        crowd.window.to_string(),
+    let (interface, size, window) = (
+        interface.to_string(),
+        clients.size.to_string(),
+        clients.window.to_string(),
     );
-    let start = |_| Process::start(["bmi-client", &face, method, &address, &size, &window]);
-    // Ended before the server is.
-    let _crowd: Vec<_> = (0..crowd.clients).map(start).collect::<Result<_, _>>()?;
-    let mut tally = Tally::default();
-    let patience = Instant::now() + Duration::from_secs(60);
-    while tally.0.len() < crowd.clients {
+    let start = |_| Process::start(["bmi-client", &interface, method, &address, &size, &window]);
+    // The clients are killed before the server ends.
+    let _processes: Vec<_> = (0..clients.count).map(start).collect::<Result<_, _>>()?;
+    let mut counts = Counts::default();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while counts.0.len() < clients.count {
         ensure!(
-            Instant::now() < patience,
-            "only {} clients came",
-            tally.0.len()
+            Instant::now() < deadline,
+            "only {} clients have connected within a minute",
+            counts.0.len()
         );
-        server.turn(&mut tally)?;
+        server.serve_requests(&mut counts)?;
     }
-    // What was served before all were there is nobody's merit.
-    tally.0.values_mut().for_each(|count| *count = 0);
+    // Requests before all clients are connected do not count.
+    counts.0.values_mut().for_each(|count| *count = 0);
     let begin = Instant::now();
     while begin.elapsed() < time {
-        server.turn(&mut tally)?;
+        server.serve_requests(&mut counts)?;
     }
-    let counts = || tally.0.values().copied();
+    let values = || counts.0.values().copied();
     Ok(Served {
-        requests_per_s: counts().sum::<u64>() as f64 / begin.elapsed().as_secs_f64(),
-        least: counts().min().unwrap_or_default(),
-        most: counts().max().unwrap_or_default(),
+        requests_per_s: values().sum::<u64>() as f64 / begin.elapsed().as_secs_f64(),
+        least: values().min().unwrap_or_default(),
+        most: values().max().unwrap_or_default(),
     })
 }
 
 /// Sends requests until it is killed.
 ///
 /// # Errors
-/// What the face says.
+/// The error of the interface.
 pub fn client(args: &ClientArgs) -> anyhow::Result<()> {
-    match args.face {
-        Face::Bmi => face::ask(&args.address, args.size, args.window),
-        Face::Raw => raw::ask(&args.method, &args.address, args.size, args.window),
+    match args.interface {
+        Interface::Bmi => over_bmi::send_requests(&args.address, args.size, args.window),
+        Interface::Raw => {
+            over_endpoint::send_requests(&args.method, &args.address, args.size, args.window)
+        }
     }
 }

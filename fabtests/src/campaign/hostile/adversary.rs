@@ -1,5 +1,5 @@
-//! The process that attacks: one life after the other, each a peer of the victim that does its
-//! worst until it is cut off or has had its turns.
+//! The attacking process. Each run is a peer of the target that attacks it until the target
+//! disconnects or the run has done its number of steps.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,35 +17,35 @@ use selvedge_testkit::shm_peer::{
 use serde::{Deserialize, Serialize};
 
 use super::dictionary::number;
-use super::intruder::{Intruder, Trick};
-use super::{files, hoard, talk};
+use super::raw_peer::{PeerAttack, RawPeer};
+use super::{announcements, block_exhaustion, files};
 
-/// How to attack.
+/// The configuration of the adversary.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
-    /// The address of the victim.
-    pub(crate) victim: String,
-    /// The name to go by.
+pub(crate) struct Config {
+    /// The address of the target.
+    pub(crate) target: String,
+    /// The address that the adversary uses.
     pub(crate) name: String,
 }
 
-/// One life.
+/// One attack run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Life {
-    /// What is done in it.
+pub(crate) struct AttackRun {
+    /// The kind of attack.
     pub(crate) attack: Attack,
-    /// Where its random numbers begin.
+    /// The seed of its random numbers.
     pub(crate) seed: u64,
 }
 
-/// What came of one life.
+/// Statistics of one attack run.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Harm {
-    /// Commands, answers, packets and other things that were done to the victim.
+pub(crate) struct AttackStats {
+    /// Commands, responses, packets and other inputs that the target received.
     pub(crate) inputs: u64,
-    /// Words that were turned over while they could be read.
+    /// Bits that were flipped while the target could read them.
     pub(crate) flips: u64,
-    /// Whether the victim ended the contact.
+    /// Whether the target disconnected the adversary.
     pub(crate) is_cut_off: bool,
 }
 
@@ -55,29 +55,29 @@ pub(crate) struct Harm {
 pub(crate) enum Attack {
     /// Commands with numbers at the ends of ranges.
     Commands,
-    /// Untrue credits, answers and segments.
+    /// False credits, responses and segments.
     Cursors,
     /// Commands without end.
     Endless,
-    /// Packets of all kinds behind the hello.
+    /// Packets of all kinds after the hello message.
     Packets,
-    /// Forged answers to everything that the victim asks.
-    Answers,
-    /// A forged table of memory, which the victim accesses.
+    /// Forged responses to every request of the target.
+    Responses,
+    /// A forged table of memory, which the target accesses.
     Tables,
-    /// Everything, while a second thread turns bits over in all that the victim reads.
+    /// All of these, while a second thread flips bits in all memory that the target reads.
     Flips,
-    /// Greetings that are wrong, garbled, half, or with other descriptors.
-    Greetings,
-    /// Connections in hundreds, most of them silent.
+    /// Hello messages that are wrong, corrupted, truncated, or have other descriptors.
+    Hellos,
+    /// Hundreds of connections, most of them silent.
     Connections,
-    /// Commands that are there, are not there, and are others, while the victim reads them.
+    /// Commands that appear, disappear and change while the target reads them.
     Retractions,
     /// Blocks of memory without end, under several names.
     Blocks,
-    /// Packets without end, of which each is in order.
-    Talk,
-    /// The victim's memory files, found through its descriptors and cut short.
+    /// Valid packets without end.
+    Announcements,
+    /// Truncation of the target's memory files, which are found through its descriptors.
     Files,
 }
 
@@ -88,142 +88,152 @@ impl Attack {
         ("cursors", Self::Cursors),
         ("endless", Self::Endless),
         ("packets", Self::Packets),
-        ("answers", Self::Answers),
+        ("responses", Self::Responses),
         ("tables", Self::Tables),
         ("flips", Self::Flips),
-        ("greetings", Self::Greetings),
+        ("hellos", Self::Hellos),
         ("connections", Self::Connections),
         ("retractions", Self::Retractions),
         ("blocks", Self::Blocks),
-        ("talk", Self::Talk),
+        ("announcements", Self::Announcements),
         ("files", Self::Files),
     ];
 
-    fn trick(self) -> Option<Trick> {
+    fn peer_attack(self) -> Option<PeerAttack> {
         match self {
-            Self::Commands => Some(Trick::Commands),
-            Self::Cursors => Some(Trick::Cursors),
-            Self::Endless => Some(Trick::Endless),
-            Self::Packets => Some(Trick::Packets),
-            Self::Answers => Some(Trick::Answers),
-            Self::Tables => Some(Trick::Tables),
-            Self::Flips => Some(Trick::All),
-            Self::Retractions => Some(Trick::Retractions),
-            Self::Greetings | Self::Connections | Self::Blocks | Self::Talk | Self::Files => None,
+            Self::Commands => Some(PeerAttack::Commands),
+            Self::Cursors => Some(PeerAttack::Cursors),
+            Self::Endless => Some(PeerAttack::Endless),
+            Self::Packets => Some(PeerAttack::Packets),
+            Self::Responses => Some(PeerAttack::Responses),
+            Self::Tables => Some(PeerAttack::Tables),
+            Self::Flips => Some(PeerAttack::All),
+            Self::Retractions => Some(PeerAttack::Retractions),
+            Self::Hellos | Self::Connections | Self::Blocks | Self::Announcements | Self::Files => {
+                None
+            }
         }
     }
 }
 
-/// Things that are done in one life at most.
-const TURNS: u64 = 20_000;
-/// Things that are done between two looks whether the victim has had enough.
-const LOOK: u64 = 64;
-/// Greetings, or connections, of one life.
-const GREETINGS: u64 = 200;
+/// Maximum number of steps of one run.
+const STEPS: u64 = 20_000;
+/// Steps between two checks whether the target has disconnected.
+const CHECK_INTERVAL: u64 = 64;
+/// Hello messages, or connections, of one run.
+const HELLOS: u64 = 200;
 const CONNECTIONS: u64 = 300;
 
-/// Lives as often as it is told to.
-pub(crate) fn play(order: &Order) -> anyhow::Result<()> {
+/// Runs attacks as often as the parent requests.
+pub(crate) fn execute(config: &Config) -> anyhow::Result<()> {
     loop {
-        let life: Life = process::next_request()?;
+        let run: AttackRun = process::next_request()?;
         let pause = || {
             std::thread::yield_now();
             Ok(())
         };
-        process::reply(&live(order, life, pause)?)?;
+        process::reply(&run_attack(config, run, pause)?)?;
     }
 }
 
-/// One life, while `meanwhile` is done again and again.
+/// Runs one attack and calls `progress` repeatedly.
 ///
 /// # Errors
-/// When the victim cannot be reached.
-pub(crate) fn live(
-    order: &Order,
-    life: Life,
-    meanwhile: impl FnMut() -> anyhow::Result<()>,
-) -> anyhow::Result<Harm> {
-    let mut random = Random::new(life.seed);
-    match (life.attack.trick(), life.attack) {
-        (Some(trick), attack) => intrude(order, attack, trick, &mut random, meanwhile),
-        (None, Attack::Greetings) => greet(order, &mut random, meanwhile),
-        (None, Attack::Blocks) => hoard::blocks(order, &mut random, meanwhile),
-        (None, Attack::Talk) => talk::packets(order, &mut random, meanwhile),
-        (None, Attack::Files) => files::cut_short(order, meanwhile),
-        (None, _) => crowd(order, &mut random, meanwhile),
+/// The target cannot be reached.
+pub(crate) fn run_attack(
+    config: &Config,
+    run: AttackRun,
+    progress: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<AttackStats> {
+    let mut random = Random::new(run.seed);
+    match (run.attack.peer_attack(), run.attack) {
+        (Some(peer_attack), attack) => {
+            attack_as_peer(config, attack, peer_attack, &mut random, progress)
+        }
+        (None, Attack::Hellos) => send_hellos(config, &mut random, progress),
+        (None, Attack::Blocks) => block_exhaustion::exhaust_mappings(config, &mut random, progress),
+        (None, Attack::Announcements) => {
+            announcements::announce_and_release(config, &mut random, progress)
+        }
+        (None, Attack::Files) => files::resize_files(config, progress),
+        (None, _) => open_connections(config, &mut random, progress),
     }
 }
 
-fn intrude(
-    order: &Order,
+fn attack_as_peer(
+    config: &Config,
     attack: Attack,
-    trick: Trick,
+    peer_attack: PeerAttack,
     random: &mut Random,
-    mut meanwhile: impl FnMut() -> anyhow::Result<()>,
-) -> anyhow::Result<Harm> {
+    mut progress: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<AttackStats> {
     let nonce = Box::new(random.word());
-    let entered = Intruder::enter(&order.victim, &order.name, &nonce, random, &mut meanwhile);
-    let Ok(mut intruder) = entered else {
-        // The end of the life before has not been noticed yet.
-        meanwhile()?;
-        return Ok(Harm::default());
+    let connected = RawPeer::connect(&config.target, &config.name, &nonce, random, &mut progress);
+    let Ok(mut peer) = connected else {
+        // The target has not noticed the end of the last run yet.
+        progress()?;
+        return Ok(AttackStats::default());
     };
-    let mut flipper = (attack == Attack::Flips).then(|| Flipper::new(&intruder, random.word()));
-    let mut harm = Harm::default();
-    for turn in 0..random.below(TURNS) {
-        intruder.act(trick, random);
-        harm.inputs += 1;
-        if turn % LOOK == 0 {
-            meanwhile()?;
+    let mut flipper = (attack == Attack::Flips).then(|| Flipper::new(&peer, random.word()));
+    let mut stats = AttackStats::default();
+    for step in 0..random.below(STEPS) {
+        peer.step(peer_attack, random);
+        stats.inputs += 1;
+        if step % CHECK_INTERVAL == 0 {
+            progress()?;
             if let Some(flipper) = &mut flipper {
-                flipper.turn_to(&intruder);
+                flipper.add_new_memories(&peer);
             }
-            if intruder.is_cut_off() {
-                harm.is_cut_off = true;
+            if peer.is_cut_off() {
+                stats.is_cut_off = true;
                 break;
             }
         }
     }
-    harm.flips = flipper.map_or(0, |flipper| flipper.end());
-    Ok(harm)
+    stats.flips = flipper.map_or(0, |flipper| flipper.end());
+    Ok(stats)
 }
 
-/// A thread that turns bits over as fast as it can.
+/// Threads that flip bits as fast as they can.
 #[derive(Debug)]
 struct Flipper {
     is_over: Arc<AtomicBool>,
     count: Arc<AtomicU64>,
     threads: Vec<std::thread::JoinHandle<()>>,
     memories: usize,
-    /// Whether payloads alone are turned over: then the contact lasts.
-    is_mild: bool,
+    /// Whether only payloads are flipped, so that the connection lasts.
+    is_payload_only: bool,
     random: Random,
 }
 
 impl Flipper {
-    fn new(intruder: &Intruder, seed: u64) -> Self {
+    fn new(peer: &RawPeer, seed: u64) -> Self {
         let mut flipper = Self {
             is_over: Arc::default(),
             count: Arc::default(),
             threads: Vec::new(),
             memories: 0,
-            is_mild: seed & 1 == 0,
+            is_payload_only: seed & 1 == 0,
             random: Random::new(seed),
         };
-        flipper.turn_to(intruder);
+        flipper.add_new_memories(peer);
         flipper
     }
 
-    /// Takes on memory that is new.
-    fn turn_to(&mut self, intruder: &Intruder) {
-        let memories = intruder.memories();
+    /// Starts a thread for each new memory.
+    fn add_new_memories(&mut self, peer: &RawPeer) {
+        let memories = peer.memories();
         while self.memories < memories.len() {
             // The newest is the first.
             let memory = Arc::clone(&memories[memories.len() - 1 - self.memories]);
             self.memories += 1;
             let (is_over, count) = (Arc::clone(&self.is_over), Arc::clone(&self.count));
             let mut random = Random::new(self.random.word());
-            let first = if self.is_mild { memory.words() / 2 } else { 0 };
+            let first = if self.is_payload_only {
+                memory.words() / 2
+            } else {
+                0
+            };
             let words = (memory.words() - first) as u64;
             self.threads.push(std::thread::spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
@@ -238,30 +248,30 @@ impl Flipper {
     fn end(self) -> u64 {
         self.is_over.store(true, Ordering::Relaxed);
         for thread in self.threads {
-            // It has done nothing that could have failed.
+            // The thread cannot fail.
             let _ = thread.join();
         }
         self.count.load(Ordering::Relaxed)
     }
 }
 
-/// Hellos with wrong bytes, too few or too many, and descriptors of all kinds.
-fn greet(
-    order: &Order,
+/// Sends hello messages with wrong bytes, too few or too many, and descriptors of all kinds.
+fn send_hellos(
+    config: &Config,
     random: &mut Random,
-    mut meanwhile: impl FnMut() -> anyhow::Result<()>,
-) -> anyhow::Result<Harm> {
+    mut progress: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<AttackStats> {
     let fds = descriptors()?;
-    let mut harm = Harm::default();
-    let mut lines = Vec::new();
+    let mut stats = AttackStats::default();
+    let mut sockets = Vec::new();
     let nonce = Box::new(random.word());
-    for _ in 0..GREETINGS {
-        let Ok(line) = PeerSocket::connect(&order.victim) else {
-            meanwhile()?;
+    for _ in 0..HELLOS {
+        let Ok(socket) = PeerSocket::connect(&config.target) else {
+            progress()?;
             continue;
         };
         let hello = Hello {
-            name: &order.name,
+            name: &config.name,
             incarnation: random.word().into(),
             nonce: &nonce,
             sizes: Sizes::DEFAULT,
@@ -269,9 +279,9 @@ fn greet(
         };
         let mut bytes = hello.packet(VERSION);
         for _ in 0..random.below(4) {
-            let place = 4 * random.below(26) as usize;
+            let offset = 4 * random.below(26) as usize;
             let value = number(random) as u32;
-            bytes[place..place + 4].copy_from_slice(&value.to_le_bytes());
+            bytes[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
         }
         match random.below(8) {
             0 => bytes.truncate(random.below(PACKET as u64) as usize),
@@ -284,24 +294,24 @@ fn greet(
         let most = if random.once_in(20) { 60 } else { 4 };
         let count = random.below(most);
         let chosen: Vec<_> = (0..count).map(|_| random.pick(&fds).as_fd()).collect();
-        line.send(&bytes, &chosen);
+        socket.send(&bytes, &chosen);
         if random.once_in(4) {
-            line.send(&bytes, &chosen);
+            socket.send(&bytes, &chosen);
         }
-        harm.inputs += 1;
-        lines.push(line);
+        stats.inputs += 1;
+        sockets.push(socket);
         if random.once_in(8) {
-            lines.clear();
+            sockets.clear();
         }
-        meanwhile()?;
+        progress()?;
     }
-    harm.is_cut_off = lines
+    stats.is_cut_off = sockets
         .iter()
-        .all(|line| matches!(line.receive(), Received::End));
-    Ok(harm)
+        .all(|socket| matches!(socket.receive(), Received::End));
+    Ok(stats)
 }
 
-/// Descriptors that are memory as it has to be, nearly, or not at all.
+/// Descriptors of valid, nearly valid and invalid memory.
 fn descriptors() -> anyhow::Result<Vec<OwnedFd>> {
     let memory = |len: usize, seals| -> anyhow::Result<OwnedFd> {
         Ok(RawMemory::create(len, seals)?.fd().try_clone_to_owned()?)
@@ -323,29 +333,29 @@ fn descriptors() -> anyhow::Result<Vec<OwnedFd>> {
     ])
 }
 
-/// Many connections at once, which say nothing or the beginning of something.
-fn crowd(
-    order: &Order,
+/// Opens many connections at once, which send nothing or a partial message.
+fn open_connections(
+    config: &Config,
     random: &mut Random,
-    mut meanwhile: impl FnMut() -> anyhow::Result<()>,
-) -> anyhow::Result<Harm> {
-    let mut harm = Harm::default();
-    let mut lines = Vec::new();
+    mut progress: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<AttackStats> {
+    let mut stats = AttackStats::default();
+    let mut sockets = Vec::new();
     for _ in 0..CONNECTIONS {
-        if let Ok(line) = PeerSocket::connect(&order.victim) {
+        if let Ok(socket) = PeerSocket::connect(&config.target) {
             if random.once_in(4) {
                 let bytes = vec![0x73; random.below(300) as usize];
-                line.send(&bytes, &[]);
+                socket.send(&bytes, &[]);
             }
-            harm.inputs += 1;
-            lines.push(line);
+            stats.inputs += 1;
+            sockets.push(socket);
         }
-        meanwhile()?;
+        progress()?;
     }
     std::thread::sleep(Duration::from_millis(random.below(20)));
-    meanwhile()?;
-    harm.is_cut_off = lines
+    progress()?;
+    stats.is_cut_off = sockets
         .iter()
-        .any(|line| matches!(line.receive(), Received::End));
-    Ok(harm)
+        .any(|socket| matches!(socket.receive(), Received::End));
+    Ok(stats)
 }

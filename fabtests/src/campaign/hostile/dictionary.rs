@@ -1,9 +1,9 @@
-//! Numbers that are worth trying: the ends of every range that somebody might check.
+//! Numbers for malformed fields: the ends of every range that a parser might check.
 
 use selvedge_testkit::random::Random;
 
-/// Where ranges begin and end.
-const ENDS: [u64; 30] = [
+/// Ends of ranges.
+const BOUNDARIES: [u64; 30] = [
     0,
     1,
     2,
@@ -36,19 +36,19 @@ const ENDS: [u64; 30] = [
     u64::MAX,
 ];
 
-/// A number at the end of a range, next to it, or any.
+/// Returns a number at the end of a range, next to it, or any number.
 pub(super) fn number(random: &mut Random) -> u64 {
-    let end = *random.pick(&ENDS);
+    let boundary = *random.pick(&BOUNDARIES);
     match random.below(8) {
-        0..4 => end,
-        4 => end.wrapping_add(1),
-        5 => end.wrapping_sub(1),
-        6 => end << random.below(64),
+        0..4 => boundary,
+        4 => boundary.wrapping_add(1),
+        5 => boundary.wrapping_sub(1),
+        6 => boundary << random.below(64),
         _ => random.word() >> random.below(64),
     }
 }
 
-/// Changes a number a little, or beyond recognition.
+/// Changes a number a little or completely.
 pub(super) fn mutate(random: &mut Random, value: u64) -> u64 {
     match random.below(6) {
         0 => value ^ 1 << random.below(64),

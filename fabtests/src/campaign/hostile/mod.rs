@@ -1,17 +1,17 @@
 //! The campaign `hostile`: a peer that does whatever its own memory and its sockets allow, while
-//! its victim goes on serving somebody else.
+//! its target continues to serve another peer.
 //!
-//! The victim must not crash, hang, leak, or grow beyond bounds, and what others send to it and get
-//! from it must be whole. The row `in-process` has both ends in one thread: it is the fuzz target
-//! of the parsers, and the same seed gives the same run.
+//! The target must not crash, hang, leak, or grow beyond its limits. Messages between it and the
+//! other peer must be intact. The row `in-process` has both sides in one thread; it is the fuzz
+//! target of the parsers, and the same seed gives the same run.
 
 pub(crate) mod adversary;
+mod announcements;
+mod block_exhaustion;
 mod dictionary;
 mod files;
-mod forger;
-mod hoard;
-mod intruder;
-mod talk;
+mod forged_memory;
+mod raw_peer;
 
 use std::time::{Duration, Instant};
 
@@ -22,78 +22,81 @@ use selvedge_testkit::shm_peer;
 use selvedge_testkit::timeout::Timeout;
 use selvedge_testkit::usage::{Usage, private, private_after_trim};
 
-use super::company::Company;
+use super::background::BackgroundTraffic;
 use super::echo::Echo;
 use super::endpoint::CampaignEndpoint;
-use super::part::Part;
 use super::report::{Plan, Report, Row};
-use adversary::{Attack, Harm, Life, Order, live};
+use super::role::Role;
+use adversary::{Attack, AttackRun, AttackStats, Config, run_attack};
 
-/// What an exchange of others may take meanwhile: some ten times what it does take on a machine that
-/// is crowded.
-const GAP: Duration = Duration::from_secs(10);
-/// Lives of each row in the short form.
+/// The longest time that an exchange with the other peer may take: about ten times the observed
+/// maximum on a loaded machine.
+const LONGEST_EXCHANGE: Duration = Duration::from_secs(10);
+/// Runs of each row in the short form.
 const SHORT: u64 = 5;
-/// Lives before it is counted what the victim holds.
+/// Runs before the target's resources are measured.
 const WARM_UP: u64 = 2;
-/// What the victim keeps of unexpected messages.
+/// Limit of the unexpected messages that the target stores.
 const KEPT: (&str, &str) = ("FI_SHM_UNEXPECTED_SIZE", "1m");
-/// What the victim's memory may grow by: what it may keep, and what an allocator makes of it.
+/// Maximum growth of the target's memory: the stored messages and the allocator's overhead.
 const GROWTH: usize = 16 << 20;
 
 /// Runs the campaign.
 ///
 /// # Errors
-/// When it cannot be run.
-pub(super) fn attacks(plan: &Plan) -> anyhow::Result<Report> {
+/// The campaign cannot be run.
+pub(super) fn run(plan: &Plan) -> anyhow::Result<Report> {
     let mut report = Report::new("hostile", plan);
-    for (what, attack) in Attack::ALL.into_iter().filter(|(what, _)| plan.has(what)) {
+    for (what, attack) in Attack::ALL
+        .into_iter()
+        .filter(|(what, _)| plan.includes(what))
+    {
         report.add(row(plan, what, attack)?);
     }
-    if plan.has("in-process") {
+    if plan.includes("in-process") {
         report.add(in_process(plan)?);
     }
     Ok(report)
 }
 
-/// A victim, whom it serves, and who attacks it.
-struct Siege {
+/// A target, the endpoint that it serves, and the adversary.
+struct Session {
     endpoint: CampaignEndpoint,
-    victim: Echo,
+    target: Echo,
     adversary: Process,
 }
 
-impl Siege {
-    fn lay(what: &str) -> anyhow::Result<Self> {
+impl Session {
+    fn start(what: &str) -> anyhow::Result<Self> {
         let name = format!("adversary-{}-{what}", std::process::id());
         let mut endpoint = CampaignEndpoint::open(None, &[])?;
         let params = [KEPT, ("FI_SHM_PEER_TIMEOUT", "10ms")];
-        let mut victim = Echo::beside(&endpoint, &params, std::slice::from_ref(&name))?;
-        victim.exchange(&mut endpoint)?;
-        let adversary = Part::Adversary(Order {
-            victim: victim.name().to_owned(),
+        let mut target = Echo::start_with_peers(&endpoint, &params, std::slice::from_ref(&name))?;
+        target.exchange(&mut endpoint)?;
+        let adversary = Role::Adversary(Config {
+            target: target.name().to_owned(),
             name,
         })
         .start()?;
         Ok(Self {
             endpoint,
-            victim,
+            target,
             adversary,
         })
     }
 
     fn process(&self) -> String {
-        self.victim.actor().pid().to_string()
+        self.target.process().pid().to_string()
     }
 
-    /// One life of the adversary. What it has done, and the longest exchange meanwhile.
-    fn endure(&mut self, life: Life) -> anyhow::Result<(Harm, Duration)> {
-        self.adversary.send(&life)?;
-        let mut timeout = Timeout::new("the end of an adversary's life");
+    /// Runs one attack. Returns its statistics and the longest exchange meanwhile.
+    fn run_attack(&mut self, run: AttackRun) -> anyhow::Result<(AttackStats, Duration)> {
+        self.adversary.send(&run)?;
+        let mut timeout = Timeout::new("the end of an attack");
         let mut longest = Duration::ZERO;
         loop {
             let began = Instant::now();
-            self.victim
+            self.target
                 .exchange(&mut self.endpoint)
                 .context("the victim")?;
             longest = longest.max(began.elapsed());
@@ -105,60 +108,60 @@ impl Siege {
         Ok((self.adversary.receive()?, longest))
     }
 
-    /// The adversary is gone: the victim must be as it was.
-    fn lift(self, before: Usage, memory: usize) -> anyhow::Result<()> {
+    /// Ends the adversary and checks that the target has released all its resources.
+    fn finish(self, before: Usage, memory: usize) -> anyhow::Result<()> {
         let process = self.process();
-        let (mut endpoint, mut victim) = (self.endpoint, self.victim);
+        let (mut endpoint, mut target) = (self.endpoint, self.target);
         drop(self.adversary);
-        let mut timeout = Timeout::new("what an adversary has left");
+        let mut timeout = Timeout::new("the release of the adversary's resources");
         loop {
-            victim.exchange(&mut endpoint)?;
+            target.exchange(&mut endpoint)?;
             let now = Usage::of(&process)?;
-            // Contact with the adversary may have been there or not.
+            // The adversary may or may not have been connected when the resources were measured.
             if now.fds <= before.fds && now.shared <= before.shared {
                 break;
             }
-            let what = || format!("{before:?} is {now:?}");
+            let what = || format!("{now:?} are held, {before:?} before the attack");
             timeout.check().with_context(what)?;
         }
-        is_small(memory, private(&process)?)
+        check_growth(memory, private(&process)?)
     }
 }
 
 fn row(plan: &Plan, what: &str, attack: Attack) -> anyhow::Result<Row> {
     let mut row = Row::new(what);
     let mut random = plan.random(what);
-    let mut siege = Siege::lay(what)?;
-    let (mut tally, mut memory) = (Usage::of(&siege.process())?, 0);
-    let (mut total, mut longest, mut cut_off) = (Harm::default(), Duration::ZERO, 0_u64);
+    let mut session = Session::start(what)?;
+    let (mut usage, mut memory) = (Usage::of(&session.process())?, 0);
+    let (mut total, mut longest, mut cut_off) = (AttackStats::default(), Duration::ZERO, 0_u64);
     let (mut began, mut done) = (Instant::now(), 0);
     while done < WARM_UP || !plan.is_over(done - WARM_UP, SHORT, began) {
-        let life = Life {
+        let run = AttackRun {
             attack,
             seed: random.word(),
         };
-        let endured = siege.endure(life);
-        match row.count(&format!("{life:?}"), endured) {
-            Some((harm, time)) => {
-                total.inputs += harm.inputs;
-                total.flips += harm.flips;
-                cut_off += u64::from(harm.is_cut_off);
+        let result = session.run_attack(run);
+        match row.count(&format!("{run:?}"), result) {
+            Some((stats, time)) => {
+                total.inputs += stats.inputs;
+                total.flips += stats.flips;
+                cut_off += u64::from(stats.is_cut_off);
                 longest = longest.max(time);
             }
-            None => siege = Siege::lay(what)?,
+            None => session = Session::start(what)?,
         }
         done += 1;
         if done <= WARM_UP {
-            let now = Usage::of(&siege.process())?;
-            tally.fds = tally.fds.max(now.fds);
-            tally.shared = tally.shared.max(now.shared);
-            memory = private(&siege.process())?;
+            let now = Usage::of(&session.process())?;
+            usage.fds = usage.fds.max(now.fds);
+            usage.shared = usage.shared.max(now.shared);
+            memory = private(&session.process())?;
             began = Instant::now();
         }
     }
-    row.count("the longest exchange", is_short(longest));
-    let kept = siege.lift(tally, memory);
-    row.count("at the end", kept);
+    row.count("the longest exchange", check_exchange_time(longest));
+    let result = session.finish(usage, memory);
+    row.count("at the end", result);
     row.figures.insert("inputs", total.inputs as f64);
     row.figures.insert("cut_off", cut_off as f64);
     row.figures
@@ -169,17 +172,17 @@ fn row(plan: &Plan, what: &str, attack: Attack) -> anyhow::Result<Row> {
     Ok(row)
 }
 
-/// Attacks of all kinds but those that need a second thread, by the thread that drives the victim.
+/// Runs the attacks that need no second thread, in the thread that drives the target.
 fn in_process(plan: &Plan) -> anyhow::Result<Row> {
     let mut row = Row::new("in-process");
     let mut random = plan.random("in-process");
     let name = format!("adversary-{}-in-process", std::process::id());
-    let mut victim = CampaignEndpoint::open(None, &[KEPT, ("FI_SHM_PEER_TIMEOUT", "10ms")])?;
-    let order = Order {
-        victim: victim.name()?,
+    let mut target = CampaignEndpoint::open(None, &[KEPT, ("FI_SHM_PEER_TIMEOUT", "10ms")])?;
+    let config = Config {
+        target: target.name()?,
         name: name.clone(),
     };
-    let mut company = Company::new(&victim, &[name])?;
+    let mut traffic = BackgroundTraffic::new(&target, &[name])?;
     let memory = private_after_trim()?;
     let (began, mut done, mut inputs) = (Instant::now(), 0, 0);
     while !plan.is_over(done, SHORT, began) {
@@ -187,26 +190,26 @@ fn in_process(plan: &Plan) -> anyhow::Result<Row> {
             Attack::Commands,
             Attack::Cursors,
             Attack::Packets,
-            Attack::Answers,
+            Attack::Responses,
             Attack::Tables,
         ];
-        let life = Life {
+        let run = AttackRun {
             attack: *random.pick(&attacks),
             seed: random.word(),
         };
-        let lived = live(&order, life, || {
-            while let Some(outcome) = victim.poll()? {
-                company.book(outcome.context);
+        let result = run_attack(&config, run, || {
+            while let Some(outcome) = target.poll()? {
+                traffic.complete(outcome.context);
             }
-            company.turn(&mut victim);
+            traffic.post_next(&mut target);
             Ok(())
         });
-        let harm = row.count(&format!("{life:?}"), lived);
-        inputs += harm.map_or(0, |harm| harm.inputs);
+        let stats = row.count(&format!("{run:?}"), result);
+        inputs += stats.map_or(0, |stats| stats.inputs);
         done += 1;
     }
-    let kept = is_small(memory, private_after_trim()?);
-    row.count("at the end", kept);
+    let result = check_growth(memory, private_after_trim()?);
+    row.count("at the end", result);
     row.figures.insert("inputs", inputs as f64);
     Ok(row)
 }
@@ -216,15 +219,18 @@ fn packet(kind: u32) -> Vec<u8> {
     shm_peer::packet(VERSION, kind)
 }
 
-fn is_short(longest: Duration) -> anyhow::Result<()> {
+fn check_exchange_time(longest: Duration) -> anyhow::Result<()> {
     ensure!(
-        longest < GAP,
-        "an exchange of the others took {longest:?}, and may take {GAP:?}"
+        longest < LONGEST_EXCHANGE,
+        "an exchange with the other peer took {longest:?}; the limit is {LONGEST_EXCHANGE:?}"
     );
     Ok(())
 }
 
-fn is_small(memory: usize, grown: usize) -> anyhow::Result<()> {
-    ensure!(grown < memory + GROWTH, "{memory} bytes became {grown}");
+fn check_growth(memory: usize, now: usize) -> anyhow::Result<()> {
+    ensure!(
+        now < memory + GROWTH,
+        "the memory grew from {memory} to {now} bytes"
+    );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A line for each test that is over, and on a terminal one that says what is running.
+//! A line for each finished test, and on a terminal a line with the running tests.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -8,45 +8,45 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use selvedge_bench::output;
 
 use crate::suite::entry::Entry;
-use crate::suite::run::News;
-use crate::suite::verdict::{Report, Verdict};
+use crate::suite::outcome::{Outcome, Report};
+use crate::suite::run::RunEvent;
 
-/// Shows a run while it goes on.
+/// Prints a run as it proceeds.
 #[derive(Debug)]
 pub struct Lines {
     bar: Option<ProgressBar>,
     colours: bool,
-    again: String,
-    begun: BTreeMap<String, Instant>,
+    rerun_options: String,
+    running_since: BTreeMap<String, Instant>,
     counts: [usize; 3],
 }
 
 impl Lines {
-    /// For so many tests. `again` are the options that a test is run again with, on its own.
-    pub fn new(count: usize, again: &str) -> Self {
+    /// Prints a run of `count` tests. `rerun_options` has the options that run a single test again.
+    pub fn new(count: usize, rerun_options: &str) -> Self {
         let is_terminal = std::io::stdout().is_terminal();
         Self {
             bar: is_terminal.then(|| bar(count)),
             colours: is_terminal && std::env::var_os("NO_COLOR").is_none(),
-            again: again.to_owned(),
-            begun: BTreeMap::new(),
+            rerun_options: rerun_options.to_owned(),
+            running_since: BTreeMap::new(),
             counts: [0; 3],
         }
     }
 
-    /// Shows what has happened.
-    pub fn show(&mut self, news: &News<'_>) {
-        match news {
-            News::Begun(entry) => self.begin(entry),
-            News::Over(report) => self.over(report),
-            News::Nothing => {}
+    /// Prints an event of the run.
+    pub fn show(&mut self, event: &RunEvent<'_>) {
+        match event {
+            RunEvent::Started(entry) => self.begin(entry),
+            RunEvent::Finished(report) => self.finished(report),
+            RunEvent::Idle => {}
         }
         if let Some(bar) = &self.bar {
             bar.set_message(self.status());
         }
     }
 
-    /// The run is over: the line that says what is running goes away.
+    /// Removes the line with the running tests.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -54,12 +54,12 @@ impl Lines {
     }
 
     fn begin(&mut self, entry: &Entry) {
-        self.begun.insert(entry.path(), Instant::now());
+        self.running_since.insert(entry.path(), Instant::now());
     }
 
-    fn over(&mut self, report: &Report) {
-        if self.begun.remove(&report.path()).is_some() {
-            self.count(&report.verdict);
+    fn finished(&mut self, report: &Report) {
+        if self.running_since.remove(&report.path()).is_some() {
+            self.count(&report.outcome);
         }
         let text = self.text(report);
         match &self.bar {
@@ -68,10 +68,10 @@ impl Lines {
         }
     }
 
-    fn count(&mut self, verdict: &Verdict) {
-        let kind = match verdict {
-            Verdict::Pass => 0,
-            Verdict::Skip(_) => 2,
+    fn count(&mut self, outcome: &Outcome) {
+        let kind = match outcome {
+            Outcome::Pass => 0,
+            Outcome::Skip(_) => 2,
             _ => 1,
         };
         self.counts[kind] += 1;
@@ -81,25 +81,25 @@ impl Lines {
     }
 
     fn text(&self, report: &Report) -> String {
-        let word = self.paint(report.verdict.word(), &report.verdict);
+        let word = self.paint(report.outcome.label(), &report.outcome);
         let mut text = format!("{word} {:<62} {:>7.2} s", report.path(), report.seconds);
-        if let Verdict::Skip(reason) = &report.verdict {
+        if let Outcome::Skip(reason) = &report.outcome {
             text += &format!("  {reason}");
         }
         text.push('\n');
         if let Some(noticed) = &report.noticed {
             text += &indented(&format!("noticed: {noticed}"));
         }
-        if report.verdict.is_bad() {
-            text += &details(report, &self.again);
+        if report.outcome.is_bad() {
+            text += &details(report, &self.rerun_options);
         }
         text
     }
 
-    fn paint(&self, word: &str, verdict: &Verdict) -> String {
-        let colour = match verdict {
-            Verdict::Pass => 32,
-            Verdict::Skip(_) => 33,
+    fn paint(&self, word: &str, outcome: &Outcome) -> String {
+        let colour = match outcome {
+            Outcome::Pass => 32,
+            Outcome::Skip(_) => 33,
             _ => 31,
         };
         match self.colours {
@@ -108,32 +108,32 @@ impl Lines {
         }
     }
 
-    /// What is running, and what came of the others.
+    /// The running tests, and the number of finished ones.
     fn status(&self) -> String {
         let [passed, failed, skipped] = self.counts;
-        let mut running: Vec<_> = self.begun.iter().collect();
-        running.sort_by_key(|(_, begun)| **begun);
-        let running = running
+        let mut running_tests: Vec<_> = self.running_since.iter().collect();
+        running_tests.sort_by_key(|(_, running_since)| **running_since);
+        let running_tests = running_tests
             .iter()
-            .map(|(name, begun)| format!("{name}{}", seconds(begun.elapsed())));
-        let running = Vec::from_iter(running).join(" | ");
-        format!("{passed} passed, {failed} failed, {skipped} skipped | {running}")
+            .map(|(name, running_since)| format!("{name}{}", seconds(running_since.elapsed())));
+        let running_tests = Vec::from_iter(running_tests).join(" | ");
+        format!("{passed} passed, {failed} failed, {skipped} skipped | {running_tests}")
     }
 }
 
-/// Why it failed, what its processes printed, and how to run it again.
-pub(super) fn details(report: &Report, again: &str) -> String {
+/// The reason of a failure, the output of its processes, and the command that runs it again.
+pub(super) fn details(report: &Report, rerun_options: &str) -> String {
     let mut text = String::new();
-    if let Some(why) = report.verdict.why() {
-        text += &indented(why);
+    if let Some(reason) = report.outcome.reason() {
+        text += &indented(reason);
     }
-    for (place, printed) in report.output.iter().enumerate() {
+    for (index, printed) in report.output.iter().enumerate() {
         if !printed.is_empty() {
-            text += &indented(&format!("process {place} printed:\n{printed}"));
+            text += &indented(&format!("process {index} printed:\n{printed}"));
         }
     }
     text + &indented(&format!(
-        "again: fabtests run{again} --filter {:?}",
+        "again: fabtests run{rerun_options} --filter {:?}",
         report.path()
     ))
 }

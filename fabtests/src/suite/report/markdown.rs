@@ -1,64 +1,69 @@
-//! A run as a page.
+//! The results of a run as a Markdown page.
 
 use crate::suite::report::lines::details;
 use crate::suite::report::summary::{by_provider, closing_line, skipped};
-use crate::suite::run::Outcome;
+use crate::suite::run::RunResult;
 
-/// The counts, what failed with its reasons, what was skipped with its reasons, and every test.
-/// `again` are the options that a test is run again with, on its own.
-pub fn markdown(outcome: &Outcome, set: &str, seed: u64, again: &str) -> String {
-    let closing = closing_line(outcome);
+/// The counts, failures and skips with reasons, and every test. `rerun_options` has the options that run a
+/// single test again.
+pub fn markdown(result: &RunResult, set: &str, seed: u64, rerun_options: &str) -> String {
+    let closing = closing_line(result);
     let mut page = format!("# fabtests run {set}\n\n{closing}. Seed {seed}.\n\n");
-    page += &counts(outcome);
-    page += &failures(outcome, again);
-    page += &skips(outcome);
-    page += &tests(outcome);
+    page += &counts(result);
+    page += &failures(result, rerun_options);
+    page += &skips(result);
+    page += &tests(result);
     page
 }
 
-fn counts(outcome: &Outcome) -> String {
+fn counts(result: &RunResult) -> String {
     let mut text = String::from(
         "| provider | passed | failed | crashed | timeout | leaked | skipped |\n\
          |---|---:|---:|---:|---:|---:|---:|\n",
     );
-    for (name, tally) in by_provider(outcome) {
+    for (name, counts) in by_provider(result) {
         text += &format!(
             "| {name} | {} | {} | {} | {} | {} | {} |\n",
-            tally.passed, tally.failed, tally.crashed, tally.timeouts, tally.leaks, tally.skipped
+            counts.passed,
+            counts.failed,
+            counts.crashed,
+            counts.timeouts,
+            counts.leaks,
+            counts.skipped
         );
     }
     text
 }
 
-fn failures(outcome: &Outcome, again: &str) -> String {
+fn failures(result: &RunResult, rerun_options: &str) -> String {
     let mut text = String::new();
-    for report in outcome
+    for report in result
         .reports
         .iter()
-        .filter(|report| report.verdict.is_bad())
+        .filter(|report| report.outcome.is_bad())
     {
-        let word = report.verdict.word();
-        let details = details(report, again);
+        let word = report.outcome.label();
+        let details = details(report, rerun_options);
         text += &format!("\n## {word}: {}\n\n```text\n{details}```\n", report.path());
     }
     text
 }
 
-fn skips(outcome: &Outcome) -> String {
+fn skips(result: &RunResult) -> String {
     let mut text = String::new();
-    for (reason, names) in skipped(outcome) {
+    for (reason, names) in skipped(result) {
         text += &format!("\n## Skipped: {reason}\n\n");
         text.extend(names.iter().map(|name| format!("- `{name}`\n")));
     }
     text
 }
 
-fn tests(outcome: &Outcome) -> String {
+fn tests(result: &RunResult) -> String {
     let mut text =
         String::from("\n## Tests\n\n| test | | seconds | checks |\n|---|---|---:|---:|\n");
-    for report in &outcome.reports {
+    for report in &result.reports {
         let name = report.path().replace('|', "\\|");
-        let word = report.verdict.word();
+        let word = report.outcome.label();
         text += &format!(
             "| `{name}` | {word} | {:.2} | {} |\n",
             report.seconds, report.checks

@@ -1,4 +1,4 @@
-//! What a run looks like: lines as it goes, a summary at the end, and files for other programs.
+//! The reports of a run: lines as it proceeds, a summary at the end, and files for other programs.
 
 mod json;
 mod junit;

@@ -1,45 +1,45 @@
-//! The end of a run.
+//! The summary of a run.
 
 use std::collections::BTreeMap;
 
 use selvedge_bench::table;
 
-use crate::suite::run::Outcome;
-use crate::suite::verdict::{Report, Verdict};
+use crate::suite::outcome::{Outcome, Report};
+use crate::suite::run::RunResult;
 
-/// A row for each provider, the reasons of what was skipped, what failed, and the closing line.
-pub fn summary(outcome: &Outcome) -> String {
-    let mut text = format!("\n{}\n", providers(outcome));
-    for (reason, names) in skipped(outcome) {
+/// A row for each provider, the reasons of skips, the failures, and the closing line.
+pub fn summary(result: &RunResult) -> String {
+    let mut text = format!("\n{}\n", providers(result));
+    for (reason, names) in skipped(result) {
         text += &format!("skipped {}: {reason}\n", names.len());
     }
-    for report in outcome
+    for report in result
         .reports
         .iter()
-        .filter(|report| report.verdict.is_bad())
+        .filter(|report| report.outcome.is_bad())
     {
-        text += &format!("{:<7} {}\n", report.verdict.word(), report.path());
+        text += &format!("{:<7} {}\n", report.outcome.label(), report.path());
     }
-    text + "\n" + &closing_line(outcome) + "\n"
+    text + "\n" + &closing_line(result) + "\n"
 }
 
-/// `12 passed, 0 failed, 3 skipped`, and what it took.
-pub fn closing_line(outcome: &Outcome) -> String {
-    let all = Tally::of(outcome.reports.iter());
+/// The last line: `12 passed, 0 failed, 3 skipped`, and the totals.
+pub fn closing_line(result: &RunResult) -> String {
+    let all = Counts::of(result.reports.iter());
     let compared = all.bytes as f64 / f64::from(1 << 20);
     format!(
         "{} passed, {} failed, {} skipped; {} checks, {compared:.0} MiB compared, {:.1} s",
         all.passed,
-        all.bad(),
+        all.all_failed(),
         all.skipped,
         all.checks,
-        outcome.took.as_secs_f64()
+        result.duration.as_secs_f64()
     )
 }
 
-/// What came of the tests of one provider.
+/// The counts of one provider's tests.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct Counts {
     pub(super) passed: usize,
     pub(super) failed: usize,
     pub(super) crashed: usize,
@@ -51,49 +51,46 @@ pub(super) struct Tally {
     pub(super) seconds: f64,
 }
 
-impl Tally {
+impl Counts {
     pub(super) fn of<'a>(reports: impl Iterator<Item = &'a Report>) -> Self {
-        let mut tally = Self::default();
+        let mut counts = Self::default();
         for report in reports {
-            let count = match report.verdict {
-                Verdict::Pass => &mut tally.passed,
-                Verdict::Fail(_) => &mut tally.failed,
-                Verdict::Crash(_) => &mut tally.crashed,
-                Verdict::Timeout(_) => &mut tally.timeouts,
-                Verdict::Leak(_) => &mut tally.leaks,
-                Verdict::Skip(_) => &mut tally.skipped,
+            let count = match report.outcome {
+                Outcome::Pass => &mut counts.passed,
+                Outcome::Fail(_) => &mut counts.failed,
+                Outcome::Crash(_) => &mut counts.crashed,
+                Outcome::Timeout(_) => &mut counts.timeouts,
+                Outcome::Leak(_) => &mut counts.leaks,
+                Outcome::Skip(_) => &mut counts.skipped,
             };
             *count += 1;
-            tally.checks += report.checks;
-            tally.bytes += report.bytes;
-            tally.seconds += report.seconds;
+            counts.checks += report.checks;
+            counts.bytes += report.bytes;
+            counts.seconds += report.seconds;
         }
-        tally
+        counts
     }
 
-    pub(super) fn bad(&self) -> usize {
+    pub(super) fn all_failed(&self) -> usize {
         self.failed + self.crashed + self.timeouts + self.leaks
     }
 }
 
-/// The tests of each provider.
-pub(super) fn by_provider(outcome: &Outcome) -> BTreeMap<&str, Tally> {
-    let names = outcome
-        .reports
-        .iter()
-        .map(|report| report.provider.as_str());
+/// The counts of each provider.
+pub(super) fn by_provider(result: &RunResult) -> BTreeMap<&str, Counts> {
+    let names = result.reports.iter().map(|report| report.provider.as_str());
     let of = |name: &str| {
-        let reports = outcome.reports.iter();
-        Tally::of(reports.filter(|report| report.provider == name))
+        let reports = result.reports.iter();
+        Counts::of(reports.filter(|report| report.provider == name))
     };
     names.map(|name| (name, of(name))).collect()
 }
 
-/// The reasons of what was skipped, each with the tests.
-pub(super) fn skipped(outcome: &Outcome) -> BTreeMap<String, Vec<String>> {
+/// The reasons of skips, each with its tests.
+pub(super) fn skipped(result: &RunResult) -> BTreeMap<String, Vec<String>> {
     let mut skipped: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for report in &outcome.reports {
-        if let Verdict::Skip(reason) = &report.verdict {
+    for report in &result.reports {
+        if let Outcome::Skip(reason) = &report.outcome {
             let reason = format!("{}: {reason}", report.provider);
             skipped.entry(reason).or_default().push(report.path());
         }
@@ -101,22 +98,22 @@ pub(super) fn skipped(outcome: &Outcome) -> BTreeMap<String, Vec<String>> {
     skipped
 }
 
-fn providers(outcome: &Outcome) -> String {
+fn providers(result: &RunResult) -> String {
     let header = [
         "provider", "passed", "failed", "crashed", "timeout", "leaked", "skipped", "checks", "time",
     ];
     let mut table = table::new(&header);
-    for (name, tally) in by_provider(outcome) {
+    for (name, counts) in by_provider(result) {
         table.add_row([
             name.to_owned(),
-            tally.passed.to_string(),
-            tally.failed.to_string(),
-            tally.crashed.to_string(),
-            tally.timeouts.to_string(),
-            tally.leaks.to_string(),
-            tally.skipped.to_string(),
-            tally.checks.to_string(),
-            format!("{:.1} s", tally.seconds),
+            counts.passed.to_string(),
+            counts.failed.to_string(),
+            counts.crashed.to_string(),
+            counts.timeouts.to_string(),
+            counts.leaks.to_string(),
+            counts.skipped.to_string(),
+            counts.checks.to_string(),
+            format!("{:.1} s", counts.seconds),
         ]);
     }
     table.to_string()

@@ -1,4 +1,4 @@
-//! One entry, from the start of its processes to its verdict.
+//! Runs one entry, from the start of its processes to its outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
@@ -14,20 +14,20 @@ use super::Plan;
 use super::hosts::Hosts;
 use super::leftovers;
 use super::process::{Event, Member};
-use crate::suite::control::{Answer, Word};
+use crate::suite::control::{Answer, Message};
 use crate::suite::entry::{Entry, Process, Start};
-use crate::suite::verdict::{Report, Verdict};
+use crate::suite::outcome::{Outcome, Report};
 
-/// Runs an entry. `number` is the entry's own in this run.
+/// Runs an entry. `number` is unique in this run.
 pub(super) fn attempt(entry: &Entry, number: usize, plan: &Plan<'_>) -> Report {
     let start = Instant::now();
-    let most = entry.timeout.mul_f64(plan.slowness);
+    let limit = entry.timeout.mul_f64(plan.slowness);
     let mut attempt = Attempt::new(entry, number, plan.hosts);
-    let (verdict, noticed) = match attempt.play(start, most) {
-        Ok(verdict) if entry.must_fail => inverted(verdict),
-        Ok(Verdict::Fail(why)) if entry.may_fail => (Verdict::Pass, Some(why)),
-        Ok(verdict) => (verdict, None),
-        Err(error) => (Verdict::Fail(format!("{error:#}")), None),
+    let (outcome, noticed) = match attempt.run(start, limit) {
+        Ok(outcome) if entry.must_fail => invert(outcome),
+        Ok(Outcome::Fail(reason)) if entry.may_fail => (Outcome::Pass, Some(reason)),
+        Ok(outcome) => (outcome, None),
+        Err(error) => (Outcome::Fail(format!("{error:#}")), None),
     };
     Report {
         provider: entry.provider.clone(),
@@ -35,24 +35,24 @@ pub(super) fn attempt(entry: &Entry, number: usize, plan: &Plan<'_>) -> Report {
         seconds: start.elapsed().as_secs_f64(),
         checks: attempt.checks,
         bytes: attempt.bytes,
-        output: match verdict.is_bad() {
+        output: match outcome.is_bad() {
             true => attempt.members.iter().map(Member::printed).collect(),
             false => Vec::new(),
         },
-        verdict,
+        outcome,
         noticed,
     }
 }
 
-/// The verdict over a test that has to fail, and how it has failed.
-fn inverted(verdict: Verdict) -> (Verdict, Option<String>) {
-    match verdict {
-        Verdict::Pass => (
-            Verdict::Fail("it did not notice the defect".to_owned()),
+/// The outcome of a test that must fail, and the way in which it failed.
+fn invert(outcome: Outcome) -> (Outcome, Option<String>) {
+    match outcome {
+        Outcome::Pass => (
+            Outcome::Fail("the test did not notice the defect".to_owned()),
             None,
         ),
-        skip @ Verdict::Skip(_) => (skip, None),
-        bad => (Verdict::Pass, bad.why().map(str::to_owned)),
+        skip @ Outcome::Skip(_) => (skip, None),
+        bad => (Outcome::Pass, bad.reason().map(str::to_owned)),
     }
 }
 
@@ -69,15 +69,15 @@ struct Attempt<'a> {
     start: SystemTime,
 }
 
-/// What is known of a process.
+/// The state of a process.
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// What it waits to exchange.
-    told: Option<Value>,
-    /// What it was doing last.
+    /// The value that it waits to exchange.
+    exchanged: Option<Value>,
+    /// Its last reported activity.
     doing: Option<String>,
-    /// Its last word.
-    last: Option<Word>,
+    /// Its last message.
+    last: Option<Message>,
     has_ended: bool,
 }
 
@@ -99,205 +99,224 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn play(&mut self, start: Instant, most: Duration) -> anyhow::Result<Verdict> {
-        let deadline = start + most;
+    fn run(&mut self, start: Instant, limit: Duration) -> anyhow::Result<Outcome> {
+        let deadline = start + limit;
         self.start_next("")?;
         while self.entry.start == Start::Together && self.start_next("")? {}
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let verdict = match self.events.recv_timeout(left) {
-                Ok(event) => self.take(event)?,
-                Err(RecvTimeoutError::Timeout) => Some(self.timeout(most)),
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            let outcome = match self.events.recv_timeout(remaining) {
+                Ok(event) => self.handle(event)?,
+                Err(RecvTimeoutError::Timeout) => Some(self.timeout(limit)),
                 Err(RecvTimeoutError::Disconnected) => unreachable!("this holds a sender"),
             };
-            if let Some(verdict) = verdict {
-                return Ok(self.conclude(verdict));
+            if let Some(outcome) = outcome {
+                return Ok(self.finish(outcome));
             }
         }
     }
 
-    /// Starts the process that comes next; whether there was one.
+    /// Starts the next process. Returns whether there was one.
     fn start_next(&mut self, ready: &str) -> anyhow::Result<bool> {
-        let place = self.members.len();
-        let Some(process) = self.entry.processes.get(place) else {
+        let index = self.members.len();
+        let Some(process) = self.entry.processes.get(index) else {
             return Ok(false);
         };
-        let process = self.names.fill(process, place, ready)?;
-        let member = Member::start(place, &process, self.hosts, &self.sender)?;
+        let process = self.names.substitute(process, index, ready)?;
+        let member = Member::start(index, &process, self.hosts, &self.sender)?;
         self.members.push(member);
         Ok(true)
     }
 
-    /// What follows from an event; a verdict when that is the end.
-    fn take(&mut self, event: Event) -> anyhow::Result<Option<Verdict>> {
-        let verdict = match event {
-            Event::Printed(place, line) => {
-                self.members[place].keep(line);
+    /// Handles an event. Returns an outcome if it ends the entry.
+    fn handle(&mut self, event: Event) -> anyhow::Result<Option<Outcome>> {
+        let outcome = match event {
+            Event::Printed(index, line) => {
+                self.members[index].keep(line);
                 None
             }
-            Event::Said(place, word) => {
-                self.hear(place, word)?;
+            Event::Message(index, message) => {
+                self.handle_message(index, message)?;
                 None
             }
-            Event::Ended(place, status) => self.ended(place, status),
+            Event::Ended(index, status) => self.ended(index, status),
         };
-        Ok(verdict.or_else(|| self.in_vain()))
+        Ok(outcome.or_else(|| self.failed_wait()))
     }
 
-    /// Somebody waits for all to speak, and somebody else has ended.
-    fn in_vain(&self) -> Option<Verdict> {
-        let waits = self.states.iter().position(|state| state.told.is_some())?;
+    /// The failure of a process that waits for an exchange with a process that has ended.
+    fn failed_wait(&self) -> Option<Outcome> {
+        let waiting = self
+            .states
+            .iter()
+            .position(|state| state.exchanged.is_some())?;
         let ended = self.states.iter().position(|state| state.has_ended)?;
-        let (waits, ended) = (self.who(waits), self.who(ended));
-        Some(Verdict::Fail(format!(
-            "{waits} waits for {ended}, which has ended"
+        let (waiting, ended) = (self.process_name(waiting), self.process_name(ended));
+        Some(Outcome::Fail(format!(
+            "{waiting} waits for {ended}, which has ended"
         )))
     }
 
-    fn hear(&mut self, place: usize, word: Word) -> anyhow::Result<()> {
-        match word {
-            Word::Ready(text) => {
-                if self.entry.start == Start::InTurn && place + 1 == self.members.len() {
+    fn handle_message(&mut self, index: usize, message: Message) -> anyhow::Result<()> {
+        match message {
+            Message::Ready(text) => {
+                if self.entry.start == Start::InTurn && index + 1 == self.members.len() {
                     self.start_next(&text)?;
                 }
             }
-            Word::Exchange(value) => {
-                self.states[place].told = Some(value);
-                self.answer_if_all_have_spoken();
+            Message::Exchange(value) => {
+                self.states[index].exchanged = Some(value);
+                self.complete_exchange();
             }
-            Word::Doing(what) => self.states[place].doing = Some(what),
-            last => self.states[place].last = Some(last),
+            Message::Doing(what) => self.states[index].doing = Some(what),
+            last => self.states[index].last = Some(last),
         }
         Ok(())
     }
 
-    fn answer_if_all_have_spoken(&mut self) {
-        if self.states.iter().any(|state| state.told.is_none()) {
+    fn complete_exchange(&mut self) {
+        if self.states.iter().any(|state| state.exchanged.is_none()) {
             return;
         }
-        let told = self.states.iter_mut().filter_map(|state| state.told.take());
-        let answer = Answer {
-            all: told.collect(),
+        let exchanged = self
+            .states
+            .iter_mut()
+            .filter_map(|state| state.exchanged.take());
+        let response = Answer {
+            all: exchanged.collect(),
         };
         for member in &mut self.members {
-            member.answer(&answer);
+            member.send_values(&response);
         }
     }
 
-    fn ended(&mut self, place: usize, status: WaitStatus) -> Option<Verdict> {
-        self.states[place].has_ended = true;
-        let left = self.members[place].bury();
-        let verdict = self.judge(place, status);
-        if verdict != Verdict::Pass {
-            return Some(verdict);
+    fn ended(&mut self, index: usize, status: WaitStatus) -> Option<Outcome> {
+        self.states[index].has_ended = true;
+        let remaining = self.members[index].reap();
+        let outcome = self.outcome_of(index, status);
+        if outcome != Outcome::Pass {
+            return Some(outcome);
         }
-        if !left.is_empty() {
-            let left = left.join(", ");
-            let why = format!("process {place} has left processes behind: {left}");
-            return Some(Verdict::Leak(why));
+        if !remaining.is_empty() {
+            let remaining = remaining.join(", ");
+            let reason = format!("process {index} has left processes behind: {remaining}");
+            return Some(Outcome::Leak(reason));
         }
         let are_over = self.states.iter().all(|state| state.has_ended);
         are_over.then(|| self.passed())
     }
 
-    /// The verdict over one process.
-    fn judge(&mut self, place: usize, status: WaitStatus) -> Verdict {
-        let who = self.who(place);
-        let last = self.states[place].last.take();
+    /// The outcome of one process.
+    fn outcome_of(&mut self, index: usize, status: WaitStatus) -> Outcome {
+        let process_name = self.process_name(index);
+        let last = self.states[index].last.take();
         let code = match status {
             WaitStatus::Signaled(_, signal, _) => {
-                let doing = self.doing(place);
-                return Verdict::Crash(format!("{who} was killed by {signal}{doing}"));
+                let doing = self.doing(index);
+                return Outcome::Crash(format!("{process_name} was killed by {signal}{doing}"));
             }
             WaitStatus::Exited(_, code) => code,
-            odd => return Verdict::Fail(format!("{who} ended as {odd:?}")),
+            odd => {
+                return Outcome::Fail(format!(
+                    "{process_name} ended in an unexpected way: {odd:?}"
+                ));
+            }
         };
         match last {
-            Some(Word::Skip(why)) => Verdict::Skip(why),
-            Some(Word::Failed(why)) => Verdict::Fail(format!("{who}: {why}")),
-            Some(Word::Leaked(why)) => Verdict::Leak(format!("{who}: {why}")),
-            Some(Word::Done { checks, bytes }) => {
+            Some(Message::Skip(reason)) => Outcome::Skip(reason),
+            Some(Message::Failed(reason)) => Outcome::Fail(format!("{process_name}: {reason}")),
+            Some(Message::Leaked(reason)) => Outcome::Leak(format!("{process_name}: {reason}")),
+            Some(Message::Done { checks, bytes }) => {
                 self.checks += checks;
                 self.bytes += bytes;
-                self.judge_code(place, code)
+                self.outcome_of_code(index, code)
             }
-            _ => self.judge_code(place, code),
+            _ => self.outcome_of_code(index, code),
         }
     }
 
-    fn judge_code(&self, place: usize, code: i32) -> Verdict {
-        let who = self.who(place);
-        match self.entry.processes[place].exits {
-            expected if expected == code => Verdict::Pass,
+    fn outcome_of_code(&self, index: usize, code: i32) -> Outcome {
+        let process_name = self.process_name(index);
+        match self.entry.processes[index].exits {
+            expected if expected == code => Outcome::Pass,
             _ if UNAVAILABLE.contains(&code) => {
                 let errno = selvedge::Errno::from_raw(code);
-                Verdict::Skip(format!("{who} ended with {code}: {}", errno.text()))
+                Outcome::Skip(format!(
+                    "{process_name} exited with {code}: {}",
+                    errno.text()
+                ))
             }
-            _ if code == PANIC => Verdict::Fail(format!("{who} has panicked")),
-            expected => Verdict::Fail(format!("{who} ended with {code} instead of {expected}")),
+            _ if code == PANIC => Outcome::Fail(format!("{process_name} has panicked")),
+            expected => Outcome::Fail(format!(
+                "{process_name} exited with {code} instead of {expected}"
+            )),
         }
     }
 
-    /// All processes have ended well.
-    fn passed(&self) -> Verdict {
+    /// The outcome after all processes have succeeded.
+    fn passed(&self) -> Outcome {
         let processes: Vec<_> = self.members.iter().map(Member::pid).collect();
         let files = leftovers::files_of(&processes, self.start).join(", ");
         if !files.is_empty() {
-            return Verdict::Leak(format!("it has left {files} behind"));
+            return Outcome::Leak(format!("the test has left {files} behind"));
         }
         match self.entry.counts_checks && self.checks == 0 {
-            true => Verdict::Fail("nothing was checked".to_owned()),
-            false => Verdict::Pass,
+            true => Outcome::Fail("nothing was checked".to_owned()),
+            false => Outcome::Pass,
         }
     }
 
-    fn timeout(&self, most: Duration) -> Verdict {
-        let living = (0..self.members.len()).filter(|&place| !self.states[place].has_ended);
-        let said = living.map(|place| format!("{}{}", self.who(place), self.doing(place)));
-        let said = Vec::from_iter(said).join("; ");
-        Verdict::Timeout(format!("not over after {} s: {said}", most.as_secs_f64()))
+    fn timeout(&self, limit: Duration) -> Outcome {
+        let living = (0..self.members.len()).filter(|&index| !self.states[index].has_ended);
+        let activities =
+            living.map(|index| format!("{}{}", self.process_name(index), self.doing(index)));
+        let activities = Vec::from_iter(activities).join("; ");
+        Outcome::Timeout(format!(
+            "did not end within {} s: {activities}",
+            limit.as_secs_f64()
+        ))
     }
 
-    /// One process has decided the verdict: the others have a moment for what they have to say, and
-    /// are killed then.
-    fn conclude(&mut self, verdict: Verdict) -> Verdict {
-        if !verdict.is_bad() {
-            return verdict;
+    /// Ends the entry after one process has decided its outcome: the other processes have a moment
+    /// for their messages, and are killed then.
+    fn finish(&mut self, outcome: Outcome) -> Outcome {
+        if !outcome.is_bad() {
+            return outcome;
         }
-        let until = Instant::now() + LAST_WORDS;
+        let until = Instant::now() + OUTPUT_TIMEOUT;
         while self.states.iter().any(|state| !state.has_ended) {
-            let left = until.saturating_duration_since(Instant::now());
-            match self.events.recv_timeout(left) {
-                Ok(Event::Ended(place, _)) => self.states[place].has_ended = true,
-                Ok(Event::Printed(place, line)) => self.members[place].keep(line),
-                Ok(Event::Said(place, Word::Failed(why))) => {
-                    self.members[place].keep(format!("failed, too: {why}"));
+            let remaining = until.saturating_duration_since(Instant::now());
+            match self.events.recv_timeout(remaining) {
+                Ok(Event::Ended(index, _)) => self.states[index].has_ended = true,
+                Ok(Event::Printed(index, line)) => self.members[index].keep(line),
+                Ok(Event::Message(index, Message::Failed(reason))) => {
+                    self.members[index].keep(format!("failed as well: {reason}"));
                 }
-                Ok(Event::Said(..)) => {}
+                Ok(Event::Message(..)) => {}
                 Err(_) => break,
             }
         }
-        verdict
+        outcome
     }
 
-    fn who(&self, place: usize) -> String {
+    fn process_name(&self, index: usize) -> String {
         match self.entry.processes.len() {
             1 => "the process".to_owned(),
-            _ => format!("process {place}"),
+            _ => format!("process {index}"),
         }
     }
 
-    fn doing(&self, place: usize) -> String {
-        let state = &self.states[place];
-        match (&state.told, &state.doing) {
-            (Some(_), _) => " while it waited for the others".to_owned(),
-            (None, Some(doing)) => format!(" while it was {doing}"),
+    fn doing(&self, index: usize) -> String {
+        let state = &self.states[index];
+        match (&state.exchanged, &state.doing) {
+            (Some(_), _) => " while waiting for the other processes".to_owned(),
+            (None, Some(doing)) => format!(" while {doing}"),
             (None, None) => String::new(),
         }
     }
 }
 
-/// What the placeholders of an entry stand for.
+/// The values of the placeholders of an entry.
 struct Names {
     number: usize,
     has_hosts: bool,
@@ -313,18 +332,23 @@ impl Names {
         }
     }
 
-    fn fill(&mut self, process: &Process, place: usize, ready: &str) -> anyhow::Result<Process> {
+    fn substitute(
+        &mut self,
+        process: &Process,
+        index: usize,
+        ready: &str,
+    ) -> anyhow::Result<Process> {
         let has_hosts = self.has_hosts;
-        let mut fill = |text: &String| self.fill_text(text, place, ready);
+        let mut substitute = |text: &String| self.substitute_text(text, index, ready);
         let args = process.args.iter();
         let args = args
             .filter(|arg| has_hosts || *arg != SOURCE)
-            .map(&mut fill)
+            .map(&mut substitute)
             .collect::<Result<_, _>>()?;
         let env = process
             .env
             .iter()
-            .map(|(name, value)| Ok((name.clone(), fill(value)?)))
+            .map(|(name, value)| Ok((name.clone(), substitute(value)?)))
             .collect::<anyhow::Result<_>>()?;
         Ok(Process {
             args,
@@ -333,18 +357,18 @@ impl Names {
         })
     }
 
-    fn host(&self, place: usize) -> &'static str {
+    fn host(&self, index: usize) -> &'static str {
         match self.has_hosts {
-            true => Hosts::address(place),
+            true => Hosts::address(index),
             false => "127.0.0.1",
         }
     }
 
-    fn fill_text(&mut self, text: &str, place: usize, ready: &str) -> anyhow::Result<String> {
+    fn substitute_text(&mut self, text: &str, index: usize, ready: &str) -> anyhow::Result<String> {
         let own = format!("fabtests-{}-{}", std::process::id(), self.number);
         let text = text.replace("{name}", &own).replace("{ready}", ready);
         let text = text.replace(SOURCE, "-s={here}");
-        let text = text.replace("{here}", self.host(place));
+        let text = text.replace("{here}", self.host(index));
         let mut text = text.replace("{host}", self.host(0));
         while let Some(from) = text.find("{port") {
             let Some(len) = text[from..].find('}') else {
@@ -367,32 +391,32 @@ impl Names {
     }
 }
 
-/// What only processes on two hosts are told.
+/// An argument for processes on two hosts only.
 const SOURCE: &str = "{source}";
 
-/// A port that nobody listens at, and that was not given out before.
+/// A port without a listener that was not assigned before.
 fn free_port() -> anyhow::Result<u16> {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    static ASSIGNED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut assigned = ASSIGNED.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         let listener = TcpListener::bind(("127.0.0.1", 0)).context("no free port")?;
         let port = listener.local_addr()?.port();
-        if given.insert(port) {
+        if assigned.insert(port) {
             return Ok(port);
         }
         ensure!(
-            given.len() < MOST_PORTS,
-            "{} ports are given out",
-            given.len()
+            assigned.len() < MAX_PORTS,
+            "{} ports are assigned already",
+            assigned.len()
         );
     }
 }
 
-/// Exit codes of a program whose provider does not have what it needs: `FI_ENODATA`, `FI_ENOSYS`.
+/// Exit codes of a program whose provider lacks a capability: `FI_ENODATA`, `FI_ENOSYS`.
 const UNAVAILABLE: [i32; 2] = [libc::ENODATA, libc::ENOSYS];
 /// The exit code of a program that has panicked.
 const PANIC: i32 = 101;
 /// More than any run needs, and fewer than there are.
-const MOST_PORTS: usize = 20_000;
-/// How long to wait for what a process said or printed before it ended.
-const LAST_WORDS: Duration = Duration::from_millis(300);
+const MAX_PORTS: usize = 20_000;
+/// How long to wait for messages and output of a process before it ended.
+const OUTPUT_TIMEOUT: Duration = Duration::from_millis(300);

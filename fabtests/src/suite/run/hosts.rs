@@ -1,5 +1,5 @@
-//! Two hosts for the processes of a test: network namespaces with a cable in between. A process
-//! holds each, and ends with this one, so that nothing is ever left behind.
+//! Two hosts for the processes of a test: network namespaces with a virtual cable. A process holds
+//! each namespace and ends with this one, so that nothing is left behind.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -7,43 +7,45 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 
-/// Two hosts. They are gone when this is dropped.
+/// Two hosts, which are removed when this is dropped.
 #[derive(Debug)]
 pub struct Hosts([Host; 2]);
 
-/// The addresses of the two.
+/// The addresses of the two hosts.
 const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 
 impl Hosts {
-    /// Makes them.
+    /// Creates the hosts.
     ///
     /// # Errors
-    /// When the right to do so is missing, or `unshare`, `nsenter` (Debian: util-linux) or `ip`
-    /// (iproute2) is.
+    /// The right to do so, or `unshare`, `nsenter` (Debian: util-linux) or `ip` (iproute2), is
+    /// missing.
     pub fn make() -> anyhow::Result<Self> {
         let hosts = [Host::make()?, Host::make()?];
-        let [here, there] = hosts.each_ref().map(|host| host.0.id().to_string());
-        let ends = "type veth peer name cable netns";
-        here_runs(&format!("ip link add cable netns {here} {ends} {there}"))?;
+        let [first, second] = hosts.each_ref().map(|host| host.0.id().to_string());
+        let peer_options = "type veth peer name cable netns";
+        run_locally(&format!(
+            "ip link add cable netns {first} {peer_options} {second}"
+        ))?;
         for (host, address) in hosts.iter().zip(ADDRESSES) {
-            host.runs(&format!("ip addr add {address}/24 dev cable"))?;
-            host.runs("ip link set cable up")?;
-            host.runs("ip link set lo up")?;
+            host.run(&format!("ip addr add {address}/24 dev cable"))?;
+            host.run("ip link set cable up")?;
+            host.run("ip link set lo up")?;
         }
         for host in &hosts {
-            host.settle()?;
+            host.await_link()?;
         }
         Ok(Self(hosts))
     }
 
-    /// The address of the host where the process of this number is: by turns the one and the other.
-    pub(super) fn address(place: usize) -> &'static str {
-        ADDRESSES[place % 2]
+    /// The address of the host of this process; processes alternate between the hosts.
+    pub(super) fn address(index: usize) -> &'static str {
+        ADDRESSES[index % 2]
     }
 
-    /// A command that is run where the process of this number is.
-    pub(super) fn command(&self, place: usize, program: &str) -> Command {
-        let mut command = self.0[place % 2].enter();
+    /// A command that runs on the host of this process.
+    pub(super) fn command(&self, index: usize, program: &str) -> Command {
+        let mut command = self.0[index % 2].enter();
         command.arg(program);
         command
     }
@@ -66,7 +68,7 @@ impl Host {
         let read = BufReader::new(output).read_line(&mut String::new())?;
         ensure!(
             read > 0,
-            "no right to make a network namespace: unshare has failed"
+            "no right to create a network namespace: unshare failed"
         );
         Ok(host)
     }
@@ -80,19 +82,22 @@ impl Host {
         command
     }
 
-    fn runs(&self, line: &str) -> anyhow::Result<String> {
-        succeed(self.enter().args(line.split_whitespace()), line)
+    fn run(&self, line: &str) -> anyhow::Result<String> {
+        output_of(self.enter().args(line.split_whitespace()), line)
     }
 
-    /// Waits until the cable carries, and IPv6 has found its addresses to be its own.
-    fn settle(&self) -> anyhow::Result<()> {
+    /// Waits until the cable is up, and IPv6 has validated its addresses.
+    fn await_link(&self) -> anyhow::Result<()> {
         let start = Instant::now();
         loop {
-            let carries = self.runs("ip link show cable")?.contains("LOWER_UP");
-            if carries && self.runs("ip -6 addr show tentative")?.is_empty() {
+            let is_up = self.run("ip link show cable")?.contains("LOWER_UP");
+            if is_up && self.run("ip -6 addr show tentative")?.is_empty() {
                 return Ok(());
             }
-            ensure!(start.elapsed() < PATIENCE, "the cable does not carry");
+            ensure!(
+                start.elapsed() < TIMEOUT,
+                "the virtual cable is not up after {TIMEOUT:?}"
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -105,20 +110,24 @@ impl Drop for Host {
     }
 }
 
-fn here_runs(line: &str) -> anyhow::Result<String> {
+fn run_locally(line: &str) -> anyhow::Result<String> {
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().unwrap_or_default());
-    succeed(command.args(words), line)
+    output_of(command.args(words), line)
 }
 
-/// What the command has printed.
-fn succeed(command: &mut Command, line: &str) -> anyhow::Result<String> {
+/// Runs a command and returns its output.
+fn output_of(command: &mut Command, line: &str) -> anyhow::Result<String> {
     let output = command
         .output()
         .with_context(|| format!("cannot run {line:?}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{line:?} failed: {}", said.trim());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "{line:?} failed: {}",
+        errors.trim()
+    );
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);

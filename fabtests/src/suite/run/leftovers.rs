@@ -1,11 +1,11 @@
-//! What tests leave behind: processes of their groups, and files of shared memory.
+//! Resources that tests leave behind: processes of their groups, and files of shared memory.
 
 use std::fs;
 use std::time::SystemTime;
 
 use nix::unistd::Pid;
 
-/// The processes of a group but for its leader and the dead, as `number (name)`.
+/// The running processes of a group except its leader, as `number (name)`.
 pub(super) fn of_group(group: Pid) -> Vec<String> {
     let Ok(processes) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -14,11 +14,11 @@ pub(super) fn of_group(group: Pid) -> Vec<String> {
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
         .filter(|name| *name != group.to_string())
-        .filter_map(|pid| living_member(&pid, group))
+        .filter_map(|pid| running_member(&pid, group))
         .collect()
 }
 
-fn living_member(pid: &str, group: Pid) -> Option<String> {
+fn running_member(pid: &str, group: Pid) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name stands in brackets and may contain anything.
     let (head, tail) = stat.rsplit_once(')')?;
@@ -28,9 +28,8 @@ fn living_member(pid: &str, group: Pid) -> Option<String> {
     (state != "Z" && group_of == group.to_string()).then(|| format!("{pid} ({name})"))
 }
 
-/// The files of shared memory that are named after one of these processes, and not older than they
-/// are: numbers come again. Others use the machine, too, and what they leave behind is nobody's
-/// business here.
+/// The files of shared memory that are named after one of these processes and are not older than
+/// they are, because process identifiers recur. Files of other programs are left out.
 pub(super) fn files_of(processes: &[Pid], since: SystemTime) -> Vec<String> {
     let entries = fs::read_dir("/dev/shm").into_iter().flatten();
     let is_new = |entry: &fs::DirEntry| {
@@ -40,12 +39,12 @@ pub(super) fn files_of(processes: &[Pid], since: SystemTime) -> Vec<String> {
     entries
         .filter_map(|entry| entry.ok().filter(is_new))
         .map(|entry| entry.path().to_string_lossy().into_owned())
-        .filter(|path| processes.iter().any(|pid| names(path, *pid)))
+        .filter(|path| processes.iter().any(|pid| contains_pid(path, *pid)))
         .collect()
 }
 
-/// Whether the process's number stands in the name, as a whole number.
-fn names(path: &str, pid: Pid) -> bool {
+/// Returns whether the process identifier occurs in the path as a whole number.
+fn contains_pid(path: &str, pid: Pid) -> bool {
     let numbers = path.split(|character: char| !character.is_ascii_digit());
     numbers.into_iter().any(|number| number == pid.to_string())
 }
@@ -58,15 +57,15 @@ mod tests {
     fn a_process_is_found_by_its_group() {
         let group = nix::unistd::getpgrp();
         let own = std::process::id().to_string();
-        let found = living_member(&own, group).unwrap();
+        let found = running_member(&own, group).unwrap();
         assert!(found.starts_with(&own), "{found}");
-        assert_eq!(living_member(&own, Pid::from_raw(1 << 30)), None);
+        assert_eq!(running_member(&own, Pid::from_raw(1 << 30)), None);
     }
 
     #[test]
     fn a_file_is_named_after_a_process_by_its_whole_number() {
         let pid = Pid::from_raw(471);
-        assert!(names("/dev/shm/471:0:1", pid) && names("/dev/shm/x-471", pid));
-        assert!(!names("/dev/shm/4711:0:1", pid) && !names("/dev/shm/x", pid));
+        assert!(contains_pid("/dev/shm/471:0:1", pid) && contains_pid("/dev/shm/x-471", pid));
+        assert!(!contains_pid("/dev/shm/4711:0:1", pid) && !contains_pid("/dev/shm/x", pid));
     }
 }

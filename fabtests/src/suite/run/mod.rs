@@ -1,5 +1,4 @@
-//! The runner: works through the entries with a few threads, each of which looks after one entry at
-//! a time.
+//! The runner: a few threads, each of which runs one entry at a time.
 
 mod attempt;
 mod hosts;
@@ -14,135 +13,135 @@ use std::time::{Duration, Instant};
 
 use super::entry::Entry;
 use super::manifest::Manifest;
-use super::verdict::{Report, Verdict};
+use super::outcome::{Outcome, Report};
 
 pub use hosts::Hosts;
 
-/// How a run is to be made.
+/// The configuration of a run.
 #[derive(Clone, Debug)]
 pub struct Plan<'a> {
-    /// What providers are expected to do.
+    /// The expectations for providers.
     pub manifest: &'a Manifest,
     /// Entries that run at the same time.
     pub jobs: usize,
-    /// Multiplies the time that each entry may take.
+    /// Multiplies the time limit of each entry.
     pub slowness: f64,
-    /// Where the processes of an entry are by turns, if not all on this host.
+    /// The hosts between which the processes of an entry alternate, if not all run on this one.
     pub hosts: Option<&'a Hosts>,
 }
 
-/// What happens in a run, for whoever watches it.
+/// An event of a run.
 #[derive(Debug)]
-pub enum News<'a> {
-    /// An entry has begun.
-    Begun(&'a Entry),
-    /// An entry is over.
-    Over(&'a Report),
-    /// Nothing has happened for a while.
-    Nothing,
+pub enum RunEvent<'a> {
+    /// An entry has started.
+    Started(&'a Entry),
+    /// An entry has finished.
+    Finished(&'a Report),
+    /// Nothing has happened for [`TICK`].
+    Idle,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
-pub struct Outcome {
-    /// Every entry, in the order of the catalogue.
+pub struct RunResult {
+    /// The report of every entry, in the order of the catalogue.
     pub reports: Vec<Report>,
-    /// How long it took.
-    pub took: Duration,
+    /// The duration.
+    pub duration: Duration,
 }
 
-impl Outcome {
-    /// Whether nothing was wrong.
-    pub fn is_good(&self) -> bool {
-        !self.reports.iter().any(|report| report.verdict.is_bad())
+impl RunResult {
+    /// Returns whether no test failed.
+    pub fn is_success(&self) -> bool {
+        !self.reports.iter().any(|report| report.outcome.is_bad())
     }
 }
 
-/// Runs the entries: first those that bear company, several at a time, then the others.
-pub fn run(entries: &[Entry], plan: &Plan<'_>, mut watch: impl FnMut(News<'_>)) -> Outcome {
+/// Runs the entries: first those that may run at the same time, then the others.
+pub fn run(entries: &[Entry], plan: &Plan<'_>, mut watch: impl FnMut(RunEvent<'_>)) -> RunResult {
     let start = Instant::now();
     let mut reports = BTreeMap::new();
     for alone in [false, true] {
-        let places = (0..entries.len()).filter(|&place| entries[place].is_alone == alone);
+        let indices = (0..entries.len()).filter(|&index| entries[index].is_exclusive == alone);
         let jobs = if alone { 1 } else { plan.jobs };
         let batch = Batch {
             entries,
-            places: places.collect(),
+            indices: indices.collect(),
             next: AtomicUsize::new(0),
             plan,
         };
-        batch.work(jobs, |news| match news {
-            Inner::Begun(place) => watch(News::Begun(&entries[place])),
-            Inner::Over(place, report) => {
-                watch(News::Over(&report));
-                reports.insert(place, report);
+        batch.run_threads(jobs, |event| match event {
+            BatchEvent::Started(index) => watch(RunEvent::Started(&entries[index])),
+            BatchEvent::Finished(index, report) => {
+                watch(RunEvent::Finished(&report));
+                reports.insert(index, report);
             }
-            Inner::Nothing => watch(News::Nothing),
+            BatchEvent::Idle => watch(RunEvent::Idle),
         });
     }
-    Outcome {
+    RunResult {
         reports: reports.into_values().collect(),
-        took: start.elapsed(),
+        duration: start.elapsed(),
     }
 }
 
-/// Entries that are run at the same time.
+/// Entries that run at the same time.
 struct Batch<'a> {
     entries: &'a [Entry],
-    places: Vec<usize>,
+    indices: Vec<usize>,
     next: AtomicUsize,
     plan: &'a Plan<'a>,
 }
 
-enum Inner {
-    Begun(usize),
-    Over(usize, Report),
-    Nothing,
+enum BatchEvent {
+    Started(usize),
+    Finished(usize, Report),
+    Idle,
 }
 
 impl Batch<'_> {
-    fn work(&self, jobs: usize, mut watch: impl FnMut(Inner)) {
-        let (sender, news) = channel();
+    fn run_threads(&self, jobs: usize, mut watch: impl FnMut(BatchEvent)) {
+        let (sender, event) = channel();
         thread::scope(|scope| {
-            for _ in 0..jobs.clamp(1, self.places.len().max(1)) {
+            for _ in 0..jobs.clamp(1, self.indices.len().max(1)) {
                 let sender = sender.clone();
-                scope.spawn(move || self.work_off(&sender));
+                scope.spawn(move || self.run_entries(&sender));
             }
             drop(sender);
             loop {
-                match news.recv_timeout(TICK) {
-                    Ok(news) => watch(news),
-                    Err(std::sync::mpsc::RecvTimeoutError::Timeout) => watch(Inner::Nothing),
+                match event.recv_timeout(TICK) {
+                    Ok(event) => watch(event),
+                    Err(std::sync::mpsc::RecvTimeoutError::Timeout) => watch(BatchEvent::Idle),
                     Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
                 }
             }
         });
     }
 
-    fn work_off(&self, news: &Sender<Inner>) {
+    fn run_entries(&self, event: &Sender<BatchEvent>) {
         loop {
             let next = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(&place) = self.places.get(next) else {
+            let Some(&index) = self.indices.get(next) else {
                 return;
             };
-            let entry = &self.entries[place];
-            // Whoever watches does so until the last of the threads is over.
-            let _ = news.send(Inner::Begun(place));
+            let entry = &self.entries[index];
+            // The receiver runs until the last thread has ended.
+            let _ = event.send(BatchEvent::Started(index));
             let manifest = self.plan.manifest;
             let report = match manifest.fault(&entry.provider, &entry.name) {
-                Some(reason) => not_run(entry, reason),
+                Some(reason) => skip_report(entry, reason),
                 None => {
-                    let report = attempt::attempt(entry, place, self.plan);
-                    with_expectation(report, manifest)
+                    let report = attempt::attempt(entry, index, self.plan);
+                    check_expectation(report, manifest)
                 }
             };
-            let _ = news.send(Inner::Over(place, report));
+            let _ = event.send(BatchEvent::Finished(index, report));
         }
     }
 }
 
-/// What is said of a test that a provider is known to fail.
-fn not_run(entry: &Entry, reason: &str) -> Report {
+/// The report of a test that a provider is known to fail.
+fn skip_report(entry: &Entry, reason: &str) -> Report {
     Report {
         provider: entry.provider.clone(),
         name: entry.name.clone(),
@@ -150,20 +149,22 @@ fn not_run(entry: &Entry, reason: &str) -> Report {
         checks: 0,
         bytes: 0,
         output: Vec::new(),
-        verdict: Verdict::Skip(format!("a fault of the provider's own: {reason}")),
+        outcome: Outcome::Skip(format!("a known fault of the provider: {reason}")),
         noticed: None,
     }
 }
 
-/// A skip that the manifest does not know of is a failure.
-fn with_expectation(mut report: Report, manifest: &Manifest) -> Report {
-    if let Verdict::Skip(why) = &report.verdict {
-        // Behind these stands which call fails, or what is wrong with the provider.
+/// Turns a skip that the manifest does not expect into a failure.
+fn check_expectation(mut report: Report, manifest: &Manifest) -> Report {
+    if let Outcome::Skip(reason) = &report.outcome {
+        // The text after these characters names the failing call or the defect.
         let name = report.name.split(['!', '~']).next();
         let name = name.unwrap_or(&report.name);
-        report.verdict = match manifest.excuse(&report.provider, name) {
-            Some(reason) => Verdict::Skip(reason.to_owned()),
-            None => Verdict::Fail(format!("skipped, which nobody expects of it: {why}")),
+        report.outcome = match manifest.skip_reason(&report.provider, name) {
+            Some(reason) => Outcome::Skip(reason.to_owned()),
+            None => Outcome::Fail(format!(
+                "an unexpected skip, which the manifest does not list: {reason}"
+            )),
         };
     }
     report

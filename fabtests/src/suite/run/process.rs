@@ -1,5 +1,4 @@
-//! One process of a test: started in a group of its own, listened to, and ended with all that it has
-//! started.
+//! One process of a test: started in a process group, observed, and killed with all its children.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,51 +17,51 @@ use nix::unistd::Pid;
 
 use super::hosts::Hosts;
 use super::leftovers;
-use crate::suite::control::{Answer, RUNNER, Word};
+use crate::suite::control::{Answer, Message, RUNNER};
 use crate::suite::entry::Process;
 
-/// What a process did; the number is its place in the entry.
+/// An event of a process; the number is its index in the entry.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// It said something.
-    Said(usize, Word),
+    /// It sent a message.
+    Message(usize, Message),
     /// It printed a line.
     Printed(usize, String),
-    /// It has ended, and waits to be buried; everything that it said and printed came before.
+    /// It has ended and is a zombie; its messages and output precede this event.
     Ended(usize, WaitStatus),
 }
 
-/// A process of a test. Killed with its group when dropped.
+/// A process of a test, which is killed with its group when this is dropped.
 #[derive(Debug)]
 pub(super) struct Member {
     child: Child,
     control: UnixStream,
     printed: VecDeque<String>,
-    is_buried: bool,
+    is_reaped: bool,
 }
 
 impl Member {
-    /// Starts the process; what it does is sent to `events`.
+    /// Starts the process; its events are sent to `events`.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// The process cannot be started.
     pub(super) fn start(
-        place: usize,
+        index: usize,
         process: &Process,
         hosts: Option<&Hosts>,
         events: &Sender<Event>,
     ) -> anyhow::Result<Self> {
         let (control, stdin) = UnixStream::pair().context("cannot make a control socket")?;
         let (printed, output) = std::io::pipe().context("cannot make a pipe")?;
-        // By this name it is there even if its file has been replaced.
+        // This path is valid even if the program's file has been replaced.
         let program = format!("/proc/{}/exe", std::process::id());
         let mut command = match hosts {
-            Some(hosts) => hosts.command(place, &program),
+            Some(hosts) => hosts.command(index, &program),
             None => Command::new(program),
         };
         command
             .args(&process.args)
-            // Where a panic was is enough; its backtrace would push the rest out.
+            // The location of a panic is enough; a backtrace would displace other lines.
             .env("RUST_BACKTRACE", "0")
             .env(RUNNER, std::process::id().to_string())
             .envs(process.env.iter().map(|(name, value)| (name, value)))
@@ -73,29 +72,30 @@ impl Member {
         let child = command
             .spawn()
             .with_context(|| format!("cannot start {:?}", process.args))?;
-        // The command still holds the child's ends, which would keep both from ever closing.
+        // The command still holds the child's sides of the socket and the pipe, which would keep
+        // both open.
         drop(command);
         let member = Self {
             child,
             control,
             printed: VecDeque::new(),
-            is_buried: false,
+            is_reaped: false,
         };
-        let words = member.control.try_clone()?;
-        let (speaks, is_silent) = channel();
-        follow(words, events, speaks.clone(), move |line| {
-            heard(place, &line)
+        let socket = member.control.try_clone()?;
+        let (is_open, closed) = channel();
+        follow(socket, events, is_open.clone(), move |line| {
+            parse_message(index, &line)
         });
-        follow(printed, events, speaks, move |line| {
-            Event::Printed(place, line)
+        follow(printed, events, is_open, move |line| {
+            Event::Printed(index, line)
         });
-        member.watch(place, events, is_silent);
+        member.watch(index, events, closed);
         Ok(member)
     }
 
-    /// Waits for the end in a thread, and leaves the dead where it is: as long as it is not buried,
-    /// its number and that of its group belong to nobody else.
-    fn watch(&self, place: usize, events: &Sender<Event>, is_silent: Receiver<()>) {
+    /// Waits in a thread for the end of the process and leaves it a zombie: until it is reaped, the
+    /// system does not assign its identifier and that of its group to another process.
+    fn watch(&self, index: usize, events: &Sender<Event>, closed: Receiver<()>) {
         let (pid, events) = (self.pid(), events.clone());
         std::thread::spawn(move || {
             let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
@@ -103,30 +103,30 @@ impl Member {
                 match waitid(Id::Pid(pid), flags) {
                     Err(Errno::EINTR) => {}
                     Ok(status) => {
-                        // Whoever it has left behind may hold its output open.
-                        let silence = is_silent.recv_timeout(LAST_WORDS);
-                        debug_assert_ne!(silence, Ok(()), "nothing is sent");
-                        // Nobody listens any more if the verdict is out.
-                        let _ = events.send(Event::Ended(place, status));
+                        // Processes that it has left behind may hold its output open.
+                        let result = closed.recv_timeout(OUTPUT_TIMEOUT);
+                        debug_assert_ne!(result, Ok(()), "no value is sent");
+                        // The receiver has ended if the outcome is decided.
+                        let _ = events.send(Event::Ended(index, status));
                         return;
                     }
-                    // It was buried meanwhile.
+                    // It was reaped meanwhile.
                     Err(_) => return,
                 }
             }
         });
     }
 
-    /// Tells it what all have said.
-    pub(super) fn answer(&mut self, answer: &Answer) {
-        if let Ok(mut line) = serde_json::to_string(answer) {
+    /// Sends the values of all processes.
+    pub(super) fn send_values(&mut self, send_values: &Answer) {
+        if let Ok(mut line) = serde_json::to_string(send_values) {
             line.push('\n');
-            // One that is gone is heard of by its end.
+            // An error means that the process has ended, which another event reports.
             let _ = self.control.write_all(line.as_bytes());
         }
     }
 
-    /// Keeps a line that it has printed.
+    /// Keeps a printed line.
     pub(super) fn keep(&mut self, line: String) {
         if self.printed.len() == KEPT_LINES {
             self.printed.pop_front();
@@ -134,15 +134,15 @@ impl Member {
         self.printed.push_back(line);
     }
 
-    /// What it printed last.
+    /// The last printed lines.
     pub(super) fn printed(&self) -> String {
         Vec::from_iter(self.printed.iter().map(String::as_str)).join("\n")
     }
 
-    /// The processes that it has left behind, and their end: the dead one's group is its own until
-    /// it is buried here.
-    pub(super) fn bury(&mut self) -> Vec<String> {
-        if self.is_buried {
+    /// Reaps the process, kills its group, and returns the processes that it has left behind. The
+    /// group's identifier is valid until the process is reaped.
+    pub(super) fn reap(&mut self) -> Vec<String> {
+        if self.is_reaped {
             return Vec::new();
         }
         let left = leftovers::of_group(self.pid());
@@ -151,13 +151,13 @@ impl Member {
     }
 
     fn end(&mut self) {
-        // The group may be empty but for the dead.
+        // The group may be empty except for the zombie.
         let _ = killpg(self.pid(), Signal::SIGKILL);
         let _ = self.child.wait();
-        self.is_buried = true;
+        self.is_reaped = true;
     }
 
-    /// Its number.
+    /// Its process identifier.
     pub(super) fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id().cast_signed())
     }
@@ -165,18 +165,18 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        if !self.is_buried {
+        if !self.is_reaped {
             self.end();
         }
     }
 }
 
-/// Turns the lines of `source` into events, in a thread that sleeps in between and drops `speaks` at
-/// the end of them.
+/// Turns the lines of `source` into events, in a thread that drops `is_open` at the end of the
+/// input.
 fn follow(
     source: impl Read + Send + 'static,
     events: &Sender<Event>,
-    speaks: Sender<()>,
+    is_open: Sender<()>,
     event: impl Fn(String) -> Event + Send + 'static,
 ) {
     let events = events.clone();
@@ -188,17 +188,20 @@ fn follow(
                 break;
             }
         }
-        drop(speaks);
+        drop(is_open);
     });
 }
 
-fn heard(place: usize, line: &str) -> Event {
+fn parse_message(index: usize, line: &str) -> Event {
     match serde_json::from_str(line) {
-        Ok(word) => Event::Said(place, word),
-        Err(_) => Event::Said(place, Word::Failed(format!("it said {line:?}"))),
+        Ok(message) => Event::Message(index, message),
+        Err(_) => Event::Message(
+            index,
+            Message::Failed(format!("the process sent an invalid message: {line:?}")),
+        ),
     }
 }
 
 const KEPT_LINES: usize = 20;
 /// How long to wait for the end of the output of a process that has ended.
-const LAST_WORDS: Duration = Duration::from_millis(300);
+const OUTPUT_TIMEOUT: Duration = Duration::from_millis(300);

@@ -1,8 +1,8 @@
-//! Atomics, fi_atomic(3), against an oracle that tells each operation from the others and from
-//! nothing.
+//! Atomics, fi_atomic(3), against an oracle that distinguishes each operation from the others and
+//! from a no-op.
 //!
-//! The oracle computes with the machine's own numbers, so it covers the types that have such; the
-//! others are queried, and carried out where a plain store or swap shows what happened.
+//! The oracle computes with the machine's own numbers, so it covers the types that have a machine
+//! type. The others are queried, and carried out where a plain store or swap shows the result.
 
 use std::time::Instant;
 
@@ -10,27 +10,27 @@ use selvedge::atomic::{Datatype, Family, Op};
 use selvedge::{Caps, Errno, MsgOrder};
 use selvedge_testkit::atomics::{Oracle, families, oracle};
 
-use crate::suite::cx::check::{bytes as bytes_are, holds, same};
-use crate::suite::cx::timeout::{limit, until};
-use crate::suite::cx::{
-    Atomic, Cx, Maker, Memory, POLLED, Random, RemoteAddr, Result, Test, TestEndpoint,
+use crate::suite::context::check::{bytes as bytes_are, holds, same};
+use crate::suite::context::timeout::{limit, until};
+use crate::suite::context::{
+    Atomic, Maker, Memory, POLLED, Random, RemoteAddr, Result, Test, TestContext, TestEndpoint,
 };
-use crate::suite::flaw::Flaw;
+use crate::suite::defect::Defect;
 
 tests! {
     every_operation(ATOMIC) catches [
         NoAtomics, OtherAtomics, OtherAtomicsOfOne, FetchesNothing, TwiceAtomics
     ];
-    queries(ATOMIC) catches [DeniesAtomics] .faces(POLLED);
+    queries(ATOMIC) catches [DeniesAtomics] .apis(POLLED);
     sums_of_many(ATOMIC) catches [TwiceAtomics, NoAtomics] .processes(4);
-    every_fetch_is_another_one(ATOMIC) catches [NoAtomics, FetchesNothing] .processes(4);
+    fetched_numbers_are_unique(ATOMIC) catches [NoAtomics, FetchesNothing] .processes(4);
     swaps_lose_nothing(ATOMIC) catches [NoAtomics, OtherAtomics] .processes(3);
     violations(ATOMIC) catches [HidesErrors, WidensRegions, GrantsAll];
 }
 
 const ATOMIC: Caps = Caps::ATOMIC.union(Caps::MSG);
 
-/// Elements that tell operations apart: small numbers of both signs, zeros, and all bits.
+/// Elements that distinguish operations: small numbers of both signs, zeros, and all bits.
 fn operands(random: &mut Random, datatype: Datatype, count: usize) -> Vec<u8> {
     let element = |random: &mut Random| match datatype {
         Datatype::Float => (random.below(7) as f32 - 3.0).to_ne_bytes().to_vec(),
@@ -48,35 +48,35 @@ fn operands(random: &mut Random, datatype: Datatype, count: usize) -> Vec<u8> {
     (0..count).flat_map(|_| element(random)).collect()
 }
 
-/// Memory of the second process, as both know it.
+/// Memory of the last process, and its address.
 fn target(
-    cx: &mut Cx,
+    ctx: &mut TestContext,
     port: &TestEndpoint,
     maker: Maker,
     len: usize,
 ) -> Result<(Memory, RemoteAddr)> {
-    let memory = cx.memory(port, maker, len)?;
-    let place = cx.places(port, &memory)?[cx.count() - 1];
-    Ok((memory, place))
+    let memory = ctx.memory(port, maker, len)?;
+    let remote = ctx.exchange_addresses(port, &memory)?[ctx.count() - 1];
+    Ok((memory, remote))
 }
 
 /// Every operation on every type, on one element and on several.
-fn every_operation(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+fn every_operation(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     for maker in [Maker::Test, Maker::Domain] {
-        let (memory, place) = target(cx, &port, maker, 512)?;
-        if cx.me() == 0 {
-            let mut random = cx.random();
+        let (memory, remote) = target(ctx, &port, maker, 512)?;
+        if ctx.me() == 0 {
+            let mut random = ctx.random();
             for &datatype in Datatype::ALL {
                 let Some(oracle) = oracle(datatype) else {
                     continue;
                 };
                 for &op in Op::ALL {
                     for &family in families(op) {
-                        try_out(
-                            cx,
+                        check_operation(
+                            ctx,
                             &port,
-                            place,
+                            remote,
                             &mut random,
                             (datatype, oracle),
                             (op, family),
@@ -85,16 +85,16 @@ fn every_operation(cx: &mut Cx) -> Result {
                 }
             }
         }
-        cx.barrier()?;
+        ctx.barrier()?;
         memory.assert_canaries()?;
     }
     Ok(())
 }
 
-fn try_out(
-    cx: &Cx,
+fn check_operation(
+    ctx: &TestContext,
     port: &TestEndpoint,
-    place: RemoteAddr,
+    remote: RemoteAddr,
     random: &mut Random,
     (datatype, oracle): (Datatype, Oracle),
     (op, family): (Op, Family),
@@ -103,10 +103,10 @@ fn try_out(
         return Ok(());
     };
     same("size of an element", attr.size, datatype.size())?;
-    // Several elements at once, each with operands of its own; and one, which providers may carry
-    // out in a shorter way.
+    // Several elements at once, each with its own operands; and one, which providers may carry out
+    // on a fast path.
     for count in [attr.count.min(12), 1] {
-        for _ in 0..cx.scale(1, 20) {
+        for _ in 0..ctx.scale(1, 20) {
             let old = operands(random, datatype, count);
             let operand = operands(random, datatype, count);
             let mut compare = operands(random, datatype, count);
@@ -114,15 +114,19 @@ fn try_out(
                 compare.clone_from(&old);
             }
             let what = format!("{op:?} ({family:?}) on {count} of {datatype:?}");
-            store(port, place, datatype, &old)?;
+            store(port, remote, datatype, &old)?;
             let expected = each(oracle, op, datatype, [&old, &operand, &compare]);
-            let atomic = Atomic::new(family, datatype, op, place, operand, compare);
+            let atomic = Atomic::new(family, datatype, op, remote, operand, compare);
             let done = port.post_and_wait(atomic)?.expect_success()?;
             if family != Family::Base {
-                bytes_are(format!("what {what} fetched"), &done.bytes, &old)?;
+                bytes_are(format!("the fetched value of {what}"), &done.bytes, &old)?;
             }
-            let now = settled(port, place, datatype, old.len(), &expected)?;
-            bytes_are(format!("what {what} made of {old:02x?}"), &now, &expected)?;
+            let now = final_content(port, remote, datatype, old.len(), &expected)?;
+            bytes_are(
+                format!("the result of {what} with {old:02x?}"),
+                &now,
+                &expected,
+            )?;
         }
     }
     Ok(())
@@ -142,23 +146,23 @@ fn each(
     elements.flatten().collect()
 }
 
-/// Puts elements into the target, and waits until they are there.
-fn store(port: &TestEndpoint, place: RemoteAddr, datatype: Datatype, bytes: &[u8]) -> Result {
+/// Stores elements in the target, and waits until they are there.
+fn store(port: &TestEndpoint, remote: RemoteAddr, datatype: Datatype, bytes: &[u8]) -> Result {
     let write = Atomic::new(
         Family::Base,
         datatype,
         Op::AtomicWrite,
-        place,
+        remote,
         bytes.to_vec(),
         Vec::new(),
     );
     port.post_and_wait(write)?.expect_success()?;
-    settled(port, place, datatype, bytes.len(), bytes).map(drop)
+    final_content(port, remote, datatype, bytes.len(), bytes).map(drop)
 }
 
 fn fetch(
     port: &TestEndpoint,
-    place: RemoteAddr,
+    remote: RemoteAddr,
     datatype: Datatype,
     len: usize,
 ) -> Result<Vec<u8>> {
@@ -166,40 +170,40 @@ fn fetch(
         Family::Fetch,
         datatype,
         Op::AtomicRead,
-        place,
+        remote,
         vec![0; len],
         Vec::new(),
     );
     Ok(port.post_and_wait(read)?.expect_success()?.bytes)
 }
 
-/// What the target holds: as expected, or something else for good. Without a declared order a read
-/// may overtake an atomic that has left.
-fn settled(
+/// The content of the target: as expected, or its final content otherwise. Without a declared
+/// order, a read may overtake an atomic that was sent before.
+fn final_content(
     port: &TestEndpoint,
-    place: RemoteAddr,
+    remote: RemoteAddr,
     datatype: Datatype,
     len: usize,
     expected: &[u8],
 ) -> Result<Vec<u8>> {
     let is_ordered = port.info.tx_attr.msg_order.contains(MsgOrder::ATOMIC_RAW);
     if is_ordered {
-        return fetch(port, place, datatype, len);
+        return fetch(port, remote, datatype, len);
     }
-    last_of(port, place, datatype, len, expected)
+    content_after_all_atomics(port, remote, datatype, len, expected)
 }
 
-/// What the target holds when everybody's atomics have arrived, or when they have had their time.
-fn last_of(
+/// The content of the target when all atomics have arrived, or after a time limit.
+fn content_after_all_atomics(
     port: &TestEndpoint,
-    place: RemoteAddr,
+    remote: RemoteAddr,
     datatype: Datatype,
     len: usize,
     expected: &[u8],
 ) -> Result<Vec<u8>> {
     let start = Instant::now();
     loop {
-        let now = fetch(port, place, datatype, len)?;
+        let now = fetch(port, remote, datatype, len)?;
         if now == expected || start.elapsed() > limit() / 4 {
             return Ok(now);
         }
@@ -207,12 +211,12 @@ fn last_of(
     }
 }
 
-/// What a query says is what a call does, for every operation and type there is.
-fn queries(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    let (_memory, place) = target(cx, &port, Maker::Test, 512)?;
-    let mut carried = 0;
-    if cx.me() == 0 {
+/// Queries agree with calls, for every operation and type.
+fn queries(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    let (_memory, remote) = target(ctx, &port, Maker::Test, 512)?;
+    let mut supported = 0;
+    if ctx.me() == 0 {
         for &datatype in Datatype::ALL {
             for &op in Op::ALL {
                 for &family in families(op) {
@@ -223,7 +227,7 @@ fn queries(cx: &mut Cx) -> Result {
                         family,
                         datatype,
                         op,
-                        place,
+                        remote,
                         bytes.clone(),
                         bytes,
                     ));
@@ -234,18 +238,21 @@ fn queries(cx: &mut Cx) -> Result {
                     )?;
                     if let Ok(context) = posted {
                         port.wait_for(context)?.expect_success()?;
-                        carried += 1;
+                        supported += 1;
                     } else {
                         same(what, query.err(), Some(Errno::OpNotSupp))?;
                     }
                 }
             }
         }
-        holds("a provider with FI_ATOMIC carries some", carried > 0)?;
+        holds(
+            "a provider with FI_ATOMIC supports an operation",
+            supported > 0,
+        )?;
         let sum = port
             .domain
             .query_atomic(Family::Base, Datatype::Uint64, Op::Sum);
-        holds("a sum of 64-bit words is carried", sum.is_ok())?;
+        holds("a sum of 64-bit words is supported", sum.is_ok())?;
     }
     Ok(())
 }
@@ -267,108 +274,108 @@ fn fetched(port: &TestEndpoint, atomic: Atomic) -> Result<u64> {
     Ok(done.bytes.try_into().map_or(u64::MAX, u64::from_ne_bytes))
 }
 
-/// Several processes add to one word at the same time, in every way.
-fn sums_of_many(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// Several processes add to one word at the same time, with every kind of call.
+fn sums_of_many(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     for maker in [Maker::Test, Maker::Domain] {
-        let (memory, place) = target(cx, &port, maker, 64)?;
+        let (memory, remote) = target(ctx, &port, maker, 64)?;
         memory.put(0, &[0; 64]);
-        cx.barrier()?;
-        let rounds = cx.scale(200, 5000) as u64;
+        ctx.barrier()?;
+        let rounds = ctx.scale(200, 5000) as u64;
         for round in 0..rounds {
-            let mut add = word(Family::Base, Op::Sum, place, 1, 0);
+            let mut add = word(Family::Base, Op::Sum, remote, 1, 0);
             add.is_injected = round % 3 == 0;
             if round % 3 == 1 {
-                add = word(Family::Fetch, Op::Sum, place, 1, 0);
+                add = word(Family::Fetch, Op::Sum, remote, 1, 0);
             }
             port.run(add)?;
         }
-        cx.barrier()?;
-        let expected = (rounds * cx.count() as u64).to_ne_bytes();
-        let now = last_of(&port, place, Datatype::Uint64, 8, &expected)?;
+        ctx.barrier()?;
+        let expected = (rounds * ctx.count() as u64).to_ne_bytes();
+        let now = content_after_all_atomics(&port, remote, Datatype::Uint64, 8, &expected)?;
         bytes_are("the sum", &now, &expected)?;
-        cx.barrier()?;
+        ctx.barrier()?;
         let rest = memory.get(8, 56);
-        bytes_are("the words beside it", &rest, &[0; 56])?;
+        bytes_are("the words next to it", &rest, &[0; 56])?;
     }
     Ok(())
 }
 
-/// Everybody who takes a number gets one that nobody else has.
-fn every_fetch_is_another_one(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// Every fetched number is unique.
+fn fetched_numbers_are_unique(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     for maker in [Maker::Test, Maker::Domain] {
-        let (memory, place) = target(cx, &port, maker, 8)?;
+        let (memory, remote) = target(ctx, &port, maker, 8)?;
         memory.put(0, &[0; 8]);
-        cx.barrier()?;
-        let rounds = cx.scale(150, 3000);
-        let take = |_| fetched(&port, word(Family::Fetch, Op::Sum, place, 1, 0));
-        let own = (0..rounds).map(take).collect::<Result<Vec<_>>>()?;
-        let is_rising = own.is_sorted_by(|a, b| a < b);
-        holds("the numbers of one process rise", is_rising)?;
-        let all: Vec<Vec<u64>> = cx.tell(&own)?;
+        ctx.barrier()?;
+        let rounds = ctx.scale(150, 3000);
+        let fetch_next = |_| fetched(&port, word(Family::Fetch, Op::Sum, remote, 1, 0));
+        let own = (0..rounds).map(fetch_next).collect::<Result<Vec<_>>>()?;
+        let is_increasing = own.is_sorted_by(|a, b| a < b);
+        holds("the numbers of one process rise", is_increasing)?;
+        let all: Vec<Vec<u64>> = ctx.exchange(&own)?;
         let mut all = all.concat();
         all.sort_unstable();
-        let expected = (0..(rounds * cx.count()) as u64).collect::<Vec<_>>();
+        let expected = (0..(rounds * ctx.count()) as u64).collect::<Vec<_>>();
         holds("every number is taken once", all == expected)?;
-        cx.barrier()?;
+        ctx.barrier()?;
     }
     Ok(())
 }
 
-/// A lock of compare-and-swap keeps additions apart that are no atomics.
-fn swaps_lose_nothing(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    let (memory, place) = target(cx, &port, Maker::Test, 16)?;
+/// A lock of compare-and-swap protects additions that are not atomic.
+fn swaps_lose_nothing(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    let (memory, remote) = target(ctx, &port, Maker::Test, 16)?;
     memory.put(0, &[0; 16]);
-    cx.barrier()?;
-    let rounds = cx.scale(40, 500);
-    let own = cx.me() as u64 + 1;
+    ctx.barrier()?;
+    let rounds = ctx.scale(40, 500);
+    let own = ctx.me() as u64 + 1;
     for _ in 0..rounds {
         until("the lock", || {
-            let seen = fetched(&port, word(Family::Compare, Op::Cswap, place, own, 0))?;
-            Ok((seen == 0).then_some(()))
+            let value = fetched(&port, word(Family::Compare, Op::Cswap, remote, own, 0))?;
+            Ok((value == 0).then_some(()))
         })?;
-        let sum = place.at(8);
-        let seen = fetched(&port, word(Family::Fetch, Op::AtomicRead, sum, 0, 0))?;
-        let next = (seen + 1).to_ne_bytes();
+        let sum = remote.at(8);
+        let value = fetched(&port, word(Family::Fetch, Op::AtomicRead, sum, 0, 0))?;
+        let next = (value + 1).to_ne_bytes();
         store(&port, sum, Datatype::Uint64, &next)?;
-        let held = fetched(&port, word(Family::Compare, Op::Cswap, place, 0, own))?;
-        same("who has the lock", held, own)?;
+        let holder = fetched(&port, word(Family::Compare, Op::Cswap, remote, 0, own))?;
+        same("the holder of the lock", holder, own)?;
     }
-    cx.barrier()?;
+    ctx.barrier()?;
     let total = fetched(
         &port,
-        word(Family::Fetch, Op::AtomicRead, place.at(8), 0, 0),
+        word(Family::Fetch, Op::AtomicRead, remote.at(8), 0, 0),
     )?;
-    same("the sum", total, (rounds * cx.count()) as u64)
+    same("the sum", total, (rounds * ctx.count()) as u64)
 }
 
-/// Places and keys are looked at as for any access.
-fn violations(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    let (memory, place) = target(cx, &port, Maker::Test, 64)?;
-    let closed = cx.memory_with(&port, Maker::Test, 64, selvedge::MrAccess::REMOTE_READ)?;
-    let closed_place = cx.places(&port, &closed)?[cx.count() - 1];
-    if cx.me() == 0 {
-        let wrong = RemoteAddr {
-            key: place.key ^ 0xffff,
-            ..place
+/// Addresses and keys are checked as for any access.
+fn violations(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    let (memory, remote) = target(ctx, &port, Maker::Test, 64)?;
+    let closed = ctx.memory_with(&port, Maker::Test, 64, selvedge::MrAccess::REMOTE_READ)?;
+    let closed_remote = ctx.exchange_addresses(&port, &closed)?[ctx.count() - 1];
+    if ctx.me() == 0 {
+        let wrong_key = RemoteAddr {
+            key: remote.key ^ 0xffff,
+            ..remote
         };
-        for (what, place) in [
-            ("an atomic behind the region", place.at(64)),
-            ("an atomic that is half outside", place.at(60)),
-            ("an atomic by a wrong key", wrong),
-            ("an atomic without the right to write", closed_place),
+        for (what, remote) in [
+            ("an atomic after the end of the region", remote.at(64)),
+            ("an atomic across the end of the region", remote.at(60)),
+            ("an atomic with a wrong key", wrong_key),
+            ("an atomic without the right to write", closed_remote),
         ] {
             for family in [Family::Base, Family::Fetch] {
-                let done = port.post_and_wait(word(family, Op::Sum, place, 1, 0))?;
+                let done = port.post_and_wait(word(family, Op::Sum, remote, 1, 0))?;
                 holds(format!("{what} fails"), done.error.is_some())?;
             }
         }
     }
-    cx.barrier()?;
-    let background = crate::suite::cx::memory::background(0, 64);
+    ctx.barrier()?;
+    let background = crate::suite::context::memory::background(0, 64);
     memory.verify("memory after violations", &background)?;
     closed.verify("memory without the right", &background)
 }

@@ -3,100 +3,103 @@
 use selvedge::collective::Op;
 use selvedge::{Caps, Errno, FiAddr, OpFlags};
 
-use crate::suite::cx::check::{holds, same};
-use crate::suite::cx::group::Work;
-use crate::suite::cx::timeout::until;
-use crate::suite::cx::{Case, Cx, RAW, Result, Test};
-use crate::suite::flaw::Flaw;
+use crate::suite::context::check::{holds, same};
+use crate::suite::context::group::CollectiveCall;
+use crate::suite::context::timeout::until;
+use crate::suite::context::{CollectiveCase, RAW, Result, Test, TestContext};
+use crate::suite::defect::Defect;
 
 tests! {
     every_collective(ALL) catches [
-        OtherCollectives, WrongRoot, HurriesCollectives
-    ] .faces(RAW).processes(4);
-    nobody_leaves_a_barrier_early(ALL) catches [HurriesCollectives] .faces(RAW).processes(3);
-    groups_do_not_mix(ALL) catches [MixesGroups] .faces(RAW).processes(4);
-    a_lost_member_ends_them(ALL) catches [HidesErrors, NeverCloses] .faces(RAW).processes(3);
-    refusals(ALL) catches [TakesAnyFlag] .faces(RAW);
+        OtherCollectives, WrongRoot, CompletesCollectivesEarly
+    ] .apis(RAW).processes(4);
+    no_member_leaves_a_barrier_early(ALL) catches [CompletesCollectivesEarly] .apis(RAW).processes(3);
+    groups_do_not_mix(ALL) catches [MixesGroups] .apis(RAW).processes(4);
+    a_closed_member_ends_collectives(ALL) catches [HidesErrors, NeverCloses] .apis(RAW).processes(3);
+    refusals(ALL) catches [AcceptsAnyFlag] .apis(RAW);
 }
 
 const ALL: Caps = Caps::MSG.union(Caps::COLLECTIVE);
 
-/// Each collective with each member as its root, in groups of all and of some.
-fn every_collective(cx: &mut Cx) -> Result {
-    let joiner = cx.joiner()?;
-    let counts = [1, 7, cx.scale(1000, 20_000)];
+/// Each collective with each member as its root, in groups of all processes and of some.
+fn every_collective(ctx: &mut TestContext) -> Result {
+    let joiner = ctx.joiner()?;
+    let counts = [1, 7, ctx.scale(1000, 20_000)];
     for processes in [&[0, 1, 2, 3][..], &[3, 1], &[2, 0, 1]] {
-        let Some(own) = processes.iter().position(|&process| process == cx.me()) else {
+        let Some(own) = processes.iter().position(|&process| process == ctx.me()) else {
             continue;
         };
         let group = joiner.join(processes)?;
-        for case in Case::every(processes.len(), &counts, 0) {
+        for case in CollectiveCase::every(processes.len(), &counts, 0) {
             let posted = case.post(own, &joiner, &group)?;
-            case.check(own, &joiner.done(&posted)?)?;
+            case.check(own, &joiner.wait_for(&posted)?)?;
         }
     }
     Ok(())
 }
 
-/// Whoever is in a barrier stays there until the last one has come.
-fn nobody_leaves_a_barrier_early(cx: &mut Cx) -> Result {
-    let joiner = cx.joiner()?;
-    let all: Vec<_> = (0..cx.count()).collect();
+/// A member leaves a barrier only after the last member has entered it.
+fn no_member_leaves_a_barrier_early(ctx: &mut TestContext) -> Result {
+    let joiner = ctx.joiner()?;
+    let all: Vec<_> = (0..ctx.count()).collect();
     let group = joiner.join(&all)?;
-    for round in 0..cx.scale(9, 90) {
-        let is_last = round % cx.count() == cx.me();
-        let early = match is_last {
+    for round in 0..ctx.scale(9, 90) {
+        let is_last = round % ctx.count() == ctx.me();
+        let posted_early = match is_last {
             true => None,
-            false => Some(joiner.post(&group, &Work::barrier())?),
+            false => Some(joiner.post(&group, &CollectiveCall::barrier())?),
         };
-        cx.barrier()?;
+        ctx.barrier()?;
         joiner.port.settle()?;
-        holds("nobody has left", joiner.outcome()?.is_none())?;
-        cx.barrier()?;
-        let posted = match early {
+        holds(
+            "no member has left the barrier",
+            joiner.next_completion()?.is_none(),
+        )?;
+        ctx.barrier()?;
+        let posted = match posted_early {
             Some(posted) => posted,
-            None => joiner.post(&group, &Work::barrier())?,
+            None => joiner.post(&group, &CollectiveCall::barrier())?,
         };
-        joiner.done(&posted)?;
+        joiner.wait_for(&posted)?;
     }
     Ok(())
 }
 
 /// Groups that overlap, joined and used at the same time.
-fn groups_do_not_mix(cx: &mut Cx) -> Result {
-    let joiner = cx.joiner()?;
+fn groups_do_not_mix(ctx: &mut TestContext) -> Result {
+    let joiner = ctx.joiner()?;
     let all = joiner.join(&[0, 1, 2, 3])?;
-    let is_odd = cx.me() % 2 == 1;
+    let is_odd = ctx.me() % 2 == 1;
     let odd = is_odd.then(|| joiner.join(&[3, 1])).transpose()?;
-    let sum = |input: u64| Work {
+    let sum = |input: u64| CollectiveCall {
         coll: Op::Allreduce,
         count: 1,
         input: vec![input],
-        room: 1,
-        ..Work::barrier()
+        result_len: 1,
+        ..CollectiveCall::barrier()
     };
-    for round in 0..cx.scale(20, 500) as u64 {
-        let own = (round + 1) * 10_u64.pow(cx.me() as u32);
-        // Three at once, of two groups.
+    for round in 0..ctx.scale(20, 500) as u64 {
+        let own = (round + 1) * 10_u64.pow(ctx.me() as u32);
+        // Three collectives at once, of two groups.
         let first = joiner.post(&all, &sum(own))?;
-        let apart = odd
+        let odd_sum = odd
             .as_ref()
             .map(|odd| joiner.post(odd, &sum(own)))
             .transpose()?;
         let last = joiner.post(&all, &sum(2 * own))?;
         let mut posted = vec![(first, 1111), (last, 2222)];
-        posted.extend(apart.map(|apart| (apart, 1010)));
-        // They may end in any order but that of their group.
+        posted.extend(odd_sum.map(|odd_sum| (odd_sum, 1010)));
+        // They may end in any order except that of their group.
         for _ in 0..posted.len() {
-            let entry = until("the end of a collective", || joiner.outcome())?;
+            let entry = until("the end of a collective", || joiner.next_completion())?;
             holds("it has succeeded", entry.is_ok())?;
         }
         for (posted, expected) in &posted {
             same("a sum", posted.words()?, vec![expected * (round + 1)])?;
         }
     }
-    // Keys tell joins apart that begin in another order.
-    let keys = match cx.me() {
+    // Keys distinguish joins that begin in different orders.
+    let keys = match ctx.me() {
         0 | 1 => [b"a", b"b"],
         _ => [b"b", b"a"],
     };
@@ -106,71 +109,71 @@ fn groups_do_not_mix(cx: &mut Cx) -> Result {
         groups.push(group?);
         joiner.joined()?;
     }
-    if cx.me() > 1 {
+    if ctx.me() > 1 {
         groups.reverse();
     }
     for (number, group) in (1..).zip(&groups) {
         let posted = joiner.post(group, &sum(number))?;
-        same("a sum by key", joiner.done(&posted)?, vec![4 * number])?;
+        same("a sum by key", joiner.wait_for(&posted)?, vec![4 * number])?;
     }
     Ok(())
 }
 
-/// When a member closes its endpoint, what needs it ends with an error, and so does all that is
-/// posted to the group afterwards.
-fn a_lost_member_ends_them(cx: &mut Cx) -> Result {
-    let joiner = cx.joiner()?;
+/// When a member closes its endpoint, collectives that need it end with an error, and so do all
+/// later collectives of the group.
+fn a_closed_member_ends_collectives(ctx: &mut TestContext) -> Result {
+    let joiner = ctx.joiner()?;
     let group = joiner.join(&[0, 1, 2])?;
-    let posted = joiner.post(&group, &Work::barrier())?;
-    joiner.done(&posted)?;
-    cx.barrier()?;
-    if cx.me() == 2 {
+    let posted = joiner.post(&group, &CollectiveCall::barrier())?;
+    joiner.wait_for(&posted)?;
+    ctx.barrier()?;
+    if ctx.me() == 2 {
         drop((group, joiner));
-        cx.close_ports_at_once();
-        holds("it is gone", true)?;
-        return cx.barrier();
+        ctx.close_ports_at_once();
+        holds("the member has closed its endpoint", true)?;
+        return ctx.barrier();
     }
-    joiner.post(&group, &Work::barrier())?;
-    let outcome = until("the end of a collective", || joiner.outcome())?;
+    joiner.post(&group, &CollectiveCall::barrier())?;
+    let outcome = until("the end of a collective", || joiner.next_completion())?;
     holds("a barrier without a member fails", outcome.is_err())?;
-    match joiner.try_post(group.addr(), &Work::barrier()) {
-        Err(errno) => holds("there is a reason", errno != Errno::Again)?,
+    match joiner.try_post(group.addr(), &CollectiveCall::barrier()) {
+        Err(errno) => holds("the refusal has a reason", errno != Errno::Again)?,
         Ok(_) => {
-            let outcome = until("the end of another", || joiner.outcome())?;
-            holds("another one fails, too", outcome.is_err())?;
+            let outcome = until("the end of another", || joiner.next_completion())?;
+            holds("another barrier fails as well", outcome.is_err())?;
         }
     }
-    cx.barrier()
+    ctx.barrier()
 }
 
-/// What cannot be is refused before anything is sent.
-fn refusals(cx: &mut Cx) -> Result {
-    let joiner = cx.joiner()?;
-    let alone = joiner.try_join(&[1 - cx.me()], &[]).map(drop);
+/// Invalid calls are refused before anything is sent.
+fn refusals(ctx: &mut TestContext) -> Result {
+    let joiner = ctx.joiner()?;
+    let alone = joiner.try_join(&[1 - ctx.me()], &[]).map(drop);
     same("a group without oneself", alone, Err(Errno::Inval))?;
-    let refused = |group: FiAddr, work: &Work| joiner.try_post(group, work).map(drop);
-    if cx.me() == 1 {
-        cx.barrier()?;
+    let refused = |group: FiAddr, work: &CollectiveCall| joiner.try_post(group, work).map(drop);
+    if ctx.me() == 1 {
+        ctx.barrier()?;
     }
     let group = joiner.try_join(&[0, 1], &[])?;
-    if cx.me() == 0 {
-        let early = refused(group.addr(), &Work::barrier());
+    if ctx.me() == 0 {
+        let posted_early = refused(group.addr(), &CollectiveCall::barrier());
         same(
-            "a group with nobody in it yet",
-            early,
+            "a group whose join is not complete",
+            posted_early,
             Err(Errno::OpBadState),
         )?;
-        cx.barrier()?;
+        ctx.barrier()?;
     }
     joiner.joined()?;
-    let none = refused(FiAddr(0), &Work::barrier());
-    same("a group that is none", none, Err(Errno::Inval))?;
-    let fence = Work {
+    let none = refused(FiAddr(0), &CollectiveCall::barrier());
+    same("an address that is no group", none, Err(Errno::Inval))?;
+    let fence = CollectiveCall {
         flags: OpFlags::FENCE,
-        ..Work::barrier()
+        ..CollectiveCall::barrier()
     };
     let flags = refused(group.addr(), &fence);
     same("a fence", flags, Err(Errno::BadFlags))?;
-    let posted = joiner.post(&group, &Work::barrier())?;
-    joiner.done(&posted).map(drop)
+    let posted = joiner.post(&group, &CollectiveCall::barrier())?;
+    joiner.wait_for(&posted).map(drop)
 }

@@ -10,31 +10,31 @@ use selvedge::{
     EventQueue, Fabric, Info, PassiveEndpoint, cq,
 };
 
-use crate::suite::cx::check::{bytes as bytes_are, holds, same};
-use crate::suite::cx::timeout::until;
-use crate::suite::cx::{Cx, RAW, Result, Rx, Test, Tx};
-use crate::suite::flaw::Flaw;
+use crate::suite::context::check::{bytes as bytes_are, holds, same};
+use crate::suite::context::timeout::until;
+use crate::suite::context::{RAW, Result, Rx, Test, TestContext, Tx};
+use crate::suite::defect::Defect;
 
 const MSG: &[EpType] = &[EpType::Msg];
 
 tests! {
-    data_both_ways(Caps::MSG) catches [LosesCmData, NeverShutsDown] .faces(RAW).ep_types(MSG);
-    rejections(Caps::MSG) catches [RejectsNobody] .faces(RAW).ep_types(MSG);
-    nobody_listens(Caps::MSG) catches [LosesEvents] .faces(RAW).ep_types(MSG);
-    names_of_both_ends(Caps::MSG) catches [FlipsBit] .faces(RAW).ep_types(MSG);
+    data_both_ways(Caps::MSG) catches [LosesCmData, NeverShutsDown] .apis(RAW).ep_types(MSG);
+    rejections(Caps::MSG) catches [NeverRejects] .apis(RAW).ep_types(MSG);
+    no_listener(Caps::MSG) catches [LosesEvents] .apis(RAW).ep_types(MSG);
+    addresses_of_both_sides(Caps::MSG) catches [FlipsBit] .apis(RAW).ep_types(MSG);
 }
 
-/// What a connection is made with.
-struct Ground {
+/// The objects of a connection.
+struct Setup {
     info: Info,
     fabric: Arc<dyn Fabric>,
     domain: Arc<dyn Domain>,
     eq: Arc<dyn EventQueue>,
 }
 
-impl Ground {
-    fn open(cx: &Cx) -> Result<Self> {
-        let info = cx.info_for(&cx.hints())?;
+impl Setup {
+    fn open(ctx: &TestContext) -> Result<Self> {
+        let info = ctx.info_for(&ctx.hints())?;
         let fabric = info.fabric()?;
         Ok(Self {
             domain: fabric.domain(&info)?,
@@ -107,153 +107,157 @@ fn data_size(ep: &Arc<dyn Endpoint>) -> usize {
     }
 }
 
-fn private(from: usize, len: usize) -> Vec<u8> {
+fn private_data(from: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + from * 100) as u8).collect()
 }
 
-/// The lengths of private data that are tried.
+/// The lengths of private data in the test.
 fn lengths(most: usize) -> Vec<usize> {
     let mut lengths = vec![0, 1, most / 2, most];
     lengths.dedup();
     lengths
 }
 
-/// Data goes with the request and with the answer, and both ends learn of a shutdown.
-fn data_both_ways(cx: &mut Cx) -> Result {
-    let ground = Ground::open(cx)?;
-    if cx.me() == 0 {
-        let pep = ground.listen()?;
-        cx.tell(&pep.address()?.to_string())?;
-        let count: Vec<usize> = cx.tell(&0)?;
+/// Data is sent with the request and with the acceptance, and both sides learn of a shutdown.
+fn data_both_ways(ctx: &mut TestContext) -> Result {
+    let setup = Setup::open(ctx)?;
+    if ctx.me() == 0 {
+        let pep = setup.listen()?;
+        ctx.exchange(&pep.address()?.to_string())?;
+        let count: Vec<usize> = ctx.exchange(&0)?;
         for _ in 0..count[1] {
-            let (info, data) = ground.request()?;
-            bytes_are("data of the request", &data, &private(1, data.len()))?;
-            let ep = ground.endpoint(&info)?;
-            cm(&ep)?.accept(&private(0, data.len()))?;
-            ground.connected()?;
-            let lens: Vec<usize> = cx.tell(&data.len())?;
+            let (info, data) = setup.request()?;
+            bytes_are("data of the request", &data, &private_data(1, data.len()))?;
+            let ep = setup.endpoint(&info)?;
+            cm(&ep)?.accept(&private_data(0, data.len()))?;
+            setup.connected()?;
+            let lens: Vec<usize> = ctx.exchange(&data.len())?;
             same("length of the data of the request", lens[0], lens[1])?;
-            shut_down(cx, &ground, &ep)?;
+            shut_down(ctx, &setup, &ep)?;
         }
         return Ok(());
     }
-    let names: Vec<String> = cx.tell(&String::new())?;
+    let names: Vec<String> = ctx.exchange(&String::new())?;
     let address: Address = names[0].parse()?;
-    let most = data_size(&ground.endpoint(&ground.info)?);
+    let most = data_size(&setup.endpoint(&setup.info)?);
     let lengths = lengths(most);
-    cx.tell(&lengths.len())?;
+    ctx.exchange(&lengths.len())?;
     for &len in &lengths {
-        let ep = ground.endpoint(&ground.info)?;
+        let ep = setup.endpoint(&setup.info)?;
         let too_much = cm(&ep)?.connect(&address, &vec![0; most + 1]);
         same("a request with too much data", too_much, Err(Errno::Inval))?;
-        cm(&ep)?.connect(&address, &private(1, len))?;
-        let data = ground.connected()?;
-        bytes_are("data of the answer", &data, &private(0, len))?;
-        cx.tell(&len)?;
-        shut_down(cx, &ground, &ep)?;
+        cm(&ep)?.connect(&address, &private_data(1, len))?;
+        let data = setup.connected()?;
+        bytes_are("data of the acceptance", &data, &private_data(0, len))?;
+        ctx.exchange(&len)?;
+        shut_down(ctx, &setup, &ep)?;
     }
     Ok(())
 }
 
-/// The first one ends the connection, and the second one is told.
-fn shut_down(cx: &mut Cx, ground: &Ground, ep: &Arc<dyn Endpoint>) -> Result {
-    if cx.me() == 0 {
+/// Process 0 shuts the connection down, and process 1 has an event.
+fn shut_down(ctx: &mut TestContext, setup: &Setup, ep: &Arc<dyn Endpoint>) -> Result {
+    if ctx.me() == 0 {
         cm(ep)?.shutdown()?;
     } else {
-        match ground.event("the end of the connection")? {
-            Event::Shutdown { .. } => holds("the end of the connection is told", true)?,
+        match setup.event("the end of the connection")? {
+            Event::Shutdown { .. } => holds("the end of the connection is reported", true)?,
             other => return Err(anyhow!("{other:?} instead of the end of the connection")),
         }
     }
-    cx.barrier()?;
-    // Whoever has ended it may be told so, too. Requests come later.
-    while ground.eq.read().is_ok() {}
-    cx.barrier()
+    ctx.barrier()?;
+    // Process 0 may have an event as well. Requests come later.
+    while setup.eq.read().is_ok() {}
+    ctx.barrier()
 }
 
-/// A request that is rejected ends with an error that has the data of the rejection, and the next
-/// one can be accepted.
-fn rejections(cx: &mut Cx) -> Result {
-    let ground = Ground::open(cx)?;
-    if cx.me() == 0 {
-        let pep = ground.listen()?;
-        cx.tell(&pep.address()?.to_string())?;
+/// A rejected request ends with an error that has the data of the rejection, and the next request
+/// can be accepted.
+fn rejections(ctx: &mut TestContext) -> Result {
+    let setup = Setup::open(ctx)?;
+    if ctx.me() == 0 {
+        let pep = setup.listen()?;
+        ctx.exchange(&pep.address()?.to_string())?;
         for round in 0..3 {
-            let (info, _) = ground.request()?;
-            pep.reject(info.handle, &private(0, round))?;
-            cx.barrier()?;
+            let (info, _) = setup.request()?;
+            pep.reject(info.handle, &private_data(0, round))?;
+            ctx.barrier()?;
         }
-        let (info, _) = ground.request()?;
-        let ep = ground.endpoint(&info)?;
+        let (info, _) = setup.request()?;
+        let ep = setup.endpoint(&info)?;
         cm(&ep)?.accept(&[])?;
-        ground.connected()?;
-        return cx.barrier();
+        setup.connected()?;
+        return ctx.barrier();
     }
-    let names: Vec<String> = cx.tell(&String::new())?;
+    let names: Vec<String> = ctx.exchange(&String::new())?;
     let address: Address = names[0].parse()?;
     for round in 0..3 {
-        let ep = ground.endpoint(&ground.info)?;
+        let ep = setup.endpoint(&setup.info)?;
         let has_data = data_size(&ep) >= round;
         cm(&ep)?.connect(&address, &[])?;
-        let error = ground.error("a rejection")?;
+        let error = setup.error("a rejection")?;
         same("the error of a rejection", error.errno, Errno::ConnRefused)?;
         if has_data {
-            bytes_are("data of the rejection", &error.data, &private(0, round))?;
+            bytes_are(
+                "data of the rejection",
+                &error.data,
+                &private_data(0, round),
+            )?;
         }
-        cx.barrier()?;
+        ctx.barrier()?;
     }
-    let ep = ground.endpoint(&ground.info)?;
+    let ep = setup.endpoint(&setup.info)?;
     cm(&ep)?.connect(&address, &[])?;
-    ground.connected()?;
-    cx.barrier()
+    setup.connected()?;
+    ctx.barrier()
 }
 
-/// A request to somebody who does not listen any more ends with an error.
-fn nobody_listens(cx: &mut Cx) -> Result {
-    let ground = Ground::open(cx)?;
-    let address = match cx.me() {
+/// A request to an endpoint that does not listen any more ends with an error.
+fn no_listener(ctx: &mut TestContext) -> Result {
+    let setup = Setup::open(ctx)?;
+    let address = match ctx.me() {
         0 => {
-            let pep = ground.listen()?;
+            let pep = setup.listen()?;
             pep.address()?.to_string()
         }
         _ => String::new(),
     };
-    let names: Vec<String> = cx.tell(&address)?;
-    if cx.me() == 1 {
-        let ep = ground.endpoint(&ground.info)?;
+    let names: Vec<String> = ctx.exchange(&address)?;
+    if ctx.me() == 1 {
+        let ep = setup.endpoint(&setup.info)?;
         same(
-            "the peer of no connection",
+            "the peer of an unconnected endpoint",
             cm(&ep)?.peer().err(),
             Some(Errno::NotConn),
         )?;
         let refused = cm(&ep)?.connect(&names[0].parse()?, &[]);
         match refused {
             Ok(()) => {
-                let error = ground.error("a refusal")?;
+                let error = setup.error("a refusal")?;
                 same("the error", error.errno, Errno::ConnRefused)?;
             }
             Err(errno) => same("the error", errno, Errno::ConnRefused)?,
         }
     } else {
-        crate::suite::cx::check::count(0);
+        crate::suite::context::check::count(0);
     }
-    cx.barrier()
+    ctx.barrier()
 }
 
-/// Both ends know each other's names, and messages go both ways.
-fn names_of_both_ends(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// Both sides know each other's address, and messages are sent in both directions.
+fn addresses_of_both_sides(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let ep = port.ep();
     let own = ep.address()?.to_string();
     let peer = cm(&ep)?.peer()?.to_string();
-    let all: Vec<(String, String)> = cx.tell(&(own, peer))?;
+    let all: Vec<(String, String)> = ctx.exchange(&(own, peer))?;
     same(
-        "the connecting end, as the other one knows it",
+        "the address of the connecting side at the other side",
         &all[0].1,
         &all[1].0,
     )?;
-    let other = 1 - cx.me();
+    let other = 1 - ctx.me();
     let receive = port.post(Rx::msg(3000))?;
-    port.run(Tx::msg(port.peer(), cx.payload(other, 0, 3000)))?;
-    cx.verify(other, 0, &port.wait_for(receive)?.expect_success()?.bytes)
+    port.run(Tx::msg(port.peer(), ctx.payload(other, 0, 3000)))?;
+    ctx.verify(other, 0, &port.wait_for(receive)?.expect_success()?.bytes)
 }

@@ -8,26 +8,26 @@ use selvedge::atomic::{Datatype, Family, Op};
 use selvedge::cntr::{self, Events};
 use selvedge::{Bindings, Caps, Counter, Domain, Errno, Hints, MrAccess, OpFlags, wait};
 
-use crate::suite::cx::check::{holds, same};
-use crate::suite::cx::timeout::{limit, until};
-use crate::suite::cx::{
-    Atomic, Cx, Maker, Memory, Post, RAW, Read, RemoteAddr, Result, Rx, Setup, Test, TestEndpoint,
-    Tx, Write,
+use crate::suite::context::check::{holds, same};
+use crate::suite::context::timeout::{limit, until};
+use crate::suite::context::{
+    Atomic, Maker, Memory, Post, RAW, Read, RemoteAddr, Result, Rx, Setup, Test, TestContext,
+    TestEndpoint, Tx, Write,
 };
-use crate::suite::flaw::Flaw;
+use crate::suite::defect::Defect;
 
 tests! {
-    each_class(EVENTS) catches [CountsTwice, WrongCounter] .faces(RAW);
-    errors_apart(RMA) catches [CountsNoErrors] .faces(RAW);
-    bytes(EVENTS) catches [CountsNoBytes, CountsTwice] .faces(RAW);
-    regions(EVENTS) catches [CountsTwice, WrongCounter, MixesRegions] .faces(RAW);
+    each_class(EVENTS) catches [CountsTwice, WrongCounter] .apis(RAW);
+    errors_apart(RMA) catches [CountsNoErrors] .apis(RAW);
+    bytes(EVENTS) catches [CountsNoBytes, CountsTwice] .apis(RAW);
+    regions(EVENTS) catches [CountsTwice, WrongCounter, MixesRegions] .apis(RAW);
     atomics_of_regions(EVENTS.union(Caps::ATOMIC)) catches [
         CountsTwice, WrongCounter, MixesRegions
-    ] .faces(RAW);
-    without_reports(MSG) catches [ReportsAll, WrongCounter] .faces(RAW);
-    arithmetic(MSG) catches [CountsTwice, CountsNoErrors] .faces(RAW).processes(1);
-    delivered_injects(EVENTS.union(Caps::ATOMIC)) catches [DeliversEarly] .faces(RAW);
-    waits(MSG) catches [NoCounterWait] .faces(RAW);
+    ] .apis(RAW);
+    without_reports(MSG) catches [ReportsAll, WrongCounter] .apis(RAW);
+    arithmetic(MSG) catches [CountsTwice, CountsNoErrors] .apis(RAW).processes(1);
+    delivered_injects(EVENTS.union(Caps::ATOMIC)) catches [DeliversEarly] .apis(RAW);
+    waits(MSG) catches [NoCounterWait] .apis(RAW);
 }
 
 const MSG: Caps = Caps::MSG;
@@ -36,7 +36,7 @@ const EVENTS: Caps = RMA.union(Caps::RMA_EVENT);
 
 /// The counters of an endpoint.
 #[derive(Clone)]
-struct All {
+struct EndpointCounters {
     send: Arc<dyn Counter>,
     recv: Arc<dyn Counter>,
     read: Arc<dyn Counter>,
@@ -45,7 +45,7 @@ struct All {
     remote_write: Arc<dyn Counter>,
 }
 
-impl All {
+impl EndpointCounters {
     fn open(domain: &dyn Domain, attr: &cntr::Attr) -> Result<Self> {
         Ok(Self {
             send: domain.cntr(attr)?,
@@ -68,8 +68,8 @@ impl All {
         }
     }
 
-    fn numbers(&self) -> [u64; 6] {
-        let all = [
+    fn values(&self) -> [u64; 6] {
+        let counters = [
             &self.send,
             &self.recv,
             &self.read,
@@ -77,55 +77,62 @@ impl All {
             &self.remote_read,
             &self.remote_write,
         ];
-        all.map(|counter| counter.read())
+        counters.map(|counter| counter.read())
     }
 }
 
-/// Where delivery completion is an endpoint's default, what is injected counts when it has arrived
-/// (fi_endpoint(3), "op_flags"): not before its target makes progress.
-fn delivered_injects(cx: &mut Cx) -> Result {
+/// Where delivery completion is an endpoint's default, an inject is counted when it has arrived
+/// (fi_endpoint(3), "op_flags"), which needs progress of its target.
+fn delivered_injects(ctx: &mut TestContext) -> Result {
     let delivered: fn(Hints) -> Hints =
         |hints| hints.edit(|info| info.tx_attr.op_flags = OpFlags::DELIVERY_COMPLETE);
     let attr = cntr::Attr::default();
-    let (port, all) = counted_with(cx, &attr, false, Some(delivered))?;
-    let memory = cx.memory(&port, Maker::Test, 64)?;
-    let place = cx.places(&port, &memory)?[1 - cx.me()];
+    let (port, counters) = counted_with(ctx, &attr, false, Some(delivered))?;
+    let memory = ctx.memory(&port, Maker::Test, 64)?;
+    let remote = ctx.exchange_addresses(&port, &memory)?[1 - ctx.me()];
     // The connection exists before the target stops making progress.
-    port.post_and_wait(Write::new(place, vec![9; 16]))?
+    port.post_and_wait(Write::new(remote, vec![9; 16]))?
         .expect_success()?;
-    cx.barrier()?;
-    match cx.me() {
-        0 => inject_each(cx, &port, &all, place),
-        _ => take_each(cx, &port, &memory),
+    ctx.barrier()?;
+    match ctx.me() {
+        0 => run_injects(ctx, &port, &counters, remote),
+        _ => receive_injects(ctx, &port, &memory),
     }
 }
 
 /// Process 0's part of [`delivered_injects`].
-fn inject_each(cx: &mut Cx, port: &TestEndpoint, all: &All, place: RemoteAddr) -> Result {
+fn run_injects(
+    ctx: &mut TestContext,
+    port: &TestEndpoint,
+    counters: &EndpointCounters,
+    remote: RemoteAddr,
+) -> Result {
     let posts: [Post; 3] = [
-        Write::new(place, cx.payload(1, 1, 16)).injected().into(),
-        injected_sum(place.at(32)).into(),
-        Tx::msg(port.peer(), cx.payload(1, 2, 16)).injected().into(),
+        Write::new(remote, ctx.payload(1, 1, 16)).injected().into(),
+        injected_sum(remote.at(32)).into(),
+        Tx::msg(port.peer(), ctx.payload(1, 2, 16))
+            .injected()
+            .into(),
     ];
     for post in posts {
-        cx.barrier()?;
-        let [sends, _, _, writes, ..] = all.numbers();
+        ctx.barrier()?;
+        let [sends, _, _, writes, ..] = counters.values();
         let counted = || {
-            let [more_sends, _, _, more_writes, ..] = all.numbers();
+            let [more_sends, _, _, more_writes, ..] = counters.values();
             more_sends + more_writes - sends - writes
         };
         port.run(post)?;
         port.settle()?;
         let what = "counted after an inject whose target makes no progress";
         same(what, counted(), 0)?;
-        cx.barrier()?;
+        ctx.barrier()?;
         until("the inject", || Ok((counted() > 0).then_some(())))?;
     }
-    cx.barrier()
+    ctx.barrier()
 }
 
-/// Process 1's part: it makes progress between every second pair of barriers alone.
-fn take_each(cx: &mut Cx, port: &TestEndpoint, memory: &Memory) -> Result {
+/// Process 1's part of [`delivered_injects`]: it makes progress only after every second barrier.
+fn receive_injects(ctx: &mut TestContext, port: &TestEndpoint, memory: &Memory) -> Result {
     let arrived = |what: &'static str, has: &dyn Fn() -> bool| {
         until(what, || {
             port.progress()?;
@@ -134,8 +141,8 @@ fn take_each(cx: &mut Cx, port: &TestEndpoint, memory: &Memory) -> Result {
     };
     let word = memory.get(32, 8);
     for number in 0..3 {
-        cx.sleep_until_all_are_here()?;
-        cx.sleep_until_all_are_here()?;
+        ctx.blocking_barrier()?;
+        ctx.blocking_barrier()?;
         match number {
             0 => arrived("the write", &|| memory.get(0, 16) != [9; 16])?,
             1 => arrived("the atomic", &|| memory.get(32, 8) != word)?,
@@ -143,7 +150,7 @@ fn take_each(cx: &mut Cx, port: &TestEndpoint, memory: &Memory) -> Result {
         }
         port.settle()?;
     }
-    cx.barrier()
+    ctx.barrier()
 }
 
 /// Adds one to a word.
@@ -159,32 +166,32 @@ fn injected_sum(target: RemoteAddr) -> Atomic {
     .injected()
 }
 
-/// A port with counters that count this.
+/// A port with counters of these events.
 fn counted(
-    cx: &mut Cx,
+    ctx: &mut TestContext,
     events: Events,
     wait: wait::Object,
     is_selective: bool,
-) -> Result<(TestEndpoint, All)> {
+) -> Result<(TestEndpoint, EndpointCounters)> {
     let mut attr = cntr::Attr::default();
     (attr.events, attr.wait_obj) = (events, wait);
-    counted_with(cx, &attr, is_selective, None)
+    counted_with(ctx, &attr, is_selective, None)
 }
 
-/// The same, opened with more hints.
+/// As [`counted`], with additional hints.
 fn counted_with(
-    cx: &mut Cx,
+    ctx: &mut TestContext,
     attr: &cntr::Attr,
     is_selective: bool,
     hints: Option<fn(Hints) -> Hints>,
-) -> Result<(TestEndpoint, All)> {
-    let all = RefCell::new(None);
-    let has_remote = cx.test.caps.contains(Caps::RMA_EVENT);
+) -> Result<(TestEndpoint, EndpointCounters)> {
+    let counters = RefCell::new(None);
+    let has_remote = ctx.test.caps.contains(Caps::RMA_EVENT);
     let bind = |domain: &dyn Domain, bind: &mut Bindings| {
-        let own = All::open(domain, attr)?;
+        let own = EndpointCounters::open(domain, attr)?;
         own.bind(bind, has_remote);
         (bind.tx_selective, bind.rx_selective) = (is_selective, is_selective);
-        *all.borrow_mut() = Some(own);
+        *counters.borrow_mut() = Some(own);
         Ok(())
     };
     let setup = Setup {
@@ -192,39 +199,44 @@ fn counted_with(
         hints,
         ..Setup::default()
     };
-    let port = cx.port_with(&setup)?;
-    let all = all.take().expect("the endpoint was bound");
-    Ok((port, all))
+    let port = ctx.port_with(&setup)?;
+    let counters = counters.take().expect("the endpoint was bound");
+    Ok((port, counters))
 }
 
-/// Waits for these numbers, and makes sure that they stay.
-fn settle(port: &TestEndpoint, all: &All, expected: [u64; 6]) -> Result {
+/// Waits for these values, and checks that they stay.
+fn settle(port: &TestEndpoint, counters: &EndpointCounters, expected: [u64; 6]) -> Result {
     let _ = until("the numbers", || {
         port.progress()?;
-        Ok((all.numbers() == expected).then_some(()))
+        Ok((counters.values() == expected).then_some(()))
     });
     port.settle()?;
     same(
         "send, recv, read, write, remote read, remote write",
-        all.numbers(),
+        counters.values(),
         expected,
     )
 }
 
-/// What both processes do: the first one twice as often.
-fn act(cx: &mut Cx, port: &TestEndpoint, place: RemoteAddr, len: usize) -> Result<[u64; 2]> {
-    let times = |process: usize| if process == 0 { 6 } else { 3 };
-    let (own, others) = (times(cx.me()), times(1 - cx.me()));
+/// The operations of both processes: the first process does twice as many.
+fn run_operations(
+    ctx: &mut TestContext,
+    port: &TestEndpoint,
+    remote: RemoteAddr,
+    len: usize,
+) -> Result<[u64; 2]> {
+    let repetitions = |process: usize| if process == 0 { 6 } else { 3 };
+    let (own, others) = (repetitions(ctx.me()), repetitions(1 - ctx.me()));
     let mut receives = Vec::new();
     for _ in 0..others {
         receives.push(port.post(Rx::msg(len))?);
     }
-    cx.barrier()?;
+    ctx.barrier()?;
     for _ in 0..own {
         port.run(Tx::msg(port.peer(), vec![1; len]))?;
-        port.run(Write::new(place, vec![1; len]))?;
-        port.run(Write::new(place, vec![1; len]))?;
-        port.post_and_wait(Read::new(place, len))?
+        port.run(Write::new(remote, vec![1; len]))?;
+        port.run(Write::new(remote, vec![1; len]))?;
+        port.post_and_wait(Read::new(remote, len))?
             .expect_success()?;
     }
     for context in receives {
@@ -233,118 +245,130 @@ fn act(cx: &mut Cx, port: &TestEndpoint, place: RemoteAddr, len: usize) -> Resul
     Ok([own, others])
 }
 
-/// Each class of operations has its counter, also of operations of the peer.
-fn each_class(cx: &mut Cx) -> Result {
-    let (port, all) = counted(cx, Events::Comp, wait::Object::None, false)?;
-    let memory = cx.memory(&port, Maker::Test, 4096)?;
-    let place = cx.places(&port, &memory)?[1 - cx.me()];
-    let [own, others] = act(cx, &port, place, 100)?;
-    settle(&port, &all, [own, others, own, 2 * own, others, 2 * others])
+/// Each class of operations has its counter, including the peer's operations.
+fn each_class(ctx: &mut TestContext) -> Result {
+    let (port, counters) = counted(ctx, Events::Comp, wait::Object::None, false)?;
+    let memory = ctx.memory(&port, Maker::Test, 4096)?;
+    let remote = ctx.exchange_addresses(&port, &memory)?[1 - ctx.me()];
+    let [own, others] = run_operations(ctx, &port, remote, 100)?;
+    settle(
+        &port,
+        &counters,
+        [own, others, own, 2 * own, others, 2 * others],
+    )
 }
 
 /// A counter of bytes counts bytes.
-fn bytes(cx: &mut Cx) -> Result {
-    let (port, all) = counted(cx, Events::Bytes, wait::Object::None, false)?;
-    let memory = cx.memory(&port, Maker::Test, 70_000)?;
-    let place = cx.places(&port, &memory)?[1 - cx.me()];
+fn bytes(ctx: &mut TestContext) -> Result {
+    let (port, counters) = counted(ctx, Events::Bytes, wait::Object::None, false)?;
+    let memory = ctx.memory(&port, Maker::Test, 70_000)?;
+    let remote = ctx.exchange_addresses(&port, &memory)?[1 - ctx.me()];
     let mut sums = [0, 0];
     for len in [1, 300, 9000, 65_000] {
-        let counts = act(cx, &port, place, len)?;
+        let counts = run_operations(ctx, &port, remote, len)?;
         for (sum, count) in sums.iter_mut().zip(counts) {
             *sum += count * len as u64;
         }
-        cx.barrier()?;
+        ctx.barrier()?;
     }
     let [own, others] = sums;
-    settle(&port, &all, [own, others, own, 2 * own, others, 2 * others])
+    settle(
+        &port,
+        &counters,
+        [own, others, own, 2 * own, others, 2 * others],
+    )
 }
 
-/// Memory of this process with counters of its own, and where the other's is.
-struct Watched {
+/// Memory of this process with its own counters, and the address of the other process's memory.
+struct CountedRegion {
     read: Arc<dyn Counter>,
     written: Arc<dyn Counter>,
-    place: RemoteAddr,
+    remote: RemoteAddr,
 }
 
-impl Watched {
-    fn numbers(&self) -> [u64; 2] {
+impl CountedRegion {
+    fn values(&self) -> [u64; 2] {
         [self.read.read(), self.written.read()]
     }
 }
 
 /// Two regions of either kind, each with its counters.
-fn watched(cx: &mut Cx, port: &TestEndpoint) -> Result<Vec<Watched>> {
-    let mut all = Vec::new();
+fn counted_regions(ctx: &mut TestContext, port: &TestEndpoint) -> Result<Vec<CountedRegion>> {
+    let mut counters = Vec::new();
     for maker in [Maker::Test, Maker::Domain, Maker::Test, Maker::Domain] {
-        let memory = cx.memory(port, maker, 20_000)?;
+        let memory = ctx.memory(port, maker, 20_000)?;
         let open = || port.domain.cntr(&cntr::Attr::default());
         let (read, written) = (open()?, open()?);
-        let place = cx.places(port, &memory)?[1 - cx.me()];
-        all.push((
+        let remote = ctx.exchange_addresses(port, &memory)?[1 - ctx.me()];
+        counters.push((
             memory,
-            Watched {
+            CountedRegion {
                 read,
                 written,
-                place,
+                remote,
             },
         ));
     }
-    for (memory, own) in &all {
+    for (memory, own) in &counters {
         memory.bind_counter(&own.read, MrAccess::REMOTE_READ)?;
         memory.bind_counter(&own.written, MrAccess::REMOTE_WRITE)?;
     }
-    cx.barrier()?;
-    Ok(all.into_iter().map(|(_, own)| own).collect())
+    ctx.barrier()?;
+    Ok(counters.into_iter().map(|(_, own)| own).collect())
 }
 
-/// Waits for these numbers of reads and writes of each region, and makes sure that they stay. Nothing
-/// is read meanwhile but counters of regions.
-fn settle_watched(port: &TestEndpoint, all: &[Watched], expected: &[[u64; 2]]) -> Result {
-    let numbers = || -> Vec<_> { all.iter().map(Watched::numbers).collect() };
+/// Waits for these counts of reads and writes of each region, and checks that they stay. Only the
+/// regions' counters are read meanwhile.
+fn settle_regions(
+    port: &TestEndpoint,
+    counters: &[CountedRegion],
+    expected: &[[u64; 2]],
+) -> Result {
+    let values = || -> Vec<_> { counters.iter().map(CountedRegion::values).collect() };
     let _ = until("the numbers of all regions", || {
-        Ok((numbers() == expected).then_some(()))
+        Ok((values() == expected).then_some(()))
     });
     port.settle()?;
-    same("reads and writes of each region", &numbers()[..], expected)
+    same("reads and writes of each region", &values()[..], expected)
 }
 
-/// Each region counts what the peer does to it, and nothing else.
-fn regions(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    let all = watched(cx, &port)?;
+/// Each region counts the peer's accesses to it, and nothing else.
+fn regions(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    let counters = counted_regions(ctx, &port)?;
     let factor = |process: usize| process as u64 + 1;
-    for (turn, own) in (1..).zip(&all) {
+    for (turn, own) in (1..).zip(&counters) {
         for len in [1, 100, 9000] {
-            for _ in 0..turn * factor(cx.me()) {
-                port.run(Write::new(own.place.at(5), vec![1; len]))?;
+            for _ in 0..turn * factor(ctx.me()) {
+                port.run(Write::new(own.remote.at(5), vec![1; len]))?;
             }
-            port.run(Write::new(own.place, vec![1; 8]).data(7))?;
-            for _ in 0..factor(cx.me()) {
-                port.post_and_wait(Read::new(own.place.at(3), len))?
+            port.run(Write::new(own.remote, vec![1; 8]).data(7))?;
+            for _ in 0..factor(ctx.me()) {
+                port.post_and_wait(Read::new(own.remote.at(3), len))?
                     .expect_success()?;
             }
         }
     }
-    let others = factor(1 - cx.me());
+    let others = factor(1 - ctx.me());
     let expected = (1..=4).map(|turn| [3 * others, 3 * (turn * others + 1)]);
     let expected: Vec<_> = expected.collect();
-    settle_watched(&port, &all, &expected)?;
-    cx.barrier()?;
+    settle_regions(&port, &counters, &expected)?;
+    ctx.barrier()?;
     while port.poll()?.is_some() {}
     Ok(())
 }
 
-/// To fetch is to read for a region's counters, and to change is to write: some atomics do both.
-fn atomics_of_regions(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    let all = watched(cx, &port)?;
-    for (turn, own) in (1..).zip(&all) {
+/// For a region's counters, fetching is reading and changing is writing; some atomics do both.
+fn atomics_of_regions(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    let counters = counted_regions(ctx, &port)?;
+    for (turn, own) in (1..).zip(&counters) {
         let atomic = |family, op| {
             Atomic::new(
                 family,
                 Datatype::Uint64,
                 op,
-                own.place,
+                own.remote,
                 vec![1; 8],
                 Vec::new(),
             )
@@ -357,30 +381,42 @@ fn atomics_of_regions(cx: &mut Cx) -> Result {
         port.run(atomic(Family::Fetch, Op::AtomicRead))?;
     }
     let expected: Vec<_> = (1..=4).map(|turn| [3, turn + 1]).collect();
-    settle_watched(&port, &all, &expected)?;
-    cx.barrier()
+    settle_regions(&port, &counters, &expected)?;
+    ctx.barrier()
 }
 
-/// What fails is counted apart, one by one.
-fn errors_apart(cx: &mut Cx) -> Result {
-    let (port, all) = counted(cx, Events::Comp, wait::Object::None, false)?;
-    let memory = cx.memory(&port, Maker::Test, 64)?;
-    let place = cx.places(&port, &memory)?[1 - cx.me()];
-    if cx.me() == 0 {
+/// Failures are counted separately, one by one.
+fn errors_apart(ctx: &mut TestContext) -> Result {
+    let (port, counters) = counted(ctx, Events::Comp, wait::Object::None, false)?;
+    let memory = ctx.memory(&port, Maker::Test, 64)?;
+    let remote = ctx.exchange_addresses(&port, &memory)?[1 - ctx.me()];
+    if ctx.me() == 0 {
         port.run(Tx::msg(port.peer(), vec![1; 64]))?;
         port.run(Tx::msg(port.peer(), vec![1; 64]))?;
         for _ in 0..3 {
-            let done = port.post_and_wait(Write::new(place.at(64), vec![1; 8]))?;
-            done.expect_failure("a write behind the region", Errno::Fault)?;
+            let done = port.post_and_wait(Write::new(remote.at(64), vec![1; 8]))?;
+            done.expect_failure("a write after the end of the region", Errno::Fault)?;
         }
-        let errors = || (all.write.read_err(), all.send.read_err(), all.write.read());
+        let errors = || {
+            (
+                counters.write.read_err(),
+                counters.send.read_err(),
+                counters.write.read(),
+            )
+        };
         let _ = until("the errors", || Ok((errors().0 == 3).then_some(())));
         same("failed writes, failed sends, writes", errors(), (3, 0, 0))
     } else {
         port.post_and_wait(Rx::msg(10))?
             .expect_failure("a receive that is too short", Errno::Trunc)?;
         port.post_and_wait(Rx::msg(64))?.expect_success()?;
-        let errors = || (all.recv.read_err(), all.recv.read(), all.send.read_err());
+        let errors = || {
+            (
+                counters.recv.read_err(),
+                counters.recv.read(),
+                counters.send.read_err(),
+            )
+        };
         let _ = until("the error", || Ok((errors().0 == 1).then_some(())));
         same(
             "failed receives, receives, failed sends",
@@ -390,25 +426,25 @@ fn errors_apart(cx: &mut Cx) -> Result {
     }
 }
 
-/// Counters count what no queue reports, and reading them is all that it takes.
-fn without_reports(cx: &mut Cx) -> Result {
-    let (port, all) = counted(cx, Events::Comp, wait::Object::None, true)?;
-    let count = cx.scale(50, 1000);
-    if cx.me() == 0 {
-        cx.barrier()?;
+/// Counters count operations without a completion, and reading the counters makes progress.
+fn without_reports(ctx: &mut TestContext) -> Result {
+    let (port, counters) = counted(ctx, Events::Comp, wait::Object::None, true)?;
+    let count = ctx.scale(50, 1000);
+    if ctx.me() == 0 {
+        ctx.barrier()?;
         for _ in 0..count {
             port.post(Tx::msg(port.peer(), vec![1; 32]))?;
         }
         until("all sends", || {
-            Ok((all.send.read() == count as u64).then_some(()))
+            Ok((counters.send.read() == count as u64).then_some(()))
         })?;
     } else {
         for _ in 0..count {
             port.post(Rx::msg(32))?;
         }
-        cx.barrier()?;
+        ctx.barrier()?;
         until("all receives", || {
-            Ok((all.recv.read() == count as u64).then_some(()))
+            Ok((counters.recv.read() == count as u64).then_some(()))
         })?;
     }
     port.settle()?;
@@ -417,42 +453,46 @@ fn without_reports(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-/// Both numbers are set and added to.
-fn arithmetic(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// Both values are set and added to.
+fn arithmetic(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let counter = port.domain.cntr(&cntr::Attr::default())?;
-    let numbers = || (counter.read(), counter.read_err());
-    same("a new counter", numbers(), (0, 0))?;
+    let values = || (counter.read(), counter.read_err());
+    same("a new counter", values(), (0, 0))?;
     counter.add(5);
     counter.add_err(2);
-    same("after additions", numbers(), (5, 2))?;
+    same("after additions", values(), (5, 2))?;
     counter.set(100);
     counter.set_err(50);
-    same("after they were set", numbers(), (100, 50))?;
+    same("after they were set", values(), (100, 50))?;
     counter.set(u64::MAX / 2);
     counter.add(1);
     same("large numbers", counter.read(), u64::MAX / 2 + 1)
 }
 
-/// A wait ends with the number, with an error, or with the time.
-fn waits(cx: &mut Cx) -> Result {
-    let (port, all) = counted(cx, Events::Comp, wait::Object::Unspec, false)?;
+/// A wait ends with the threshold, with an error, or with its timeout.
+fn waits(ctx: &mut TestContext) -> Result {
+    let (port, counters) = counted(ctx, Events::Comp, wait::Object::Unspec, false)?;
     let time = Duration::from_millis(30);
-    let early = all.recv.wait(1_000_000, Some(time));
-    same("a wait for what does not come", early, Err(Errno::TimedOut))?;
-    for round in 1..=cx.scale(20, 200) as u64 {
-        if cx.me() == 0 {
+    let waited_in_vain = counters.recv.wait(1_000_000, Some(time));
+    same(
+        "a wait for an unreachable threshold",
+        waited_in_vain,
+        Err(Errno::TimedOut),
+    )?;
+    for round in 1..=ctx.scale(20, 200) as u64 {
+        if ctx.me() == 0 {
             port.run(Tx::msg(port.peer(), vec![1; 16]))?;
-            let waited = all.send.wait(round, Some(limit()));
+            let waited = counters.send.wait(round, Some(limit()));
             same("a wait for a send", waited, Ok(()))?;
         } else {
             let receive = port.post(Rx::msg(16))?;
-            let waited = all.recv.wait(round, Some(limit()));
+            let waited = counters.recv.wait(round, Some(limit()));
             same("a wait for a receive", waited, Ok(()))?;
-            holds("the number is there", all.recv.read() >= round)?;
+            holds("the threshold is reached", counters.recv.read() >= round)?;
             port.wait_for(receive)?.expect_success()?;
         }
     }
-    all.recv.add_err(1);
+    counters.recv.add_err(1);
     Ok(())
 }

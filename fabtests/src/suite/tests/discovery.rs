@@ -1,17 +1,17 @@
-//! Discovery, fi_getinfo(3): what is answered is what was asked for, and it opens.
+//! Discovery, fi_getinfo(3): results match the request, and can be opened.
 
 use selvedge::info::EpType;
 use selvedge::{Caps, Errno, Hints};
 
-use crate::suite::cx::check::{holds, same};
-use crate::suite::cx::{Cx, RAW, Result, Test};
-use crate::suite::flaw::Flaw;
+use crate::suite::context::check::{holds, same};
+use crate::suite::context::{RAW, Result, Test, TestContext};
+use crate::suite::defect::Defect;
 
 tests! {
-    capabilities(Caps::empty()) catches [IgnoresHints, DropsCaps] .faces(RAW).processes(1);
-    limits(Caps::MSG) catches [IgnoresHints] .faces(RAW).processes(1);
-    what_is_not_there(Caps::MSG) catches [IgnoresHints] .faces(RAW).processes(1);
-    every_result_opens(Caps::empty()) catches [NeverCloses] .faces(RAW).processes(1);
+    capabilities(Caps::empty()) catches [IgnoresHints, DropsCaps] .apis(RAW).processes(1);
+    limits(Caps::MSG) catches [IgnoresHints] .apis(RAW).processes(1);
+    unknown_names(Caps::MSG) catches [IgnoresHints] .apis(RAW).processes(1);
+    every_result_opens(Caps::empty()) catches [NeverCloses] .apis(RAW).processes(1);
 }
 
 const PRIMARY: [Caps; 5] = [
@@ -22,53 +22,53 @@ const PRIMARY: [Caps; 5] = [
     Caps::DIRECTED_RECV,
 ];
 
-/// Whoever asks for capabilities gets those, and no other primary ones.
-fn capabilities(cx: &mut Cx) -> Result {
+/// A request for capabilities gives these, and no other primary ones.
+fn capabilities(ctx: &mut TestContext) -> Result {
     let mut found = 0;
     for set in 0..1_u32 << PRIMARY.len() {
         let asked = PRIMARY
             .iter()
             .enumerate()
-            .filter(|(place, _)| set & (1 << place) != 0)
+            .filter(|(index, _)| set & (1 << index) != 0)
             .fold(Caps::empty(), |caps, (_, cap)| caps | *cap);
-        let hints = Hints::new().provider(&cx.provider).caps(asked);
-        for info in cx.registry().infos(&hints).unwrap_or_default() {
+        let hints = Hints::new().provider(&ctx.provider).caps(asked);
+        for info in ctx.registry().infos(&hints).unwrap_or_default() {
             let what = format!("asked for {asked}, got {}", info.caps);
             holds(&what, info.caps.contains(asked))?;
             let unasked = info.caps & (PRIMARY.into_iter().collect::<Caps>() - asked);
-            // A modifier alone asks for nothing that it could modify.
+            // A modifier alone requests nothing that it could modify.
             let is_anything = (asked - Caps::DIRECTED_RECV).is_empty();
             holds(what, is_anything || unasked.is_empty())?;
             found += 1;
         }
     }
-    holds("there is something to find", found > 0)
+    holds("there are results", found > 0)
 }
 
-/// Sizes that are asked for are there, and those beyond the limits are refused by name.
-fn limits(cx: &mut Cx) -> Result {
-    let has = cx.info_for(&cx.hints())?;
+/// Requested sizes are available, and sizes beyond the limits are refused with the attribute's
+/// name.
+fn limits(ctx: &mut TestContext) -> Result {
+    let has = ctx.info_for(&ctx.hints())?;
     let most = has.tx_attr.inject_size;
-    let info = cx.info_for(&cx.hints().inject_size(most))?;
-    holds(
-        "the inject size that there is",
-        info.tx_attr.inject_size >= most,
-    )?;
-    let refused = cx
+    let info = ctx.info_for(&ctx.hints().inject_size(most))?;
+    holds("the largest inject size", info.tx_attr.inject_size >= most)?;
+    let refused = ctx
         .registry()
-        .infos(&cx.hints().inject_size(most.saturating_mul(1000) + 1));
+        .infos(&ctx.hints().inject_size(most.saturating_mul(1000) + 1));
     let text = refused
         .err()
         .map(|error| (error.errno(), error.to_string()));
-    let (errno, text) = text.unwrap_or_else(|| (Errno::Other, "it was found".to_owned()));
+    let (errno, text) = text.unwrap_or_else(|| (Errno::Other, "the request succeeded".to_owned()));
     same("an inject size beyond the limit", errno, Errno::NoData)?;
     holds(
         format!("{text:?} names the attribute"),
         text.contains("inject_size"),
     )?;
-    let pieces = has.tx_attr.iov_limit;
-    let refused = cx.registry().infos(&cx.hints().iov_limit(pieces + 1000));
-    holds("more pieces than there may be", refused.is_err())?;
+    let iov_limit = has.tx_attr.iov_limit;
+    let refused = ctx
+        .registry()
+        .infos(&ctx.hints().iov_limit(iov_limit + 1000));
+    holds("more segments than the limit", refused.is_err())?;
     holds("messages of some size", has.ep_attr.max_msg_size > 0)?;
     holds(
         "room for operations",
@@ -76,30 +76,36 @@ fn limits(cx: &mut Cx) -> Result {
     )
 }
 
-/// Names that nobody has.
-fn what_is_not_there(cx: &mut Cx) -> Result {
-    let odd = [
-        cx.hints().domain("no such domain"),
-        cx.hints().fabric("no such fabric"),
-        cx.hints().provider("no such provider"),
-        cx.hints().caps(Caps::MSG | Caps::XPU),
+/// Names that do not exist.
+fn unknown_names(ctx: &mut TestContext) -> Result {
+    let unknown = [
+        ctx.hints().domain("no such domain"),
+        ctx.hints().fabric("no such fabric"),
+        ctx.hints().provider("no such provider"),
+        ctx.hints().caps(Caps::MSG | Caps::XPU),
     ];
-    for hints in odd {
-        let errno = cx.registry().infos(&hints).err().map(|error| error.errno());
-        same("what is not there", errno, Some(Errno::NoData))?;
+    for hints in unknown {
+        let errno = ctx
+            .registry()
+            .infos(&hints)
+            .err()
+            .map(|error| error.errno());
+        same("an unknown name", errno, Some(Errno::NoData))?;
     }
     Ok(())
 }
 
-/// Every result can be opened, and says which API it is of.
-fn every_result_opens(cx: &mut Cx) -> Result {
-    let infos = cx.registry().infos(&Hints::new().provider(&cx.provider))?;
+/// Every result can be opened, and has the current API version.
+fn every_result_opens(ctx: &mut TestContext) -> Result {
+    let infos = ctx
+        .registry()
+        .infos(&Hints::new().provider(&ctx.provider))?;
     holds("there are results", !infos.is_empty())?;
     for info in infos {
         same(
             "provider",
             info.fabric_attr.prov_name.as_str(),
-            cx.provider.as_str(),
+            ctx.provider.as_str(),
         )?;
         same(
             "API version",

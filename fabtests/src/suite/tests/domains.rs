@@ -1,4 +1,4 @@
-//! Objects of two domains are not bound to each other, fi_domain(3).
+//! Objects of different domains cannot be bound to each other, fi_domain(3).
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,33 +11,37 @@ use selvedge::{
     Fabric, Hints, Info, LateBindings, MrAccess, SharedReceives, av, cntr, cq, eq,
 };
 
-use crate::suite::cx::check::{holds, same};
-use crate::suite::cx::contexts::with_contexts;
-use crate::suite::cx::{
-    Cx, Maker, Notify, RAW, Result, Rx, Setup, Skipped, Test, missing, queue_count,
+use crate::suite::context::check::{holds, same};
+use crate::suite::context::contexts::with_contexts;
+use crate::suite::context::{
+    Maker, Notify, RAW, Result, Rx, Setup, Skipped, Test, TestContext, missing, queue_count,
 };
-use crate::suite::flaw::Flaw;
+use crate::suite::defect::Defect;
 
 pub(super) const TESTS: &[Test] = &[
-    test("endpoints", &[Flaw::MixesDomains], endpoints).ep_types(UNCONNECTED),
-    test("open_endpoints", &[Flaw::MixesDomains], open_endpoints).ep_types(UNCONNECTED),
-    test("contexts", &[Flaw::MixesDomains], contexts),
-    test("regions", &[Flaw::MixesDomains], regions),
-    test("work", &[Flaw::MixesDomains], work),
-    test("event_queues", &[Flaw::MixesDomains], event_queues).ep_types(&[EpType::Msg]),
-    test("of_one_fabric", &[Flaw::OneDomain], of_one_fabric).ep_types(&[EpType::Msg]),
+    test("endpoints", &[Defect::MixesDomains], endpoints).ep_types(UNCONNECTED),
+    test("open_endpoints", &[Defect::MixesDomains], open_endpoints).ep_types(UNCONNECTED),
+    test("contexts", &[Defect::MixesDomains], contexts),
+    test("regions", &[Defect::MixesDomains], regions),
+    test("work", &[Defect::MixesDomains], work),
+    test("event_queues", &[Defect::MixesDomains], event_queues).ep_types(&[EpType::Msg]),
+    test("of_one_fabric", &[Defect::OneDomain], of_one_fabric).ep_types(&[EpType::Msg]),
 ];
 
 const UNCONNECTED: &[EpType] = &[EpType::Rdm, EpType::Dgram];
 
-const fn test(name: &'static str, flaws: &'static [Flaw], run: fn(&mut Cx) -> Result) -> Test {
-    Test::new(name, Caps::MSG, flaws, run)
-        .faces(RAW)
+const fn test(
+    name: &'static str,
+    defects: &'static [Defect],
+    run: fn(&mut TestContext) -> Result,
+) -> Test {
+    Test::new(name, Caps::MSG, defects, run)
+        .apis(RAW)
         .processes(1)
 }
 
-/// A domain, and what was opened from it; what its provider does not have is missing.
-struct Party {
+/// A domain and its objects; an object that the provider does not support is `None`.
+struct DomainObjects {
     fabric: Arc<dyn Fabric>,
     domain: Arc<dyn Domain>,
     cq: Arc<dyn CompletionQueue>,
@@ -47,7 +51,7 @@ struct Party {
     eq: Option<Arc<dyn EventQueue>>,
 }
 
-impl Party {
+impl DomainObjects {
     fn open(info: &Info) -> Result<Self> {
         let fabric = info.fabric()?;
         let domain = fabric.domain(info)?;
@@ -67,17 +71,21 @@ impl Party {
     }
 }
 
-/// A domain of the provider, a second one of it, and one of another provider.
-fn parties(cx: &Cx, info: &Info) -> Result<[Party; 3]> {
-    let upper = cx.provider.rsplit(';').next().unwrap_or_default();
+/// Two domains of the provider, and one of another provider.
+fn domains(ctx: &TestContext, info: &Info) -> Result<[DomainObjects; 3]> {
+    let upper = ctx.provider.rsplit(';').next().unwrap_or_default();
     let other = if upper == "tcp" { "udp" } else { "tcp" };
     let hints = Hints::new().provider(other).caps(Caps::MSG);
     let found = selvedge_providers::builtin().infos(&hints);
     let other = found.map_err(|error| Skipped(error.to_string()))?.remove(0);
-    Ok([Party::open(info)?, Party::open(info)?, Party::open(&other)?])
+    Ok([
+        DomainObjects::open(info)?,
+        DomainObjects::open(info)?,
+        DomainObjects::open(&other)?,
+    ])
 }
 
-/// Something was refused with a sentence that names both domains or fabrics.
+/// Checks that a call was refused with a sentence that names both domains or fabrics.
 fn refused<T>(
     what: &str,
     done: std::result::Result<T, Error>,
@@ -98,8 +106,8 @@ fn refused<T>(
     Ok(())
 }
 
-/// What a domain has answered to a call of the suite.
-fn told<T>(answer: Result<T>) -> std::result::Result<T, Error> {
+/// The provider's error in the result of a call of the suite.
+fn provider_error<T>(answer: Result<T>) -> std::result::Result<T, Error> {
     answer.map_err(|error| match error.downcast::<Error>() {
         Ok(error) => error,
         Err(error) => Error::new(Errno::Other, error.to_string()),
@@ -123,8 +131,8 @@ fn counters(of: &Arc<dyn Counter>) -> Vec<(&'static str, selvedge::Counters)> {
     all
 }
 
-/// Every way to bind one thing of `other` to an endpoint of `own`.
-fn mixed(own: &Party, other: &Party) -> Vec<(&'static str, Bindings)> {
+/// Bindings of an endpoint of `own`, each with one object of `other`.
+fn mixed_bindings(own: &DomainObjects, other: &DomainObjects) -> Vec<(&'static str, Bindings)> {
     let mut all = Vec::new();
     let mut add = |name, change: &dyn Fn(&mut Bindings)| {
         let mut bind = own.bindings();
@@ -147,13 +155,13 @@ fn mixed(own: &Party, other: &Party) -> Vec<(&'static str, Bindings)> {
     all
 }
 
-/// An endpoint takes queues, counters, address vectors and shared receives of its domain alone.
-fn endpoints(cx: &mut Cx) -> Result {
-    let info = cx.info_for(&cx.hints())?;
-    let [own, second, foreign] = parties(cx, &info)?;
+/// An endpoint accepts only queues, counters, address vectors and shared receives of its domain.
+fn endpoints(ctx: &mut TestContext) -> Result {
+    let info = ctx.info_for(&ctx.hints())?;
+    let [own, second, foreign] = domains(ctx, &info)?;
     own.domain.endpoint(&info, own.bindings())?;
     for other in [&second, &foreign] {
-        for (name, bind) in mixed(&own, other) {
+        for (name, bind) in mixed_bindings(&own, other) {
             let opened = own.domain.endpoint(&info, bind);
             refused(name, opened, [&own.domain, &other.domain])?;
         }
@@ -161,13 +169,13 @@ fn endpoints(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-/// So does an endpoint that is open.
-fn open_endpoints(cx: &mut Cx) -> Result {
-    let info = cx.info_for(&cx.hints())?;
-    let [own, second, foreign] = parties(cx, &info)?;
+/// An open endpoint accepts only objects of its domain.
+fn open_endpoints(ctx: &mut TestContext) -> Result {
+    let info = ctx.info_for(&ctx.hints())?;
+    let [own, second, foreign] = domains(ctx, &info)?;
     let ep = own.domain.endpoint(&info, own.bindings())?;
-    // What no open endpoint takes any more says nothing about domains.
-    let (mut is_any, mut refusal) = (false, None);
+    // An open endpoint that accepts no late bindings proves nothing about domains.
+    let (mut has_late_bindings, mut refusal) = (false, None);
     for other in [&second, &foreign] {
         let cq = || Some((Arc::clone(&other.cq), false));
         let mut late = vec![
@@ -189,26 +197,26 @@ fn open_endpoints(cx: &mut Cx) -> Result {
                 Err(error) if error.errno() == Errno::OpBadState => refusal = Some(error),
                 bound => {
                     refused(name, bound, [&own.domain, &other.domain])?;
-                    is_any = true;
+                    has_late_bindings = true;
                 }
             }
         }
     }
     match refusal {
-        Some(error) if !is_any => Err(Skipped(error.to_string()).into()),
+        Some(error) if !has_late_bindings => Err(Skipped(error.to_string()).into()),
         _ => Ok(()),
     }
 }
 
-/// The contexts of a scalable endpoint take what is of its domain.
-fn contexts(cx: &mut Cx) -> Result {
-    let hints = cx.hints().caps(Caps::MSG | Caps::NAMED_RX_CTX);
-    let info = cx.info_for(&with_contexts(hints, 2))?;
-    let [own, second, foreign] = parties(cx, &info)?;
+/// The contexts of a scalable endpoint accept only objects of its domain.
+fn contexts(ctx: &mut TestContext) -> Result {
+    let hints = ctx.hints().caps(Caps::MSG | Caps::NAMED_RX_CTX);
+    let info = ctx.info_for(&with_contexts(hints, 2))?;
+    let [own, second, foreign] = domains(ctx, &info)?;
     let sep = own.domain.scalable_endpoint(&info).map_err(missing)?;
     sep.context(0, &info, own.bindings())?;
     for other in [&second, &foreign] {
-        for (name, bind) in mixed(&own, other) {
+        for (name, bind) in mixed_bindings(&own, other) {
             let opened = sep.context(1, &info, bind);
             refused(name, opened, [&own.domain, &other.domain])?;
         }
@@ -216,47 +224,51 @@ fn contexts(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-/// A region is counted by counters of its domain.
-fn regions(cx: &mut Cx) -> Result {
-    let hints = cx.hints().caps(Caps::MSG | Caps::RMA | Caps::RMA_EVENT);
-    let info = cx.info_for(&hints)?;
-    let parties = parties(cx, &info)?;
-    let port = cx.stranger(&Setup {
+/// A region accepts only counters of its domain.
+fn regions(ctx: &mut TestContext) -> Result {
+    let hints = ctx.hints().caps(Caps::MSG | Caps::RMA | Caps::RMA_EVENT);
+    let info = ctx.info_for(&hints)?;
+    let domains = domains(ctx, &info)?;
+    let port = ctx.unannounced_port(&Setup {
         hints: Some(|hints| hints.caps(Caps::MSG | Caps::RMA | Caps::RMA_EVENT)),
         ..Setup::default()
     })?;
     for maker in [Maker::Test, Maker::Domain] {
-        let memory = cx.memory(&port, maker, 64)?;
-        for other in &parties {
+        let memory = ctx.memory(&port, maker, 64)?;
+        for other in &domains {
             let Some(cntr) = &other.cntr else { continue };
             let bound = memory.bind_counter(cntr, MrAccess::REMOTE_WRITE);
-            refused("a counter", told(bound), [&port.domain, &other.domain])?;
+            refused(
+                "a counter",
+                provider_error(bound),
+                [&port.domain, &other.domain],
+            )?;
         }
         let own = port.domain.cntr(&cntr::Attr::default())?;
         let bound = memory.bind_counter(&own, MrAccess::REMOTE_WRITE);
-        told(bound).map_err(missing)?;
+        provider_error(bound).map_err(missing)?;
     }
     Ok(())
 }
 
-/// Work waits for counters of its domain, tells those, and is posted to endpoints of it.
-fn work(cx: &mut Cx) -> Result {
-    let hints = cx.hints().caps(Caps::MSG | Caps::TRIGGER);
-    let info = cx.info_for(&hints)?;
-    let parties = parties(cx, &info)?;
-    let port = cx.stranger(&Setup {
+/// Deferred work accepts only counters and endpoints of its domain.
+fn work(ctx: &mut TestContext) -> Result {
+    let hints = ctx.hints().caps(Caps::MSG | Caps::TRIGGER);
+    let info = ctx.info_for(&hints)?;
+    let domains = domains(ctx, &info)?;
+    let port = ctx.unannounced_port(&Setup {
         hints: Some(|hints| hints.caps(Caps::MSG | Caps::TRIGGER)),
         ..Setup::default()
     })?;
     let own = port.domain.cntr(&cntr::Attr::default())?;
-    for other in &parties {
+    for other in &domains {
         let Some(cntr) = &other.cntr else { continue };
-        let mixed = [
+        let mixed_bindings = [
             ("the counter of work", cntr, Action::Add(&own, 1)),
             ("a counter that is set", &own, Action::Set(cntr, 1)),
             ("a counter that is added to", &own, Action::Add(cntr, 1)),
         ];
-        for (name, cntr, action) in mixed {
+        for (name, cntr, action) in mixed_bindings {
             let threshold = 1;
             let queued = queue_count(
                 &*port.domain,
@@ -266,22 +278,26 @@ fn work(cx: &mut Cx) -> Result {
                     action,
                 },
             );
-            refused(name, told(queued), [&port.domain, &other.domain])?;
+            refused(name, provider_error(queued), [&port.domain, &other.domain])?;
         }
         let flushed = port.domain.flush_work(Some(cntr));
         same("flushing the work of a counter", flushed, Err(Errno::Inval))?;
-        let told = Notify::Counter(Some(Arc::clone(cntr)));
-        let deferred = port.defer(Rx::msg(8), &own, 1, told);
-        same("a counter that is told", deferred.err(), Some(Errno::Inval))?;
+        let provider_error = Notify::Counter(Some(Arc::clone(cntr)));
+        let deferred = port.defer(Rx::msg(8), &own, 1, provider_error);
+        same(
+            "a completion counter of deferred work",
+            deferred.err(),
+            Some(Errno::Inval),
+        )?;
     }
-    // Of two domains that have work, each has its own.
-    let elsewhere = parties[0].cntr.as_ref();
-    let (elsewhere, domain) = (
-        elsewhere.ok_or_else(|| anyhow!("no counter"))?,
-        &parties[0].domain,
+    // Each of two domains has its own work.
+    let foreign_counter = domains[0].cntr.as_ref();
+    let (foreign_counter, domain) = (
+        foreign_counter.ok_or_else(|| anyhow!("no counter"))?,
+        &domains[0].domain,
     );
-    let told = Notify::Counter(None);
-    let deferred = port.defer_in(domain, Rx::msg(8), elsewhere, 1, told);
+    let provider_error = Notify::Counter(None);
+    let deferred = port.defer_in(domain, Rx::msg(8), foreign_counter, 1, provider_error);
     same(
         "an endpoint of another domain",
         deferred.err(),
@@ -289,10 +305,10 @@ fn work(cx: &mut Cx) -> Result {
     )
 }
 
-/// Endpoints and passive endpoints report to event queues of their fabric alone.
-fn event_queues(cx: &mut Cx) -> Result {
-    let info = cx.info_for(&cx.hints())?;
-    let [own, _, foreign] = parties(cx, &info)?;
+/// Endpoints and passive endpoints accept only event queues of their fabric.
+fn event_queues(ctx: &mut TestContext) -> Result {
+    let info = ctx.info_for(&ctx.hints())?;
+    let [own, _, foreign] = domains(ctx, &info)?;
     let (Some(eq), Some(other)) = (&own.eq, &foreign.eq) else {
         return Err(anyhow!("a provider of connections has event queues"));
     };
@@ -305,10 +321,10 @@ fn event_queues(cx: &mut Cx) -> Result {
     refused("an event queue", opened, [&own.fabric, &foreign.fabric])
 }
 
-/// One event queue serves endpoints of several domains of its fabric, which may have been opened more
-/// than once.
-fn of_one_fabric(cx: &mut Cx) -> Result {
-    let info = cx.info_for(&cx.hints())?;
+/// One event queue serves endpoints of several domains of its fabric, even if the fabric was opened
+/// more than once.
+fn of_one_fabric(ctx: &mut TestContext) -> Result {
+    let info = ctx.info_for(&ctx.hints())?;
     let fabric = info.fabric()?;
     let eq = fabric.eq(&eq::Attr::default())?;
     let domains = [fabric.domain(&info)?, fabric.domain(&info)?, info.open()?];

@@ -5,19 +5,23 @@ use std::time::{Duration, Instant};
 use selvedge::eq::{self, Event};
 use selvedge::{Caps, Context, Errno, EventQueue, wait};
 
-use crate::suite::cx::check::{holds, same};
-use crate::suite::cx::timeout::limit;
-use crate::suite::cx::{Cx, RAW, Result, Test};
-use crate::suite::flaw::Flaw;
+use crate::suite::context::check::{holds, same};
+use crate::suite::context::timeout::limit;
+use crate::suite::context::{RAW, Result, Test, TestContext};
+use crate::suite::defect::Defect;
 
 tests! {
-    in_order(Caps::MSG) catches [PeekTakes, LosesEvents] .faces(RAW).processes(1);
-    full(Caps::MSG) catches [LosesEvents] .faces(RAW).processes(1);
-    waits(Caps::MSG) catches [NeverWakes] .faces(RAW).processes(1);
+    in_order(Caps::MSG) catches [EventPeekConsumes, LosesEvents] .apis(RAW).processes(1);
+    full(Caps::MSG) catches [LosesEvents] .apis(RAW).processes(1);
+    waits(Caps::MSG) catches [NeverWakes] .apis(RAW).processes(1);
 }
 
-fn open(cx: &Cx, size: usize, wait: wait::Object) -> Result<std::sync::Arc<dyn EventQueue>> {
-    let info = cx.info_for(&cx.hints())?;
+fn open(
+    ctx: &TestContext,
+    size: usize,
+    wait: wait::Object,
+) -> Result<std::sync::Arc<dyn EventQueue>> {
+    let info = ctx.info_for(&ctx.hints())?;
     let mut attr = eq::Attr::default();
     (attr.size, attr.wait_obj) = (size, wait);
     Ok(info.fabric()?.eq(&attr)?)
@@ -43,13 +47,13 @@ fn number(event: &Event) -> Option<u64> {
     }
 }
 
-/// Events come in their order, once; a look leaves them.
-fn in_order(cx: &mut Cx) -> Result {
-    let queue = open(cx, 64, wait::Object::None)?;
+/// Events are read in order, once; a peek leaves them.
+fn in_order(ctx: &mut TestContext) -> Result {
+    let queue = open(ctx, 64, wait::Object::None)?;
     same("reading nothing", queue.read().err(), Some(Errno::Again))?;
-    same("looking at nothing", queue.peek().err(), Some(Errno::Again))?;
+    same("peeking at nothing", queue.peek().err(), Some(Errno::Again))?;
     same(
-        "an error that is not there",
+        "reading an error of an empty queue",
         queue.read_err().err(),
         Some(Errno::Again),
     )?;
@@ -58,21 +62,21 @@ fn in_order(cx: &mut Cx) -> Result {
     }
     for expected in 0..20 {
         for _ in 0..2 {
-            same("a look", number(&queue.peek()?), Some(expected))?;
+            same("a peek", number(&queue.peek()?), Some(expected))?;
         }
         same("a read", number(&queue.read()?), Some(expected))?;
     }
     same(
-        "reading behind the last",
+        "reading after the last event",
         queue.read().err(),
         Some(Errno::Again),
     )
 }
 
-/// As many as the size are taken, and none is lost.
-fn full(cx: &mut Cx) -> Result {
+/// A queue accepts as many events as its size, and loses none.
+fn full(ctx: &mut TestContext) -> Result {
     for size in [1, 8, 32] {
-        let queue = open(cx, size, wait::Object::None)?;
+        let queue = open(ctx, size, wait::Object::None)?;
         let mut written = 0;
         while written < 10_000 && queue.write(event(written)).is_ok() {
             written += 1;
@@ -85,7 +89,7 @@ fn full(cx: &mut Cx) -> Result {
             same("a read", number(&queue.read()?), Some(expected))?;
         }
         same(
-            "reading behind the last",
+            "reading after the last event",
             queue.read().err(),
             Some(Errno::Again),
         )?;
@@ -93,16 +97,16 @@ fn full(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-/// A wait ends with an event of another thread, or with the time.
-fn waits(cx: &mut Cx) -> Result {
-    let queue = open(cx, 8, wait::Object::Unspec)?;
+/// A wait ends with an event of another thread, or with its timeout.
+fn waits(ctx: &mut TestContext) -> Result {
+    let queue = open(ctx, 8, wait::Object::Unspec)?;
     let (time, start) = (Duration::from_millis(40), Instant::now());
     same(
         "a wait for nothing",
         queue.wait(Some(time)).err(),
         Some(Errno::Again),
     )?;
-    holds("it has taken its time", start.elapsed() >= time)?;
+    holds("the wait lasts until its timeout", start.elapsed() >= time)?;
     for expected in 0..20 {
         let waited = std::thread::scope(|scope| {
             let waiter = scope.spawn(|| queue.wait(Some(limit())));
@@ -114,7 +118,7 @@ fn waits(cx: &mut Cx) -> Result {
         });
         let waited = waited.map_err(|_| anyhow::anyhow!("the waiter has panicked"))?;
         same(
-            "what was waited for",
+            "the event of another thread",
             waited.ok().as_ref().and_then(number),
             Some(expected),
         )?;

@@ -1,4 +1,4 @@
-//! Messages, fi_msg(3): they arrive whole, once, in order, and completions say exactly what happened.
+//! Messages, fi_msg(3): they arrive intact, once and in order, and completions have exact fields.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -6,38 +6,38 @@ use std::ops::Range;
 use anyhow::ensure;
 use selvedge::{Caps, CompletionFlags as Flags, Errno, FiAddr, OpFlags};
 
-use crate::suite::cx::check::{bytes as bytes_are, holds, same};
-use crate::suite::cx::{
-    CONNECTED, Completion, Cx, Face, POLLED, RAW, Result, Rx, Test, TestEndpoint, Tx,
+use crate::suite::context::check::{bytes as bytes_are, holds, same};
+use crate::suite::context::{
+    Api, CONNECTED, Completion, POLLED, RAW, Result, Rx, Test, TestContext, TestEndpoint, Tx,
 };
-use crate::suite::flaw::Flaw;
+use crate::suite::defect::Defect;
 
 tests! {
     every_size(MSG) catches [FlipsBitOfLarge, CutsOff] .ep_types(CONNECTED);
     every_field(SOURCE) catches [NoKind, CountsOneLess, HalvesData, NoSource];
-    every_call(MSG) catches [ForgetsInjects, FlipsBit, SwapsPieces] .faces(RAW).ep_types(CONNECTED);
+    every_call(MSG) catches [DropsInjects, FlipsBit, SwapsSegments] .apis(RAW).ep_types(CONNECTED);
     both_ways_at_once(MSG) catches [SendsTwice, LosesCompletions] .ep_types(CONNECTED);
     order_of_one_sender(MSG) catches [
-        SwapsSends, SendsTwice, LosesFirst
-    ] .faces(POLLED).ep_types(CONNECTED);
-    many_senders(MSG) catches [SendsTwice, SwapsSends, CompletesTwice] .faces(POLLED).processes(4);
-    everybody_to_everybody(SOURCE) catches [WrongSource, SendsTwice] .faces(POLLED).processes(4);
+        SwapsSends, SendsTwice, DropsFirst
+    ] .apis(POLLED).ep_types(CONNECTED);
+    many_senders(MSG) catches [SendsTwice, SwapsSends, CompletesTwice] .apis(POLLED).processes(4);
+    all_to_all(SOURCE) catches [WrongSource, SendsTwice] .apis(POLLED).processes(4);
     directed_receives(DIRECTED) catches [IgnoresSource] .processes(3);
-    to_oneself(MSG) catches [FlipsBit, LosesCompletions] .processes(1);
-    inject_sizes(MSG) catches [InjectsAnySize, ForgetsInjects] .ep_types(CONNECTED);
-    inject_copies_at_once(MSG) catches [ReadsInjectLate] .faces(RAW);
+    to_itself(MSG) catches [FlipsBit, LosesCompletions] .processes(1);
+    inject_sizes(MSG) catches [InjectsAnySize, DropsInjects] .ep_types(CONNECTED);
+    inject_copies_at_once(MSG) catches [ReadsInjectLate] .apis(RAW);
     too_long_for_the_receive(MSG) catches [HidesErrors, NoOlen, WrongErrno] .ep_types(CONNECTED);
-    pieces(MSG) catches [SwapsPieces] .faces(RAW).ep_types(CONNECTED);
-    foreign_flags(MSG) catches [TakesAnyFlag] .faces(RAW);
+    segments(MSG) catches [SwapsSegments] .apis(RAW).ep_types(CONNECTED);
+    invalid_flags(MSG) catches [AcceptsAnyFlag] .apis(RAW);
 }
 
 const MSG: Caps = Caps::MSG;
 const SOURCE: Caps = Caps::MSG.union(Caps::SOURCE);
 const DIRECTED: Caps = SOURCE.union(Caps::DIRECTED_RECV);
 
-/// Lengths around every power of two, and around what the endpoint injects.
-pub(super) fn sizes(cx: &Cx, inject_size: usize) -> Vec<usize> {
-    let largest = cx.scale(1 << 18, 1 << 22);
+/// Lengths around every power of two, and around the inject size.
+pub(super) fn sizes(ctx: &TestContext, inject_size: usize) -> Vec<usize> {
+    let largest = ctx.scale(1 << 18, 1 << 22);
     let mut sizes = BTreeSet::from([0, 3, 40, 48, 56, 100, 1000, 10_000, largest]);
     let mut power = 1;
     while power < largest {
@@ -50,40 +50,40 @@ pub(super) fn sizes(cx: &Cx, inject_size: usize) -> Vec<usize> {
     sizes.into_iter().collect()
 }
 
-fn every_size(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    let sizes = sizes(cx, port.info.tx_attr.inject_size);
+fn every_size(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    let sizes = sizes(ctx, port.info.tx_attr.inject_size);
     for (number, &len) in sizes.iter().enumerate() {
-        if cx.me() == 0 {
-            port.run(Tx::msg(port.peer(), cx.payload(1, number, len)))?;
+        if ctx.me() == 0 {
+            port.run(Tx::msg(port.peer(), ctx.payload(1, number, len)))?;
         } else {
-            // Some receives are posted before the message comes, others after.
+            // Some receives are posted before the message arrives, others after.
             let done = port
                 .post_and_wait(Rx::msg(len + number % 3))?
                 .expect_success()?;
             same("length", done.len, len)?;
-            cx.verify(0, number, &done.bytes)?;
+            ctx.verify(0, number, &done.bytes)?;
         }
         if number % 8 == 0 {
-            cx.barrier()?;
+            ctx.barrier()?;
         }
     }
     Ok(())
 }
 
-/// What every completion says, exactly: flags, length, data, source.
-fn every_field(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// The fields of every completion: flags, length, data, source.
+fn every_field(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let data = [None, Some(0), Some(u64::MAX), Some(0x0123_4567_89ab_cdef)];
     let width = 8 * port.info.domain_attr.cq_data_size.min(8);
     for (number, &len) in [0, 1, 40, 300, 5000, 70_000].iter().enumerate() {
         for data in data {
-            let data = data.map(|data| cut(data, width));
-            if cx.me() == 0 {
-                let mut tx = Tx::msg(port.peer(), cx.payload(1, number, len));
+            let data = data.map(|data| truncate_data(data, width));
+            if ctx.me() == 0 {
+                let mut tx = Tx::msg(port.peer(), ctx.payload(1, number, len));
                 tx.data = data;
                 let sent = port.post_and_wait(tx)?.expect_success()?;
-                check_sent(cx, &sent, Flags::MSG)?;
+                check_sent(ctx, &sent, Flags::MSG)?;
             } else {
                 let done = port.post_and_wait(Rx::msg(len + 16))?.expect_success()?;
                 same("length", done.len, len)?;
@@ -91,14 +91,14 @@ fn every_field(cx: &mut Cx) -> Result {
                 same("source", done.src, port.peer())?;
                 same("flags", done.flags, received(Flags::MSG, data))?;
                 same("tag of an untagged message", done.tag, 0)?;
-                cx.verify(0, number, &done.bytes)?;
+                ctx.verify(0, number, &done.bytes)?;
             }
         }
     }
     Ok(())
 }
 
-pub(super) fn cut(data: u64, width: usize) -> u64 {
+pub(super) fn truncate_data(data: u64, width: usize) -> u64 {
     match width {
         64.. => data,
         width => data & ((1 << width) - 1),
@@ -111,20 +111,20 @@ pub(super) fn received(kind: Flags, data: Option<u64>) -> Flags {
     data.map_or(flags, |_| flags | Flags::REMOTE_CQ_DATA)
 }
 
-/// Futures say nothing of sends but that they are over.
-pub(super) fn check_sent(cx: &Cx, sent: &Completion, kind: Flags) -> Result {
-    match cx.face {
-        Face::Async => Ok(()),
+/// Futures report no flags of sends.
+pub(super) fn check_sent(ctx: &TestContext, sent: &Completion, kind: Flags) -> Result {
+    match ctx.api {
+        Api::Async => Ok(()),
         _ => same("flags of a send", sent.flags, kind | Flags::SEND),
     }
 }
 
-/// Every way to send: short forms, lists, with data, by inject, with explicit flags.
-fn every_call(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// Every kind of send: short calls, lists, with data, by inject, with explicit flags.
+fn every_call(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let limit = port.info.tx_attr.iov_limit;
     let inject = port.info.tx_attr.inject_size.min(64);
-    let ways: [fn(Tx) -> Tx; 7] = [
+    let calls: [fn(Tx) -> Tx; 7] = [
         |tx| tx,
         |tx| tx.data(7),
         Tx::injected,
@@ -134,36 +134,36 @@ fn every_call(cx: &mut Cx) -> Result {
         |tx| tx.flags(OpFlags::COMPLETION | OpFlags::TRANSMIT_COMPLETE),
     ];
     let mut number = 0;
-    for way in ways {
+    for call in calls {
         for len in [0, 1, inject] {
-            let tx = way(Tx::msg(port.peer(), cx.payload(1, number, len)));
-            round(cx, &port, tx, number, len)?;
+            let tx = call(Tx::msg(port.peer(), ctx.payload(1, number, len)));
+            round(ctx, &port, tx, number, len)?;
             number += 1;
         }
     }
     if limit >= 2 {
-        let tx = Tx::msg(port.peer(), cx.payload(1, number, 48)).segments(&[16, 32]);
-        round(cx, &port, tx, number, 48)?;
+        let tx = Tx::msg(port.peer(), ctx.payload(1, number, 48)).segments(&[16, 32]);
+        round(ctx, &port, tx, number, 48)?;
     }
     Ok(())
 }
 
-fn round(cx: &Cx, port: &TestEndpoint, tx: Tx, number: usize, len: usize) -> Result {
+fn round(ctx: &TestContext, port: &TestEndpoint, tx: Tx, number: usize, len: usize) -> Result {
     let data = tx.data;
-    if cx.me() == 0 {
+    if ctx.me() == 0 {
         return port.run(tx);
     }
     let done = port.post_and_wait(Rx::msg(64))?.expect_success()?;
     same("data", done.data, data)?;
     same("length", done.len, len)?;
-    cx.verify(0, number, &done.bytes)
+    ctx.verify(0, number, &done.bytes)
 }
 
 /// Windows of messages in both directions at the same time.
-fn both_ways_at_once(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    let other = 1 - cx.me();
-    let (rounds, window) = (cx.scale(10, 100), 16);
+fn both_ways_at_once(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    let other = 1 - ctx.me();
+    let (rounds, window) = (ctx.scale(10, 100), 16);
     for round in 0..rounds {
         let len = [8, 600, 9000, 40_000][round % 4];
         let mut receives = Vec::new();
@@ -173,12 +173,12 @@ fn both_ways_at_once(cx: &mut Cx) -> Result {
         let mut sends = Vec::new();
         for number in 0..window {
             let number = round * window + number;
-            sends.push(port.post(Tx::msg(port.peer(), cx.payload(other, number, len)))?);
+            sends.push(port.post(Tx::msg(port.peer(), ctx.payload(other, number, len)))?);
         }
         for (number, context) in receives.into_iter().enumerate() {
             let done = port.wait_for(context)?.expect_success()?;
             same("length", done.len, len)?;
-            cx.verify(other, round * window + number, &done.bytes)?;
+            ctx.verify(other, round * window + number, &done.bytes)?;
         }
         for context in sends {
             port.wait_for(context)?.expect_success()?;
@@ -187,20 +187,20 @@ fn both_ways_at_once(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-/// Messages of one sender meet receives in the order of the sends, whatever their size.
-fn order_of_one_sender(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    let mut random = cx.common_random();
-    let count = cx.scale(300, 5000);
+/// Messages of one sender match receives in the order of the sends, whatever their size.
+fn order_of_one_sender(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    let mut random = ctx.common_random();
+    let count = ctx.scale(300, 5000);
     let lens: Vec<_> = (0..count)
         .map(|_| *random.pick(&[0, 8, 100, 3000, 20_000]))
         .collect();
     let window = 32;
     for (round, lens) in lens.chunks(window).enumerate() {
         let first = round * window;
-        if cx.me() == 0 {
-            let sends = lens.iter().enumerate().map(|(place, &len)| {
-                let bytes = cx.payload(1, first + place, len);
+        if ctx.me() == 0 {
+            let sends = lens.iter().enumerate().map(|(index, &len)| {
+                let bytes = ctx.payload(1, first + index, len);
                 port.post(Tx::msg(port.peer(), bytes))
             });
             let sends = sends.collect::<Result<Vec<_>>>()?;
@@ -210,62 +210,62 @@ fn order_of_one_sender(cx: &mut Cx) -> Result {
         } else {
             let receives = lens.iter().map(|_| port.post(Rx::msg(20_000)));
             let receives = receives.collect::<Result<Vec<_>>>()?;
-            for (place, context) in receives.into_iter().enumerate() {
+            for (index, context) in receives.into_iter().enumerate() {
                 let done = port.wait_for(context)?.expect_success()?;
-                same("length", done.len, lens[place])?;
-                cx.verify(0, first + place, &done.bytes)?;
+                same("length", done.len, lens[index])?;
+                ctx.verify(0, first + index, &done.bytes)?;
             }
         }
     }
     Ok(())
 }
 
-/// Messages of many senders: each once, and those of one sender in their order.
-fn many_senders(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    let count = cx.scale(200, 3000);
-    if cx.me() > 0 {
-        return send_all(cx, &port, 0, count);
+/// Messages of many senders: each once, and those of one sender in order.
+fn many_senders(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    let count = ctx.scale(200, 3000);
+    if ctx.me() > 0 {
+        return send_all(ctx, &port, 0, count);
     }
-    receive_all(cx, &port, 0..count, |_, _| Ok(()))
+    receive_all(ctx, &port, 0..count, |_, _| Ok(()))
 }
 
-/// As before, everybody sends to everybody, and every message says the truth about its source.
+/// All processes send to all, and every message has the right source.
 ///
-/// In rounds: who posts more sends than an endpoint has room for and receives nothing meanwhile
-/// waits for others that do the same.
-fn everybody_to_everybody(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    for round in 0..cx.scale(1, 10) {
+/// In rounds, because a process that posts more sends than its endpoint has room for and receives
+/// nothing meanwhile would wait for processes in the same state.
+fn all_to_all(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    for round in 0..ctx.scale(1, 10) {
         let numbers = round * ROUND..(round + 1) * ROUND;
         let mut sends = Vec::new();
         for number in numbers.clone() {
-            for to in cx.others() {
-                let bytes = cx.payload(to, number, 16 + number * 37 % 900);
+            for to in ctx.peers() {
+                let bytes = ctx.payload(to, number, 16 + number * 37 % 900);
                 sends.push(port.post(Tx::msg(port.to(to), bytes))?);
             }
             if number % 8 == 7 {
                 port.progress()?;
             }
         }
-        receive_all(cx, &port, numbers, |from, done| {
+        receive_all(ctx, &port, numbers, |from, done| {
             same("source", port.process(done.src), Some(from))
         })?;
         for context in sends {
             port.wait_for(context)?.expect_success()?;
         }
-        cx.barrier()?;
+        ctx.barrier()?;
     }
     Ok(())
 }
 
-/// Messages to each of the others that are on their way before any is received.
+/// Messages to each other process that are sent before any is received.
 const ROUND: usize = 60;
 
-fn send_all(cx: &Cx, port: &TestEndpoint, to: usize, count: usize) -> Result {
+fn send_all(ctx: &TestContext, port: &TestEndpoint, to: usize, count: usize) -> Result {
     let mut sends = Vec::new();
     for number in 0..count {
-        let bytes = cx.payload(to, number, 16 + number * 37 % 5000);
+        let bytes = ctx.payload(to, number, 16 + number * 37 % 5000);
         sends.push(port.post(Tx::msg(port.to(to), bytes))?);
         if sends.len() == 16 {
             for context in sends.drain(..) {
@@ -279,15 +279,15 @@ fn send_all(cx: &Cx, port: &TestEndpoint, to: usize, count: usize) -> Result {
     Ok(())
 }
 
-/// Receives the messages of these numbers of each of the others, each sender's in its order.
+/// Receives these messages from each other process, each sender's in order.
 fn receive_all(
-    cx: &Cx,
+    ctx: &TestContext,
     port: &TestEndpoint,
     numbers: Range<usize>,
     check: impl Fn(usize, &Completion) -> Result,
 ) -> Result {
-    let mut next = vec![numbers.start; cx.count()];
-    let total = numbers.len() * (cx.count() - 1);
+    let mut next = vec![numbers.start; ctx.count()];
+    let total = numbers.len() * (ctx.count() - 1);
     let window = 32.min(total);
     let mut posted = std::collections::VecDeque::new();
     for _ in 0..window {
@@ -296,7 +296,7 @@ fn receive_all(
     for received in 0..total {
         let context = posted.pop_front().expect("a window is posted");
         let done = port.wait_for(context)?.expect_success()?;
-        let (from, number) = cx.read(&done.bytes)?;
+        let (from, number) = ctx.read(&done.bytes)?;
         same(
             format!("the next message of process {from}"),
             number,
@@ -311,22 +311,23 @@ fn receive_all(
     Ok(())
 }
 
-/// A directed receive takes messages of its source alone, and leaves the others for the others.
-fn directed_receives(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    let count = cx.scale(30, 60);
-    // The first one's messages are here before the second one's, and before anybody wants them.
+/// A directed receive takes messages of its source alone, and leaves other messages for other
+/// receives.
+fn directed_receives(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    let count = ctx.scale(30, 60);
+    // The messages of process 1 arrive before those of process 2, and before any receive is posted.
     for from in [1, 2] {
-        if cx.me() == from {
+        if ctx.me() == from {
             for number in 0..count {
-                port.run(Tx::msg(port.to(0), cx.payload(0, number, 64)))?;
+                port.run(Tx::msg(port.to(0), ctx.payload(0, number, 64)))?;
             }
         }
-        cx.barrier()?;
+        ctx.barrier()?;
         port.settle()?;
-        cx.barrier()?;
+        ctx.barrier()?;
     }
-    if cx.me() > 0 {
+    if ctx.me() > 0 {
         return Ok(());
     }
     for from in [2, 1] {
@@ -335,50 +336,50 @@ fn directed_receives(cx: &mut Cx) -> Result {
         for (number, context) in receives.into_iter().enumerate() {
             let done = port.wait_for(context)?.expect_success()?;
             same("source", port.process(done.src), Some(from))?;
-            cx.verify(from, number, &done.bytes)?;
+            ctx.verify(from, number, &done.bytes)?;
         }
     }
     Ok(())
 }
 
 /// An endpoint may send to itself.
-fn to_oneself(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    for (number, len) in sizes(cx, port.info.tx_attr.inject_size)
+fn to_itself(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    for (number, len) in sizes(ctx, port.info.tx_attr.inject_size)
         .into_iter()
         .enumerate()
     {
         let receive = port.post(Rx::msg(len))?;
-        port.run(Tx::msg(port.to(0), cx.payload(0, number, len)))?;
+        port.run(Tx::msg(port.to(0), ctx.payload(0, number, len)))?;
         let done = port.wait_for(receive)?.expect_success()?;
         same("length", done.len, len)?;
-        cx.verify(0, number, &done.bytes)?;
+        ctx.verify(0, number, &done.bytes)?;
     }
     Ok(())
 }
 
-/// Up to `inject_size` and not a byte further.
-fn inject_sizes(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// An inject accepts up to `inject_size` bytes and no more.
+fn inject_sizes(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let most = port.info.tx_attr.inject_size;
     for (number, len) in [0, 1, most / 2, most.saturating_sub(1), most]
         .into_iter()
         .enumerate()
     {
-        if cx.me() == 0 {
-            let mut bytes = cx.payload(1, number, len);
+        if ctx.me() == 0 {
+            let mut bytes = ctx.payload(1, number, len);
             port.run(Tx::msg(port.peer(), bytes.clone()).injected())?;
             bytes.fill(0xdd);
         } else {
             let done = port.post_and_wait(Rx::msg(most))?.expect_success()?;
             same("length", done.len, len)?;
-            cx.verify(0, number, &done.bytes)?;
+            ctx.verify(0, number, &done.bytes)?;
         }
     }
-    if cx.me() == 0 {
+    if ctx.me() == 0 {
         let tx = Tx::msg(port.peer(), vec![0; most + 1]).injected();
         same(
-            "an inject of one byte too much",
+            "an inject of one byte more than inject_size",
             port.try_post(tx).err(),
             Some(Errno::MsgSize),
         )?;
@@ -386,24 +387,29 @@ fn inject_sizes(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-/// With FI_INJECT the buffer is the caller's again when the call returns.
-fn inject_copies_at_once(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// With FI_INJECT, the caller may reuse the buffer when the call returns.
+fn inject_copies_at_once(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let count = 20;
     for number in 0..count {
         let len = port.info.tx_attr.inject_size.min(16 + number * 8);
-        if cx.me() == 0 {
-            inject_and_overwrite(cx, &port, number, len)?;
+        if ctx.me() == 0 {
+            inject_and_overwrite(ctx, &port, number, len)?;
         } else {
             let done = port.post_and_wait(Rx::msg(len))?.expect_success()?;
-            cx.verify(0, number, &done.bytes)?;
+            ctx.verify(0, number, &done.bytes)?;
         }
     }
     Ok(())
 }
 
-fn inject_and_overwrite(cx: &Cx, port: &TestEndpoint, number: usize, len: usize) -> Result {
-    let bytes = cx.payload(1, number, len);
+fn inject_and_overwrite(
+    ctx: &TestContext,
+    port: &TestEndpoint,
+    number: usize,
+    len: usize,
+) -> Result {
+    let bytes = ctx.payload(1, number, len);
     let tx = Tx::msg(port.peer(), bytes).flags(OpFlags::INJECT | OpFlags::COMPLETION);
     let context = port.post(tx)?;
     port.overwrite(context);
@@ -411,40 +417,45 @@ fn inject_and_overwrite(cx: &Cx, port: &TestEndpoint, number: usize, len: usize)
     Ok(())
 }
 
-/// A message that is too long fills its receive, which says how much was lost.
-fn too_long_for_the_receive(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    for (number, (len, room)) in [(20, 10), (64, 1), (5000, 4999), (70_000, 8), (16, 16)]
+/// A message that is too long fills its receive, which reports the number of lost bytes.
+fn too_long_for_the_receive(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    for (number, (len, receive_len)) in [(20, 10), (64, 1), (5000, 4999), (70_000, 8), (16, 16)]
         .into_iter()
         .enumerate()
     {
-        if cx.me() == 0 {
-            port.run(Tx::msg(port.peer(), cx.payload(1, number, len)))?;
+        if ctx.me() == 0 {
+            port.run(Tx::msg(port.peer(), ctx.payload(1, number, len)))?;
             continue;
         }
-        let done = port.post_and_wait(Rx::msg(room))?;
-        let whole = cx.payload_of(0, 1, number, len);
-        if len == room {
-            bytes_are("what fits", &done.expect_success()?.bytes, &whole)?;
+        let done = port.post_and_wait(Rx::msg(receive_len))?;
+        let message = ctx.payload_of(0, 1, number, len);
+        if len == receive_len {
+            bytes_are(
+                "the bytes that fit",
+                &done.expect_success()?.bytes,
+                &message,
+            )?;
             continue;
         }
         let bytes = done.bytes.clone();
         let failure = done.expect_failure("a message that is too long", Errno::Trunc)?;
-        same("bytes that were lost", failure.olen, len - room)?;
-        bytes_are("what fits", &bytes, &whole[..room])?;
+        same("bytes that were lost", failure.olen, len - receive_len)?;
+        bytes_are("the bytes that fit", &bytes, &message[..receive_len])?;
     }
     Ok(())
 }
 
-/// Lists of pieces on both sides, cut at different places; one more than allowed is refused.
-fn pieces(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// Lists of segments on both sides, divided at different offsets; one segment more than the limit
+/// is refused.
+fn segments(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let most = port.info.tx_attr.iov_limit.min(port.info.rx_attr.iov_limit);
     ensure!(most >= 1, "an iov_limit of 0");
     for count in 1..=most {
         for (number, len) in [64, 3000, 50_000].into_iter().enumerate() {
-            if cx.me() == 0 {
-                let tx = Tx::msg(port.peer(), cx.payload(1, number, len));
+            if ctx.me() == 0 {
+                let tx = Tx::msg(port.peer(), ctx.payload(1, number, len));
                 port.run(tx.segments(&parts(len, count)))?;
             } else {
                 let mut lengths = parts(len, count);
@@ -453,22 +464,22 @@ fn pieces(cx: &mut Cx) -> Result {
                     .post_and_wait(Rx::msg(len).segments(&lengths))?
                     .expect_success()?;
                 same("length", done.len, len)?;
-                cx.verify(0, number, &done.bytes)?;
+                ctx.verify(0, number, &done.bytes)?;
             }
         }
     }
     let most = port.info.tx_attr.iov_limit;
     let tx = Tx::msg(port.peer(), vec![0; 64]).segments(&parts(64, most + 1));
     let refused = port.try_post(tx);
-    holds("more pieces than iov_limit are refused", refused.is_err())?;
+    holds("more segments than iov_limit are refused", refused.is_err())?;
     let rx = Rx::msg(64).segments(&parts(64, port.info.rx_attr.iov_limit + 1));
     holds(
-        "more pieces of a receive than iov_limit are refused",
+        "more segments of a receive than iov_limit are refused",
         port.try_post(rx).is_err(),
     )
 }
 
-/// Cuts a length into so many pieces, of which no two are equal.
+/// Divides a length into `count` parts, no two of which are equal.
 pub(super) fn parts(len: usize, count: usize) -> Vec<usize> {
     let mut parts: Vec<_> = (1..count)
         .map(|part| len * part / (count * count))
@@ -478,22 +489,22 @@ pub(super) fn parts(len: usize, count: usize) -> Vec<usize> {
 }
 
 /// Flags that do not belong to an operation are refused, and nothing is sent.
-fn foreign_flags(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    if cx.me() == 0 {
+fn invalid_flags(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    if ctx.me() == 0 {
         for flags in [
             OpFlags::DISCARD,
             OpFlags::CLAIM,
             OpFlags::MULTI_RECV,
             OpFlags::from_bits_retain(1 << 61),
         ] {
-            let tx = Tx::msg(port.peer(), cx.payload(1, 0, 16)).flags(flags);
+            let tx = Tx::msg(port.peer(), ctx.payload(1, 0, 16)).flags(flags);
             holds(
                 format!("a send with {flags} is refused"),
                 port.try_post(tx).is_err(),
             )?;
         }
-        port.run(Tx::msg(port.peer(), cx.payload(1, 7, 16)))?;
+        port.run(Tx::msg(port.peer(), ctx.payload(1, 7, 16)))?;
     } else {
         for flags in [
             OpFlags::INJECT,
@@ -507,7 +518,7 @@ fn foreign_flags(cx: &mut Cx) -> Result {
             )?;
         }
         let done = port.post_and_wait(Rx::msg(16))?.expect_success()?;
-        cx.verify(0, 7, &done.bytes)?;
+        ctx.verify(0, 7, &done.bytes)?;
     }
     Ok(())
 }

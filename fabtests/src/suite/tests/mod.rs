@@ -1,11 +1,11 @@
-//! The conformance tests, by what they are about. They know nothing of any provider.
+//! The conformance tests, by subject. They are independent of providers.
 
-/// The tests of a module: functions that are named as their tests, each with the capabilities that it
-/// asks for, the defects that it notices, and in what it differs from other tests.
+/// Declares the tests of a module: functions with the tests' names, each with the capabilities that
+/// it requests, the defects that it notices, and its other attributes.
 macro_rules! tests {
-    ($($run:ident($caps:expr) catches [$($flaw:ident),*] $(.$how:ident($what:expr))*;)+) => {
+    ($($run:ident($caps:expr) catches [$($defect:ident),*] $(.$how:ident($what:expr))*;)+) => {
         pub(super) const TESTS: &[Test] = &[$(
-            Test::new(stringify!($run), $caps, &[$(Flaw::$flaw),*], $run)$(.$how($what))*
+            Test::new(stringify!($run), $caps, &[$(Defect::$defect),*], $run)$(.$how($what))*
         ),+];
     };
 }
@@ -32,7 +32,7 @@ mod triggers;
 mod vectors;
 mod waiting;
 
-use super::cx::Test;
+use super::context::Test;
 
 /// The groups, each with its tests.
 const GROUPS: &[(&str, &[Test])] = &[
@@ -72,55 +72,59 @@ mod unit_tests {
     use clap::ValueEnum;
 
     use super::*;
-    use crate::suite::flaw::Flaw;
+    use crate::suite::defect::Defect;
 
-    fn word(flaw: Flaw) -> String {
-        let value = flaw.to_possible_value();
+    fn quoted_name(defect: Defect) -> String {
+        let value = defect.to_possible_value();
         value.map_or_else(String::new, |value| format!("`{}`", value.get_name()))
     }
 
-    /// The part of docs/FABTESTS-REFERENCE.md that says which defects each test notices.
+    /// The tables of docs/FABTESTS-REFERENCE.md with the defects that each test notices.
     fn mutation_list() -> String {
         let mut list = String::from("| defect | what is wrong |\n|---|---|\n");
-        for flaw in Flaw::value_variants() {
-            list += &format!("| {} | {} |\n", word(*flaw), flaw.text());
+        for defect in Defect::value_variants() {
+            list += &format!("| {} | {} |\n", quoted_name(*defect), defect.text());
         }
         list += "\n| test | fails with |\n|---|---|\n";
         for (name, test) in all() {
-            let flaws: Vec<_> = test.flaws.iter().map(|flaw| word(*flaw)).collect();
-            list += &format!("| `{name}` | {} |\n", flaws.join(", "));
+            let defects: Vec<_> = test
+                .defects
+                .iter()
+                .map(|defect| quoted_name(*defect))
+                .collect();
+            list += &format!("| `{name}` | {} |\n", defects.join(", "));
         }
         list
     }
 
     #[test]
-    fn the_mutation_list_is_what_the_tests_declare() {
+    fn the_mutation_list_agrees_with_the_declarations_of_tests() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/FABTESTS-REFERENCE.md");
         let page = std::fs::read_to_string(page).unwrap();
         let list = mutation_list();
         assert!(
             page.contains(&list),
-            "docs/FABTESTS-REFERENCE.md should say:\n{list}"
+            "docs/FABTESTS-REFERENCE.md must contain:\n{list}"
         );
     }
 
     #[test]
-    fn every_test_has_a_name_of_its_own_and_a_defect_that_it_notices() {
+    fn every_test_has_a_unique_name_and_notices_a_defect() {
         let names: Vec<_> = all().map(|(name, _)| name).collect();
         let distinct: std::collections::BTreeSet<_> = names.iter().collect();
         assert_eq!(distinct.len(), names.len());
         for (name, test) in all() {
-            assert!(!test.flaws.is_empty(), "{name} was never seen to fail");
+            assert!(!test.defects.is_empty(), "{name} was never seen to fail");
         }
     }
 
     #[test]
     fn every_defect_is_noticed_by_some_test() {
-        for flaw in Flaw::value_variants() {
+        for defect in Defect::value_variants() {
             let mut by_programs = crate::upstream::mutants::NOTICED.iter();
-            let is_noticed = all().any(|(_, test)| test.flaws.contains(flaw))
-                || by_programs.any(|(_, flaws)| flaws.contains(flaw));
-            assert!(is_noticed, "{flaw:?} serves no test");
+            let is_noticed = all().any(|(_, test)| test.defects.contains(defect))
+                || by_programs.any(|(_, defects)| defects.contains(defect));
+            assert!(is_noticed, "no test notices {defect:?}");
         }
     }
 }

@@ -1,87 +1,88 @@
-//! Completion queues, fi_cq(3): nothing is lost, and nothing is said that was not asked for.
+//! Completion queues, fi_cq(3): no completion is lost, and none is reported that was not requested.
 
 use std::collections::BTreeSet;
 
 use selvedge::cq::Entry;
 use selvedge::{Bindings, Caps, Domain, Errno, FiAddr, OpFlags};
 
-use crate::suite::cx::check::{holds, same};
-use crate::suite::cx::timeout::until;
-use crate::suite::cx::{Cx, RAW, Result, Rx, Setup, Test, TestEndpoint, Tx};
-use crate::suite::flaw::Flaw;
+use crate::suite::context::check::{holds, same};
+use crate::suite::context::timeout::until;
+use crate::suite::context::{RAW, Result, Rx, Setup, Test, TestContext, TestEndpoint, Tx};
+use crate::suite::defect::Defect;
 
 tests! {
-    reads_of_many(MSG) catches [CompletesTwice, LosesCompletions] .faces(RAW);
-    more_than_fit(MSG) catches [LosesCompletions, CompletesTwice] .faces(RAW);
-    selective(MSG) catches [ReportsAll] .faces(RAW);
-    odd_reads(MSG) catches [HidesErrors] .faces(RAW);
-    fences(FENCE) catches [IgnoresFences] .faces(RAW);
+    reads_of_many(MSG) catches [CompletesTwice, LosesCompletions] .apis(RAW);
+    more_than_fit(MSG) catches [LosesCompletions, CompletesTwice] .apis(RAW);
+    selective(MSG) catches [ReportsAll] .apis(RAW);
+    odd_reads(MSG) catches [HidesErrors] .apis(RAW);
+    fences(FENCE) catches [IgnoresFences] .apis(RAW);
 }
 
 const MSG: Caps = Caps::MSG;
 const FENCE: Caps = Caps::MSG.union(Caps::FENCE);
 
-/// Reads in batches of all sizes: every completion comes once. Posts that wait for room read some
-/// themselves.
-fn reads_of_many(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// Reads in batches of all sizes: every completion is reported once. Posts that wait for room read
+/// some themselves.
+fn reads_of_many(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     for most in [1, 2, 7, 64] {
-        let count = cx.scale(60, 200);
-        let post = |_| match cx.me() {
+        let count = ctx.scale(60, 200);
+        let post = |_| match ctx.me() {
             0 => port.post(Tx::msg(port.peer(), vec![1; 24])),
             _ => port.post(Rx::msg(24)),
         };
         let posted = (0..count).map(post).collect::<Result<BTreeSet<_>>>()?;
-        let mut seen: BTreeSet<u64> = port.take_ready().into_iter().collect();
+        let mut completed: BTreeSet<u64> = port.take_ready().into_iter().collect();
         until("all completions", || {
             let mut entries = vec![Entry::default(); most];
             let read = port.cq().read(&mut entries);
             for entry in &entries[..read?] {
-                let is_new = seen.insert(entry.context.0);
-                holds(format!("{entry:?} comes for the first time"), is_new)?;
+                let is_new = completed.insert(entry.context.0);
+                holds(format!("{entry:?} is reported for the first time"), is_new)?;
             }
-            Ok((seen.len() >= posted.len()).then_some(()))
+            Ok((completed.len() >= posted.len()).then_some(()))
         })?;
-        same("what has completed", seen, posted)?;
+        same("the completed operations", completed, posted)?;
         port.settle()?;
         same(
-            "entries behind them",
+            "entries after them",
             port.cq().read(&mut [Entry::default()]),
             Ok(0),
         )?;
         port.forget_outstanding();
-        cx.barrier()?;
+        ctx.barrier()?;
     }
     Ok(())
 }
 
-/// More operations than the queue has room for: posts are refused in time, or all is kept.
-fn more_than_fit(cx: &mut Cx) -> Result {
+/// More operations than the queue has room for: posts are refused in time, or all completions are
+/// kept.
+fn more_than_fit(ctx: &mut TestContext) -> Result {
     let setup = Setup {
         size: 4,
         ..Setup::default()
     };
-    let port = cx.port_with(&setup)?;
+    let port = ctx.port_with(&setup)?;
     let count = 100;
     for number in 0..count {
-        // Nobody reads here but who finds no room.
-        if cx.me() == 0 {
-            port.post(Tx::msg(port.peer(), cx.payload(1, number, 32)))?;
+        // The queue is read only when a post finds no room.
+        if ctx.me() == 0 {
+            port.post(Tx::msg(port.peer(), ctx.payload(1, number, 32)))?;
         } else {
             port.post(Rx::msg(32))?;
         }
     }
     for number in 0..count {
         let done = port.next()?.expect_success()?;
-        if cx.me() == 1 {
-            cx.verify(0, number, &done.bytes)?;
+        if ctx.me() == 1 {
+            ctx.verify(0, number, &done.bytes)?;
         }
     }
     Ok(())
 }
 
-/// Under selective completion what was not asked for is not reported, but for errors.
-fn selective(cx: &mut Cx) -> Result {
+/// Under selective completion, operations without FI_COMPLETION are not reported unless they fail.
+fn selective(ctx: &mut TestContext) -> Result {
     let bind = |_: &dyn Domain, bind: &mut Bindings| {
         (bind.tx_selective, bind.rx_selective) = (true, true);
         Ok(())
@@ -90,17 +91,17 @@ fn selective(cx: &mut Cx) -> Result {
         bind: Some(&bind),
         ..Setup::default()
     };
-    let port = cx.port_with(&setup)?;
-    let asked = OpFlags::COMPLETION;
+    let port = ctx.port_with(&setup)?;
+    let requested = OpFlags::COMPLETION;
     let count = 12;
     let mut expected = Vec::new();
     for number in 0..count {
         let (flags, is_reported) = match number % 3 {
-            0 => (asked, true),
+            0 => (requested, true),
             _ => (OpFlags::empty(), false),
         };
-        let context = match cx.me() {
-            0 => port.post(Tx::msg(port.peer(), cx.payload(1, number, 64)).flags(flags))?,
+        let context = match ctx.me() {
+            0 => port.post(Tx::msg(port.peer(), ctx.payload(1, number, 64)).flags(flags))?,
             _ => port.post(Rx::msg(64).flags(flags))?,
         };
         if is_reported {
@@ -109,18 +110,18 @@ fn selective(cx: &mut Cx) -> Result {
     }
     for context in expected {
         let done = port.next()?.expect_success()?;
-        same("what is reported", done.context, context)?;
+        same("the reported completion", done.context, context)?;
     }
     port.settle()?;
     holds("nothing else is reported", port.poll()?.is_none())?;
-    cx.barrier()?;
-    report_of_an_error(cx, &port)?;
+    ctx.barrier()?;
+    report_of_an_error(ctx, &port)?;
     port.forget_outstanding();
     Ok(())
 }
 
-fn report_of_an_error(cx: &Cx, port: &TestEndpoint) -> Result {
-    if cx.me() == 0 {
+fn report_of_an_error(ctx: &TestContext, port: &TestEndpoint) -> Result {
+    if ctx.me() == 0 {
         port.post(Tx::msg(port.peer(), vec![1; 64]).flags(OpFlags::empty()))?;
         return Ok(());
     }
@@ -130,29 +131,29 @@ fn report_of_an_error(cx: &Cx, port: &TestEndpoint) -> Result {
     Ok(())
 }
 
-/// Reads that do not fit what there is.
-fn odd_reads(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// Reads of an empty queue, with too few sources, and before an error.
+fn odd_reads(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     same(
-        "reading an error that is not there",
+        "reading an error of an empty queue",
         port.cq().read_err().err(),
         Some(Errno::Again),
     )?;
-    let short = port
+    let short_read = port
         .cq()
         .read_from(&mut [Entry::default(); 2], &mut [FiAddr::UNSPEC]);
     holds(
-        "room for fewer sources than entries is refused, or not used",
-        !matches!(short, Ok(1..)),
+        "a read with fewer sources than entries is refused, or reads none",
+        !matches!(short_read, Ok(1..)),
     )?;
-    if cx.me() == 0 {
+    if ctx.me() == 0 {
         port.run(Tx::msg(port.peer(), vec![1; 32]))?;
-        port.run(Tx::msg(port.peer(), cx.payload(1, 1, 32)))?;
+        port.run(Tx::msg(port.peer(), ctx.payload(1, 1, 32)))?;
         return Ok(());
     }
     let bad = port.post(Rx::msg(8))?;
     let good = port.post(Rx::msg(32))?;
-    // An error stands in front of the queue until it is taken.
+    // An error blocks the queue until it is read.
     until("the error", || {
         match port.cq().read(&mut [Entry::default()]) {
             Err(Errno::Avail) => Ok(Some(())),
@@ -165,39 +166,42 @@ fn odd_reads(cx: &mut Cx) -> Result {
     port.wait_for(bad)?
         .expect_failure("a receive that is too short", Errno::Trunc)?;
     let done = port.wait_for(good)?.expect_success()?;
-    cx.verify(0, 1, &done.bytes)
+    ctx.verify(0, 1, &done.bytes)
 }
 
-/// A fenced message is not on its way before what was sent before is complete.
-fn fences(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// A fenced message is not sent before earlier operations are complete.
+fn fences(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let delivered = OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION;
     let fenced = OpFlags::FENCE | OpFlags::COMPLETION;
-    for number in 0..cx.scale(10, 100) {
-        if cx.me() == 1 {
-            cx.barrier()?;
+    for number in 0..ctx.scale(10, 100) {
+        if ctx.me() == 1 {
+            ctx.barrier()?;
             for number in [2 * number, 2 * number + 1] {
                 let done = port.post_and_wait(Rx::msg(16))?.expect_success()?;
-                cx.verify(0, number, &done.bytes)?;
+                ctx.verify(0, number, &done.bytes)?;
             }
-            cx.barrier()?;
+            ctx.barrier()?;
             continue;
         }
-        let first = Tx::msg(port.peer(), cx.payload(1, 2 * number, 16)).flags(delivered);
-        let second = Tx::msg(port.peer(), cx.payload(1, 2 * number + 1, 16)).flags(fenced);
+        let first = Tx::msg(port.peer(), ctx.payload(1, 2 * number, 16)).flags(delivered);
+        let second = Tx::msg(port.peer(), ctx.payload(1, 2 * number + 1, 16)).flags(fenced);
         let first = port.post(first)?;
-        // It is refused as long as it has to wait, or it is kept.
-        let early = port.try_post(second.clone());
+        // The post is refused as long as it has to wait, or it is kept.
+        let early_post = port.try_post(second.clone());
         port.settle()?;
         holds(
             "the first one is not complete before it is received",
             !port.is_done(first)?,
         )?;
-        if let Ok(second) = early {
-            holds("nor the fenced one", !port.is_done(second)?)?;
+        if let Ok(second) = early_post {
+            holds(
+                "the fenced one is not complete either",
+                !port.is_done(second)?,
+            )?;
         }
-        cx.barrier()?;
-        let second = match early {
+        ctx.barrier()?;
+        let second = match early_post {
             Ok(context) => context,
             Err(Errno::Again) => port.post(second)?,
             Err(errno) => return Err(errno.into()),
@@ -208,7 +212,7 @@ fn fences(cx: &mut Cx) -> Result {
             port.is_done(first)?,
         )?;
         port.wait_for(first)?.expect_success()?;
-        cx.barrier()?;
+        ctx.barrier()?;
     }
     Ok(())
 }

@@ -1,96 +1,96 @@
-//! Remote memory access, fi_rma(3): bytes go where they should, and nowhere else.
+//! Remote memory access, fi_rma(3): accesses change the addressed bytes, and no others.
 
 use selvedge::rma::RmaIov;
 use selvedge::{Caps, CompletionFlags as Flags, Errno, MrAccess, OpFlags};
 
 use super::messages::{parts, sizes};
-use crate::suite::cx::check::{bytes as bytes_are, holds, same};
-use crate::suite::cx::memory::background;
-use crate::suite::cx::timeout::until;
-use crate::suite::cx::{
-    Completion, Cx, Face, Maker, Memory, RAW, Read, RemoteAddr, Result, Rx, Test, TestEndpoint, Tx,
-    Write,
+use crate::suite::context::check::{bytes as bytes_are, holds, same};
+use crate::suite::context::memory::background;
+use crate::suite::context::timeout::until;
+use crate::suite::context::{
+    Api, Completion, Maker, Memory, RAW, Read, RemoteAddr, Result, Rx, Test, TestContext,
+    TestEndpoint, Tx, Write,
 };
-use crate::suite::flaw::Flaw;
+use crate::suite::defect::Defect;
 
 tests! {
     writes_of_every_size(RMA) catches [FlipsBit, WrongAddress];
     reads_of_every_size(RMA) catches [WrongAddress];
     random_against_an_array(RMA) catches [WrongAddress, FlipsBit];
-    every_field(RMA) catches [NoKind, HalvesData, NoRemoteData] .faces(RAW);
-    pieces(RMA) catches [SwapsPieces] .faces(RAW);
-    injected_writes(RMA) catches [ForgetsInjects, WrongAddress];
+    every_field(RMA) catches [NoKind, HalvesData, NoRemoteData] .apis(RAW);
+    segments(RMA) catches [SwapsSegments] .apis(RAW);
+    injected_writes(RMA) catches [DropsInjects, WrongAddress];
     bounds(RMA) catches [WidensRegions, HidesErrors, WrongErrno];
     rights(RMA) catches [GrantsAll, HidesErrors];
     keys(RMA) catches [KeepsRegions, HidesErrors];
-    delivered_writes(RMA) catches [DeliversEarly] .faces(RAW);
+    delivered_writes(RMA) catches [DeliversEarly] .apis(RAW);
     many_writers(RMA) catches [WrongAddress, FlipsBit] .processes(4);
-    to_oneself(RMA) catches [WrongAddress, FlipsBit] .processes(1);
+    to_itself(RMA) catches [WrongAddress, FlipsBit] .processes(1);
 }
 
 const RMA: Caps = Caps::RMA.union(Caps::MSG);
-/// Whose memory is the target.
+/// The kinds of target memory.
 const MAKERS: [Maker; 2] = [Maker::Test, Maker::Domain];
 
-/// Both processes' memory of this kind and length, and where the other's is.
-fn windows(
-    cx: &mut Cx,
+/// Both processes' memory of this kind and length, and the address of the other process's.
+fn exchange_regions(
+    ctx: &mut TestContext,
     port: &TestEndpoint,
     maker: Maker,
     len: usize,
 ) -> Result<(Memory, RemoteAddr)> {
-    let memory = cx.memory(port, maker, len)?;
-    let places = cx.places(port, &memory)?;
-    let other = (cx.me() + 1) % cx.count();
+    let memory = ctx.memory(port, maker, len)?;
+    let places = ctx.exchange_addresses(port, &memory)?;
+    let other = (ctx.me() + 1) % ctx.count();
     Ok((memory, places[other]))
 }
 
-fn writes_of_every_size(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    let sizes = sizes(cx, port.info.tx_attr.inject_size);
+fn writes_of_every_size(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    let sizes = sizes(ctx, port.info.tx_attr.inject_size);
     let largest = *sizes.last().expect("there are sizes");
     for maker in MAKERS {
-        let (memory, place) = windows(cx, &port, maker, largest + 64)?;
+        let (memory, remote) = exchange_regions(ctx, &port, maker, largest + 64)?;
         for (number, &len) in sizes.iter().enumerate() {
             let at = number % 61;
-            if cx.me() == 0 {
-                port.run(Write::new(place.at(at), cx.payload(1, number, len)))?;
+            if ctx.me() == 0 {
+                port.run(Write::new(remote.at(at), ctx.payload(1, number, len)))?;
                 port.run(Tx::msg(port.peer(), vec![1]))?;
-                cx.barrier()?;
+                ctx.barrier()?;
             } else {
                 port.post_and_wait(Rx::msg(8))?.expect_success()?;
-                let is_there = || cx.verify(0, number, &memory.get(at, len));
-                arrive(&port, is_there)?;
-                cx.barrier()?;
+                let check_content = || ctx.verify(0, number, &memory.get(at, len));
+                await_content(&port, check_content)?;
+                ctx.barrier()?;
             }
         }
         memory.assert_canaries()?;
-        cx.barrier()?;
+        ctx.barrier()?;
     }
     Ok(())
 }
 
-/// Without a declared order, a write may arrive behind the message that follows it.
-fn arrive(port: &TestEndpoint, is_there: impl Fn() -> Result) -> Result {
-    let arrived = until("what was written", || {
+/// Without a declared order, a write may arrive after the message that follows it.
+fn await_content(port: &TestEndpoint, check_content: impl Fn() -> Result) -> Result {
+    let arrived = until("the written bytes", || {
         port.progress()?;
-        Ok(is_there().ok())
+        Ok(check_content().ok())
     });
-    // The second error says what is there instead.
-    arrived.or_else(|late| is_there().map_err(|wrong| wrong.context(late)))
+    // The second error has the actual content.
+    arrived.or_else(|late| check_content().map_err(|wrong| wrong.context(late)))
 }
 
-fn reads_of_every_size(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    let sizes = sizes(cx, port.info.tx_attr.inject_size);
+fn reads_of_every_size(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    let sizes = sizes(ctx, port.info.tx_attr.inject_size);
     let largest = *sizes.last().expect("there are sizes");
     for maker in MAKERS {
-        let (memory, place) = windows(cx, &port, maker, largest + 64)?;
-        if cx.me() == 0 {
+        let (memory, remote) = exchange_regions(ctx, &port, maker, largest + 64)?;
+        if ctx.me() == 0 {
             for (number, &len) in sizes.iter().enumerate() {
                 let at = number % 61;
                 let done = port
-                    .post_and_wait(Read::new(place.at(at), len))?
+                    .post_and_wait(Read::new(remote.at(at), len))?
                     .expect_success()?;
                 bytes_are(
                     format!("{len} bytes from {at} on"),
@@ -99,31 +99,31 @@ fn reads_of_every_size(cx: &mut Cx) -> Result {
                 )?;
             }
         }
-        cx.barrier()?;
+        ctx.barrier()?;
         memory.verify("memory that was read", &background(0, largest + 64))?;
     }
     Ok(())
 }
 
-/// Random writes and reads do what they do to an array.
-fn random_against_an_array(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// Random writes and reads have the same effect as on an array.
+fn random_against_an_array(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let len = 20_000;
     for maker in MAKERS {
-        let (memory, place) = windows(cx, &port, maker, len)?;
+        let (memory, remote) = exchange_regions(ctx, &port, maker, len)?;
         let mut expected = background(0, len);
-        let mut random = cx.common_random();
-        for number in 0..cx.scale(150, 2000) {
+        let mut random = ctx.common_random();
+        for number in 0..ctx.scale(150, 2000) {
             let size = *random.pick(&[1, 7, 64, 700, 5000, 9000]);
             let at = random.below((len - size) as u64 + 1) as usize;
             let is_write = random.flip();
-            let bytes = cx.payload_of(0, 1, number, size);
-            if cx.me() == 0 && is_write {
-                let write = Write::new(place.at(at), bytes.clone());
-                run_delivered(cx, &port, write)?;
-            } else if cx.me() == 0 {
+            let bytes = ctx.payload_of(0, 1, number, size);
+            if ctx.me() == 0 && is_write {
+                let write = Write::new(remote.at(at), bytes.clone());
+                run_delivered(ctx, &port, write)?;
+            } else if ctx.me() == 0 {
                 let done = port
-                    .post_and_wait(Read::new(place.at(at), size))?
+                    .post_and_wait(Read::new(remote.at(at), size))?
                     .expect_success()?;
                 bytes_are(
                     "bytes that were read",
@@ -135,43 +135,43 @@ fn random_against_an_array(cx: &mut Cx) -> Result {
                 expected[at..at + size].copy_from_slice(&bytes);
             }
         }
-        cx.barrier()?;
-        if cx.me() == 1 {
-            arrive(&port, || memory.verify("memory at the end", &expected))?;
+        ctx.barrier()?;
+        if ctx.me() == 1 {
+            await_content(&port, || memory.verify("memory at the end", &expected))?;
         }
-        cx.barrier()?;
+        ctx.barrier()?;
     }
     Ok(())
 }
 
-/// Writes, and waits until it is there. The safe layer has no flag for that; a read of the bytes
-/// until they are there serves as well.
-fn run_delivered(cx: &Cx, port: &TestEndpoint, write: Write) -> Result {
-    let (place, bytes) = (write.to, write.bytes.clone());
-    if cx.face == Face::Raw {
+/// Writes and waits for delivery. The safe layer has no flag for delivery completion; there, the
+/// test reads the bytes until they are as written.
+fn run_delivered(ctx: &TestContext, port: &TestEndpoint, write: Write) -> Result {
+    let (remote, bytes) = (write.to, write.bytes.clone());
+    if ctx.api == Api::Raw {
         return port.run(write.flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION));
     }
     port.run(write)?;
-    until("what was written", || {
-        // A queue that always has an entry need not move anything on.
+    until("the written bytes", || {
+        // A queue that always has an entry need not make progress.
         port.progress()?;
         let done = port
-            .post_and_wait(Read::new(place, bytes.len()))?
+            .post_and_wait(Read::new(remote, bytes.len()))?
             .expect_success()?;
         Ok((done.bytes == bytes).then_some(()))
     })
 }
 
-/// What the completions of both sides say, exactly.
-fn every_field(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// The fields of the completions of both sides.
+fn every_field(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let width = 8 * port.info.domain_attr.cq_data_size.min(8);
-    let data = super::messages::cut(0x0123_4567_89ab_cdef, width);
+    let data = super::messages::truncate_data(0x0123_4567_89ab_cdef, width);
     for maker in MAKERS {
-        let (memory, place) = windows(cx, &port, maker, 100_000)?;
+        let (memory, remote) = exchange_regions(ctx, &port, maker, 100_000)?;
         for len in [0, 1, 64, 4000, 90_000] {
-            if cx.me() == 0 {
-                let write = Write::new(place, cx.payload(1, len, len));
+            if ctx.me() == 0 {
+                let write = Write::new(remote, ctx.payload(1, len, len));
                 let done = port.post_and_wait(write.clone())?.expect_success()?;
                 same("flags of a write", done.flags, Flags::RMA | Flags::WRITE)?;
                 let done = port.post_and_wait(write.data(data))?.expect_success()?;
@@ -181,7 +181,7 @@ fn every_field(cx: &mut Cx) -> Result {
                     Flags::RMA | Flags::WRITE,
                 )?;
                 let done = port
-                    .post_and_wait(Read::new(place, len))?
+                    .post_and_wait(Read::new(remote, len))?
                     .expect_success()?;
                 same("flags of a read", done.flags, Flags::RMA | Flags::READ)?;
             } else {
@@ -190,100 +190,108 @@ fn every_field(cx: &mut Cx) -> Result {
                 same("flags at the target", done.flags, flags)?;
                 same("data at the target", done.data, Some(data))?;
                 same("length at the target", done.len, len)?;
-                cx.verify(0, len, &memory.get(0, len))?;
+                ctx.verify(0, len, &memory.get(0, len))?;
             }
-            cx.barrier()?;
+            ctx.barrier()?;
         }
     }
     Ok(())
 }
 
-/// Lists on both sides that are cut at different places.
-fn pieces(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    let local = port.info.tx_attr.iov_limit;
-    let remote = port.info.tx_attr.rma_iov_limit;
+/// Segments on both sides that are divided at different offsets.
+fn segments(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    let local_limit = port.info.tx_attr.iov_limit;
+    let remote_limit = port.info.tx_attr.rma_iov_limit;
     let len = 5000;
     for maker in MAKERS {
-        let (memory, place) = windows(cx, &port, maker, 2 * len)?;
-        for (here, there) in [(local, 1), (1, remote), (local, remote)] {
-            let places = scattered(place, len, there);
-            if cx.me() == 0 {
-                let mut write = Write::new(place, cx.payload(1, here, len));
-                (write.segments, write.rma_iov) = (parts(len, here), places.clone());
-                run_delivered(cx, &port, write)?;
-                let mut read = Read::new(place, len);
-                (read.segments, read.rma_iov) = (parts(len, here), places);
+        let (memory, remote) = exchange_regions(ctx, &port, maker, 2 * len)?;
+        for (local_count, remote_count) in [
+            (local_limit, 1),
+            (1, remote_limit),
+            (local_limit, remote_limit),
+        ] {
+            let places = scattered_segments(remote, len, remote_count);
+            if ctx.me() == 0 {
+                let mut write = Write::new(remote, ctx.payload(1, local_count, len));
+                (write.segments, write.rma_iov) = (parts(len, local_count), places.clone());
+                run_delivered(ctx, &port, write)?;
+                let mut read = Read::new(remote, len);
+                (read.segments, read.rma_iov) = (parts(len, local_count), places);
                 let done = port.post_and_wait(read)?.expect_success()?;
-                bytes_are("what was written", &done.bytes, &cx.payload(1, here, len))?;
-                cx.barrier()?;
+                bytes_are(
+                    "the written bytes",
+                    &done.bytes,
+                    &ctx.payload(1, local_count, len),
+                )?;
+                ctx.barrier()?;
             } else {
-                cx.barrier()?;
-                let own = cx.own_place(&port, &memory);
-                let written: Vec<_> = scattered(own, len, there)
+                ctx.barrier()?;
+                let own = ctx.local_address(&port, &memory);
+                let written: Vec<_> = scattered_segments(own, len, remote_count)
                     .iter()
-                    .flat_map(|piece| memory.get((piece.addr - own.addr) as usize, piece.len))
+                    .flat_map(|segment| memory.get((segment.addr - own.addr) as usize, segment.len))
                     .collect();
-                cx.verify(0, here, &written)?;
+                ctx.verify(0, local_count, &written)?;
             }
-            cx.barrier()?;
+            ctx.barrier()?;
         }
         memory.assert_canaries()?;
-        cx.barrier()?;
+        ctx.barrier()?;
     }
     Ok(())
 }
 
-/// So many stretches with gaps between them, the later ones first.
-fn scattered(place: RemoteAddr, len: usize, count: usize) -> Vec<RmaIov> {
+/// `count` segments with gaps between them, in reverse order.
+fn scattered_segments(remote: RemoteAddr, len: usize, count: usize) -> Vec<RmaIov> {
     let mut at = 0;
     let mut places: Vec<_> = parts(len, count)
         .into_iter()
         .map(|part| {
-            let piece = place.at(at).iov(part);
+            let segment = remote.at(at).iov(part);
             at += part + 32;
-            piece
+            segment
         })
         .collect();
     places.reverse();
     places
 }
 
-fn injected_writes(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+fn injected_writes(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let most = port.info.tx_attr.inject_size;
     for maker in MAKERS {
-        let (memory, place) = windows(cx, &port, maker, most + 64)?;
+        let (memory, remote) = exchange_regions(ctx, &port, maker, most + 64)?;
         for (number, len) in [1, 8, 100.min(most), most].into_iter().enumerate() {
-            if cx.me() == 0 {
-                port.run(Write::new(place.at(7), cx.payload(1, number, len)).injected())?;
-                cx.barrier()?;
+            if ctx.me() == 0 {
+                port.run(Write::new(remote.at(7), ctx.payload(1, number, len)).injected())?;
+                ctx.barrier()?;
             } else {
-                arrive(&port, || cx.verify(0, number, &memory.get(7, len)))?;
-                cx.barrier()?;
+                await_content(&port, || ctx.verify(0, number, &memory.get(7, len)))?;
+                ctx.barrier()?;
             }
         }
-        if cx.me() == 0 {
-            let write = Write::new(place, vec![0; most + 1]).injected();
+        if ctx.me() == 0 {
+            let write = Write::new(remote, vec![0; most + 1]).injected();
             let refused = port.try_post(write).err();
             same(
-                "an inject of one byte too much",
+                "an inject of one byte more than inject_size",
                 refused,
                 Some(Errno::MsgSize),
             )?;
         }
-        cx.barrier()?;
+        ctx.barrier()?;
     }
     Ok(())
 }
 
-/// A byte outside of the region is an error at the initiator, and no byte is changed.
-fn bounds(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// An access outside of the region is an error at the initiator, and changes no byte.
+fn bounds(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let len = 256;
     for maker in MAKERS {
-        let (memory, place) = windows(cx, &port, maker, len)?;
-        if cx.me() == 0 {
+        let (memory, remote) = exchange_regions(ctx, &port, maker, len)?;
+        if ctx.me() == 0 {
             for (at, size) in [
                 (0, len + 1),
                 (len - 7, 8),
@@ -292,56 +300,56 @@ fn bounds(cx: &mut Cx) -> Result {
                 (usize::MAX - 3, 8),
             ] {
                 let what = format!("a write of {size} bytes at {at} of {len}");
-                let write = Write::new(place.at(at), vec![0xaa; size]);
+                let write = Write::new(remote.at(at), vec![0xaa; size]);
                 refused(&what, port.post_and_wait(write)?, &[Errno::Fault])?;
                 let what = format!("a read of {size} bytes at {at} of {len}");
                 refused(
                     &what,
-                    port.post_and_wait(Read::new(place.at(at), size))?,
+                    port.post_and_wait(Read::new(remote.at(at), size))?,
                     &[Errno::Fault],
                 )?;
             }
         }
-        cx.barrier()?;
-        memory.verify("memory that nobody may reach", &background(0, len))?;
+        ctx.barrier()?;
+        memory.verify("memory after refused accesses", &background(0, len))?;
     }
     Ok(())
 }
 
-/// It failed, with one of these errors.
+/// Checks that an operation failed with one of these errors.
 fn refused(what: &str, done: Completion, errnos: &[Errno]) -> Result {
     let errno = done.error.map(|failure| failure.errno);
-    let is_so = errno.is_some_and(|errno| errnos.contains(&errno));
+    let is_expected = errno.is_some_and(|errno| errnos.contains(&errno));
     holds(
         format!("{what} fails with one of {errnos:?}, not {errno:?}"),
-        is_so,
+        is_expected,
     )
 }
 
-/// Without the right to it nothing is read and nothing written.
-fn rights(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// Without the access right, nothing is read and nothing is written.
+fn rights(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let (len, read, write) = (512, MrAccess::REMOTE_READ, MrAccess::REMOTE_WRITE);
     for maker in MAKERS {
         for access in [read, write] {
-            let memory = cx.memory_with(&port, maker, len, access)?;
-            let place = cx.places(&port, &memory)?[(cx.me() + 1) % 2];
-            if cx.me() == 0 {
-                let written = port.post_and_wait(Write::new(place, vec![0xaa; 8]))?;
-                let fetched = port.post_and_wait(Read::new(place, 8))?;
+            let memory = ctx.memory_with(&port, maker, len, access)?;
+            let remote = ctx.exchange_addresses(&port, &memory)?[(ctx.me() + 1) % 2];
+            if ctx.me() == 0 {
+                let written = port.post_and_wait(Write::new(remote, vec![0xaa; 8]))?;
+                let fetched = port.post_and_wait(Read::new(remote, 8))?;
                 let (bad, good) = if access == read {
                     (written, fetched)
                 } else {
                     (fetched, written)
                 };
                 refused(
-                    &format!("what {access} does not allow"),
+                    &format!("an access that {access} does not permit"),
                     bad,
                     &[Errno::Acces],
                 )?;
                 good.expect_success()?;
             }
-            cx.barrier()?;
+            ctx.barrier()?;
             let from = if access == read { 0 } else { 8 };
             let rest = memory.get(from, len - from);
             bytes_are(
@@ -354,77 +362,78 @@ fn rights(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-/// A key that was never given out, and one whose region is closed.
-fn keys(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// A key that was never assigned, and a key whose region is closed.
+fn keys(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let errnos = [Errno::KeyRejected, Errno::NoKey];
     for maker in MAKERS {
-        let (memory, place) = windows(cx, &port, maker, 128)?;
-        if cx.me() == 0 {
-            port.run(Write::new(place, vec![0xaa; 8]))?;
+        let (memory, remote) = exchange_regions(ctx, &port, maker, 128)?;
+        if ctx.me() == 0 {
+            port.run(Write::new(remote, vec![0xaa; 8]))?;
             let wrong = RemoteAddr {
-                key: place.key ^ 0xffff,
-                ..place
+                key: remote.key ^ 0xffff,
+                ..remote
             };
             refused(
-                "a write by a wrong key",
+                "a write with a wrong key",
                 port.post_and_wait(Write::new(wrong, vec![1; 8]))?,
                 &errnos,
             )?;
             refused(
-                "a read by a wrong key",
+                "a read with a wrong key",
                 port.post_and_wait(Read::new(wrong, 8))?,
                 &errnos,
             )?;
         }
-        cx.barrier()?;
-        cx.close(memory);
-        cx.barrier()?;
-        if cx.me() == 0 {
+        ctx.barrier()?;
+        ctx.close(memory);
+        ctx.barrier()?;
+        if ctx.me() == 0 {
             refused(
                 "a read of a closed region",
-                port.post_and_wait(Read::new(place, 8))?,
+                port.post_and_wait(Read::new(remote, 8))?,
                 &errnos,
             )?;
             refused(
                 "a write to a closed region",
-                port.post_and_wait(Write::new(place, vec![1; 8]))?,
+                port.post_and_wait(Write::new(remote, vec![1; 8]))?,
                 &errnos,
             )?;
         }
-        cx.barrier()?;
+        ctx.barrier()?;
     }
     Ok(())
 }
 
-/// What is complete with delivery is there, although the target does not look before.
-fn delivered_writes(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// A write with delivery completion is in memory when it completes, without a call of the target.
+fn delivered_writes(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     for maker in MAKERS {
-        let (memory, place) = windows(cx, &port, maker, 60_000)?;
+        let (memory, remote) = exchange_regions(ctx, &port, maker, 60_000)?;
         for (number, len) in [8, 500, 50_000].into_iter().enumerate() {
-            if cx.me() == 0 {
-                run_delivered(cx, &port, Write::new(place, cx.payload(1, number, len)))?;
-                // The word goes past the fabric, so nothing else can have brought the bytes.
-                cx.barrier()?;
+            if ctx.me() == 0 {
+                run_delivered(ctx, &port, Write::new(remote, ctx.payload(1, number, len)))?;
+                // The barrier does not use the fabric, so nothing else can have delivered the
+                // bytes.
+                ctx.barrier()?;
             } else {
-                cx.barrier()?;
-                cx.verify(0, number, &memory.get(0, len))?;
+                ctx.barrier()?;
+                ctx.verify(0, number, &memory.get(0, len))?;
             }
-            cx.barrier()?;
+            ctx.barrier()?;
         }
     }
-    if cx.me() == 0 {
+    if ctx.me() == 0 {
         let context = port.post(delivered_message(&port))?;
         port.settle()?;
         holds(
             "a delivery is not complete before its receive is posted",
             !port.is_done(context)?,
         )?;
-        cx.barrier()?;
+        ctx.barrier()?;
         port.wait_for(context)?.expect_success()?;
     } else {
-        cx.barrier()?;
+        ctx.barrier()?;
         port.post_and_wait(Rx::msg(16))?.expect_success()?;
     }
     Ok(())
@@ -435,45 +444,45 @@ fn delivered_message(port: &TestEndpoint) -> Tx {
     Tx::msg(port.peer(), vec![5; 16]).flags(flags)
 }
 
-/// Three write to one at the same time, each into a part of its own.
-fn many_writers(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// Three processes write to one at the same time, each to its own part.
+fn many_writers(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let part = 4096;
-    let memory = cx.memory(&port, Maker::Test, part * cx.count())?;
-    let target = cx.places(&port, &memory)?[0];
-    let rounds = cx.scale(50, 1000);
-    if cx.me() > 0 {
-        let own = target.at(part * cx.me());
+    let memory = ctx.memory(&port, Maker::Test, part * ctx.count())?;
+    let target = ctx.exchange_addresses(&port, &memory)?[0];
+    let rounds = ctx.scale(50, 1000);
+    if ctx.me() > 0 {
+        let own = target.at(part * ctx.me());
         for round in 0..rounds {
             let len = 16 + round * 331 % (part - 16);
-            run_delivered(cx, &port, Write::new(own, cx.payload(0, round, len)))?;
+            run_delivered(ctx, &port, Write::new(own, ctx.payload(0, round, len)))?;
         }
     }
-    cx.barrier()?;
-    if cx.me() == 0 {
+    ctx.barrier()?;
+    if ctx.me() == 0 {
         let last = rounds - 1;
-        for from in 1..cx.count() {
+        for from in 1..ctx.count() {
             let len = 16 + last * 331 % (part - 16);
-            cx.verify(from, last, &memory.get(part * from, len))?;
+            ctx.verify(from, last, &memory.get(part * from, len))?;
         }
         memory.assert_canaries()?;
     }
     Ok(())
 }
 
-fn to_oneself(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+fn to_itself(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     for maker in MAKERS {
-        let memory = cx.memory(&port, maker, 70_000)?;
-        let place = cx.places(&port, &memory)?[0];
+        let memory = ctx.memory(&port, maker, 70_000)?;
+        let remote = ctx.exchange_addresses(&port, &memory)?[0];
         for (number, len) in [1, 64, 5000, 65_000].into_iter().enumerate() {
-            let bytes = cx.payload(0, number, len);
-            run_delivered(cx, &port, Write::new(place.at(3), bytes.clone()))?;
-            bytes_are("what was written", &memory.get(3, len), &bytes)?;
+            let bytes = ctx.payload(0, number, len);
+            run_delivered(ctx, &port, Write::new(remote.at(3), bytes.clone()))?;
+            bytes_are("the written bytes", &memory.get(3, len), &bytes)?;
             let done = port
-                .post_and_wait(Read::new(place.at(3), len))?
+                .post_and_wait(Read::new(remote.at(3), len))?
                 .expect_success()?;
-            bytes_are("what was read", &done.bytes, &bytes)?;
+            bytes_are("the read bytes", &done.bytes, &bytes)?;
         }
     }
     Ok(())

@@ -1,24 +1,24 @@
-//! Tagged messages, fi_tagged(3): which receive takes which message.
+//! Tagged messages, fi_tagged(3): which receive matches which message.
 
 use selvedge::{Caps, CompletionFlags as Flags, TagMatch};
 
-use super::messages::{check_sent, cut, received, sizes};
-use crate::suite::cx::check::same;
-use crate::suite::cx::{Cx, POLLED, Random, Result, Rx, Test, TestEndpoint, Tx};
-use crate::suite::flaw::Flaw;
+use super::messages::{check_sent, received, sizes, truncate_data};
+use crate::suite::context::check::same;
+use crate::suite::context::{POLLED, Random, Result, Rx, Test, TestContext, TestEndpoint, Tx};
+use crate::suite::defect::Defect;
 
 tests! {
     every_size(TAGGED) catches [FlipsBitOfLarge, CutsOff];
     every_field(SOURCE) catches [NoKind, WrongTag, HalvesData, NoSource, CountsOneLess];
     every_bit_of_a_tag(TAGGED) catches [HalvesTags, IgnoresTags];
-    ignored_bits(TAGGED) catches [IgnoresIgnore, IgnoresTags];
+    ignored_bits(TAGGED) catches [IgnoresIgnoreBits, IgnoresTags];
     random_interleavings(TAGGED) catches [
-        SwapsSends, IgnoresTags, IgnoresIgnore, SendsTwice
-    ] .faces(POLLED);
+        SwapsSends, IgnoresTags, IgnoresIgnoreBits, SendsTwice
+    ] .apis(POLLED);
     unexpected_in_reverse(TAGGED) catches [IgnoresTags];
     beside_untagged(BOTH) catches [NoKind];
     directed(DIRECTED) catches [IgnoresSource] .processes(3);
-    inject(TAGGED) catches [ForgetsInjects, HalvesTags];
+    inject(TAGGED) catches [DropsInjects, HalvesTags];
 }
 
 const TAGGED: Caps = Caps::TAGGED;
@@ -26,34 +26,34 @@ const SOURCE: Caps = Caps::TAGGED.union(Caps::SOURCE);
 const BOTH: Caps = Caps::TAGGED.union(Caps::MSG);
 const DIRECTED: Caps = SOURCE.union(Caps::DIRECTED_RECV);
 
-fn every_size(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    let sizes = sizes(cx, port.info.tx_attr.inject_size);
+fn every_size(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    let sizes = sizes(ctx, port.info.tx_attr.inject_size);
     for (number, &len) in sizes.iter().enumerate() {
         let tag = number as u64;
-        if cx.me() == 0 {
-            port.run(Tx::tagged(port.peer(), tag, cx.payload(1, number, len)))?;
+        if ctx.me() == 0 {
+            port.run(Tx::tagged(port.peer(), tag, ctx.payload(1, number, len)))?;
         } else {
             let done = port.post_and_wait(Rx::tagged(tag, len))?.expect_success()?;
             same("length", done.len, len)?;
-            cx.verify(0, number, &done.bytes)?;
+            ctx.verify(0, number, &done.bytes)?;
         }
     }
     Ok(())
 }
 
-fn every_field(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+fn every_field(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let data = [None, Some(0), Some(u64::MAX), Some(0x0123_4567_89ab_cdef)];
     let width = 8 * port.info.domain_attr.cq_data_size.min(8);
     for (number, &len) in [0, 1, 40, 300, 5000, 70_000].iter().enumerate() {
-        for data in data.map(|data| data.map(|data| cut(data, width))) {
+        for data in data.map(|data| data.map(|data| truncate_data(data, width))) {
             let tag = 0xfedc_ba98_7654_3210 ^ number as u64;
-            if cx.me() == 0 {
-                let mut tx = Tx::tagged(port.peer(), tag, cx.payload(1, number, len));
+            if ctx.me() == 0 {
+                let mut tx = Tx::tagged(port.peer(), tag, ctx.payload(1, number, len));
                 tx.data = data;
                 let sent = port.post_and_wait(tx)?.expect_success()?;
-                check_sent(cx, &sent, Flags::TAGGED)?;
+                check_sent(ctx, &sent, Flags::TAGGED)?;
             } else {
                 let done = port
                     .post_and_wait(Rx::tagged(TagMatch::ANY, len + 16))?
@@ -63,36 +63,36 @@ fn every_field(cx: &mut Cx) -> Result {
                 same("tag", done.tag, tag)?;
                 same("source", done.src, port.peer())?;
                 same("flags", done.flags, received(Flags::TAGGED, data))?;
-                cx.verify(0, number, &done.bytes)?;
+                ctx.verify(0, number, &done.bytes)?;
             }
         }
     }
     Ok(())
 }
 
-/// Tags that differ in one bit are different, whichever it is.
-fn every_bit_of_a_tag(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// Tags that differ in any one bit are different.
+fn every_bit_of_a_tag(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let tags = || [0].into_iter().chain((0..64).map(|bit| 1_u64 << bit));
-    if cx.me() == 0 {
+    if ctx.me() == 0 {
         for (number, tag) in tags().enumerate() {
-            port.run(Tx::tagged(port.peer(), tag, cx.payload(1, number, 24)))?;
+            port.run(Tx::tagged(port.peer(), tag, ctx.payload(1, number, 24)))?;
         }
         return Ok(());
     }
-    // In the opposite order, so that nothing matches by its place.
+    // In reverse order, so that nothing matches by its position.
     let all: Vec<_> = tags().enumerate().collect();
     for &(number, tag) in all.iter().rev() {
         let done = port.post_and_wait(Rx::tagged(tag, 24))?.expect_success()?;
         same("tag", done.tag, tag)?;
-        cx.verify(0, number, &done.bytes)?;
+        ctx.verify(0, number, &done.bytes)?;
     }
     Ok(())
 }
 
-/// Ignored bits do not matter, and all others do.
-fn ignored_bits(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// Ignored bits are not compared, and all others are.
+fn ignored_bits(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let masks = [
         0xff,
         0xffff_0000_0000_0000,
@@ -102,44 +102,44 @@ fn ignored_bits(cx: &mut Cx) -> Result {
     ];
     for (round, &ignore) in masks.iter().enumerate() {
         let tag = 0x1234_5678_9abc_def0_u64;
-        // The first differs in a bit that counts, the second in one that does not.
+        // The first tag differs in a compared bit, the second in an ignored one.
         let wrong = tag ^ (1_u64.checked_shl((!ignore).trailing_zeros()).unwrap_or(0));
         let right = tag ^ (1 << ignore.trailing_zeros());
         let has_wrong = ignore != u64::MAX;
         let number = round * 2;
-        if cx.me() == 0 {
+        if ctx.me() == 0 {
             if has_wrong {
-                port.run(Tx::tagged(port.peer(), wrong, cx.payload(1, number, 32)))?;
+                port.run(Tx::tagged(port.peer(), wrong, ctx.payload(1, number, 32)))?;
             }
             port.run(Tx::tagged(
                 port.peer(),
                 right,
-                cx.payload(1, number + 1, 32),
+                ctx.payload(1, number + 1, 32),
             ))?;
         } else {
             let done = port
                 .post_and_wait(Rx::tagged(TagMatch { tag, ignore }, 32))?
                 .expect_success()?;
             same("the whole tag", done.tag, right)?;
-            cx.verify(0, number + 1, &done.bytes)?;
+            ctx.verify(0, number + 1, &done.bytes)?;
             if has_wrong {
                 let done = port
                     .post_and_wait(Rx::tagged(wrong, 32))?
                     .expect_success()?;
-                cx.verify(0, number, &done.bytes)?;
+                ctx.verify(0, number, &done.bytes)?;
             }
         }
     }
     Ok(())
 }
 
-/// What both processes do in one round, and which receive takes which message: with one sender that
-/// depends on the order of the sends and on that of the receives, and not on when either happens.
+/// The messages and receives of one round, and their matches. With one sender, the matches depend
+/// on the order of the sends and on that of the receives, and not on time.
 struct Script {
     /// Tag and length of each message.
     messages: Vec<(u64, usize)>,
     receives: Vec<TagMatch>,
-    /// By receive, its message.
+    /// The message of each receive.
     pairs: Vec<usize>,
 }
 
@@ -147,15 +147,15 @@ impl Script {
     fn new(random: &mut Random, count: usize) -> Self {
         let mut messages: Vec<_> = (0..count).map(|_| random_message(random)).collect();
         let mut receives: Vec<_> = (0..count).map(|_| random_receive(random)).collect();
-        // What nobody takes is taken at the end, and who got nothing gets something.
+        // Messages without a receive get one at the end, and receives without a message get one.
         let pairs = loop {
             let pairs = pairs(&messages, &receives);
-            let free = (0..messages.len()).filter(|message| !pairs.contains(&Some(*message)));
-            let free = free.count();
+            let remaining = (0..messages.len()).filter(|message| !pairs.contains(&Some(*message)));
+            let remaining = remaining.count();
             let waiting = pairs.iter().position(Option::is_none);
             match waiting {
                 Some(receive) => messages.push((receives[receive].tag, 64)),
-                None if free > 0 => receives.push(TagMatch::ANY),
+                None if remaining > 0 => receives.push(TagMatch::ANY),
                 None => break pairs.into_iter().flatten().collect(),
             }
         };
@@ -180,38 +180,37 @@ fn random_receive(random: &mut Random) -> TagMatch {
     }
 }
 
-/// The first receive takes the first message that it accepts, the second the first of those left,
-/// and so on.
+/// Each receive in turn takes the first remaining message that it matches.
 fn pairs(messages: &[(u64, usize)], receives: &[TagMatch]) -> Vec<Option<usize>> {
-    let mut free: Vec<_> = (0..messages.len()).collect();
-    let take = |receive: &TagMatch| {
+    let mut remaining: Vec<_> = (0..messages.len()).collect();
+    let take_first = |receive: &TagMatch| {
         let accepts = |message: &usize| receive.accepts(messages[*message].0);
-        let place = free.iter().position(accepts)?;
-        Some(free.remove(place))
+        let index = remaining.iter().position(accepts)?;
+        Some(remaining.remove(index))
     };
-    receives.iter().map(take).collect()
+    receives.iter().map(take_first).collect()
 }
 
-/// Random tags, masks, lengths and moments against a model of matching.
-fn random_interleavings(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    let mut common = cx.common_random();
-    let mut own = cx.random();
+/// Random tags, masks, lengths and delays against a model of matching.
+fn random_interleavings(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    let mut common = ctx.common_random();
+    let mut own = ctx.random();
     let mut base = 0;
-    for _ in 0..cx.scale(12, 300) {
+    for _ in 0..ctx.scale(12, 300) {
         let script = Script::new(&mut common, 40);
-        if cx.me() == 0 {
-            play_sends(cx, &port, &script, base, &mut own)?;
+        if ctx.me() == 0 {
+            post_sends(ctx, &port, &script, base, &mut own)?;
         } else {
-            play_receives(cx, &port, &script, base, &mut own)?;
+            post_receives(ctx, &port, &script, base, &mut own)?;
         }
         base += script.messages.len();
     }
     Ok(())
 }
 
-fn play_sends(
-    cx: &Cx,
+fn post_sends(
+    ctx: &TestContext,
     port: &TestEndpoint,
     script: &Script,
     base: usize,
@@ -219,8 +218,8 @@ fn play_sends(
 ) -> Result {
     let mut sends = Vec::new();
     for (number, &(tag, len)) in script.messages.iter().enumerate() {
-        dawdle(port, own)?;
-        let bytes = cx.payload(1, base + number, len);
+        random_delay(port, own)?;
+        let bytes = ctx.payload(1, base + number, len);
         sends.push(port.post(Tx::tagged(port.peer(), tag, bytes))?);
     }
     for context in sends {
@@ -229,8 +228,8 @@ fn play_sends(
     Ok(())
 }
 
-fn play_receives(
-    cx: &Cx,
+fn post_receives(
+    ctx: &TestContext,
     port: &TestEndpoint,
     script: &Script,
     base: usize,
@@ -238,7 +237,7 @@ fn play_receives(
 ) -> Result {
     let mut receives = Vec::new();
     for &tag in &script.receives {
-        dawdle(port, own)?;
+        random_delay(port, own)?;
         receives.push(port.post(Rx::tagged(tag, 9000))?);
     }
     for (receive, context) in receives.into_iter().enumerate() {
@@ -246,13 +245,13 @@ fn play_receives(
         let done = port.wait_for(context)?.expect_success()?;
         same("tag", done.tag, script.messages[message].0)?;
         same("length", done.len, script.messages[message].1)?;
-        cx.verify(0, base + message, &done.bytes)?;
+        ctx.verify(0, base + message, &done.bytes)?;
     }
     Ok(())
 }
 
-/// Does nothing for a while, or a little.
-fn dawdle(port: &TestEndpoint, random: &mut Random) -> Result {
+/// Makes progress or yields, or does neither, at random.
+fn random_delay(port: &TestEndpoint, random: &mut Random) -> Result {
     match random.below(8) {
         0 => port.progress(),
         1 => {
@@ -264,50 +263,50 @@ fn dawdle(port: &TestEndpoint, random: &mut Random) -> Result {
     }
 }
 
-/// Messages that are here before anybody wants them, received in the opposite order.
-fn unexpected_in_reverse(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// Messages that arrive before their receives are posted, received in reverse order.
+fn unexpected_in_reverse(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let lens = [0, 8, 60, 2000, 30_000];
-    for round in 0..cx.scale(5, 50) {
+    for round in 0..ctx.scale(5, 50) {
         let count = 24;
         let len = |number: usize| lens[(number + round) % lens.len()];
-        if cx.me() == 0 {
+        if ctx.me() == 0 {
             let sends = (0..count).map(|number| {
-                let bytes = cx.payload(1, number, len(number));
+                let bytes = ctx.payload(1, number, len(number));
                 port.post(Tx::tagged(port.peer(), number as u64, bytes))
             });
             let sends = sends.collect::<Result<Vec<_>>>()?;
-            cx.barrier()?;
+            ctx.barrier()?;
             for context in sends {
                 port.wait_for(context)?.expect_success()?;
             }
         } else {
-            cx.barrier()?;
+            ctx.barrier()?;
             port.settle()?;
             for number in (0..count).rev() {
                 let done = port
                     .post_and_wait(Rx::tagged(number as u64, 30_000))?
                     .expect_success()?;
                 same("length", done.len, len(number))?;
-                cx.verify(0, number, &done.bytes)?;
+                ctx.verify(0, number, &done.bytes)?;
             }
         }
-        cx.barrier()?;
+        ctx.barrier()?;
     }
     Ok(())
 }
 
-/// Tagged receives take no untagged messages, and the other way round.
-fn beside_untagged(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// Tagged receives match no untagged messages, and vice versa.
+fn beside_untagged(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     for number in 0..20 {
         let len = 16 + number * 200;
-        if cx.me() == 0 {
-            port.run(Tx::msg(port.peer(), cx.payload(1, 2 * number, len)))?;
+        if ctx.me() == 0 {
+            port.run(Tx::msg(port.peer(), ctx.payload(1, 2 * number, len)))?;
             port.run(Tx::tagged(
                 port.peer(),
                 0,
-                cx.payload(1, 2 * number + 1, len),
+                ctx.payload(1, 2 * number + 1, len),
             ))?;
         } else {
             let tagged = port.post(Rx::tagged(TagMatch::ANY, len))?;
@@ -318,33 +317,32 @@ fn beside_untagged(cx: &mut Cx) -> Result {
             ] {
                 let done = port.wait_for(context)?.expect_success()?;
                 same("flags", done.flags, received(kind, None))?;
-                cx.verify(0, number, &done.bytes)?;
+                ctx.verify(0, number, &done.bytes)?;
             }
         }
     }
     Ok(())
 }
 
-fn directed(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    let count = cx.scale(30, 300);
-    // The messages of process 1 are there first: whoever takes them for those of process 2 is
-    // noticed.
+fn directed(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    let count = ctx.scale(30, 300);
+    // The messages of process 1 arrive first, so that a receive that ignores its source is noticed.
     for process in [1, 2] {
-        if cx.me() == process {
+        if ctx.me() == process {
             for number in 0..count {
-                port.run(Tx::tagged(port.to(0), 5, cx.payload(0, number, 64)))?;
+                port.run(Tx::tagged(port.to(0), 5, ctx.payload(0, number, 64)))?;
             }
         }
         if process == 1 {
-            cx.barrier()?;
-            if cx.me() == 0 {
+            ctx.barrier()?;
+            if ctx.me() == 0 {
                 port.settle()?;
             }
-            cx.barrier()?;
+            ctx.barrier()?;
         }
     }
-    if cx.me() > 0 {
+    if ctx.me() > 0 {
         return Ok(());
     }
     for from in [2, 1] {
@@ -353,25 +351,25 @@ fn directed(cx: &mut Cx) -> Result {
                 .post_and_wait(Rx::tagged(5, 64).from(port.to(from)))?
                 .expect_success()?;
             same("source", port.process(done.src), Some(from))?;
-            cx.verify(from, number, &done.bytes)?;
+            ctx.verify(from, number, &done.bytes)?;
         }
     }
     Ok(())
 }
 
-fn inject(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+fn inject(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let most = port.info.tx_attr.inject_size;
     for (number, len) in [0, 1, most / 2, most].into_iter().enumerate() {
         let tag = u64::MAX - number as u64;
-        if cx.me() == 0 {
-            port.run(Tx::tagged(port.peer(), tag, cx.payload(1, number, len)).injected())?;
+        if ctx.me() == 0 {
+            port.run(Tx::tagged(port.peer(), tag, ctx.payload(1, number, len)).injected())?;
         } else {
             let done = port
                 .post_and_wait(Rx::tagged(tag, most))?
                 .expect_success()?;
             same("length", done.len, len)?;
-            cx.verify(0, number, &done.bytes)?;
+            ctx.verify(0, number, &done.bytes)?;
         }
     }
     Ok(())

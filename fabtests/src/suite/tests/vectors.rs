@@ -2,31 +2,31 @@
 
 use selvedge::{Address, Caps, Errno, FiAddr, av};
 
-use crate::suite::cx::check::{holds, same};
-use crate::suite::cx::{Cx, RAW, Result, Rx, Setup, Test, Tx};
-use crate::suite::flaw::Flaw;
+use crate::suite::context::check::{holds, same};
+use crate::suite::context::{RAW, Result, Rx, Setup, Test, TestContext, Tx};
+use crate::suite::defect::Defect;
 
 tests! {
-    indices(MSG) catches [WrongLookup, RemovesNothing, RemovesAnything] .faces(RAW).processes(3);
-    no_addresses(MSG) catches [InsertsAnything] .faces(RAW).processes(1);
-    removed_and_back(MSG) catches [RemovesNothing] .faces(RAW);
-    late_acquaintance(DIRECTED) catches [IgnoresSource, WrongSource] .faces(RAW).processes(3);
-    address_of_a_stranger(STRANGERS) catches [NoSource, HidesErrors] .faces(RAW);
-    common(NAMED) catches [ForgetsNames, WrongLookup] .faces(RAW);
-    numbers_of_the_application(NUMBERED) catches [ForgetsUserIds, NoSource] .faces(RAW);
+    indices(MSG) catches [WrongLookup, RemovesNothing, RemovesAnything] .apis(RAW).processes(3);
+    invalid_addresses(MSG) catches [InsertsAnything] .apis(RAW).processes(1);
+    reinserted(MSG) catches [RemovesNothing] .apis(RAW);
+    late_insertion(DIRECTED) catches [IgnoresSource, WrongSource] .apis(RAW).processes(3);
+    address_of_an_unknown_sender(UNKNOWN_SENDERS) catches [NoSource, HidesErrors] .apis(RAW);
+    named(NAMED) catches [IgnoresVectorNames, WrongLookup] .apis(RAW);
+    user_ids(USER_IDS) catches [IgnoresUserIds, NoSource] .apis(RAW);
 }
 
 const MSG: Caps = Caps::MSG;
 const NAMED: Caps = MSG.union(Caps::SHARED_AV);
-const STRANGERS: Caps = MSG.union(Caps::SOURCE).union(Caps::SOURCE_ERR);
-const NUMBERED: Caps = MSG.union(Caps::SOURCE).union(Caps::AV_USER_ID);
+const UNKNOWN_SENDERS: Caps = MSG.union(Caps::SOURCE).union(Caps::SOURCE_ERR);
+const USER_IDS: Caps = MSG.union(Caps::SOURCE).union(Caps::AV_USER_ID);
 const DIRECTED: Caps = MSG.union(Caps::SOURCE).union(Caps::DIRECTED_RECV);
 
-/// Every index leads to the address that it is of, and none of those removed to any.
-fn indices(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// Every index gives its address, and a removed index gives none.
+fn indices(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let own = port.address()?.to_string();
-    let names: Vec<String> = cx.tell(&own)?;
+    let names: Vec<String> = ctx.exchange(&own)?;
     let av = port.domain.av(&av::Attr::default())?;
     let addresses = names.iter().map(|name| name.parse::<Address>());
     let addresses: Vec<Address> = addresses.collect::<std::result::Result<_, _>>()?;
@@ -43,30 +43,34 @@ fn indices(cx: &mut Cx) -> Result {
             Ok(address),
         )?;
         let again = av.insert_one(address).map_err(Errno::from);
-        same("the index of an address that is there", again, Ok(*index))?;
+        same("the index of an inserted address", again, Ok(*index))?;
     }
     let unknown = FiAddr(indices.iter().map(|index| index.0).max().unwrap_or(0) + 1000);
     for index in [unknown, FiAddr::UNSPEC] {
         same(
-            "the address of no index",
+            "the address of an unknown index",
             av.lookup(index),
             Err(Errno::Inval),
         )?;
-        same("removing no index", av.remove(&[index]), Err(Errno::Inval))?;
+        same(
+            "removing an unknown index",
+            av.remove(&[index]),
+            Err(Errno::Inval),
+        )?;
     }
     let mixed = [indices[0], unknown];
     same(
-        "removing one that is there and one that is not",
+        "removing a known and an unknown index",
         av.remove(&mixed),
         Err(Errno::Inval),
     )?;
     holds(
-        "the first one is still there",
+        "the known one is not removed",
         av.lookup(indices[0]).is_ok(),
     )?;
     same("removing the second", av.remove(&[indices[1]]), Ok(()))?;
     same(
-        "the address of what is removed",
+        "the address of a removed index",
         av.lookup(indices[1]),
         Err(Errno::Inval),
     )?;
@@ -75,14 +79,18 @@ fn indices(cx: &mut Cx) -> Result {
         av.remove(&[indices[1]]),
         Err(Errno::Inval),
     )?;
-    let back = av.insert_one(&addresses[1]);
-    holds("it can be inserted again", back.is_ok())?;
-    same("its address", av.lookup(back?).as_ref(), Ok(&addresses[1]))
+    let reinserted = av.insert_one(&addresses[1]);
+    holds("it can be inserted again", reinserted.is_ok())?;
+    same(
+        "its address",
+        av.lookup(reinserted?).as_ref(),
+        Ok(&addresses[1]),
+    )
 }
 
-/// What is no address of this kind only fails its own slot.
-fn no_addresses(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// An invalid address fails its own slot only.
+fn invalid_addresses(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let good = port.address()?;
     let bad: Address = match &good {
         Address::Str(_) => "10.1.2.3:4".parse()?,
@@ -108,81 +116,81 @@ fn no_addresses(cx: &mut Cx) -> Result {
     )
 }
 
-/// A peer that is removed cannot be addressed; once it is back, it can.
-fn removed_and_back(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
+/// A removed peer cannot be addressed; after it is inserted again, it can.
+fn reinserted(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
     let address = port.av().lookup(port.peer())?;
-    for number in 0..cx.scale(5, 50) {
-        if cx.me() == 0 {
-            port.run(Tx::msg(port.peer(), cx.payload(1, 2 * number, 64)))?;
+    for number in 0..ctx.scale(5, 50) {
+        if ctx.me() == 0 {
+            port.run(Tx::msg(port.peer(), ctx.payload(1, 2 * number, 64)))?;
             same(
                 "removing the peer",
                 port.av().remove(&[port.peer()]),
                 Ok(()),
             )?;
             let refused = port.try_post(Tx::msg(port.peer(), vec![0; 64]));
-            holds("a send to nobody is refused", refused.is_err())?;
-            let back = port.insert(&address)?;
-            port.run(Tx::msg(back, cx.payload(1, 2 * number + 1, 64)))?;
+            holds("a send to a removed peer is refused", refused.is_err())?;
+            let reinserted = port.insert(&address)?;
+            port.run(Tx::msg(reinserted, ctx.payload(1, 2 * number + 1, 64)))?;
             same(
                 "removing it under its new index",
-                port.av().remove(&[back]),
+                port.av().remove(&[reinserted]),
                 Ok(()),
             )?;
             same("its index in the end", port.insert(&address)?, port.peer())?;
         } else {
             for number in [2 * number, 2 * number + 1] {
                 let done = port.post_and_wait(Rx::msg(64))?.expect_success()?;
-                cx.verify(0, number, &done.bytes)?;
+                ctx.verify(0, number, &done.bytes)?;
             }
         }
-        cx.barrier()?;
+        ctx.barrier()?;
     }
     Ok(())
 }
 
-/// A message of a stranger is received without a source; once the sender is inserted, those that
-/// wait are found by directed receives.
-fn late_acquaintance(cx: &mut Cx) -> Result {
-    let port = cx.stranger(&Setup::default())?;
-    let names: Vec<String> = cx.tell(&port.address()?.to_string())?;
-    if cx.me() > 0 {
+/// A message of an unknown sender is received without a source. After the sender is inserted,
+/// directed receives match its waiting messages.
+fn late_insertion(ctx: &mut TestContext) -> Result {
+    let port = ctx.unannounced_port(&Setup::default())?;
+    let names: Vec<String> = ctx.exchange(&port.address()?.to_string())?;
+    if ctx.me() > 0 {
         let to = port.insert(&names[0].parse()?)?;
-        port.run(Tx::msg(to, cx.payload(0, 0, 64)))?;
+        port.run(Tx::msg(to, ctx.payload(0, 0, 64)))?;
         for _ in ["both are sent", "both are received"] {
-            cx.barrier()?;
+            ctx.barrier()?;
         }
-        // The first one's second message has been heard before the second one's is sent.
+        // Process 1's second message has arrived before process 2's is sent.
         for process in [1, 2] {
-            if cx.me() == process {
-                port.run(Tx::msg(to, cx.payload(0, 1, 64)))?;
+            if ctx.me() == process {
+                port.run(Tx::msg(to, ctx.payload(0, 1, 64)))?;
             }
             for _ in ["it is sent", "it is there"] {
-                cx.barrier()?;
+                ctx.barrier()?;
             }
         }
-        return cx.barrier();
+        return ctx.barrier();
     }
-    cx.barrier()?;
-    let mut seen = Vec::new();
+    ctx.barrier()?;
+    let mut senders = Vec::new();
     for _ in 0..2 {
         let done = port.post_and_wait(Rx::msg(64))?.expect_success()?;
         same(
-            "the source of a stranger's message",
+            "the source of an unknown sender's message",
             done.src,
             FiAddr::UNSPEC,
         )?;
-        let (from, number) = cx.read(&done.bytes)?;
+        let (from, number) = ctx.read(&done.bytes)?;
         same("its number", number, 0)?;
-        seen.push(from);
+        senders.push(from);
     }
-    seen.sort_unstable();
-    same("the senders", seen, vec![1, 2])?;
-    cx.barrier()?;
+    senders.sort_unstable();
+    same("the senders", senders, vec![1, 2])?;
+    ctx.barrier()?;
     for _ in [1, 2] {
-        cx.barrier()?;
+        ctx.barrier()?;
         port.settle()?;
-        cx.barrier()?;
+        ctx.barrier()?;
     }
     for process in [2, 1] {
         let index = port.insert(&names[process].parse()?)?;
@@ -190,116 +198,128 @@ fn late_acquaintance(cx: &mut Cx) -> Result {
             .post_and_wait(Rx::msg(64).from(index))?
             .expect_success()?;
         same("the source", done.src, index)?;
-        cx.verify(process, 1, &done.bytes)?;
+        ctx.verify(process, 1, &done.bytes)?;
     }
-    cx.barrier()
+    ctx.barrier()
 }
 
-/// With FI_SOURCE_ERR the message of a stranger comes with its address; once that is inserted, its
-/// messages come as all others.
-fn address_of_a_stranger(cx: &mut Cx) -> Result {
-    let port = cx.stranger(&Setup::default())?;
+/// With FI_SOURCE_ERR, the message of an unknown sender is reported with its address. After that is
+/// inserted, its messages are reported like all others.
+fn address_of_an_unknown_sender(ctx: &mut TestContext) -> Result {
+    let port = ctx.unannounced_port(&Setup::default())?;
     let own = port.address()?.to_string();
-    let names: Vec<String> = cx.tell(&own)?;
-    if cx.me() == 1 {
+    let names: Vec<String> = ctx.exchange(&own)?;
+    if ctx.me() == 1 {
         let to = port.insert(&names[0].parse()?)?;
         for number in 0..2 {
-            port.run(Tx::msg(to, cx.payload(0, number, 64)))?;
-            cx.barrier()?;
+            port.run(Tx::msg(to, ctx.payload(0, number, 64)))?;
+            ctx.barrier()?;
         }
         return Ok(());
     }
     let done = port.post_and_wait(Rx::msg(64))?;
-    let failure = done.expect_failure("the message of a stranger", Errno::AddrNotAvail)?;
+    let failure = done.expect_failure("the message of an unknown sender", Errno::AddrNotAvail)?;
     let sender = failure.sender.as_ref().map(ToString::to_string);
     same(
-        "the address of the stranger",
+        "the address of the unknown sender",
         sender.as_ref(),
         Some(&names[1]),
     )?;
     let index = port.insert(&names[1].parse()?)?;
-    cx.barrier()?;
+    ctx.barrier()?;
     let done = port.post_and_wait(Rx::msg(64))?.expect_success()?;
-    same("the source of one who is known", done.src, index)?;
-    cx.verify(1, 1, &done.bytes)?;
-    cx.barrier()
+    same("the source of an inserted sender", done.src, index)?;
+    ctx.verify(1, 1, &done.bytes)?;
+    ctx.barrier()
 }
 
-/// What one process inserts into a vector with a name, another finds there at the same index.
-fn common(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    let names: Vec<String> = cx.tell(&format!("suite {}", std::process::id()))?;
-    let addresses: Vec<String> = cx.tell(&port.address()?.to_string())?;
-    let named = |name| {
+/// A process finds the addresses that another one has inserted into a named vector at the same
+/// indices.
+fn named(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    let names: Vec<String> = ctx.exchange(&format!("suite {}", std::process::id()))?;
+    let addresses: Vec<String> = ctx.exchange(&port.address()?.to_string())?;
+    let open_named = |name| {
         let mut attr = av::Attr::default();
         attr.name = Some(name);
         port.domain.av(&attr)
     };
     let name = names[0].clone();
-    if cx.me() == 0 {
-        let own = named(av::SharedName::Create(name))?;
+    if ctx.me() == 0 {
+        let own = open_named(av::SharedName::Create(name))?;
         for (index, address) in addresses.iter().enumerate() {
             let index = FiAddr(index as u64);
             same("the index", own.insert_one(&address.parse()?)?, index)?;
         }
-        cx.barrier()?;
-        cx.barrier()?;
+        ctx.barrier()?;
+        ctx.barrier()?;
         drop(own);
-        return cx.barrier();
+        return ctx.barrier();
     }
-    cx.barrier()?;
-    let read = named(av::SharedName::Open(name.clone()))?;
+    ctx.barrier()?;
+    let read = open_named(av::SharedName::Open(name.clone()))?;
     for (index, address) in addresses.iter().enumerate() {
         let found = read.lookup(FiAddr(index as u64));
         same("the address of an index", found, Ok(address.parse()?))?;
         let refused = read.insert_one(&address.parse()?).map_err(Errno::from);
-        same("an insertion by who reads", refused, Err(Errno::Acces))?;
+        same(
+            "an insertion by a reading process",
+            refused,
+            Err(Errno::Acces),
+        )?;
     }
-    cx.barrier()?;
-    cx.barrier()?;
-    let gone = named(av::SharedName::Open(name)).map_err(|error| error.errno());
-    same("a vector that was closed", gone.err(), Some(Errno::NoEnt))
+    ctx.barrier()?;
+    ctx.barrier()?;
+    let closed = open_named(av::SharedName::Open(name)).map_err(|error| error.errno());
+    same("a vector that was closed", closed.err(), Some(Errno::NoEnt))
 }
 
-/// Completions name a peer by the number that the application gave it, and posts by its index, until
-/// it is removed.
-fn numbers_of_the_application(cx: &mut Cx) -> Result {
-    let port = cx.port()?;
-    if cx.me() == 1 {
+/// Completions name a peer by its user identifier, and posts by its index, until it is removed.
+fn user_ids(ctx: &mut TestContext) -> Result {
+    let port = ctx.port()?;
+    if ctx.me() == 1 {
         for number in 0..SIZES.len() + 2 {
-            cx.barrier()?;
+            ctx.barrier()?;
             let len = SIZES[number % SIZES.len()];
-            port.run(Tx::msg(port.peer(), cx.payload(0, number, len)))?;
+            port.run(Tx::msg(port.peer(), ctx.payload(0, number, len)))?;
         }
         let done = port.post_and_wait(Rx::msg(64))?.expect_success()?;
-        return cx.verify(0, 0, &done.bytes);
+        return ctx.verify(0, 0, &done.bytes);
     }
     let (index, number) = (port.peer(), FiAddr(0xdead_beef_0000_0001));
     let mut count = 0;
-    let mut source = |cx: &mut Cx| -> Result<FiAddr> {
-        cx.barrier()?;
+    let mut source = |ctx: &mut TestContext| -> Result<FiAddr> {
+        ctx.barrier()?;
         let len = SIZES[count % SIZES.len()];
         let done = port.post_and_wait(Rx::msg(len))?.expect_success()?;
-        cx.verify(1, count, &done.bytes)?;
+        ctx.verify(1, count, &done.bytes)?;
         count += 1;
         Ok(done.src)
     };
-    same("a peer without a number", source(cx)?, index)?;
+    same("a peer without a user identifier", source(ctx)?, index)?;
     let av = port.av();
-    let given = av.set_user_id(index, number);
-    same("giving it a number", given, Ok(()))?;
+    let set = av.set_user_id(index, number);
+    same("setting its user identifier", set, Ok(()))?;
     for _ in SIZES {
-        same("a peer with a number", source(cx)?, number)?;
+        same("a peer with a user identifier", source(ctx)?, number)?;
     }
-    let nobody = av.set_user_id(FiAddr(77), number);
-    same("a number for nobody", nobody, Err(Errno::Inval))?;
-    let none = av.set_user_id(index, FiAddr::UNSPEC);
-    same("no number", none, Err(Errno::Inval))?;
+    let unknown_peer = av.set_user_id(FiAddr(77), number);
+    same(
+        "a user identifier of an unknown peer",
+        unknown_peer,
+        Err(Errno::Inval),
+    )?;
+    let invalid_id = av.set_user_id(index, FiAddr::UNSPEC);
+    same("an invalid user identifier", invalid_id, Err(Errno::Inval))?;
     let address = av.lookup(index)?;
     same("removing it", av.remove(&[index]), Ok(()))?;
-    same("its index when it is back", port.insert(&address)?, index)?;
-    same("a peer that is back", source(cx)?, index)?;
-    port.run(Tx::msg(index, cx.payload(1, 0, 64)))
+    same(
+        "its index when it is inserted again",
+        port.insert(&address)?,
+        index,
+    )?;
+    same("a peer that is inserted again", source(ctx)?, index)?;
+    port.run(Tx::msg(index, ctx.payload(1, 0, 64)))
 }
 
 const SIZES: [usize; 3] = [8, 300, 70_000];

@@ -369,13 +369,13 @@ impl Bench {
         if self.kind == Kind::WriteData {
             self.await_data(number, 1, size)?;
         } else if size > 0 {
-            let wanted = match self.verify() {
+            let selection = match self.verify() {
                 true => Stamp::of_pair(!self.is_client(), number).message(size)[size - 1],
                 false => mark(turn),
             };
             let (memory, end) = (&self.shared.memory, &self.channel.end);
             end.context.strategy().until("waiting for a write", || {
-                if memory.byte(size - 1) == wanted {
+                if memory.byte(size - 1) == selection {
                     return Ok(Some(()));
                 }
                 end.rx.progress()?;

@@ -55,15 +55,15 @@ fn send(channel: &mut Channel, set: &Set, bytes: &[u8]) -> anyhow::Result<()> {
 
 /// Polls until a queue is named, and reads it: then it is not named any more, unless something else
 /// has come.
-fn ready(channel: &Channel, set: &Set, wanted: Context) -> anyhow::Result<Entry> {
+fn ready(channel: &Channel, set: &Set, selection: Context) -> anyhow::Result<Entry> {
     let named = || {
         let mut out = [Context(0); 2];
         let count = set.poll(&mut out);
-        Ok(out[..count].contains(&wanted).then_some(()))
+        Ok(out[..count].contains(&selection).then_some(()))
     };
     let manner = channel.ground().strategy();
     manner.until("polling", named)?;
-    let queue: &Queue = match wanted {
+    let queue: &Queue = match selection {
         TX => &channel.end.tx,
         _ => &channel.end.rx,
     };

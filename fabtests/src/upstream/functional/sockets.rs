@@ -59,26 +59,28 @@ impl Place {
     /// At the local address of `info`; with `any`, at whatever port there is.
     fn take(info: &Info, eq: &Arc<dyn selvedge::EventQueue>, any: bool) -> anyhow::Result<Self> {
         let mut nowhere = info.clone();
-        let wanted = nowhere.src_addr.take();
-        let wanted = wanted.context("discovery gives no local address")?;
-        let wanted = match (wanted, any) {
+        let selection = nowhere.src_addr.take();
+        let selection = selection.context("discovery gives no local address")?;
+        let selection = match (selection, any) {
             (Address::Ip(mut ip), true) => {
                 ip.set_port(0);
                 Address::Ip(ip)
             }
-            (wanted, _) => wanted,
+            (selection, _) => selection,
         };
         let pep = info.fabric()?.passive_endpoint(&nowhere, Arc::clone(eq))?;
-        match pep.set_address(&wanted) {
+        match pep.set_address(&selection) {
             Err(error) if error.errno() == Errno::NoSys => {
                 return Err(unsupported(error.to_string()));
             }
-            other => other.with_context(|| format!("fi_setname {wanted}"))?,
+            other => other.with_context(|| format!("fi_setname {selection}"))?,
         }
         let at = pep.address().context("fi_getname")?;
         let has_port = matches!(at, Address::Ip(ip) if ip.port() != 0);
         if !has_port {
-            return Err(wrong(format!("{at} has no port after fi_setname {wanted}")));
+            return Err(wrong(format!(
+                "{at} has no port after fi_setname {selection}"
+            )));
         }
         Ok(Self { pep, at })
     }

@@ -163,8 +163,8 @@ impl Game {
     fn receive_payload(&mut self, size: usize) -> anyhow::Result<()> {
         let at = self.arrived(size)?;
         if self.verify {
-            let wanted = pattern(self.checked, size);
-            if self.rx.memory.get(at, size) != wanted {
+            let selection = pattern(self.checked, size);
+            if self.rx.memory.get(at, size) != selection {
                 let number = self.checked;
                 return Err(wrong(format!(
                     "message {number} of {size} bytes is garbled"

@@ -169,15 +169,15 @@ fn post(side: &mut Side, count: usize) -> anyhow::Result<()> {
     let number = side.sent;
     let call = call(side);
     let (size, at) = (call.datatype.size(), side.place(OPERANDS));
-    let pieces = |block, at| side.cut(block, at, count * size, size);
-    let operands = pieces(&side.tx, at);
-    let comparands = pieces(&side.tx, side.place(COMPARANDS));
-    let results = pieces(&side.rx, at);
+    let segments = |block, at| side.cut(block, at, count * size, size);
+    let operands = segments(&side.tx, at);
+    let comparands = segments(&side.tx, side.place(COMPARANDS));
+    let results = segments(&side.rx, at);
     let mut remote = side.remote;
     remote.addr = remote.addr.wrapping_add(at as u64);
     let order = Order {
         form: side.case.function.form,
-        pieces: &operands,
+        segments: &operands,
         peer: side.peer(),
         tag: None,
         data: None,

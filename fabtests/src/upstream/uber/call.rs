@@ -17,7 +17,7 @@ use super::case::Form;
 pub(super) struct Order<'a> {
     pub(super) form: Form,
     /// The buffer, in as many pieces as the form has.
-    pub(super) pieces: &'a [Segment<'a>],
+    pub(super) segments: &'a [Segment<'a>],
     pub(super) peer: FiAddr,
     pub(super) tag: Option<u64>,
     pub(super) data: Option<u64>,
@@ -34,7 +34,7 @@ pub(super) struct Order<'a> {
 pub(super) fn send(end: &DomainEndpoint, order: &Order<'_>) -> Result<(), Errno> {
     let &Order { peer, tag, .. } = order;
     let mut lists = Lists::default();
-    let (iov, desc) = lists.read(end, order.pieces);
+    let (iov, desc) = lists.read(end, order.segments);
     let context = Context(order.context);
     match (order.form, tag, order.data) {
         (Form::Inject, None, data) => inject(order, |bytes| end.ep.inject(bytes, peer, data)),
@@ -46,7 +46,7 @@ pub(super) fn send(end: &DomainEndpoint, order: &Order<'_>) -> Result<(), Errno>
                 .tag(tag)
                 .data(order.data)
                 .flags(order.flags);
-            end.send(order.pieces, &send)
+            end.send(order.segments, &send)
         }
         (Form::Plain, None, None) => {
             // SAFETY: the memory is of the endpoint's domain (`Lists`), which the endpoint's owner
@@ -78,7 +78,7 @@ pub(super) fn send(end: &DomainEndpoint, order: &Order<'_>) -> Result<(), Errno>
 /// The provider's.
 pub(super) fn recv(end: &DomainEndpoint, order: &Order<'_>) -> Result<(), Errno> {
     let mut lists = Lists::default();
-    let (iov, desc) = lists.write(end, order.pieces);
+    let (iov, desc) = lists.write(end, order.segments);
     let (src, context) = (FiAddr::UNSPEC, Context(order.context));
     let tag = order.tag.map(TagMatch::exact);
     match (order.form, tag) {
@@ -87,7 +87,7 @@ pub(super) fn recv(end: &DomainEndpoint, order: &Order<'_>) -> Result<(), Errno>
                 .from(src)
                 .tag(tag)
                 .flags(order.flags);
-            end.recv(order.pieces, &recv)
+            end.recv(order.segments, &recv)
         }
         // SAFETY: as in `send`.
         (Form::List, None) => unsafe { end.ep.recvv(iov, desc, src, context) },
@@ -110,13 +110,13 @@ pub(super) fn write(end: &DomainEndpoint, order: &Order<'_>) -> Result<(), Errno
     let &Order { peer, remote, .. } = order;
     let Remote { addr, key } = remote;
     let mut lists = Lists::default();
-    let (iov, desc) = lists.read(end, order.pieces);
+    let (iov, desc) = lists.read(end, order.segments);
     let context = Context(order.context);
     match (order.form, order.data) {
         (Form::Inject, data) => inject(order, |bytes| {
             end.ep.inject_write(bytes, peer, addr, key, data)
         }),
-        (Form::Message, _) => end.write(order.pieces, &access(order)),
+        (Form::Message, _) => end.write(order.segments, &access(order)),
         (Form::Plain, None) => {
             // SAFETY: as in `send`.
             unsafe { end.ep.write(iov[0], desc[0], peer, addr, key, context) }
@@ -141,10 +141,10 @@ pub(super) fn read(end: &DomainEndpoint, order: &Order<'_>) -> Result<(), Errno>
     let &Order { peer, remote, .. } = order;
     let Remote { addr, key } = remote;
     let mut lists = Lists::default();
-    let (iov, desc) = lists.write(end, order.pieces);
+    let (iov, desc) = lists.write(end, order.segments);
     let context = Context(order.context);
     match order.form {
-        Form::Message => end.read(order.pieces, &access(order)),
+        Form::Message => end.read(order.segments, &access(order)),
         // SAFETY: as in `send`.
         Form::List => unsafe { end.ep.readv(iov, desc, peer, addr, key, context) },
         Form::Plain | Form::Inject => {
@@ -162,8 +162,8 @@ fn access(order: &Order<'_>) -> Access {
 
 /// Calls with the bytes of the only piece.
 fn inject(order: &Order<'_>, call: impl FnOnce(&[u8]) -> Result<(), Errno>) -> Result<(), Errno> {
-    let piece = &order.pieces[0];
-    piece.memory.with(piece.at, piece.len, call)
+    let segment = &order.segments[0];
+    segment.memory.with(segment.at, segment.len, call)
 }
 
 /// The memory of an atomic besides its operands.
@@ -193,9 +193,9 @@ pub(super) fn atomic(
     if order.form == Form::Inject {
         return inject(order, |bytes| end.ep.inject_atomic(bytes, &target));
     }
-    let elements = |pieces| Elements::of(end, pieces, call.datatype.size());
+    let elements = |segments| Elements::of(end, segments, call.datatype.size());
     let parts = Parts {
-        operands: elements(order.pieces),
+        operands: elements(order.segments),
         comparands: elements(beside.comparands),
         results: elements(beside.results),
     };
@@ -227,20 +227,23 @@ struct Elements {
 }
 
 impl Elements {
-    fn of(end: &DomainEndpoint, pieces: &[Segment<'_>], size: usize) -> Self {
-        let base = |piece: &Segment<'_>| (piece.base(end), piece.len / size);
-        let read = |piece| {
-            let (base, count) = base(piece);
+    fn of(end: &DomainEndpoint, segments: &[Segment<'_>], size: usize) -> Self {
+        let base = |segment: &Segment<'_>| (segment.base(end), segment.len / size);
+        let read = |segment| {
+            let (base, count) = base(segment);
             Ioc::from_raw(base.cast_const().cast(), count)
         };
-        let write = |piece| {
-            let (base, count) = base(piece);
+        let write = |segment| {
+            let (base, count) = base(segment);
             IocMut::from_raw(base.cast(), count)
         };
         Self {
-            read: pieces.iter().map(read).collect(),
-            write: pieces.iter().map(write).collect(),
-            desc: pieces.iter().map(|piece| piece.rights.desc()).collect(),
+            read: segments.iter().map(read).collect(),
+            write: segments.iter().map(write).collect(),
+            desc: segments
+                .iter()
+                .map(|segment| segment.rights.desc())
+                .collect(),
         }
     }
 }

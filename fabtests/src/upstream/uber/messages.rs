@@ -96,11 +96,11 @@ pub(super) fn before_bandwidth(side: &mut Side) -> anyhow::Result<()> {
 
 fn send(side: &mut Side, size: usize) -> anyhow::Result<()> {
     let number = side.sent;
-    let pieces = side.cut(&side.tx, side.place(number), size, 1);
+    let segments = side.cut(&side.tx, side.place(number), size, 1);
     let data = side.case.function.data;
     let order = Order {
         form: side.case.function.form,
-        pieces: &pieces,
+        segments: &segments,
         peer: side.peer(),
         tag: (side.case.class == Class::Tagged).then(|| tag(number)),
         data: data.then(|| side.end().context.cut_data(number)),
@@ -115,10 +115,10 @@ fn send(side: &mut Side, size: usize) -> anyhow::Result<()> {
 
 fn post(side: &mut Side) -> anyhow::Result<()> {
     let number = side.posted;
-    let pieces = side.cut(&side.rx, side.place(number), side.room(), 1);
+    let segments = side.cut(&side.rx, side.place(number), side.room(), 1);
     let order = Order {
         form: side.case.function.form,
-        pieces: &pieces,
+        segments: &segments,
         peer: side.peer(),
         tag: (side.case.class == Class::Tagged).then(|| tag(number)),
         data: None,

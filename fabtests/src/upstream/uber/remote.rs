@@ -100,10 +100,10 @@ fn post(side: &mut Side, size: usize) -> anyhow::Result<()> {
     let at = side.place(number);
     let is_read = side.case.function.what == What::Read;
     let block = if is_read { &side.rx } else { &side.tx };
-    let pieces = side.cut(block, at, size, 1);
+    let segments = side.cut(block, at, size, 1);
     let order = Order {
         form: side.case.function.form,
-        pieces: &pieces,
+        segments: &segments,
         peer: side.peer(),
         tag: None,
         data: side

@@ -239,7 +239,7 @@ impl Side {
             _ => 1,
         };
         let part = len / unit / count * unit;
-        let piece = |number: usize| {
+        let segment = |number: usize| {
             let from = number * part;
             let until = if number + 1 == count {
                 len
@@ -248,7 +248,7 @@ impl Side {
             };
             block.segment(at + from, until - from)
         };
-        (0..count).map(piece).collect()
+        (0..count).map(segment).collect()
     }
 
     /// An operation was posted: what is to be heard of it?

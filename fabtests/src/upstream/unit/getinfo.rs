@@ -7,7 +7,7 @@ use selvedge::{Caps, Errno, Hints, Info, InfoFlags, Mode, MrMode, MsgOrder};
 use selvedge_testkit::failure::unsupported;
 
 use super::Cases;
-use crate::suite::flaw::registry;
+use crate::suite::defect::registry;
 use crate::upstream::options::{Options, PORT};
 
 /// The program: `fi_getinfo_test -s SOURCE DESTINATION`.

@@ -10,7 +10,7 @@ use selvedge_testkit::domain::EndpointConfig;
 use selvedge_testkit::failure::unsupported;
 
 use super::Cases;
-use crate::suite::flaw::registry;
+use crate::suite::defect::registry;
 use crate::upstream::discover::hints;
 use crate::upstream::ground;
 use crate::upstream::options::{Options, Sizes};

@@ -11,7 +11,7 @@ use selvedge::{Caps, CompletionQueue, Context, Errno, EventQueue, cntr, cq, wait
 use selvedge_testkit::failure::unsupported;
 
 use super::Cases;
-use crate::suite::flaw::registry;
+use crate::suite::defect::registry;
 use crate::upstream::discover::hints;
 use crate::upstream::ground;
 use crate::upstream::options::Options;

@@ -1,10 +1,10 @@
-//! Lanes: a provider's own way for messages of few bytes between two members, beside the tagged
-//! messages of its endpoint.
+//! Collective channels: a provider's faster path for small messages between two members, beside the
+//! tagged messages of its endpoint.
 //!
-//! A message on a lane is a [`SmallMessage`]: it is there as soon as it is put, needs no receive, and
-//! nobody reports its end. The layer looks at the lanes on which it waits for something. If a
-//! provider has lanes, all its endpoints with collectives have one to each other in each direction,
-//! so that both ends of a message know by its length which way it goes.
+//! A [`SmallMessage`] on a channel is available as soon as it is sent. It needs no receive and has
+//! no completion. The layer polls the channels on which it awaits a message. If a provider has
+//! channels, all its endpoints with collectives have one in each direction between any two, so both
+//! sides know from a message's length whether it uses the channel.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use selvedge::{Errno, FiAddr, Result};
 
 use super::group::Failure;
 
-/// The most bytes of a letter.
+/// Bytes of a small message, at most.
 pub const SMALL_MESSAGE_MAX: usize = 48;
-/// Letters of one lane that may wait for their collective to begin here; the others wait with their
-/// sender.
+/// Messages of one channel that may wait for their collective to begin at this member; further ones
+/// stay with the sender.
 const MAX_EARLY: usize = 1 << 16;
 
-/// A message of a collective.
+/// A message of a collective on a channel.
 #[derive(Clone, Copy, Debug)]
 pub struct SmallMessage {
-    /// Which one.
+    /// The tag, which identifies the collective and the message.
     pub tag: u64,
-    /// Bytes of it, [`SMALL_MESSAGE_MAX`] at most.
+    /// Its length in bytes, [`SMALL_MESSAGE_MAX`] at most.
     pub len: usize,
-    /// The bytes as they lie in memory; those behind the end mean nothing.
+    /// The payload in memory order; the bytes beyond `len` are undefined.
     pub words: [u64; SMALL_MESSAGE_MAX / 8],
 }
 
 impl SmallMessage {
-    /// One with nothing but zeros.
+    /// A message of `len` zero bytes.
     #[inline]
     pub const fn new(tag: u64, len: usize) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl SmallMessage {
         }
     }
 
-    /// One with one word.
+    /// A message of one word.
     #[inline]
     pub(super) const fn word(tag: u64, word: u64) -> Self {
         let mut message = Self::new(tag, 8);
@@ -50,10 +50,10 @@ impl SmallMessage {
         message
     }
 
-    /// One with these bytes.
+    /// A message with these bytes.
     ///
     /// # Panics
-    /// When they are more than fit.
+    /// If they are more than [`SMALL_MESSAGE_MAX`].
     #[inline]
     pub(super) fn with(tag: u64, part: SharedBytes) -> Self {
         if part.len() == 8 {
@@ -70,7 +70,7 @@ impl SmallMessage {
         message
     }
 
-    /// Writes the bytes to where they belong, which are as many.
+    /// Copies the payload to `to`, which has the same length.
     #[inline]
     pub(super) fn write(&self, to: SharedBytes) {
         if self.len == 8 {
@@ -84,58 +84,62 @@ impl SmallMessage {
     }
 }
 
-/// The lanes between an endpoint and one life of a peer: one in each direction.
+/// The pair of channels between an endpoint and one incarnation of a peer, one in each direction.
 pub trait CollectiveChannel: fmt::Debug + Send + Sync {
-    /// Puts a letter, and says whether the peer may have to be woken ([`CollectiveChannels::wake`]).
+    /// Sends a message. Returns whether the peer may have to be woken
+    /// ([`CollectiveChannels::wake`]).
     ///
     /// # Errors
-    /// [`Errno::Again`] while the peer has not made room; [`Errno::Proto`] if it breaks the rules.
+    /// [`Errno::Again`] while the peer has not made room; [`Errno::Proto`] if it violates the
+    /// protocol.
     fn try_send(&mut self, message: &SmallMessage) -> Result<bool>;
 
-    /// The oldest letter of the peer, which has no more than [`SMALL_MESSAGE_MAX`] bytes. What else it says is the
-    /// peer's word.
+    /// Receives the oldest message, which has at most [`SMALL_MESSAGE_MAX`] bytes. Its contents are
+    /// the peer's and are not trusted.
     ///
     /// # Errors
-    /// [`Errno::Proto`] if it breaks the rules.
+    /// [`Errno::Proto`] if the peer violates the protocol.
     fn try_receive(&mut self) -> Result<Option<SmallMessage>>;
 }
 
-/// What a provider's endpoint has for lanes.
+/// The source of channels: a provider's endpoint.
 pub trait CollectiveChannels: fmt::Debug + Send + Sync {
-    /// The number of a peer's life, which no other life of any peer has.
+    /// The number of the peer's incarnation, which is unique among all incarnations of all peers.
     ///
     /// # Errors
-    /// [`Errno::NotConn`] for a peer with which no messages were exchanged in this life.
+    /// [`Errno::NotConn`] for a peer whose present incarnation has not exchanged messages with this
+    /// endpoint.
     fn incarnation(&self, peer: FiAddr) -> Result<u64>;
 
-    /// The lanes to a life of a peer, which are opened once.
+    /// Opens the channels to an incarnation of a peer. The caller opens them once.
     ///
     /// # Errors
-    /// [`Errno::NotConn`] if it is over.
+    /// [`Errno::NotConn`] if the incarnation has ended.
     fn open(&self, incarnation: u64) -> Result<Box<dyn CollectiveChannel>>;
 
-    /// Wakes a peer that sleeps, after something was put into its lane.
+    /// Wakes a parked peer after a message was sent to it.
     fn wake(&self, incarnation: u64);
 
-    /// Believes a peer that breaks the rules no more: its life ends.
+    /// Disconnects a peer that violates the protocol, which ends its incarnation.
     fn disconnect(&self, incarnation: u64);
 
-    /// How many lives have ended so far. Who sleeps at the endpoint is woken when one does.
+    /// The number of incarnations that have ended so far. The end of one wakes a thread that is
+    /// parked at the endpoint.
     fn ended_count(&self) -> u64;
 
-    /// Whether a life has ended.
+    /// Whether an incarnation has ended.
     fn has_ended(&self, incarnation: u64) -> bool;
 }
 
-/// The lanes that the groups of an endpoint use, by number.
+/// The channels that the groups of an endpoint use, by number.
 #[derive(Debug)]
 pub(super) struct Channels {
     source: Option<Arc<dyn CollectiveChannels>>,
     channels: Vec<Option<Channel>>,
-    /// Those on which something is awaited.
+    /// The numbers of channels with awaited messages.
     awaited: Vec<u32>,
     ended_count: u64,
-    /// How many lives of those that are kept have ended.
+    /// The number of open channels whose peer has ended.
     ended: usize,
 }
 
@@ -144,13 +148,13 @@ struct Channel {
     inner: Box<dyn CollectiveChannel>,
     incarnation: u64,
     has_ended: bool,
-    /// Groups that use it.
+    /// The number of groups that use it.
     groups: usize,
-    /// Letters that running collectives wait for.
+    /// The number of messages that running collectives await.
     awaited: usize,
-    /// Whether it is listed as awaited.
+    /// Whether [`Channels::awaited`] has it.
     is_listed: bool,
-    /// Letters that came before their collective had begun here.
+    /// The number of messages that were received before their collective began.
     early: usize,
 }
 
@@ -165,7 +169,8 @@ impl Channels {
         }
     }
 
-    /// The number of the lane to a member, for one more group; none if there are no lanes.
+    /// Opens the channel to a member for one more group and returns its number; none if the
+    /// provider has no channels.
     pub(super) fn open(&mut self, member: FiAddr) -> Result<Option<u32>> {
         let Some(source) = &self.source else {
             return Ok(None);
@@ -209,7 +214,8 @@ impl Channels {
         }
     }
 
-    /// A group uses its lanes no more. Where they have got to is kept as long as the peer lives.
+    /// Releases the channels of a group. A channel stays open while the peer lives, because its
+    /// position is needed.
     pub(super) fn release(&mut self, channels: &[Option<u32>]) {
         for &channel in channels.iter().flatten() {
             self.channel_mut(channel).groups -= 1;
@@ -217,7 +223,7 @@ impl Channels {
         self.drop_ended();
     }
 
-    /// Puts a letter into a lane.
+    /// Sends a message on a channel.
     #[inline]
     pub(super) fn send(&mut self, channel: u32, message: &SmallMessage) -> Result {
         let entry = self.channel_mut(channel);
@@ -235,7 +241,7 @@ impl Channels {
         }
     }
 
-    /// What a lane answers if it takes or gives nothing.
+    /// Disconnects a peer that violated the protocol. Returns the error.
     #[cold]
     fn disconnect_on_error(&self, incarnation: u64, errno: Errno) -> Errno {
         if errno != Errno::Again
@@ -253,7 +259,7 @@ impl Channels {
         }
     }
 
-    /// Waits for one more letter of a lane.
+    /// Adds an awaited message of a channel.
     #[inline]
     pub(super) fn add_awaited(&mut self, channel: u32) {
         let entry = self.channel_mut(channel);
@@ -263,20 +269,20 @@ impl Channels {
         }
     }
 
-    /// Whether anything is awaited.
+    /// Whether any message is awaited.
     #[inline]
     pub(super) fn has_awaited(&self) -> bool {
         !self.awaited.is_empty()
     }
 
-    /// A letter has come, or is not waited for any more.
+    /// Removes an awaited message: it was received or is no longer awaited.
     #[inline]
     pub(super) fn remove_awaited(&mut self, channel: u32) {
         self.channel_mut(channel).awaited -= 1;
     }
 
-    /// The next letter of lane `slot` of those that are awaited; lanes that are not any more leave
-    /// the list. `None` behind the last.
+    /// Receives from the channel at position `slot` of the list of awaited channels. Channels
+    /// without awaited messages leave the list. `None` behind the last.
     #[inline]
     pub(super) fn poll_awaited(&mut self, slot: usize) -> Option<(u32, Option<SmallMessage>)> {
         loop {
@@ -298,17 +304,17 @@ impl Channels {
         }
     }
 
-    /// Counts a letter of a lane that is kept for later.
+    /// Adds a message that is stored until its collective begins.
     pub(super) fn add_early(&mut self, channel: u32) {
         self.channel_mut(channel).early += 1;
     }
 
-    /// The opposite.
+    /// Removes a message that was stored early.
     pub(super) fn remove_early(&mut self, channel: u32) {
         self.channel_mut(channel).early -= 1;
     }
 
-    /// Whether a letter of a peer that is gone may be awaited, or be about to be put.
+    /// Updates which peers have ended. Returns whether any open channel has such a peer.
     #[inline]
     pub(super) fn update_ended(&mut self) -> bool {
         let ended_count = self
@@ -333,7 +339,7 @@ impl Channels {
         self.drop_ended();
     }
 
-    /// Forgets lanes to peers that are gone, unless a group is left with them.
+    /// Closes the channels to ended peers that no group uses.
     fn drop_ended(&mut self) {
         for at in 0..self.channels.len() {
             let is_done = |channel: &mut Channel| {
@@ -345,7 +351,7 @@ impl Channels {
         self.ended = ended.filter(|channel| channel.has_ended).count();
     }
 
-    /// Whether the peer of a lane is gone.
+    /// Whether the peer of a channel has ended.
     pub(super) fn has_ended(&self, channel: u32) -> bool {
         let channel = self.channels[channel as usize].as_ref();
         channel.is_some_and(|channel| channel.has_ended)
@@ -354,11 +360,11 @@ impl Channels {
     #[inline]
     fn channel_mut(&mut self, channel: u32) -> &mut Channel {
         let channel = self.channels[channel as usize].as_mut();
-        channel.expect("a group that uses a lane keeps it")
+        channel.expect("a group that uses a channel keeps it")
     }
 }
 
-/// What is said of a member whose lane has an end.
+/// The failure of a member whose channel failed or ended.
 pub(super) fn member_failure(rank: usize, errno: Errno) -> Failure {
-    (errno, format!("rank {rank} of the group is lost"))
+    (errno, format!("rank {rank} of the group has failed"))
 }

@@ -1,4 +1,4 @@
-//! What an endpoint tells the layer above it: the end of operations that are the layer's own.
+//! The completions of the layer's own operations, which the endpoint below reports to the layer.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,20 +9,22 @@ use super::tag::Purpose;
 use crate::eq::Queue;
 use crate::lock::{Lock, Mode};
 
-/// The end of one operation with [`selvedge::OpFlags::PEER_TRANSFER`].
+/// The completion of one operation with [`selvedge::OpFlags::PEER_TRANSFER`].
 #[derive(Debug)]
 pub(crate) struct LayerCompletion {
     pub(crate) context: Context,
-    /// Bytes of the message, or what went wrong.
+    /// Bytes of the message, or the error.
     pub(crate) outcome: Result<usize, (Errno, String)>,
 }
 
-/// Where those are put. Its lock is the last of all: it is taken below the endpoint's.
+/// The queue of those completions. Its lock is the innermost: the endpoint takes it under its own
+/// lock.
 #[derive(Debug)]
 pub struct LayerCompletions {
     completions: Lock<Vec<LayerCompletion>>,
     count: AtomicUsize,
-    /// Where joins are told of: whoever sleeps there has to look at what came.
+    /// The event queue that reports joins. A thread that is parked there must handle the completion
+    /// of a join's message.
     eq: Weak<Queue>,
 }
 
@@ -56,7 +58,7 @@ impl LayerCompletions {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Exchanges what is there for `empty`, so that its memory is used again.
+    /// Swaps the stored completions with `empty`, so that its allocation is reused.
     pub(crate) fn take(&self, empty: &mut Vec<LayerCompletion>) {
         std::mem::swap(&mut *self.completions.lock(), empty);
         self.count.store(0, Ordering::Release);

@@ -1,4 +1,4 @@
-//! The endpoint that the application sees: the provider's, whose tags lack a bit, with collectives.
+//! The application's endpoint with collectives: the provider's endpoint, whose tags lack one bit.
 
 #![expect(unsafe_code, reason = "an endpoint around an endpoint")]
 
@@ -30,14 +30,14 @@ use crate::layer::{EndpointLayer, Layered, ObjectLayer};
 use crate::lock::Lock;
 use crate::{Drivers, Ep, bound_eq};
 
-/// What a provider opens below the layer.
+/// The provider's endpoint below the layer.
 #[derive(Debug)]
 pub struct Inner {
     /// The endpoint.
     pub endpoint: Arc<dyn Endpoint>,
-    /// What queues and counters know it by.
+    /// The object by which queues and counters drive it.
     pub progress: Arc<dyn Progress>,
-    /// Its lanes, if it has any.
+    /// Its channels, if it has any.
     pub channels: Option<Arc<dyn CollectiveChannels>>,
     /// Its address vector.
     pub members: Arc<dyn Members>,
@@ -53,13 +53,13 @@ struct Collectives {
     members: Arc<dyn Members>,
     /// Whether tagged receives of the application may name their source.
     directs: bool,
-    /// What operations say that are to be reported, if all are.
+    /// The flags that mark an operation of the application as reported, if all are.
     tx: OpFlags,
     rx: OpFlags,
 }
 
-/// Opens an endpoint with [`Caps::COLLECTIVE`] around one that `open` opens, which passes the
-/// mailbox to [`Ep::with_layer`].
+/// Opens an endpoint with [`Caps::COLLECTIVE`] around the endpoint that `open` returns. `open`
+/// passes its [`LayerCompletions`] to [`Ep::with_layer`].
 ///
 /// # Errors
 /// Those of `open` and of [`Ep::resolve`]; [`Errno::NoSys`] with shared receives.
@@ -71,7 +71,7 @@ pub fn open(
 ) -> Result<Arc<dyn Endpoint>, Error> {
     let ep = Ep::resolve_without_telemetry(bind, info, base.id())?;
     if bind.srx.is_some() {
-        let what = "an endpoint with FI_COLLECTIVE has receives of its own";
+        let what = "an endpoint with FI_COLLECTIVE cannot use shared receives; open it without a shared receive context";
         return Err(Error::new(Errno::NoSys, what));
     }
     let bound_eq = |eq| bound_eq(eq, base.id().fabric(), base.id());
@@ -84,8 +84,8 @@ pub fn open(
         *caps |= Caps::TAGGED | Caps::TAGGED_DIRECTED_RECV | Caps::SEND | Caps::RECV;
         *caps -= Caps::COLLECTIVE;
     }
-    // What is the layer's own is not reported by these queues, so the application's has to say
-    // that it is.
+    // The queues do not report the layer's own operations, so the application's operations need a
+    // flag to be reported.
     (bound.tx_selective, bound.rx_selective) = (true, true);
     let Inner {
         endpoint,
@@ -125,8 +125,8 @@ pub fn open(
     };
     let layered = Layered::new(endpoint, layer);
     let layer = layered.layer();
-    // What was attached is detached when the endpoint is dropped. Behind the endpoint below, so that
-    // what that moves is seen in the same turn.
+    // Dropping the endpoint detaches these. The layer is attached behind the endpoint below, so it
+    // handles that endpoint's completions in the same call.
     if let Some(eq) = layer.eq.upgrade() {
         eq.attach(&layer.below)?;
     }
@@ -138,7 +138,7 @@ impl ObjectLayer for Collectives {
     type Layers = ();
 
     fn close(&self) {
-        // In a forked child nothing is to be ended.
+        // A forked child has nothing to close.
         if self.engine.state.lock().is_err() {
             return;
         }
@@ -150,7 +150,7 @@ impl ObjectLayer for Collectives {
 }
 
 impl Collectives {
-    /// Flags of an operation that is the application's.
+    /// The flags of one of the application's operations.
     #[inline]
     fn user_tag(flags: OpFlags, reported: OpFlags) -> Result<OpFlags> {
         match flags.contains(OpFlags::PEER_TRANSFER) {
@@ -170,11 +170,11 @@ impl Collectives {
     }
 }
 
-// SAFETY: what the application posts is the endpoint's below to keep the promise for. The memory of
-// a collective is named by receives and sends of that endpoint alone; the collective is reported
-// when the mailbox has said that all of them are over, which the endpoint below says of each as it
-// would say it by a completion. Dropping the endpoint drops the engine, which nobody else keeps, and
-// with it the endpoint below before the memory of ours that it was given.
+// SAFETY: the endpoint below keeps the promise for the application's posts. Only receives and sends
+// of that endpoint name the memory of a collective. The collective is reported when all of them
+// have completed in `LayerCompletions`, where the endpoint below reports each one as it would in a
+// completion queue. Dropping the endpoint drops the engine, which has no other owner, and with it
+// the endpoint below before the scratch memory that the engine gave to it.
 unsafe impl EndpointLayer for Collectives {
     #[inline]
     unsafe fn post(&self, below: &dyn Endpoint, op: &Op<'_>, flags: OpFlags) -> Result {
@@ -295,15 +295,15 @@ unsafe impl EndpointLayer for Collectives {
     }
 }
 
-/// What an application holds of a group. Dropping it leaves the group.
+/// The application's handle of a group. Dropping it leaves the group.
 #[derive(Debug)]
 struct Member {
     engine: Weak<Engine>,
     number: Number,
 }
 
-/// Above the indices of peers and the addresses of sets. Indices that name contexts may have these
-/// bits, too; they never stand where a group does.
+/// The bits of a group's address, above the indices of peers and the addresses of sets. Indices
+/// that name contexts may have these bits, too; they never appear where a group does.
 const GROUPS: u64 = 0b11 << 61;
 
 impl Membership for Member {
@@ -317,7 +317,7 @@ impl Drop for Member {
         let Some(engine) = self.engine.upgrade() else {
             return;
         };
-        // In a forked child there is nothing to leave.
+        // A forked child has no group to leave.
         let _ = engine.with(&mut Sink::none(), |state| {
             if let Some(group) = state.groups.get_mut(&self.number) {
                 group.is_left = true;
@@ -388,7 +388,7 @@ impl Collectives {
     }
 }
 
-/// Flags that a collective may have, defaults of the endpoint's included.
+/// Flags that a collective accepts, defaults of the endpoint included.
 const FLAGS: OpFlags = OpFlags::COMPLETION
     .union(OpFlags::MORE)
     .union(OpFlags::INJECT_COMPLETE)
@@ -414,7 +414,7 @@ fn shape(group: &Group, msg: &CollectiveMsg) -> Result<Shape> {
     let bytes = count
         .checked_mul(size)
         .and_then(|all| all.checked_mul(ranks));
-    // Scratch memory is a few times as much.
+    // The bound leaves room for scratch memory, which is a few times as large.
     bytes
         .filter(|&bytes| bytes < isize::MAX as usize / 64)
         .ok_or(Errno::MsgSize)?;
@@ -437,7 +437,7 @@ fn check_addresses(shape: &Shape, msg: &CollectiveMsg) -> Result {
 }
 
 impl State {
-    /// A number that no group has, and none has had for long.
+    /// A number that no group has, and that was not used recently.
     fn free_number(&mut self) -> Option<Number> {
         for _ in 0..=Number::MAX {
             let number = self.next_number;

@@ -1,4 +1,5 @@
-//! What carries plans out: posts the messages of a round, and goes on when all of them are over.
+//! The engine executes plans: it posts the messages of a round, and starts the next round when all
+//! of them are complete.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,17 +25,17 @@ use crate::cq::{Progress, Sink};
 use crate::fork_guard::ForkGuarded;
 use crate::wait::ArmOutcome;
 
-/// The layer of one endpoint, as its queues and counters drive it.
+/// The collective layer of one endpoint, as queues and counters drive it.
 pub(super) struct Engine {
     pub(super) state: ForkGuarded<State>,
     completions: Arc<LayerCompletions>,
-    /// Whether there is anything to do without mail.
+    /// Whether there is work without a completion.
     is_busy: AtomicBool,
-    /// Where collectives complete.
+    /// The endpoint on whose queues collectives complete.
     pub(super) ep: Ep,
 }
 
-/// What the engine's lock protects. It is taken above the endpoint's.
+/// The state that the engine's lock protects. The engine takes its lock before the endpoint's.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) wire: Wire,
@@ -42,23 +43,23 @@ pub(super) struct State {
     pub(super) events: Events,
     pub(super) groups: FxHashMap<Number, Group>,
     pub(super) next_number: Number,
-    /// Notices that are to be sent: to whom, with which tag, what, and for which group of ours.
+    /// Failure notifications to send: destination, tag, error, and the local number of the group.
     pub(super) failure_notifications: Vec<(FiAddr, u64, u64, Number)>,
-    /// Groups that are broken.
+    /// The number of broken groups.
     pub(super) broken: usize,
     pub(super) running: usize,
-    /// Something found a full queue.
+    /// A post failed because a queue was full.
     needs_retry: bool,
-    /// Turns since something was over.
+    /// Progress calls since the last completion.
     pub(super) idle: u32,
     finished: Vec<FinishedCollective>,
-    /// Those that went the short way, well.
+    /// Successful collectives of the fast path that are not reported yet.
     pub(super) fast_finished: Vec<(Context, OpFlags)>,
     drained: Vec<LayerCompletion>,
     pub(super) telemetry: CollTelemetry,
 }
 
-/// A collective that is to be reported.
+/// A collective that is complete and not reported yet.
 #[derive(Debug)]
 struct FinishedCollective {
     context: Context,
@@ -66,7 +67,7 @@ struct FinishedCollective {
     outcome: Result<(), Failure>,
 }
 
-/// A collective as it was posted, checked.
+/// The checked arguments of a collective's post.
 #[derive(Clone, Copy)]
 pub(super) struct Post {
     pub(super) shape: Shape,
@@ -75,13 +76,15 @@ pub(super) struct Post {
     pub(super) flags: OpFlags,
 }
 
-/// Collectives of a group that may be under way.
+/// Collectives of a group that may run at a time.
 const MOST_RUNNING: usize = 1024;
-/// Turns without anything until a group is looked after: some tenths of a millisecond.
+/// Progress calls without a completion until the engine checks whether members live: some tenths of
+/// a millisecond.
 const IDLE_LIMIT: u32 = 4096;
-/// Looks for letters in one turn: what is driven besides takes longer.
+/// Polls of the channels in one progress call, because the rest of the call takes longer than a
+/// poll.
 const POLLS_PER_PROGRESS: usize = 8;
-/// Turns from one look for what nobody wants to the next.
+/// Progress calls between two attempts to discard messages of broken groups.
 const DISCARD_INTERVAL: u32 = 64;
 
 impl Engine {
@@ -98,7 +101,8 @@ impl Engine {
         }
     }
 
-    /// Does something, then what has come of it, and reports.
+    /// Runs `run` under the lock, handles the resulting completions, and reports finished
+    /// collectives.
     pub(super) fn with<R>(
         &self,
         sink: &mut Sink<'_>,
@@ -232,7 +236,7 @@ impl State {
         self.running > 0 || self.broken > 0 || self.needs_retry
     }
 
-    /// Something found a full queue, and is to be tried again.
+    /// Schedules the retry of a post that found a full queue.
     pub(super) fn schedule_retry(&mut self) {
         self.needs_retry = true;
     }
@@ -287,7 +291,7 @@ impl State {
         self.write_pending();
     }
 
-    /// Takes what the endpoint has reported.
+    /// Handles the completions that the endpoint has reported to the layer.
     fn drain_completions(&mut self, completions: &LayerCompletions) {
         while !completions.is_empty() {
             self.idle = 0;
@@ -317,7 +321,7 @@ impl State {
                 self.notification_received(number, outcome.is_ok_and(|len| len == 8))
             }
             (Purpose::Ping, Err((errno, detail))) => self.break_group(number, errno, &detail),
-            // One was dropped; there may be more.
+            // One message was discarded; there may be more.
             (Purpose::Discard, Ok(_)) => self.discard_for_group(number),
             (Purpose::Discard, Err(_)) | (Purpose::FailureNotification, _) => {}
             (Purpose::Ping, Ok(_)) => {}
@@ -370,12 +374,12 @@ impl State {
         self.poll_channels_once();
     }
 
-    /// Whether a group takes another collective now.
+    /// Whether the group has room for another collective.
     pub(super) fn has_room(group: &Group) -> bool {
         group.running.len() < MOST_RUNNING
     }
 
-    /// One message of a collective is over.
+    /// Handles the completion of one message of a collective.
     fn message_finished(&mut self, number: Number, sequence: u32, outcome: Result<usize, Failure>) {
         let Some(running) = self.running(number, sequence) else {
             return;
@@ -393,7 +397,7 @@ impl State {
         running.find(|running| running.sequence == sequence)
     }
 
-    /// Goes on as far as that goes without waiting.
+    /// Runs the rounds of a collective until one has to wait.
     pub(super) fn advance(&mut self, number: Number, sequence: u32) {
         loop {
             let Some(group) = self.groups.get_mut(&number) else {
@@ -426,7 +430,7 @@ impl State {
         }
     }
 
-    /// A message of a collective has failed, and with it the group.
+    /// Fails a collective and its group after one of its messages failed.
     pub(super) fn collective_failed(
         &mut self,
         number: Number,
@@ -449,7 +453,7 @@ impl State {
         running.map(|it| it.sequence).position(|it| it == sequence)
     }
 
-    /// Ends a collective with an error, as soon as nobody uses its memory any more.
+    /// Fails a collective, and reports it when none of its messages uses its memory.
     pub(super) fn fail(&mut self, number: Number, sequence: u32, failure: Failure) {
         let Some(group) = self.groups.get_mut(&number) else {
             return;
@@ -485,7 +489,7 @@ impl State {
         group.recycle_scratch(memory.scratch);
         let outcome = match failure {
             None => Ok(()),
-            Some((errno, detail)) => Err((errno, format!("{coll:?} cannot end: {detail}"))),
+            Some((errno, detail)) => Err((errno, format!("{coll:?} failed: {detail}"))),
         };
         self.finished.push(FinishedCollective {
             context,
@@ -498,7 +502,7 @@ impl State {
         self.remove_if_left(number);
     }
 
-    /// Forgets a group that the application has left, once nothing of it is under way.
+    /// Removes a group that the application has left, if it has no running collective or join.
     pub(super) fn remove_if_left(&mut self, number: Number) {
         let Some(group) = self.groups.get(&number) else {
             return;
@@ -521,7 +525,8 @@ impl State {
     }
 }
 
-/// Posts what is not posted yet of a collective's round: receives first, so that messages find them.
+/// Posts the remaining messages of a collective's round. Receives come first, so that messages find
+/// them.
 fn post_round(
     wire: &Wire,
     channels: &mut Channels,
@@ -567,7 +572,7 @@ fn post_round(
                     Some(channel) => {
                         small_message::send(channels, channel, tag, part).map(|()| false)
                     }
-                    // Nobody need look after these once the collective is over.
+                    // These need no progress calls once the collective is complete.
                     None => wire.send(member, tag, part, context).map(|()| true),
                 }
                 .map_err(failure)?

@@ -1,11 +1,11 @@
-//! The short way of collectives of eight bytes: barriers, and all-reduces among a power of two
-//! members, where every round is a letter to one member and a letter from one.
+//! The fast path of collectives of eight bytes: barriers, and all-reduces of a power of two
+//! members, where every round sends one message and receives one.
 //!
-//! What is known of such a collective beforehand is remembered with its group, and one at a time is
-//! carried out without a copy of its plan, memory of ours or a place among those that are under way.
-//! On the lanes it is what the plan says, so no member need know which way another takes. Whenever
-//! anything is not as usual (no room, a loss, a long wait, another collective behind it) it is handed
-//! over to the general way, which goes on where it was.
+//! A group remembers the precomputed rounds of such a collective. One at a time runs on the fast
+//! path, without a copy of its plan, scratch memory or an entry in the list of running collectives.
+//! Its channel messages are those of the plan, so other members need not know which path a member
+//! takes. If a condition of the fast path fails (no room, a failed peer, a long wait, another
+//! collective behind it), the collective moves to the slow path and continues there.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::plan::{Plan, Shape, Step};
 use super::tag::{self, Number};
 use crate::atomic::{Args, Kernel, Single};
 
-/// A collective that a group has carried out before.
+/// The precomputed rounds of a collective that a group has run before.
 #[derive(Debug)]
 pub(super) struct FastCollective {
     coll: Op,
@@ -30,36 +30,36 @@ pub(super) struct FastCollective {
     count: usize,
     plan: Arc<Plan>,
     rounds: Box<[Exchange]>,
-    /// What makes one value of two; none for a barrier.
+    /// The reduction of two values; none for a barrier.
     reduction: Option<Reduction>,
 }
 
-/// A round.
+/// One round: a message to one member, and one from another.
 #[derive(Debug)]
 struct Exchange {
     to: u32,
     from: u32,
-    /// The number that the receiver of our letter knows the group by.
+    /// The number by which the receiver knows the group.
     remote_number: Number,
     label: u32,
-    /// Whether the other's value stands on the left.
+    /// Whether the received value is the left operand.
     is_left: bool,
 }
 
 #[derive(Debug)]
 enum Reduction {
     Single(Single),
-    /// By the tables, in memory of its own.
+    /// By a kernel, in scratch memory.
     Kernel(Kernel, Scratch),
 }
 
-/// The one that is under way.
+/// The collective that runs on the fast path.
 #[derive(Debug)]
 pub(super) struct FastRun {
     fast_collective: usize,
     pub(super) sequence: u32,
     round: usize,
-    /// Whether the letter of this round is awaited, and ours was put.
+    /// Whether this round's message was sent and the received one is awaited.
     is_awaiting: bool,
     value: u64,
     user_buffers: UserBuffers,
@@ -155,7 +155,7 @@ fn by_kernel(kernel: &Kernel, scratch: &Scratch, left: u64, right: u64) -> u64 {
 }
 
 impl Group {
-    /// Which remembered collective this is, if it can go the short way now.
+    /// The remembered collective that matches the call, if the fast path can run it now.
     #[inline]
     fn fast_collective(&self, msg: &CollectiveMsg) -> Option<usize> {
         let is_busy = self.fast_run.is_some() || !self.running.is_empty();
@@ -170,7 +170,7 @@ impl Group {
         found.filter(|_| has_memory)
     }
 
-    /// Remembers a collective for the next time.
+    /// Remembers a collective for the next call.
     pub(super) fn remember(&mut self, msg: &CollectiveMsg, shape: &Shape, kernel: Option<Kernel>) {
         if self.channels.is_empty()
             || self
@@ -188,8 +188,8 @@ impl Group {
         }
     }
 
-    /// Puts the letter of the round that begins, and the next ones as long as their answers are here.
-    /// `None` when the collective is not over and nothing is wrong.
+    /// Sends the message of the present round, and of further rounds as long as their messages were
+    /// received early. `None` if the collective waits for a message.
     #[inline]
     fn exchange(&mut self, channels: &mut Channels) -> Option<ExchangeOutcome> {
         let number = self.number;
@@ -228,7 +228,7 @@ impl Group {
         }
     }
 
-    /// Ends a round.
+    /// Completes a round with the received value.
     #[inline]
     fn combine(&mut self, word: u64) {
         let Some(fast_run) = &mut self.fast_run else {
@@ -244,7 +244,7 @@ impl Group {
         (fast_run.round, fast_run.is_awaiting) = (fast_run.round + 1, false);
     }
 
-    /// Whether a letter is the one that the short way waits for.
+    /// Whether a message is the one that the fast path awaits.
     #[inline]
     fn is_awaited(&self, channel: u32, message: &SmallMessage) -> bool {
         let Some(fast_run) = self
@@ -260,7 +260,7 @@ impl Group {
             && message.tag == tag::data(self.number, fast_run.sequence, round.label)
     }
 
-    /// Hands what is under way over to the general way.
+    /// Moves the running collective to the slow path.
     pub(super) fn move_to_slow_path(&mut self) {
         let Some(fast_run) = self.fast_run.take() else {
             return;
@@ -296,7 +296,7 @@ impl Group {
     }
 }
 
-/// What has come of a turn.
+/// The result of an exchange that does not wait.
 #[derive(Clone, Copy, Debug)]
 enum ExchangeOutcome {
     Complete,
@@ -304,7 +304,7 @@ enum ExchangeOutcome {
 }
 
 impl Group {
-    /// Begins a collective that is remembered as number `fast_collective`.
+    /// Begins the remembered collective number `fast_collective`.
     #[inline]
     fn begin(
         &mut self,
@@ -328,7 +328,7 @@ impl Group {
         self.exchange(channels)
     }
 
-    /// Writes the result.
+    /// Writes the result and ends the collective.
     #[inline]
     fn end(&mut self) -> Option<(Context, OpFlags)> {
         let fast_run = self.fast_run.take()?;
@@ -338,8 +338,8 @@ impl Group {
 }
 
 impl State {
-    /// Begins a collective, if its group remembers it and it can go the short way now. `user_buffers` says
-    /// where the memory of so many bytes is.
+    /// Begins a collective if its group remembers it and the fast path can run it now.
+    /// `user_buffers` returns the application's memory of this many bytes.
     #[inline]
     pub(super) fn start_on_fast_path(
         &mut self,
@@ -374,7 +374,7 @@ impl State {
         true
     }
 
-    /// Takes a letter that the short way waits for. Whether it did.
+    /// Takes a message that the fast path awaits. Returns whether it did.
     #[inline]
     pub(super) fn receive_on_fast_path(
         &mut self,
@@ -428,7 +428,7 @@ impl State {
         }
     }
 
-    /// Has every group go the general way.
+    /// Moves the collectives of all groups to the slow path.
     #[cold]
     pub(super) fn move_all_to_slow_path(&mut self) {
         self.groups.values_mut().for_each(Group::move_to_slow_path);

@@ -1,4 +1,4 @@
-//! Groups, and the collectives of each that are under way.
+//! Groups, and the running collectives of each.
 
 use std::sync::Arc;
 
@@ -15,39 +15,40 @@ use super::plan::{Plan, Shape};
 use super::tag::Number;
 use crate::atomic::Kernel;
 
-/// What has broken a group, or failed a collective.
+/// The error that has broken a group or failed a collective, with a description.
 pub(super) type Failure = (Errno, String);
 
-/// What is known of a group that this endpoint has joined, or joins.
+/// A group that this endpoint has joined or is joining.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) number: Number,
     pub(super) members: Vec<FiAddr>,
     pub(super) rank: usize,
-    /// The members' numbers for the group; those that are not known are none.
+    /// The members' numbers for the group, by rank; none until received.
     pub(super) numbers: Vec<Option<Number>>,
-    /// While it is not joined by all.
+    /// The join, until it is complete.
     pub(super) join: Option<Join>,
     pub(super) broken: Option<Failure>,
-    /// The application has left.
+    /// Whether the application has left.
     pub(super) is_left: bool,
     pub(super) next_sequence: u32,
-    /// Its place where others see it.
+    /// Its slot in the telemetry page.
     pub(super) stats_slot: Option<usize>,
     pub(super) running: Vec<Running>,
     pub(super) watch: NotificationReceive,
-    /// The lanes to the members, by rank; none at all if there are none.
+    /// The channels to the members, by rank; empty if the provider has no channels.
     pub(super) channels: Vec<Option<u32>>,
-    /// What came on them for collectives that have not begun here, by lane and tag.
+    /// Messages that were received for collectives that have not begun at this member, by channel
+    /// and tag.
     pub(super) early: FxHashMap<(u32, u64), SmallMessage>,
-    /// Collectives that may go the short way, and the one that does.
+    /// Collectives that can run on the fast path, and the one that does.
     pub(super) fast_collectives: Vec<FastCollective>,
     pub(super) fast_run: Option<FastRun>,
     plans: Vec<(Shape, Arc<Plan>)>,
     spare: Option<Scratch>,
 }
 
-/// A collective under way.
+/// A collective that is running on the slow path.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) coll: Op,
@@ -55,22 +56,22 @@ pub(super) struct Running {
     pub(super) plan: Arc<Plan>,
     pub(super) kernel: Option<Kernel>,
     pub(super) memory: Memory,
-    /// The round that is under way, and how many of its messages are posted.
+    /// The present round, and the number of its messages that are posted.
     pub(super) round: usize,
     pub(super) posted: usize,
-    /// Messages that are posted and not over.
+    /// Messages that are posted and not complete.
     pub(super) outstanding: usize,
-    /// Which receives of the round are waited for on lanes, a bit each.
+    /// Receives of the round that are awaited on channels, a bit each.
     pub(super) awaited: u32,
     pub(super) failure: Option<Failure>,
     pub(super) is_pinged: bool,
-    /// When it was seen to wait, in nanoseconds; 0 if it was not.
+    /// When the wait was noticed, in nanoseconds; 0 if it was not.
     pub(super) since: u64,
     pub(super) context: Context,
     pub(super) flags: OpFlags,
 }
 
-/// Plans that a group remembers: programs repeat themselves.
+/// Plans that a group remembers, because programs repeat collectives.
 const MAX_PLANS: usize = 8;
 
 impl Group {
@@ -96,7 +97,7 @@ impl Group {
         }
     }
 
-    /// The others, by rank.
+    /// The ranks of the other members.
     pub(super) fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let own = self.rank;
         (0..self.members.len()).filter(move |&rank| rank != own)
@@ -121,7 +122,7 @@ impl Group {
         }
     }
 
-    /// Keeps memory for the next collective, unless it is much.
+    /// Keeps scratch memory for the next collective, unless it is large.
     pub(super) fn recycle_scratch(&mut self, scratch: Scratch) {
         const MAX_RECYCLED: usize = 64 << 10;
         if scratch.len() <= MAX_RECYCLED {

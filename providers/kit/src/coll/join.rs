@@ -1,7 +1,7 @@
-//! Joining: every member tells every other its number for the group.
+//! Joining a group: every member sends its number for the group to every other member.
 //!
-//! Each waits for each, directly, so that all find out by themselves when one is lost. A member that
-//! cannot join waits for the others' numbers all the same, to tell them so.
+//! Each member waits for a message of each other member directly, so each detects a failed member
+//! itself. A member that cannot join still waits for the others' numbers, to notify them.
 
 use selvedge::eq::{ErrEntry, Event};
 use selvedge::{Context, Errno};
@@ -12,20 +12,20 @@ use super::memory::Scratch;
 use super::tag::{self, Number, Purpose};
 use crate::telemetry::now;
 
-/// A join under way.
+/// A join that is not complete.
 #[derive(Debug)]
 pub(super) struct Join {
     context: Context,
     tag: u64,
-    /// Where numbers arrive, by rank; our own lies in its place and is sent.
+    /// The members' numbers by rank. The member's own number is in its slot and is sent from there.
     words: Scratch,
-    /// The ranks to which our number was not sent yet, the next one last.
+    /// The ranks to which the number was not sent yet, the next one last.
     unsent: Vec<usize>,
-    /// Receives that are not posted yet, likewise.
+    /// The ranks whose receives are not posted yet, likewise.
     unposted: Vec<usize>,
-    /// Messages that are posted and not over.
+    /// Messages that are posted and not complete.
     outstanding: usize,
-    /// When it was begun, in nanoseconds.
+    /// When it began, on the system's monotonic clock, in nanoseconds.
     pub(super) since: u64,
     failure: Option<Failure>,
 }
@@ -54,7 +54,7 @@ impl Join {
 }
 
 impl State {
-    /// Posts what is to be posted, and ends a join of which nothing is left.
+    /// Posts the remaining messages, and completes a join whose messages are complete.
     pub(super) fn continue_join(&mut self, number: Number) {
         let Some(group) = self.groups.get_mut(&number) else {
             return;
@@ -95,7 +95,7 @@ impl State {
         self.write_pending();
     }
 
-    /// A member's number is here, or it never will be.
+    /// Handles the receive of a member's number.
     pub(super) fn number_received(
         &mut self,
         number: Number,
@@ -117,7 +117,8 @@ impl State {
         self.continue_join(number);
     }
 
-    /// A member has our number, or never will: it is not there then, so neither will its own come.
+    /// Handles the send of the number to a member. A member that the send did not reach sends no
+    /// number either, so its receive is cancelled.
     pub(super) fn number_sent(&mut self, number: Number, rank: usize, failure: Option<Failure>) {
         let group = self.groups.get_mut(&number);
         let Some(join) = group.and_then(|group| group.join.as_mut()) else {
@@ -146,7 +147,7 @@ impl State {
         match failure {
             None => self.events.push(Event::JoinComplete { context }),
             Some((errno, detail)) => {
-                let message = format!("the group cannot be joined: {detail}");
+                let message = format!("cannot join the group: {detail}");
                 self.events.push_err(ErrEntry::new(context, errno, message));
                 self.break_group(number, errno, &detail);
             }
@@ -156,7 +157,7 @@ impl State {
 }
 
 impl Join {
-    /// The first failure counts.
+    /// Records the first failure.
     fn set_failure(&mut self, errno: Errno, detail: String) {
         self.failure.get_or_insert((errno, detail));
     }

@@ -1,4 +1,4 @@
-//! Who the members of a set are: which endpoint an index stands for, and which of them is ours.
+//! The members of a set: the endpoint of each index, and the rank of the local endpoint.
 
 use std::fmt;
 use std::net::UdpSocket;
@@ -8,25 +8,25 @@ use selvedge::{Address, Endpoint, Errno, FiAddr, Result, av};
 
 use super::MOST_MEMBERS;
 
-/// A provider's address vector, as the layer asks it for members.
+/// A provider's address vector, as the layer looks up members.
 pub trait Members: fmt::Debug + Send + Sync {
     /// The identity of the vector.
     fn vector(&self) -> &av::Identity;
 
-    /// What the endpoint behind an index answers when it is asked for its address. Where the index
-    /// names a context of a scalable endpoint, that is the context's own.
+    /// The address that the endpoint at an index returns for itself. If the index names a context
+    /// of a scalable endpoint, this is the context's own address.
     ///
     /// # Errors
-    /// [`Errno::Inval`] when it is not in the table.
+    /// [`Errno::Inval`] for an index that is not in the table.
     fn member(&self, addr: FiAddr) -> Result<Address>;
 }
 
-/// Which of the members of a set an endpoint is.
+/// The rank of an endpoint in a set.
 ///
 /// # Errors
-/// [`Errno::Inval`], with the reason in the log, for a set of another vector's members, for one that
-/// is empty or too large, without the endpoint, with an index that is nobody's, or with two that are
-/// one endpoint's.
+/// [`Errno::Inval`], with the reason in the log, for a set of another address vector, for a set
+/// that is empty or too large or lacks the endpoint, for an index that is not in the table, or for
+/// two indices of one endpoint.
 pub(super) fn rank_in(
     set: &av::Set,
     members_table: &dyn Members,
@@ -41,16 +41,16 @@ pub(super) fn rank_in(
     })
 }
 
-/// Makes sure that a set has members of the vector that the endpoint is bound to.
+/// Checks that a set has members of the address vector that the endpoint is bound to.
 fn check_vector(of_set: Option<&av::Identity>, own: &av::Identity) -> Result<(), String> {
     match of_set {
         Some(vector) if vector == own => Ok(()),
         Some(vector) => Err(format!(
-            "the set has members of {vector:?}, and the endpoint is bound to {own:?}; make it of that one"
+            "the set has members of {vector:?}, and the endpoint is bound to {own:?}; create the set from the endpoint's address vector"
         )),
         None => Err(format!(
             "the set has members of a vector without an identity, and the endpoint is bound to {own:?}; \
-             make it of that one"
+             create the set from the endpoint's address vector"
         )),
     }
 }
@@ -84,10 +84,10 @@ fn rank_of(
     let mut others = addresses.iter();
     exactly
         .or_else(|| others.position(|address| is_other_name(address, own)))
-        .ok_or_else(|| "it is not in the set".to_owned())
+        .ok_or_else(|| "the endpoint is not in the set".to_owned())
 }
 
-/// Whether an address is that of an endpoint which listens at all addresses of this host.
+/// Whether an address is that of a local endpoint that listens on all addresses of this host.
 fn is_other_name(address: &Address, own: &Address) -> bool {
     let (Address::Ip(address), Address::Ip(own)) = (address, own) else {
         return false;
@@ -101,7 +101,8 @@ fn is_other_name(address: &Address, own: &Address) -> bool {
 mod tests {
     use super::*;
 
-    /// Everybody is at the port that the index says, but for those beyond all ports.
+    /// An address vector whose members have their index as port. Indices beyond all ports are
+    /// invalid.
     #[derive(Debug)]
     struct Ports;
 
@@ -111,7 +112,7 @@ mod tests {
         }
 
         fn member(&self, addr: FiAddr) -> Result<Address> {
-            // Every hundredth has the port of the one before.
+            // Every hundredth index has the port of the one before.
             let port = u16::try_from(addr.0 - addr.0 / 100).map_err(|_| Errno::Inval)?;
             Ok(at(&format!("127.0.0.1:{port}")))
         }
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_of_another_vector_is_refused_by_the_names_of_both() {
+    fn the_error_for_a_set_of_another_vector_names_both_vectors() {
         let [own, other] = ["one domain", "another one"].map(|domain| av::Identity::new(&domain));
         check_vector(Some(&own.clone()), &own).unwrap();
         let why = check_vector(Some(&other), &own).unwrap_err();
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_found_among_the_members_by_its_address() {
+    fn the_rank_is_that_of_the_member_with_the_endpoints_address() {
         assert_eq!(rank("127.0.0.1:7", &[5, 6, 7]), Ok(2));
         assert_eq!(rank("0.0.0.0:6", &[5, 6, 7]), Ok(1));
         let why = rank("127.0.0.1:8", &[5, 6, 7]).unwrap_err();
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_that_no_group_can_have_is_refused_with_what_is_wrong() {
+    fn the_error_for_an_invalid_set_names_the_reason() {
         let why = rank("127.0.0.1:7", &[]).unwrap_err();
         assert!(why.contains("0 members"), "{why}");
         let why = rank("127.0.0.1:7", &[7, 70_000]).unwrap_err();

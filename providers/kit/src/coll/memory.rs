@@ -1,8 +1,9 @@
-//! The memory of a collective: the application's, by the promise of its post, and ours.
+//! The memory of a collective: the application's buffers, which its post promises, and scratch
+//! memory.
 
 #![expect(
     unsafe_code,
-    reason = "memory that an endpoint writes while we keep it"
+    reason = "memory that an endpoint writes while the layer owns it"
 )]
 
 use std::ffi::c_void;
@@ -14,7 +15,7 @@ use selvedge::{Iov, IovMut};
 use super::plan::{ALIGN, Buffer, Span, Step};
 use crate::atomic::{Args, Kernel};
 
-/// Memory of ours that receives are posted into: freed when nobody has it any more.
+/// Memory of the layer that receives are posted into. Its last owner frees it.
 #[derive(Debug)]
 pub(super) struct Scratch {
     words: *mut [u128],
@@ -33,9 +34,9 @@ impl Scratch {
     }
 
     pub(super) fn shared(&self) -> SharedBytes {
-        // SAFETY: the memory is there until `self` is dropped, which whoever uses a part of it keeps
-        // (`Memory` by having it, joins and notices by keeping it until their receives are over),
-        // and no reference to it is made but in `Memory::operand`.
+        // SAFETY: the memory exists until `self` is dropped. Each user of a part keeps `self`
+        // (`Memory` owns it, joins and notifications keep it until their receives are complete),
+        // and only `Memory::operand` makes a reference to it.
         unsafe { SharedBytes::new(self.words.cast(), self.len()) }
     }
 
@@ -50,7 +51,7 @@ impl Scratch {
         self.shared().part(index * 8, 8).write(&word.to_ne_bytes());
     }
 
-    /// The same word, for a post.
+    /// The bytes of that word, for a post.
     pub(super) fn word_bytes(&self, index: usize) -> SharedBytes {
         self.shared().part(index * 8, 8)
     }
@@ -58,7 +59,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // SAFETY: made by `Box::into_raw`, and nobody uses it any more.
+        // SAFETY: made by `Box::into_raw`, and no other user is left.
         drop(unsafe { Box::from_raw(self.words) });
     }
 }
@@ -76,7 +77,7 @@ pub(super) struct UserBuffers {
     result: SharedBytes,
 }
 
-/// The three memories that the steps of a plan name.
+/// The three memories that the spans of a plan name.
 #[derive(Debug)]
 pub(super) struct Memory {
     user_buffers: UserBuffers,
@@ -86,20 +87,20 @@ pub(super) struct Memory {
 impl UserBuffers {
     /// # Safety
     /// Until the value is dropped, `reads` bytes from `buf` on are valid for reads, and `writes`
-    /// bytes from `result` on for writes, too, and nobody else writes the former or touches the
-    /// latter.
+    /// bytes from `result` on for reads and writes. Meanwhile no other code writes the former or
+    /// accesses the latter.
     pub(super) unsafe fn new(
         (buf, reads): (*const c_void, usize),
         (result, writes): (*mut c_void, usize),
     ) -> Self {
-        // SAFETY: passed on from the caller; nothing writes to the place `Send`.
+        // SAFETY: passed on from the caller; nothing writes to the buffer `Send`.
         let send = unsafe { SharedBytes::new(buf.cast_mut().cast(), reads) };
         // SAFETY: passed on from the caller.
         let result = unsafe { SharedBytes::new(result.cast(), writes) };
         Self { send, result }
     }
 
-    /// What is read, if it is a word; 0 if nothing is.
+    /// The first word of the source buffer; 0 if the buffer is empty.
     #[inline]
     pub(super) fn word(&self) -> u64 {
         let mut bytes = [0; 8];
@@ -107,7 +108,7 @@ impl UserBuffers {
         u64::from_ne_bytes(bytes)
     }
 
-    /// Writes that, unless nothing is written.
+    /// Writes a word to the result buffer, unless the buffer is empty.
     #[inline]
     pub(super) fn set_word(&self, word: u64) {
         self.result
@@ -132,7 +133,7 @@ impl Memory {
         all.part(span.at, span.len)
     }
 
-    /// Does what is done here. No message into this memory is under way.
+    /// Executes a step. No message into this memory is in progress.
     pub(super) fn step(&self, step: Step, kernel: Option<&Kernel>) {
         match step {
             Step::Copy { from, to } => copy(self.part(from), self.part(to)),
@@ -149,7 +150,7 @@ impl Memory {
         }
     }
 
-    /// Bytes as a slice, as long as nobody writes them: steps have another target.
+    /// The bytes of a span as a slice. No step writes them meanwhile: steps have another target.
     fn operand(&self, span: Span) -> &[u8] {
         let part = self.part(span);
         // SAFETY: the bytes are valid, and the only step that runs writes to others.
@@ -163,12 +164,12 @@ fn copy(from: SharedBytes, to: SharedBytes) {
     unsafe { ptr::copy(from.as_ptr(), to.as_ptr(), from.len()) };
 }
 
-/// For a send.
+/// The iovec of a send.
 pub(super) fn iov(part: SharedBytes) -> Iov {
     Iov::from_raw(part.as_ptr().cast(), part.len())
 }
 
-/// For a receive.
+/// The iovec of a receive.
 pub(super) fn iov_mut(part: SharedBytes) -> IovMut {
     IovMut::from_raw(part.as_ptr().cast(), part.len())
 }

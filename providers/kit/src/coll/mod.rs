@@ -1,21 +1,23 @@
-//! Collectives over tagged messages, for every provider that has those: fi_collective(3).
+//! Collectives over tagged messages, for every provider with tagged messages and directed receives:
+//! fi_collective(3).
 //!
-//! [`open`] puts a layer around a provider's endpoint, for applications that ask for
-//! [`selvedge::Caps::COLLECTIVE`]; others never meet it. The layer's messages are the endpoint's own
-//! tagged messages, with the tag's highest bit set. That bit is taken from the application: its
-//! tags are refused with it, and receives that ignore it are posted without it. The other ways to
-//! keep the two apart cost more: a second endpoint has an address that no peer knows, and a third
-//! kind of message would be in every provider's matching and on its wire. It is what libfabric's
-//! layers do, which makes the operations' flag the same, too: [`selvedge::OpFlags::PEER_TRANSFER`]
-//! has an operation reported to the layer alone, in its [`LayerCompletions`], whatever queues and counters
-//! the endpoint is bound to.
+//! [`open`] puts a layer around a provider's endpoint if the application requests
+//! [`selvedge::Caps::COLLECTIVE`]; other endpoints have no layer. The layer's messages are tagged
+//! messages of the endpoint with the highest bit of the tag set. The layer takes that bit from the
+//! application: it refuses tags with the bit, and posts receives that ignore the bit without it.
+//! The alternatives cost more: a second endpoint has an address that no peer knows, and a third
+//! kind of message would be in every provider's matching and wire format. libfabric's layers take a
+//! bit as well. They also define the flag [`selvedge::OpFlags::PEER_TRANSFER`], with which a
+//! provider reports an operation to the layer's [`LayerCompletions`] alone, whatever queues and
+//! counters the endpoint is bound to.
 //!
-//! What a member does in a collective is a [`plan`](self); the engine carries it out whenever the
-//! endpoint's queues or counters are read. A member that is lost fails the receives that name it.
-//! Whoever finds out breaks the group: its own collectives fail, and all members are told, who do
-//! the same. A member hears it as soon as it has waited for a while for anybody; then it also asks
-//! those that it waits for for a sign of life, because a provider notices the end of a peer that it
-//! has no connection to only by sending.
+//! A [`plan`](self) has the messages and calculations of one member. The engine executes plans when
+//! the application reads the endpoint's queues or counters. If a member fails, the receives that
+//! name it fail. The member that sees the failure breaks the group: its own collectives fail, and
+//! it notifies all members, which do the same. A member posts the receive for this notification
+//! only after its collective has waited for a while. It then also pings the members that it waits
+//! for, because a provider without a connection to a peer notices the peer's end only when it
+//! sends.
 
 mod channel;
 mod completions;
@@ -43,14 +45,14 @@ pub use completions::LayerCompletions;
 pub use endpoint::{Inner, open};
 pub use members::Members;
 
-/// The most members of a group: their number is in the tag.
+/// Members of a group, at most: the tag has 16 bits for their number.
 const MOST_MEMBERS: usize = u16::MAX as usize;
 
-/// What is carried (fi_query_collective(3)).
+/// The collectives that the layer supports (fi_query_collective(3)).
 ///
 /// # Errors
-/// [`Errno::OpNotSupp`] for operations that are none on two values of equal standing;
-/// [`Errno::Inval`] for a collective of data without a type, or a reduction without an operation.
+/// [`Errno::OpNotSupp`] for a reduction that is not commutative; [`Errno::Inval`] for a collective
+/// of data without a type, or a reduction without an operation.
 pub fn query(query: &Query) -> Result<Attr, Errno> {
     let size = match (query.coll, query.datatype) {
         (Op::Barrier, _) => 1,
@@ -71,10 +73,10 @@ pub fn query(query: &Query) -> Result<Attr, Errno> {
     })
 }
 
-/// What reduces elements: the operations of fi_atomic(3) for which it does not matter who is first.
+/// The kernel of a reduction: the commutative operations of fi_atomic(3).
 ///
 /// # Errors
-/// [`Errno::OpNotSupp`] for others, and what is not carried for the type.
+/// [`Errno::OpNotSupp`] for other operations, and for operations that the type does not have.
 fn reduction(datatype: atomic::Datatype, op: atomic::Op) -> Result<Kernel, Errno> {
     use atomic::Op::{Band, Bor, Bxor, Land, Lor, Lxor, Max, Min, Prod, Sum};
     match op {
@@ -85,14 +87,15 @@ fn reduction(datatype: atomic::Datatype, op: atomic::Op) -> Result<Kernel, Errno
     }
 }
 
-/// Adds collectives to what a provider offers, whose endpoints have tags and directed receives.
+/// Adds collectives to the capabilities of a provider whose endpoints have tagged messages and
+/// directed receives.
 pub fn advertise(info: &mut selvedge::Info) {
     info.caps |= Caps::COLLECTIVE;
     info.tx_attr.caps |= Caps::COLLECTIVE;
     info.rx_attr.caps |= Caps::COLLECTIVE;
 }
 
-/// Takes the layer's bit out of the tags of an answer that has collectives.
+/// Removes the layer's bit from the tag format of an info that has collectives.
 pub fn reserve_tag_bit(mut info: selvedge::Info) -> selvedge::Info {
     let format = &mut info.ep_attr.mem_tag_format.0;
     if info.caps.contains(Caps::COLLECTIVE) && *format == 0 {

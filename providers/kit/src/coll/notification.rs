@@ -1,4 +1,4 @@
-//! What members say about their group itself: that it is broken, and whether they live.
+//! Notifications between the members of a group: that the group is broken, and pings.
 
 use std::mem;
 
@@ -8,19 +8,20 @@ use super::engine::State;
 use super::memory::Scratch;
 use super::tag::{self, Number, Purpose};
 
-/// The receive for notices. It is posted only while a collective takes long: the oldest receive of
-/// an endpoint is the one that messages are held against first.
+/// The receive for notifications. It is posted only while a collective takes long, because the
+/// provider matches each message against the oldest receive first.
 #[derive(Debug, Default)]
 pub(super) struct NotificationReceive {
     buffer: Option<Scratch>,
     is_posted: bool,
 }
 
-/// The word of a notice: the number of the error that has broken the group, or this.
+/// The contents of a notification: the number of the error that has broken the group, or this
+/// value.
 const PING: u64 = 0;
 
 impl State {
-    /// Marks a group as broken, ends what is under way in it, and tells the others.
+    /// Marks a group as broken, fails its running collectives, and notifies the other members.
     pub(super) fn break_group(&mut self, number: Number, errno: Errno, detail: &str) {
         let Some(group) = self.groups.get_mut(&number) else {
             return;
@@ -53,7 +54,7 @@ impl State {
         self.send_failure_notifications();
     }
 
-    /// Sends notices that there was no room for, and those that are new.
+    /// Sends the pending failure notifications as long as there is room.
     pub(super) fn send_failure_notifications(&mut self) {
         let word = Scratch::new(8);
         while let Some((to, tag, error, number)) = self.failure_notifications.pop() {
@@ -66,8 +67,8 @@ impl State {
         }
     }
 
-    /// Listens for notices, and asks those that are waited for for a sign of life, unless the end of
-    /// their lanes would be heard.
+    /// Posts the receive for notifications, and pings the members that the group's collectives wait
+    /// for. A group with channels sends no pings, because a channel reports its peer's end.
     pub(super) fn check_liveness(&mut self, number: Number) {
         self.post_notification_receive(number);
         let Some(group) = self.groups.get_mut(&number) else {
@@ -102,7 +103,7 @@ impl State {
             {
                 Ok(()) | Err(Errno::Again) => {}
                 Err(errno) => {
-                    let detail = format!("{member:?}, which is waited for, is lost");
+                    let detail = format!("{member:?}, which a collective waits for, has failed");
                     return self.break_group(number, errno, &detail);
                 }
             }
@@ -124,7 +125,8 @@ impl State {
         group.watch.is_posted = posted.is_ok();
     }
 
-    /// The receive for notices is over, with a notice if `is_one`.
+    /// Handles the completion of the receive for notifications; `is_one` tells whether it received
+    /// one.
     pub(super) fn notification_received(&mut self, number: Number, is_one: bool) {
         let Some(group) = self.groups.get_mut(&number) else {
             return;
@@ -140,14 +142,14 @@ impl State {
             PING => self.post_notification_receive(number),
             _ => {
                 let errno = i32::try_from(word).map_or(Errno::Other, Errno::from_raw);
-                let detail = "another member says that the group is broken";
+                let detail = "another member reported that the group is broken";
                 self.break_group(number, errno, detail);
             }
         }
         self.remove_if_left(number);
     }
 
-    /// Takes the receive back when nothing is waited for.
+    /// Cancels the receive for notifications when the group has no running collective.
     pub(super) fn cancel_notification_receive(&mut self, number: Number) {
         let group = self.groups.get(&number);
         if group.is_some_and(|group| group.watch.is_posted && group.running.is_empty()) {
@@ -156,14 +158,14 @@ impl State {
         }
     }
 
-    /// Whether a receive of the group is still posted.
+    /// Whether the group's receive for notifications is posted.
     pub(super) fn has_notification_receive(&self, number: Number) -> bool {
         self.groups
             .get(&number)
             .is_some_and(|group| group.watch.is_posted)
     }
 
-    /// Drops what has come for broken groups: whoever sent it waits for somebody to take it.
+    /// Discards messages for broken groups: their senders may wait until they are received.
     pub(super) fn discard_for_broken_groups(&mut self) {
         let broken = self.groups.values().filter(|group| group.broken.is_some());
         let broken: Vec<_> = broken.map(|group| group.number).collect();
@@ -183,7 +185,7 @@ impl State {
         self.discard_notifications(number);
     }
 
-    /// Drops signs of life that were asked for while nobody listened.
+    /// Discards pings that were received without a posted receive.
     pub(super) fn discard_notifications(&mut self, number: Number) {
         let notices = selvedge::TagMatch::exact(tag::notification(number));
         self.wire.discard_one(notices, number);

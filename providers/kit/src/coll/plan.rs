@@ -1,27 +1,26 @@
-//! What a member of a group does in a collective, as rounds of messages and the calculations behind
-//! them. No memory is touched here and nothing is sent: [`super::group`] carries plans out, and the
-//! tests do so without any fabric.
+//! Plans: the rounds of messages and calculations of one member in a collective. A plan touches no
+//! memory and sends nothing: the engine executes it, and the tests run plans without a fabric.
 //!
-//! All members make their plans from the same numbers, so that each message has one sender and one
+//! All members derive their plans from the same numbers, so each message has one sender and one
 //! receiver. Results of a reduction are the same at all members to the last bit: where several
-//! calculate, all have the lower rank's value on the left.
+//! members calculate a value, all have the lower rank's operand on the left.
 
 use std::ops::Range;
 
 use selvedge::collective::Op;
 
-/// Which memory.
+/// The memory that a span is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Buffer {
-    /// What the application lets us read.
+    /// The application's source buffer.
     Send,
-    /// What the application lets us write.
+    /// The application's result buffer.
     Result,
-    /// Ours.
+    /// Scratch memory of the layer.
     Scratch,
 }
 
-/// Bytes of one of them.
+/// A range of bytes in one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) buffer: Buffer,
@@ -32,13 +31,13 @@ pub(super) struct Span {
 /// One message. Between two members no two messages of a collective have the same label.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message {
-    /// The rank at the other end.
+    /// The rank of the other side.
     pub(super) peer: usize,
     pub(super) label: u32,
     pub(super) span: Span,
 }
 
-/// Something that is done here.
+/// A local step.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
     Copy {
@@ -52,7 +51,7 @@ pub(super) enum Step {
     },
 }
 
-/// Messages that are under way together, and what is done when all of them are over.
+/// Messages that are in progress at the same time, and the steps after all of them are complete.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     pub(super) receives: Vec<Message>,
@@ -60,17 +59,17 @@ pub(super) struct Round {
     pub(super) after: Vec<Step>,
 }
 
-/// All of it.
+/// The plan of one member.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// What is done first.
+    /// Steps before the first round.
     pub(super) initial: Vec<Step>,
     pub(super) rounds: Vec<Round>,
     /// Bytes of scratch memory.
     pub(super) scratch: usize,
 }
 
-/// What plans are made from.
+/// The parameters of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) coll: Op,
@@ -85,9 +84,9 @@ pub(super) struct Shape {
 
 /// Elements begin at multiples of this in scratch memory: the processor's atomics want it.
 pub(super) const ALIGN: usize = 16;
-/// Messages of one round: more would only wait for each other.
+/// Messages of one round, at most: more would only wait for each other.
 const WINDOW: usize = 32;
-/// From so many bytes on, it is better to send less than to send less often.
+/// From this many bytes on, fewer bytes matter more than fewer messages.
 const LARGE_BYTES: usize = 32 << 10;
 
 impl Shape {
@@ -100,7 +99,7 @@ impl Shape {
         self.rank == self.root
     }
 
-    /// Bytes that are read of the application.
+    /// Bytes of the application's source buffer.
     pub(super) fn reads(&self) -> usize {
         match self.coll {
             Op::Barrier | Op::Broadcast => 0,
@@ -110,7 +109,7 @@ impl Shape {
         }
     }
 
-    /// Bytes that are written for the application.
+    /// Bytes of the application's result buffer.
     pub(super) fn writes(&self) -> usize {
         match self.coll {
             Op::Barrier => 0,
@@ -122,7 +121,7 @@ impl Shape {
         }
     }
 
-    /// The slice of one rank where all are side by side.
+    /// The slice of one rank in a buffer with the slices of all ranks.
     fn slice(&self, buffer: Buffer, rank: usize) -> Span {
         let len = self.bytes();
         Span {
@@ -140,7 +139,7 @@ impl Shape {
         (self.rank + self.ranks - steps) % self.ranks
     }
 
-    /// Elements that one of the ranks calculates for all, as bytes.
+    /// The range of bytes that one rank reduces for all.
     fn share(&self, rank: usize) -> Range<usize> {
         let bound = |rank: usize| {
             let elements = self.count as u128 * rank as u128 / self.ranks as u128;
@@ -171,7 +170,7 @@ impl Plan {
         plan
     }
 
-    /// Room for `len` bytes of elements.
+    /// Allocates scratch memory for `len` bytes of elements.
     fn scratch(&mut self, len: usize) -> Span {
         let at = self.scratch;
         self.scratch += len.next_multiple_of(ALIGN);
@@ -188,7 +187,7 @@ impl Plan {
         to
     }
 
-    /// After the step number k, everybody has heard, if indirectly, of 2^(k+1) - 1 others
+    /// After step number k, every member depends on 2^(k+1) - 1 others, directly or indirectly
     /// (Hensgen, Finkel and Manber, 1988).
     fn barrier(&mut self, shape: &Shape) {
         let word = self.scratch(2 * ALIGN);
@@ -242,7 +241,8 @@ impl Plan {
         }
         let receives = (1..shape.ranks).map(|steps| shape.rank_before(steps));
         let sends = (1..shape.ranks).map(|steps| shape.rank_after(steps));
-        // The root has all of it, and its own share is nobody else's yet.
+        // The root has all shares and receives none; its own share reaches no other member before
+        // this step.
         let receives = receives.filter(|_| !shape.is_root());
         let sends = sends.filter(|&rank| rank != shape.root);
         self.windowed_rounds(
@@ -251,7 +251,7 @@ impl Plan {
         );
     }
 
-    /// Everybody's slice straight to its place.
+    /// Each slice goes directly to its destination.
     fn alltoall(&mut self, shape: &Shape) {
         self.keep(shape, Buffer::Send, Buffer::Result);
         let message = |buffer| {
@@ -269,14 +269,15 @@ impl Plan {
         );
     }
 
-    /// A member's own slice.
+    /// Copies a member's own slice.
     fn keep(&mut self, shape: &Shape, from: Buffer, to: Buffer) {
         let (from, to) = (shape.slice(from, shape.rank), shape.slice(to, shape.rank));
         self.initial.push(Step::Copy { from, to });
     }
 
-    /// Pairs, pairs of pairs, and so on, each exchanging what it has. Members beyond the largest
-    /// power of two hand over to a neighbour before, and get the result from it afterwards.
+    /// Recursive doubling: pairs, then pairs of pairs, and so on exchange their values. Each member
+    /// beyond the largest power of two first sends its value to a neighbour, and later receives the
+    /// result from it.
     fn allreduce(&mut self, shape: &Shape) {
         let (rank, ranks) = (shape.rank, shape.ranks);
         let mut own = self.copied(shape.slice(Buffer::Send, 0));
@@ -329,7 +330,7 @@ impl Plan {
         }
     }
 
-    /// Everybody calculates a share for all.
+    /// Each member reduces one share for all.
     fn allreduce_in_shares(&mut self, shape: &Shape) {
         let share = |buffer, rank: usize| {
             let Range { start, end } = shape.share(rank);
@@ -360,7 +361,7 @@ impl Plan {
         );
     }
 
-    /// Sends each member what it reduces, and reduces what they send for `own`.
+    /// Sends each member the operand that it reduces, and reduces the received operands into `own`.
     fn reduced_from_all(&mut self, shape: &Shape, own: Span, operand: impl Fn(usize) -> Span) {
         let slots: Vec<_> = (0..WINDOW.min(shape.ranks - 1))
             .map(|_| self.scratch(own.len))
@@ -400,7 +401,7 @@ impl Plan {
         });
     }
 
-    /// As many slices as are there already, to somebody twice as far away each time (Bruck and
+    /// Each step doubles the number of gathered slices and the distance of the peer (Bruck and
     /// others, 1997).
     fn allgather_doubling(&mut self, shape: &Shape) {
         let len = shape.bytes();
@@ -448,7 +449,7 @@ impl Plan {
         );
     }
 
-    /// A binomial tree, the other way round.
+    /// A binomial tree from the leaves to the root.
     fn reduce(&mut self, shape: &Shape) {
         let own = self.copied(shape.slice(Buffer::Send, 0));
         let tree = Tree::of(shape);
@@ -521,7 +522,7 @@ impl Plan {
         );
     }
 
-    /// A round, if it has any message.
+    /// Adds a round, unless it has no message.
     fn round(
         &mut self,
         receives: impl IntoIterator<Item = Message>,
@@ -537,7 +538,7 @@ impl Plan {
         }
     }
 
-    /// Several rounds, if there are many messages.
+    /// Adds rounds of at most `WINDOW` messages each.
     fn windowed_rounds(
         &mut self,
         receives: impl IntoIterator<Item = Message>,
@@ -554,7 +555,7 @@ impl Plan {
         }
     }
 
-    /// Something behind the last round so far; first of all, if there was none.
+    /// Adds a step after the last round so far; before the first round, if there is none.
     fn step_after(&mut self, step: Step) {
         match self.rounds.last_mut() {
             Some(round) => round.after.push(step),
@@ -562,16 +563,16 @@ impl Plan {
         }
     }
 
-    /// Something behind all rounds.
+    /// Adds a step after all rounds.
     fn step_after_all(&mut self, step: Step) {
         self.step_after(step);
     }
 }
 
-/// The label of results that go back to members beyond the largest power of two.
+/// The label of results that go to members beyond the largest power of two.
 const FOLDED: u32 = 64;
 
-/// 1, 2, 4 and so on below `ranks`, numbered.
+/// The powers of two below `ranks`, numbered from 0.
 fn doublings(ranks: usize) -> impl Iterator<Item = (u32, usize)> {
     (0..)
         .map(|k| (k, 1 << k))

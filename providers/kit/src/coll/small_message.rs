@@ -1,4 +1,5 @@
-//! Messages of few bytes on lanes: both halves, and what becomes of those that nobody sends any more.
+//! Small messages on channels: sending, receiving, and the failure of collectives that wait for a
+//! peer that has ended.
 
 use selvedge::Errno;
 use selvedge::shared::SharedBytes;
@@ -9,11 +10,12 @@ use super::group::{Failure, Group, Running};
 use super::plan::{Message, Span};
 use super::tag::{self, Number};
 
-/// Letters of one lane in one look: a member that writes nonsense without end stops nobody.
+/// Messages that one poll takes from a channel, so that a peer that sends without end does not
+/// block the poll.
 const MAX_PER_POLL: usize = 64;
 
 impl Group {
-    /// The lane to a member for a message of so many bytes, if it goes there.
+    /// The channel to a member for a message of this length, if such messages use channels.
     #[inline]
     pub(super) fn channel(&self, rank: usize, len: usize) -> Option<u32> {
         match len <= SMALL_MESSAGE_MAX {
@@ -22,7 +24,7 @@ impl Group {
         }
     }
 
-    /// A letter that came before it was waited for.
+    /// Takes a message that was received before its collective began.
     fn take_early(
         &mut self,
         channel: u32,
@@ -34,7 +36,7 @@ impl Group {
         Some(message)
     }
 
-    /// Drops all of those.
+    /// Discards all messages that were received early.
     pub(super) fn discard_early(&mut self, channels: &mut Channels) {
         for ((channel, _), _) in self.early.drain() {
             channels.remove_early(channel);
@@ -43,7 +45,7 @@ impl Group {
 }
 
 impl Running {
-    /// Which message of the round that is under way, if it is waited for on a lane.
+    /// The index of the awaited message of the present round with this channel and label.
     #[inline]
     fn awaits(&self, member_channels: &[Option<u32>], channel: u32, label: u32) -> Option<usize> {
         let is_it = |at: &usize| {
@@ -53,12 +55,12 @@ impl Running {
         bits(self.awaited).find(is_it)
     }
 
-    /// Messages of the round that are waited for on lanes.
+    /// The awaited channel messages of the present round.
     fn awaited(&self) -> impl Iterator<Item = &Message> {
         bits(self.awaited).map(|at| &self.plan.rounds[self.round].receives[at])
     }
 
-    /// The members of whom those are.
+    /// The members that send those messages.
     pub(super) fn awaited_peers(&self) -> Vec<usize> {
         match self.awaited {
             0 => Vec::new(),
@@ -66,7 +68,7 @@ impl Running {
         }
     }
 
-    /// Waits for nothing on lanes any more.
+    /// Stops waiting for channel messages.
     pub(super) fn cancel_awaited_messages(
         &mut self,
         member_channels: &[Option<u32>],
@@ -89,10 +91,10 @@ fn bits(word: u32) -> impl Iterator<Item = usize> {
         .map(|word| word.trailing_zeros() as usize)
 }
 
-/// Sends a message of the collective with this tag.
+/// Sends the message with this tag on a channel.
 ///
 /// # Errors
-/// [`Errno::Again`] while there is no room; others if the member is lost.
+/// [`Errno::Again`] while there is no room; other errors if the member has failed.
 #[inline]
 pub(super) fn send(
     channels: &mut Channels,
@@ -103,11 +105,11 @@ pub(super) fn send(
     channels.send(channel, &SmallMessage::with(tag, part))
 }
 
-/// Waits for the message number `at` of a collective's round, unless it is here. Says whether it is
-/// waited for.
+/// Takes message number `at` of the collective's round if it was received early; otherwise awaits
+/// it. Returns whether it is awaited.
 ///
 /// # Errors
-/// If what is here is something else.
+/// If the early message has another length.
 #[inline]
 pub(super) fn receive_or_await(
     channels: &mut Channels,
@@ -132,14 +134,11 @@ pub(super) fn receive_or_await(
     Ok(true)
 }
 
-/// Puts a letter where it belongs.
+/// Copies a message to its destination.
 #[inline]
 fn copy_out(message: &SmallMessage, span: Span, to: SharedBytes) -> Result<(), Failure> {
     if message.len != span.len {
-        let detail = format!(
-            "a message of {} bytes where {} were due",
-            message.len, span.len
-        );
+        let detail = format!("a message of {} bytes, expected {}", message.len, span.len);
         return Err((Errno::Trunc, detail));
     }
     message.write(to);
@@ -147,10 +146,10 @@ fn copy_out(message: &SmallMessage, span: Span, to: SharedBytes) -> Result<(), F
 }
 
 impl State {
-    /// Takes the letters that are waited for. How many there were.
+    /// Receives the awaited messages, and returns their number.
     #[inline]
     pub(super) fn poll_channels_once(&mut self) -> usize {
-        // Whoever has ended by now has put all that it ever will.
+        // A peer that has ended by now sends nothing after this point.
         let has_ended = self.channels.update_ended();
         let (mut slot, mut taken, mut from_one) = (0, 0, 0);
         while let Some((channel, message)) = self.channels.poll_awaited(slot) {
@@ -168,7 +167,7 @@ impl State {
         taken
     }
 
-    /// A member's letter, as it says itself.
+    /// Handles a message of a member. The tag and the length are the member's and are not trusted.
     fn message_received(&mut self, channel: u32, message: &SmallMessage) {
         let Some((number, sequence, label)) = tag::parse_data(message.tag) else {
             return;
@@ -203,10 +202,10 @@ impl State {
         }
     }
 
-    /// Opens the lanes of a group that all members have joined.
+    /// Opens the channels to the members of a group that all members have joined.
     ///
     /// # Errors
-    /// If a member is lost.
+    /// If a member has failed.
     pub(super) fn open_channels(&mut self, number: Number) -> Result<(), Failure> {
         let Some(group) = self.groups.get_mut(&number) else {
             return Ok(());
@@ -226,7 +225,8 @@ impl State {
         Ok(())
     }
 
-    /// Collectives that wait for a letter of somebody who is gone, and whose last letter was taken.
+    /// Fails the collectives that wait for a message of a peer that has ended and whose last
+    /// message was taken.
     #[cold]
     fn fail_collectives_of_ended_peers(&mut self) {
         self.move_all_to_slow_path();

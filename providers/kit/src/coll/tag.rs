@@ -2,35 +2,35 @@
 
 use selvedge::{Context, Errno, Result, TagMatch};
 
-/// The bit of all of them.
+/// The bit of all tags of the layer.
 pub(super) const LAYER: u64 = 1 << 63;
 
-/// Which messages: bits 60 to 62.
+/// The kind of message, in bits 60 to 62.
 const JOIN: u64 = LAYER;
 const DATA: u64 = LAYER | 1 << 60;
 const NOTIFICATION: u64 = LAYER | 2 << 60;
 
-/// Collectives of a group that can be told apart at one time.
+/// Sequence numbers of a group's collectives: 24 bits.
 pub(super) const SEQUENCE: u32 = 0xff_ffff;
 
-/// Messages of a collective between two members that can be told apart.
+/// Labels of a collective's messages between two members: 20 bits.
 const LABEL: u32 = 0xf_ffff;
 
-/// A member's number for a group, given to the others when it joined: no two members need to agree
-/// on one.
+/// A member's number for a group. Each member chooses its own and sends it to the others in the
+/// join, so members need not agree on one.
 pub(super) type Number = u16;
 
-/// A message of the join of `members`, whose sets have this key.
+/// The tag of a join message of `members` members, whose sets have this key.
 pub(super) const fn join(members: usize, key: u32) -> u64 {
     JOIN | (members as u64) << 32 | key as u64
 }
 
-/// A message of a collective, for a member that knows the group as `number`.
+/// The tag of a collective's message to a member that knows the group as `number`.
 pub(super) const fn data(number: Number, sequence: u32, label: u32) -> u64 {
     DATA | (number as u64) << 44 | (sequence as u64) << 20 | label as u64
 }
 
-/// Of a tag that should be one of those: number, sequence and label.
+/// The number, sequence and label of a tag from [`data`]; `None` for another tag.
 pub(super) const fn parse_data(tag: u64) -> Option<(Number, u32, u32)> {
     match tag >> 60 == DATA >> 60 {
         true => Some((
@@ -42,7 +42,7 @@ pub(super) const fn parse_data(tag: u64) -> Option<(Number, u32, u32)> {
     }
 }
 
-/// Every message of a collective for this number.
+/// Matches every message of a collective for this number.
 pub(super) const fn any_data(number: Number) -> TagMatch {
     TagMatch {
         tag: data(number, 0, 0),
@@ -50,7 +50,7 @@ pub(super) const fn any_data(number: Number) -> TagMatch {
     }
 }
 
-/// A message about the group itself.
+/// The tag of a notification.
 pub(super) const fn notification(number: Number) -> u64 {
     NOTIFICATION | number as u64
 }
@@ -66,10 +66,10 @@ pub(super) const fn user_tag(tag: u64) -> Result<u64> {
     }
 }
 
-/// The application's tag of a receive, which takes no message of the layer's.
+/// The application's tag of a receive, changed so that it matches no message of the layer.
 ///
 /// # Errors
-/// [`Errno::Inval`] if it is a tag that no message of the application's can have.
+/// [`Errno::Inval`] if no message of the application can have the tag.
 pub(super) const fn user_match(wanted: TagMatch) -> Result<TagMatch> {
     if wanted.tag & !wanted.ignore & LAYER != 0 {
         return Err(Errno::Inval);
@@ -80,27 +80,27 @@ pub(super) const fn user_match(wanted: TagMatch) -> Result<TagMatch> {
     })
 }
 
-/// What an operation of the layer's is for.
+/// The purpose of one of the layer's operations, which its context encodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A message of the collective with this sequence number.
     Data(u32),
-    /// A number for this member.
+    /// The send of the local number to this member.
     JoinSend(u16),
-    /// The number of this member.
+    /// The receive of this member's number.
     JoinReceive(u16),
-    /// The receive for notices.
+    /// The receive for notifications.
     NotificationReceive,
-    /// A notice that the group is broken: nobody waits for it.
+    /// A notification that the group is broken. The layer does not wait for its completion.
     FailureNotification,
-    /// A notice that only shows whether the other end lives.
+    /// A notification that only tests whether the member lives.
     Ping,
-    /// A look for messages that nobody wants.
+    /// A receive that discards a message of a broken group.
     Discard,
 }
 
 impl Purpose {
-    /// Whether what comes of it is told at the event queue.
+    /// Whether the operation belongs to a join, which completes on the event queue.
     pub(super) const fn is_join(self) -> bool {
         matches!(self, Self::JoinSend(_) | Self::JoinReceive(_))
     }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_of_the_layer_and_of_the_application_never_meet() {
+    fn no_tag_of_the_application_matches_a_tag_of_the_layer() {
         let own = [
             join(0xffff, u32::MAX),
             data(0xffff, SEQUENCE, 0xf_ffff),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_say_what_they_were_made_for() {
+    fn a_context_encodes_its_purpose_and_its_group() {
         use Purpose::{
             Data, Discard, FailureNotification, JoinReceive, JoinSend, NotificationReceive, Ping,
         };

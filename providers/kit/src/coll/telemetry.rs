@@ -1,5 +1,5 @@
-//! What others see of collectives: which wait, and for whom. It is written down when one takes long,
-//! and at each step of a join.
+//! Telemetry of collectives: the pending ones and the members that they wait for. The layer writes
+//! it when a collective takes long, and at each step of a join.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use super::plan::Message;
 use crate::telemetry::groups::{AwaitedMember, GroupRecorder, PendingCollective};
 use crate::telemetry::{endpoint_name, now};
 
-/// What is seen, and who knows what members are called.
+/// The telemetry page of an endpoint's groups, and the address vector with the members' names.
 #[derive(Debug)]
 pub(super) struct CollTelemetry {
     pub(super) groups: GroupRecorder,
     members: Arc<dyn Members>,
 }
 
-/// Members of one collective that are named.
+/// Members that the page names for one collective.
 const MAX_NAMED: usize = 4;
 
 impl CollTelemetry {
@@ -44,7 +44,7 @@ impl CollTelemetry {
 }
 
 impl State {
-    /// Writes down what is waited for.
+    /// Writes the pending collectives and joins.
     #[cold]
     pub(super) fn write_pending(&mut self) {
         let mut pending = Vec::new();
@@ -63,7 +63,7 @@ impl State {
         self.telemetry.groups.write_pending(&pending);
     }
 
-    /// Takes back what was written down, because some of it has come.
+    /// Clears the pending collectives, because one of them has completed.
     #[inline]
     pub(super) fn clear_pending(&mut self) {
         if self.telemetry.groups.has_pending {
@@ -96,7 +96,7 @@ impl Group {
         }
     }
 
-    /// A join waits for those whose number has not come.
+    /// The entry of a join, which waits for the members whose number was not received.
     fn pending_join(&self, telemetry: &CollTelemetry) -> Option<PendingCollective> {
         let join = self.join.as_ref()?;
         let missing = || self.others().filter(|&rank| self.numbers[rank].is_none());
@@ -110,7 +110,8 @@ impl Group {
         })
     }
 
-    /// A collective waits for the messages of its round, or for room for its own.
+    /// The entry of a collective, which waits for the messages of its round, or for room to send
+    /// its own.
     fn pending_collective(
         &self,
         telemetry: &CollTelemetry,
@@ -136,7 +137,8 @@ impl Group {
             .collect();
         let outstanding_on_endpoint =
             running.outstanding - on_channels.len().min(running.outstanding);
-        // Which of the endpoint's messages have come is not known here, only how many have not.
+        // The engine counts the outstanding messages of the endpoint and does not track which they
+        // are.
         pending.is_exact =
             outstanding_on_endpoint == 0 || outstanding_on_endpoint == on_endpoint.len();
         let mut awaited = on_channels;

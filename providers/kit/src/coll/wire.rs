@@ -1,4 +1,4 @@
-//! The endpoint below and the event queue, as far as the layer uses them.
+//! The calls of the layer to the endpoint below and to the event queue.
 
 #![expect(unsafe_code, reason = "posts to the endpoint below")]
 
@@ -12,18 +12,18 @@ use super::memory::{iov, iov_mut};
 use super::tag::{Number, Purpose};
 use crate::eq::Queue;
 
-/// The endpoint below, as far as the layer posts to it.
+/// The endpoint below, to which the layer posts.
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) inner: Arc<dyn selvedge::Endpoint>,
 }
 
-/// The event queue, which may hold the endpoint and so is not held by it.
+/// The event queue. It may hold the endpoint, so the endpoint holds a weak reference.
 #[derive(Debug)]
 pub(super) struct Events(pub(super) Weak<Queue>);
 
 impl Wire {
-    /// Posts a receive for one member's message.
+    /// Posts a receive for a message of one member.
     pub(super) fn receive(
         &self,
         src: FiAddr,
@@ -38,19 +38,19 @@ impl Wire {
             tag: TagMatch::exact(tag),
             context,
         };
-        // SAFETY: the memory is a running collective's, a join's or a notice's, which are kept until
-        // the mailbox has said that the receive is over, or the endpoint is closed; nothing touches
-        // it meanwhile.
+        // SAFETY: the memory belongs to a running collective, a join or a notification. Each keeps
+        // it until the receive has completed in `LayerCompletions` or the endpoint is closed;
+        // nothing accesses it meanwhile.
         unsafe { self.inner.trecvmsg(&msg, OpFlags::PEER_TRANSFER) }
     }
 
-    /// Posts a receive for anybody's.
+    /// Posts a receive for a message of any member.
     pub(super) fn receive_any(&self, tag: u64, to: SharedBytes, context: Context) -> Result {
         self.receive(FiAddr::UNSPEC, tag, to, context)
     }
 
-    /// Sends a short message, of which the mailbox tells only if it fails. It may need more progress
-    /// before it leaves.
+    /// Sends a short message, which completes in [`LayerCompletions`](super::LayerCompletions) only
+    /// if it fails. It may need further progress calls to leave.
     pub(super) fn send_short(
         &self,
         dest: FiAddr,
@@ -61,7 +61,7 @@ impl Wire {
         self.post_send((dest, tag), from, context, OpFlags::INJECT)
     }
 
-    /// Sends, and has the mailbox tell when the message leaves without our help.
+    /// Sends a message, which completes when it needs no further progress calls.
     pub(super) fn send(
         &self,
         dest: FiAddr,
@@ -91,12 +91,12 @@ impl Wire {
         unsafe { self.inner.tsendmsg(&msg, flags | OpFlags::PEER_TRANSFER) }
     }
 
-    /// Takes the receives with a context back that have met no message.
+    /// Cancels the receives with this context that have not matched a message.
     pub(super) fn cancel_all(&self, context: Context) {
         while self.inner.cancel(context).is_ok() {}
     }
 
-    /// Drops a message that waits, if there is one.
+    /// Discards an unexpected message, if there is one.
     pub(super) fn discard_one(&self, tag: TagMatch, number: Number) {
         let msg = tagged::RecvMsg {
             iov: &[],
@@ -106,7 +106,7 @@ impl Wire {
             context: Purpose::Discard.context(number),
         };
         let flags = OpFlags::PEER_TRANSFER | OpFlags::PEEK | OpFlags::DISCARD;
-        // If it is not taken, the next look comes by itself.
+        // A failed post is retried at the next interval.
         // SAFETY: there is no memory.
         let _ = unsafe { self.inner.trecvmsg(&msg, flags) };
     }

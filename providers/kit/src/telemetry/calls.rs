@@ -1,5 +1,5 @@
-//! The last calls of an endpoint, each post among them, and what became of them: a flight recorder
-//! for whoever asks for it.
+//! The last calls of an endpoint, posts included, and their outcomes: a flight recorder for
+//! programs that request it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,7 +17,7 @@ const AT_LEN: usize = 3;
 const AT_TAG: usize = 4;
 const AT_KEY: usize = 5;
 const AT_CONTEXT: usize = 6;
-/// How often a post was tried; how long the operation took that is complete.
+/// The number of tries of a post, or the duration of a completed operation.
 const AT_DETAIL: usize = 7;
 const NAME: std::ops::Range<usize> = 8..11;
 const PEER: std::ops::Range<usize> = 11..CALL_WORDS;
@@ -29,27 +29,27 @@ const DONE: u64 = 1;
 const FAILED: u64 = 1 << 32;
 const COMPLETION: u64 = 1 << 33;
 
-/// A call, as it is noted.
+/// A call to record.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// What it is called; the first 24 bytes of it.
+    /// The function's name; its first 24 bytes are recorded.
     pub name: &'a str,
-    /// With whom, or about what; the last 40 bytes of it.
+    /// The peer or the object; its last 40 bytes are recorded.
     pub peer: &'a str,
-    /// Bytes, or elements.
+    /// The length in bytes, or in elements.
     pub len: usize,
     /// The tag, or the address in the peer's memory.
     pub tag: u64,
-    /// The bits of a tag that do not matter, or the key of the peer's memory.
+    /// The bits of the tag that matching ignores, or the key of the peer's memory.
     pub key: u64,
-    /// What its completion carries.
+    /// The context of its completion.
     pub context: u64,
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It has not returned.
+    /// The call has not returned.
     InProgress,
     /// Success.
     Done,
@@ -57,17 +57,17 @@ pub enum Outcome {
     Failed(Errno),
 }
 
-/// The last calls. Any thread may note some.
+/// Records the last calls. Any thread may record.
 #[derive(Debug)]
 pub struct CallRecorder {
     page: SharedWords<CALLS_WORDS>,
-    /// How many there were: who holds it is the only one that writes.
+    /// The number of calls so far. The holder of the lock is the only writer of the page.
     count: Mutex<u64>,
 }
 
 impl CallRecorder {
-    /// A recorder for the endpoint of a provider that has this name. It is written out by crashes and
-    /// signals, if `FI_SIGHT_CRASH` or `FI_SIGHT_SIGNAL` says so.
+    /// Opens a recorder for the endpoint of a provider that has this name. A crash or a signal
+    /// writes it out if `FI_SIGHT_CRASH` or `FI_SIGHT_SIGNAL` is set.
     ///
     /// # Errors
     /// As [`super::StatsPage::open`].
@@ -78,8 +78,8 @@ impl CallRecorder {
         Ok(Self { page, count })
     }
 
-    /// Notes a call that begins; its number is for [`Self::end`]. One that was just refused for want
-    /// of room, and is tried again, is the same call still.
+    /// Records a call that begins and returns its number, for [`Self::end`]. A retry of the last
+    /// call, which failed with [`Errno::Again`], counts as the same call.
     pub fn begin(&self, call: &Call<'_>) -> u64 {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = count.checked_sub(1)
@@ -100,18 +100,18 @@ impl CallRecorder {
         number
     }
 
-    /// Notes what has become of a call.
+    /// Records the outcome of a call.
     pub fn end(&self, number: u64, outcome: Result<(), Errno>) {
         let _alone = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let words = self.words(number);
-        // Others may have taken its place.
+        // A later call may have taken its slot.
         if words[AT_NUMBER].load(Ordering::Relaxed) == number + 1 {
             set(words, AT_OUTCOME, outcome_word(outcome));
         }
     }
 
-    /// Notes that the program has read the completion of an operation, so many nanoseconds after its
-    /// post.
+    /// Records that the application has read the completion of an operation, `took` nanoseconds
+    /// after its post.
     pub fn complete(&self, call: &Call<'_>, took: u64, outcome: Result<(), Errno>) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         self.write(*count, call, (COMPLETION | outcome_word(outcome), took));
@@ -120,7 +120,7 @@ impl CallRecorder {
 
     fn write(&self, number: u64, call: &Call<'_>, (outcome, detail): (u64, u64)) {
         let words = self.words(number);
-        // Whoever reads meanwhile, a signal handler for instance, leaves it out.
+        // A concurrent reader, such as a signal handler, leaves the slot out.
         words[AT_NUMBER].store(0, Ordering::Release);
         set(words, AT_TIME, now());
         set(words, AT_OUTCOME, outcome);
@@ -168,7 +168,7 @@ fn outcome_word(outcome: Result<(), Errno>) -> u64 {
     }
 }
 
-/// What fits of a name: its end tells more than its beginning.
+/// The suffix of a name that fits: it identifies a peer better than the prefix.
 fn suffix(name: &str) -> &str {
     let most = PEER.len() * 8;
     let first = name.len().saturating_sub(most);
@@ -180,52 +180,52 @@ const fn offset_of(number: u64) -> usize {
     AT_CALLS + (number % CALLS as u64) as usize * CALL_WORDS
 }
 
-/// A call, as it is read.
+/// A call as a reader sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallRecord {
     /// When it began, on the system's monotonic clock, in nanoseconds.
     pub at: u64,
-    /// What it is called.
+    /// The function's name.
     pub name: String,
-    /// With whom.
+    /// The peer or the object.
     pub peer: String,
-    /// Bytes, or elements.
+    /// The length in bytes, or in elements.
     pub len: u64,
     /// The tag, or the address in the peer's memory.
     pub tag: u64,
-    /// The bits of a tag that do not matter, or the key of the peer's memory.
+    /// The bits of the tag that matching ignores, or the key of the peer's memory.
     pub key: u64,
-    /// What its completion carries.
+    /// The context of its completion.
     pub context: u64,
-    /// Which half of an operation it is.
+    /// Whether this is the post or the completion.
     pub kind: RecordKind,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
-/// The call that begins an operation, or its end.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
-    /// The call, which was tried so often.
+    /// The call, with its number of tries.
     Post(u64),
-    /// The completion, so many nanoseconds after the call.
+    /// The completion, with the nanoseconds since the call.
     Completion(u64),
 }
 
-/// The last calls of an endpoint, as somebody else reads them.
+/// The last calls of an endpoint as a reader sees them.
 #[derive(Clone, Debug)]
 pub struct CallLog {
-    /// Whose they are.
+    /// The header of the page.
     pub header: PageHeader,
-    /// How many there were in all.
+    /// The number of calls in all.
     pub count: u64,
     /// The last of them, oldest first.
     pub calls: Vec<CallRecord>,
 }
 
 impl CallLog {
-    /// Reads the copy of a sheet. `None` for what is none of this version. Calls that were being
-    /// noted meanwhile are left out.
+    /// Reads the copy of a page. `None` for a page of another kind or version. Leaves out calls
+    /// that the writer was recording during the copy.
     pub fn parse(words: &[u64; CALLS_WORDS]) -> Option<Self> {
         let header = PageHeader::parse(PageKind::Calls, words)?;
         let count = words[AT_CALL_COUNT];
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_calls_are_there_with_what_became_of_them() {
+    fn a_reader_sees_the_last_calls_with_their_outcomes() {
         let calls = CallRecorder::open("test", "1234:0:0").unwrap();
         for len in 0..CALLS + 10 {
             let number = calls.begin(&call("tsend", len));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_tried_again_and_again_is_one() {
+    fn retries_of_a_call_are_one_record() {
         let calls = CallRecorder::open("test", "1234:0:0").unwrap();
         for _ in 0..5 {
             let number = calls.begin(&call("tsend", 8));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_whose_place_was_taken_meanwhile_ends_nowhere() {
+    fn the_outcome_of_a_call_whose_slot_was_reused_is_dropped() {
         let calls = CallRecorder::open("test", "1234:0:0").unwrap();
         let first = calls.begin(&call("trecv", 1));
         for len in 0..CALLS {

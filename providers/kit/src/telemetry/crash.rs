@@ -1,9 +1,10 @@
-//! What a crash, or a signal of the user's choice, writes out: the sheets of the process, one behind
-//! the other, in `selvedge-PID.flight`.
+//! The handlers that write the pages of the process to a file, `selvedge-PID.flight`, at a crash or
+//! at a signal that the user chose.
 //!
-//! A handler calls nothing but `getpid`, `unlink`, `open`, `write`, `close`, `sigaction` and `raise`, takes
-//! no lock and makes no memory. It hands the address of each sheet to `write`, which answers with an error if the
-//! sheet is gone meanwhile. None is installed unless the environment asks for it.
+//! A handler calls only `getpid`, `unlink`, `open`, `write`, `close`, `sigaction` and `raise`. It
+//! takes no lock and allocates no memory. It passes the address of each page to `write`, which
+//! fails if the page was unmapped meanwhile. No handler is installed unless the environment
+//! requests it.
 
 #![expect(unsafe_code, reason = "signal handlers, and what may be called there")]
 
@@ -18,20 +19,20 @@ use selvedge::{Errno, Error};
 use super::Settings;
 use super::layout::PageKind;
 
-/// Sheets of a kind that are written out: as many as were open at a time, up to this.
+/// Pages of one kind that are written out, at most.
 const MAX_PAGES: usize = 256;
 
 type PageSlots = [AtomicPtr<AtomicU64>; MAX_PAGES];
-/// By kind, in the order of [`PageKind::ALL`].
+/// The registered pages by kind, in the order of [`PageKind::ALL`].
 static PAGES: [PageSlots; PageKind::ALL.len()] =
     [const { [const { AtomicPtr::new(ptr::null_mut()) }; MAX_PAGES] }; PageKind::ALL.len()];
-/// The file's name, up to where the process's number goes. It is not on the stack, which in a handler
-/// may be as small as 8 KiB and have the processor's registers on it, too.
+/// The name of the file. It is a static because the stack of a handler may be as small as 8 KiB,
+/// with the processor's registers on it, too.
 static FILE_NAME: [AtomicU8; PATH_MAX] = [const { AtomicU8::new(0) }; PATH_MAX];
-/// Where that is; nowhere as long as nobody asks.
+/// Offset of the process's number in the name; unset until handlers are requested.
 static PID_OFFSET: OnceLock<usize> = OnceLock::new();
 
-/// The signals that mean a crash.
+/// The signals of a crash.
 const CRASH_SIGNALS: [c_int; 5] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -40,10 +41,10 @@ const CRASH_SIGNALS: [c_int; 5] = [
     libc::SIGABRT,
 ];
 
-/// What was there before, by the number of the signal.
+/// The actions before installation, by the number of the signal.
 static PREVIOUS_ACTIONS: [OnceLock<libc::sigaction>; 65] = [const { OnceLock::new() }; 65];
 
-/// Has a sheet written out by crashes, as long as there is room.
+/// Registers a page to be written out, and returns its slot; none if all slots are taken.
 pub(super) fn register(kind: PageKind, words: &[AtomicU64]) -> Option<usize> {
     let page = words.as_ptr().cast_mut();
     PAGES[kind as usize].iter().position(|slot| {
@@ -53,16 +54,16 @@ pub(super) fn register(kind: PageKind, words: &[AtomicU64]) -> Option<usize> {
     })
 }
 
-/// Ends what [`register`] began.
+/// Undoes [`register`].
 pub(super) fn unregister(kind: PageKind, slot: usize) {
     PAGES[kind as usize][slot].store(ptr::null_mut(), Ordering::Relaxed);
 }
 
-/// Installs the handlers that are asked for, once in a process.
+/// Installs the requested handlers, once in a process.
 ///
 /// # Errors
-/// [`Errno::Inval`] for a folder that no file name can be made of; the system's for a signal that it
-/// does not let anybody catch.
+/// [`Errno::Inval`] for a directory that cannot be part of a file name; the system's error for a
+/// signal that cannot be caught.
 pub fn install(settings: &Settings) -> Result<(), Error> {
     let crash_signals = CRASH_SIGNALS.iter().filter(|_| settings.crash);
     let requested = settings.signal.map(|signal| signal as c_int);
@@ -73,7 +74,7 @@ pub fn install(settings: &Settings) -> Result<(), Error> {
     if folder.contains(&0) || folder.len() > PATH_MAX - MAX_SUFFIX {
         return Err(Error::new(
             Errno::Inval,
-            "FI_SIGHT_DIR is no name of a folder",
+            "FI_SIGHT_DIR: the name of the directory is too long or has a zero byte",
         ));
     }
     PID_OFFSET.get_or_init(|| append(append(0, folder), b"/selvedge-"));
@@ -86,7 +87,7 @@ pub fn install(settings: &Settings) -> Result<(), Error> {
     }
 }
 
-/// Whether the program has no handler of its own for a signal; that one would be missed.
+/// Whether the program has no handler for a signal. A handler of the program must not be replaced.
 fn has_no_handler(signal: c_int) -> bool {
     let own_handler = on_request as *const () as usize;
     let free = [libc::SIG_DFL, libc::SIG_IGN, own_handler];
@@ -94,24 +95,24 @@ fn has_no_handler(signal: c_int) -> bool {
     if !has_no_handler {
         log::warn!(
             target: "selvedge::core::core",
-            "FI_SIGHT_SIGNAL: the program catches signal {signal} itself; nothing is written then"
+            "FI_SIGHT_SIGNAL: the program has its own handler for signal {signal}, which stays; choose another signal"
         );
     }
     has_no_handler
 }
 
-/// What a signal does at present.
+/// The present action of a signal.
 fn current_action(signal: c_int) -> libc::sigaction {
     // SAFETY: a structure of integers and an optional function.
     let mut old: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: asks only, and writes to a structure of its own kind.
+    // SAFETY: reads the action only, and writes it to a structure of its type.
     unsafe { libc::sigaction(signal, ptr::null(), &raw mut old) };
     old
 }
 
 type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// Installs a handler, unless one of ours is there.
+/// Installs a handler, unless a handler of this module is installed.
 fn install_handler(signal: c_int, handler: Handler) -> Result<(), Error> {
     let Some(previous) = usize::try_from(signal)
         .ok()
@@ -128,8 +129,8 @@ fn install_handler(signal: c_int, handler: Handler) -> Result<(), Error> {
     // SAFETY: a structure of integers and an optional function.
     let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
     now.sa_sigaction = handler as *const () as usize;
-    // One handler inside of another would need twice the stack.
-    // SAFETY: a set of our own.
+    // A handler that interrupts another one would need twice the stack.
+    // SAFETY: writes a signal set on the stack.
     unsafe { libc::sigfillset(&raw mut now.sa_mask) };
     now.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
     if previous.set(current_action(signal)).is_err() {
@@ -147,7 +148,7 @@ fn install_handler(signal: c_int, handler: Handler) -> Result<(), Error> {
     }
 }
 
-/// Writes the sheets out, and lets whoever was there before have the signal.
+/// Writes the pages out, then restores the previous action and lets it handle the signal.
 extern "C" fn on_crash(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
     write_pages();
     let Some(previous) = PREVIOUS_ACTIONS
@@ -156,20 +157,20 @@ extern "C" fn on_crash(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void
     else {
         return;
     };
-    // SAFETY: what was there before.
+    // SAFETY: restores an action that `sigaction` returned.
     unsafe { libc::sigaction(signal, previous, ptr::null_mut()) };
-    // SAFETY: the kernel's, for this call.
+    // SAFETY: the kernel passes a valid pointer for the duration of this call.
     let code = unsafe { (*info).si_code };
-    // A fault comes again when the instruction is tried again; what somebody sent does not.
+    // A fault occurs again when the instruction is retried; a signal that was sent does not.
     if code <= 0 {
         // SAFETY: blocked until the handler returns, and then as before.
         unsafe { libc::raise(signal) };
     }
 }
 
-/// Writes the sheets out.
+/// Writes the pages out.
 extern "C" fn on_request(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
-    // SAFETY: this thread's own number of its last error.
+    // SAFETY: returns the address of this thread's `errno`.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let saved = unsafe { *errno };
@@ -179,10 +180,10 @@ extern "C" fn on_request(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
 }
 
 const PATH_MAX: usize = 4096;
-/// What stands behind the folder, at most.
+/// The length of the name behind the directory, at most.
 const MAX_SUFFIX: usize = 40;
 
-/// Puts bytes into the file's name; where the next ones go.
+/// Writes bytes into the file's name and returns the offset behind them.
 fn append(at: usize, bytes: &[u8]) -> usize {
     for (slot, byte) in FILE_NAME[at..].iter().zip(bytes) {
         slot.store(*byte, Ordering::Relaxed);
@@ -190,7 +191,7 @@ fn append(at: usize, bytes: &[u8]) -> usize {
     at + bytes.len()
 }
 
-/// The number of this process in digits.
+/// Appends the number of this process in digits.
 fn append_pid(at: usize) -> usize {
     // SAFETY: a system call without arguments.
     let pid = unsafe { libc::getpid() }.unsigned_abs();
@@ -207,13 +208,13 @@ fn write_pages() {
     let Some(&at) = PID_OFFSET.get() else {
         return;
     };
-    // Threads that do so at the same time put the same bytes.
+    // Threads that do this at the same time write the same bytes.
     append(append_pid(at), b".flight\0");
     let path = FILE_NAME.as_ptr().cast::<c_char>();
-    // A file of an earlier signal, or of a process that had the number before.
+    // The file may exist from an earlier signal, or from a process that had the same number.
     // SAFETY: the name ends with a zero.
     unsafe { libc::unlink(path) };
-    // What another user has put there is left alone: a pipe that nobody reads would hold this up.
+    // An object of another user is left alone: a pipe without a reader would block this thread.
     let new = libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
     let flags = libc::O_WRONLY | libc::O_NONBLOCK | libc::O_CLOEXEC | new;
     // SAFETY: the name ends with a zero.
@@ -225,7 +226,8 @@ fn write_pages() {
         for page in slots {
             let page = page.load(Ordering::Acquire);
             if !page.is_null() {
-                // SAFETY: the kernel reads what is mapped there, or says that nothing is.
+                // SAFETY: the kernel reads the mapped memory, or fails with an error if it is not
+                // mapped.
                 unsafe { libc::write(file, page.cast(), kind.words() * 8) };
             }
         }

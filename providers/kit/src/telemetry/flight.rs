@@ -1,4 +1,4 @@
-//! The flight recorder: the last events of an endpoint, kept in its page.
+//! The flight recorder: the last events of an endpoint, in its statistics page.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,20 +6,21 @@ use super::layout::{AT_EVENT_COUNT, AT_EVENTS, EVENT_TEXT, EVENT_WORDS, EVENTS, 
 use super::shared_words::write_text;
 use selvedge::Errno;
 
-/// Something that happened.
+/// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// A peer is looked for, and nobody has its name yet.
+    /// The endpoint waits for a peer: no endpoint has its name yet.
     AwaitingPeer,
-    /// A peer can be talked to.
+    /// A connection to a peer is established.
     Connected,
-    /// A peer is gone; the number is the error that its operations fail with.
+    /// A peer has ended or failed; the number is the error that its operations fail with.
     Disconnected,
-    /// A message waits with its sender, because too much waits here; the number is its length.
+    /// A message stays with its sender, because the limit of unexpected messages is reached; the
+    /// number is its length.
     Stalled,
-    /// Messages of a peer cannot be copied out of its memory any more; the number is the error.
+    /// Messages of a peer can no longer be copied out of its memory; the number is the error.
     NoCma,
-    /// An own operation failed; the number is the error.
+    /// An operation of this endpoint failed; the number is the error.
     SendFailed,
     /// A receive failed; the number is the error.
     ReceiveFailed,
@@ -36,7 +37,7 @@ impl EventKind {
         Self::ReceiveFailed,
     ];
 
-    /// What it is called.
+    /// The name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::AwaitingPeer => "awaited",
@@ -50,21 +51,21 @@ impl EventKind {
     }
 }
 
-/// An event, as it is read.
+/// An event as a reader sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When, on the system's monotonic clock, in nanoseconds.
+    /// The time, on the system's monotonic clock, in nanoseconds.
     pub at: u64,
-    /// What happened.
+    /// The kind.
     pub kind: EventKind,
-    /// Which, in whatever way such events are numbered.
+    /// The number that [`EventKind`] defines.
     pub number: u64,
-    /// With whom; the first 40 bytes of it.
+    /// The peer or the description; its first 40 bytes.
     pub about: String,
 }
 
 impl Event {
-    /// The error that the number is, where it is one.
+    /// The error, if the number is one.
     fn error(&self) -> Option<Errno> {
         let is_error = matches!(
             self.kind,
@@ -79,7 +80,7 @@ impl Event {
         errno.filter(|_| is_error)
     }
 
-    /// The event in words.
+    /// The event as a sentence.
     pub fn sentence(&self) -> String {
         let Self { about, number, .. } = self;
         let error = self.error().map_or_else(
@@ -87,10 +88,12 @@ impl Event {
             |errno| format!("{errno}, error {number}"),
         );
         match self.kind {
-            EventKind::AwaitingPeer => format!("nobody has the name {about} yet"),
-            EventKind::Connected => format!("met {about}"),
-            EventKind::Disconnected => format!("lost {about} ({error})"),
-            EventKind::Stalled => format!("no room for a message of {number} bytes from {about}"),
+            EventKind::AwaitingPeer => format!("no endpoint has the name {about} yet"),
+            EventKind::Connected => format!("connected to {about}"),
+            EventKind::Disconnected => format!("lost the connection to {about} ({error})"),
+            EventKind::Stalled => {
+                format!("no memory left for an unexpected message of {number} bytes from {about}")
+            }
             EventKind::NoCma => format!("cannot copy out of the memory of {about} ({error})"),
             EventKind::SendFailed => format!("an operation failed ({error}): {about}"),
             EventKind::ReceiveFailed => format!("a receive failed ({error}): {about}"),
@@ -98,7 +101,7 @@ impl Event {
     }
 }
 
-/// Notes an event over the oldest one.
+/// Records an event in place of the oldest one.
 pub(super) fn record(
     words: &[AtomicU64; WORDS],
     at: u64,
@@ -116,8 +119,8 @@ pub(super) fn record(
     words[AT_EVENT_COUNT].store(count + 1, Ordering::Release);
 }
 
-/// The events of a page that was copied, oldest first. The one that may be half overwritten, because
-/// an event was being noted when the page was copied, is left out.
+/// The events in the copy of a page, oldest first. The oldest one is left out: it may be half
+/// overwritten, because the writer may have recorded an event during the copy.
 pub(super) fn read(words: &[u64; WORDS]) -> Vec<Event> {
     let count = words[AT_EVENT_COUNT];
     let first = count.saturating_sub(EVENTS as u64 - 1);

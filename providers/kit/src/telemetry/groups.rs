@@ -1,7 +1,8 @@
-//! What an endpoint waits for in its collectives: which, with which members, and for whom.
+//! The pending collectives of an endpoint: which ones, in which groups, and the members that they
+//! wait for.
 //!
-//! The layer of collectives writes this, under its own lock, when something takes long; of each group
-//! it always says how many collectives it has begun.
+//! The collective layer writes this page under its own lock when a collective takes long. It always
+//! writes how many collectives each group has begun.
 
 use std::sync::atomic::Ordering;
 
@@ -16,57 +17,57 @@ use super::seqlock::{self, Words};
 use super::shared_words::{SharedWords, now, write_text};
 use super::stats::{PageHeader, copy_consistent, read_text};
 
-/// The word of a join where a collective has its number.
+/// The value of a join in the word that holds a collective's number.
 const JOIN: u64 = 0xff;
 const INEXACT: u64 = 1;
 const AWAITS_ROOM: u64 = 2;
 
-/// What the layer of collectives writes of one endpoint.
+/// Writes the groups page of one endpoint.
 #[derive(Debug)]
 pub struct GroupRecorder {
     page: SharedWords<GROUPS_WORDS>,
-    /// Whether anything is waited for, as it was written last.
+    /// Whether the page has pending collectives at present.
     pub(crate) has_pending: bool,
 }
 
-/// Something that takes long.
+/// A collective, or a join, that has not completed for a while.
 #[derive(Clone, Debug)]
 pub struct PendingCollective {
-    /// Which collective; none for a join.
+    /// The collective; none for a join.
     pub coll: Option<Op>,
     /// The endpoint's own number for the group.
     pub group: u16,
-    /// Which of the group's collectives it is, from 0 on.
+    /// The sequence number of the collective in its group, from 0 on.
     pub sequence: u32,
-    /// Since when, on the system's monotonic clock, in nanoseconds.
+    /// When the wait was noticed, on the system's monotonic clock, in nanoseconds.
     pub since: u64,
-    /// Who the endpoint is.
+    /// The rank of the endpoint.
     pub rank: u32,
-    /// How many members there are.
+    /// The number of members of the group.
     pub members: u32,
-    /// How many members are waited for.
+    /// The number of awaited messages or members.
     pub count: u32,
-    /// Whether these are all of those that are named; otherwise some of them.
+    /// Whether all members in `awaited` are awaited; otherwise some of them are.
     pub is_exact: bool,
-    /// Whether it is their room that is waited for, not their messages.
+    /// Whether the collective waits for send room to these members rather than for their messages.
     pub awaits_room: bool,
-    /// Those that are waited for; some of them, if they are many.
+    /// The awaited members; some of them if they are many.
     pub awaited: Vec<AwaitedMember>,
 }
 
-/// A member that is waited for.
+/// A member that a collective waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwaitedMember {
-    /// Who it is in the group.
+    /// Its rank in the group.
     pub rank: u32,
-    /// Its number for the group, if it has told.
+    /// Its number for the group, if this endpoint has received it.
     pub number: Option<u16>,
     /// Its name.
     pub name: String,
 }
 
 impl GroupRecorder {
-    /// A sheet for the endpoint of a provider that has this name.
+    /// Opens a page for the endpoint of a provider that has this name.
     ///
     /// # Errors
     /// As [`super::StatsPage::open`].
@@ -79,7 +80,8 @@ impl GroupRecorder {
         })
     }
 
-    /// A place for a group, which begins its collectives at 0; none if too many have one.
+    /// Adds a group, whose next collective is number 0, and returns its slot; none if all slots are
+    /// taken.
     pub fn add_group(&self, number: u16, rank: usize, members: usize) -> Option<usize> {
         let words = self.page.words();
         let is_free = |at: &usize| words[*at].load(Ordering::Relaxed) == 0;
@@ -90,14 +92,14 @@ impl GroupRecorder {
         Some(at)
     }
 
-    /// The opposite.
+    /// Removes a group.
     pub fn remove_group(&self, slot: Option<usize>) {
         if let Some(at) = slot {
             self.page.set(at, 0);
         }
     }
 
-    /// Says which collective of a group is the next.
+    /// Sets the number of a group's next collective.
     #[inline]
     pub fn set_next_sequence(&self, slot: Option<usize>, next: u32) {
         if let Some(at) = slot {
@@ -105,7 +107,7 @@ impl GroupRecorder {
         }
     }
 
-    /// Writes down what is waited for, as far as there is room.
+    /// Writes the pending collectives, as many as fit.
     pub fn write_pending(&mut self, pending: &[PendingCollective]) {
         self.has_pending = !pending.is_empty();
         let words = &self.page.words()[..];
@@ -161,23 +163,23 @@ const fn group_at(number: usize) -> usize {
 pub struct GroupEntry {
     /// The endpoint's own number for it.
     pub number: u16,
-    /// Which collective is the next, from 0 on.
+    /// The number of its next collective, from 0 on.
     pub next: u32,
 }
 
-/// The collectives of an endpoint, as somebody else reads them.
+/// The collectives of an endpoint as a reader sees them.
 #[derive(Clone, Debug)]
 pub struct GroupStats {
-    /// Whose they are.
+    /// The header of the page.
     pub header: PageHeader,
     /// Some of its groups.
     pub groups: Vec<GroupEntry>,
-    /// What takes long.
+    /// The pending collectives and joins.
     pub pending: Vec<PendingCollective>,
 }
 
 impl GroupStats {
-    /// Reads a sheet; `copy` copies all of it. `None` for what is none of this version.
+    /// Reads a page; `copy` copies all of it. `None` for a page of another kind or version.
     pub fn read<W: Words + ?Sized>(
         page: &W,
         copy: impl FnMut() -> Option<Box<[u64; GROUPS_WORDS]>>,
@@ -186,7 +188,7 @@ impl GroupStats {
         Self::parse(&words)
     }
 
-    /// Reads the copy of a sheet.
+    /// Reads the copy of a page.
     pub fn parse(words: &[u64; GROUPS_WORDS]) -> Option<Self> {
         let entries = words[AT_GROUPS..AT_GROUP_PENDING].chunks(GROUP_WORDS);
         let pending_words = words[AT_GROUP_PENDING..].chunks_exact(GROUP_PENDING_WORDS);
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_waited_for_is_read_as_it_was_written_and_is_gone_when_it_came() {
+    fn pending_collectives_are_read_as_written_until_they_complete() {
         let mut groups = GroupRecorder::open("test", "1:0:0").unwrap();
         let all: Vec<_> = (0..10).map(|_| one(Some(Op::Allreduce))).collect();
         groups.write_pending(&all);
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_say_which_collective_is_the_next_as_long_as_they_are_joined() {
+    fn a_group_shows_its_next_collective_until_it_is_left() {
         let groups = GroupRecorder::open("test", "1:0:0").unwrap();
         let slots: Vec<_> = (0..GROUPS as u16 + 2)
             .map(|it| groups.add_group(it, 0, 2))

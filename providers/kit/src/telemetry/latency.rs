@@ -1,8 +1,8 @@
-//! How long operations took: a histogram for each kind of operation and class of sizes, for whoever
-//! asks for it.
+//! Latency of operations: one histogram for each kind of operation and size class, for programs
+//! that request it.
 //!
-//! A class of times is a quarter of a doubling wide, from 32 ns to half a minute. What is said of a
-//! part of the operations ([`Histogram::quantile`]) is right to the width of a class.
+//! A bucket is a quarter of a doubling wide, from 32 ns to half a minute. [`Histogram::quantile`]
+//! is exact to the width of a bucket.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,15 +15,15 @@ use super::layout::{
 use super::shared_words::{SharedWords, now};
 use super::stats::PageHeader;
 
-/// Times below this are one class.
+/// The exponent of the shortest time that has a bucket of its own.
 const SHORTEST: u32 = 5;
 
-/// The histograms of an endpoint. Any thread may add to them.
+/// Records the latencies of an endpoint. Any thread may record.
 #[derive(Debug)]
 pub struct LatencyRecorder(SharedWords<LATENCY_WORDS>);
 
 impl LatencyRecorder {
-    /// Histograms for the endpoint of a provider that has this name.
+    /// Opens histograms for the endpoint of a provider that has this name.
     ///
     /// # Errors
     /// As [`super::StatsPage::open`].
@@ -33,7 +33,7 @@ impl LatencyRecorder {
         Ok(Self(page))
     }
 
-    /// Adds an operation of `len` bytes that took so many nanoseconds.
+    /// Adds an operation of `len` bytes that took this many nanoseconds.
     pub fn record(&self, op: TimedOp, len: usize, nanoseconds: u64) {
         let at = histogram_at(op, size_class_of(len));
         let histogram = &self.0.words()[at..at + HISTOGRAM_WORDS];
@@ -42,7 +42,7 @@ impl LatencyRecorder {
         histogram[HISTOGRAM_BUCKETS + bucket_of(nanoseconds)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What was added so far.
+    /// The histograms that are not empty.
     pub fn histograms(&self) -> Vec<Histogram> {
         let words = self.0.words().iter();
         let words: Vec<u64> = words
@@ -52,18 +52,18 @@ impl LatencyRecorder {
     }
 }
 
-/// One histogram, of one kind of operation with sizes of one class.
+/// The histogram of one kind of operation in one size class.
 #[derive(Clone, Debug)]
 pub struct Histogram {
-    /// Which operations.
+    /// The kind of operation.
     pub op: TimedOp,
-    /// The class of their sizes; see [`Self::sizes`].
+    /// The size class; see [`Self::sizes`].
     pub size_class: usize,
-    /// How long all of them took together, in nanoseconds.
+    /// The sum of all durations, in nanoseconds.
     pub total: u64,
-    /// How long the longest one took.
+    /// The longest duration, in nanoseconds.
     pub longest: u64,
-    /// How many took how long, from the shortest times to the longest.
+    /// The number of operations in each bucket, shortest durations first.
     pub buckets: [u64; BUCKETS],
 }
 
@@ -80,14 +80,14 @@ impl Histogram {
         (histogram.count() > 0).then_some(histogram)
     }
 
-    /// How many operations there were.
+    /// The number of operations.
     pub fn count(&self) -> u64 {
         self.buckets
             .iter()
             .fold(0, |sum, it| sum.saturating_add(*it))
     }
 
-    /// The fewest and the most bytes of an operation of this class.
+    /// The least and the greatest size of an operation of this class, in bytes.
     pub const fn sizes(&self) -> (u64, u64) {
         match self.size_class {
             0 => (0, 0),
@@ -96,12 +96,13 @@ impl Histogram {
         }
     }
 
-    /// How long one took on average, in nanoseconds.
+    /// The mean duration, in nanoseconds.
     pub fn mean(&self) -> u64 {
         self.total / self.count().max(1)
     }
 
-    /// The time within which this part of the operations was done, `0.5` for half of them.
+    /// The duration that this fraction of the operations did not exceed, in nanoseconds: 0.5 gives
+    /// the median.
     pub fn quantile(&self, fraction: f64) -> u64 {
         let wanted = (self.count() as f64 * fraction).max(1.0);
         let mut before = 0.0;
@@ -120,7 +121,7 @@ impl Histogram {
         self.longest
     }
 
-    /// Adds what another row of the same kind and class says.
+    /// Adds another histogram of the same kind and class.
     pub fn merge(&mut self, other: &Self) {
         self.total = self.total.saturating_add(other.total);
         self.longest = self.longest.max(other.longest);
@@ -130,17 +131,17 @@ impl Histogram {
     }
 }
 
-/// Histograms, as somebody else reads them.
+/// The histograms of an endpoint as a reader sees them.
 #[derive(Clone, Debug)]
 pub struct LatencyStats {
-    /// Whose they are.
+    /// The header of the page.
     pub header: PageHeader,
-    /// Those that are not empty.
+    /// The histograms that are not empty.
     pub histograms: Vec<Histogram>,
 }
 
 impl LatencyStats {
-    /// Reads the copy of a sheet. `None` for what is none of this version.
+    /// Reads the copy of a page. `None` for a page of another kind or version.
     pub fn parse(words: &[u64; LATENCY_WORDS]) -> Option<Self> {
         Some(Self {
             header: PageHeader::parse(PageKind::Latency, words)?,
@@ -178,7 +179,7 @@ fn bucket_of(nanoseconds: u64) -> usize {
     (1 + 4 * octave as usize + quarter as usize).min(BUCKETS - 1)
 }
 
-/// The shortest time of a class, in nanoseconds.
+/// The shortest duration of a bucket, in nanoseconds.
 pub const fn bucket_start(bucket: usize) -> u64 {
     let Some(above) = bucket.checked_sub(1) else {
         return 0;

@@ -1,18 +1,18 @@
-//! What stands where in a sheet: words of 64 bits, in groups that fill whole cache lines.
+//! The layout of telemetry pages: words of 64 bits, in groups that fill whole cache lines.
 
-/// Changes with the meaning of any word.
+/// The version of the layout. It changes with the meaning of any word.
 pub const VERSION: u64 = 2;
-/// Words of a page.
+/// Words of a statistics page.
 pub const WORDS: usize = 1024;
-/// What the memory files are called.
+/// The name of the memory files.
 pub const MEMFD_NAME: &str = "selvedge-sight";
 
-/// What a sheet is about.
+/// The kinds of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
-    /// What an endpoint counts, and how it stands: its page.
+    /// Counters, snapshot and events of an endpoint.
     Stats,
-    /// How long its operations took.
+    /// Durations of its operations.
     Latency,
     /// Its last calls.
     Calls,
@@ -24,7 +24,7 @@ impl PageKind {
     /// All of them, in their order.
     pub const ALL: [Self; 4] = [Self::Stats, Self::Latency, Self::Calls, Self::Groups];
 
-    /// The first word of a sheet.
+    /// The first word of a page of this kind.
     pub const fn magic(self) -> u64 {
         u64::from_le_bytes(match self {
             Self::Stats => *b"SLVSIGHT",
@@ -34,7 +34,7 @@ impl PageKind {
         })
     }
 
-    /// How many words there are.
+    /// The number of words of a page of this kind.
     pub const fn words(self) -> usize {
         match self {
             Self::Stats => WORDS,
@@ -54,31 +54,31 @@ pub(super) const AT_PROVIDER: usize = 6;
 pub(super) const PROVIDER_WORDS: usize = 2;
 pub(super) const AT_NAME: usize = 8;
 pub(super) const NAME_WORDS: usize = 16;
-/// What every sheet begins with.
+/// Words of the header of every page.
 pub(super) const HEADER_WORDS: usize = 24;
-/// Pairs of a number of operations and their bytes.
+/// Pairs: the number of operations, and their bytes.
 pub(super) const AT_OP_COUNTERS: usize = HEADER_WORDS;
-/// Likewise, of messages by the way they took.
+/// Likewise, of messages by the protocol that carried them.
 pub(super) const AT_PROTOCOL_COUNTERS: usize = 48;
-/// Odd while what follows is being written.
+/// The sequence lock of the following words: odd during a write.
 pub(super) const AT_SEQ: usize = 72;
-/// When the endpoint last looked after itself.
+/// When the endpoint wrote the last snapshot.
 pub(super) const AT_SNAPSHOT_TIME: usize = 73;
 pub(super) const AT_GAUGES: usize = 74;
 pub(super) const GAUGES: usize = 14;
 pub(super) const AT_POSTED: usize = 88;
-/// Receives that are named.
+/// Posted receives that a page has room for.
 pub const MAX_POSTED: usize = 8;
 pub(super) const POSTED_WORDS: usize = 5;
 pub(super) const AT_UNEXPECTED: usize = 128;
 pub(super) const MAX_UNEXPECTED: usize = 8;
 pub(super) const UNEXPECTED_WORDS: usize = 4;
 pub(super) const AT_PEERS: usize = 160;
-/// Peers that have a place in the page.
+/// Peers that a page has room for.
 pub const MAX_PEERS: usize = 24;
 pub(super) const PEER_WORDS: usize = 16;
 pub(super) const PEER_NAME: usize = 8;
-/// Events so far; what follows holds the last of them.
+/// The number of events so far; the last of them follow.
 pub(super) const AT_EVENT_COUNT: usize = AT_PEERS + MAX_PEERS * PEER_WORDS;
 pub(super) const AT_EVENTS: usize = AT_EVENT_COUNT + 8;
 pub(super) const EVENT_WORDS: usize = 8;
@@ -93,38 +93,39 @@ const _: () = assert!(AT_POSTED + MAX_POSTED * POSTED_WORDS <= AT_UNEXPECTED);
 const _: () = assert!(AT_UNEXPECTED + MAX_UNEXPECTED * UNEXPECTED_WORDS <= AT_PEERS);
 const _: () = assert!(AT_EVENTS.is_multiple_of(8) && EVENTS >= 32);
 
-/// Words of a sheet of latencies.
+/// Words of a page of latencies.
 pub const LATENCY_WORDS: usize = AT_HISTOGRAMS + TimedOp::ALL.len() * SIZES * HISTOGRAM_WORDS;
 pub(super) const AT_HISTOGRAMS: usize = 32;
-/// Classes of sizes: none, one byte, two and three, four to seven ..
+/// Size classes: none, one byte, two and three, four to seven, and so on.
 pub const SIZES: usize = 28;
-/// All times together, the longest, and how many there were of each class.
+/// A histogram: the total time, the longest time, and the number of operations in each bucket.
 pub(super) const HISTOGRAM_WORDS: usize = 128;
 pub(super) const HISTOGRAM_TOTAL: usize = 0;
 pub(super) const HISTOGRAM_LONGEST: usize = 1;
 pub(super) const HISTOGRAM_BUCKETS: usize = 4;
-/// Classes of times: a quarter of a doubling each.
+/// Buckets of a histogram, each a quarter of a doubling wide.
 pub const BUCKETS: usize = HISTOGRAM_WORDS - HISTOGRAM_BUCKETS;
 
-/// Words of a sheet of calls.
+/// Words of a page of calls.
 pub const CALLS_WORDS: usize = AT_CALLS + CALLS * CALL_WORDS;
-/// Calls so far.
+/// The number of calls so far.
 pub(super) const AT_CALL_COUNT: usize = HEADER_WORDS;
 pub(super) const AT_CALLS: usize = 32;
-/// Calls that a sheet holds.
+/// Calls that a page holds.
 pub const CALLS: usize = 1000;
 pub(super) const CALL_WORDS: usize = 16;
 
-/// Words of a sheet of groups.
+/// Words of a page of groups.
 pub const GROUPS_WORDS: usize = 512;
-/// Odd while what is waited for is being written.
+/// The sequence lock of the pending collectives: odd during a write.
 pub(super) const AT_GROUP_SEQ: usize = HEADER_WORDS;
 pub(super) const AT_GROUPS: usize = 32;
-/// Groups that have a place in a sheet.
+/// Groups that a page has room for.
 pub const GROUPS: usize = 16;
 pub(super) const GROUP_WORDS: usize = 4;
 pub(super) const AT_GROUP_PENDING: usize = AT_GROUPS + GROUPS * GROUP_WORDS;
-/// Collectives and joins that are told of, each with some of the members that it waits for.
+/// Pending collectives and joins that a page has room for, each with some of the members that it
+/// waits for.
 pub(super) const MAX_PENDING: usize = 8;
 pub(super) const MAX_AWAITED: usize = 4;
 pub(super) const AWAITED_MEMBER_WORDS: usize = 8;
@@ -133,25 +134,25 @@ pub(super) const GROUP_PENDING_WORDS: usize =
     GROUP_PENDING_HEADER + MAX_AWAITED * AWAITED_MEMBER_WORDS;
 const _: () = assert!(AT_GROUP_PENDING + MAX_PENDING * GROUP_PENDING_WORDS <= GROUPS_WORDS);
 
-/// What an endpoint counts: operations, and their bytes.
+/// Counters of operations, and of their bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum OpCounter {
-    /// Messages of ours that are complete.
+    /// Sent messages that are complete.
     Sent,
-    /// Own operations that failed.
+    /// Operations of this endpoint that failed.
     SendErrors,
     /// Reads of peers' memory.
     Read,
     /// Writes of peers' memory, and atomics.
     Written,
-    /// Messages that were received; those in our own cache line.
+    /// Received messages; the receive counters have a cache line of their own.
     Received = 4,
     /// Receives that failed.
     ReceiveErrors,
-    /// What peers have read here.
+    /// Reads of this endpoint's memory by peers.
     PeerRead,
-    /// What peers have written here.
+    /// Writes to this endpoint's memory by peers.
     PeerWritten,
 }
 
@@ -168,7 +169,7 @@ impl OpCounter {
         Self::PeerWritten,
     ];
 
-    /// What it is called.
+    /// The name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sent => "sent",
@@ -183,27 +184,28 @@ impl OpCounter {
     }
 }
 
-/// Operations that are timed.
+/// The kinds of operations that have a latency histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(usize)]
 pub enum TimedOp {
-    /// Sends, from the post to the program's reading of the completion, as all that follows.
+    /// Sends, from the post until the application reads the completion. The following kinds
+    /// likewise.
     Send,
     /// Tagged sends.
     TaggedSend,
-    /// Receives: how long they waited for their message, too.
+    /// Receives. The time includes the wait for the message.
     Receive,
     /// Tagged receives.
     TaggedReceive,
     /// Reads of peers' memory.
     Read,
-    /// Writes of it.
+    /// Writes of peers' memory.
     Write,
     /// Atomics.
     Atomic,
     /// Collectives.
     Collective,
-    /// What never completes (fi_inject(3)): the call alone.
+    /// Operations without a completion (fi_inject(3)): the call alone.
     Inject,
 }
 
@@ -221,7 +223,7 @@ impl TimedOp {
         Self::Inject,
     ];
 
-    /// What it is called.
+    /// The name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Send => "send",
@@ -237,28 +239,28 @@ impl TimedOp {
     }
 }
 
-/// A way that messages take. Those that are counted under none went the provider's plain way: inside
-/// the command, through a socket.
+/// Counters of messages by protocol. A message that none of them counts used the provider's default
+/// protocol: inside the command, or through a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum ProtocolCounter {
-    /// Through a pool of payloads.
+    /// Sent through a pool of payloads.
     SentInject,
-    /// Copied by the receiver out of our memory.
+    /// Sent by cross-memory attach: the receiver copies out of the sender's memory.
     SentCma,
-    /// Through segments of shared memory, copied twice.
+    /// Sent through bounce buffers in shared memory, copied twice.
     SentBounce,
-    /// Copied by the receiver out of memory that it has mapped.
+    /// Sent from memory that the receiver has mapped and copies from.
     SentDirect,
-    /// Out of a pool of payloads.
+    /// Received from a pool of payloads.
     ReceivedInject,
-    /// Copied out of the sender's memory.
+    /// Received by cross-memory attach: copied out of the sender's memory.
     ReceivedCma,
-    /// Out of segments.
+    /// Received through bounce buffers.
     ReceivedBounce,
-    /// Copied out of memory of the sender that is mapped here.
+    /// Received from memory of the sender that this process has mapped.
     ReceivedDirect,
-    /// Kept until a receive was posted.
+    /// Stored until a receive was posted.
     ReceivedLate,
 }
 
@@ -276,7 +278,7 @@ impl ProtocolCounter {
         Self::ReceivedLate,
     ];
 
-    /// What it is called.
+    /// The name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SentInject | Self::ReceivedInject => "inject",
@@ -287,26 +289,26 @@ impl ProtocolCounter {
         }
     }
 
-    /// Whether messages of ours take it.
+    /// Whether it counts sent messages.
     pub const fn is_sent(self) -> bool {
         (self as usize) < Self::ReceivedInject as usize
     }
 }
 
-/// How far an endpoint is with a peer.
+/// The state of the connection to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerState {
-    /// It was named, and nothing was sent.
+    /// The address vector has the peer, and nothing was sent.
     Idle,
-    /// Nobody has its name, or takes its connection, yet.
+    /// No endpoint has the peer's name yet, or its host has not accepted the connection yet.
     Connecting,
-    /// The two have not finished greeting each other.
+    /// The handshake is not complete.
     Handshaking,
-    /// It can be talked to.
+    /// The connection is established.
     Connected,
-    /// It is gone, and there was no room yet for all that it had sent.
+    /// The peer has ended, and received messages of it are still being processed.
     Draining,
-    /// It is gone.
+    /// The peer has ended.
     Disconnected,
 }
 
@@ -320,7 +322,7 @@ impl PeerState {
         Self::Disconnected,
     ];
 
-    /// What it is called.
+    /// The name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",

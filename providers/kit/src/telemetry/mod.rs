@@ -1,18 +1,19 @@
-//! Sight: what another process of the same user sees of an endpoint.
+//! Telemetry: the state of an endpoint in shared memory, readable by other processes of the same
+//! user.
 //!
-//! Every endpoint has a [`StatsPage`] of shared memory, in which it counts what it does and writes down
-//! now and then how things stand: queue depths, peers, what is waited for. It is an anonymous memory
-//! file, found by its name under `/proc/PID/fd`, so the page is gone when the process is, however
-//! that ended, and nobody but the processes of the same user gets at it. `fi_top` reads pages.
+//! Every endpoint has a [`StatsPage`], in which it counts its operations and periodically writes a
+//! snapshot: queue depths, peers, posted receives. The page is an anonymous memory file, which
+//! readers find under `/proc/PID/fd`. The system frees it when the process ends, however it ends,
+//! and only processes of the same user can open it. `fi_top` reads the pages.
 //!
-//! Whoever asks for it gets sheets of the same kind beside it: [`latency::Latency`], how long operations
-//! took, and [`calls::Calls`], the last of them; an endpoint with collectives has [`groups::Groups`],
-//! what it waits for in those.
+//! Further pages of the same kind exist on request: [`latency::LatencyRecorder`] has the durations
+//! of operations, and [`calls::CallRecorder`] the last calls. An endpoint with collectives has
+//! [`groups::GroupRecorder`], the collectives that are pending.
 //!
-//! Who counts is alone: plain loads and stores of words that nobody else writes. What stands there
-//! is never read back, so whatever a reader did to a page would change no endpoint's mind.
+//! Each word has one writer, which uses plain loads and stores. The endpoint never reads its pages
+//! for a decision, so a reader that writes to a page cannot change the endpoint's behaviour.
 //!
-//! Not here: who the readers are, and what they make of it.
+//! This module does not contain the readers' user interface.
 
 pub mod calls;
 pub mod crash;

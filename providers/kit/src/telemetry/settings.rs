@@ -1,4 +1,4 @@
-//! What the environment asks for besides counting.
+//! The `FI_SIGHT_*` parameters: which events write the pages to a file, and where.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use nix::sys::signal::Signal;
 use selvedge::param::Params;
 use selvedge::{Errno, Error};
 
-/// The `FI_SIGHT_*` parameters, read.
+/// The values of the `FI_SIGHT_*` parameters.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Whether a crash writes the pages out.
+    /// Whether a crash writes the pages to a file.
     pub crash: bool,
-    /// The signal that does.
+    /// The signal that writes the pages to a file.
     pub signal: Option<Signal>,
-    /// Where to.
+    /// The directory of the file.
     pub dir: PathBuf,
 }
 
@@ -21,7 +21,7 @@ impl Settings {
     /// Reads the environment.
     ///
     /// # Errors
-    /// The first bad value, by name.
+    /// [`Errno::Inval`] for the first bad value, which the error names.
     pub fn read(params: &Params) -> Result<Self, Error> {
         Ok(Self {
             crash: params.flag("FI_SIGHT_CRASH")?,
@@ -59,7 +59,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_are_named_in_three_ways_and_others_are_refused_by_name() -> Result<(), Error> {
+    fn a_signal_has_a_name_with_or_without_sig_or_a_number_and_the_error_quotes_any_other()
+    -> Result<(), Error> {
         for text in ["USR2", "sigusr2", "12", " usr2 "] {
             assert_eq!(signal(text)?, Some(Signal::SIGUSR2), "{text}");
         }

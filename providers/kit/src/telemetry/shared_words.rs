@@ -1,5 +1,5 @@
-//! A sheet: words of shared memory that one process writes and others find, with a head that says
-//! whose they are.
+//! A [`SharedWords`] is a page of telemetry: shared memory that one process writes and others find,
+//! with a header that identifies the endpoint.
 
 #![expect(unsafe_code, reason = "shared memory as words")]
 
@@ -21,26 +21,28 @@ use super::layout::{
 };
 use crate::seal::{Writers, seal};
 
-/// `N` words, those of one kind of sheet.
+/// `N` words, the size of one kind of page.
 pub(super) struct SharedWords<const N: usize> {
     map: MmapRaw,
-    /// What readers find it by; none where the system gave no file, and nobody else reads it.
+    /// The memory file that readers find; none if the system refused one, and then only this
+    /// process can read the page.
     file: Option<OwnedFd>,
-    /// What crashes write out, and where it is listed.
+    /// The page's slot in the list of pages that a crash writes out.
     crash_slot: Option<(PageKind, usize)>,
 }
 
 impl<const N: usize> SharedWords<N> {
-    /// A sheet that others find. Where the system refuses a memory file, nobody does.
+    /// Opens a page that other processes can find. If the system refuses a memory file, the page is
+    /// private.
     ///
     /// # Errors
-    /// The system's, when there is no memory at all.
+    /// The system's error if it has no memory.
     pub(super) fn open(kind: PageKind, provider: &str, opened: u64) -> Result<Self, Error> {
         debug_assert_eq!(kind.words(), N);
         let (map, file) = match map_memfd(N) {
             Ok((map, file)) => (map, Some(file)),
             Err(cause) => {
-                log::info!(target: "selvedge::core::core", "endpoints are out of sight: {cause}");
+                log::info!(target: "selvedge::core::core", "fi_top cannot show endpoints: no memory file for their statistics: {cause}");
                 (map_private(N)?, None)
             }
         };
@@ -59,7 +61,7 @@ impl<const N: usize> SharedWords<N> {
         Ok(page)
     }
 
-    /// A sheet that nobody else sees.
+    /// Opens a page that no other process can read.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -71,7 +73,7 @@ impl<const N: usize> SharedWords<N> {
         })
     }
 
-    /// Says what the endpoint is called.
+    /// Sets the name of the endpoint.
     pub(super) fn set_name(&self, name: &str) {
         self.write_text(AT_NAME, NAME_WORDS, name);
     }
@@ -92,7 +94,7 @@ impl<const N: usize> SharedWords<N> {
     }
 }
 
-/// Writes what fits of a text, and zeros behind it.
+/// Writes the prefix of a text that fits, and zeros behind it.
 pub(super) fn write_text(words: &[AtomicU64], text: &str) {
     let mut bytes = text.bytes();
     for word in words {
@@ -105,10 +107,10 @@ fn map_memfd(words: usize) -> std::io::Result<(MmapRaw, OwnedFd)> {
     const NAME: &CStr = c"selvedge-sight";
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let file = memfd_create(NAME, flags)?;
-    // Committed now: a store to it cannot fail later.
+    // The memory is committed now, so a store to it cannot fail later.
     posix_fallocate(&file, 0, (words * 8) as i64)?;
     let map = MmapOptions::new().len(words * 8).map_raw(&file)?;
-    // Readers find it in `/proc/PID/fd`, where every process of this user could cut it short.
+    // Readers find the file in `/proc/PID/fd`, where any process of this user could truncate it.
     seal(&file, words * 8, Writers::Owner)?;
     Ok((map, file))
 }
@@ -117,7 +119,7 @@ fn map_private(words: usize) -> Result<MmapRaw, Error> {
     let map = MmapOptions::new().len(words * 8).map_anon();
     map.map(MmapRaw::from).map_err(|cause| {
         let errno = cause.raw_os_error().map_or(Errno::NoMem, Errno::from_raw);
-        Error::new(errno, "no memory for an endpoint's counters").because(cause)
+        Error::new(errno, "no memory for the statistics of an endpoint").because(cause)
     })
 }
 
@@ -128,7 +130,7 @@ pub fn now() -> u64 {
     })
 }
 
-/// What the endpoint with an address is called in sheets: without the scheme.
+/// The name of the endpoint with this address in pages: the address without its scheme.
 pub fn endpoint_name(address: &Address) -> String {
     let text = address.to_string();
     match (address, text.split_once("://")) {
@@ -162,16 +164,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_finds_a_sheet_can_neither_cut_it_short_nor_make_holes() {
+    fn a_reader_of_a_page_can_neither_truncate_it_nor_punch_holes() {
         let page = SharedWords::<WORDS>::open(PageKind::Stats, "seal", 1).unwrap();
         let fd = page.file.as_ref().unwrap().as_raw_fd();
         let path = format!("/proc/self/fd/{fd}");
         let found = OpenOptions::new().write(true).open(path);
         if let Ok(found) = found {
-            assert!(found.set_len(0).is_err(), "it was cut short");
-            assert!(found.set_len(1 << 20).is_err(), "it was made longer");
+            assert!(found.set_len(0).is_err(), "the page was truncated");
+            assert!(found.set_len(1 << 20).is_err(), "the page was extended");
             let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-            assert!(fallocate(&found, hole, 0, 4096).is_err(), "it has a hole");
+            assert!(
+                fallocate(&found, hole, 0, 4096).is_err(),
+                "the page has a hole"
+            );
         }
         page.set(AT_PID, 7);
         assert_eq!(page.words()[AT_PID].load(Ordering::Relaxed), 7);

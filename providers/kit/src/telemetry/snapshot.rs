@@ -1,4 +1,4 @@
-//! How things stand with an endpoint, written down now and then as one version.
+//! Snapshots of an endpoint's queues and peers, each written as one version.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,23 +10,23 @@ use super::seqlock;
 use super::shared_words::write_text;
 use crate::srx::{Envelope, Kind, Posted, Source};
 
-/// Something that is counted anew each time.
+/// A value that each snapshot measures anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Gauge {
-    /// Receives that wait for messages.
+    /// Posted receives.
     Posted,
-    /// Messages that wait for receives.
+    /// Unexpected messages.
     Unexpected,
-    /// Memory of those, in bytes.
+    /// Memory of unexpected messages, in bytes.
     UnexpectedBytes,
-    /// How much that may be.
+    /// The limit of that memory.
     UnexpectedLimit,
-    /// Own operations that are not complete.
+    /// Operations of this endpoint that are not complete.
     Outstanding,
-    /// Peers that were named or met.
+    /// Peers that are in the address vector or have connected.
     Peers,
-    /// Completions that nobody has read.
+    /// Completions that the application has not read.
     Unread,
 }
 
@@ -43,28 +43,28 @@ impl Gauge {
     ];
 }
 
-/// What stands with one peer.
+/// The state of one peer.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerSnapshot {
-    /// The provider's number for it.
+    /// The provider's index of the peer.
     pub index: u32,
-    /// How far the two are.
+    /// The state of the connection.
     pub state: PeerState,
-    /// Operations that it has not answered.
+    /// Operations that it has not acknowledged.
     pub outstanding: usize,
-    /// Sends that wait for it to be there.
+    /// Sends that wait for the connection.
     pub queued: usize,
-    /// Its large messages that no receive has met.
+    /// Its large messages that no receive has matched.
     pub unmatched: usize,
-    /// Its large messages on their way into receives.
+    /// Its large messages whose data is being transferred.
     pub transferring: usize,
-    /// Memory of its messages that wait for receives, in bytes.
+    /// Memory of its unexpected messages, in bytes.
     pub unexpected_bytes: usize,
-    /// Whether there is no room for another message to it.
+    /// Whether its queue has no room for another message.
     pub is_full: bool,
 }
 
-/// The version that is being written.
+/// Writes one snapshot into a page.
 #[derive(Debug)]
 pub struct SnapshotWriter<'a> {
     words: &'a [AtomicU64; WORDS],
@@ -74,15 +74,15 @@ pub struct SnapshotWriter<'a> {
 }
 
 impl SnapshotWriter<'_> {
-    /// Peers that one version has room for.
+    /// Peers that one snapshot has room for.
     pub const MAX_PEERS: usize = MAX_PEERS;
 
-    /// Says how much there is of something.
+    /// Sets the value of a gauge.
     pub fn set_gauge(&mut self, gauge: Gauge, value: usize) {
         self.set(AT_GAUGES + gauge as usize, value as u64);
     }
 
-    /// Names receives that wait, oldest first; those that have no room are left out.
+    /// Adds posted receives, oldest first; leaves out those that do not fit.
     pub fn add_posted<'p>(&mut self, posted: impl Iterator<Item = &'p Posted>) {
         for posted in posted.take(MAX_POSTED - self.posted) {
             let at = AT_POSTED + self.posted * POSTED_WORDS;
@@ -95,7 +95,7 @@ impl SnapshotWriter<'_> {
         }
     }
 
-    /// Names messages that wait, likewise.
+    /// Adds unexpected messages, likewise.
     pub fn add_unexpected<'e>(
         &mut self,
         kind: Kind,

@@ -1,5 +1,5 @@
-//! A page, as somebody else reads it. Its owner may have written anything: what makes no sense is
-//! left out.
+//! The contents of a [`StatsPage`](super::StatsPage) as a reader sees them. The writer is not
+//! trusted: entries with invalid values are left out.
 
 use std::sync::atomic::Ordering;
 
@@ -15,24 +15,24 @@ use super::seqlock::{self, Words};
 use super::snapshot::Gauge;
 use crate::srx::Source;
 
-/// How often a page is copied anew because its owner wrote to it meanwhile.
+/// Copies of a page that a reader makes while the writer keeps changing it, at most.
 const MAX_COPIES: usize = 64;
 
-/// Whose sheet it is.
+/// The header of a page, which identifies the endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageHeader {
-    /// The process.
+    /// The number of the process.
     pub pid: u32,
     /// The provider's name.
     pub provider: String,
-    /// The endpoint's.
+    /// The endpoint's name.
     pub name: String,
-    /// When it was opened, on the system's monotonic clock, in nanoseconds.
+    /// When the endpoint was opened, on the system's monotonic clock, in nanoseconds.
     pub opened: u64,
 }
 
 impl PageHeader {
-    /// Reads the beginning of a sheet. `None` for what is none of this kind and version.
+    /// Reads the header of a page. `None` for a page of another kind or version.
     pub(super) fn parse(kind: PageKind, words: &[u64]) -> Option<Self> {
         if words[AT_MAGIC] != kind.magic() || words[AT_VERSION] != VERSION {
             return None;
@@ -46,96 +46,96 @@ impl PageHeader {
     }
 }
 
-/// What a page says.
+/// The counters, the last snapshot and the last events of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Stats {
-    /// Whose process it is.
+    /// The number of the process.
     pub pid: u32,
     /// The provider's name.
     pub provider: String,
-    /// The endpoint's.
+    /// The endpoint's name.
     pub name: String,
-    /// When it was opened, on the system's monotonic clock, in nanoseconds.
+    /// When the endpoint was opened, on the system's monotonic clock, in nanoseconds.
     pub opened: u64,
-    /// When it last looked after itself, likewise; 0 if it never did.
+    /// When the endpoint wrote its last snapshot, likewise; 0 if it never did.
     pub snapshot_time: u64,
-    /// Whether what follows is of one moment.
+    /// Whether the following fields are from one snapshot.
     pub is_consistent: bool,
     op_counters: [(u64, u64); OpCounter::ALL.len()],
     protocol_counters: [(u64, u64); ProtocolCounter::ALL.len()],
     gauges: [u64; Gauge::ALL.len()],
-    /// Receives that wait, the oldest of them.
+    /// The oldest posted receives.
     pub posted: Vec<PostedReceive>,
-    /// Messages that wait for receives, likewise.
+    /// The oldest unexpected messages.
     pub unexpected: Vec<UnexpectedMessage>,
-    /// Peers; some of them, if there are many.
+    /// Peers; some of them if they are too many for the page.
     pub peers: Vec<PeerStats>,
     /// The last events, oldest first.
     pub events: Vec<Event>,
 }
 
-/// Whose messages something is about.
+/// The peer that a receive or a message names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourcePeer {
-    /// Any peer's.
+    /// Any peer, or one that has no index.
     Any,
-    /// Those of the peer with this number.
+    /// The peer with this index.
     Index(u32),
 }
 
-/// A receive that waits.
+/// A posted receive.
 #[derive(Clone, Copy, Debug)]
 pub struct PostedReceive {
-    /// Whether it is for tagged messages.
+    /// Whether it takes tagged messages.
     pub is_tagged: bool,
-    /// Whose messages it takes.
+    /// The peer whose messages it takes.
     pub from: SourcePeer,
     /// The tag that it takes.
     pub tag: u64,
-    /// Bits of the tag that do not matter.
+    /// Bits of the tag that matching ignores.
     pub ignore: u64,
-    /// Its bytes.
+    /// Its length in bytes.
     pub len: u64,
 }
 
-/// A message that waits for a receive.
+/// An unexpected message: it was received before a matching receive was posted.
 #[derive(Clone, Copy, Debug)]
 pub struct UnexpectedMessage {
     /// Whether it has a tag.
     pub is_tagged: bool,
-    /// Who sent it.
+    /// The sender.
     pub from: SourcePeer,
     /// Its tag.
     pub tag: u64,
-    /// Its bytes.
+    /// Its length in bytes.
     pub len: u64,
 }
 
-/// A peer.
+/// The state of one peer.
 #[derive(Clone, Debug)]
 pub struct PeerStats {
-    /// The number by which receives and messages name it.
+    /// The index by which receives and messages name it.
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// How far the two are.
+    /// The state of the connection.
     pub state: PeerState,
-    /// Operations that it has not answered.
+    /// Operations that it has not acknowledged.
     pub outstanding: u64,
-    /// Sends that wait for it to be there.
+    /// Sends that wait for the connection.
     pub queued: u64,
-    /// Its large messages that no receive has met.
+    /// Its large messages that no receive has matched.
     pub unmatched: u64,
-    /// Its large messages on their way into receives.
+    /// Its large messages whose data is being transferred.
     pub transferring: u64,
-    /// Memory of its messages that wait for receives, in bytes.
+    /// Memory of its unexpected messages, in bytes.
     pub unexpected_bytes: u64,
-    /// Whether there is no room for another message to it.
+    /// Whether its queue has no room for another message.
     pub is_full: bool,
 }
 
 impl Stats {
-    /// Reads a page; `copy` copies all of it. `None` for what is no page of this version.
+    /// Reads a page; `copy` copies all of it. `None` for a page of another kind or version.
     pub fn read<W: Words + ?Sized>(
         page: &W,
         copy: impl FnMut() -> Option<Box<[u64; WORDS]>>,
@@ -150,7 +150,7 @@ impl Stats {
         })
     }
 
-    /// Reads the copy of a page, written out by a crash for instance.
+    /// Reads the copy of a page, for instance one that a crash wrote out.
     pub fn parse(words: &[u64; WORDS]) -> Option<Self> {
         let header = PageHeader::parse(PageKind::Stats, words)?;
         let pair = |at: usize| (words[at], words[at + 1]);
@@ -177,18 +177,18 @@ impl Stats {
         })
     }
 
-    /// How many operations there were, and their bytes.
+    /// The number of operations, and their bytes.
     pub fn op_counter(&self, op: OpCounter) -> (u64, u64) {
         self.op_counters[op as usize]
     }
 
-    /// How many messages took a way, and their bytes.
+    /// The number of messages that a protocol carried, and their bytes.
     pub fn protocol_counter(&self, counter: ProtocolCounter) -> (u64, u64) {
         self.protocol_counters[counter as usize]
     }
 
-    /// Messages that took the provider's plain way, and their bytes: those that no other was counted
-    /// for.
+    /// The number of messages that the provider's default protocol carried, and their bytes: the
+    /// messages that no [`ProtocolCounter`] counts.
     pub fn default_protocol_counter(&self, is_sent: bool) -> (u64, u64) {
         let all = self.op_counter(match is_sent {
             true => OpCounter::Sent,
@@ -207,14 +207,14 @@ impl Stats {
             })
     }
 
-    /// How much there is of something.
+    /// The value of a gauge.
     pub fn gauge(&self, gauge: Gauge) -> u64 {
         self.gauges[gauge as usize]
     }
 }
 
-/// A copy of one version of what stands behind the number at `seqlock`, and whether it is one: its owner
-/// may have been stopped, or died, in the middle.
+/// Copies the words that the sequence lock at `seq` protects. The flag tells whether the copy is
+/// consistent: the writer may have stopped or died during a write.
 pub(super) fn copy_consistent<W: Words + ?Sized, const N: usize>(
     page: &W,
     seq: usize,
@@ -288,7 +288,7 @@ fn peer_stats(words: &[u64]) -> Option<PeerStats> {
     })
 }
 
-/// The text in some words. What a terminal would take for a command is left out.
+/// The text in some words, without control characters, which a terminal would interpret.
 pub(super) fn read_text(words: &[u64]) -> String {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let end = bytes.iter().position(|&byte| byte == 0);

@@ -1,4 +1,4 @@
-//! The page of an endpoint, as its owner writes it.
+//! The statistics page of an endpoint, for its writer.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -15,35 +15,36 @@ use super::layout::{
 use super::shared_words::{SharedWords, now};
 use super::snapshot::{self, SnapshotWriter};
 
-/// How often an endpoint that is busy writes down how things stand, in nanoseconds.
+/// Interval between the snapshots of a busy endpoint, in nanoseconds.
 const INTERVAL: u64 = 50_000_000;
 
-/// The page of an endpoint. One thread at a time writes it: whoever holds the endpoint's lock.
+/// The statistics page of an endpoint. One thread at a time writes it: the holder of the endpoint's
+/// lock.
 #[derive(Debug)]
 pub struct StatsPage {
     memory: SharedWords<WORDS>,
-    /// Both say the same, each to those who know only it.
+    /// The same time on the two clocks.
     opened: (Instant, u64),
-    /// When the standing is to be written down again, in nanoseconds since it was opened.
+    /// When the next snapshot is due, in nanoseconds since the page was opened.
     next_snapshot: AtomicU64,
-    /// For log messages; empty for a page that nobody else sees.
+    /// The provider's name in log messages; empty for a private page.
     provider: String,
     name: OnceLock<String>,
 }
 
 impl StatsPage {
-    /// A page for an endpoint of a provider. Where the system refuses a memory file, the endpoint
-    /// counts for itself.
+    /// Opens a page for an endpoint of a provider. If the system refuses a memory file, the page is
+    /// private.
     ///
     /// # Errors
-    /// The system's, when there is no memory at all.
+    /// The system's error if it has no memory.
     pub fn open(provider: &str) -> Result<Self, Error> {
         let opened = (Instant::now(), now());
         let memory = SharedWords::open(PageKind::Stats, provider, opened.1)?;
         Ok(Self::of(memory, opened, provider.to_owned()))
     }
 
-    /// A page that nobody else sees.
+    /// Opens a page that no other process can read.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -62,7 +63,7 @@ impl StatsPage {
         }
     }
 
-    /// Says what the endpoint is called.
+    /// Sets the name of the endpoint.
     pub fn set_name(&self, name: &str) {
         self.memory.set_name(name);
         let name = self.name.get_or_init(|| name.to_owned());
@@ -81,7 +82,8 @@ impl StatsPage {
         self.add(AT_OP_COUNTERS + 2 * counter as usize, len);
     }
 
-    /// Counts a message of `len` bytes under the way that it took, besides.
+    /// Counts a message of `len` bytes under the protocol that carried it, in addition to
+    /// [`Self::count`].
     #[inline(always)]
     pub fn count_protocol(&self, counter: ProtocolCounter, len: usize) {
         self.add(AT_PROTOCOL_COUNTERS + 2 * counter as usize, len);
@@ -94,14 +96,14 @@ impl StatsPage {
         add_to_word(&words[at + 1], len as u64);
     }
 
-    /// Whether the standing is to be written down now: a busy endpoint asks when it has read the
-    /// clock anyway.
+    /// Whether the next snapshot is due. A busy endpoint asks when it has read the clock for
+    /// another reason.
     #[inline]
     pub fn is_snapshot_due(&self, now: Instant) -> bool {
         self.since_opened(now) >= self.next_snapshot.load(Ordering::Relaxed)
     }
 
-    /// Writes down how things stand.
+    /// Writes a snapshot, which `fill` fills.
     #[cold]
     pub fn write_snapshot(&self, now: Instant, fill: impl FnOnce(&mut SnapshotWriter<'_>)) {
         let since = self.since_opened(now);
@@ -110,7 +112,7 @@ impl StatsPage {
         snapshot::write(self.words(), self.opened.1 + since, fill);
     }
 
-    /// Notes an event with a peer, here and in the log.
+    /// Records an event with a peer in the page and in the log.
     #[cold]
     pub fn record_event(&self, kind: EventKind, peer: &str, number: u64) {
         flight::record(self.words(), now(), kind, peer, number);
@@ -166,7 +168,7 @@ impl Drop for StatsPage {
     }
 }
 
-/// Adds to a word that nobody else writes.
+/// Adds to a word that has no other writer.
 #[inline(always)]
 fn add_to_word(word: &AtomicU64, by: u64) {
     word.store(

@@ -1,5 +1,5 @@
-//! The words of a page that say something together, run by the model checker on the production
-//! source: a reader never takes parts of two versions for one.
+//! The sequence lock of a telemetry page, run by the model checker on the production source: a
+//! reader never accepts a copy with words of two versions.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
@@ -17,7 +17,7 @@ use loom::sync::atomic::{AtomicU64, fence};
 use loom::thread;
 use selvedge_kit::telemetry::seqlock::{self, Words};
 
-/// What may be left out, to see it noticed.
+/// The fence that a run leaves out, to see the model fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
@@ -25,11 +25,11 @@ enum Fault {
     Begin,
     /// The release of the even number.
     End,
-    /// The reader's fence before its second look.
+    /// The reader's fence before it loads the number again.
     Same,
 }
 
-/// The number of the version, and two words that are always the same.
+/// The sequence lock and two words, which every version writes with the same value.
 struct Page {
     words: [AtomicU64; 3],
     fault: Fault,
@@ -56,7 +56,7 @@ impl Words for Page {
     }
 }
 
-fn one_writes_while_another_reads(fault: Fault) {
+fn reader_races_writer(fault: Fault) {
     let page = Arc::new(Page {
         words: [const { 0 }; 3].map(AtomicU64::new),
         fault,
@@ -73,8 +73,8 @@ fn one_writes_while_another_reads(fault: Fault) {
     if let Some(number) = seqlock::begin_read(&*page, 0) {
         let copy = [1, 2].map(|at| page.load(at, Ordering::Relaxed));
         if seqlock::validate_read(&*page, 0, number) {
-            assert_eq!(copy[0], copy[1], "parts of two versions");
-            assert_eq!(copy[0], number / 2, "not the version that was asked for");
+            assert_eq!(copy[0], copy[1], "words of two versions");
+            assert_eq!(copy[0], number / 2, "not the version of the number");
         }
     }
     writer.join().unwrap();
@@ -83,16 +83,16 @@ fn one_writes_while_another_reads(fault: Fault) {
 fn explore(fault: Fault) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
-    builder.check(move || one_writes_while_another_reads(fault));
+    builder.check(move || reader_races_writer(fault));
 }
 
 #[test]
-fn nobody_takes_parts_of_two_versions_for_one() {
+fn a_reader_never_accepts_words_of_two_versions() {
     explore(Fault::None);
 }
 
 #[test]
-fn a_writer_or_reader_without_its_fence_is_noticed() {
+fn a_missing_fence_fails_the_model() {
     for fault in [Fault::Begin, Fault::End, Fault::Same] {
         let caught = catch_unwind(AssertUnwindSafe(|| explore(fault)));
         assert!(caught.is_err(), "{fault:?} was not noticed");

@@ -12,7 +12,7 @@ mod provider;
 #[path = "../../../tcp/tests/one_process/side.rs"]
 mod side;
 
-/// What every endpoint is opened with, besides what its test asks for.
+/// The environment of every endpoint, in addition to the test's.
 const fn variables() -> Vec<(&'static str, String)> {
     Vec::new()
 }

@@ -5,7 +5,7 @@ use selvedge::{Address, Errno, FiAddr, InfoFlags};
 use crate::provider::{hints, named, on, registry, shown};
 use crate::side::{Side, exchange, until};
 
-/// A port that nobody has, for now.
+/// A port that no socket has at present.
 fn free_port() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port().to_string()
@@ -28,11 +28,11 @@ fn a_node_and_a_service_name_both_links_of_an_endpoint() {
         .av
         .insert_symmetric("127.0.0.1", 1, &port, 1, &mut out);
     assert_eq!((inserted.unwrap(), out[0]), (1, to));
-    speak(&client, to, &server);
+    exchange_both_ways(&client, to, &server);
     exchange(&server, &client);
 }
 
-/// By the far link a host has many addresses, and the one that was asked for is the peer.
+/// On the far link a host has many addresses; the peer is the one that was requested.
 #[test]
 fn a_peer_by_one_of_its_addresses_is_one_peer() {
     let server = on("there");
@@ -45,14 +45,14 @@ fn a_peer_by_one_of_its_addresses_is_one_peer() {
     let other = format!("{scheme}0000000000000000|fi_shm://{port}|{far}");
     let to = client.av.insert_one(&Address::Str(other)).unwrap();
     let back = server.insert_peer(&client);
-    speak(&client, to, &server);
+    exchange_both_ways(&client, to, &server);
     let landing = client.trecv(to, 6, 5, 7);
     server.tsend(back, 6, b"reply", 8).unwrap();
     client.wait_for(7, &[&server]);
     assert_eq!(landing.bytes(), b"reply");
 }
 
-fn speak(client: &Side, to: FiAddr, server: &Side) {
+fn exchange_both_ways(client: &Side, to: FiAddr, server: &Side) {
     let landing = server.trecv(FiAddr::UNSPEC, 5, 5, 2);
     until(|| match client.tsend(to, 5, b"hello", 1) {
         Ok(()) => Some(()),
@@ -69,7 +69,7 @@ fn speak(client: &Side, to: FiAddr, server: &Side) {
 }
 
 #[test]
-fn an_address_of_one_link_is_refused_by_name() {
+fn the_error_for_an_address_of_one_link_quotes_it() {
     let hints = hints().src_addr("127.0.0.1:5".parse().unwrap());
     let error = registry(&[]).infos(&hints).unwrap_err();
     assert_eq!(error.errno(), Errno::NoData);

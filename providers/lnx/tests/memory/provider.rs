@@ -26,7 +26,7 @@ pub(crate) fn info(host: &str) -> Info {
     registry.infos(&hints()).unwrap().remove(0)
 }
 
-/// What a node and a service name.
+/// The info for a node and a service.
 pub(crate) fn named(node: Option<&str>, service: &str, flags: InfoFlags) -> Info {
     let registry = registry(&[]);
     let found = registry.getinfo(Version::API, node, Some(service), flags, &hints());
@@ -43,7 +43,7 @@ pub(crate) fn pairs() -> Vec<[Side; 2]> {
     vec![[on("here"), on("here")], [on("here"), on("there")]]
 }
 
-/// What errors call a side.
+/// The name of a side in errors.
 pub(crate) fn shown(side: &Side) -> String {
     side.ep.address().unwrap().to_string()
 }

@@ -37,11 +37,11 @@ fn three() -> Three {
     }
 }
 
-/// Lengths on both sides of what travels with its header.
+/// Lengths below and above the eager limit.
 const LENGTHS: [usize; 5] = [8, 4096, 4097, 100, 60_000];
 
 #[test]
-fn a_receive_from_anybody_takes_from_both_links_and_keeps_the_order_of_each() {
+fn a_receive_from_any_source_takes_from_both_links_and_keeps_the_order_of_each() {
     const COUNT: usize = 100;
     let Three {
         a,
@@ -112,9 +112,9 @@ fn a_directed_receive_leaves_the_messages_of_the_other_link() {
 }
 
 #[test]
-fn the_end_of_a_peer_fails_what_waits_for_it_alone() {
-    for gone in ["here", "there"] {
-        let (b, other, peer) = (side("here"), side("there"), side(gone));
+fn a_peer_failure_fails_only_the_operations_of_that_peer() {
+    for host_of_failed in ["here", "there"] {
+        let (b, other, peer) = (side("here"), side("there"), side(host_of_failed));
         let (to_b, to_other) = (peer.knows(&b), b.knows(&other));
         let from = b.knows(&peer);
         let bytes = pattern(3, 60_000);
@@ -140,13 +140,13 @@ fn the_end_of_a_peer_fails_what_waits_for_it_alone() {
 }
 
 #[test]
-fn whoever_does_not_name_it_is_not_served() {
+fn lnx_is_offered_only_to_programs_that_name_it() {
     let infos = provider::registry().infos(&provider::hints());
     assert_eq!(infos.unwrap_err().errno(), Errno::NoData);
 }
 
 #[test]
-fn an_inject_that_is_kept_by_no_copy_is_refused_whatever_an_info_was_changed_to() {
+fn an_inject_above_the_eager_limit_fails_whatever_size_the_info_has() {
     let mut info = provider::with(&[("FI_LNX_HOST", "here")], &provider::hints()).info();
     info.tx_attr.inject_size = 1 << 20;
     let domain = info.open().unwrap();

@@ -1,11 +1,11 @@
-//! Frames of a process that is no endpoint of this provider, over the far link.
+//! Frames of a process without an lnx endpoint, over the far link.
 
 use selvedge::{Address, Caps, Hints, Registry};
 
 use crate::common::{Rx, Side, Sut, Tx};
 use crate::provider::plain;
 
-/// Peers without a name that an endpoint knows at a time.
+/// Peers without a name that an endpoint tracks at a time.
 const UNNAMED_MAX: u64 = 1024;
 
 /// A frame with an untagged message of eight bytes.
@@ -23,7 +23,7 @@ fn far_address(side: &Side) -> Address {
 }
 
 #[test]
-fn senders_without_a_name_are_known_up_to_a_limit() {
+fn frames_of_unnamed_senders_beyond_the_limit_are_dropped() {
     let own = plain().side();
     let hints = Hints::new().caps(Caps::MSG);
     let raw = Sut::new(Registry::new().with(&selvedge_tcp::PROVIDER), "tcp", &hints).side();
@@ -38,7 +38,7 @@ fn senders_without_a_name_are_known_up_to_a_limit() {
         send(sender, sender);
         received(sender);
     }
-    // Others are not heard, and a sender that is known goes on.
+    // Frames of further senders are dropped, and a sender that has a peer continues.
     (0..100).for_each(|more| send(UNNAMED_MAX + 1 + more, 0));
     send(1, 7);
     received(7);

@@ -6,7 +6,7 @@ use selvedge_lnx::Lnx;
 
 use crate::common::Sut;
 
-/// The bytes of large messages come when they are asked for.
+/// Large messages use a rendezvous.
 pub(crate) const LARGE_MAY_BE_PASSED: bool = true;
 
 /// An address of one link alone.
@@ -18,7 +18,7 @@ pub(crate) fn malformed() -> Address {
 /// parameter of its own.
 pub(crate) const WAYS: [&str; 2] = ["auto", "bounce"];
 
-/// Sizes on both sides of every threshold: of a frame, and those of the links.
+/// Sizes below and above every threshold: that of a frame, and those of the links.
 pub(crate) const SIZES: [usize; 20] = [
     0,
     1,
@@ -82,7 +82,7 @@ pub(crate) fn plain() -> Sut {
     with(&[], &hints())
 }
 
-/// The provider with this link to ourselves.
+/// The provider with this link to the local host.
 pub(crate) fn by(way: &str) -> Sut {
     let lnx = match way {
         "bounce" => &NEAR_TCP,

@@ -1,5 +1,5 @@
 //! Atomic commands: what cannot be done directly is done by the peer, which answers
-//! ([`super::answer`]).
+//! ([`super::response`]).
 //!
 //! ```text
 //! word 1   datatype, operation, number of targets (one byte each) | elements of the only one << 32
@@ -18,7 +18,9 @@ use selvedge::cq::Entry;
 use selvedge::{CompletionFlags, Errno, Result};
 use selvedge_kit::atomic::{Args, Kernel, query};
 
-use super::{Payload, Question, Refused, Request, Targets, answer, rights, stretch};
+use super::{
+    AtomicError, OutstandingAtomic, Payload, Request, Targets, response, rights, target_segment,
+};
 use crate::peers::ops::{Op, OpBody};
 use crate::peers::outbox::Inbox;
 use crate::peers::peer::Peer;
@@ -26,14 +28,14 @@ use crate::progress::schedule::Schedule;
 use crate::provider::setup::Setup;
 use crate::smr::cmd_queue::{Received, SLOT_WORDS};
 use crate::smr::keys::Denied;
-use crate::transfers::cmd::{self, HAS_DATA, IOV_LIMIT, Nonsense};
+use crate::transfers::cmd::{self, HAS_DATA, IOV_LIMIT, ProtocolError};
 use crate::transfers::{MAX_OPS, inject, inline};
 
 /// Where a payload inside of a command begins, and how long it may be.
-const FIRST: usize = 5;
-const INLINE_MAX: usize = (SLOT_WORDS - FIRST) * 8;
+const PAYLOAD_WORD: usize = 5;
+const INLINE_MAX: usize = (SLOT_WORDS - PAYLOAD_WORD) * 8;
 /// Bytes of a target in a list.
-const ENTRY: usize = 24;
+const ENTRY_LEN: usize = 24;
 
 /// Asks the peer to carry a request out; its results will come there.
 ///
@@ -51,7 +53,7 @@ pub(super) fn send(peer: &mut Peer, request: &mut Request) -> Result {
     let targets = request.targets.as_slice();
     let list = if targets.len() > 1 { targets } else { &[] };
     let payload = request.payload.as_slice();
-    let len = list.len() * ENTRY + payload.len();
+    let len = list.len() * ENTRY_LEN + payload.len();
     let room = INLINE_MAX - if request.data.is_some() { 8 } else { 0 };
     let is_inline = len <= room && list.is_empty();
     let offset = peer.reserve(if is_inline { 0 } else { len })?;
@@ -60,17 +62,17 @@ pub(super) fn send(peer: &mut Peer, request: &mut Request) -> Result {
         for (index, target) in list.iter().enumerate() {
             let words = [target.addr, target.count as u64, target.key];
             let entry = words.map(u64::to_ne_bytes);
-            bytes.copy_in(offset + index * ENTRY, entry.as_flattened());
+            bytes.copy_in(offset + index * ENTRY_LEN, entry.as_flattened());
         }
-        bytes.copy_in(offset + list.len() * ENTRY, payload);
+        bytes.copy_in(offset + list.len() * ENTRY_LEN, payload);
     }
-    let mut question = Question::new(&request.kernel, &targets[0]);
-    question.result = request.result.take();
+    let mut outstanding_op = OutstandingAtomic::new(&request.kernel, &targets[0]);
+    outstanding_op.result = request.result.take();
     let msg_id = peer.outbox().ops.insert(Op {
         report: request.report,
-        body: OpBody::Atomic(question),
+        body: OpBody::Atomic(outstanding_op),
     });
-    peer.atomics.unanswered += 1;
+    peer.atomics.outstanding += 1;
     let mut slot = peer.slot();
     let (datatype, op) = (request.kernel.datatype() as u64, request.kernel.op() as u64);
     let first = &targets[0];
@@ -84,7 +86,7 @@ pub(super) fn send(peer: &mut Peer, request: &mut Request) -> Result {
     let flags = if request.data.is_some() { HAS_DATA } else { 0 };
     let op = cmd::OP_ATOMIC + request.kernel.family() as u32;
     if is_inline {
-        let mut word = FIRST;
+        let mut word = PAYLOAD_WORD;
         if let Some(data) = request.data {
             slot.put(word, data);
             word += 1;
@@ -95,8 +97,8 @@ pub(super) fn send(peer: &mut Peer, request: &mut Request) -> Result {
         }
         slot.commit(cmd::head(op, cmd::SRC_INLINE, flags, len as u32));
     } else {
-        slot.put(FIRST, offset as u64);
-        slot.put(FIRST + 1, request.data.unwrap_or(0));
+        slot.put(PAYLOAD_WORD, offset as u64);
+        slot.put(PAYLOAD_WORD + 1, request.data.unwrap_or(0));
         slot.commit(cmd::head(op, cmd::SRC_INJECT, flags, 0));
     }
     Ok(())
@@ -116,11 +118,11 @@ struct Command {
 /// # Errors
 /// When it makes no sense.
 #[cold]
-pub(crate) fn take(
+pub(crate) fn take_command(
     peer: &mut Peer,
     setup: &Setup,
     schedule: &mut Schedule,
-) -> Result<(), Nonsense> {
+) -> Result<(), ProtocolError> {
     let Some(inbox) = &mut peer.inbox else {
         return Ok(());
     };
@@ -133,13 +135,13 @@ pub(crate) fn take(
     } = &command;
     let outcome = execute(setup, kernel, targets, payload);
     let earlier = outcome.as_ref().map(Payload::as_slice);
-    let answer = earlier.map_err(|refused| refused.errno());
+    let result = earlier.map_err(|error| error.errno());
     // Before this process is told, which may end as soon as it knows.
-    let answered = answer::answer(peer, command.msg_id, answer);
+    let responded = response::respond(peer, command.msg_id, result);
     if outcome.is_ok() {
-        tell(peer, setup, &command);
+        report_remote_atomic(peer, setup, &command);
     }
-    answered?;
+    responded?;
     if !peer.atomics.is_empty() {
         schedule.activate(peer, &setup.ep);
     }
@@ -152,46 +154,48 @@ pub(super) fn execute(
     kernel: &Kernel,
     targets: &Targets,
     payload: &Payload,
-) -> Result<Payload, Refused> {
+) -> Result<Payload, AtomicError> {
     let regions = setup.shared.keys.regions();
     let mut memory = Vec::with_capacity(targets.as_slice().len());
     for target in targets.as_slice() {
-        let piece = stretch(kernel, target).ok_or(Refused::Denied(Denied::Bounds))?;
-        let place = regions.locate(&piece, rights(kernel));
-        let place = place.map_err(Refused::Denied)?;
-        let address = place.as_ptr().addr() as u64;
-        kernel.check(address).map_err(Refused::Unaligned)?;
-        memory.push(place);
+        let named = target_segment(kernel, target).ok_or(AtomicError::Denied(Denied::Bounds))?;
+        let segment = regions.locate(&named, rights(kernel));
+        let segment = segment.map_err(AtomicError::Denied)?;
+        let address = segment.as_ptr().addr() as u64;
+        kernel.check(address).map_err(AtomicError::Unaligned)?;
+        memory.push(segment);
     }
-    let len = memory.iter().map(|place| place.len()).sum();
+    let len = memory.iter().map(|segment| segment.len()).sum();
     // What fits half of the pool always finds its place there.
     if kernel.has_result() && len > setup.config.region.inject_size / 2 {
-        return Err(Refused::TooLong);
+        return Err(AtomicError::TooLong);
     }
     let mut earlier = Payload::zeroed(0, if kernel.has_result() { len } else { 0 });
     let (operand, compare) = payload.parts();
     let mut done = 0;
-    for place in memory {
+    for segment in memory {
         let args = Args {
             operand: operand.get(done..).unwrap_or(&[]),
             compare: compare.get(done..).unwrap_or(&[]),
             result: earlier.as_mut_slice().get_mut(done..).unwrap_or(&mut []),
         };
-        kernel.apply(place, args).map_err(Refused::Unaligned)?;
-        done += place.len();
+        kernel
+            .apply(segment, args)
+            .map_err(AtomicError::Unaligned)?;
+        done += segment.len();
     }
     Ok(earlier)
 }
 
 /// Counts an atomic that was executed, for the regions whose counters want it.
 pub(super) fn count(setup: &Setup, kernel: &Kernel, targets: &Targets) {
-    let places = targets.as_slice().iter();
-    let places = places.map(|target| (target.key, target.count * kernel.size()));
-    setup.shared.keys.count(places, kernel.access());
+    let segments = targets.as_slice().iter();
+    let segments = segments.map(|target| (target.key, target.count * kernel.size()));
+    setup.shared.keys.count(segments, kernel.access());
 }
 
 /// Counts what a peer has done, and reports it if the peer wants that.
-fn tell(peer: &mut Peer, setup: &Setup, command: &Command) {
+fn report_remote_atomic(peer: &mut Peer, setup: &Setup, command: &Command) {
     let (ep, kernel) = (&setup.ep, &command.kernel);
     let elements = command.targets.as_slice().iter().map(|target| target.count);
     let len = elements.sum::<usize>() * kernel.size();
@@ -217,30 +221,33 @@ fn tell(peer: &mut Peer, setup: &Setup, command: &Command) {
 
 impl Command {
     /// Reads the next command, which is an atomic, and lets go of it.
-    fn take(inbox: &mut Inbox) -> Result<Self, Nonsense> {
+    fn take(inbox: &mut Inbox) -> Result<Self, ProtocolError> {
         let slot = inbox.seen()?;
         let (kernel, targets, first) = Self::parse(&slot)?;
         let flags = slot.head() >> 16 & 0xff;
         if flags & !HAS_DATA != 0 {
-            return Err(Nonsense("unknown flags of an atomic"));
+            return Err(ProtocolError("unknown flags of an atomic"));
         }
         let has_data = flags & HAS_DATA != 0;
         let word = slot.word(2);
         let (msg_id, len) = (word as u32, (word >> 32) as usize);
         let (bytes, data) = match slot.head() >> 8 & 0xff {
             cmd::SRC_INLINE => {
-                let first = FIRST + usize::from(has_data);
+                let first = PAYLOAD_WORD + usize::from(has_data);
                 if targets > 1 || len > (SLOT_WORDS - first) * 8 {
-                    return Err(Nonsense("inline length beyond the command"));
+                    return Err(ProtocolError("inline length beyond the command"));
                 }
-                (inline::keep(&slot, first, len), slot.word(FIRST))
+                (
+                    inline::copy_to_heap(&slot, first, len),
+                    slot.word(PAYLOAD_WORD),
+                )
             }
             cmd::SRC_INJECT => {
-                let (offset, data) = (slot.word(FIRST), slot.word(FIRST + 1));
+                let (offset, data) = (slot.word(PAYLOAD_WORD), slot.word(PAYLOAD_WORD + 1));
                 let at = inject::locate(inbox, offset, len)?;
-                (inject::keep(inbox, at, len), data)
+                (inject::copy_to_heap(inbox, at, len), data)
             }
-            _ => return Err(Nonsense("unknown op_src of an atomic")),
+            _ => return Err(ProtocolError("unknown op_src of an atomic")),
         };
         let command = Self::assemble(kernel, targets, first, &bytes)?;
         inbox.rx.release();
@@ -252,7 +259,7 @@ impl Command {
     }
 
     /// The operation, the number of targets, and the only one if it is.
-    fn parse(slot: &Received<'_>) -> Result<(Kernel, usize, RmaIoc), Nonsense> {
+    fn parse(slot: &Received<'_>) -> Result<(Kernel, usize, RmaIoc), ProtocolError> {
         let word = slot.word(1);
         let family = match cmd::op(slot) {
             cmd::OP_ATOMIC => Family::Base,
@@ -263,10 +270,10 @@ impl Command {
         let kernel = Datatype::from_raw(datatype.into())
             .zip(Operation::from_raw(op.into()))
             .and_then(|(datatype, op)| query(family, datatype, op).ok());
-        let kernel = kernel.ok_or(Nonsense("an atomic that does not exist"))?;
+        let kernel = kernel.ok_or(ProtocolError("an atomic that does not exist"))?;
         let targets = usize::from((word >> 16) as u8);
         if !(1..=IOV_LIMIT).contains(&targets) {
-            return Err(Nonsense("number of targets"));
+            return Err(ProtocolError("number of targets"));
         }
         let first = RmaIoc {
             addr: slot.word(4),
@@ -282,11 +289,11 @@ impl Command {
         targets: usize,
         first: RmaIoc,
         bytes: &[u8],
-    ) -> Result<Self, Nonsense> {
-        let list = if targets > 1 { targets * ENTRY } else { 0 };
+    ) -> Result<Self, ProtocolError> {
+        let list = if targets > 1 { targets * ENTRY_LEN } else { 0 };
         let (list, values) = bytes
             .split_at_checked(list)
-            .ok_or(Nonsense("a list of targets beyond the payload"))?;
+            .ok_or(ProtocolError("a list of targets beyond the payload"))?;
         let targets = match targets {
             1 => Targets::One(first),
             _ => Targets::Many(list.as_chunks().0.iter().map(entry).collect()),
@@ -295,11 +302,11 @@ impl Command {
         let count = counts.fold(0_usize, usize::saturating_add);
         let len = count.checked_mul(kernel.size());
         let len = len.filter(|&len| len > 0 && len <= isize::MAX as usize);
-        let len = len.ok_or(Nonsense("number of elements"))?;
+        let len = len.ok_or(ProtocolError("number of elements"))?;
         let operand = if kernel.has_operand() { len } else { 0 };
         let compare = if kernel.has_compare() { len } else { 0 };
         if values.len() != operand + compare {
-            return Err(Nonsense("operands that are not as many as targets"));
+            return Err(ProtocolError("operands that are not as many as targets"));
         }
         let mut payload = Payload::zeroed(operand, values.len());
         payload.as_mut_slice().copy_from_slice(values);
@@ -313,7 +320,7 @@ impl Command {
     }
 }
 
-fn entry(bytes: &[u8; ENTRY]) -> RmaIoc {
+fn entry(bytes: &[u8; ENTRY_LEN]) -> RmaIoc {
     let words = bytes.as_chunks().0;
     let word = |index| words.get(index).map_or(0, |word| u64::from_ne_bytes(*word));
     RmaIoc {

@@ -2,7 +2,7 @@
 
 use selvedge_kit::atomic::Args;
 
-use super::{Payload, Request, rights, stretch};
+use super::{Payload, Request, rights, target_segment};
 use crate::peers::peer::Peer;
 
 impl Peer {
@@ -14,9 +14,9 @@ impl Peer {
         let kernel = request.kernel;
         let targets = request.targets.as_slice();
         let is_mapped = |target| {
-            let piece = stretch(&kernel, target);
-            let place = piece.and_then(|piece| self.find_directly(&piece, rights(&kernel)));
-            place.is_some_and(|(span, at)| {
+            let segment = target_segment(&kernel, target);
+            let range = segment.and_then(|segment| self.find_mapped(&segment, rights(&kernel)));
+            range.is_some_and(|(span, at)| {
                 (span.is_writable() || !kernel.writes()) && span.is_aligned(at, &kernel)
             })
         };
@@ -27,12 +27,12 @@ impl Peer {
         let mut earlier = Payload::zeroed(0, request.result.as_ref().map_or(0, |room| room.len()));
         let mut done = 0;
         for target in targets {
-            let Some(piece) = stretch(&kernel, target) else {
+            let Some(segment) = target_segment(&kernel, target) else {
                 return false;
             };
             // A region that has just gone, or is another one, is left alone; its end may come before
             // or after this.
-            if let Some((span, at)) = self.find_directly(&piece, rights(&kernel)) {
+            if let Some((span, at)) = self.find_mapped(&segment, rights(&kernel)) {
                 let args = Args {
                     operand: operand.get(done..).unwrap_or(&[]),
                     compare: compare.get(done..).unwrap_or(&[]),
@@ -40,7 +40,7 @@ impl Peer {
                 };
                 let _ = span.apply(at, &kernel, target.count, args);
             }
-            done += piece.len;
+            done += segment.len;
         }
         if let Some(result) = &mut request.result {
             result.write(0, earlier.as_slice());

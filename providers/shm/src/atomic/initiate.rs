@@ -3,13 +3,13 @@
 use selvedge::atomic::RmaIoc;
 use selvedge::{Errno, OpFlags, Result};
 
-use super::{Question, Refused, Request, command, rights, stretch};
+use super::{AtomicError, OutstandingAtomic, Request, command, rights, target_segment};
 use crate::connect::Connector;
 use crate::peers::peer::Peer;
 use crate::provider::setup::Setup;
-use crate::rma::cmd::Notice;
-use crate::rma::initiate::{hear, keep_for_later};
-use crate::rma::{Later, sibling};
+use crate::rma::cmd::Notification;
+use crate::rma::initiate::{defer, poll_peer};
+use crate::rma::{DeferredOp, sibling};
 use crate::smr::keys::{Denied, Kind};
 
 /// Posts an atomic.
@@ -28,24 +28,24 @@ pub(super) fn post(at: &mut Connector<'_>, mut request: Request) -> Result {
     }
     let is_first = peer.later.is_empty();
     if peer.is_ready() || is_first && may_apply_to_sibling(peer, &request)? {
-        return carry_out(at, index, &mut request);
+        return execute(at, index, &mut request);
     }
-    post_later(at, index, request)
+    connect_and_defer(at, index, request)
 }
 
 /// Makes contact, and keeps the request until the peer has said where its memory is.
 #[cold]
-fn post_later(at: &mut Connector<'_>, index: usize, mut request: Request) -> Result {
+fn connect_and_defer(at: &mut Connector<'_>, index: usize, mut request: Request) -> Result {
     at.reach(index)?;
-    hear(at, index);
+    poll_peer(at, index);
     if at.peers[index].is_ready() {
-        return carry_out(at, index, &mut request);
+        return execute(at, index, &mut request);
     }
-    keep_for_later(at, index, Later::Atomic(Box::new(request)))
+    defer(at, index, DeferredOp::Atomic(Box::new(request)))
 }
 
 /// Checks what is asked for and does it.
-pub(crate) fn carry_out(at: &mut Connector<'_>, index: usize, request: &mut Request) -> Result {
+pub(crate) fn execute(at: &mut Connector<'_>, index: usize, request: &mut Request) -> Result {
     let peer = &mut at.peers[index];
     if may_apply_to_sibling(peer, request)? {
         apply_to_sibling(peer, at.setup, request);
@@ -55,15 +55,15 @@ pub(crate) fn carry_out(at: &mut Connector<'_>, index: usize, request: &mut Requ
         Ok(is_special) => is_special,
         // Its key table may be what there was no descriptor for.
         Err(_) if at.control.waits_for_descriptors(index) => return Err(Errno::Again),
-        Err((refused, target)) => {
-            refuse(&at.peers[index], at.setup, request, refused, &target);
+        Err((error, target)) => {
+            report_refused(&at.peers[index], at.setup, request, error, &target);
             return Ok(());
         }
     };
     if is_special && request.data.is_none() && at.peers[index].atomics.is_idle() {
         // The memory itself may be on its way to us.
         at.listen(index);
-        let done = apply_and_tell(&mut at.peers[index], request);
+        let done = apply_and_notify(&mut at.peers[index], request);
         if done.map_err(|errno| at.reserve_error(index, errno))? {
             request.report.done(&at.setup.ep);
             return Ok(());
@@ -99,9 +99,9 @@ fn apply_to_sibling(peer: &mut Peer, setup: &Setup, request: &mut Request) {
             sibling::notify(peer, !kernel.has_result(), None, request.report.len);
             request.report.done(&setup.ep);
         }
-        Err(refused) => {
+        Err(error) => {
             let target = request.targets.as_slice()[0];
-            refuse(peer, setup, request, refused, &target);
+            report_refused(peer, setup, request, error, &target);
         }
     }
 }
@@ -110,11 +110,11 @@ fn apply_to_sibling(peer: &mut Peer, setup: &Setup, request: &mut Request) {
 ///
 /// # Errors
 /// As [`Peer::reserve`].
-fn apply_and_tell(peer: &mut Peer, request: &mut Request) -> Result<bool> {
-    peer.reserve_notice(None)?;
+fn apply_and_notify(peer: &mut Peer, request: &mut Request) -> Result<bool> {
+    peer.reserve_notification(None)?;
     let is_done = peer.apply_directly(request);
     if is_done {
-        peer.notify(Notice {
+        peer.notify(Notification {
             wrote: !request.kernel.has_result(),
             data: None,
             len: request.report.len,
@@ -133,7 +133,7 @@ fn check(
     at: &mut Connector<'_>,
     index: usize,
     request: &Request,
-) -> Result<bool, (Refused, RmaIoc)> {
+) -> Result<bool, (AtomicError, RmaIoc)> {
     match check_targets(&mut at.peers[index], request) {
         Ok(is_special) => Ok(is_special),
         Err(_) => {
@@ -144,25 +144,31 @@ fn check(
 }
 
 #[cold]
-fn refuse(peer: &Peer, setup: &Setup, request: &mut Request, refused: Refused, target: &RmaIoc) {
+fn report_refused(
+    peer: &Peer,
+    setup: &Setup,
+    request: &mut Request,
+    error: AtomicError,
+    target: &RmaIoc,
+) {
     // The buffer goes before the completion comes.
     drop(request.result.take());
-    let (name, question) = (&peer.name, Question::new(&request.kernel, target));
-    let detail = format!("{name}: {question}: {}", refused.text());
+    let (name, outstanding_op) = (&peer.name, OutstandingAtomic::new(&request.kernel, target));
+    let detail = format!("{name}: {outstanding_op}: {}", error.text());
     let report = request.report;
-    report.failed(&setup.ep, refused.errno(), request.dest, detail);
+    report.failed(&setup.ep, error.errno(), request.dest, detail);
 }
 
-fn check_targets(peer: &mut Peer, request: &Request) -> Result<bool, (Refused, RmaIoc)> {
+fn check_targets(peer: &mut Peer, request: &Request) -> Result<bool, (AtomicError, RmaIoc)> {
     let mut is_special = true;
     for target in request.targets.as_slice() {
-        let refused = |refused| (refused, *target);
-        let piece = stretch(&request.kernel, target)
-            .ok_or_else(|| refused(Refused::Denied(Denied::Bounds)))?;
-        let grant = peer.keys.check(&piece, rights(&request.kernel));
-        let grant = grant.map_err(|denied| refused(Refused::Denied(denied)))?;
+        let error = |error| (error, *target);
+        let segment = target_segment(&request.kernel, target)
+            .ok_or_else(|| error(AtomicError::Denied(Denied::Bounds)))?;
+        let grant = peer.keys.check(&segment, rights(&request.kernel));
+        let grant = grant.map_err(|denied| error(AtomicError::Denied(denied)))?;
         let aligned = request.kernel.check(grant.memory);
-        aligned.map_err(|unaligned| refused(Refused::Unaligned(unaligned)))?;
+        aligned.map_err(|unaligned| error(AtomicError::Unaligned(unaligned)))?;
         is_special &= grant.row.kind == Kind::Special;
     }
     Ok(is_special)

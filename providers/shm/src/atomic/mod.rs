@@ -10,11 +10,11 @@
 //! Atomics of one endpoint to one peer are carried out in the order of their posts: none is done
 //! directly while a command is unanswered.
 
-pub(crate) mod answer;
 pub(crate) mod command;
 mod direct;
 pub(crate) mod initiate;
 mod post;
+pub(crate) mod response;
 mod word;
 
 use std::collections::VecDeque;
@@ -59,9 +59,9 @@ pub(crate) enum Targets {
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     /// Atomics of ours that the peer has not answered.
-    unanswered: usize,
+    outstanding: usize,
     /// Answers of ours, until there is room for them, in their order.
-    owed: VecDeque<Answer>,
+    owed_responses: VecDeque<Response>,
 }
 
 /// Operands, and behind them what is compared with.
@@ -75,7 +75,7 @@ pub(crate) struct Payload {
 
 /// What was asked: where earlier values go, and what is said in the sentence of an error.
 #[derive(Debug)]
-pub(crate) struct Question {
+pub(crate) struct OutstandingAtomic {
     pub(crate) addr: u64,
     pub(crate) key: u64,
     /// Bytes there.
@@ -83,7 +83,7 @@ pub(crate) struct Question {
     pub(crate) result: Option<RxBuf>,
 }
 
-impl Question {
+impl OutstandingAtomic {
     /// About one target.
     fn new(kernel: &Kernel, target: &RmaIoc) -> Self {
         Self {
@@ -100,7 +100,7 @@ impl Question {
     }
 }
 
-impl fmt::Display for Question {
+impl fmt::Display for OutstandingAtomic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { addr, key, len, .. } = self;
         write!(f, "{len} bytes at {addr:#x}, key {key:#x}")
@@ -109,7 +109,7 @@ impl fmt::Display for Question {
 
 /// An answer to a command.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     msg_id: u32,
     errno: Option<Errno>,
     bytes: Box<[u8]>,
@@ -117,7 +117,7 @@ pub(crate) struct Answer {
 
 /// Why an atomic is refused, by us or by the peer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Refused {
+pub(crate) enum AtomicError {
     Denied(Denied),
     Unaligned(Unaligned),
     /// There is no room for the answer.
@@ -126,13 +126,13 @@ pub(crate) enum Refused {
 
 impl Backlog {
     pub(crate) fn is_empty(&self) -> bool {
-        self.owed.is_empty()
+        self.owed_responses.is_empty()
     }
 
     /// Whether no atomic of ours is on its way.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
-        self.unanswered == 0
+        self.outstanding == 0
     }
 }
 
@@ -218,7 +218,7 @@ impl Payload {
     }
 }
 
-impl Refused {
+impl AtomicError {
     fn errno(self) -> Errno {
         match self {
             Self::Denied(denied) => denied.errno(),
@@ -239,7 +239,7 @@ impl Refused {
 
 /// The stretch of memory that a target is; nothing for one that no memory has.
 #[inline]
-fn stretch(kernel: &Kernel, target: &RmaIoc) -> Option<RmaIov> {
+fn target_segment(kernel: &Kernel, target: &RmaIoc) -> Option<RmaIov> {
     Some(RmaIov {
         addr: target.addr,
         len: target.count.checked_mul(kernel.size())?,
@@ -255,7 +255,7 @@ fn rights(kernel: &Kernel) -> u32 {
 
 /// What a completion says of an operation of this family at its initiator.
 #[inline]
-const fn sent(family: Family) -> CompletionFlags {
+const fn completion_flags(family: Family) -> CompletionFlags {
     let direction = match family {
         Family::Base => CompletionFlags::WRITE,
         Family::Fetch | Family::Compare => CompletionFlags::READ,

@@ -6,11 +6,11 @@ use selvedge_kit::Report;
 use selvedge_kit::atomic::{Kernel, Single, attr, query};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
-use super::{Payload, Request, Targets, initiate, sent};
+use super::{Payload, Request, Targets, completion_flags, initiate};
 use crate::endpoint::Endpoint;
 use crate::endpoint::msg::TX_DEFAULTS;
 use crate::endpoint::state::State;
-use crate::rma::fast::{FAST, fast_peer};
+use crate::rma::fast::{FAST_FLAGS, fast_peer};
 use crate::transfers::cmd::IOV_LIMIT;
 
 const FLAGS: OpFlags = TX_DEFAULTS
@@ -30,7 +30,7 @@ impl Atomic for Endpoint {
             return Ok(());
         }
         // SAFETY: as above.
-        unsafe { self.post_otherwise(Family::Base, msg, &[], &[], flags) }
+        unsafe { self.post_slow(Family::Base, msg, &[], &[], flags) }
     }
 
     #[inline]
@@ -48,7 +48,7 @@ impl Atomic for Endpoint {
             return Ok(());
         }
         // SAFETY: as above.
-        unsafe { self.post_otherwise(Family::Fetch, msg, &[], result, flags) }
+        unsafe { self.post_slow(Family::Fetch, msg, &[], result, flags) }
     }
 
     #[inline]
@@ -68,7 +68,7 @@ impl Atomic for Endpoint {
             return Ok(());
         }
         // SAFETY: as above.
-        unsafe { self.post_otherwise(Family::Compare, msg, compare, result, flags) }
+        unsafe { self.post_slow(Family::Compare, msg, compare, result, flags) }
     }
 
     #[inline]
@@ -80,7 +80,7 @@ impl Atomic for Endpoint {
             return Ok(());
         }
         // SAFETY: as above.
-        unsafe { self.atomic_one_otherwise(buf, desc, target, context) }
+        unsafe { self.atomic_one_slow(buf, desc, target, context) }
     }
 
     #[inline]
@@ -98,7 +98,7 @@ impl Atomic for Endpoint {
             return Ok(());
         }
         // SAFETY: as above.
-        unsafe { self.fetch_atomic_one_otherwise(buf, result, target, context) }
+        unsafe { self.fetch_atomic_one_slow(buf, result, target, context) }
     }
 
     fn inject_atomic(&self, buf: &[u8], target: &Target) -> Result {
@@ -134,7 +134,7 @@ impl Atomic for Endpoint {
             payload: Payload::gather(&operand, &TxBuf::empty()),
             result: None,
             data: None,
-            report: injected(buf.len()),
+            report: inject_report(buf.len()),
         })
     }
 
@@ -150,7 +150,7 @@ impl Endpoint {
     /// As [`Atomic::atomicmsg`], for `buf`.
     #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
     #[inline(never)]
-    unsafe fn atomic_one_otherwise(
+    unsafe fn atomic_one_slow(
         &self,
         buf: Ioc,
         desc: Desc,
@@ -167,7 +167,7 @@ impl Endpoint {
     /// As [`Atomic::fetch_atomicmsg`], for `buf` and `result`.
     #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
     #[inline(never)]
-    unsafe fn fetch_atomic_one_otherwise(
+    unsafe fn fetch_atomic_one_slow(
         &self,
         (buf, desc): (Ioc, Desc),
         (result, result_desc): (IocMut, Desc),
@@ -188,7 +188,7 @@ impl Endpoint {
     /// As [`Atomic::compare_atomicmsg`], for the operands of `msg`, `compare` and `result`.
     #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
     #[inline(never)]
-    unsafe fn post_otherwise(
+    unsafe fn post_slow(
         &self,
         family: Family,
         msg: &AtomicMsg<'_>,
@@ -225,7 +225,7 @@ impl Endpoint {
 #[inline]
 fn post_request(state: &mut State, mut request: Request) -> Result {
     let State { setup, peers, .. } = state;
-    if let Some(peer) = fast_peer(setup, peers, request.dest, &request.report, FAST)
+    if let Some(peer) = fast_peer(setup, peers, request.dest, &request.report, FAST_FLAGS)
         && peer.atomics.is_idle()
         && peer.apply_directly(&mut request)
     {
@@ -236,9 +236,9 @@ fn post_request(state: &mut State, mut request: Request) -> Result {
 }
 
 /// How an injected atomic of `len` bytes is told of.
-pub(super) fn injected(len: usize) -> Report {
+pub(super) fn inject_report(len: usize) -> Report {
     Report {
-        kind: sent(Family::Base),
+        kind: completion_flags(Family::Base),
         context: Context::default(),
         flags: OpFlags::INJECT | OpFlags::DEFAULT,
         reports_success: false,
@@ -262,12 +262,12 @@ unsafe fn request(
     // The man page gives a read operands that mean nothing.
     let operand = if kernel.has_operand() { msg.iov } else { &[] };
     // SAFETY: passed on from the caller.
-    let operand = unsafe { read_from(&kernel, operand)? };
+    let operand = unsafe { tx_buf(&kernel, operand)? };
     // SAFETY: as above.
-    let compare = unsafe { read_from(&kernel, compare)? };
+    let compare = unsafe { tx_buf(&kernel, compare)? };
     let result = match result {
         // SAFETY: as above.
-        Some(result) => Some(unsafe { write_to(&kernel, result)? }),
+        Some(result) => Some(unsafe { rx_buf(&kernel, result)? }),
         None => None,
     };
     let counts = targets.as_slice().iter().map(|target| target.count);
@@ -289,7 +289,7 @@ unsafe fn request(
         result,
         data: flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(msg.data),
         report: Report {
-            kind: sent(kernel.family()),
+            kind: completion_flags(kernel.family()),
             context: msg.context,
             flags,
             reports_success: true,
@@ -302,7 +302,7 @@ unsafe fn request(
 /// As [`TxBuf::new`], for the elements.
 #[expect(unsafe_code, reason = "the promise becomes a value here")]
 #[inline]
-unsafe fn read_from(kernel: &Kernel, list: &[Ioc]) -> Result<TxBuf> {
+unsafe fn tx_buf(kernel: &Kernel, list: &[Ioc]) -> Result<TxBuf> {
     let mut iov = [Iov::new(&[]); IOV_LIMIT];
     let iov = iov.get_mut(..list.len()).ok_or(Errno::Inval)?;
     for (iov, ioc) in iov.iter_mut().zip(list) {
@@ -317,7 +317,7 @@ unsafe fn read_from(kernel: &Kernel, list: &[Ioc]) -> Result<TxBuf> {
 /// As [`RxBuf::new`], for the elements.
 #[expect(unsafe_code, reason = "the promise becomes a value here")]
 #[inline]
-unsafe fn write_to(kernel: &Kernel, list: &[IocMut]) -> Result<RxBuf> {
+unsafe fn rx_buf(kernel: &Kernel, list: &[IocMut]) -> Result<RxBuf> {
     let mut iov = [IovMut::new(&mut []); IOV_LIMIT];
     let iov = iov.get_mut(..list.len()).ok_or(Errno::Inval)?;
     for (iov, ioc) in iov.iter_mut().zip(list) {

@@ -8,13 +8,13 @@ use selvedge_kit::Report;
 use selvedge_kit::atomic::{Args, Kernel, Single};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
-use super::post::injected;
-use super::sent;
+use super::completion_flags;
+use super::post::inject_report;
 use crate::endpoint::Endpoint;
 use crate::endpoint::state::State;
 use crate::memory::keys;
-use crate::rma::access::Aim;
-use crate::rma::fast::{FAST, fast_peer};
+use crate::rma::fast::{FAST_FLAGS, fast_peer};
+use crate::rma::remote_memory::PrefetchHint;
 use crate::smr::bytes::Span;
 use crate::smr::prefetch;
 
@@ -22,7 +22,7 @@ use crate::smr::prefetch;
 const LEN: usize = 8;
 
 /// What is done to the element.
-pub(super) trait Change {
+pub(super) trait WordOp {
     fn family(&self) -> Family;
     fn has_operand(&self) -> bool;
     /// Whether the element has to be writable here.
@@ -34,7 +34,7 @@ pub(super) trait Change {
     fn apply(&self, span: &Span, at: usize, words: [u64; 2]) -> Option<u64>;
 }
 
-impl Change for Single {
+impl WordOp for Single {
     #[inline(always)]
     fn family(&self) -> Family {
         self.family()
@@ -62,7 +62,7 @@ impl Change for Single {
 }
 
 /// For elements of eight bytes.
-impl Change for Kernel {
+impl WordOp for Kernel {
     fn family(&self) -> Family {
         self.family()
     }
@@ -103,7 +103,7 @@ impl Endpoint {
     #[inline(always)]
     pub(super) unsafe fn post_word(
         &self,
-        change: &impl Change,
+        word_op: &impl WordOp,
         msg: &AtomicMsg<'_>,
         compare: &[Ioc],
         result: &[IocMut],
@@ -115,25 +115,25 @@ impl Endpoint {
         if target.count != 1 {
             return false;
         }
-        let family = change.family();
+        let family = word_op.family();
         // SAFETY: passed on from the caller.
-        let operand = unsafe { word(change.has_operand(), msg.iov) };
+        let operand = unsafe { operand_word(word_op.has_operand(), msg.iov) };
         // SAFETY: as above.
-        let compare = unsafe { word(family == Family::Compare, compare) };
+        let compare = unsafe { operand_word(family == Family::Compare, compare) };
         // SAFETY: as above.
-        let result = unsafe { room(family != Family::Base, result) };
+        let result = unsafe { result_buf(family != Family::Base, result) };
         let (Some(operand), Some(compare), Some(result)) = (operand, compare, result) else {
             return false;
         };
         let report = Report {
-            kind: sent(family),
+            kind: completion_flags(family),
             context: msg.context,
             flags,
             reports_success: true,
             len: LEN,
         };
         let words = [operand, compare];
-        self.apply_word(change, msg.dest, target, words, result, report)
+        self.apply_word(word_op, msg.dest, target, words, result, report)
     }
 
     /// Carries the atomic of a short form out, likewise. Without a result there is none to give.
@@ -155,52 +155,52 @@ impl Endpoint {
         }
         let family = single.family();
         // SAFETY: passed on from the caller.
-        let operand = unsafe { word(single.has_operand(), &[operand]) };
+        let operand = unsafe { operand_word(single.has_operand(), &[operand]) };
         // SAFETY: as above.
-        let result = unsafe { room(family != Family::Base, result) };
+        let result = unsafe { result_buf(family != Family::Base, result) };
         let (Some(operand), Some(result)) = (operand, result) else {
             return false;
         };
         let report = Report {
-            kind: sent(family),
+            kind: completion_flags(family),
             context,
             flags: OpFlags::DEFAULT,
             reports_success: true,
             len: LEN,
         };
-        let place = RmaIoc {
+        let range = RmaIoc {
             addr: target.addr,
             count: 1,
             key: target.key,
         };
         let words = [operand, 0];
-        self.apply_word(single, target.dest, &place, words, result, report)
+        self.apply_word(single, target.dest, &range, words, result, report)
     }
 
     /// Carries an injected atomic out, likewise.
     #[inline(always)]
     pub(super) fn inject_word(
         &self,
-        change: &impl Change,
+        word_op: &impl WordOp,
         operand: u64,
         dest: FiAddr,
         target: &RmaIoc,
     ) -> bool {
-        let report = injected(LEN);
-        self.apply_word(change, dest, target, [operand, 0], None, report)
+        let report = inject_report(LEN);
+        self.apply_word(word_op, dest, target, [operand, 0], None, report)
     }
 
     #[inline(always)]
     fn apply_word(
         &self,
-        change: &impl Change,
+        word_op: &impl WordOp,
         dest: FiAddr,
         target: &RmaIoc,
         words: [u64; 2],
         result: Option<RxBuf>,
         mut report: Report,
     ) -> bool {
-        let piece = RmaIov {
+        let segment = RmaIov {
             addr: target.addr,
             len: LEN,
             key: target.key,
@@ -209,48 +209,51 @@ impl Endpoint {
             return false;
         };
         report.flags = state.setup.ep.tx_flags(report.flags);
-        apply_word(&mut state, change, dest, &piece, words, result, &report)
+        apply_word(&mut state, word_op, dest, &segment, words, result, &report)
     }
 }
 
 #[inline(always)]
 fn apply_word(
     state: &mut State,
-    change: &impl Change,
+    word_op: &impl WordOp,
     dest: FiAddr,
-    piece: &RmaIov,
+    segment: &RmaIov,
     words: [u64; 2],
     result: Option<RxBuf>,
     report: &Report,
 ) -> bool {
     let State {
-        setup, peers, aim, ..
+        setup,
+        peers,
+        prefetch_hint,
+        ..
     } = state;
-    let guess = aim.guess(dest, piece);
+    let guess = prefetch_hint.guess(dest, segment);
     if let Some(line) = guess {
         prefetch::for_writing(line);
     }
-    let Some(peer) = fast_peer(setup, peers, dest, report, FAST) else {
+    let Some(peer) = fast_peer(setup, peers, dest, report, FAST_FLAGS) else {
         return false;
     };
     // An answer that is still to come belongs before this.
     if !peer.atomics.is_idle() {
         return false;
     }
-    let Some((span, at)) = peer.windows.find(piece, change.rights()) else {
+    let Some((span, at)) = peer.mapped_regions.find(segment, word_op.rights()) else {
         return false;
     };
-    if change.writes() && !span.is_writable() {
+    if word_op.writes() && !span.is_writable() {
         return false;
     }
-    let Some(earlier) = change.apply(span, at, words) else {
+    let Some(earlier) = word_op.apply(span, at, words) else {
         return false;
     };
     if let Some(mut result) = result {
         result.write_word(earlier);
     }
-    if Aim::is_off(guess, span, at) {
-        *aim = Aim::at(dest, piece, span, at);
+    if PrefetchHint::is_wrong(guess, span, at) {
+        *prefetch_hint = PrefetchHint::at(dest, segment, span, at);
     }
     report.done_not_deferred(&setup.ep);
     true
@@ -262,7 +265,7 @@ fn apply_word(
 /// As [`TxBuf::one`], for the element.
 #[expect(unsafe_code, reason = "the promise becomes a value here")]
 #[inline(always)]
-unsafe fn word(wanted: bool, list: &[Ioc]) -> Option<u64> {
+unsafe fn operand_word(wanted: bool, list: &[Ioc]) -> Option<u64> {
     match *list {
         _ if !wanted => Some(0),
         // SAFETY: passed on from the caller.
@@ -277,7 +280,7 @@ unsafe fn word(wanted: bool, list: &[Ioc]) -> Option<u64> {
 /// As [`RxBuf::one`], for the element.
 #[expect(unsafe_code, reason = "the promise becomes a value here")]
 #[inline(always)]
-unsafe fn room(wanted: bool, list: &[IocMut]) -> Option<Option<RxBuf>> {
+unsafe fn result_buf(wanted: bool, list: &[IocMut]) -> Option<Option<RxBuf>> {
     match *list {
         _ if !wanted => Some(None),
         [one] if one.count == 1 => {

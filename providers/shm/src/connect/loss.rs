@@ -11,15 +11,15 @@ use selvedge_kit::Report;
 use selvedge_kit::rate_limit::warn_limited;
 use selvedge_kit::telemetry::EventKind;
 
-use crate::atomic::{Backlog, answer};
+use crate::atomic::{Backlog, response};
 use crate::connect::Connector;
 use crate::endpoint::state::State;
-use crate::matching::arrivals::move_transfers;
+use crate::matching::command_receiver::move_transfers;
 use crate::peers::Peers;
 use crate::peers::name::Name;
 use crate::peers::peer::{Peer, State as PeerState};
-use crate::rma::access::PeerKeys;
-use crate::transfers::cmd::Nonsense;
+use crate::rma::remote_memory::PeerKeys;
+use crate::transfers::cmd::ProtocolError;
 use crate::transfers::incoming::Stage;
 
 /// How long an endpoint that closes waits for room for the answers that it owes.
@@ -146,7 +146,7 @@ impl Connector<'_> {
         let inbox = self.peers[index].inbox.as_ref();
         let budget = inbox.map_or(0, |inbox| last - inbox.rx.position());
         self.take_commands(index, budget as usize);
-        if let Some(Nonsense(what)) = self.peers[index].fault.take() {
+        if let Some(ProtocolError(what)) = self.peers[index].fault.take() {
             self.quarantine(index, what);
         }
         for _ in 0..LAST_ROUNDS {
@@ -176,7 +176,7 @@ impl Connector<'_> {
         peer.links.clear();
         peer.pidfd = None;
         peer.cma = None;
-        peer.windows.clear();
+        peer.mapped_regions.clear();
         peer.aborts.clear();
         peer.fault = None;
         let held = std::mem::take(&mut peer.held);
@@ -214,12 +214,12 @@ impl Connector<'_> {
         peer.bounce = None;
         peer.early.clear();
         peer.blocks.clear();
-        peer.windows.clear();
+        peer.mapped_regions.clear();
         peer.keys = PeerKeys::default();
         for (_, message) in std::mem::take(&mut peer.incoming) {
             if let Stage::Moving(moving) = message.stage {
                 moving
-                    .into
+                    .destination
                     .fail(&self.setup.ep, errno, addr, detail.clone());
             }
         }
@@ -247,7 +247,7 @@ fn owes_answers(peers: &mut Peers) -> bool {
     let mut is_owing = false;
     for peer in peers.iter_mut() {
         // A peer that lies about what it has consumed gets no answer.
-        if peer.state == PeerState::Linked && answer::pay(peer).is_ok() {
+        if peer.state == PeerState::Linked && response::send_owed_responses(peer).is_ok() {
             is_owing |= !peer.atomics.is_empty();
         }
     }
@@ -328,6 +328,6 @@ pub(crate) fn close(state: &mut State) {
         peer.out = None;
         peer.inbox = None;
         peer.blocks.clear();
-        peer.windows.clear();
+        peer.mapped_regions.clear();
     }
 }

@@ -32,7 +32,7 @@ use crate::connect::liveness::is_ready;
 use crate::connect::packet::{Hello, Introduction, Packet};
 use crate::connect::rendezvous::{ContactError, Heard, Link, PACKETS, PACKETS_AHEAD};
 use crate::matching::Matching;
-use crate::matching::arrivals::Arrivals;
+use crate::matching::command_receiver::CommandReceiver;
 use crate::peers::Peers;
 use crate::peers::outbox::{Inbox, Outbox};
 use crate::peers::peer::{Peer, State as PeerState};
@@ -203,7 +203,7 @@ impl Connector<'_> {
         let control = &*self.control;
         let greet = || control.greet(link, index, region, config, shared.keys.chunks());
         match is_first {
-            true => shared.exports.introduce(link, greet),
+            true => shared.announcements.add_subscriber(link, greet),
             false => greet(),
         }
     }
@@ -231,7 +231,7 @@ impl Connector<'_> {
 
     /// Polls the sockets: new connections, what peers say, and which are gone.
     pub(crate) fn poll_sockets(&mut self, now: Instant) {
-        self.setup.shared.exports.catch_up();
+        self.setup.shared.announcements.catch_up();
         self.control.intake.begin(now);
         let mut has_strangers = self.control.has_stale(now) || self.control.is_short();
         for news in self.control.news() {
@@ -344,7 +344,7 @@ impl Connector<'_> {
         if let Err(error) = self.control.accepts(&introduction.hello) {
             return refuse(link, &error);
         }
-        let has_left = |source| self.matching.has_left(source);
+        let has_left = |source| self.matching.has_unexpected_from(source);
         let index = self.peers.introduced(&introduction.hello.name, has_left);
         // What the peer said over the socket that we opened comes first, all of it if it has ended.
         match has_ended(&self.peers[index]) {
@@ -538,16 +538,16 @@ impl Connector<'_> {
                 peer.bounce = Some(BounceReceiver::attach(fd, shape)?);
                 Ok(())
             }
-            Packet::Block { place, fd } => peer.blocks.learn(place, fd),
+            Packet::Block { place, fd } => peer.blocks.map(place, fd),
             Packet::Release { block } => {
                 peer.blocks.release(block);
-                peer.windows.clear();
+                peer.mapped_regions.clear();
                 Ok(())
             }
             Packet::Keys { chunk, fd } => peer.keys.attach(chunk as usize, fd),
             Packet::Abort { msg_id, errno } => {
                 let src = peer.fi_addr(&self.setup.av);
-                match transfer::aborted(peer, &self.setup.ep, src, msg_id, errno) {
+                match transfer::abort_incoming(peer, &self.setup.ep, src, msg_id, errno) {
                     true => Ok(()),
                     false => Err(Error::new(Errno::Proto, "it aborts what was not asked for")),
                 }
@@ -574,13 +574,13 @@ impl Connector<'_> {
 
     /// Takes up to `budget` commands of a peer, outside of a read of a queue.
     pub(crate) fn take_commands(&mut self, index: usize, budget: usize) {
-        let mut arrivals = Arrivals {
+        let mut receiver = CommandReceiver {
             setup: self.setup,
             matching: self.matching,
             schedule: self.schedule,
             peers: self.peers.len(),
         };
-        arrivals.poll(&mut self.peers[index], budget, &mut Sink::none());
+        receiver.poll(&mut self.peers[index], budget, &mut Sink::none());
     }
 
     /// What a post fails with that found no room for its command. A peer that lies about the commands

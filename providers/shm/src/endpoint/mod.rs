@@ -86,7 +86,7 @@ impl Endpoint {
         let shell = Shell::new(base, bind, &Weak::new(), state, epoll);
         shell.attach()?;
         domain.siblings.add(&name, counts_peers);
-        domain.exports.add_waiters(&waiters);
+        domain.announcements.add_waiters(&waiters);
         if let Some(srx) = srx {
             shell.join(&srx);
         }

@@ -94,15 +94,15 @@ impl Receiver for State {
 
     fn poll_unexpected(&mut self) {
         // It may be with its sender's commands still.
-        progress::answer_bells(self);
+        progress::drain_doorbell(self);
         self.progress(BUDGET, &mut Sink::none());
     }
 
     #[cold]
     fn deliver(&mut self, posted: Posted, env: Envelope, unexpected: Unexpected) {
-        let (mut arrivals, peers) = self.arrivals();
+        let (mut receiver, peers) = self.command_receiver();
         let peer = &mut peers[env.src.0 as usize];
-        arrivals.deliver(peer, posted, env, unexpected);
+        receiver.deliver(peer, posted, env, unexpected);
     }
 
     /// Drops a message. To its sender it is received.
@@ -115,11 +115,11 @@ impl Receiver for State {
                     peer.answer(ack.life, ack.msg_id, status::DONE);
                 }
             }
-            Unexpected::Offer { life, msg_id } if life == peer.life => {
-                transfer::end(peer, msg_id);
+            Unexpected::Rts { life, msg_id } if life == peer.life => {
+                transfer::end_transfer(peer, msg_id);
                 peer.answer(life, msg_id, status::DONE);
             }
-            Unexpected::Offer { .. } => {}
+            Unexpected::Rts { .. } => {}
         }
     }
 }

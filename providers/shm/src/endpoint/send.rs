@@ -12,9 +12,9 @@ use crate::peers::announce::announce;
 use crate::peers::peer::{Peer, State as PeerState};
 use crate::progress::schedule::Schedule;
 use crate::provider::setup::Setup;
-use crate::rma::initiate::{hear, wait_behind};
+use crate::rma::initiate::{check_deferred, poll_peer};
 use crate::transfers::cmd::Header;
-use crate::transfers::select::{self, CONSIDERED, is_inline};
+use crate::transfers::send::{self, SLOW_PATH_FLAGS, is_inline};
 use crate::transfers::{Sent, inject, inline};
 
 /// A send, as far as all kinds have it in common.
@@ -64,13 +64,13 @@ pub(crate) fn send_word(state: &mut State, word: u64, send: &Send) -> bool {
 /// Sends a message.
 ///
 /// # Errors
-/// As [`select::send`]; [`Errno::NotConn`] for a peer that is gone and not back.
+/// As [`send::send`]; [`Errno::NotConn`] for a peer that is gone and not back.
 #[inline(never)]
 pub(crate) fn send(state: &mut State, buf: TxBuf, send: &Send) -> Result {
     let len = buf.len();
     let (setup, peers, schedule) = state.outgoing();
     if len <= setup.config.inject_size
-        && !send.flags.intersects(CONSIDERED)
+        && !send.flags.intersects(SLOW_PATH_FLAGS)
         && let Some(peer) = fast_peer(setup, peers, send)
     {
         let is_inline = is_inline(&setup.config, &send.header, len, send.flags);
@@ -105,7 +105,7 @@ fn commit_inline(peer: &mut Peer, header: &Header, buf: &TxBuf) -> bool {
     false
 }
 
-/// The peer of a send whose flags ask for nothing that takes the general path ([`CONSIDERED`]), if the
+/// The peer of a send whose flags ask for nothing that takes the general path ([`SLOW_PATH_FLAGS`]), if the
 /// completion has room and the peer is connected: then the message may be committed at once.
 #[inline(always)]
 fn fast_peer<'a>(setup: &Setup, peers: &'a mut Peers, send: &Send) -> Option<&'a mut Peer> {
@@ -134,18 +134,18 @@ fn send_general(state: &mut State, buf: TxBuf, send: &Send) -> Result {
     let index = at.peers.at(send.dest)?;
     if at.peers[index].state != PeerState::Linked {
         at.reach(index)?;
-        wait_behind(&mut at, index)?;
+        check_deferred(&mut at, index)?;
     }
     let peer = &mut at.peers[index];
     if peer.inbox.is_none() && peer.is_full() {
         // The peer may have said by now where it gives slots back.
-        hear(&mut at, index);
+        poll_peer(&mut at, index);
         at.schedule.parking.wake(&at.setup.ep);
     }
     let (setup, len) = (at.setup, buf.len());
     let special = &setup.shared.special;
     let peer = &mut at.peers[index];
-    let sent = select::send(
+    let sent = send::send(
         peer,
         &setup.config,
         special,
@@ -169,7 +169,7 @@ fn send_general(state: &mut State, buf: TxBuf, send: &Send) -> Result {
             announce(peer, send.flags, at.schedule, &setup.ep);
             send.report(len).done(&setup.ep);
         }
-        Ok(Sent::Later) => {
+        Ok(Sent::Pending) => {
             announce(peer, send.flags, at.schedule, &setup.ep);
             at.schedule.activate(peer, &setup.ep);
         }

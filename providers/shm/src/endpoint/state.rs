@@ -1,7 +1,7 @@
 //! `State`: the parts of an endpoint, which its lock protects.
 //!
 //! Each part has a type of its own, and what is done takes the parts that it needs: taking commands
-//! [`Arrivals`], connecting and failing peers [`Connector`].
+//! [`CommandReceiver`], connecting and failing peers [`Connector`].
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use selvedge_kit::srx::ReceivePolicy;
 use crate::connect::Connector;
 use crate::connect::control::Control;
 use crate::matching::Matching;
-use crate::matching::arrivals::Arrivals;
+use crate::matching::command_receiver::CommandReceiver;
 use crate::peers::Peers;
 use crate::progress::schedule::Schedule;
 use crate::provider::setup::Setup;
-use crate::rma::access::Aim;
+use crate::rma::remote_memory::PrefetchHint;
 
 /// The parts of an endpoint.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct State {
     pub(crate) schedule: Schedule,
     pub(crate) control: Control,
     /// Where direct accesses go.
-    pub(crate) aim: Aim,
+    pub(crate) prefetch_hint: PrefetchHint,
 }
 
 impl State {
@@ -37,15 +37,15 @@ impl State {
             matching: Matching::new(policy, config.unexpected_size),
             schedule: Schedule::new(config.hot_peers, setup.ep.has_layer()),
             control,
-            aim: Aim::NOWHERE,
+            prefetch_hint: PrefetchHint::NONE,
             setup,
         }
     }
 
     /// The parts that taking commands changes, and the peers.
     #[inline(always)]
-    pub(crate) fn arrivals(&mut self) -> (Arrivals<'_>, &mut Peers) {
-        let arrivals = Arrivals {
+    pub(crate) fn command_receiver(&mut self) -> (CommandReceiver<'_>, &mut Peers) {
+        let arrivals = CommandReceiver {
             setup: &self.setup,
             matching: &mut self.matching,
             schedule: &mut self.schedule,

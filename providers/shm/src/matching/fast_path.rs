@@ -18,10 +18,10 @@ use crate::transfers::{inject, inline};
 /// Payloads whose first cache line is fetched while the next one is awaited, in bytes. It saves a
 /// round trip of the line; a larger payload is still being written when its line would be taken
 /// away, which costs more.
-pub(crate) const EXPECTED_MAX: usize = 512;
+pub(crate) const PREFETCH_PAYLOAD_MAX: usize = 512;
 
 /// A receive that can be looked at without a search.
-pub(crate) trait Next {
+pub(crate) trait ReceiveLookup {
     fn find(matcher: &mut Matcher<Unexpected>, src: Source, tag: u64) -> Option<&mut Posted>;
     fn drop(matcher: &mut Matcher<Unexpected>);
 }
@@ -29,7 +29,7 @@ pub(crate) trait Next {
 /// The one that was posted first.
 pub(crate) struct Oldest;
 
-impl Next for Oldest {
+impl ReceiveLookup for Oldest {
     #[inline(always)]
     fn find(matcher: &mut Matcher<Unexpected>, src: Source, tag: u64) -> Option<&mut Posted> {
         matcher.oldest(src, tag)
@@ -44,7 +44,7 @@ impl Next for Oldest {
 /// The first of those behind many that wait long.
 pub(crate) struct Newer;
 
-impl Next for Newer {
+impl ReceiveLookup for Newer {
     #[inline(always)]
     fn find(matcher: &mut Matcher<Unexpected>, src: Source, tag: u64) -> Option<&mut Posted> {
         matcher.first_unindexed(src, tag)
@@ -82,7 +82,7 @@ impl FastPath<'_> {
     /// Takes commands whose message matches the receive that `R` finds. Stops at the first command
     /// that is not for the fast path.
     #[inline(always)]
-    pub(crate) fn take<R: Next>(
+    pub(crate) fn take<R: ReceiveLookup>(
         &mut self,
         peer: &mut Peer,
         budget: usize,
@@ -98,7 +98,7 @@ impl FastPath<'_> {
         while taken < budget
             && let Some(slot) = inbox.rx.peek()
         {
-            let Some((kind, len)) = cmd::plain(&slot) else {
+            let Some((kind, len)) = cmd::inline_message(&slot) else {
                 if !self.take_pooled::<R>(inbox, sink) {
                     break;
                 }
@@ -113,10 +113,10 @@ impl FastPath<'_> {
             if !posted.buf.is_one_for(len) {
                 break;
             }
-            inline::receive(&slot, cmd::PLAIN_PAYLOAD, len, &mut posted.buf);
+            inline::receive(&slot, cmd::INLINE_PAYLOAD_WORD, len, &mut posted.buf);
             inbox.payload_expected = false;
             let flags = posted.flags;
-            let entry = plain_entry(posted, kind, len, tag);
+            let entry = completion_entry(posted, kind, len, tag);
             R::drop(matcher);
             inbox.rx.release();
             self.ep.rx_report(entry, flags, self.addr, sink);
@@ -128,11 +128,11 @@ impl FastPath<'_> {
     /// Takes a command whose message is in the pool. `false`, and nothing has happened, if it is not
     /// for the fast path.
     #[inline(never)]
-    fn take_pooled<R: Next>(&mut self, inbox: &mut Inbox, sink: &mut Sink<'_>) -> bool {
+    fn take_pooled<R: ReceiveLookup>(&mut self, inbox: &mut Inbox, sink: &mut Sink<'_>) -> bool {
         let Some(slot) = inbox.rx.peek() else {
             return false;
         };
-        let Some((kind, len, offset)) = cmd::pooled(&slot) else {
+        let Some((kind, len, offset)) = cmd::inject_message(&slot) else {
             return false;
         };
         let tag = slot.word(1);
@@ -146,10 +146,10 @@ impl FastPath<'_> {
             inbox.walk = walked;
             return false;
         };
-        inbox.payload_expected = len <= EXPECTED_MAX;
+        inbox.payload_expected = len <= PREFETCH_PAYLOAD_MAX;
         inject::receive(inbox, at, len, &mut posted.buf);
         let flags = posted.flags;
-        let entry = plain_entry(posted, kind, len, tag);
+        let entry = completion_entry(posted, kind, len, tag);
         R::drop(matcher);
         inbox.rx.release();
         self.ep
@@ -162,7 +162,7 @@ impl FastPath<'_> {
 
 /// The completion of a receive that a message without data has filled.
 #[inline(always)]
-fn plain_entry(posted: &Posted, kind: Kind, len: usize, tag: u64) -> Entry {
+fn completion_entry(posted: &Posted, kind: Kind, len: usize, tag: u64) -> Entry {
     Entry {
         context: posted.context,
         flags: kind.received(),

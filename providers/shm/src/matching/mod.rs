@@ -1,6 +1,6 @@
 //! `Matching`: posted receives, and the messages that wait for one, within a quota.
 
-pub(crate) mod arrivals;
+pub(crate) mod command_receiver;
 pub(crate) mod fast_path;
 
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(crate) enum Unexpected {
     /// It is here; the sender may want to know when it has been received.
     Bytes { bytes: Box<[u8]>, ack: Option<Ack> },
     /// It is with the sender, as long as that lives.
-    Offer { life: u32, msg_id: u32 },
+    Rts { life: u32, msg_id: u32 },
 }
 
 /// A sender that wants to know when its message has been received.
@@ -97,7 +97,7 @@ impl Matching {
     }
 
     /// Whether a message of this source waits for its receive.
-    pub(crate) fn has_left(&mut self, source: Source) -> bool {
+    pub(crate) fn has_unexpected_from(&mut self, source: Source) -> bool {
         [&mut self.msgs, &mut self.tags]
             .into_iter()
             .any(|matcher| matcher.has_from(source))
@@ -110,7 +110,7 @@ impl Matching {
         for matcher in [&mut self.msgs, &mut self.tags] {
             failed.extend(matcher.fail_source(source));
             matcher.drop_unexpected(|env, unexpected| {
-                env.src == source && matches!(unexpected, Unexpected::Offer { .. })
+                env.src == source && matches!(unexpected, Unexpected::Rts { .. })
             });
         }
         failed

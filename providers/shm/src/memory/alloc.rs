@@ -17,27 +17,27 @@ use crate::smr::special::{Block, PageSize};
 
 /// Special memory in the hands of the application.
 #[derive(Debug)]
-struct Registered {
+struct DomainAllocation {
     // Before the memory: its key goes first.
     region: Arc<dyn MemoryRegion>,
     remote_addr: u64,
-    held: Held,
+    block: AnnouncedBlock,
 }
 
 /// The memory itself, announced to the peers.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct AnnouncedBlock {
     shared: Arc<Shared>,
     memory: Block,
-    place: Place,
+    location: Place,
     /// The number of the announcement.
-    notice: u64,
+    announcement: u64,
     /// What was asked for.
     len: usize,
     fork_guard: ForkGuard,
 }
 
-impl Held {
+impl AnnouncedBlock {
     /// Makes memory, tells the peers, and registers it.
     ///
     /// # Errors
@@ -57,21 +57,21 @@ impl Held {
             false => Writers::Owner,
         };
         let (memory, fd) = Block::create(len, writers, pages)?;
-        let place = Place {
+        let location = Place {
             block: shared.special.next_number(),
             base: memory.base().expose_provenance() as u64,
             len: memory.len() as u64,
             writable,
         };
-        let held = Self::announce(shared, memory, place, fd, len);
-        let region = mr::add(shared, held.row(attr), place.base as usize)?;
+        let block = Self::announce(shared, memory, location, fd, len);
+        let region = mr::add(shared, block.row(attr), location.base as usize)?;
         let remote_addr = shared
             .keys
-            .start(place.base, &selvedge::mr::Attr::default());
-        Ok(Arc::new(Registered {
+            .remote_start(location.base, &selvedge::mr::Attr::default());
+        Ok(Arc::new(DomainAllocation {
             region,
             remote_addr,
-            held,
+            block,
         }))
     }
 
@@ -79,16 +79,18 @@ impl Held {
     fn announce(
         shared: &Arc<Shared>,
         memory: Block,
-        place: Place,
+        location: Place,
         fd: OwnedFd,
         len: usize,
     ) -> Self {
-        shared.special.add(place);
+        shared.special.add(location);
         Self {
             shared: Arc::clone(shared),
             memory,
-            place,
-            notice: shared.exports.publish(encode_block(&place), Some(fd)),
+            location,
+            announcement: shared
+                .announcements
+                .publish(encode_block(&location), Some(fd)),
             len,
             fork_guard: ForkGuard::current(),
         }
@@ -101,30 +103,32 @@ impl Held {
             start: self
                 .shared
                 .keys
-                .start(self.place.base, &selvedge::mr::Attr::default()),
+                .remote_start(self.location.base, &selvedge::mr::Attr::default()),
             len: self.len as u64,
             rights: rights(attr.access),
             kind: Kind::Special,
-            memory: self.place.base,
-            block: self.place.block,
+            memory: self.location.base,
+            block: self.location.block,
         }
     }
 }
 
-impl Drop for Held {
+impl Drop for AnnouncedBlock {
     fn drop(&mut self) {
         // To a forked child it is the parent's.
         if !self.fork_guard.is_owner() {
             return;
         }
         // Before the address may be another's.
-        self.shared.special.remove(self.place.base);
-        let farewell = encode_release(self.place.block);
-        self.shared.exports.withdraw(self.notice, farewell);
+        self.shared.special.remove(self.location.base);
+        let release = encode_release(self.location.block);
+        self.shared
+            .announcements
+            .withdraw(self.announcement, release);
     }
 }
 
-impl MemoryRegion for Registered {
+impl MemoryRegion for DomainAllocation {
     fn key(&self) -> u64 {
         self.region.key()
     }
@@ -142,13 +146,13 @@ impl MemoryRegion for Registered {
 // SAFETY: the block is whole pages of zeroed memory, mapped until `self` is dropped and not used by
 // this provider but for the operations that name it. Peers have a descriptor that is sealed against
 // writing, unless `REMOTE_WRITE` was asked for.
-unsafe impl Allocation for Registered {
+unsafe impl Allocation for DomainAllocation {
     fn base(&self) -> *mut u8 {
-        self.held.memory.base()
+        self.block.memory.base()
     }
 
     fn len(&self) -> usize {
-        self.held.len
+        self.block.len
     }
 
     fn remote_addr(&self) -> u64 {

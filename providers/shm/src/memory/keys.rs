@@ -1,7 +1,7 @@
 //! The regions of a domain, in a table of keys that peers map.
 //!
 //! The table is made at the first registration with remote rights and grows by chunks. Every peer
-//! gets them (`exports`) before a key of theirs is out.
+//! gets them (`announcements`) before a key of theirs is out.
 //!
 //! Two ways to use a region, and how each ends before its memory may be used for something else:
 //! this process does so under the table's lock ([`Keys::regions`]), which withdrawal takes too; a peer
@@ -20,7 +20,7 @@ use selvedge_kit::mr::{Bound, Counts, RegionCounters};
 use selvedge_kit::segments::RmaSegments;
 
 use crate::connect::packet::encode_keys;
-use crate::memory::exports::Exports;
+use crate::memory::announcements::Announcements;
 use crate::peers::name::random;
 use crate::smr::keys::{
     COUNTED, Chunk, Denied, Kind, RIGHT_READ, RIGHT_WRITE, Row, place_of, rows_of,
@@ -94,7 +94,7 @@ impl Keys {
     }
 
     /// What peers name the first byte of a region by, which is at address `first` of this process.
-    pub(crate) fn start(&self, first: u64, attr: &mr::Attr) -> u64 {
+    pub(crate) fn remote_start(&self, first: u64, attr: &mr::Attr) -> u64 {
         match self.mode.contains(MrMode::VIRT_ADDR) {
             true => first,
             false => attr.offset,
@@ -109,25 +109,25 @@ impl Keys {
     /// Counts an access of a peer's, which is over, for the regions that want it: `what` is whether it
     /// has brought bytes back, changed them, or both.
     #[inline]
-    pub(crate) fn count(&self, places: impl Iterator<Item = (u64, usize)>, what: MrAccess) {
+    pub(crate) fn count(&self, segments: impl Iterator<Item = (u64, usize)>, what: MrAccess) {
         if self.are_counted.load(Ordering::Relaxed) {
-            let events = self.regions().0.counts.events_of(places, what);
+            let events = self.regions().0.counts.events_of(segments, what);
             events.count();
         }
     }
 
     /// Counts a write.
     #[inline]
-    pub(crate) fn count_write(&self, places: &[RmaIov]) {
-        let places = places.iter().map(|place| (place.key, place.len));
-        self.count(places, MrAccess::REMOTE_WRITE);
+    pub(crate) fn count_write(&self, segments: &[RmaIov]) {
+        let segments = segments.iter().map(|place| (place.key, place.len));
+        self.count(segments, MrAccess::REMOTE_WRITE);
     }
 
     /// Counts a read.
     #[inline]
-    pub(crate) fn count_read(&self, places: &RmaSegments) {
-        let places = places.all().iter().map(|place| (place.key, place.len));
-        self.count(places, MrAccess::REMOTE_READ);
+    pub(crate) fn count_read(&self, segments: &RmaSegments) {
+        let segments = segments.all().iter().map(|place| (place.key, place.len));
+        self.count(segments, MrAccess::REMOTE_READ);
     }
 
     /// Adds a region, under the key in `row` or, where the provider chooses keys, one of ours; its key
@@ -139,10 +139,10 @@ impl Keys {
         &self,
         row: Row,
         first: usize,
-        exports: &Exports,
+        announcements: &Announcements,
     ) -> Result<(u64, u32), Error> {
         let mut table = self.table();
-        self.make_room(&mut table, exports)?;
+        self.ensure_free_row(&mut table, announcements)?;
         table.insert(row, first, self.mode.contains(MrMode::PROV_KEY))
     }
 
@@ -180,14 +180,18 @@ impl Keys {
     }
 
     /// Makes sure that a row is free, and tells all peers if that takes a new chunk.
-    fn make_room(&self, table: &mut Table, exports: &Exports) -> Result<(), Error> {
+    fn ensure_free_row(
+        &self,
+        table: &mut Table,
+        announcements: &Announcements,
+    ) -> Result<(), Error> {
         if !table.free.is_empty() {
             return Ok(());
         }
         let number = table.chunks.len();
         let fd = table.grow()?;
         self.chunks.store(number + 1, Ordering::Release);
-        exports.publish(encode_keys(number as u32), Some(fd));
+        announcements.publish(encode_keys(number as u32), Some(fd));
         Ok(())
     }
 }
@@ -267,19 +271,19 @@ impl Regions<'_> {
     ///
     /// # Errors
     /// Why it may not.
-    pub(crate) fn locate(&self, piece: &RmaIov, rights: u32) -> Result<SharedBytes, Denied> {
-        let (entry, offset) = self.find(piece, rights)?;
+    pub(crate) fn locate(&self, segment: &RmaIov, rights: u32) -> Result<SharedBytes, Denied> {
+        let (entry, offset) = self.find(segment, rights)?;
         if entry.row.kind != Kind::Whole {
             let len = usize::try_from(entry.row.len).map_err(|_| Denied::Bounds)?;
-            return Ok(shared(entry.first, len).part(offset, piece.len));
+            return Ok(shared_bytes(entry.first, len).part(offset, segment.len));
         }
         let is_there = match rights & RIGHT_WRITE {
             0 => presence::is_readable,
             _ => presence::is_writable,
         };
         let first = entry.first + offset;
-        match is_there(first, piece.len) {
-            true => Ok(shared(first, piece.len)),
+        match is_there(first, segment.len) {
+            true => Ok(shared_bytes(first, segment.len)),
             false => Err(Denied::Nowhere),
         }
     }
@@ -289,23 +293,23 @@ impl Regions<'_> {
     /// # Errors
     /// Why it may not. That there is nothing at some address of a region over all of them is found
     /// out by [`Self::locate`].
-    pub(crate) fn allow(&self, piece: &RmaIov, rights: u32) -> Result<(), Denied> {
-        self.find(piece, rights).map(drop)
+    pub(crate) fn allow(&self, segment: &RmaIov, rights: u32) -> Result<(), Denied> {
+        self.find(segment, rights).map(drop)
     }
 
     /// The region that a piece is in, and where its bytes begin there.
     #[inline]
-    fn find(&self, piece: &RmaIov, rights: u32) -> Result<(&Entry, usize), Denied> {
-        let entry = self.0.find(piece.key).ok_or(Denied::Key)?;
+    fn find(&self, segment: &RmaIov, rights: u32) -> Result<(&Entry, usize), Denied> {
+        let entry = self.0.find(segment.key).ok_or(Denied::Key)?;
         let row = &entry.row;
-        let memory = row.locate(piece.addr, piece.len as u64, rights)?;
+        let memory = row.locate(segment.addr, segment.len as u64, rights)?;
         let offset = usize::try_from(memory - row.memory).map_err(|_| Denied::Bounds)?;
         Ok((entry, offset))
     }
 }
 
 #[expect(unsafe_code, reason = "registration is the promise about the memory")]
-fn shared(first: usize, len: usize) -> SharedBytes {
+fn shared_bytes(first: usize, len: usize) -> SharedBytes {
     let first = std::ptr::with_exposed_provenance_mut(first);
     // SAFETY: the caller of `Domain::reg` promised that the region's bytes are valid, and with remote
     // rights accessed by granules, until the region is dropped, which waits for the lock that
@@ -342,7 +346,7 @@ mod tests {
         attr
     }
 
-    fn piece(key: u64, addr: u64, len: usize) -> RmaIov {
+    fn segment(key: u64, addr: u64, len: usize) -> RmaIov {
         RmaIov { addr, len, key }
     }
 
@@ -360,8 +364,8 @@ mod tests {
         (iov, iov.base.addr())
     }
 
-    fn located(keys: &Arc<Shared>, piece: &RmaIov, rights: u32) -> Result<usize, Denied> {
-        let found = keys.keys.regions().locate(piece, rights);
+    fn located(keys: &Arc<Shared>, segment: &RmaIov, rights: u32) -> Result<usize, Denied> {
+        let found = keys.keys.regions().locate(segment, rights);
         found.map(|shared| shared.as_ptr().addr())
     }
 
@@ -375,16 +379,16 @@ mod tests {
         ] {
             let keys = domain(mode);
             let region = register(&keys, &[iov], &attr(MrAccess::REMOTE_READ, 5)).unwrap();
-            let at = piece(region.key(), start + 60, 4);
+            let at = segment(region.key(), start + 60, 4);
             assert_eq!(located(&keys, &at, RIGHT_READ), Ok(first + 60));
-            let beyond = piece(region.key(), start + 60, 5);
+            let beyond = segment(region.key(), start + 60, 5);
             assert_eq!(located(&keys, &beyond, RIGHT_READ), Err(Denied::Bounds));
             assert_eq!(located(&keys, &at, RIGHT_WRITE), Err(Denied::Rights));
         }
     }
 
     #[test]
-    fn an_application_s_key_belongs_to_one_region_at_a_time() {
+    fn an_application_key_belongs_to_one_region_at_a_time() {
         let keys = domain(MrMode::empty());
         let (iov, _) = memory(64);
         let reg = |key| register(&keys, &[iov], &attr(MrAccess::REMOTE_WRITE, key));
@@ -395,13 +399,13 @@ mod tests {
             assert_eq!(taken.errno(), Errno::NoKey);
             assert!(taken.message().contains(&format!("{key:#x}")), "{taken}");
             drop(region);
-            assert!(located(&keys, &piece(key, 0, 1), RIGHT_WRITE).is_err());
+            assert!(located(&keys, &segment(key, 0, 1), RIGHT_WRITE).is_err());
             assert_eq!(reg(key).unwrap().key(), key);
         }
     }
 
     #[test]
-    fn the_provider_s_keys_are_never_the_same() {
+    fn provider_keys_are_never_reused() {
         let keys = domain(MrMode::PROV_KEY);
         let (iov, _) = memory(64);
         let mut seen = BTreeSet::new();
@@ -415,14 +419,14 @@ mod tests {
     }
 
     #[test]
-    fn the_table_grows_as_far_as_it_is_needed() {
+    fn the_key_table_grows_on_demand() {
         let keys = domain(MrMode::empty());
         let (iov, first) = memory(1000);
         let regions: Vec<_> = (0..1000)
             .map(|key| register(&keys, &[iov], &attr(MrAccess::REMOTE_WRITE, 3 * key)))
             .collect();
         for key in 0..1000 {
-            let at = piece(3 * key, key, 1);
+            let at = segment(3 * key, key, 1);
             assert_eq!(located(&keys, &at, RIGHT_WRITE), Ok(first + key as usize));
         }
         assert_eq!(keys.keys.regions().0.chunks.len(), 5);
@@ -466,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_region_is_refused_by_value() {
+    fn register_refuses_invalid_memory_lists_by_value() {
         let keys = domain(MrMode::empty());
         let (iov, _) = memory(64);
         let wraps = IovMut::from_raw(std::ptr::without_provenance_mut(usize::MAX - 4), 8);
@@ -488,7 +492,7 @@ mod tests {
         let all = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
         let region = register(&keys, &[all], &attr(MrAccess::REMOTE_READ, 1)).unwrap();
         let (_, first) = memory(64);
-        let at = piece(region.key(), first as u64, 64);
+        let at = segment(region.key(), first as u64, 64);
         assert_eq!(located(&keys, &at, RIGHT_READ), Ok(first));
     }
 }

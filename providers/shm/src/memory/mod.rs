@@ -2,9 +2,9 @@
 //! makes, what peers are told of both, and the endpoints that share it.
 
 pub(crate) mod alloc;
-pub(crate) mod exports;
+pub(crate) mod announcements;
 pub(crate) mod keys;
-pub(crate) mod mappings;
+pub(crate) mod mapping_quota;
 pub(crate) mod mr;
 pub(crate) mod siblings;
 pub(crate) mod special;

@@ -46,7 +46,7 @@ pub(crate) fn register(
     }
     let row = Row {
         key: attr.requested_key,
-        start: domain.keys.start(first, attr),
+        start: domain.keys.remote_start(first, attr),
         len,
         rights: rights(attr.access),
         kind: if is_whole { Kind::Whole } else { Kind::Plain },
@@ -69,7 +69,7 @@ pub(crate) fn add(
 ) -> Result<Arc<dyn MemoryRegion>, Error> {
     let (mut key, mut number) = (NO_KEY, None);
     if row.rights != 0 {
-        let added = domain.keys.insert(row, first, &domain.exports)?;
+        let added = domain.keys.insert(row, first, &domain.announcements)?;
         (key, number) = (added.0, Some(added.1));
     }
     Ok(Arc::new(Region {

@@ -1,7 +1,7 @@
 //! Special memory: what a domain makes for its application, and what its peers map of it.
 //!
-//! Each allocation is a *block* of its own, announced to all peers ([`Exports`]) with its address in
-//! the owner's process. A peer that has it mapped copies messages out of it by itself ([`Blocks`]),
+//! Each allocation is a *block* of its own, announced to all peers ([`Announcements`]) with its address in
+//! the owner's process. A peer that has it mapped copies messages out of it by itself ([`PeerBlocks`]),
 //! and reads and writes what its keys allow. When the owner frees the block, peers let go of it.
 
 use std::collections::BTreeMap;
@@ -13,31 +13,31 @@ use rustc_hash::FxHashMap;
 use selvedge::{Errno, Error};
 
 use crate::connect::packet::Place;
-use crate::memory::mappings::{Mapped, Mappings};
+use crate::memory::mapping_quota::{MappingPermit, MappingQuota};
 use crate::smr::bytes::Bytes;
 use crate::smr::special::PeerBlock;
 
 /// The blocks of a domain, by address.
 #[derive(Debug, Default)]
-pub(crate) struct Special {
+pub(crate) struct OwnBlocks {
     last: AtomicU64,
     by_base: RwLock<BTreeMap<u64, Place>>,
     /// How many there are: most programs have none, and look no further.
     count: AtomicUsize,
 }
 
-impl Special {
+impl OwnBlocks {
     /// The block that the `len` bytes at an address of this process are part of.
     #[inline]
     pub(crate) fn block_of(&self, addr: u64, len: u64) -> Option<u64> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        self.look_up(addr, len)
+        self.find_block(addr, len)
     }
 
     #[cold]
-    fn look_up(&self, addr: u64, len: u64) -> Option<u64> {
+    fn find_block(&self, addr: u64, len: u64) -> Option<u64> {
         let by_base = self.by_base.read().unwrap_or_else(PoisonError::into_inner);
         let (_, place) = by_base.range(..=addr).next_back()?;
         place.offset_of(addr, len).map(|_| place.block)
@@ -65,24 +65,24 @@ impl Special {
 
 /// The blocks of a peer.
 #[derive(Debug, Default)]
-pub(crate) struct Blocks {
-    by_number: FxHashMap<u64, Foreign>,
+pub(crate) struct PeerBlocks {
+    by_number: FxHashMap<u64, MappedBlock>,
 }
 
 /// A block of a peer.
 #[derive(Debug)]
-pub(crate) struct Foreign {
+pub(crate) struct MappedBlock {
     place: Place,
     memory: PeerBlock,
-    _mapped: Mapped,
+    _mapped: MappingPermit,
 }
 
-impl Blocks {
+impl PeerBlocks {
     /// A peer has announced a block: maps it. One that cannot be mapped is reached another way.
     ///
     /// # Errors
     /// [`Errno::Proto`] for what is no block.
-    pub(crate) fn learn(&mut self, place: Place, fd: OwnedFd) -> Result<(), Error> {
+    pub(crate) fn map(&mut self, place: Place, fd: OwnedFd) -> Result<(), Error> {
         let nonsense = || {
             Error::new(
                 Errno::Proto,
@@ -97,17 +97,17 @@ impl Blocks {
             return Ok(());
         }
         // Blocks beyond the peer's share are reached another way.
-        let Some(_mapped) = Mappings::of_blocks().take(self.by_number.len()) else {
+        let Some(_mapped) = MappingQuota::of_blocks().take(self.by_number.len()) else {
             return Ok(());
         };
         match PeerBlock::attach(fd, len, place.writable) {
             Ok(memory) => {
-                let foreign = Foreign {
+                let block = MappedBlock {
                     place,
                     memory,
                     _mapped,
                 };
-                self.by_number.insert(place.block, foreign);
+                self.by_number.insert(place.block, block);
             }
             Err(error) if error.errno() == Errno::Proto => return Err(error),
             Err(error) => log::info!(target: "selvedge::shm::mr", "{error}"),
@@ -135,9 +135,9 @@ impl Blocks {
     /// block.
     #[inline]
     pub(crate) fn find(&self, block: u64, addr: u64, len: u64) -> Option<(&Bytes, usize)> {
-        let foreign = self.by_number.get(&block)?;
-        let offset = foreign.place.offset_of(addr, len)?;
-        Some((foreign.memory.bytes(), offset))
+        let block = self.by_number.get(&block)?;
+        let offset = block.place.offset_of(addr, len)?;
+        Some((block.memory.bytes(), offset))
     }
 }
 
@@ -157,8 +157,8 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_found_in_its_block_alone() {
-        let special = Special::default();
+    fn an_address_is_found_only_in_its_block() {
+        let special = OwnBlocks::default();
         assert_eq!(special.block_of(0x1000, 1), None);
         special.add(place(1, 0x1000));
         special.add(place(2, 0x3000));
@@ -183,30 +183,30 @@ mod tests {
     #[test]
     fn peers_that_announce_blocks_without_end_leave_mappings_for_others() {
         let (_memory, fd) = Block::create(4096, Writers::Owner, PageSize::Ordinary).unwrap();
-        let learn = |blocks: &mut Blocks, number: u64| {
+        let map = |blocks: &mut PeerBlocks, number: u64| {
             let fd = fd.try_clone().unwrap();
-            blocks.learn(place(number, number << 20), fd).unwrap();
+            blocks.map(place(number, number << 20), fd).unwrap();
         };
-        let mut hogs: Vec<_> = (0..4).map(|_| Blocks::default()).collect();
-        for hog in &mut hogs {
-            (1..17_000).for_each(|number| learn(hog, number));
-            assert!(hog.find(1, 1 << 20, 4096).is_some());
+        let mut greedy_peers: Vec<_> = (0..4).map(|_| PeerBlocks::default()).collect();
+        for greedy in &mut greedy_peers {
+            (1..17_000).for_each(|number| map(greedy, number));
+            assert!(greedy.find(1, 1 << 20, 4096).is_some());
         }
-        let mut honest = Blocks::default();
-        learn(&mut honest, 1);
+        let mut honest = PeerBlocks::default();
+        map(&mut honest, 1);
         assert!(honest.find(1, 1 << 20, 4096).is_some(), "none was left");
-        let others = crate::smr::Memory::create(4096, Writers::Owner);
-        assert!(others.is_ok(), "{others:?}");
+        let other_memory = crate::smr::Memory::create(4096, Writers::Owner);
+        assert!(other_memory.is_ok(), "{other_memory:?}");
     }
 
     #[test]
-    fn what_a_peer_says_of_its_blocks_is_checked() {
+    fn announced_blocks_are_validated() {
         let (memory, fd) = Block::create(8192, Writers::Owner, PageSize::Ordinary).unwrap();
         let sound = Place {
             len: memory.len() as u64,
             ..place(7, 0x7000_0000)
         };
-        let mut blocks = Blocks::default();
+        let mut blocks = PeerBlocks::default();
         for wrong in [
             Place { block: 0, ..sound },
             Place { len: 4096, ..sound },
@@ -216,17 +216,17 @@ mod tests {
                 ..sound
             },
         ] {
-            let refused = blocks.learn(wrong, fd.try_clone().unwrap()).unwrap_err();
+            let refused = blocks.map(wrong, fd.try_clone().unwrap()).unwrap_err();
             assert_eq!(refused.errno(), Errno::Proto, "{wrong:?}");
         }
         let unmappable = Place {
             writable: true,
             ..sound
         };
-        blocks.learn(unmappable, fd.try_clone().unwrap()).unwrap();
+        blocks.map(unmappable, fd.try_clone().unwrap()).unwrap();
         assert!(blocks.find(7, sound.base, 1).is_none());
-        blocks.learn(sound, fd.try_clone().unwrap()).unwrap();
-        blocks.learn(sound, fd).unwrap();
+        blocks.map(sound, fd.try_clone().unwrap()).unwrap();
+        blocks.map(sound, fd).unwrap();
         assert_eq!(blocks.find(7, sound.base + 8190, 2).unwrap().1, 8190);
         assert!(blocks.find(7, sound.base + 8190, 3).is_none());
         assert!(blocks.find(7, sound.base - 1, 1).is_none());

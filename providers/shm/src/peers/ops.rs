@@ -7,7 +7,7 @@ use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::segments::RmaSegments;
 use selvedge_kit::{Ep, Report};
 
-use crate::atomic::Question;
+use crate::atomic::OutstandingAtomic;
 use crate::provider::shared::Shared;
 use crate::smr::bounce::BounceSender;
 use crate::smr::keys::{Denied, RIGHT_READ};
@@ -35,7 +35,7 @@ pub(crate) enum OpBody {
         special: bool,
     },
     /// The peer changes its memory, and tells what came of it.
-    Atomic(Question),
+    Atomic(OutstandingAtomic),
     /// The peer sends bytes, which go here.
     Asked { buf: RxBuf },
     /// The peer has asked for these bytes of ours, which go to it in segments.

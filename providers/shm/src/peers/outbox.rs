@@ -20,7 +20,7 @@ use crate::smr::doorbell::Bell;
 use crate::smr::inject_pool::{InjectPool, Walk};
 use crate::smr::resp_queue::{RespReceiver, RespSender};
 use crate::smr::{Attr, PeerRegion, Region};
-use crate::transfers::cmd::Nonsense;
+use crate::transfers::cmd::ProtocolError;
 
 /// Our memory for a peer.
 #[derive(Debug)]
@@ -184,8 +184,8 @@ impl Inbox {
     /// # Errors
     /// When it is gone: the peer has changed what it had committed.
     #[inline]
-    pub(crate) fn seen(&self) -> Result<Received<'_>, Nonsense> {
-        let gone = Nonsense("a command that was taken back");
+    pub(crate) fn seen(&self) -> Result<Received<'_>, ProtocolError> {
+        let gone = ProtocolError("a command that was taken back");
         self.rx.peek().ok_or(gone)
     }
 

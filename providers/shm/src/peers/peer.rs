@@ -15,20 +15,20 @@ use crate::atomic::Backlog;
 use crate::connect::intake::Mark;
 use crate::connect::rendezvous::Link;
 use crate::memory::siblings::Sibling;
-use crate::memory::special::Blocks;
+use crate::memory::special::PeerBlocks;
 use crate::peers::name::Name;
 use crate::peers::outbox::{Inbox, Outbox};
-use crate::rma::Later;
-use crate::rma::access::PeerKeys;
-use crate::rma::access::Windows;
+use crate::rma::DeferredOp;
+use crate::rma::remote_memory::MappedRegions;
+use crate::rma::remote_memory::PeerKeys;
 use crate::smr::attention::WakeUp;
 use crate::smr::bounce::{BounceReceiver, Filled};
 use crate::smr::cmd_queue::Slot;
 use crate::smr::resp_queue::Resp;
-use crate::transfers::choice::Choice;
 use crate::transfers::cma::Target;
-use crate::transfers::cmd::Nonsense;
+use crate::transfers::cmd::ProtocolError;
 use crate::transfers::incoming::Incoming;
+use crate::transfers::protocol_selector::ProtocolSelector;
 
 /// One other endpoint, under its name. It may die and come back: see [`Peer::life`]. Once it is gone
 /// for good, another endpoint may take its place.
@@ -45,7 +45,7 @@ pub(crate) struct Peer {
     pub(crate) out: Option<Outbox>,
     pub(crate) inbox: Option<Inbox>,
     /// How the peer has broken the protocol: it is cut off at the next turn of progress.
-    pub(crate) fault: Option<Nonsense>,
+    pub(crate) fault: Option<ProtocolError>,
     pub(crate) links: Vec<Link>,
     pub(crate) pidfd: Option<OwnedFd>,
     /// The process to copy from, where that is allowed.
@@ -55,7 +55,7 @@ pub(crate) struct Peer {
     /// Sends that wait for the peer to exist.
     pub(crate) held: Vec<Report>,
     /// One-sided operations that wait for the peer's hello, and what came behind them.
-    pub(crate) later: VecDeque<Later>,
+    pub(crate) later: VecDeque<DeferredOp>,
     /// Whether a one-sided operation takes more than a copy: the peer is to be told of it, or it has
     /// to come behind a fenced one.
     pub(crate) is_careful: bool,
@@ -80,11 +80,11 @@ pub(crate) struct Peer {
     pub(crate) aborts: VecDeque<(u32, Errno)>,
     /// Segments of messages whose commands have not been read yet.
     pub(crate) early: Vec<Filled>,
-    pub(crate) choice: Choice,
+    pub(crate) protocol_selector: ProtocolSelector,
     /// Its special memory.
-    pub(crate) blocks: Blocks,
+    pub(crate) blocks: PeerBlocks,
     /// What of it our one-sided operations used last.
-    pub(crate) windows: Windows,
+    pub(crate) mapped_regions: MappedRegions,
     /// Packets that the peer may have sent over the socket before something began to wait for one of
     /// them.
     pub(crate) news_ahead: usize,
@@ -163,9 +163,9 @@ impl Peer {
             bounce: None,
             aborts: VecDeque::new(),
             early: Vec::new(),
-            choice: Choice::default(),
-            blocks: Blocks::default(),
-            windows: Windows::default(),
+            protocol_selector: ProtocolSelector::default(),
+            blocks: PeerBlocks::default(),
+            mapped_regions: MappedRegions::default(),
             news_ahead: 0,
             keys: PeerKeys::default(),
             kept: 0,
@@ -377,7 +377,7 @@ pub(crate) struct Aside {
     pidfd: Option<OwnedFd>,
     atomics: Backlog,
     held: Vec<Report>,
-    later: VecDeque<Later>,
+    later: VecDeque<DeferredOp>,
     is_careful: bool,
     is_fenced: bool,
 }

@@ -13,10 +13,10 @@ use selvedge_kit::wait::ArmOutcome;
 use crate::connect::rendezvous::PACKETS;
 use crate::connect::{Connector, loss};
 use crate::endpoint::state::State;
-use crate::matching::arrivals::move_transfers;
+use crate::matching::command_receiver::move_transfers;
 use crate::peers::telemetry;
-use crate::rma::initiate::go_on;
-use crate::transfers::cmd::Nonsense;
+use crate::rma::initiate::run_deferred;
+use crate::transfers::cmd::ProtocolError;
 
 /// Empty polls between two looks at the clock.
 const IDLE_TICKS: usize = 16;
@@ -29,7 +29,7 @@ const IDLE_INTERVAL: Duration = Duration::from_micros(20);
 const BUSY_INTERVAL: Duration = Duration::from_millis(1);
 /// Peers that have rung whose commands are taken in one poll, and commands of each: those that wait
 /// and those that are polled have their turn soon, however many ring.
-const RUNG: usize = 64;
+const RUNG_PEERS_PER_POLL: usize = 64;
 const RUNG_BUDGET: usize = 16;
 /// How long a thread may park when something might move without a wake-up.
 const PARK_TIMEOUT: Duration = Duration::from_millis(1);
@@ -46,7 +46,7 @@ impl EndpointState for State {
         if !self.schedule.active.is_empty() {
             done += serve_active(self);
         }
-        look_around(self, done);
+        poll_periodic(self, done);
         if self.schedule.parking.is_unbounded() {
             bound_parked(self);
         }
@@ -69,7 +69,7 @@ impl EndpointState for State {
         }
         let now = self.schedule.last_control;
         telemetry::show_now(&self.setup, &self.peers, &self.matching, now);
-        if needs_a_poll(self) {
+        if may_progress_unwoken(self) {
             return ArmOutcome::AtMost(PARK_TIMEOUT);
         }
         self.schedule.parking.park_unbounded();
@@ -93,13 +93,13 @@ fn poll_only(state: &mut State, index: usize, budget: usize, sink: &mut Sink<'_>
     let Some(inbox) = &state.peers[index].inbox else {
         return 0;
     };
-    let looks = match state.schedule.active.is_empty() {
-        true => state.schedule.looks,
+    let polls_per_call = match state.schedule.active.is_empty() {
+        true => state.schedule.polls_per_call,
         false => 1,
     };
-    for _ in 0..looks {
+    for _ in 0..polls_per_call {
         if inbox.rx.peek().is_some() {
-            return take_some(state, index, budget, sink);
+            return take_commands(state, index, budget, sink);
         }
         inbox.expect_payload();
         state.schedule.pause.pause();
@@ -110,16 +110,16 @@ fn poll_only(state: &mut State, index: usize, budget: usize, sink: &mut Sink<'_>
 /// Takes commands of a peer that has sent some. Apart, so that a poll that finds nothing has less to
 /// save.
 #[inline(never)]
-fn take_some(state: &mut State, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
-    let (mut arrivals, peers) = state.arrivals();
-    arrivals.take_some(&mut peers[index], budget, sink)
+fn take_commands(state: &mut State, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
+    let (mut receiver, peers) = state.command_receiver();
+    receiver.take_commands(&mut peers[index], budget, sink)
 }
 
 /// Takes commands of the polled peers.
 #[inline(never)]
 fn poll_all(state: &mut State, budget: usize, sink: &mut Sink<'_>) -> usize {
-    for _ in 0..state.schedule.looks {
-        let done = poll_polled(state, budget, sink);
+    for _ in 0..state.schedule.polls_per_call {
+        let done = poll_polled_peers(state, budget, sink);
         if done > 0 || !state.schedule.active.is_empty() {
             return done;
         }
@@ -130,14 +130,14 @@ fn poll_all(state: &mut State, budget: usize, sink: &mut Sink<'_>) -> usize {
 
 /// Takes commands of the polled peers, up to the budget.
 #[inline(always)]
-fn poll_polled(state: &mut State, budget: usize, sink: &mut Sink<'_>) -> usize {
-    let (mut arrivals, peers) = state.arrivals();
+fn poll_polled_peers(state: &mut State, budget: usize, sink: &mut Sink<'_>) -> usize {
+    let (mut receiver, peers) = state.command_receiver();
     let mut done = 0;
-    for place in 0..arrivals.schedule.polled.len() {
-        let index = arrivals.schedule.polled[place] as usize;
-        done += arrivals.poll(&mut peers[index], budget - done, sink);
+    for position in 0..receiver.schedule.polled.len() {
+        let index = receiver.schedule.polled[position] as usize;
+        done += receiver.poll(&mut peers[index], budget - done, sink);
         if done >= budget {
-            arrivals.schedule.yield_turn(place);
+            receiver.schedule.yield_turn(position);
             break;
         }
     }
@@ -146,49 +146,49 @@ fn poll_polled(state: &mut State, budget: usize, sink: &mut Sink<'_>) -> usize {
 
 /// Takes commands of one peer, outside of a read of a queue.
 fn poll(state: &mut State, index: usize, budget: usize) -> usize {
-    let (mut arrivals, peers) = state.arrivals();
-    arrivals.poll(&mut peers[index], budget, &mut Sink::none())
+    let (mut receiver, peers) = state.command_receiver();
+    receiver.poll(&mut peers[index], budget, &mut Sink::none())
 }
 
 /// Looks after the peers with transfers under way, and cuts off those that break the protocol.
 #[cold]
 fn serve_active(state: &mut State) -> usize {
     let mut done = 0;
-    let mut place = 0;
-    while let Some(&index) = state.schedule.active.get(place) {
+    let mut position = 0;
+    while let Some(&index) = state.schedule.active.get(position) {
         let index = index as usize;
-        done += serve(state, index);
+        done += serve_peer(state, index);
         let peer = &mut state.peers[index];
         if peer.has_transfers() {
-            place += 1;
+            position += 1;
         } else {
             peer.is_active = false;
-            state.schedule.active.swap_remove(place);
+            state.schedule.active.swap_remove(position);
         }
     }
     done
 }
 
-fn serve(state: &mut State, index: usize) -> usize {
+fn serve_peer(state: &mut State, index: usize) -> usize {
     let mut at = state.connector();
     let peer = &mut at.peers[index];
-    if let Some(Nonsense(what)) = peer.fault.take() {
-        at.quarantine(index, what);
+    if let Some(ProtocolError(reason)) = peer.fault.take() {
+        at.quarantine(index, reason);
         return 0;
     }
-    listen_for_news(&mut at, index);
-    go_on(&mut at, index);
+    poll_awaited_packets(&mut at, index);
+    run_deferred(&mut at, index);
     match move_transfers(&mut at.peers[index], at.setup) {
         Ok(moved) => moved,
-        Err(Nonsense(what)) => {
-            at.quarantine(index, what);
+        Err(ProtocolError(reason)) => {
+            at.quarantine(index, reason);
             0
         }
     }
 }
 
 /// Hears what a peer has said before something began to wait for it, a few packets at a time.
-fn listen_for_news(at: &mut Connector<'_>, index: usize) {
+fn poll_awaited_packets(at: &mut Connector<'_>, index: usize) {
     let ahead = std::mem::take(&mut at.peers[index].news_ahead);
     if ahead > 0 && !at.listen_some(index) {
         at.peers[index].news_ahead = ahead.saturating_sub(PACKETS);
@@ -197,7 +197,7 @@ fn listen_for_news(at: &mut Connector<'_>, index: usize) {
 
 /// Does what is due besides polling, which is nothing most of the time.
 #[inline]
-fn look_around(state: &mut State, done: usize) {
+fn poll_periodic(state: &mut State, done: usize) {
     state.schedule.ticks += done.max(1);
     let (limit, interval) = match done {
         0 => (IDLE_TICKS, IDLE_INTERVAL),
@@ -205,17 +205,17 @@ fn look_around(state: &mut State, done: usize) {
     };
     if state.schedule.ticks >= limit {
         state.schedule.ticks = 0;
-        look_at_clock(state, interval);
+        check_clock(state, interval);
     }
 }
 
 #[cold]
-fn look_at_clock(state: &mut State, interval: Duration) {
+fn check_clock(state: &mut State, interval: Duration) {
     let interval = match disarm(state) {
         true => Duration::ZERO,
         false => interval,
     };
-    answer_bells(state);
+    drain_doorbell(state);
     let now = Instant::now();
     // New connections and ends of peers take long: the connected peers have their turn for as
     // long, unless the thread was kept from running meanwhile.
@@ -242,7 +242,7 @@ fn poll_sockets(state: &mut State, now: Instant) {
 
 /// Takes commands of peers that have rung, which are polled from now on. Those that have more wait
 /// behind the others. Says how many commands there were.
-pub(crate) fn answer_bells(state: &mut State) -> usize {
+pub(crate) fn drain_doorbell(state: &mut State) -> usize {
     let State {
         peers,
         schedule,
@@ -251,7 +251,7 @@ pub(crate) fn answer_bells(state: &mut State) -> usize {
     } = state;
     schedule.collect_rings(peers, &control.doorbell);
     let mut done = 0;
-    for _ in 0..RUNG.min(state.schedule.rung.len()) {
+    for _ in 0..RUNG_PEERS_PER_POLL.min(state.schedule.rung.len()) {
         let Some(index) = state.schedule.rung.pop_front() else {
             break;
         };
@@ -282,7 +282,7 @@ fn disarm(state: &mut State) -> bool {
 #[cold]
 #[inline(never)]
 fn bound_parked(state: &mut State) {
-    if needs_a_poll(state) {
+    if may_progress_unwoken(state) {
         state.schedule.parking.wake(&state.setup.ep);
     }
 }
@@ -294,9 +294,9 @@ fn progress_before_park(state: &mut State) -> usize {
     poll_sockets(state, now);
     let rung = match state.schedule.rung.is_empty() {
         true => 0,
-        false => answer_bells(state),
+        false => drain_doorbell(state),
     };
-    rung + poll_polled(state, LAST_BUDGET, &mut Sink::none()) + move_active(state)
+    rung + poll_polled_peers(state, LAST_BUDGET, &mut Sink::none()) + move_active(state)
 }
 
 fn move_active(state: &mut State) -> usize {
@@ -317,7 +317,7 @@ fn arm(state: &mut State) {
 
 /// The last poll of those that were told to wake the endpoint.
 fn poll_armed(state: &mut State) -> usize {
-    let mut moved = poll_polled(state, LAST_BUDGET, &mut Sink::none());
+    let mut moved = poll_polled_peers(state, LAST_BUDGET, &mut Sink::none());
     for index in state.schedule.parking.take_unsettled() {
         let index = index as usize;
         let taken = poll(state, index, LAST_BUDGET);
@@ -331,7 +331,7 @@ fn poll_armed(state: &mut State) -> usize {
 }
 
 /// Whether something might move without a wake-up.
-fn needs_a_poll(state: &State) -> bool {
+fn may_progress_unwoken(state: &State) -> bool {
     let State {
         setup,
         peers,
@@ -339,15 +339,15 @@ fn needs_a_poll(state: &State) -> bool {
         control,
         ..
     } = state;
-    let is_any = |list: &[u32], what: fn(&crate::peers::peer::Peer) -> bool| {
-        list.iter().any(|&index| what(&peers[index as usize]))
+    let any_peer = |list: &[u32], predicate: fn(&crate::peers::peer::Peer) -> bool| {
+        list.iter().any(|&index| predicate(&peers[index as usize]))
     };
     schedule.parking.is_uncertain()
         || setup.config.eager_exchange
         || control.is_restless()
         || !schedule.rung.is_empty()
         || !schedule.ending.is_empty()
-        || setup.shared.exports.is_behind()
-        || is_any(&schedule.active, |peer| peer.waits_for_room())
-        || is_any(&schedule.polled, |peer| peer.has_commands())
+        || setup.shared.announcements.is_behind()
+        || any_peer(&schedule.active, |peer| peer.waits_for_room())
+        || any_peer(&schedule.polled, |peer| peer.has_commands())
 }

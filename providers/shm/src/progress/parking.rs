@@ -82,14 +82,14 @@ impl Parking {
     /// be polled before a thread parks.
     pub(crate) fn arm(&mut self, peers: &mut Peers, polled: &[u32]) {
         if !std::mem::replace(&mut self.was_armed, true) {
-            peers.iter_mut().for_each(|peer| self.leave_unpolled(peer));
+            peers.iter_mut().for_each(|peer| self.arm_unpolled(peer));
         }
         self.threads.arm();
-        let mut is_news = !self.unsettled.is_empty();
+        let mut newly_armed = !self.unsettled.is_empty();
         for &index in polled {
-            is_news |= self.ask_to_wake(&mut peers[index as usize]);
+            newly_armed |= self.arm_peer(&mut peers[index as usize]);
         }
-        if is_news && !last_look() {
+        if newly_armed && !last_look() {
             self.is_unfenced = true;
         }
     }
@@ -108,10 +108,10 @@ impl Parking {
     }
 
     /// A peer is not polled any more: once a thread has parked here, it is to wake the endpoint.
-    pub(crate) fn leave_unpolled(&mut self, peer: &mut Peer) {
+    pub(crate) fn arm_unpolled(&mut self, peer: &mut Peer) {
         if self.was_armed
             && !peer.is_polled
-            && self.ask_to_wake(peer)
+            && self.arm_peer(peer)
             && !std::mem::replace(&mut peer.is_unsettled, true)
         {
             self.unsettled.push(peer.index);
@@ -119,17 +119,17 @@ impl Parking {
     }
 
     /// Whether the peer had to be told.
-    fn ask_to_wake(&mut self, peer: &mut Peer) -> bool {
+    fn arm_peer(&mut self, peer: &mut Peer) -> bool {
         let (Some(out), Some(inbox)) = (&peer.out, &peer.inbox) else {
             return false;
         };
         let epoch = &mut self.epoch;
-        let is_news = peer.wake_up.arm(&out.region, || {
+        let newly_armed = peer.wake_up.arm(&out.region, || {
             *epoch += 1;
             *epoch
         });
-        self.is_unfenced |= is_news && !inbox.region.is_fenced();
-        is_news
+        self.is_unfenced |= newly_armed && !inbox.region.is_fenced();
+        newly_armed
     }
 
     /// The peers that were told to wake the endpoint and were not polled since.

@@ -13,11 +13,11 @@ use crate::smr::doorbell::Doorbell;
 
 /// How often the polled peers are looked at before a call that finds nothing returns. A thread that
 /// waits calls again at once: a message then meets a poll, and not the way into the library.
-const LOOKS: usize = 8;
+const POLLS_PER_CALL: usize = 8;
 /// The same where a layer looks for its own messages between two calls.
-const LOOKS_IN_TURN: usize = 2;
+const POLLS_PER_CALL_LAYERED: usize = 2;
 /// Ticks after which progress reads the clock, whatever it finds.
-const CLOCK_DUE: usize = usize::MAX / 2;
+const CLOCK_CHECK_DUE: usize = usize::MAX / 2;
 /// Unpolled peers whose queues are looked at in one sweep.
 const SWEEP: usize = 64;
 
@@ -35,7 +35,7 @@ pub(crate) struct Schedule {
     /// Peers that are gone and have left messages for which there was no room.
     pub(crate) ending: Vec<u32>,
     /// How often progress polls before it has found nothing.
-    pub(crate) looks: usize,
+    pub(crate) polls_per_call: usize,
     /// The pause between two polls.
     pub(crate) pause: SpinHint,
     /// Polls that found nothing, or messages, since the clock was read.
@@ -57,9 +57,9 @@ impl Schedule {
             active: Vec::new(),
             rung: VecDeque::new(),
             ending: Vec::new(),
-            looks: match has_layer {
-                true => LOOKS_IN_TURN,
-                false => LOOKS,
+            polls_per_call: match has_layer {
+                true => POLLS_PER_CALL_LAYERED,
+                false => POLLS_PER_CALL,
             },
             pause: SpinHint::measured(),
             ticks: 0,
@@ -99,7 +99,7 @@ impl Schedule {
     fn stop_polling(&mut self, peer: &mut Peer) {
         peer.is_polled = false;
         peer.disarm_wake_up(false);
-        self.parking.leave_unpolled(peer);
+        self.parking.arm_unpolled(peer);
         self.requeue(peer);
     }
 
@@ -112,9 +112,9 @@ impl Schedule {
 
     /// A polled peer that used up a turn is the last of the next one.
     #[inline]
-    pub(crate) fn yield_turn(&mut self, place: usize) {
-        if place + 1 < self.polled.len() {
-            self.polled[place..].rotate_left(1);
+    pub(crate) fn yield_turn(&mut self, position: usize) {
+        if position + 1 < self.polled.len() {
+            self.polled[position..].rotate_left(1);
         }
     }
 
@@ -163,7 +163,7 @@ impl Schedule {
     pub(crate) fn spend_wakeup(&mut self, ep: &Ep) {
         if self.parking.is_armed() {
             // A thread that goes on polling disarms the others' wake-ups without delay.
-            self.ticks = CLOCK_DUE;
+            self.ticks = CLOCK_CHECK_DUE;
         }
         self.parking.spend(ep);
     }

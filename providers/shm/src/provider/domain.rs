@@ -17,7 +17,7 @@ use selvedge_kit::sep::{self, ContextSlot, Scalable};
 use selvedge_kit::{FabricId, atomic, bound_av, coll};
 
 use crate::endpoint::{self, Place};
-use crate::memory::alloc::Held;
+use crate::memory::alloc::AnnouncedBlock;
 use crate::memory::mr;
 use crate::peers::name::{Name, leaves_open};
 use crate::provider::av::Av;
@@ -189,7 +189,7 @@ unsafe impl selvedge::Domain for Domain {
 
     fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
         self.0.base.check_process()?;
-        Held::create(&self.0.shared, len, attr)
+        AnnouncedBlock::create(&self.0.shared, len, attr)
     }
 
     fn query_atomic(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {

@@ -25,9 +25,9 @@ use crate::peers::outbox::Inbox;
 use crate::smr::bytes::Bytes;
 use crate::smr::cmd_queue::{Received, SLOT_WORDS, Slot};
 use crate::transfers::cmd::{
-    ACK, HAS_DATA, IOV_LIMIT, Nonsense, SRC_INJECT, SRC_INLINE, SRC_IOV, length,
+    ACK, HAS_DATA, IOV_LIMIT, ProtocolError, SRC_INJECT, SRC_INLINE, SRC_IOV, length,
 };
-use crate::transfers::incoming::{ENTRY, Pieces, put_words, words_at};
+use crate::transfers::incoming::{ENTRY_LEN, SourceSegments, put_words, words_at};
 use crate::transfers::inject;
 
 const WRITE: u32 = 2;
@@ -35,12 +35,12 @@ const READ: u32 = 3;
 const RESULT: u32 = 7;
 const NOTIFY: u32 = 8;
 /// The first word of a notice with data.
-const TOLD: u32 = NOTIFY | HAS_DATA << 16;
+const WRITE_NOTIFICATION: u32 = NOTIFY | HAS_DATA << 16;
 /// A notice of a write.
 const WROTE: u64 = 1;
 
 /// Several places are named.
-const LISTS: u32 = 4;
+const HAS_LIST: u32 = 4;
 
 /// The most payload of a result that is inside its command.
 pub(crate) const RESULT_MAX: usize = RESULT_WORDS * 8;
@@ -49,7 +49,7 @@ pub(crate) type ResultWords = [u64; RESULT_WORDS];
 
 /// The most payload of a write that is inside its command.
 #[inline]
-pub(crate) const fn write_room(has_data: bool) -> usize {
+pub(crate) const fn inline_write_max(has_data: bool) -> usize {
     (SLOT_WORDS - if has_data { 4 } else { 3 }) * 8
 }
 
@@ -58,21 +58,21 @@ pub(crate) const fn write_room(has_data: bool) -> usize {
 pub(crate) enum OneSided {
     Write(Write),
     Read(Read),
-    Result(Answer),
+    Result(Response),
 }
 
 /// A write into memory of ours.
 #[derive(Debug)]
 pub(crate) struct Write {
-    pub(crate) places: RmaSegments,
+    pub(crate) segments: RmaSegments,
     pub(crate) data: Option<u64>,
     pub(crate) body: Body,
 }
 
 /// A write that is inside its command.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Small {
-    pub(crate) place: RmaIov,
+pub(crate) struct InlineWrite {
+    pub(crate) segment: RmaIov,
     pub(crate) data: Option<u64>,
     /// Where the payload begins.
     pub(crate) word: usize,
@@ -87,20 +87,20 @@ pub(crate) enum Body {
     Iov {
         msg_id: u32,
         eager: u32,
-        pieces: Pieces,
+        segments: SourceSegments,
     },
 }
 
 /// Bytes of ours that a peer wants.
 #[derive(Debug)]
 pub(crate) struct Read {
-    pub(crate) places: RmaSegments,
+    pub(crate) segments: RmaSegments,
     pub(crate) msg_id: u32,
 }
 
 /// An answer to what we have asked for.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) msg_id: u32,
     pub(crate) outcome: Outcome,
 }
@@ -118,7 +118,7 @@ pub(crate) enum Outcome {
 
 /// A peer has used our memory by itself.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Notice {
+pub(crate) struct Notification {
     pub(crate) wrote: bool,
     pub(crate) data: Option<u64>,
     pub(crate) len: usize,
@@ -127,19 +127,19 @@ pub(crate) struct Notice {
 /// What a write says before its body.
 #[derive(Debug)]
 pub(crate) struct Header<'a> {
-    pub(crate) places: &'a RmaSegments,
+    pub(crate) segments: &'a RmaSegments,
     pub(crate) data: Option<u64>,
 }
 
 impl Header<'_> {
     fn head(&self, op_src: u32, more_flags: u32) -> u32 {
-        let lists = if self.places.only().is_some() {
+        let has_list = if self.segments.only().is_some() {
             0
         } else {
-            LISTS
+            HAS_LIST
         };
         let data = if self.data.is_some() { HAS_DATA } else { 0 };
-        WRITE | op_src << 8 | (lists | data | more_flags) << 16
+        WRITE | op_src << 8 | (has_list | data | more_flags) << 16
     }
 
     /// Writes bytes that lie at `offset` of the inject pool, behind the list of places.
@@ -156,30 +156,30 @@ impl Header<'_> {
         mut slot: Slot<'_>,
         offset: usize,
         msg_id: u32,
-        pieces: usize,
+        segments: usize,
         eager: u32,
     ) {
         self.put_long(&mut slot, offset);
-        slot.put(6, u64::from(msg_id) | (pieces as u64) << 32);
+        slot.put(6, u64::from(msg_id) | (segments as u64) << 32);
         slot.put(7, u64::from(eager));
         slot.commit(self.head(SRC_IOV, 0));
     }
 
     fn put_long(&self, slot: &mut Slot<'_>, offset: usize) {
-        put_places(slot, self.places);
+        put_segments(slot, self.segments);
         slot.put(3, self.data.unwrap_or(0));
-        slot.put(4, self.places.len() as u64);
+        slot.put(4, self.segments.len() as u64);
         slot.put(5, offset as u64);
     }
 }
 
-impl Small {
+impl InlineWrite {
     /// Writes the place's bytes inside the command. `payload` holds them in whole words.
     #[inline]
-    pub(crate) fn commit(place: &RmaIov, data: Option<u64>, mut slot: Slot<'_>, payload: &[u64]) {
-        debug_assert!(place.len <= write_room(data.is_some()));
-        slot.put(1, place.key);
-        slot.put(2, place.addr);
+    pub(crate) fn commit(segment: &RmaIov, data: Option<u64>, mut slot: Slot<'_>, payload: &[u64]) {
+        debug_assert!(segment.len <= inline_write_max(data.is_some()));
+        slot.put(1, segment.key);
+        slot.put(2, segment.addr);
         let (mut word, mut flags) = (3, 0);
         if let Some(data) = data {
             slot.put(3, data);
@@ -189,7 +189,7 @@ impl Small {
             slot.put(word, bytes);
             word += 1;
         }
-        slot.commit(WRITE | SRC_INLINE << 8 | flags << 16 | (place.len as u32) << 24);
+        slot.commit(WRITE | SRC_INLINE << 8 | flags << 16 | (segment.len as u32) << 24);
     }
 
     /// The write, if the command is one of this kind.
@@ -201,12 +201,12 @@ impl Small {
         }
         let (flags, len) = (head >> 16 & 0xff, (head >> 24) as usize);
         let has_data = flags & HAS_DATA != 0;
-        if flags & !HAS_DATA != 0 || len > write_room(has_data) {
+        if flags & !HAS_DATA != 0 || len > inline_write_max(has_data) {
             return None;
         }
         let (key, addr) = (slot.word(1), slot.word(2));
         Some(Self {
-            place: RmaIov { addr, len, key },
+            segment: RmaIov { addr, len, key },
             data: has_data.then(|| slot.word(3)),
             word: if has_data { 4 } else { 3 },
         })
@@ -214,24 +214,28 @@ impl Small {
 }
 
 #[inline]
-fn put_places(slot: &mut Slot<'_>, places: &RmaSegments) {
-    match places.only() {
-        Some(place) => {
-            slot.put(1, place.key);
-            slot.put(2, place.addr);
+fn put_segments(slot: &mut Slot<'_>, segments: &RmaSegments) {
+    match segments.only() {
+        Some(segment) => {
+            slot.put(1, segment.key);
+            slot.put(2, segment.addr);
         }
-        None => slot.put(1, places.all().len() as u64),
+        None => slot.put(1, segments.all().len() as u64),
     }
 }
 
-/// Asks for the bytes of `places`, whose list, if it is needed, lies at `offset` of the inject pool.
-pub(crate) fn commit_read(mut slot: Slot<'_>, places: &RmaSegments, offset: usize, msg_id: u32) {
-    put_places(&mut slot, places);
-    slot.put(3, places.len() as u64);
+/// Asks for the bytes of `segments`, whose list, if it is needed, lies at `offset` of the inject pool.
+pub(crate) fn commit_read(mut slot: Slot<'_>, segments: &RmaSegments, offset: usize, msg_id: u32) {
+    put_segments(&mut slot, segments);
+    slot.put(3, segments.len() as u64);
     slot.put(4, u64::from(msg_id));
     slot.put(5, offset as u64);
-    let lists = if places.only().is_some() { 0 } else { LISTS };
-    slot.commit(READ | lists << 16);
+    let has_list = if segments.only().is_some() {
+        0
+    } else {
+        HAS_LIST
+    };
+    slot.commit(READ | has_list << 16);
 }
 
 /// Answers with bytes. `payload` holds them in whole words.
@@ -262,17 +266,17 @@ pub(crate) fn commit_failure(mut slot: Slot<'_>, msg_id: u32, errno: Errno) {
 /// Tells of a write of `len` bytes that took place without the peer, with the data that comes with
 /// it: the usual notice.
 #[inline(always)]
-pub(crate) fn commit_told(mut slot: Slot<'_>, data: u64, len: u64) {
+pub(crate) fn commit_write_notification(mut slot: Slot<'_>, data: u64, len: u64) {
     slot.put(1, WROTE);
     slot.put(2, data);
     slot.put(3, len);
-    slot.commit(TOLD);
+    slot.commit(WRITE_NOTIFICATION);
 }
 
 /// The data and the length of a usual notice, if the command is one.
 #[inline(always)]
-pub(crate) fn told(slot: &Received<'_>) -> Option<(u64, usize)> {
-    if slot.head() != TOLD || slot.word(1) != WROTE {
+pub(crate) fn write_notification(slot: &Received<'_>) -> Option<(u64, usize)> {
+    if slot.head() != WRITE_NOTIFICATION || slot.word(1) != WROTE {
         return None;
     }
     let len = length(slot.word(3)).ok()?;
@@ -280,52 +284,56 @@ pub(crate) fn told(slot: &Received<'_>) -> Option<(u64, usize)> {
 }
 
 /// Tells of what took place without the peer.
-pub(crate) fn commit_notice(mut slot: Slot<'_>, notice: Notice) {
-    slot.put(1, u64::from(notice.wrote));
-    slot.put(2, notice.data.unwrap_or(0));
-    slot.put(3, notice.len as u64);
-    let data = if notice.data.is_some() { HAS_DATA } else { 0 };
+pub(crate) fn commit_notification(mut slot: Slot<'_>, notification: Notification) {
+    slot.put(1, u64::from(notification.wrote));
+    slot.put(2, notification.data.unwrap_or(0));
+    slot.put(3, notification.len as u64);
+    let data = if notification.data.is_some() {
+        HAS_DATA
+    } else {
+        0
+    };
     slot.commit(NOTIFY | data << 16);
 }
 
-/// Reads a command that is neither a [`Small`] one nor a [`Notice`]. What lies in the inject pool is passed.
-pub(crate) fn parse(slot: &Received<'_>, inbox: &mut Pool<'_>) -> Result<OneSided, Nonsense> {
+/// Reads a command that is neither a [`InlineWrite`] one nor a [`Notification`]. What lies in the inject pool is passed.
+pub(crate) fn parse(slot: &Received<'_>, inbox: &mut Pool<'_>) -> Result<OneSided, ProtocolError> {
     let head = slot.head();
     let flags = head >> 16 & 0xff;
     match head & 0xff {
-        WRITE if head >> 8 & 0xff == SRC_INLINE => Err(Nonsense("an inline write")),
+        WRITE if head >> 8 & 0xff == SRC_INLINE => Err(ProtocolError("an inline write")),
         WRITE => write(slot, inbox, head, flags).map(OneSided::Write),
-        READ if flags & !LISTS == 0 => read(slot, inbox, flags).map(OneSided::Read),
-        RESULT if flags == 0 => answer(slot, head).map(OneSided::Result),
-        READ | RESULT => Err(Nonsense("unknown flags")),
-        _ => Err(Nonsense("unknown op")),
+        READ if flags & !HAS_LIST == 0 => read(slot, inbox, flags).map(OneSided::Read),
+        RESULT if flags == 0 => result(slot, head).map(OneSided::Result),
+        READ | RESULT => Err(ProtocolError("unknown flags")),
+        _ => Err(ProtocolError("unknown op")),
     }
 }
 
 /// The payloads of a peer's commands.
-pub(crate) type Pool<'a> = inject::Passage<'a>;
+pub(crate) type Pool<'a> = inject::PoolCursor<'a>;
 
 fn write(
     slot: &Received<'_>,
     pool: &mut Pool<'_>,
     head: u32,
     flags: u32,
-) -> Result<Write, Nonsense> {
-    if flags & !(HAS_DATA | ACK | LISTS) != 0 {
-        return Err(Nonsense("unknown flags"));
+) -> Result<Write, ProtocolError> {
+    if flags & !(HAS_DATA | ACK | HAS_LIST) != 0 {
+        return Err(ProtocolError("unknown flags"));
     }
     let data = (flags & HAS_DATA != 0).then(|| slot.word(3));
-    let named = named(slot, flags)?;
+    let segments_ref = segments_ref(slot, flags)?;
     let len = length(slot.word(4))?;
     let (offset, word) = (slot.word(5), slot.word(6));
     match head >> 8 & 0xff {
         SRC_INJECT => {
-            let at = pool.pass(offset, named.list_len() + len)?;
+            let at = pool.advance(offset, segments_ref.list_len() + len)?;
             Ok(Write {
-                places: named.places(pool, at, len)?,
+                segments: segments_ref.segments(pool, at, len)?,
                 data,
                 body: Body::Inject {
-                    at: at + named.list_len(),
+                    at: at + segments_ref.list_len(),
                     ack: (flags & ACK != 0).then_some(word as u32),
                 },
             })
@@ -333,36 +341,41 @@ fn write(
         SRC_IOV => {
             let count = (word >> 32) as usize;
             if !(1..=IOV_LIMIT).contains(&count) {
-                return Err(Nonsense("number of pieces"));
+                return Err(ProtocolError("number of pieces"));
             }
-            let at = pool.pass(offset, named.list_len() + count * ENTRY)?;
+            let at = pool.advance(offset, segments_ref.list_len() + count * ENTRY_LEN)?;
             Ok(Write {
-                places: named.places(pool, at, len)?,
+                segments: segments_ref.segments(pool, at, len)?,
                 data,
                 body: Body::Iov {
                     msg_id: word as u32,
-                    eager: u32::try_from(slot.word(7)).map_err(|_| Nonsense("segments"))?,
-                    pieces: Pieces::get(pool.bytes(), at + named.list_len(), count, len)?,
+                    eager: u32::try_from(slot.word(7)).map_err(|_| ProtocolError("segments"))?,
+                    segments: SourceSegments::get(
+                        pool.bytes(),
+                        at + segments_ref.list_len(),
+                        count,
+                        len,
+                    )?,
                 },
             })
         }
-        _ => Err(Nonsense("unknown op_src")),
+        _ => Err(ProtocolError("unknown op_src")),
     }
 }
 
-fn read(slot: &Received<'_>, pool: &mut Pool<'_>, flags: u32) -> Result<Read, Nonsense> {
-    let named = named(slot, flags)?;
+fn read(slot: &Received<'_>, pool: &mut Pool<'_>, flags: u32) -> Result<Read, ProtocolError> {
+    let segments_ref = segments_ref(slot, flags)?;
     let len = length(slot.word(3))?;
     let msg_id = slot.word(4) as u32;
-    let at = match named {
-        Named::One { .. } => 0,
-        Named::List { .. } => pool.pass(slot.word(5), named.list_len())?,
+    let at = match segments_ref {
+        SegmentsRef::One { .. } => 0,
+        SegmentsRef::List { .. } => pool.advance(slot.word(5), segments_ref.list_len())?,
     };
-    let places = named.places(pool, at, len)?;
-    Ok(Read { places, msg_id })
+    let segments = segments_ref.segments(pool, at, len)?;
+    Ok(Read { segments, msg_id })
 }
 
-fn answer(slot: &Received<'_>, head: u32) -> Result<Answer, Nonsense> {
+fn result(slot: &Received<'_>, head: u32) -> Result<Response, ProtocolError> {
     let word = slot.word(1);
     let errno = (word >> 32) as i32;
     let len = (head >> 24) as usize;
@@ -376,30 +389,30 @@ fn answer(slot: &Received<'_>, head: u32) -> Result<Answer, Nonsense> {
             len: length(slot.word(2))?,
             stream: slot.word(3) as u32,
         },
-        _ => return Err(Nonsense("a result of no kind")),
+        _ => return Err(ProtocolError("a result of no kind")),
     };
     let msg_id = word as u32;
-    Ok(Answer { msg_id, outcome })
+    Ok(Response { msg_id, outcome })
 }
 
-impl Notice {
+impl Notification {
     /// The notice, if the command is one.
     #[inline]
-    pub(crate) fn parse(slot: &Received<'_>) -> Result<Option<Self>, Nonsense> {
+    pub(crate) fn parse(slot: &Received<'_>) -> Result<Option<Self>, ProtocolError> {
         let head = slot.head();
         let flags = head >> 16 & 0xff;
         if head & 0xff != NOTIFY {
             return Ok(None);
         }
         if flags & !HAS_DATA != 0 {
-            return Err(Nonsense("unknown flags"));
+            return Err(ProtocolError("unknown flags"));
         }
         let data = slot.word(2);
         Ok(Some(Self {
             wrote: match slot.word(1) {
                 0 => false,
                 WROTE => true,
-                _ => return Err(Nonsense("a notice of nothing")),
+                _ => return Err(ProtocolError("a notice of nothing")),
             },
             data: (flags & HAS_DATA != 0).then_some(data),
             len: length(slot.word(3))?,
@@ -409,38 +422,43 @@ impl Notice {
 
 /// What words 1 and 2 name.
 #[derive(Clone, Copy)]
-enum Named {
+enum SegmentsRef {
     One { key: u64, addr: u64 },
     List { count: usize },
 }
 
-fn named(slot: &Received<'_>, flags: u32) -> Result<Named, Nonsense> {
+fn segments_ref(slot: &Received<'_>, flags: u32) -> Result<SegmentsRef, ProtocolError> {
     let first = slot.word(1);
-    if flags & LISTS == 0 {
+    if flags & HAS_LIST == 0 {
         let addr = slot.word(2);
-        return Ok(Named::One { key: first, addr });
+        return Ok(SegmentsRef::One { key: first, addr });
     }
     match usize::try_from(first) {
-        Ok(count @ 1..=RMA_IOV_LIMIT) => Ok(Named::List { count }),
-        _ => Err(Nonsense("number of places")),
+        Ok(count @ 1..=RMA_IOV_LIMIT) => Ok(SegmentsRef::List { count }),
+        _ => Err(ProtocolError("number of places")),
     }
 }
 
-impl Named {
+impl SegmentsRef {
     fn list_len(self) -> usize {
         match self {
             Self::One { .. } => 0,
-            Self::List { count } => count * ENTRY,
+            Self::List { count } => count * ENTRY_LEN,
         }
     }
 
-    fn places(self, pool: &Pool<'_>, at: usize, len: usize) -> Result<RmaSegments, Nonsense> {
+    fn segments(
+        self,
+        pool: &Pool<'_>,
+        at: usize,
+        len: usize,
+    ) -> Result<RmaSegments, ProtocolError> {
         match self {
             Self::One { key, addr } => Ok(RmaSegments::one(RmaIov { addr, len, key })),
             Self::List { count } => get_list(pool.bytes(), at, count)
                 .ok()
-                .filter(|places| places.len() == len)
-                .ok_or(Nonsense("places that do not add up")),
+                .filter(|segments| segments.len() == len)
+                .ok_or(ProtocolError("places that do not add up")),
         }
     }
 }
@@ -454,18 +472,18 @@ pub(crate) fn pool(inbox: &mut Inbox) -> (Option<Received<'_>>, Pool<'_>) {
 
 /// Bytes of the list in the inject pool: none where the command has room for it.
 #[inline]
-pub(crate) fn list_len(places: &RmaSegments) -> usize {
-    match places.all().len() {
+pub(crate) fn list_len(segments: &RmaSegments) -> usize {
+    match segments.all().len() {
         1 => 0,
-        count => count * ENTRY,
+        count => count * ENTRY_LEN,
     }
 }
 
 /// Writes the list to the inject pool.
-pub(crate) fn put_list(places: &RmaSegments, payload: &Bytes, at: usize) {
-    for (index, place) in places.all().iter().enumerate() {
-        let words = [place.addr, place.len as u64, place.key];
-        put_words(payload, at + index * ENTRY, words);
+pub(crate) fn put_list(segments: &RmaSegments, payload: &Bytes, at: usize) {
+    for (index, segment) in segments.all().iter().enumerate() {
+        let words = [segment.addr, segment.len as u64, segment.key];
+        put_words(payload, at + index * ENTRY_LEN, words);
     }
 }
 
@@ -481,10 +499,10 @@ fn get_list(payload: &Bytes, at: usize, count: usize) -> Result<RmaSegments, Err
     };
     let mut list = [NOWHERE; RMA_IOV_LIMIT];
     let list = list.get_mut(..count).ok_or(Errno::Inval)?;
-    for (index, place) in list.iter_mut().enumerate() {
-        let [addr, len, key] = words_at(payload, at + index * ENTRY);
+    for (index, segment) in list.iter_mut().enumerate() {
+        let [addr, len, key] = words_at(payload, at + index * ENTRY_LEN);
         let len = usize::try_from(len).map_err(|_| Errno::MsgSize)?;
-        *place = RmaIov { addr, len, key };
+        *segment = RmaIov { addr, len, key };
     }
     RmaSegments::new(list)
 }

@@ -14,7 +14,7 @@
 use selvedge::rma::RmaIov;
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
-use super::access::Window;
+use super::remote_memory::MappedRegion;
 use crate::peers::peer::Peer;
 use crate::smr::bytes::Span;
 use crate::smr::keys::{Kind, RIGHT_READ, RIGHT_WRITE};
@@ -22,7 +22,7 @@ use crate::transfers::cmd::IOV_LIMIT;
 
 /// Where an access goes.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct MappedRange {
     pub(crate) span: Span,
     pub(crate) at: usize,
 }
@@ -30,116 +30,116 @@ pub(crate) struct Place {
 impl Peer {
     /// Whether any special memory of the peer's is mapped here.
     #[inline]
-    pub(crate) fn has_blocks(&self) -> bool {
+    pub(crate) fn has_mapped_blocks(&self) -> bool {
         !self.blocks.is_empty()
     }
 
     /// Puts a message into the peer's memory at once, if all of it is special, mapped here, and may
     /// be written. `false`, and nothing has happened, if it has to go another way or is not allowed.
     #[inline(always)]
-    pub(crate) fn write_directly(&mut self, buf: &TxBuf, pieces: &[RmaIov]) -> bool {
-        if let [piece] = pieces
-            && let Some((span, at)) = self.windows.find(piece, RIGHT_WRITE)
-            && piece.len == buf.len()
+    pub(crate) fn write_directly(&mut self, buf: &TxBuf, rma_iov: &[RmaIov]) -> bool {
+        if let [segment] = rma_iov
+            && let Some((span, at)) = self.mapped_regions.find(segment, RIGHT_WRITE)
+            && segment.len == buf.len()
         {
             return put(span, at, buf);
         }
-        self.write_pieces(buf, pieces)
+        self.write_segments(buf, rma_iov)
     }
 
     /// Gets a message out of the peer's memory at once, likewise.
     #[inline(always)]
-    pub(crate) fn read_directly(&mut self, buf: &mut RxBuf, pieces: &[RmaIov]) -> bool {
-        if let [piece] = pieces
-            && let Some((span, at)) = self.windows.find(piece, RIGHT_READ)
-            && piece.len == buf.len()
+    pub(crate) fn read_directly(&mut self, buf: &mut RxBuf, rma_iov: &[RmaIov]) -> bool {
+        if let [segment] = rma_iov
+            && let Some((span, at)) = self.mapped_regions.find(segment, RIGHT_READ)
+            && segment.len == buf.len()
         {
             return get(span, at, buf);
         }
-        self.read_pieces(buf, pieces)
+        self.read_segments(buf, rma_iov)
     }
 
     /// Where a piece of the peer's memory is mapped here, if it is special and may be used like
     /// this.
     #[inline]
-    pub(crate) fn find_directly(&mut self, piece: &RmaIov, rights: u32) -> Option<(&Span, usize)> {
-        if self.windows.find(piece, rights).is_none() {
-            self.open_window(piece, rights)?;
+    pub(crate) fn find_mapped(&mut self, segment: &RmaIov, rights: u32) -> Option<(&Span, usize)> {
+        if self.mapped_regions.find(segment, rights).is_none() {
+            self.cache_region(segment, rights)?;
         }
-        self.windows.find(piece, rights)
+        self.mapped_regions.find(segment, rights)
     }
 
     /// The same, to keep.
     #[inline]
-    pub(crate) fn place_directly(&mut self, piece: &RmaIov, rights: u32) -> Option<Place> {
-        let (span, at) = self.find_directly(piece, rights)?;
+    pub(crate) fn mapped_range(&mut self, segment: &RmaIov, rights: u32) -> Option<MappedRange> {
+        let (span, at) = self.find_mapped(segment, rights)?;
         let span = span.clone();
-        Some(Place { span, at })
+        Some(MappedRange { span, at })
     }
 
     #[inline(never)]
-    fn write_pieces(&mut self, buf: &TxBuf, pieces: &[RmaIov]) -> bool {
-        let Some(places) = self.places(pieces, buf.len(), RIGHT_WRITE) else {
+    fn write_segments(&mut self, buf: &TxBuf, rma_iov: &[RmaIov]) -> bool {
+        let Some(ranges) = self.mapped_ranges(rma_iov, buf.len(), RIGHT_WRITE) else {
             return false;
         };
         let mut done = 0;
-        for (place, piece) in places.iter().flatten().zip(pieces) {
-            let mut at = place.at;
-            for part in buf.segments(done, piece.len) {
+        for (range, segment) in ranges.iter().flatten().zip(rma_iov) {
+            let mut at = range.at;
+            for part in buf.segments(done, segment.len) {
                 let len = part.len();
-                if !place.span.put(at, part) {
+                if !range.span.put(at, part) {
                     return false;
                 }
                 at += len;
             }
-            done += piece.len;
+            done += segment.len;
         }
         true
     }
 
     #[inline(never)]
-    fn read_pieces(&mut self, buf: &mut RxBuf, pieces: &[RmaIov]) -> bool {
-        let Some(places) = self.places(pieces, buf.len(), RIGHT_READ) else {
+    fn read_segments(&mut self, buf: &mut RxBuf, rma_iov: &[RmaIov]) -> bool {
+        let Some(ranges) = self.mapped_ranges(rma_iov, buf.len(), RIGHT_READ) else {
             return false;
         };
         let mut done = 0;
-        for (place, piece) in places.iter().flatten().zip(pieces) {
-            let mut at = place.at;
-            for part in buf.segments(done, piece.len) {
+        for (range, segment) in ranges.iter().flatten().zip(rma_iov) {
+            let mut at = range.at;
+            for part in buf.segments(done, segment.len) {
                 let len = part.len();
-                if !place.span.get(at, part) {
+                if !range.span.get(at, part) {
                     return false;
                 }
                 at += len;
             }
-            done += piece.len;
+            done += segment.len;
         }
         true
     }
 
     /// Where all pieces are, if they are as long as the message.
-    fn places(
+    fn mapped_ranges(
         &mut self,
-        pieces: &[RmaIov],
+        rma_iov: &[RmaIov],
         len: usize,
         rights: u32,
-    ) -> Option<[Option<Place>; IOV_LIMIT]> {
-        let mut places = [const { None }; IOV_LIMIT];
+    ) -> Option<[Option<MappedRange>; IOV_LIMIT]> {
+        let mut ranges = [const { None }; IOV_LIMIT];
         let mut sum = 0_usize;
-        if !(1..=IOV_LIMIT).contains(&pieces.len()) {
+        if !(1..=IOV_LIMIT).contains(&rma_iov.len()) {
             return None;
         }
-        for (place, piece) in places.iter_mut().zip(pieces) {
-            sum = sum.checked_add(piece.len)?;
-            *place = Some(self.place_directly(piece, rights)?);
+        for (range, segment) in ranges.iter_mut().zip(rma_iov) {
+            sum = sum.checked_add(segment.len)?;
+            *range = Some(self.mapped_range(segment, rights)?);
         }
-        (sum == len).then_some(places)
+        (sum == len).then_some(ranges)
     }
 
     /// Looks a region up, and keeps the window onto it.
     #[cold]
-    fn open_window(&mut self, piece: &RmaIov, rights: u32) -> Option<()> {
-        let grant = self.keys.check(piece, rights).ok()?;
+    fn cache_region(&mut self, segment: &RmaIov, rights: u32) -> Option<()> {
+        let grant = self.keys.check(segment, rights).ok()?;
         let row = &grant.row;
         if row.kind != Kind::Special || row.is_counted() {
             return None;
@@ -154,14 +154,14 @@ impl Peer {
         if usable & rights != rights {
             return None;
         }
-        let window = Window {
+        let region = MappedRegion {
             key: row.key,
             start: row.start,
             rights: usable,
             span,
             row: self.keys.seen(&grant)?,
         };
-        self.windows.keep(window);
+        self.mapped_regions.keep(region);
         Some(())
     }
 }

@@ -7,10 +7,10 @@ use selvedge::{FiAddr, OpFlags};
 use selvedge_kit::Report;
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
-use super::access::Aim;
-use super::cmd::Notice;
-use super::cmd::{commit_notice, commit_told, write_room};
-use super::write::send_inside;
+use super::cmd::Notification;
+use super::cmd::{commit_notification, commit_write_notification, inline_write_max};
+use super::remote_memory::PrefetchHint;
+use super::write::send_inline;
 use crate::endpoint::msg::TX_DEFAULTS;
 use crate::endpoint::state::State;
 use crate::peers::Peers;
@@ -19,13 +19,13 @@ use crate::peers::peer::{Peer, State as PeerState};
 use crate::provider::setup::Setup;
 use crate::smr::keys::{Kind, RIGHT_READ, RIGHT_WRITE};
 use crate::smr::prefetch;
-use crate::transfers::ACKED;
+use crate::transfers::ACK_FLAGS;
 
 /// What an operation of the fast path may ask for: all of it is true of one that is done before its
 /// post returns.
-pub(crate) const FAST: OpFlags = TX_DEFAULTS.union(OpFlags::MORE);
+pub(crate) const FAST_FLAGS: OpFlags = TX_DEFAULTS.union(OpFlags::MORE);
 /// The same for a write.
-const FAST_WRITE: OpFlags = FAST.union(OpFlags::REMOTE_CQ_DATA);
+const FAST_WRITE_FLAGS: OpFlags = FAST_FLAGS.union(OpFlags::REMOTE_CQ_DATA);
 
 /// A peer whose memory may be used at once by an operation that asks for no more than `allowed`: its
 /// completion has room, and nothing has to be found out before.
@@ -51,15 +51,15 @@ pub(super) fn put_word(
     state: &mut State,
     word: u64,
     dest: FiAddr,
-    place: &RmaIov,
+    segment: &RmaIov,
     data: Option<u64>,
     report: &Report,
 ) -> bool {
     let (setup, peers, schedule) = state.outgoing();
-    let Some(peer) = fast_peer(setup, peers, dest, report, FAST_WRITE) else {
+    let Some(peer) = fast_peer(setup, peers, dest, report, FAST_WRITE_FLAGS) else {
         return false;
     };
-    let Some((span, at)) = peer.windows.find(place, RIGHT_WRITE) else {
+    let Some((span, at)) = peer.mapped_regions.find(segment, RIGHT_WRITE) else {
         return false;
     };
     if let Some(data) = data {
@@ -68,7 +68,7 @@ pub(super) fn put_word(
             && let Some(slot) = out.tx.claim()
             && span.put_word(at, word)
         {
-            commit_told(slot, data, 8);
+            commit_write_notification(slot, data, 8);
             out.mark_last();
             announce(peer, report.flags, schedule, &setup.ep);
         } else {
@@ -87,24 +87,27 @@ pub(super) fn get_word(
     state: &mut State,
     mut buf: RxBuf,
     peer: FiAddr,
-    place: &RmaIov,
+    segment: &RmaIov,
     report: &Report,
 ) -> bool {
     let State {
-        setup, peers, aim, ..
+        setup,
+        peers,
+        prefetch_hint,
+        ..
     } = state;
-    let guess = aim.guess(peer, place);
+    let guess = prefetch_hint.guess(peer, segment);
     if let Some(line) = guess {
         prefetch::for_reading(line);
     }
-    if let Some(from) = fast_peer(setup, peers, peer, report, FAST)
-        && let Some((span, at)) = from.windows.find(place, RIGHT_READ)
+    if let Some(from) = fast_peer(setup, peers, peer, report, FAST_FLAGS)
+        && let Some((span, at)) = from.mapped_regions.find(segment, RIGHT_READ)
         && let Some(word) = span.word(at)
     {
         buf.write_word(word);
         drop(buf);
-        if Aim::is_off(guess, span, at) {
-            *aim = Aim::at(peer, place, span, at);
+        if PrefetchHint::is_wrong(guess, span, at) {
+            *prefetch_hint = PrefetchHint::at(peer, segment, span, at);
         }
         report.done_not_deferred(&setup.ep);
         return true;
@@ -118,16 +121,16 @@ pub(super) fn write(
     state: &mut State,
     buf: &TxBuf,
     dest: FiAddr,
-    pieces: &[RmaIov],
+    rma_iov: &[RmaIov],
     data: Option<u64>,
     report: &Report,
 ) -> bool {
     let State { setup, peers, .. } = state;
-    let Some(peer) = fast_peer(setup, peers, dest, report, FAST_WRITE) else {
+    let Some(peer) = fast_peer(setup, peers, dest, report, FAST_WRITE_FLAGS) else {
         return false;
     };
-    let is_done = peer.has_blocks() && write_special(peer, buf, pieces, data)
-        || write_inside(peer, buf, pieces, data, report.flags);
+    let is_done = peer.has_mapped_blocks() && write_special(peer, buf, rma_iov, data)
+        || write_inline(peer, buf, rma_iov, data, report.flags);
     if is_done {
         report.done_not_deferred(&setup.ep);
     }
@@ -140,54 +143,54 @@ pub(super) fn read(
     state: &mut State,
     buf: &mut RxBuf,
     src: FiAddr,
-    pieces: &[RmaIov],
+    rma_iov: &[RmaIov],
     report: &Report,
 ) -> bool {
     let State { setup, peers, .. } = state;
-    let peer = fast_peer(setup, peers, src, report, FAST);
-    peer.is_some_and(|peer| peer.has_blocks() && peer.read_directly(buf, pieces))
+    let peer = fast_peer(setup, peers, src, report, FAST_FLAGS);
+    peer.is_some_and(|peer| peer.has_mapped_blocks() && peer.read_directly(buf, rma_iov))
 }
 
 /// Writes special memory, and sends the peer the data that comes with it.
 #[inline(always)]
-fn write_special(peer: &mut Peer, buf: &TxBuf, pieces: &[RmaIov], data: Option<u64>) -> bool {
+fn write_special(peer: &mut Peer, buf: &TxBuf, rma_iov: &[RmaIov], data: Option<u64>) -> bool {
     if data.is_none() {
-        return peer.write_directly(buf, pieces);
+        return peer.write_directly(buf, rma_iov);
     }
-    if !peer.is_ready() || peer.reserve(0).is_err() || !peer.write_directly(buf, pieces) {
+    if !peer.is_ready() || peer.reserve(0).is_err() || !peer.write_directly(buf, rma_iov) {
         return false;
     }
     let len = buf.len();
-    let notice = Notice {
+    let notification = Notification {
         wrote: true,
         data,
         len,
     };
-    commit_notice(peer.slot(), notice);
+    commit_notification(peer.slot(), notification);
     peer.announce();
     true
 }
 
 /// Sends a write of a few bytes inside a command.
 #[inline]
-fn write_inside(
+fn write_inline(
     peer: &mut Peer,
     buf: &TxBuf,
-    pieces: &[RmaIov],
+    rma_iov: &[RmaIov],
     data: Option<u64>,
     flags: OpFlags,
 ) -> bool {
-    let [place] = pieces else { return false };
-    let fits = place.len == buf.len() && place.len <= write_room(data.is_some());
-    if !fits || flags.intersects(ACKED) || !peer.is_ready() {
+    let [segment] = rma_iov else { return false };
+    let fits = segment.len == buf.len() && segment.len <= inline_write_max(data.is_some());
+    if !fits || flags.intersects(ACK_FLAGS) || !peer.is_ready() {
         return false;
     }
-    let grant = peer.keys.check(place, RIGHT_WRITE);
+    let grant = peer.keys.check(segment, RIGHT_WRITE);
     let is_allowed = grant.is_ok_and(|grant| grant.row.kind == Kind::Plain);
     if peer.sibling.is_some() || !is_allowed || peer.reserve(0).is_err() {
         return false;
     }
-    send_inside(peer, place, data, buf);
+    send_inline(peer, segment, data, buf);
     peer.announce();
     true
 }

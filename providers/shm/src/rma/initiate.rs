@@ -3,8 +3,8 @@
 use selvedge::rma::RmaIov;
 use selvedge::{Errno, FiAddr, OpFlags, Result};
 
-use super::access::Grant;
-use super::{Access, Grants, Later, Local, Refused, read, sibling, violation, write};
+use super::remote_memory::Grant;
+use super::{DeferredOp, Grants, LocalBuffer, PostError, RmaOp, denial_text, read, sibling, write};
 use crate::atomic;
 use crate::connect::Connector;
 use crate::peers::peer::State as PeerState;
@@ -15,43 +15,48 @@ use crate::transfers::{MAX_OPS, Sent};
 ///
 /// # Errors
 /// Those of a send. What the peer does not allow fails by completion.
-pub(crate) fn post(at: &mut Connector<'_>, access: Access, local: Local) -> Result {
-    let (report, len) = (&access.report, access.places.len());
+pub(crate) fn post(at: &mut Connector<'_>, op: RmaOp, local: LocalBuffer) -> Result {
+    let (report, len) = (&op.report, op.segments.len());
     if report.flags.contains(OpFlags::INJECT) && len > at.setup.config.inject_size {
         return Err(Errno::MsgSize);
     }
-    let index = at.peers.at(access.peer)?;
+    let index = at.peers.at(op.peer)?;
     let peer = &mut at.peers[index];
-    peer.pass_fence(access.is_fenced())?;
+    peer.check_fence(op.is_fenced())?;
     let is_first = peer.later.is_empty();
-    let (data, flags) = (access.data, access.report.flags);
-    let needs_no_contact = is_first && sibling::may_access(peer, data, flags)?;
-    if !peer.is_ready() && !needs_no_contact {
-        return post_later(at, index, access, local);
+    let (data, flags) = (op.data, op.report.flags);
+    let needs_no_connection = is_first && sibling::may_access(peer, data, flags)?;
+    if !peer.is_ready() && !needs_no_connection {
+        return connect_and_defer(at, index, op, local);
     }
-    let done = carry_out(at, index, &access, local);
+    let done = execute(at, index, &op, local);
     done.map_err(|(errno, _)| errno)
 }
 
 /// Makes contact, and keeps the operation until the peer has answered.
 #[cold]
-fn post_later(at: &mut Connector<'_>, index: usize, access: Access, local: Local) -> Result {
+fn connect_and_defer(
+    at: &mut Connector<'_>,
+    index: usize,
+    op: RmaOp,
+    local: LocalBuffer,
+) -> Result {
     at.reach(index)?;
-    hear(at, index);
+    poll_peer(at, index);
     if at.peers[index].is_ready() {
-        let done = carry_out(at, index, &access, local);
+        let done = execute(at, index, &op, local);
         return done.map_err(|(errno, _)| errno);
     }
     let local = match local {
         // The caller's buffer is the caller's again when the post returns.
-        Local::From(buf) if access.report.flags.contains(OpFlags::INJECT) => {
+        LocalBuffer::Source(buf) if op.report.flags.contains(OpFlags::INJECT) => {
             let mut copy = vec![0; buf.len()].into_boxed_slice();
             buf.read(0, &mut copy);
-            Local::Copy(copy)
+            LocalBuffer::SourceCopy(copy)
         }
         local => local,
     };
-    keep_for_later(at, index, Later::Access(access, local))
+    defer(at, index, DeferredOp::RmaOp(op, local))
 }
 
 /// Keeps an operation until the peer has answered.
@@ -59,7 +64,7 @@ fn post_later(at: &mut Connector<'_>, index: usize, access: Access, local: Local
 /// # Errors
 /// [`Errno::Again`] while too many are kept; [`Errno::NotConn`] for a peer that is gone.
 #[cold]
-pub(crate) fn keep_for_later(at: &mut Connector<'_>, index: usize, later: Later) -> Result {
+pub(crate) fn defer(at: &mut Connector<'_>, index: usize, later: DeferredOp) -> Result {
     let peer = &mut at.peers[index];
     if peer.later.len() >= MAX_OPS {
         return Err(Errno::Again);
@@ -79,11 +84,11 @@ pub(crate) fn keep_for_later(at: &mut Connector<'_>, index: usize, later: Later)
 /// # Errors
 /// [`Errno::Again`] if it has to wait; [`Errno::NotConn`] for a peer that is gone.
 #[cold]
-pub(crate) fn wait_behind(at: &mut Connector<'_>, index: usize) -> Result {
+pub(crate) fn check_deferred(at: &mut Connector<'_>, index: usize) -> Result {
     if at.peers[index].later.is_empty() {
         return Ok(());
     }
-    hear(at, index);
+    poll_peer(at, index);
     match at.peers[index].later.is_empty() {
         true if at.peers[index].state == PeerState::Linked => Ok(()),
         true => Err(Errno::NotConn),
@@ -92,23 +97,23 @@ pub(crate) fn wait_behind(at: &mut Connector<'_>, index: usize) -> Result {
 }
 
 /// Reads what a peer says over its sockets, and carries out what has waited for it.
-pub(crate) fn hear(at: &mut Connector<'_>, index: usize) {
+pub(crate) fn poll_peer(at: &mut Connector<'_>, index: usize) {
     at.listen(index);
-    go_on(at, index);
+    run_deferred(at, index);
 }
 
 /// Carries out what has waited for the peer's table, in order.
-pub(crate) fn go_on(at: &mut Connector<'_>, index: usize) {
+pub(crate) fn run_deferred(at: &mut Connector<'_>, index: usize) {
     let peer = &at.peers[index];
     if peer.later.is_empty() || peer.inbox.is_none() || !peer.keys.are_complete() {
         return;
     }
     while let Some(later) = at.peers[index].later.pop_front() {
         let done = match later {
-            Later::Access(access, local) => carry_out(at, index, &access, local)
-                .map_err(|(errno, local)| (errno, Later::Access(access, local))),
-            Later::Atomic(mut request) => atomic::initiate::carry_out(at, index, &mut request)
-                .map_err(|errno| (errno, Later::Atomic(request))),
+            DeferredOp::RmaOp(op, local) => execute(at, index, &op, local)
+                .map_err(|(errno, local)| (errno, DeferredOp::RmaOp(op, local))),
+            DeferredOp::Atomic(mut request) => atomic::initiate::execute(at, index, &mut request)
+                .map_err(|errno| (errno, DeferredOp::Atomic(request))),
         };
         match done {
             Ok(()) => {}
@@ -128,45 +133,47 @@ pub(crate) fn go_on(at: &mut Connector<'_>, index: usize) {
 }
 
 /// Checks what is asked for and does it.
-fn carry_out(
+fn execute(
     at: &mut Connector<'_>,
     index: usize,
-    access: &Access,
-    local: Local,
-) -> Result<(), Refused> {
+    op: &RmaOp,
+    local: LocalBuffer,
+) -> Result<(), PostError> {
     let peer = &mut at.peers[index];
-    match sibling::may_access(peer, access.data, access.report.flags) {
+    match sibling::may_access(peer, op.data, op.report.flags) {
         Ok(true) => {
-            sibling::access(peer, at.setup, access, local);
+            sibling::op(peer, at.setup, op, local);
             return Ok(());
         }
         Ok(false) => {}
         Err(errno) => return Err((errno, local)),
     }
-    let grants = match grants(at, index, access) {
+    let grants = match grants(at, index, op) {
         Ok(grants) => grants,
         Err(_) if at.control.waits_for_descriptors(index) => {
             return Err((Errno::Again, local));
         }
-        Err((place, denied)) => {
+        Err((segment, denied)) => {
             drop(local);
-            deny(at, index, access, &place, denied);
+            report_denied(at, index, op, &segment, denied);
             return Ok(());
         }
     };
     let peer = &mut at.peers[index];
     let sent = match local {
-        Local::To(buf) => read::read(peer, at.setup, access, buf, &grants),
-        local if grants.are_vague() => write::write(peer, at.setup, &access.confirmed(), local),
-        local => write::write(peer, at.setup, access, local),
+        LocalBuffer::Destination(buf) => read::read(peer, at.setup, op, buf, &grants),
+        local if grants.need_confirmation() => {
+            write::write(peer, at.setup, &op.with_delivery_complete(), local)
+        }
+        local => write::write(peer, at.setup, op, local),
     };
     let sent = sent.map_err(|(errno, local)| (at.reserve_error(index, errno), local))?;
     let peer = &mut at.peers[index];
     peer.announce();
     match sent {
-        Sent::Done => access.report.done(&at.setup.ep),
-        Sent::Later => {
-            if access.is_fenced() {
+        Sent::Done => op.report.done(&at.setup.ep),
+        Sent::Pending => {
+            if op.is_fenced() {
                 (peer.is_careful, peer.is_fenced) = (true, true);
             }
             at.schedule.activate(peer, &at.setup.ep);
@@ -177,17 +184,13 @@ fn carry_out(
 
 /// What the peer's table says to all places of an operation.
 #[inline]
-fn grants(
-    at: &mut Connector<'_>,
-    index: usize,
-    access: &Access,
-) -> Result<Grants, (RmaIov, Denied)> {
-    let rights = access.rights();
+fn grants(at: &mut Connector<'_>, index: usize, op: &RmaOp) -> Result<Grants, (RmaIov, Denied)> {
+    let rights = op.rights();
     let mut grants = Grants::default();
-    for (place, grant) in access.places.all().iter().zip(&mut grants.list) {
-        *grant = Some(match at.peers[index].keys.check(place, rights) {
-            Err(Denied::Key) => check_again(at, index, place, rights)?,
-            found => found.map_err(|denied| (*place, denied))?,
+    for (segment, grant) in op.segments.all().iter().zip(&mut grants.list) {
+        *grant = Some(match at.peers[index].keys.check(segment, rights) {
+            Err(Denied::Key) => refresh_and_check(at, index, segment, rights)?,
+            found => found.map_err(|denied| (*segment, denied))?,
         });
     }
     Ok(grants)
@@ -195,28 +198,34 @@ fn grants(
 
 /// The key may be in a chunk that the peer has told of meanwhile.
 #[cold]
-fn check_again(
+fn refresh_and_check(
     at: &mut Connector<'_>,
     index: usize,
-    place: &RmaIov,
+    segment: &RmaIov,
     rights: u32,
 ) -> Result<Grant, (RmaIov, Denied)> {
     at.listen(index);
-    let found = at.peers[index].keys.check(place, rights);
-    found.map_err(|denied| (*place, denied))
+    let found = at.peers[index].keys.check(segment, rights);
+    found.map_err(|denied| (*segment, denied))
 }
 
 /// Reports an operation that the peer does not allow.
 #[cold]
-fn deny(at: &mut Connector<'_>, index: usize, access: &Access, place: &RmaIov, denied: Denied) {
+fn report_denied(
+    at: &mut Connector<'_>,
+    index: usize,
+    op: &RmaOp,
+    segment: &RmaIov,
+    denied: Denied,
+) {
     let peer = &mut at.peers[index];
     let addr = peer.fi_addr(&at.setup.av);
     let (errno, detail) = match peer.inbox {
         Some(_) => {
-            let detail = violation(peer.name.as_str(), place, denied);
+            let detail = denial_text(peer.name.as_str(), segment, denied);
             (denied.errno(), detail)
         }
         None => (Errno::ConnReset, format!("{}: it is gone", peer.name)),
     };
-    access.report.failed(&at.setup.ep, errno, addr, detail);
+    op.report.failed(&at.setup.ep, errno, addr, detail);
 }

@@ -1,6 +1,6 @@
 //! One-sided operations: reads and writes of a peer's registered memory.
 //!
-//! The initiator looks the key up in the peer's table before anything moves ([`access`]); what is
+//! The initiator looks the key up in the peer's table before anything moves ([`op`]); what is
 //! not allowed is an error completion. Special memory is read and written by the initiator
 //! ([`direct`]). Other writes go as commands ([`write`]), because nobody writes into another
 //! process's memory; other reads are made by the initiator alone where it can, and asked for
@@ -9,7 +9,6 @@
 //! Before the peer has said hello its table is not known: operations wait for it, and whatever is
 //! posted behind them too.
 
-pub(crate) mod access;
 pub(crate) mod cmd;
 pub(crate) mod direct;
 pub(crate) mod fast;
@@ -17,8 +16,9 @@ pub(crate) mod initiate;
 pub(crate) mod notify;
 mod post;
 pub(crate) mod read;
+pub(crate) mod remote_memory;
 pub(crate) mod sibling;
-pub(crate) mod take;
+pub(crate) mod target;
 pub(crate) mod write;
 
 use selvedge::rma::RmaIov;
@@ -32,12 +32,12 @@ use crate::smr::keys::{Denied, Kind, RIGHT_READ, RIGHT_WRITE};
 use selvedge_kit::Report;
 use selvedge_kit::segments::{RMA_IOV_LIMIT, RmaSegments};
 
-use access::Grant;
+use remote_memory::Grant;
 
 /// A one-sided operation, as far as all kinds have it in common.
 #[derive(Clone, Debug)]
-pub(crate) struct Access {
-    pub(crate) places: RmaSegments,
+pub(crate) struct RmaOp {
+    pub(crate) segments: RmaSegments,
     pub(crate) peer: FiAddr,
     pub(crate) data: Option<u64>,
     pub(crate) report: Report,
@@ -45,24 +45,24 @@ pub(crate) struct Access {
 
 /// The own side's memory of an operation.
 #[derive(Debug)]
-pub(crate) enum Local {
+pub(crate) enum LocalBuffer {
     /// The bytes to write.
-    From(TxBuf),
+    Source(TxBuf),
     /// A copy of them.
-    Copy(Box<[u8]>),
+    SourceCopy(Box<[u8]>),
     /// Where the bytes go that are read.
-    To(RxBuf),
+    Destination(RxBuf),
 }
 
 /// An operation that waits until the peer's table is known.
 #[derive(Debug)]
-pub(crate) enum Later {
-    Access(Access, Local),
+pub(crate) enum DeferredOp {
+    RmaOp(RmaOp, LocalBuffer),
     Atomic(Box<Request>),
 }
 
 /// Why an operation was not taken, and its memory.
-type Refused = (Errno, Local);
+type PostError = (Errno, LocalBuffer);
 
 /// What the table says to the places of an operation.
 #[derive(Debug, Default)]
@@ -72,22 +72,22 @@ pub(crate) struct Grants {
 
 impl Grants {
     /// Whether only the peer can tell that there is memory at all.
-    fn are_vague(&self) -> bool {
+    fn need_confirmation(&self) -> bool {
         let mut all = self.list.iter().flatten();
         all.any(|grant| grant.row.kind == Kind::Whole)
     }
 }
 
-impl Access {
+impl RmaOp {
     /// The same operation, complete when the peer says so.
-    fn confirmed(&self) -> Self {
-        let mut access = self.clone();
-        access.report.flags |= OpFlags::DELIVERY_COMPLETE;
-        access
+    fn with_delivery_complete(&self) -> Self {
+        let mut op = self.clone();
+        op.report.flags |= OpFlags::DELIVERY_COMPLETE;
+        op
     }
 
     /// The operation in the table of those that the peer has to answer.
-    fn op(&self, body: OpBody) -> Op {
+    fn tracked(&self, body: OpBody) -> Op {
         let report = self.report;
         Op { report, body }
     }
@@ -109,13 +109,13 @@ impl Access {
     }
 }
 
-impl Later {
+impl DeferredOp {
     /// It will not come to anything.
     pub(crate) fn fail(self, ep: &Ep, errno: Errno, peer: FiAddr, detail: String) {
         match self {
-            Self::Access(access, local) => {
+            Self::RmaOp(op, local) => {
                 drop(local);
-                access.report.failed(ep, errno, peer, detail);
+                op.report.failed(ep, errno, peer, detail);
             }
             Self::Atomic(request) => request.failed(ep, errno, peer, detail),
         }
@@ -123,12 +123,12 @@ impl Later {
 }
 
 /// The sentence of a violation: key and address, and what is wrong.
-fn violation(name: &str, place: &RmaIov, denied: Denied) -> String {
+fn denial_text(name: &str, segment: &RmaIov, denied: Denied) -> String {
     format!(
         "{name}: key {:#x}, {} bytes at {:#x}: {}",
-        place.key,
-        place.len,
-        place.addr,
+        segment.key,
+        segment.len,
+        segment.addr,
         denied.text()
     )
 }

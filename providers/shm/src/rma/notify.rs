@@ -2,7 +2,7 @@
 
 use selvedge::{Errno, Result};
 
-use super::cmd::{Notice, commit_notice};
+use super::cmd::{Notification, commit_notification};
 use crate::peers::peer::{Peer, State as PeerState};
 
 impl Peer {
@@ -14,7 +14,7 @@ impl Peer {
 
     /// Whether a one-sided operation may begin: nothing behind a fenced one does before that is
     /// over, and a fenced one not before all others are.
-    pub(crate) fn pass_fence(&mut self, is_fenced: bool) -> Result {
+    pub(crate) fn check_fence(&mut self, is_fenced: bool) -> Result {
         if (self.is_fenced || is_fenced) && self.has_unfinished() {
             return Err(Errno::Again);
         }
@@ -28,7 +28,7 @@ impl Peer {
     ///
     /// # Errors
     /// As [`Self::reserve`].
-    pub(crate) fn reserve_notice(&mut self, data: Option<u64>) -> Result {
+    pub(crate) fn reserve_notification(&mut self, data: Option<u64>) -> Result {
         match self.wants_notices || data.is_some() {
             true => self.reserve(0).map(drop),
             false => Ok(()),
@@ -36,9 +36,9 @@ impl Peer {
     }
 
     /// Tells a peer that counts it of what was done without it; or that data comes with it.
-    pub(crate) fn notify(&mut self, notice: Notice) {
-        if self.wants_notices || notice.data.is_some() {
-            commit_notice(self.slot(), notice);
+    pub(crate) fn notify(&mut self, notification: Notification) {
+        if self.wants_notices || notification.data.is_some() {
+            commit_notification(self.slot(), notification);
         }
     }
 }

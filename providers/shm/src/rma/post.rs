@@ -10,7 +10,7 @@ use selvedge_kit::Report;
 use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::segments::RmaSegments;
 
-use super::{Access, Local, fast, initiate};
+use super::{LocalBuffer, RmaOp, fast, initiate};
 use crate::endpoint::Endpoint;
 use crate::endpoint::msg::{TX_DEFAULTS, rx_buf, tx_buf};
 use crate::endpoint::state::State;
@@ -31,7 +31,7 @@ const WRITE_FLAGS: OpFlags = READ_FLAGS.union(OpFlags::REMOTE_CQ_DATA);
 struct Post<'a> {
     peer: FiAddr,
     /// The peer's memory.
-    pieces: &'a [RmaIov],
+    rma_iov: &'a [RmaIov],
     data: Option<u64>,
     report: Report,
 }
@@ -43,16 +43,16 @@ impl Rma for Endpoint {
         if !READ_FLAGS.contains(flags) {
             return Err(Errno::BadFlags);
         }
-        if let (&[piece], [place]) = (msg.iov, msg.rma_iov)
-            && piece.len == 8
-            && place.len == 8
+        if let (&[buf], [segment]) = (msg.iov, msg.rma_iov)
+            && buf.len == 8
+            && segment.len == 8
             // SAFETY: passed on from the caller.
-            && unsafe { self.read_word(piece, msg.src, place, msg.context, flags) }
+            && unsafe { self.read_word(buf, msg.src, segment, msg.context, flags) }
         {
             return Ok(());
         }
         // SAFETY: passed on from the caller.
-        unsafe { self.read_otherwise(msg, flags) }
+        unsafe { self.read_slow(msg, flags) }
     }
 
     #[inline]
@@ -66,13 +66,13 @@ impl Rma for Endpoint {
         context: Context,
     ) -> Result {
         let len = buf.len;
-        let place = RmaIov { addr, len, key };
+        let segment = RmaIov { addr, len, key };
         // SAFETY: passed on from the caller.
-        if len == 8 && unsafe { self.read_word(buf, src, &place, context, OpFlags::DEFAULT) } {
+        if len == 8 && unsafe { self.read_word(buf, src, &segment, context, OpFlags::DEFAULT) } {
             return Ok(());
         }
         // SAFETY: as above.
-        unsafe { self.read_one_otherwise((buf, desc), src, addr, key, context) }
+        unsafe { self.read_one_slow((buf, desc), src, addr, key, context) }
     }
 
     #[inline]
@@ -86,13 +86,13 @@ impl Rma for Endpoint {
         context: Context,
     ) -> Result {
         let len = buf.len;
-        let place = RmaIov { addr, len, key };
+        let segment = RmaIov { addr, len, key };
         // SAFETY: passed on from the caller.
-        if len == 8 && unsafe { self.write_word(buf, dest, &place, context) } {
+        if len == 8 && unsafe { self.write_word(buf, dest, &segment, context) } {
             return Ok(());
         }
         // SAFETY: as above.
-        unsafe { self.write_one_otherwise((buf, desc), dest, addr, key, context) }
+        unsafe { self.write_one_slow((buf, desc), dest, addr, key, context) }
     }
 
     #[inline]
@@ -100,26 +100,26 @@ impl Rma for Endpoint {
         if !WRITE_FLAGS.contains(flags) {
             return Err(Errno::BadFlags);
         }
-        if let (&[piece], [place]) = (msg.iov, msg.rma_iov)
-            && piece.len == 8
-            && place.len == 8
+        if let (&[buf], [segment]) = (msg.iov, msg.rma_iov)
+            && buf.len == 8
+            && segment.len == 8
         {
             // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
-            let word = unsafe { TxBuf::one(piece) }.word();
+            let word = unsafe { TxBuf::one(buf) }.word();
             let mut state = self.shell.lock()?;
             let report = report(WRITE, msg.context, write_flags(&state.setup, flags), 8);
             // Apart: a write without data is the shorter way.
             let (at, data) = (&mut *state, msg.data);
             let is_done = match report.flags.contains(OpFlags::REMOTE_CQ_DATA) {
-                true => fast::put_word(at, word, msg.dest, place, Some(data), &report),
-                false => fast::put_word(at, word, msg.dest, place, None, &report),
+                true => fast::put_word(at, word, msg.dest, segment, Some(data), &report),
+                false => fast::put_word(at, word, msg.dest, segment, None, &report),
             };
             if is_done {
                 return Ok(());
             }
         }
         // SAFETY: passed on from the caller.
-        unsafe { self.write_otherwise(msg, flags) }
+        unsafe { self.write_slow(msg, flags) }
     }
 
     #[inline]
@@ -135,7 +135,7 @@ impl Rma for Endpoint {
             return Err(Errno::MsgSize);
         }
         let len = bytes.len();
-        let place = RmaIov { addr, len, key };
+        let segment = RmaIov { addr, len, key };
         let report = |state: &State| Report {
             kind: WRITE,
             context: Context::default(),
@@ -147,7 +147,7 @@ impl Rma for Endpoint {
             let word = u64::from_ne_bytes(word);
             let mut state = self.shell.lock()?;
             let report = report(&state);
-            if fast::put_word(&mut state, word, dest, &place, data, &report) {
+            if fast::put_word(&mut state, word, dest, &segment, data, &report) {
                 return Ok(());
             }
         }
@@ -157,7 +157,7 @@ impl Rma for Endpoint {
         let mut state = self.shell.lock()?;
         let post = Post {
             peer: dest,
-            pieces: &[place],
+            rma_iov: &[segment],
             data,
             report: report(&state),
         };
@@ -176,7 +176,7 @@ impl Endpoint {
         &self,
         buf: IovMut,
         src: FiAddr,
-        place: &RmaIov,
+        segment: &RmaIov,
         context: Context,
         flags: OpFlags,
     ) -> bool {
@@ -186,7 +186,7 @@ impl Endpoint {
         // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
         let buf = unsafe { RxBuf::one(buf) };
         let report = report(READ, context, state.setup.ep.tx_flags(flags), 8);
-        fast::get_word(&mut state, buf, src, place, &report)
+        fast::get_word(&mut state, buf, src, segment, &report)
     }
 
     /// A write of eight bytes with the default flags, if that is a store. `false`, and nothing has
@@ -195,7 +195,13 @@ impl Endpoint {
     /// # Safety
     /// As [`Rma::writemsg`], for `buf`, which has eight bytes.
     #[inline(always)]
-    unsafe fn write_word(&self, buf: Iov, dest: FiAddr, place: &RmaIov, context: Context) -> bool {
+    unsafe fn write_word(
+        &self,
+        buf: Iov,
+        dest: FiAddr,
+        segment: &RmaIov,
+        context: Context,
+    ) -> bool {
         let Some(mut state) = self.shell.core().state.try_lock() else {
             return false;
         };
@@ -207,7 +213,7 @@ impl Endpoint {
             write_flags(&state.setup, OpFlags::DEFAULT),
             8,
         );
-        fast::put_word(&mut state, word, dest, place, None, &report)
+        fast::put_word(&mut state, word, dest, segment, None, &report)
     }
 
     /// What a short form of a read asks for that is more than a load.
@@ -215,7 +221,7 @@ impl Endpoint {
     /// # Safety
     /// As [`Rma::readmsg`], for `buf`.
     #[inline(never)]
-    unsafe fn read_one_otherwise(
+    unsafe fn read_one_slow(
         &self,
         (buf, desc): (IovMut, Desc),
         src: FiAddr,
@@ -232,7 +238,7 @@ impl Endpoint {
     /// # Safety
     /// As [`Rma::writemsg`], for `buf`.
     #[inline(never)]
-    unsafe fn write_one_otherwise(
+    unsafe fn write_one_slow(
         &self,
         (buf, desc): (Iov, Desc),
         dest: FiAddr,
@@ -249,14 +255,14 @@ impl Endpoint {
     /// # Safety
     /// As [`Rma::readmsg`].
     #[inline(never)]
-    unsafe fn read_otherwise(&self, msg: &ReadMsg<'_>, flags: OpFlags) -> Result {
+    unsafe fn read_slow(&self, msg: &ReadMsg<'_>, flags: OpFlags) -> Result {
         // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
         let buf = unsafe { rx_buf(msg.iov)? };
         let mut state = self.shell.lock()?;
         let flags = state.setup.ep.tx_flags(flags);
         let post = Post {
             peer: msg.src,
-            pieces: msg.rma_iov,
+            rma_iov: msg.rma_iov,
             data: None,
             report: report(READ, msg.context, flags, buf.len()),
         };
@@ -268,7 +274,7 @@ impl Endpoint {
     /// # Safety
     /// As [`Rma::writemsg`].
     #[inline(never)]
-    unsafe fn write_otherwise(&self, msg: &WriteMsg<'_>, flags: OpFlags) -> Result {
+    unsafe fn write_slow(&self, msg: &WriteMsg<'_>, flags: OpFlags) -> Result {
         // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
         let buf = unsafe { tx_buf(msg.iov)? };
         let mut state = self.shell.lock()?;
@@ -276,7 +282,7 @@ impl Endpoint {
         let has_data = flags.contains(OpFlags::REMOTE_CQ_DATA);
         let post = Post {
             peer: msg.dest,
-            pieces: msg.rma_iov,
+            rma_iov: msg.rma_iov,
             data: has_data.then_some(msg.data),
             report: report(WRITE, msg.context, flags, buf.len()),
         };
@@ -306,26 +312,26 @@ fn write_flags(setup: &Setup, flags: OpFlags) -> OpFlags {
 /// Writes to a peer's memory.
 #[inline(always)]
 fn post_write(state: &mut State, buf: TxBuf, post: &Post<'_>) -> Result {
-    let Post { peer, pieces, .. } = *post;
-    if fast::write(state, &buf, peer, pieces, post.data, &post.report) {
+    let Post { peer, rma_iov, .. } = *post;
+    if fast::write(state, &buf, peer, rma_iov, post.data, &post.report) {
         return Ok(());
     }
-    post_general(state, post, Local::From(buf))
+    post_general(state, post, LocalBuffer::Source(buf))
 }
 
 /// Reads a peer's memory.
 #[inline(always)]
 fn post_read(state: &mut State, mut buf: RxBuf, post: &Post<'_>) -> Result {
-    if fast::read(state, &mut buf, post.peer, post.pieces, &post.report) {
+    if fast::read(state, &mut buf, post.peer, post.rma_iov, &post.report) {
         drop(buf);
         post.report.done_not_deferred(&state.setup.ep);
         return Ok(());
     }
-    post_general(state, post, Local::To(buf))
+    post_general(state, post, LocalBuffer::Destination(buf))
 }
 
 #[inline(never)]
-fn post_general(state: &mut State, post: &Post<'_>, local: Local) -> Result {
+fn post_general(state: &mut State, post: &Post<'_>, local: LocalBuffer) -> Result {
     if post.report.reports_success && state.setup.ep.tx_cq.room() == 0 {
         return Err(Errno::Again);
     }
@@ -334,13 +340,13 @@ fn post_general(state: &mut State, post: &Post<'_>, local: Local) -> Result {
 
 impl Post<'_> {
     /// The operation, whose places have as many bytes as its buffer.
-    fn access(&self) -> Result<Access> {
-        let places = RmaSegments::new(self.pieces)?;
-        if places.len() != self.report.len {
+    fn access(&self) -> Result<RmaOp> {
+        let segments = RmaSegments::new(self.rma_iov)?;
+        if segments.len() != self.report.len {
             return Err(Errno::Inval);
         }
-        Ok(Access {
-            places,
+        Ok(RmaOp {
+            segments,
             peer: self.peer,
             data: self.data,
             report: self.report,

@@ -11,10 +11,10 @@ use selvedge_kit::copy::RxBuf;
 use selvedge_kit::segments::RmaSegments;
 
 use super::cmd::{
-    Notice, RESULT_MAX, Read, commit_failure, commit_read, commit_result, commit_stream, list_len,
-    put_list,
+    Notification, RESULT_MAX, Read, commit_failure, commit_read, commit_result, commit_stream,
+    list_len, put_list,
 };
-use super::{Access, Grants, Local, Refused};
+use super::{Grants, LocalBuffer, PostError, RmaOp};
 use crate::peers::ops::{Op, OpBody, Reply};
 use crate::peers::peer::Peer;
 use crate::progress::schedule::Schedule;
@@ -25,58 +25,52 @@ use crate::smr::keys::{Denied, RIGHT_READ};
 use crate::transfers::{MAX_OPS, Sent, sar};
 
 /// Bytes of a read that are copied at once, before it is asked whether the region is still there.
-const STEP: usize = 1 << 20;
+const COPY_STEP: usize = 1 << 20;
 
 /// Makes a read that the peer's table allows.
 pub(super) fn read(
     peer: &mut Peer,
     setup: &Setup,
-    access: &Access,
+    op: &RmaOp,
     mut buf: RxBuf,
     grants: &Grants,
-) -> Result<Sent, Refused> {
-    if access.is_fenced() {
-        return ask(peer, setup, access, buf);
+) -> Result<Sent, PostError> {
+    if op.is_fenced() {
+        return request_bytes(peer, setup, op, buf);
     }
-    if let Err(errno) = peer.reserve_notice(None) {
-        return Err((errno, Local::To(buf)));
+    if let Err(errno) = peer.reserve_notification(None) {
+        return Err((errno, LocalBuffer::Destination(buf)));
     }
-    let is_direct = peer.has_blocks() && peer.read_directly(&mut buf, access.places.all());
-    if !is_direct && copy_out(peer, setup, access, &mut buf, grants).is_err() {
-        return ask(peer, setup, access, buf);
+    let is_direct = peer.has_mapped_blocks() && peer.read_directly(&mut buf, op.segments.all());
+    if !is_direct && copy_out(peer, setup, op, &mut buf, grants).is_err() {
+        return request_bytes(peer, setup, op, buf);
     }
     drop(buf);
-    peer.notify(Notice {
+    peer.notify(Notification {
         wrote: false,
         data: None,
-        len: access.places.len(),
+        len: op.segments.len(),
     });
     Ok(Sent::Done)
 }
 
 /// Copies all of it. If the region goes meanwhile, or cannot be copied from, or is counted, the peer
 /// is asked: it knows what is true.
-fn copy_out(
-    peer: &Peer,
-    setup: &Setup,
-    access: &Access,
-    buf: &mut RxBuf,
-    grants: &Grants,
-) -> Result {
+fn copy_out(peer: &Peer, setup: &Setup, op: &RmaOp, buf: &mut RxBuf, grants: &Grants) -> Result {
     let target = peer.cma.ok_or(Errno::Perm)?;
     if setup.config.protocol == Protocol::Bounce {
         return Err(Errno::Perm);
     }
     let mut done = 0;
-    for (place, grant) in access.places.all().iter().zip(&grants.list) {
+    for (segment, grant) in op.segments.all().iter().zip(&grants.list) {
         let grant = grant.as_ref().ok_or(Errno::Inval)?;
         if grant.row.is_counted() {
             return Err(Errno::Perm);
         }
         let mut from = grant.memory;
-        let mut left = place.len;
+        let mut left = segment.len;
         while left > 0 {
-            let step = left.min(STEP);
+            let step = left.min(COPY_STEP);
             for to in buf.segments(done, step) {
                 target.read(from, to)?;
                 from += to.len() as u64;
@@ -92,27 +86,36 @@ fn copy_out(
 }
 
 /// Asks the peer for the bytes.
-fn ask(peer: &mut Peer, setup: &Setup, access: &Access, buf: RxBuf) -> Result<Sent, Refused> {
-    match setup.config.may_ask(peer) {
+fn request_bytes(
+    peer: &mut Peer,
+    setup: &Setup,
+    op: &RmaOp,
+    buf: RxBuf,
+) -> Result<Sent, PostError> {
+    match setup.config.check_request_quota(peer) {
         Ok(()) => {}
-        Err(errno) => return Err((errno, Local::To(buf))),
+        Err(errno) => return Err((errno, LocalBuffer::Destination(buf))),
     }
-    let list = list_len(&access.places);
+    let list = list_len(&op.segments);
     let at = match peer.reserve(list) {
         Ok(at) => at,
-        Err(errno) => return Err((errno, Local::To(buf))),
+        Err(errno) => return Err((errno, LocalBuffer::Destination(buf))),
     };
     if list > 0 {
-        put_list(&access.places, peer.outbox().payload(), at);
+        put_list(&op.segments, peer.outbox().payload(), at);
     }
-    let op = access.op(OpBody::Asked { buf });
-    let msg_id = peer.outbox().ops.insert(op);
-    commit_read(peer.slot(), &access.places, at, msg_id);
-    Ok(Sent::Later)
+    let msg_id = peer.outbox().ops.insert(op.tracked(OpBody::Asked { buf }));
+    commit_read(peer.slot(), &op.segments, at, msg_id);
+    Ok(Sent::Pending)
 }
 
 /// Answers a peer that wants bytes of ours. `false` while there is no room for the answer.
-pub(super) fn answer(peer: &mut Peer, setup: &Setup, schedule: &mut Schedule, read: &Read) -> bool {
+pub(super) fn respond(
+    peer: &mut Peer,
+    setup: &Setup,
+    schedule: &mut Schedule,
+    read: &Read,
+) -> bool {
     let Some(out) = &peer.out else {
         // A peer that is gone needs no answer.
         return true;
@@ -121,26 +124,26 @@ pub(super) fn answer(peer: &mut Peer, setup: &Setup, schedule: &mut Schedule, re
     if replies >= MAX_OPS || !peer.reserve_answer() {
         return false;
     }
-    let (shared, len) = (&setup.shared, read.places.len());
+    let (shared, len) = (&setup.shared, read.segments.len());
     if len > RESULT_MAX {
         let reply = Reply {
             domain: Arc::clone(shared),
-            places: read.places,
+            places: read.segments,
         };
-        let allowed = is_allowed(shared, &read.places);
+        let allowed = check_rights(shared, &read.segments);
         let result = allowed.map(|()| (reply, len)).map_err(Denied::errno);
-        answer_stream(peer, setup, read.msg_id, result);
+        respond_in_bounce_segments(peer, setup, read.msg_id, result);
         schedule.activate(peer, &setup.ep);
         return true;
     }
     let mut bytes = [[0; 8]; RESULT_MAX / 8];
-    match copy_in(shared, &read.places, bytes.as_flattened_mut()) {
+    match copy_in(shared, &read.segments, bytes.as_flattened_mut()) {
         Ok(()) => {
             let words = bytes.map(u64::from_ne_bytes);
             let slot = peer.answer_slot();
             commit_result(slot, read.msg_id, &words[..len.div_ceil(8)], len);
             setup.ep.peer_read(len);
-            shared.keys.count_read(&read.places);
+            shared.keys.count_read(&read.segments);
         }
         Err(denied) => commit_failure(peer.answer_slot(), read.msg_id, denied.errno()),
     }
@@ -149,7 +152,7 @@ pub(super) fn answer(peer: &mut Peer, setup: &Setup, schedule: &mut Schedule, re
 }
 
 /// Answers a peer with bytes in segments, or says why not. A slot is reserved.
-fn answer_stream(
+fn respond_in_bounce_segments(
     peer: &mut Peer,
     setup: &Setup,
     msg_id: u32,
@@ -171,7 +174,7 @@ fn answer_stream(
 
 impl crate::provider::config::Config {
     /// Whether the peer may be asked for one more answer.
-    pub(crate) fn may_ask(&self, peer: &Peer) -> Result {
+    pub(crate) fn check_request_quota(&self, peer: &Peer) -> Result {
         let asked = peer.out.as_ref().map_or(0, |out| out.ops.asked());
         match asked as u64 >= self.kept_slots() || peer.outstanding() >= MAX_OPS {
             true => Err(Errno::Again),
@@ -180,20 +183,20 @@ impl crate::provider::config::Config {
     }
 }
 
-fn is_allowed(domain: &Shared, places: &RmaSegments) -> Result<(), Denied> {
+fn check_rights(domain: &Shared, segments: &RmaSegments) -> Result<(), Denied> {
     let regions = domain.keys.regions();
-    let mut all = places.all().iter();
-    all.try_for_each(|place| regions.allow(place, RIGHT_READ))
+    let mut all = segments.all().iter();
+    all.try_for_each(|segment| regions.allow(segment, RIGHT_READ))
 }
 
 /// Copies registered memory to `bytes`.
-fn copy_in(domain: &Shared, places: &RmaSegments, bytes: &mut [u8]) -> Result<(), Denied> {
+fn copy_in(domain: &Shared, segments: &RmaSegments, bytes: &mut [u8]) -> Result<(), Denied> {
     let regions = domain.keys.regions();
     let mut done = 0;
-    for place in places.all() {
-        let from = regions.locate(place, RIGHT_READ)?;
-        from.read_into(&mut bytes[done..done + place.len]);
-        done += place.len;
+    for segment in segments.all() {
+        let from = regions.locate(segment, RIGHT_READ)?;
+        from.read_into(&mut bytes[done..done + segment.len]);
+        done += segment.len;
     }
     Ok(())
 }

@@ -9,8 +9,8 @@ use selvedge::shared::SharedBytes;
 use selvedge::{Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::copy::RxBuf;
 
-use super::cmd::Notice;
-use super::{Access, Local, violation};
+use super::cmd::Notification;
+use super::{LocalBuffer, RmaOp, denial_text};
 use crate::peers::peer::Peer;
 use crate::provider::setup::Setup;
 use crate::provider::shared::Shared;
@@ -35,7 +35,7 @@ pub(crate) fn may_access(peer: &mut Peer, data: Option<u64>, flags: OpFlags) -> 
     if !peer.is_ready() {
         return Ok(false);
     }
-    match peer.reserve_notice(data) {
+    match peer.reserve_notification(data) {
         Ok(()) => Ok(true),
         Err(Errno::Again) => Err(Errno::Again),
         // The general path knows how to treat a peer whose queue makes no sense.
@@ -44,21 +44,21 @@ pub(crate) fn may_access(peer: &mut Peer, data: Option<u64>, flags: OpFlags) -> 
 }
 
 /// Reads or writes a sibling's memory and reports it, after [`may_access`].
-pub(super) fn access(peer: &mut Peer, setup: &Setup, access: &Access, local: Local) {
-    let (keys, places) = (&setup.shared.keys, access.places.all());
-    let wrote = !access.is_read();
-    match copy(&setup.shared, access, local) {
+pub(super) fn op(peer: &mut Peer, setup: &Setup, op: &RmaOp, local: LocalBuffer) {
+    let (keys, segments) = (&setup.shared.keys, op.segments.all());
+    let wrote = !op.is_read();
+    match copy(&setup.shared, op, local) {
         Ok(()) => {
             match wrote {
-                true => keys.count_write(places),
-                false => keys.count_read(&access.places),
+                true => keys.count_write(segments),
+                false => keys.count_read(&op.segments),
             }
-            notify(peer, wrote, access.data, access.places.len());
-            access.report.done(&setup.ep);
+            notify(peer, wrote, op.data, op.segments.len());
+            op.report.done(&setup.ep);
         }
-        Err((place, denied)) => {
-            let detail = violation(peer.name.as_str(), &place, denied);
-            let report = &access.report;
+        Err((segment, denied)) => {
+            let detail = denial_text(peer.name.as_str(), &segment, denied);
+            let report = &op.report;
             report.failed(&setup.ep, denied.errno(), FiAddr::UNSPEC, detail);
         }
     }
@@ -67,37 +67,37 @@ pub(super) fn access(peer: &mut Peer, setup: &Setup, access: &Access, local: Loc
 /// Tells a sibling of an operation on its memory, if it wants to know.
 pub(crate) fn notify(peer: &mut Peer, wrote: bool, data: Option<u64>, len: usize) {
     if peer.wants_notices || data.is_some() {
-        peer.notify(Notice { wrote, data, len });
+        peer.notify(Notification { wrote, data, len });
         peer.announce();
     }
 }
 
 /// Copies between the caller's buffer and all places: all of it, or nothing.
-fn copy(domain: &Shared, access: &Access, local: Local) -> Result<(), (RmaIov, Denied)> {
+fn copy(domain: &Shared, op: &RmaOp, local: LocalBuffer) -> Result<(), (RmaIov, Denied)> {
     let regions = domain.keys.regions();
-    let rights = access.rights();
-    for place in access.places.all() {
+    let rights = op.rights();
+    for segment in op.segments.all() {
         regions
-            .allow(place, rights)
-            .map_err(|denied| (*place, denied))?;
+            .allow(segment, rights)
+            .map_err(|denied| (*segment, denied))?;
     }
     let mut local = local;
     let mut done = 0;
-    for place in access.places.all() {
-        let memory = regions.locate(place, rights);
-        let memory = memory.map_err(|denied| (*place, denied))?;
+    for segment in op.segments.all() {
+        let memory = regions.locate(segment, rights);
+        let memory = memory.map_err(|denied| (*segment, denied))?;
         match &mut local {
-            Local::From(buf) => {
+            LocalBuffer::Source(buf) => {
                 let mut at = 0;
-                for piece in buf.segments(done, place.len) {
-                    memory.part(at, piece.len()).write(piece);
-                    at += piece.len();
+                for slice in buf.segments(done, segment.len) {
+                    memory.part(at, slice.len()).write(slice);
+                    at += slice.len();
                 }
             }
-            Local::Copy(bytes) => memory.write(&bytes[done..done + place.len]),
-            Local::To(buf) => read(memory, buf, done),
+            LocalBuffer::SourceCopy(bytes) => memory.write(&bytes[done..done + segment.len]),
+            LocalBuffer::Destination(buf) => read(memory, buf, done),
         }
-        done += place.len;
+        done += segment.len;
     }
     Ok(())
 }
@@ -105,8 +105,8 @@ fn copy(domain: &Shared, access: &Access, local: Local) -> Result<(), (RmaIov, D
 /// Fills a buffer from `done` on with registered memory.
 fn read(memory: SharedBytes, buf: &mut RxBuf, done: usize) {
     let mut at = 0;
-    for piece in buf.segments(done, memory.len()) {
-        memory.part(at, piece.len()).read(piece);
-        at += piece.len();
+    for slice in buf.segments(done, memory.len()) {
+        memory.part(at, slice.len()).read(slice);
+        at += slice.len();
     }
 }

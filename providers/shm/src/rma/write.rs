@@ -10,8 +10,8 @@ use selvedge::rma::RmaIov;
 use selvedge::{Errno, OpFlags, Result};
 use selvedge_kit::copy::TxBuf;
 
-use super::cmd::{Header, Notice, Small, Write, list_len, put_list, write_room};
-use super::{Access, Local, Refused};
+use super::cmd::{Header, InlineWrite, Notification, Write, inline_write_max, list_len, put_list};
+use super::{LocalBuffer, PostError, RmaOp};
 use crate::memory::keys::Regions;
 use crate::peers::ops::OpBody;
 use crate::peers::outbox::Inbox;
@@ -20,18 +20,20 @@ use crate::provider::setup::Setup;
 use crate::provider::shared::Shared;
 use crate::smr::cmd_queue::Received;
 use crate::smr::keys::{Denied, RIGHT_WRITE};
-use crate::transfers::incoming::{ENTRY, Pieces};
-use crate::transfers::into::{Arrival, Into, Memory};
+use crate::transfers::destination::{Destination, Memory, RemoteWrite};
+use crate::transfers::incoming::{ENTRY_LEN, SourceSegments};
 use crate::transfers::iov::{self, fill_eager};
-use crate::transfers::{ACKED, MAX_OPS, Sent, sar, status};
+use crate::transfers::{ACK_FLAGS, MAX_OPS, Sent, sar, status};
 
 /// Words of the longest payload inside a command.
-const WORDS: usize = write_room(false) / 8;
+const WORDS: usize = inline_write_max(false) / 8;
 
-impl Access {
+impl RmaOp {
     /// Whether the target has to say that it is done.
     fn is_acked(&self) -> bool {
-        self.report.flags.intersects(ACKED.union(OpFlags::FENCE))
+        self.report
+            .flags
+            .intersects(ACK_FLAGS.union(OpFlags::FENCE))
     }
 }
 
@@ -43,20 +45,20 @@ impl Access {
 pub(super) fn write(
     peer: &mut Peer,
     setup: &Setup,
-    access: &Access,
-    local: Local,
-) -> Result<Sent, Refused> {
+    op: &RmaOp,
+    local: LocalBuffer,
+) -> Result<Sent, PostError> {
     let sent = match &local {
-        Local::From(buf) => match write_directly(peer, access, buf) {
-            Ok(false) => send_small(peer, setup, access, buf),
+        LocalBuffer::Source(buf) => match write_directly(peer, op, buf) {
+            Ok(false) => send_small(peer, setup, op, buf),
             done => done.map(|_| Some(Sent::Done)),
         },
-        Local::Copy(bytes) => send_bytes(peer, access, bytes),
-        Local::To(_) => Err(Errno::Inval),
+        LocalBuffer::SourceCopy(bytes) => send_copy(peer, op, bytes),
+        LocalBuffer::Destination(_) => Err(Errno::Inval),
     };
     match (sent, local) {
         (Ok(Some(sent)), _) => Ok(sent),
-        (Ok(None), Local::From(buf)) => offer(peer, setup, access, buf),
+        (Ok(None), LocalBuffer::Source(buf)) => send_rts(peer, setup, op, buf),
         (Ok(None), local) => Err((Errno::MsgSize, local)),
         (Err(errno), local) => Err((errno, local)),
     }
@@ -65,16 +67,16 @@ pub(super) fn write(
 /// Writes special memory, and tells the peer if it wants to know. `false` for other memory, and where
 /// the order of operations counts.
 #[inline]
-fn write_directly(peer: &mut Peer, access: &Access, buf: &TxBuf) -> Result<bool> {
-    if access.is_fenced() || !peer.has_blocks() {
+fn write_directly(peer: &mut Peer, op: &RmaOp, buf: &TxBuf) -> Result<bool> {
+    if op.is_fenced() || !peer.has_mapped_blocks() {
         return Ok(false);
     }
-    peer.reserve_notice(access.data)?;
-    let is_done = peer.write_directly(buf, access.places.all());
+    peer.reserve_notification(op.data)?;
+    let is_done = peer.write_directly(buf, op.segments.all());
     if is_done {
-        peer.notify(Notice {
+        peer.notify(Notification {
             wrote: true,
-            data: access.data,
+            data: op.data,
             len: buf.len(),
         });
     }
@@ -83,30 +85,25 @@ fn write_directly(peer: &mut Peer, access: &Access, buf: &TxBuf) -> Result<bool>
 
 /// Sends what need not be offered; `None` for the rest.
 #[inline]
-fn send_small(
-    peer: &mut Peer,
-    setup: &Setup,
-    access: &Access,
-    buf: &TxBuf,
-) -> Result<Option<Sent>> {
-    let (len, data) = (buf.len(), access.data);
+fn send_small(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: &TxBuf) -> Result<Option<Sent>> {
+    let (len, data) = (buf.len(), op.data);
     let header = Header {
-        places: &access.places,
+        segments: &op.segments,
         data,
     };
-    let acked = access.is_acked();
-    if !acked && len <= write_room(data.is_some()) && access.places.only().is_some() {
+    let acked = op.is_acked();
+    if !acked && len <= inline_write_max(data.is_some()) && op.segments.only().is_some() {
         peer.reserve(0)?;
-        send_inside(peer, &access.places.all()[0], data, buf);
+        send_inline(peer, &op.segments.all()[0], data, buf);
         return Ok(Some(Sent::Done));
     }
     if len > setup.config.inject_size {
         return Ok(None);
     }
-    inject(peer, access, &header, acked, len, |peer, mut at| {
-        for piece in buf.segments(0, len) {
-            peer.outbox().store(at, piece);
-            at += piece.len();
+    inject(peer, op, &header, acked, len, |peer, mut at| {
+        for segment in buf.segments(0, len) {
+            peer.outbox().store(at, segment);
+            at += segment.len();
         }
     })
     .map(Some)
@@ -114,85 +111,98 @@ fn send_small(
 
 /// Sends a copy that was made while the peer was not known.
 #[cold]
-fn send_bytes(peer: &mut Peer, access: &Access, bytes: &[u8]) -> Result<Option<Sent>> {
+fn send_copy(peer: &mut Peer, op: &RmaOp, bytes: &[u8]) -> Result<Option<Sent>> {
     let header = Header {
-        places: &access.places,
-        data: access.data,
+        segments: &op.segments,
+        data: op.data,
     };
-    let acked = access.is_acked();
-    inject(peer, access, &header, acked, bytes.len(), |peer, at| {
+    let acked = op.is_acked();
+    inject(peer, op, &header, acked, bytes.len(), |peer, at| {
         peer.outbox().store(at, bytes);
     })
     .map(Some)
 }
 
 /// Offers a large write.
-fn offer(peer: &mut Peer, setup: &Setup, access: &Access, buf: TxBuf) -> Result<Sent, Refused> {
+fn send_rts(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: TxBuf) -> Result<Sent, PostError> {
     if peer.outstanding() >= MAX_OPS {
-        return Err((Errno::Again, Local::From(buf)));
+        return Err((Errno::Again, LocalBuffer::Source(buf)));
     }
-    let pieces = Pieces::of(&buf, &setup.shared.special);
-    let eager = match pieces.are_special() {
+    let segments = SourceSegments::of(&buf, &setup.shared.special);
+    let eager = match segments.are_special() {
         true => 0,
-        false => sar::eager_segments(peer, &setup.config, buf.len()),
+        false => sar::eager_segment_count(peer, &setup.config, buf.len()),
     };
-    let list = list_len(&access.places);
-    let at = match peer.reserve(list + pieces.count * ENTRY) {
+    let list = list_len(&op.segments);
+    let at = match peer.reserve(list + segments.count * ENTRY_LEN) {
         Ok(at) => at,
-        Err(errno) => return Err((errno, Local::From(buf))),
+        Err(errno) => return Err((errno, LocalBuffer::Source(buf))),
     };
     let out = peer.outbox();
     if list > 0 {
-        put_list(&access.places, out.payload(), at);
+        put_list(&op.segments, out.payload(), at);
     }
-    pieces.put(out.payload(), at + list);
-    let msg_id = out.ops.insert(access.op(OpBody::Offered {
+    segments.put(out.payload(), at + list);
+    let msg_id = out.ops.insert(op.tracked(OpBody::Offered {
         buf,
         filled: 0,
         granted: false,
-        special: pieces.are_special(),
+        special: segments.are_special(),
     }));
     let header = Header {
-        places: &access.places,
-        data: access.data,
+        segments: &op.segments,
+        data: op.data,
     };
-    header.commit_iov(peer.slot(), at, msg_id, pieces.count, eager);
+    header.commit_iov(peer.slot(), at, msg_id, segments.count, eager);
     fill_eager(peer, msg_id, eager);
-    Ok(Sent::Later)
+    Ok(Sent::Pending)
 }
 
 /// Begins to take a write that a peer has offered, and whose bytes are expected.
-pub(super) fn start(peer: &mut Peer, setup: &Setup, write: &Write, msg_id: u32) {
-    let len = write.places.len();
-    let into = Into::Memory(Memory {
+pub(super) fn start_incoming(peer: &mut Peer, setup: &Setup, write: &Write, msg_id: u32) {
+    let len = write.segments.len();
+    let destination = Destination::Memory(Memory {
         domain: Arc::clone(&setup.shared),
-        places: write.places,
-        arrival: Arrival {
+        segments: write.segments,
+        remote_write: RemoteWrite {
             data: write.data,
             len,
         },
         denied: None,
     });
     let src = peer.fi_addr(&setup.av);
-    iov::start(peer, &setup.config, &setup.ep, src, msg_id, into, len);
+    iov::start(
+        peer,
+        &setup.config,
+        &setup.ep,
+        src,
+        msg_id,
+        destination,
+        len,
+    );
 }
 
 /// Sends a write inside its command, for which there is a slot.
 #[inline]
-pub(super) fn send_inside(peer: &mut Peer, place: &RmaIov, data: Option<u64>, buf: &TxBuf) {
-    if place.len == 8 {
-        return Small::commit(place, data, peer.slot(), &[buf.word()]);
+pub(super) fn send_inline(peer: &mut Peer, segment: &RmaIov, data: Option<u64>, buf: &TxBuf) {
+    if segment.len == 8 {
+        return InlineWrite::commit(segment, data, peer.slot(), &[buf.word()]);
     }
     let mut bytes = [[0; 8]; WORDS];
     buf.read(0, bytes.as_flattened_mut());
     let words = bytes.map(u64::from_ne_bytes);
-    Small::commit(place, data, peer.slot(), &words[..place.len.div_ceil(8)]);
+    InlineWrite::commit(
+        segment,
+        data,
+        peer.slot(),
+        &words[..segment.len.div_ceil(8)],
+    );
 }
 
 /// Sends a write through the inject pool.
 fn inject(
     peer: &mut Peer,
-    access: &Access,
+    op: &RmaOp,
     header: &Header<'_>,
     acked: bool,
     len: usize,
@@ -201,16 +211,16 @@ fn inject(
     if acked && peer.outstanding() >= MAX_OPS {
         return Err(Errno::Again);
     }
-    let list = list_len(&access.places);
+    let list = list_len(&op.segments);
     let at = peer.reserve(list + len)?;
     if list > 0 {
-        put_list(&access.places, peer.outbox().payload(), at);
+        put_list(&op.segments, peer.outbox().payload(), at);
     }
     copy(peer, at + list);
-    let ack = acked.then(|| peer.outbox().ops.insert(access.op(OpBody::Sent)));
+    let ack = acked.then(|| peer.outbox().ops.insert(op.tracked(OpBody::Sent)));
     header.commit_inject(peer.slot(), at, ack);
     match acked {
-        true => Ok(Sent::Later),
+        true => Ok(Sent::Pending),
         false => Ok(Sent::Done),
     }
 }
@@ -219,21 +229,21 @@ fn inject(
 #[inline]
 pub(super) fn put_inline(
     slot: &Received<'_>,
-    small: &Small,
+    inline_write: &InlineWrite,
     domain: &Shared,
 ) -> Result<(), Denied> {
     let regions = domain.keys.regions();
-    let (place, word) = (&small.place, small.word);
-    let target = regions.locate(place, RIGHT_WRITE)?;
-    if place.len == 8 {
+    let (segment, word) = (&inline_write.segment, inline_write.word);
+    let target = regions.locate(segment, RIGHT_WRITE)?;
+    if segment.len == 8 {
         target.write(&slot.word(word).to_ne_bytes());
         return Ok(());
     }
     let mut bytes = [[0; 8]; WORDS];
-    for (index, bytes) in bytes[..place.len.div_ceil(8)].iter_mut().enumerate() {
+    for (index, bytes) in bytes[..segment.len.div_ceil(8)].iter_mut().enumerate() {
         *bytes = slot.word(word + index).to_ne_bytes();
     }
-    target.write(&bytes.as_flattened()[..place.len]);
+    target.write(&bytes.as_flattened()[..segment.len]);
     Ok(())
 }
 
@@ -246,20 +256,22 @@ pub(super) fn put_injected(
 ) -> Result<(), Denied> {
     let regions = domain.keys.regions();
     check(&regions, write)?;
-    for place in write.places.all() {
-        inbox.pool.copy_to(at, regions.locate(place, RIGHT_WRITE)?);
-        at += place.len;
+    for segment in write.segments.all() {
+        inbox
+            .pool
+            .copy_to(at, regions.locate(segment, RIGHT_WRITE)?);
+        at += segment.len;
     }
     Ok(())
 }
 
 fn check(regions: &Regions<'_>, write: &Write) -> Result<(), Denied> {
-    let mut places = write.places.all().iter();
-    places.try_for_each(|place| regions.locate(place, RIGHT_WRITE).map(drop))
+    let mut segments = write.segments.all().iter();
+    segments.try_for_each(|segment| regions.locate(segment, RIGHT_WRITE).map(drop))
 }
 
 /// What the writer is told, if it wants to know.
-pub(super) fn answer(result: Result<(), Denied>) -> u32 {
+pub(super) fn response_status(result: Result<(), Denied>) -> u32 {
     match result {
         Ok(()) => status::DONE,
         Err(denied) => status::failed(denied.errno()),

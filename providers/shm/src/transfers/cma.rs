@@ -74,7 +74,7 @@ impl Target {
     #[expect(unsafe_code, reason = "the kernel writes where the caller may")]
     fn read_once(&self, base: usize, to: *mut u8, len: usize) -> Result<usize> {
         let mut nonce = [0_u8; 8];
-        let remote = [piece(self.nonce_addr, nonce.len()), piece(base, len)];
+        let remote = [iovec(self.nonce_addr, nonce.len()), iovec(base, len)];
         let local = [
             libc::iovec {
                 iov_base: nonce.as_mut_ptr().cast(),
@@ -108,7 +108,7 @@ impl Target {
 }
 
 /// A stretch of another process's memory.
-fn piece(base: usize, len: usize) -> libc::iovec {
+fn iovec(base: usize, len: usize) -> libc::iovec {
     libc::iovec {
         iov_base: std::ptr::without_provenance_mut(base),
         iov_len: len,

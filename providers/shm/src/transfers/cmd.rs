@@ -64,17 +64,17 @@ pub(crate) enum Body {
     /// In the inject pool. Answered if `ack` is there.
     Inject { offset: u64, ack: Option<u32> },
     /// In the sender's memory.
-    Iov(Offer),
+    Iov(Rts),
 }
 
 /// A message that is still in the sender's memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Offer {
+pub(crate) struct Rts {
     pub(crate) msg_id: u32,
     /// Number of pieces.
     pub(crate) count: u32,
     /// The address of the only piece, or where in the inject pool the list of them lies.
-    pub(crate) place: u64,
+    pub(crate) addr_or_offset: u64,
     /// Bounce segments that the sender fills without being asked.
     pub(crate) eager: u32,
     /// The block of special memory that the only piece lies in; 0 for none.
@@ -83,7 +83,7 @@ pub(crate) struct Offer {
 
 /// Why a command makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Nonsense(pub(crate) &'static str);
+pub(crate) struct ProtocolError(pub(crate) &'static str);
 
 /// The command's half of a slot's first word.
 #[inline(always)]
@@ -143,12 +143,12 @@ impl Header {
     }
 
     /// Offers a message of `len` bytes.
-    pub(crate) fn commit_iov(&self, mut slot: Slot<'_>, len: usize, offer: Offer) {
+    pub(crate) fn commit_iov(&self, mut slot: Slot<'_>, len: usize, rts: Rts) {
         self.put_long(&mut slot, len as u64);
-        slot.put(4, u64::from(offer.msg_id) | u64::from(offer.count) << 32);
-        slot.put(5, offer.place);
-        slot.put(6, u64::from(offer.eager));
-        slot.put(7, offer.block);
+        slot.put(4, u64::from(rts.msg_id) | u64::from(rts.count) << 32);
+        slot.put(5, rts.addr_or_offset);
+        slot.put(6, u64::from(rts.eager));
+        slot.put(7, rts.block);
         slot.commit(self.head(SRC_IOV, 0, 0));
     }
 
@@ -166,31 +166,31 @@ pub(crate) fn op(slot: &Received<'_>) -> u32 {
 }
 
 /// The kind and length of a message that is inside its command and carries no data: the usual one.
-/// Its tag is in word 1, its payload begins at word [`PLAIN_PAYLOAD`].
+/// Its tag is in word 1, its payload begins at word [`INLINE_PAYLOAD_WORD`].
 #[inline(always)]
-pub(crate) fn plain(slot: &Received<'_>) -> Option<(Kind, usize)> {
+pub(crate) fn inline_message(slot: &Received<'_>) -> Option<(Kind, usize)> {
     let head = slot.head();
     let len = (head >> 24) as usize;
     if head & 0x00ff_fffe != 0 || len > INLINE_MAX {
         return None;
     }
-    Some((plain_kind(head), len))
+    Some((message_kind(head), len))
 }
 
 /// The kind, length and place of a message that is in the inject pool, carries no data and is not
 /// confirmed: as [`plain`], for what is longer.
 #[inline(always)]
-pub(crate) fn pooled(slot: &Received<'_>) -> Option<(Kind, usize, u64)> {
+pub(crate) fn inject_message(slot: &Received<'_>) -> Option<(Kind, usize, u64)> {
     let head = slot.head();
     if head & 0x00ff_fffe != SRC_INJECT << 8 {
         return None;
     }
     let len = length(slot.word(3)).ok()?;
-    Some((plain_kind(head), len, slot.word(4)))
+    Some((message_kind(head), len, slot.word(4)))
 }
 
 #[inline(always)]
-fn plain_kind(head: u32) -> Kind {
+fn message_kind(head: u32) -> Kind {
     match head & 1 {
         0 => Kind::Msg,
         _ => Kind::Tagged,
@@ -198,22 +198,22 @@ fn plain_kind(head: u32) -> Kind {
 }
 
 /// Where the payload of a plain command begins.
-pub(crate) const PLAIN_PAYLOAD: usize = 2;
+pub(crate) const INLINE_PAYLOAD_WORD: usize = 2;
 
 const _: () = assert!(SRC_INLINE == 0, "plain commands are recognised by it");
 
 /// Reads a command of peer `src`.
 #[inline]
-pub(crate) fn parse(slot: &Received<'_>, src: Source) -> Result<Cmd, Nonsense> {
+pub(crate) fn parse(slot: &Received<'_>, src: Source) -> Result<Cmd, ProtocolError> {
     let head = slot.head();
     let kind = match op(slot) {
         0 => Kind::Msg,
         1 => Kind::Tagged,
-        _ => return Err(Nonsense("unknown op")),
+        _ => return Err(ProtocolError("unknown op")),
     };
     let flags = head >> 16 & 0xff;
     if flags & !(HAS_DATA | ACK) != 0 {
-        return Err(Nonsense("unknown flags"));
+        return Err(ProtocolError("unknown flags"));
     }
     let has_data = flags & HAS_DATA != 0;
     // An untagged receive accepts no tag but this.
@@ -226,7 +226,7 @@ pub(crate) fn parse(slot: &Received<'_>, src: Source) -> Result<Cmd, Nonsense> {
         SRC_INLINE => inline_body(head, has_data)?,
         SRC_INJECT => inject_body(slot, flags & ACK != 0)?,
         SRC_IOV => iov_body(slot)?,
-        _ => return Err(Nonsense("unknown op_src")),
+        _ => return Err(ProtocolError("unknown op_src")),
     };
     let env = Envelope {
         src,
@@ -239,44 +239,44 @@ pub(crate) fn parse(slot: &Received<'_>, src: Source) -> Result<Cmd, Nonsense> {
 }
 
 #[inline]
-fn inline_body(head: u32, has_data: bool) -> Result<(usize, Body), Nonsense> {
+fn inline_body(head: u32, has_data: bool) -> Result<(usize, Body), ProtocolError> {
     let len = (head >> 24) as usize;
     if len > inline_room(has_data) {
-        return Err(Nonsense("inline length beyond the command"));
+        return Err(ProtocolError("inline length beyond the command"));
     }
     let word = if has_data { 3 } else { 2 };
     Ok((len, Body::Inline { word }))
 }
 
-fn inject_body(slot: &Received<'_>, ack: bool) -> Result<(usize, Body), Nonsense> {
+fn inject_body(slot: &Received<'_>, ack: bool) -> Result<(usize, Body), ProtocolError> {
     let len = length(slot.word(3))?;
     let offset = slot.word(4);
     let ack = ack.then(|| slot.word(5) as u32);
     Ok((len, Body::Inject { offset, ack }))
 }
 
-fn iov_body(slot: &Received<'_>) -> Result<(usize, Body), Nonsense> {
+fn iov_body(slot: &Received<'_>) -> Result<(usize, Body), ProtocolError> {
     let len = length(slot.word(3))?;
     let word = slot.word(4);
     let (msg_id, count) = (word as u32, (word >> 32) as u32);
     if !(1..=IOV_LIMIT as u32).contains(&count) {
-        return Err(Nonsense("number of pieces"));
+        return Err(ProtocolError("number of pieces"));
     }
-    let offer = Offer {
+    let rts = Rts {
         msg_id,
         count,
-        place: slot.word(5),
-        eager: u32::try_from(slot.word(6)).map_err(|_| Nonsense("number of segments"))?,
+        addr_or_offset: slot.word(5),
+        eager: u32::try_from(slot.word(6)).map_err(|_| ProtocolError("number of segments"))?,
         block: slot.word(7),
     };
-    Ok((len, Body::Iov(offer)))
+    Ok((len, Body::Iov(rts)))
 }
 
-pub(crate) fn length(word: u64) -> Result<usize, Nonsense> {
+pub(crate) fn length(word: u64) -> Result<usize, ProtocolError> {
     usize::try_from(word)
         .ok()
         .filter(|&len| len <= isize::MAX as usize)
-        .ok_or(Nonsense("message length"))
+        .ok_or(ProtocolError("message length"))
 }
 
 #[cfg(test)]
@@ -288,14 +288,15 @@ mod tests {
 
     /// The eight words of a slot, in the order of this machine.
     #[test]
-    fn commands_of_any_bytes_are_read_or_refused() {
+    fn commands_of_any_bytes_are_parsed_or_refused() {
         let corpus = include_str!("../../corpus/commands.txt");
         fuzz("commands", corpus, |input| {
             let (words, _) = input.as_chunks();
             let words: [[u8; 8]; SLOT_WORDS] = words.get(..SLOT_WORDS)?.try_into().ok()?;
             Some(Received::with(words.map(u64::from_ne_bytes), |slot| {
-                let one_sided = rma::cmd::Small::parse(&slot).is_some();
-                let notice = rma::cmd::Notice::parse(&slot).map(|notice| notice.is_some());
+                let one_sided = rma::cmd::InlineWrite::parse(&slot).is_some();
+                let notification =
+                    rma::cmd::Notification::parse(&slot).map(|notification| notification.is_some());
                 let message = match parse(&slot, Source(0)) {
                     Ok(Cmd { body, env, .. }) => {
                         if let Body::Inline { .. } = body {
@@ -304,9 +305,9 @@ mod tests {
                         let kind = std::mem::discriminant(&body);
                         format!("{kind:?} {}", env.has_data)
                     }
-                    Err(Nonsense(what)) => what.to_owned(),
+                    Err(ProtocolError(what)) => what.to_owned(),
                 };
-                (one_sided, format!("{notice:?}"), message)
+                (one_sided, format!("{notification:?}"), message)
             }))
         });
     }

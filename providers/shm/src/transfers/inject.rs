@@ -9,7 +9,7 @@ use crate::peers::outbox::Inbox;
 use crate::peers::peer::Peer;
 use crate::smr::bytes::Bytes;
 use crate::smr::inject_pool::Walk;
-use crate::transfers::cmd::{Header, Nonsense};
+use crate::transfers::cmd::{Header, ProtocolError};
 
 /// Copies the message into the pool and says where. With `op`, the peer confirms that it was
 /// received.
@@ -21,12 +21,12 @@ pub(crate) fn send(peer: &mut Peer, header: &Header, buf: &TxBuf, op: Option<Op>
     }
     let mut at = peer.reserve(len)?;
     let offset = at;
-    for piece in buf.segments(0, len) {
-        peer.outbox().store(at, piece);
-        at += piece.len();
+    for segment in buf.segments(0, len) {
+        peer.outbox().store(at, segment);
+        at += segment.len();
     }
     let sent = if op.is_some() {
-        Sent::Later
+        Sent::Pending
     } else {
         Sent::Done
     };
@@ -38,12 +38,12 @@ pub(crate) fn send(peer: &mut Peer, header: &Header, buf: &TxBuf, op: Option<Op>
 
 /// The path through a peer's pool, and what lies along it.
 #[derive(Debug)]
-pub(crate) struct Passage<'a> {
+pub(crate) struct PoolCursor<'a> {
     walk: &'a mut Walk,
     bytes: &'a Bytes,
 }
 
-impl<'a> Passage<'a> {
+impl<'a> PoolCursor<'a> {
     pub(crate) fn new(walk: &'a mut Walk, bytes: &'a Bytes) -> Self {
         Self { walk, bytes }
     }
@@ -54,34 +54,36 @@ impl<'a> Passage<'a> {
 
     /// Checks that a payload of `len` bytes lies where the path leads, and passes it.
     #[inline]
-    pub(crate) fn pass(&mut self, offset: u64, len: usize) -> Result<usize, Nonsense> {
+    pub(crate) fn advance(&mut self, offset: u64, len: usize) -> Result<usize, ProtocolError> {
         match self.walk.pass(len) {
             _ if len == 0 => Ok(0),
             Some(at) if at as u64 == offset => Ok(at),
-            _ => Err(Nonsense("payload outside its place in the inject pool")),
+            _ => Err(ProtocolError(
+                "payload outside its place in the inject pool",
+            )),
         }
     }
 }
 
 /// Checks that a payload of `len` bytes lies where the path through the pool leads, and passes it.
 #[inline]
-pub(crate) fn locate(inbox: &mut Inbox, offset: u64, len: usize) -> Result<usize, Nonsense> {
-    Passage::new(&mut inbox.walk, &inbox.pool).pass(offset, len)
+pub(crate) fn locate(inbox: &mut Inbox, offset: u64, len: usize) -> Result<usize, ProtocolError> {
+    PoolCursor::new(&mut inbox.walk, &inbox.pool).advance(offset, len)
 }
 
 /// Copies a payload to where it belongs. Says how many bytes fitted.
 #[inline]
 pub(crate) fn receive(inbox: &Inbox, at: usize, len: usize, buf: &mut RxBuf) -> usize {
     let mut done = 0;
-    for piece in buf.segments(0, len) {
-        inbox.pool.copy_out(at + done, piece);
-        done += piece.len();
+    for segment in buf.segments(0, len) {
+        inbox.pool.copy_out(at + done, segment);
+        done += segment.len();
     }
     done
 }
 
 /// The payload of a message that has to wait.
-pub(crate) fn keep(inbox: &Inbox, at: usize, len: usize) -> Box<[u8]> {
+pub(crate) fn copy_to_heap(inbox: &Inbox, at: usize, len: usize) -> Box<[u8]> {
     let mut bytes = Box::new_uninit_slice(len);
     inbox.pool.copy_out(at, &mut bytes);
     assume_filled(bytes)

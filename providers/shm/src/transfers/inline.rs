@@ -37,7 +37,7 @@ fn scatter(slot: &Received<'_>, word: usize, len: usize, buf: &mut RxBuf) -> usi
 }
 
 /// The payload of a command whose message has to wait.
-pub(crate) fn keep(slot: &Received<'_>, word: usize, len: usize) -> Box<[u8]> {
+pub(crate) fn copy_to_heap(slot: &Received<'_>, word: usize, len: usize) -> Box<[u8]> {
     payload(slot, word, len).as_flattened()[..len].into()
 }
 

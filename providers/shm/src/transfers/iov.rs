@@ -12,29 +12,29 @@ use selvedge_kit::Ep;
 use selvedge_kit::copy::TxBuf;
 use selvedge_kit::telemetry::EventKind;
 
-use super::incoming::{ENTRY, Moving, Piece, Pieces, Stage};
-use super::into::{Into, To};
-use super::transfer::{end, expect, finish};
+use super::destination::{Destination, DestinationSlice};
+use super::incoming::{ENTRY_LEN, Moving, SourceSegment, SourceSegments, Stage};
+use super::transfer::{end_transfer, finish, register_incoming};
 use super::{MAX_OPS, inject, sar, status};
 use crate::connect::rendezvous::PACKETS_AHEAD;
-use crate::memory::special::{Blocks, Special};
+use crate::memory::special::{OwnBlocks, PeerBlocks};
 use crate::peers::ops::{Op, OpBody};
 use crate::peers::outbox::Inbox;
 use crate::peers::peer::Peer;
 use crate::provider::config::{Config, Protocol};
-use crate::transfers::choice::Way;
 use crate::transfers::cma::Target;
-use crate::transfers::cmd::{Header, IOV_LIMIT, Nonsense, Offer};
+use crate::transfers::cmd::{Header, IOV_LIMIT, ProtocolError, Rts};
+use crate::transfers::protocol_selector::RendezvousProtocol;
 
 /// Bytes that are copied before other work has its turn.
-const STEP: usize = 1 << 20;
+const COPY_STEP: usize = 1 << 20;
 /// Bytes that are copied in about the time of a small message.
-const MESSAGE_WORTH: usize = 4096;
+const BYTES_PER_WORK_UNIT: usize = 4096;
 /// Offers a message to the peer.
 pub(crate) fn send(
     peer: &mut Peer,
     config: &Config,
-    special: &Special,
+    special: &OwnBlocks,
     header: &Header,
     buf: TxBuf,
     mut op: Op,
@@ -42,27 +42,27 @@ pub(crate) fn send(
     if peer.outstanding() >= MAX_OPS {
         return Err(Errno::Again);
     }
-    let (len, pieces) = (buf.len(), Pieces::of(&buf, special));
-    let eager = match pieces.are_special() {
+    let (len, segments) = (buf.len(), SourceSegments::of(&buf, special));
+    let eager = match segments.are_special() {
         true => 0,
-        false => sar::eager_segments(peer, config, len),
+        false => sar::eager_segment_count(peer, config, len),
     };
-    let place = pieces.publish(peer)?;
+    let addr_or_offset = segments.publish(peer)?;
     op.body = OpBody::Offered {
         buf,
         filled: 0,
         granted: false,
-        special: pieces.are_special(),
+        special: segments.are_special(),
     };
     let msg_id = peer.outbox().ops.insert(op);
-    let offer = Offer {
+    let rts = Rts {
         msg_id,
-        count: pieces.count as u32,
-        place,
+        count: segments.count as u32,
+        addr_or_offset,
         eager,
-        block: pieces.list[0].block,
+        block: segments.list[0].block,
     };
-    header.commit_iov(peer.slot(), len, offer);
+    header.commit_iov(peer.slot(), len, rts);
     fill_eager(peer, msg_id, eager);
     Ok(())
 }
@@ -71,45 +71,45 @@ pub(crate) fn send(
 pub(crate) fn fill_eager(peer: &mut Peer, msg_id: u32, eager: u32) {
     for _ in 0..eager {
         // Private memory is never denied.
-        let _ = sar::fill(peer.outbox(), msg_id);
+        let _ = sar::fill_segment(peer.outbox(), msg_id);
     }
 }
 
-impl Pieces {
+impl SourceSegments {
     /// Reserves a command, and puts the list where the peer finds it.
     fn publish(&self, peer: &mut Peer) -> Result<u64> {
         if self.count == 1 {
             peer.reserve(0)?;
             return Ok(self.list[0].addr);
         }
-        let place = peer.reserve(self.count * ENTRY)?;
-        self.put(peer.outbox().payload(), place);
-        Ok(place as u64)
+        let addr_or_offset = peer.reserve(self.count * ENTRY_LEN)?;
+        self.put(peer.outbox().payload(), addr_or_offset);
+        Ok(addr_or_offset as u64)
     }
 
-    fn read(offer: &Offer, len: usize, inbox: &mut Inbox) -> Result<Self, Nonsense> {
-        let count = offer.count as usize;
-        let mut list = [Piece::default(); IOV_LIMIT];
+    fn read(rts: &Rts, len: usize, inbox: &mut Inbox) -> Result<Self, ProtocolError> {
+        let count = rts.count as usize;
+        let mut list = [SourceSegment::default(); IOV_LIMIT];
         if count == 1 {
-            list[0] = Piece {
-                addr: offer.place,
+            list[0] = SourceSegment {
+                addr: rts.addr_or_offset,
                 len: len as u64,
-                block: offer.block,
+                block: rts.block,
             };
             return Ok(Self { count, list });
         }
-        let at = inject::locate(inbox, offer.place, count * ENTRY)?;
+        let at = inject::locate(inbox, rts.addr_or_offset, count * ENTRY_LEN)?;
         Self::get(&inbox.pool, at, count, len)
     }
 }
 
 /// Keeps an offer until its message is received.
-pub(crate) fn accept(peer: &mut Peer, offer: &Offer, len: usize) -> Result<(), Nonsense> {
+pub(crate) fn accept_rts(peer: &mut Peer, rts: &Rts, len: usize) -> Result<(), ProtocolError> {
     let Some(inbox) = &mut peer.inbox else {
         return Ok(());
     };
-    let pieces = Pieces::read(offer, len, inbox)?;
-    expect(peer, offer.msg_id, offer.eager, pieces)
+    let segments = SourceSegments::read(rts, len, inbox)?;
+    register_incoming(peer, rts.msg_id, rts.eager, segments)
 }
 
 /// The message has met a receive: chooses its way and takes the first step.
@@ -119,123 +119,131 @@ pub(crate) fn start(
     ep: &Ep,
     src: FiAddr,
     msg_id: u32,
-    into: Into,
+    destination: Destination,
     len: usize,
 ) {
     let Some(incoming) = peer.incoming.get_mut(&msg_id) else {
-        return into.fail(ep, Errno::ConnReset, src, "the sender is gone".into());
+        return destination.fail(ep, Errno::ConnReset, src, "the sender is gone".into());
     };
-    let (way, watch) = match (config.protocol, peer.cma) {
-        _ if incoming.pieces.are_special() => (Way::Special, None),
-        (Protocol::Bounce, _) | (_, None) => (Way::Bounce, None),
-        (Protocol::Cma, _) => (Way::Cma, None),
+    let (protocol, measurement) = match (config.protocol, peer.cma) {
+        _ if incoming.segments.are_special() => (RendezvousProtocol::Special, None),
+        (Protocol::Bounce, _) | (_, None) => (RendezvousProtocol::Bounce, None),
+        (Protocol::Cma, _) => (RendezvousProtocol::Cma, None),
         (Protocol::Auto, _) => {
-            let (way, watch) = peer.choice.start(len, &peer.name);
-            (way, Some(watch))
+            let (protocol, measurement) = peer.protocol_selector.start(len, &peer.name);
+            (protocol, Some(measurement))
         }
     };
-    if way == Way::Special && !incoming.pieces.are_mapped(&peer.blocks) {
+    if protocol == RendezvousProtocol::Special && !incoming.segments.are_mapped(&peer.blocks) {
         // The news of the block comes over the socket, which the message has overtaken.
         peer.news_ahead = PACKETS_AHEAD;
     }
     let moving = Moving {
-        into,
+        destination,
         len,
-        way,
+        protocol,
         done: 0,
-        watch,
+        measurement,
     };
     incoming.stage = Stage::Moving(moving);
-    match way {
-        _ if way != Way::Bounce && peer.news_ahead > 0 => {}
-        Way::Cma | Way::Special => drop(step(peer, ep, src, msg_id)),
-        Way::Bounce => bounce(peer, ep, src, msg_id),
+    match protocol {
+        _ if protocol != RendezvousProtocol::Bounce && peer.news_ahead > 0 => {}
+        RendezvousProtocol::Cma | RendezvousProtocol::Special => {
+            copy_step(peer, ep, src, msg_id);
+        }
+        RendezvousProtocol::Bounce => request_bounce(peer, ep, src, msg_id),
     }
 }
 
 /// Asks for the message in segments, and takes those that are there.
-fn bounce(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
+fn request_bounce(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
     peer.answer(peer.life, msg_id, status::BOUNCE);
-    sar::absorb_kept(peer, ep, src, msg_id);
+    sar::copy_kept_segments(peer, ep, src, msg_id);
 }
 
 /// Where the receiver copies from.
-enum From<'a> {
+enum CopySource<'a> {
     /// The memory of the sender's process.
     Process(Target),
     /// What of it is mapped here.
-    Blocks(&'a Blocks),
+    Blocks(&'a PeerBlocks),
 }
 
 /// Copies the next part of a message that is copied from the sender's memory. Says how many small
 /// messages could have been received meanwhile; 0 when there was nothing to do.
-pub(crate) fn step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> usize {
+pub(crate) fn copy_step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> usize {
     let Some(incoming) = peer.incoming.get_mut(&msg_id) else {
         return 0;
     };
     let Stage::Moving(moving) = &mut incoming.stage else {
         return 0;
     };
-    let from = match (moving.way, peer.cma) {
-        (Way::Special, _) => From::Blocks(&peer.blocks),
-        (Way::Cma, Some(target)) => From::Process(target),
+    let from = match (moving.protocol, peer.cma) {
+        (RendezvousProtocol::Special, _) => CopySource::Blocks(&peer.blocks),
+        (RendezvousProtocol::Cma, Some(target)) => CopySource::Process(target),
         _ => return 0,
     };
-    let (pieces, before) = (incoming.pieces, moving.done);
-    let result = pull(&from, &pieces, moving);
-    let work = 1 + (moving.done - before) / MESSAGE_WORTH;
+    let (segments, before) = (incoming.segments, moving.done);
+    let result = pull(&from, &segments, moving);
+    let work = 1 + (moving.done - before) / BYTES_PER_WORK_UNIT;
     match result {
-        Ok(()) if moving.done < moving.into.takes(moving.len) => {}
-        Ok(()) => pulled(peer, ep, src, msg_id),
+        Ok(()) if moving.done < moving.destination.accepted_len(moving.len) => {}
+        Ok(()) => finish_pull(peer, ep, src, msg_id),
         // A block that cannot be mapped here: it is memory like any other then.
-        Err(Errno::Fault) if moving.way == Way::Special && peer.cma.is_some() => {
-            moving.way = Way::Cma;
+        Err(Errno::Fault)
+            if moving.protocol == RendezvousProtocol::Special && peer.cma.is_some() =>
+        {
+            moving.protocol = RendezvousProtocol::Cma;
             moving.done = 0;
         }
         // Memory of a device, for instance: the sender itself can read it.
         Err(Errno::Fault) => {
-            moving.way = Way::Bounce;
+            moving.protocol = RendezvousProtocol::Bounce;
             moving.done = 0;
-            moving.watch = None;
-            bounce(peer, ep, src, msg_id);
+            moving.measurement = None;
+            request_bounce(peer, ep, src, msg_id);
         }
-        Err(errno) => fall_back(peer, ep, src, errno),
+        Err(errno) => fall_back_to_bounce(peer, ep, src, errno),
     }
     work
 }
 
-/// Copies up to [`STEP`] bytes.
-fn pull(from: &From<'_>, pieces: &Pieces, moving: &mut Moving) -> Result {
-    let want = (moving.len - moving.done).min(STEP);
+/// Copies up to [`COPY_STEP`] bytes.
+fn pull(from: &CopySource<'_>, segments: &SourceSegments, moving: &mut Moving) -> Result {
+    let want = (moving.len - moving.done).min(COPY_STEP);
     let mut done = moving.done;
-    let result = moving.into.stretches(moving.done, want, &mut |mut to| {
-        let mut at = 0;
-        while at < to.len() {
-            let piece = pieces.at(done as u64).ok_or(Errno::Fault)?;
-            let left = to.len() - at;
-            let len = usize::try_from(piece.len).map_or(left, |len| len.min(left));
-            from.read(&piece, to.part(at, len))?;
-            at += len;
-            done += len;
-        }
-        Ok(())
-    });
-    moving.done = match moving.into.refusal() {
+    let result = moving
+        .destination
+        .for_each_slice(moving.done, want, &mut |mut to| {
+            let mut at = 0;
+            while at < to.len() {
+                let segment = segments.at(done as u64).ok_or(Errno::Fault)?;
+                let left = to.len() - at;
+                let len = usize::try_from(segment.len).map_or(left, |len| len.min(left));
+                from.read(&segment, to.part(at, len))?;
+                at += len;
+                done += len;
+            }
+            Ok(())
+        });
+    moving.done = match moving.destination.denial() {
         Some(_) => moving.len,
         None => done,
     };
     result
 }
 
-impl From<'_> {
+impl CopySource<'_> {
     /// Fills `to` with bytes of a piece that has as many.
-    fn read(&self, piece: &Piece, to: To<'_>) -> Result {
+    fn read(&self, segment: &SourceSegment, to: DestinationSlice<'_>) -> Result {
         match (self, to) {
-            (Self::Process(target), To::Private(to)) => target.read(piece.addr, to),
-            (Self::Process(target), To::Shared(to)) => target.read_shared(piece.addr, to),
+            (Self::Process(target), DestinationSlice::Private(to)) => target.read(segment.addr, to),
+            (Self::Process(target), DestinationSlice::Shared(to)) => {
+                target.read_shared(segment.addr, to)
+            }
             (Self::Blocks(blocks), to) => {
                 let (bytes, at) = blocks
-                    .find(piece.block, piece.addr, to.len() as u64)
+                    .find(segment.block, segment.addr, to.len() as u64)
                     .ok_or(Errno::Fault)?;
                 to.copy_from(bytes, at);
                 Ok(())
@@ -245,12 +253,12 @@ impl From<'_> {
 }
 
 /// The last byte was copied. The copy is good if the sender had not closed by then.
-fn pulled(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
+fn finish_pull(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
     let closed = peer.inbox.as_ref().is_none_or(|i| i.region.is_closed());
     if closed {
-        return give_up(peer, ep, src, msg_id, Errno::ConnReset);
+        return fail_pull(peer, ep, src, msg_id, Errno::ConnReset);
     }
-    let Some(moving) = end(peer, msg_id) else {
+    let Some(moving) = end_transfer(peer, msg_id) else {
         return;
     };
     finish(peer, ep, src, msg_id, moving, status::DONE);
@@ -258,7 +266,7 @@ fn pulled(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
 
 /// Cross-memory attach does not work with this peer after all: it bounces, from now on.
 #[cold]
-fn fall_back(peer: &mut Peer, ep: &Ep, src: FiAddr, errno: Errno) {
+fn fall_back_to_bounce(peer: &mut Peer, ep: &Ep, src: FiAddr, errno: Errno) {
     log::info!(
         target: "selvedge::shm::ep_data",
         "large messages of {} are bounced from now on", peer.name
@@ -269,25 +277,25 @@ fn fall_back(peer: &mut Peer, ep: &Ep, src: FiAddr, errno: Errno) {
     let mut moved = Vec::new();
     for (&id, incoming) in &mut peer.incoming {
         if let Stage::Moving(moving) = &mut incoming.stage
-            && moving.way == Way::Cma
+            && moving.protocol == RendezvousProtocol::Cma
         {
-            moving.way = Way::Bounce;
+            moving.protocol = RendezvousProtocol::Bounce;
             moving.done = 0;
-            moving.watch = None;
+            moving.measurement = None;
             moved.push(id);
         }
     }
     for id in moved {
-        bounce(peer, ep, src, id);
+        request_bounce(peer, ep, src, id);
     }
 }
 
 /// The bytes cannot be had: both ends learn of it.
-fn give_up(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32, errno: Errno) {
-    let Some(moving) = end(peer, msg_id) else {
+fn fail_pull(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32, errno: Errno) {
+    let Some(moving) = end_transfer(peer, msg_id) else {
         return;
     };
     peer.answer(peer.life, msg_id, status::failed(errno));
     let detail = format!("the bytes of {}'s message could not be read", peer.name);
-    moving.into.fail(ep, errno, src, detail);
+    moving.destination.fail(ep, errno, src, detail);
 }

@@ -7,16 +7,16 @@
 //! | [`iov`] | the rest | the receiver, out of the sender's memory: special memory that it has mapped, or by cross-memory attach |
 //! | [`sar`] | the rest where that is slower or not allowed | both, through bounce segments |
 
-pub(crate) mod choice;
 pub(crate) mod cma;
 pub(crate) mod cmd;
+pub(crate) mod destination;
 pub(crate) mod incoming;
 pub(crate) mod inject;
 pub(crate) mod inline;
-pub(crate) mod into;
 pub(crate) mod iov;
+pub(crate) mod protocol_selector;
 pub(crate) mod sar;
-pub(crate) mod select;
+pub(crate) mod send;
 pub(crate) mod transfer;
 
 use selvedge::OpFlags;
@@ -45,7 +45,7 @@ pub(crate) mod status {
 pub(crate) const MAX_OPS: usize = 128;
 
 /// Flags that ask for more than the sender can know by itself.
-pub(crate) const ACKED: OpFlags = OpFlags::DELIVERY_COMPLETE.union(OpFlags::MATCH_COMPLETE);
+pub(crate) const ACK_FLAGS: OpFlags = OpFlags::DELIVERY_COMPLETE.union(OpFlags::MATCH_COMPLETE);
 
 /// What became of a message that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,5 +53,5 @@ pub(crate) enum Sent {
     /// It no longer depends on the sender's memory.
     Done,
     /// The peer will answer.
-    Later,
+    Pending,
 }

@@ -2,15 +2,15 @@
 //!
 //! The sender fills segments ([`fill`]) when the receiver asks for them; the first few unasked, if
 //! the last message of this size went this way. The receiver copies each out and gives it back
-//! ([`absorb`]). Segments of several messages may be on their way at once.
+//! ([`handle_segment`]). Segments of several messages may be on their way at once.
 
 use selvedge::{CompletionFlags, Errno, FiAddr};
 use selvedge_kit::Ep;
 use selvedge_kit::rate_limit::warn_limited;
-use selvedge_kit::telemetry::ProtocolCounter as Counted;
+use selvedge_kit::telemetry::ProtocolCounter;
 
 use super::incoming::Stage;
-use super::transfer::{end, finish};
+use super::transfer::{end_transfer, finish};
 use super::{MAX_OPS, status};
 use crate::connect::packet::{encode_abort, encode_bounce};
 use crate::connect::rendezvous::ContactError;
@@ -21,21 +21,21 @@ use crate::provider::config::Config;
 use crate::smr::bounce::{BounceSender, Filled, Shape};
 use crate::smr::keys::Denied;
 use crate::smr::resp_queue::Resp;
-use crate::transfers::choice::{Choice, Way};
-use crate::transfers::cmd::Nonsense;
+use crate::transfers::cmd::ProtocolError;
+use crate::transfers::protocol_selector::{ProtocolSelector, RendezvousProtocol};
 
 /// Segments that are taken from one peer before others have their turn.
-const BATCH: usize = 8;
+const SEGMENT_BATCH: usize = 8;
 /// Aborts that wait for room in a peer's socket: one for each message and each read that it can be
 /// waiting for.
 const MAX_ABORTS: usize = 2 * MAX_OPS;
 
 /// How many segments to fill unasked for a message of `len` bytes: none unless the last message of
 /// its size was bounced, and never more than half of what is free.
-pub(crate) fn eager_segments(peer: &Peer, config: &Config, len: usize) -> u32 {
+pub(crate) fn eager_segment_count(peer: &Peer, config: &Config, len: usize) -> u32 {
     let Some(out) = &peer.out else { return 0 };
     let Some(bounce) = &out.bounce else { return 0 };
-    if out.bounced >> Choice::class(len) & 1 == 0 {
+    if out.bounced >> ProtocolSelector::size_class(len) & 1 == 0 {
         return 0;
     }
     let wanted = len.div_ceil(config.segment_size);
@@ -47,7 +47,7 @@ pub(crate) fn eager_segments(peer: &Peer, config: &Config, len: usize) -> u32 {
 ///
 /// # Errors
 /// Why memory of ours that the peer asked for may not be read any more.
-pub(crate) fn fill(out: &mut Outbox, msg_id: u32) -> Result<bool, Denied> {
+pub(crate) fn fill_segment(out: &mut Outbox, msg_id: u32) -> Result<bool, Denied> {
     let (Some(bounce), Some(op)) = (&mut out.bounce, out.ops.get_mut(msg_id)) else {
         return Ok(false);
     };
@@ -57,9 +57,9 @@ pub(crate) fn fill(out: &mut Outbox, msg_id: u32) -> Result<bool, Denied> {
         OpBody::Offered { buf, filled, .. } if *filled < total => {
             let from = *filled;
             let took = bounce.fill(msg_id, total - from, |segments, mut at, len| {
-                for piece in buf.segments(from, len) {
-                    storing.copy_in(segments, at, piece);
-                    at += piece.len();
+                for segment in buf.segments(from, len) {
+                    storing.copy_in(segments, at, segment);
+                    at += segment.len();
                 }
             });
             *filled += took;
@@ -76,7 +76,7 @@ pub(crate) fn fill(out: &mut Outbox, msg_id: u32) -> Result<bool, Denied> {
 }
 
 /// The peer wants the message in segments.
-fn grant(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Errno> {
+fn start_bounce(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Errno> {
     let op = peer.out.as_mut().and_then(|out| out.ops.get_mut(msg_id));
     if !op.is_some_and(|op| matches!(op.body, OpBody::Offered { granted: false, .. })) {
         return Err(Errno::Proto);
@@ -87,14 +87,14 @@ fn grant(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Errno> {
         && let OpBody::Offered { granted, .. } = &mut op.body
     {
         *granted = true;
-        out.bounced |= 1 << Choice::class(op.report.len);
+        out.bounced |= 1 << ProtocolSelector::size_class(op.report.len);
         out.streams.push_back(msg_id);
     }
     Ok(())
 }
 
 /// Tells the peer that the segments it asked for will not come.
-fn abort(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), Nonsense> {
+fn abort(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), ProtocolError> {
     warn_limited(
         "selvedge::shm::ep_data",
         format_args!(
@@ -102,16 +102,16 @@ fn abort(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), Nonsense> {
             peer.name
         ),
     );
-    withdraw(peer, msg_id, errno)
+    queue_abort(peer, msg_id, errno)
 }
 
 /// Takes back what is on its way in segments. The peer hears of it as soon as its socket has room.
 ///
 /// # Errors
 /// When more waits to be said than the peer can be waiting for: it asks again and does not listen.
-fn withdraw(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), Nonsense> {
+fn queue_abort(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), ProtocolError> {
     if peer.aborts.len() >= MAX_ABORTS {
-        return Err(Nonsense("it asks on and does not hear the answers"));
+        return Err(ProtocolError("it asks on and does not hear the answers"));
     }
     peer.aborts.push_back((msg_id, errno));
     send_aborts(peer);
@@ -192,8 +192,8 @@ fn announce_bounce(peer: &mut Peer) -> Result<(), ContactError> {
 /// ones. Says whether it filled any.
 ///
 /// # Errors
-/// As [`withdraw`].
-pub(crate) fn stream(peer: &mut Peer) -> Result<bool, Nonsense> {
+/// As [`queue_abort`].
+pub(crate) fn fill_streams(peer: &mut Peer) -> Result<bool, ProtocolError> {
     if peer.has_unannounced_segments() && announce_bounce(peer).is_err() {
         // The socket has no room, or the peer is gone: its end comes by the socket.
         return Ok(false);
@@ -203,11 +203,11 @@ pub(crate) fn stream(peer: &mut Peer) -> Result<bool, Nonsense> {
     };
     let mut moved = false;
     while let Some(msg_id) = out.streams.pop_front() {
-        let filled = match fill(out, msg_id) {
+        let filled = match fill_segment(out, msg_id) {
             Ok(filled) => filled,
             Err(denied) => {
                 out.ops.remove(msg_id);
-                withdraw(peer, msg_id, denied.errno())?;
+                queue_abort(peer, msg_id, denied.errno())?;
                 return Ok(true);
             }
         };
@@ -230,33 +230,33 @@ pub(crate) fn stream(peer: &mut Peer) -> Result<bool, Nonsense> {
 ///
 /// # Errors
 /// When one of them makes no sense.
-pub(crate) fn take_answers(
+pub(crate) fn take_responses(
     peer: &mut Peer,
     config: &Config,
     ep: &Ep,
     dest: FiAddr,
-) -> Result<usize, Nonsense> {
+) -> Result<usize, ProtocolError> {
     let mut taken = 0;
     while let Some(resp) = peer.inbox.as_mut().and_then(|inbox| inbox.resp.pop()) {
-        take_answer(peer, config, ep, dest, resp)?;
+        take_response(peer, config, ep, dest, resp)?;
         taken += 1;
     }
     Ok(taken)
 }
 
-fn take_answer(
+fn take_response(
     peer: &mut Peer,
     config: &Config,
     ep: &Ep,
     dest: FiAddr,
     resp: Resp,
-) -> Result<(), Nonsense> {
+) -> Result<(), ProtocolError> {
     let Resp { msg_id, status } = resp;
     match status & 0xff {
-        status::SEGMENT => give_back(peer, msg_id),
-        status::BOUNCE => match grant(peer, config, msg_id) {
+        status::SEGMENT => free_segment(peer, msg_id),
+        status::BOUNCE => match start_bounce(peer, config, msg_id) {
             Ok(()) => Ok(()),
-            Err(Errno::Proto) => Err(Nonsense("a request to bounce what is not offered")),
+            Err(Errno::Proto) => Err(ProtocolError("a request to bounce what is not offered")),
             Err(errno) => {
                 abort(peer, msg_id, errno)?;
                 fail(peer, ep, dest, msg_id, errno)
@@ -267,48 +267,54 @@ fn take_answer(
             let errno = Errno::from_raw((status >> 8) as i32);
             fail(peer, ep, dest, msg_id, errno)
         }
-        _ => Err(Nonsense("unknown status")),
+        _ => Err(ProtocolError("unknown status")),
     }
 }
 
-fn give_back(peer: &mut Peer, segment: u32) -> Result<(), Nonsense> {
+fn free_segment(peer: &mut Peer, segment: u32) -> Result<(), ProtocolError> {
     let bounce = peer.out.as_mut().and_then(|out| out.bounce.as_mut());
     match bounce.is_some_and(|bounce| bounce.give_back(segment)) {
         true => Ok(()),
-        false => Err(Nonsense("a segment that it did not have")),
+        false => Err(ProtocolError("a segment that it did not have")),
     }
 }
 
-fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, what: u32) -> Result<(), Nonsense> {
-    let op = remove(peer, msg_id, what)?;
+fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, what: u32) -> Result<(), ProtocolError> {
+    let op = remove_op(peer, msg_id, what)?;
     // A peer that took its copy from special memory, for which no segments are filled unasked, has
     // said nothing about other messages of this size.
     if let OpBody::Offered { filled, .. } = op.body
         && what == status::DONE
         && filled > 0
     {
-        peer.outbox().bounced &= !(1 << Choice::class(op.report.len));
+        peer.outbox().bounced &= !(1 << ProtocolSelector::size_class(op.report.len));
     }
     if op.report.kind.contains(CompletionFlags::SEND) {
         ep.stats
-            .count_protocol(counted(&op.body, what), op.report.len);
+            .count_protocol(protocol_counter(&op.body, what), op.report.len);
     }
     op.succeed(ep);
     Ok(())
 }
 
 /// How a message of ours that its peer has answered is counted.
-fn counted(body: &OpBody, answer: u32) -> Counted {
-    match (body, answer) {
-        (_, status::BOUNCED) => Counted::SentBounce,
-        (OpBody::Offered { special: true, .. }, _) => Counted::SentDirect,
-        (OpBody::Offered { .. }, _) => Counted::SentCma,
-        _ => Counted::SentInject,
+fn protocol_counter(body: &OpBody, response: u32) -> ProtocolCounter {
+    match (body, response) {
+        (_, status::BOUNCED) => ProtocolCounter::SentBounce,
+        (OpBody::Offered { special: true, .. }, _) => ProtocolCounter::SentDirect,
+        (OpBody::Offered { .. }, _) => ProtocolCounter::SentCma,
+        _ => ProtocolCounter::SentInject,
     }
 }
 
-fn fail(peer: &mut Peer, ep: &Ep, dest: FiAddr, msg_id: u32, errno: Errno) -> Result<(), Nonsense> {
-    let op = remove(peer, msg_id, status::FAILED)?;
+fn fail(
+    peer: &mut Peer,
+    ep: &Ep,
+    dest: FiAddr,
+    msg_id: u32,
+    errno: Errno,
+) -> Result<(), ProtocolError> {
+    let op = remove_op(peer, msg_id, status::FAILED)?;
     let detail = format!("{} could not receive the message", peer.name);
     op.fail(ep, errno, dest, detail);
     Ok(())
@@ -316,15 +322,15 @@ fn fail(peer: &mut Peer, ep: &Ep, dest: FiAddr, msg_id: u32, errno: Errno) -> Re
 
 /// Takes the operation that an answer ends. One that such an answer cannot end stays, to fail with
 /// the peer.
-fn remove(peer: &mut Peer, msg_id: u32, what: u32) -> Result<Op, Nonsense> {
-    const NOTHING: Nonsense = Nonsense("an answer to nothing");
-    let out = peer.out.as_mut().ok_or(NOTHING)?;
-    let op = out.ops.get_mut(msg_id).ok_or(NOTHING)?;
+fn remove_op(peer: &mut Peer, msg_id: u32, what: u32) -> Result<Op, ProtocolError> {
+    const UNKNOWN_OP: ProtocolError = ProtocolError("an answer to nothing");
+    let out = peer.out.as_mut().ok_or(UNKNOWN_OP)?;
+    let op = out.ops.get_mut(msg_id).ok_or(UNKNOWN_OP)?;
     if !is_ended_by(op, what) {
-        return Err(Nonsense("an answer to something else"));
+        return Err(ProtocolError("an answer to something else"));
     }
     out.streams.retain(|&id| id != msg_id);
-    out.ops.remove(msg_id).ok_or(NOTHING)
+    out.ops.remove(msg_id).ok_or(UNKNOWN_OP)
 }
 
 /// Whether an answer of this status can be the last word on an operation.
@@ -347,61 +353,73 @@ fn is_ended_by(op: &Op, what: u32) -> bool {
 ///
 /// # Errors
 /// When one of them makes no sense.
-pub(crate) fn receive(peer: &mut Peer, ep: &Ep, src: FiAddr) -> Result<usize, Nonsense> {
-    for taken in 0..BATCH {
+pub(crate) fn receive_segments(
+    peer: &mut Peer,
+    ep: &Ep,
+    src: FiAddr,
+) -> Result<usize, ProtocolError> {
+    for taken in 0..SEGMENT_BATCH {
         let Some(bounce) = &mut peer.bounce else {
             return Ok(taken);
         };
-        let Some(filled) = bounce.peek().map_err(Nonsense)? else {
+        let Some(filled) = bounce.peek().map_err(ProtocolError)? else {
             return Ok(taken);
         };
         bounce.take();
-        let most = bounce.shape().count;
-        absorb(peer, ep, src, filled, most)?;
+        let segment_count = bounce.shape().count;
+        handle_segment(peer, ep, src, filled, segment_count)?;
     }
-    Ok(BATCH)
+    Ok(SEGMENT_BATCH)
 }
 
-/// Does with one segment what its message's stage asks for. The peer has `most` in all.
-fn absorb(
+/// Does with one segment what its message's stage asks for. The peer has `segment_count` in all.
+fn handle_segment(
     peer: &mut Peer,
     ep: &Ep,
     src: FiAddr,
     filled: Filled,
-    most: usize,
-) -> Result<(), Nonsense> {
+    segment_count: usize,
+) -> Result<(), ProtocolError> {
     let Some(incoming) = peer.incoming.get_mut(&filled.msg_id) else {
         // Its command has not been read yet: commands and segments come by two ways.
-        return keep(&mut peer.early, filled, most);
+        return hold_segment(&mut peer.early, filled, segment_count);
     };
     incoming.eager = incoming.eager.saturating_sub(1);
     match &mut incoming.stage {
-        Stage::Moving(moving) if moving.way == Way::Bounce => copy_out(peer, ep, src, filled),
-        Stage::Moving(_) | Stage::Unmatched => keep(&mut incoming.kept, filled, most)?,
-        Stage::Discarding => discard(peer, filled),
+        Stage::Moving(moving) if moving.protocol == RendezvousProtocol::Bounce => {
+            copy_segment_out(peer, ep, src, filled)
+        }
+        Stage::Moving(_) | Stage::Unmatched => {
+            hold_segment(&mut incoming.kept, filled, segment_count)?
+        }
+        Stage::Discarding => discard_segment(peer, filled),
     }
     Ok(())
 }
 
-fn keep(kept: &mut Vec<Filled>, filled: Filled, most: usize) -> Result<(), Nonsense> {
-    if kept.len() >= most {
-        return Err(Nonsense("a segment that is announced twice"));
+fn hold_segment(
+    kept: &mut Vec<Filled>,
+    filled: Filled,
+    segment_count: usize,
+) -> Result<(), ProtocolError> {
+    if kept.len() >= segment_count {
+        return Err(ProtocolError("a segment that is announced twice"));
     }
     kept.push(filled);
     Ok(())
 }
 
 /// Takes the segments that came before the message's way was chosen.
-pub(crate) fn absorb_kept(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
+pub(crate) fn copy_kept_segments(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
     let Some(incoming) = peer.incoming.get_mut(&msg_id) else {
         return;
     };
     for filled in std::mem::take(&mut incoming.kept) {
-        copy_out(peer, ep, src, filled);
+        copy_segment_out(peer, ep, src, filled);
     }
 }
 
-fn copy_out(peer: &mut Peer, ep: &Ep, src: FiAddr, filled: Filled) {
+fn copy_segment_out(peer: &mut Peer, ep: &Ep, src: FiAddr, filled: Filled) {
     let (Some(bounce), Some(incoming)) = (&peer.bounce, peer.incoming.get_mut(&filled.msg_id))
     else {
         return;
@@ -413,21 +431,23 @@ fn copy_out(peer: &mut Peer, ep: &Ep, src: FiAddr, filled: Filled) {
     let len = (filled.len as usize).min(moving.len - moving.done);
     let mut at = bounce.start(filled);
     // Copies out of segments do not fail.
-    let _ = moving.into.stretches(moving.done, len, &mut |to| {
-        let len = to.len();
-        to.copy_from(bounce.bytes(), at);
-        at += len;
-        Ok(())
-    });
+    let _ = moving
+        .destination
+        .for_each_slice(moving.done, len, &mut |to| {
+            let len = to.len();
+            to.copy_from(bounce.bytes(), at);
+            at += len;
+            Ok(())
+        });
     moving.done += len;
     let is_last = moving.done >= moving.len;
     peer.answer(peer.life, filled.segment, status::SEGMENT);
-    if is_last && let Some(moving) = end(peer, filled.msg_id) {
+    if is_last && let Some(moving) = end_transfer(peer, filled.msg_id) {
         finish(peer, ep, src, filled.msg_id, moving, status::BOUNCED);
     }
 }
 
-fn discard(peer: &mut Peer, filled: Filled) {
+fn discard_segment(peer: &mut Peer, filled: Filled) {
     peer.answer(peer.life, filled.segment, status::SEGMENT);
     if peer
         .incoming

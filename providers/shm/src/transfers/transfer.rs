@@ -5,40 +5,44 @@ use std::time::Instant;
 use nix::unistd::{SysconfVar, sysconf};
 use selvedge::{Errno, FiAddr};
 use selvedge_kit::Ep;
-use selvedge_kit::telemetry::ProtocolCounter as Counted;
+use selvedge_kit::telemetry::ProtocolCounter;
 
-use super::incoming::{Incoming, Moving, Pieces, Stage};
-use super::into::Into;
+use super::destination::Destination;
+use super::incoming::{Incoming, Moving, SourceSegments, Stage};
 use super::{MAX_OPS, status};
 use crate::connect::rendezvous::Link;
 use crate::peers::peer::Peer;
 use crate::smr::bounce::Filled;
-use crate::transfers::choice::Way;
-use crate::transfers::cmd::Nonsense;
+use crate::transfers::cmd::ProtocolError;
+use crate::transfers::protocol_selector::RendezvousProtocol;
 
 /// Offers of one peer that are known at a time: those that it waits for, those that are over but for
 /// segments on their way, and bytes that we have asked for, of each no more than [`MAX_OPS`].
-const MAX_OFFERS: usize = 3 * MAX_OPS;
+const MAX_INCOMING: usize = 3 * MAX_OPS;
 /// Expects the bytes of a message, which lie in these pieces of the peer's memory.
-pub(crate) fn expect(
+pub(crate) fn register_incoming(
     peer: &mut Peer,
     msg_id: u32,
     eager: u32,
-    pieces: Pieces,
-) -> Result<(), Nonsense> {
+    segments: SourceSegments,
+) -> Result<(), ProtocolError> {
     if peer.incoming.contains_key(&msg_id) {
-        return Err(Nonsense("msg_id of a message that is under way"));
+        return Err(ProtocolError("msg_id of a message that is under way"));
     }
-    if peer.incoming.len() >= MAX_OFFERS {
-        return Err(Nonsense("more messages offered than may be outstanding"));
+    if peer.incoming.len() >= MAX_INCOMING {
+        return Err(ProtocolError(
+            "more messages offered than may be outstanding",
+        ));
     }
-    if !are_possible(&pieces, peer) {
-        return Err(Nonsense("an offer of more bytes than its process can have"));
+    if !are_plausible(&segments, peer) {
+        return Err(ProtocolError(
+            "an offer of more bytes than its process can have",
+        ));
     }
-    let is_its = |filled: &mut Filled| filled.msg_id == msg_id;
-    let kept: Vec<_> = peer.early.extract_if(.., is_its).collect();
+    let belongs = |filled: &mut Filled| filled.msg_id == msg_id;
+    let kept: Vec<_> = peer.early.extract_if(.., belongs).collect();
     let incoming = Incoming {
-        pieces,
+        segments,
         eager: eager.saturating_sub(kept.len() as u32),
         kept,
         stage: Stage::Unmatched,
@@ -47,20 +51,20 @@ pub(crate) fn expect(
     Ok(())
 }
 
-/// Expects bytes that we have asked for, in segments of this number: [`take_stream`] must follow.
-pub(crate) fn expect_stream(peer: &mut Peer, stream: u32) -> Result<(), Nonsense> {
-    expect(peer, stream, 0, Pieces::none())
+/// Expects bytes that we have asked for, in segments of this number: [`start_stream`] must follow.
+pub(crate) fn register_stream(peer: &mut Peer, stream: u32) -> Result<(), ProtocolError> {
+    register_incoming(peer, stream, 0, SourceSegments::none())
 }
 
 /// Says where the bytes of an expected stream go.
-pub(crate) fn take_stream(peer: &mut Peer, stream: u32, into: Into, len: usize) {
+pub(crate) fn start_stream(peer: &mut Peer, stream: u32, destination: Destination, len: usize) {
     if let Some(incoming) = peer.incoming.get_mut(&stream) {
         incoming.stage = Stage::Moving(Moving {
-            into,
+            destination,
             len,
-            way: Way::Bounce,
+            protocol: RendezvousProtocol::Bounce,
             done: 0,
-            watch: None,
+            measurement: None,
         });
     }
 }
@@ -74,44 +78,51 @@ pub(crate) fn finish(
     moving: Moving,
     status: u32,
 ) {
-    if let Some(watch) = moving.watch {
-        peer.choice
-            .learn(moving.len, moving.way, watch, Instant::now());
+    if let Some(measurement) = moving.measurement {
+        peer.protocol_selector
+            .record(moving.len, moving.protocol, measurement, Instant::now());
     }
-    let status = moving.into.refusal().map_or(status, status::failed);
+    let status = moving.destination.denial().map_or(status, status::failed);
     peer.answer(peer.life, msg_id, status);
-    if let Into::Receive(..) = moving.into {
-        ep.stats.count_protocol(counted(moving.way), moving.len);
+    if let Destination::Receive(..) = moving.destination {
+        ep.stats
+            .count_protocol(protocol_counter(moving.protocol), moving.len);
     }
-    moving.into.finish(&peer.name, ep, src);
+    moving.destination.finish(&peer.name, ep, src);
 }
 
 /// How a received large message is counted.
-fn counted(way: Way) -> Counted {
-    match way {
-        Way::Cma => Counted::ReceivedCma,
-        Way::Special => Counted::ReceivedDirect,
-        Way::Bounce => Counted::ReceivedBounce,
+fn protocol_counter(protocol: RendezvousProtocol) -> ProtocolCounter {
+    match protocol {
+        RendezvousProtocol::Cma => ProtocolCounter::ReceivedCma,
+        RendezvousProtocol::Special => ProtocolCounter::ReceivedDirect,
+        RendezvousProtocol::Bounce => ProtocolCounter::ReceivedBounce,
     }
 }
 
 /// The sender cannot bounce the message that it was asked to. `false` when it was not asked.
-pub(crate) fn aborted(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32, errno: Errno) -> bool {
+pub(crate) fn abort_incoming(
+    peer: &mut Peer,
+    ep: &Ep,
+    src: FiAddr,
+    msg_id: u32,
+    errno: Errno,
+) -> bool {
     let is_asked = peer.incoming.get(&msg_id).is_some_and(
-        |incoming| matches!(&incoming.stage, Stage::Moving(moving) if moving.way == Way::Bounce),
+        |incoming| matches!(&incoming.stage, Stage::Moving(moving) if moving.protocol == RendezvousProtocol::Bounce),
     );
     if !is_asked {
         return false;
     }
-    if let Some(moving) = end(peer, msg_id) {
+    if let Some(moving) = end_transfer(peer, msg_id) {
         let detail = format!("{} could not send the bytes of its message", peer.name);
-        moving.into.fail(ep, errno, src, detail);
+        moving.destination.fail(ep, errno, src, detail);
     }
     true
 }
 
 /// Takes a message that is on its way out of the table, unless unasked segments still come.
-pub(crate) fn end(peer: &mut Peer, msg_id: u32) -> Option<Moving> {
+pub(crate) fn end_transfer(peer: &mut Peer, msg_id: u32) -> Option<Moving> {
     let incoming = peer.incoming.get_mut(&msg_id)?;
     let stage = std::mem::replace(&mut incoming.stage, Stage::Discarding);
     let kept = std::mem::take(&mut incoming.kept);
@@ -128,23 +139,25 @@ pub(crate) fn end(peer: &mut Peer, msg_id: u32) -> Option<Moving> {
 }
 
 /// Whether a process can have memory there, of such a length.
-fn are_possible(pieces: &Pieces, peer: &Peer) -> bool {
-    let mut pieces = pieces.list[..pieces.count].iter();
-    pieces.all(|piece| is_possible(peer, piece.addr, piece.len))
+fn are_plausible(segments: &SourceSegments, peer: &Peer) -> bool {
+    let mut segments = segments.list[..segments.count].iter();
+    segments.all(|segment| is_plausible(peer, segment.addr, segment.len))
 }
 
 /// No process has memory beyond this address: x86-64 with five levels of page tables has the
 /// largest space of those that Linux gives to processes.
-const SPACE: u64 = 1 << 56;
+const ADDRESS_SPACE_END: u64 = 1 << 56;
 /// Stretches from this length on are compared with the sender's mapped memory. Asking the kernel
 /// for that takes some ten microseconds, and copying as many bytes ten milliseconds.
-const CHECKED: u64 = 1 << 28;
+const CHECKED_LEN: u64 = 1 << 28;
 
 /// Whether the peer's process can have `len` bytes at `addr`. Nothing is said of a process that
 /// cannot be seen from here, but that its addresses end somewhere.
-fn is_possible(peer: &Peer, addr: u64, len: u64) -> bool {
-    let is_in_space = addr.checked_add(len).is_some_and(|end| end <= SPACE);
-    is_in_space && (len < CHECKED || mapped_by(peer).is_none_or(|mapped| len <= mapped))
+fn is_plausible(peer: &Peer, addr: u64, len: u64) -> bool {
+    let is_in_address_space = addr
+        .checked_add(len)
+        .is_some_and(|end| end <= ADDRESS_SPACE_END);
+    is_in_address_space && (len < CHECKED_LEN || mapped_by(peer).is_none_or(|mapped| len <= mapped))
 }
 
 /// Bytes of address space that the peer's process has mapped, where the kernel tells.

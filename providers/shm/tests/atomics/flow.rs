@@ -6,7 +6,7 @@ use selvedge::{Context, Errno, OpFlags};
 use crate::pair::{Call, Kind, Memory, Pair, RIGHTS, Side};
 
 #[test]
-fn atomics_are_carried_out_in_the_order_of_their_posts() {
+fn atomics_are_executed_in_the_order_of_their_posts() {
     const COUNT: u64 = 100;
     let pair = Pair::new();
     let one = 1_u64.to_ne_bytes();
@@ -37,7 +37,7 @@ fn atomics_are_carried_out_in_the_order_of_their_posts() {
 
 /// Each asks the other for more than its queue can answer at a time.
 #[test]
-fn two_that_ask_each_other_for_much_both_get_it() {
+fn two_endpoints_that_flood_each_other_with_atomics_both_progress() {
     let small = [("FI_SHM_CMD_COUNT", "16"), ("FI_SHM_POOL_SIZE", "16k")];
     let pair = Pair::of(Side::with(&small, |_, _| {}), Side::with(&small, |_, _| {}));
     let at_a = Memory::new(&pair.a, Kind::Plain, 4096, RIGHTS, 7);
@@ -71,7 +71,7 @@ fn two_that_ask_each_other_for_much_both_get_it() {
 /// The initiator makes no room for answers while the target carries its atomics out, and begins to
 /// when the target closes.
 #[test]
-fn a_target_that_closes_answers_what_it_has_carried_out() {
+fn a_closing_target_responds_to_the_atomics_it_executed() {
     const COUNT: u64 = 12;
     let small = [("FI_SHM_CMD_COUNT", "16"), ("FI_SHM_POOL_SIZE", "16k")];
     let pair = Pair::of(Side::with(&small, |_, _| {}), Side::with(&small, |_, _| {}));
@@ -110,7 +110,7 @@ fn a_target_that_closes_answers_what_it_has_carried_out() {
 }
 
 #[test]
-fn what_waits_for_a_peer_is_carried_out_in_order_be_it_a_write_or_an_atomic() {
+fn writes_and_atomics_that_wait_for_a_peer_are_executed_in_order() {
     let name = format!("late-order-{}", std::process::id());
     let a = Side::new();
     let address = selvedge::Address::Str(name.clone());
@@ -185,7 +185,7 @@ fn atomics_on_a_peer_that_starts_late_wait_for_it_in_order() {
 }
 
 #[test]
-fn atomics_on_a_peer_that_never_comes_fail_with_its_name() {
+fn atomics_on_a_peer_that_never_starts_fail_with_its_name() {
     let quick = [("FI_SHM_PEER_TIMEOUT", "50ms")];
     let (a, b) = (Side::with(&quick, |_, _| {}), Side::new());
     let to_b =

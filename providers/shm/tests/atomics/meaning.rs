@@ -24,7 +24,7 @@ fn bytes(seed: u8, len: usize) -> Vec<u8> {
 /// are asked: to one element and to two, which may take other ways, and to what equals the
 /// comparison and what does not.
 #[test]
-fn what_a_query_says_is_what_a_peer_does() {
+fn a_query_agrees_with_the_peer_s_atomics() {
     let pair = Pair::new();
     for kind in Kind::ALL {
         let memory = Memory::new(&pair.b, kind, 64, RIGHTS, 7);
@@ -136,7 +136,7 @@ fn check(
 }
 
 #[test]
-fn lists_of_operands_results_and_targets_need_not_match_piece_by_piece() {
+fn lists_of_operands_results_and_targets_need_not_match_segment_by_segment() {
     let pair = Pair::new();
     for kind in Kind::ALL {
         let memory = Memory::new(&pair.b, kind, 4096, RIGHTS, 7);
@@ -255,7 +255,7 @@ fn injected_operands_may_be_overwritten_at_once() {
 }
 
 #[test]
-fn remote_data_comes_with_the_targets_completion() {
+fn remote_data_is_in_the_target_s_completion() {
     let pair = Pair::new();
     for kind in Kind::ALL {
         let memory = Memory::new(&pair.b, kind, 4096, RIGHTS, 7);
@@ -283,7 +283,7 @@ fn remote_data_comes_with_the_targets_completion() {
 }
 
 #[test]
-fn atomics_count_at_both_ends() {
+fn atomics_are_counted_at_both_sides() {
     let counters = |side: &mut Vec<_>| {
         let mut read = None;
         let opened = Side::with(&[], |domain, bind| {

@@ -8,7 +8,7 @@ use crate::pair::{Call, Kind, Memory, Pair, RIGHTS};
 const KEY: u64 = 0x7e57;
 
 #[test]
-fn a_wrong_key_place_or_alignment_is_told_with_key_and_address() {
+fn a_wrong_key_address_or_alignment_is_reported_with_key_and_address() {
     let pair = Pair::new();
     let one = 1_u64.to_ne_bytes();
     for kind in Kind::ALL {
@@ -85,7 +85,7 @@ fn memory_whose_registration_has_ended_is_refused() {
 
 /// The region is withdrawn between the initiator's look at the table and the target's.
 #[test]
-fn the_target_looks_again() {
+fn the_target_checks_again() {
     let pair = Pair::new();
     let one = 1_u64.to_ne_bytes();
     let memory = Memory::new(&pair.b, Kind::Plain, 64, RIGHTS, KEY);
@@ -104,7 +104,7 @@ fn the_target_looks_again() {
 }
 
 #[test]
-fn calls_that_make_no_sense_are_refused_at_once() {
+fn invalid_calls_are_refused_at_once() {
     let pair = Pair::new();
     let memory = Memory::new(&pair.b, Kind::Plain, 64, RIGHTS, KEY);
     let ones = 1_u64.to_ne_bytes().repeat(2);

@@ -37,7 +37,7 @@ fn add(pair: &Pair, memory: &Memory, addr: u64, operand: u64) -> Result<(), Errn
 }
 
 #[test]
-fn short_forms_do_what_messages_do() {
+fn short_forms_behave_as_messages() {
     let pair = Pair::new();
     for kind in Kind::ALL {
         let memory = Memory::new(&pair.b, kind, 64, RIGHTS, KEY);

@@ -146,7 +146,7 @@ fn groups_of_contexts_and_endpoints_agree_with_the_oracle() {
 }
 
 #[test]
-fn a_context_s_group_is_its_own_and_other_contexts_have_theirs_at_once() {
+fn groups_of_different_contexts_are_independent_and_run_at_once() {
     let crew = crew();
     // Both have as many members, the same key, and the same two scalable endpoints.
     let (first, second) = ([4, 1], [0, 3]);
@@ -188,7 +188,7 @@ fn a_context_that_is_closed_ends_the_collectives_of_its_group_and_of_no_other() 
 }
 
 #[test]
-fn a_context_with_collectives_that_cannot_be_is_refused_by_name() {
+fn a_context_with_unsupported_collectives_is_refused_by_name() {
     // Another process may take the port of a context over tcp from one attempt to the next.
     while !refuses_by_name(&Host::unopened()) {}
 }
@@ -325,11 +325,11 @@ fn kill_one_of_three(killed: usize, waits: bool) {
 }
 
 #[test]
-fn a_killed_process_ends_the_collectives_of_contexts_that_look() {
+fn a_killed_process_ends_the_collectives_of_polling_contexts() {
     kill_one_of_three(1, false);
 }
 
 #[test]
-fn a_killed_process_ends_the_collectives_of_contexts_that_sleep() {
+fn a_killed_process_ends_the_collectives_of_parked_contexts() {
     kill_one_of_three(0, true);
 }

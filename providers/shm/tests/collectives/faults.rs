@@ -51,14 +51,14 @@ fn lose_one(ranks: usize, lost: usize) {
 }
 
 #[test]
-fn a_lost_member_ends_the_barrier_of_all_others_whoever_waits_for_whom() {
+fn a_failed_member_ends_the_barrier_of_all_others() {
     for (ranks, lost) in [(2, 0), (2, 1), (3, 1), (5, 0), (5, 4), (8, 3)] {
         lose_one(ranks, lost);
     }
 }
 
 #[test]
-fn a_member_that_goes_before_the_others_come_fails_them() {
+fn a_member_that_closes_before_the_others_join_fails_them() {
     let mut crew = Crew::of(4);
     let groups = crew.join(&[0, 1, 2, 3]);
     crew.lose(2);
@@ -104,7 +104,7 @@ fn a_large_message_to_a_member_that_has_given_up_does_not_wait_for_ever() {
 }
 
 #[test]
-fn a_join_of_somebody_who_is_lost_fails_at_all_others() {
+fn a_join_with_a_failed_member_fails_at_all_others() {
     let mut crew = Crew::of(3);
     // They have met: what is lost later is known to be gone, and not only not there yet.
     drop(crew.join(&[0, 1, 2]));

@@ -168,11 +168,11 @@ fn kill_one(ranks: usize, killed: usize, waits: bool) {
 }
 
 #[test]
-fn a_member_that_is_killed_ends_the_collectives_of_those_who_look() {
+fn a_killed_member_ends_the_collectives_of_polling_members() {
     kill_one(3, 1, false);
 }
 
 #[test]
-fn a_member_that_is_killed_ends_the_collectives_of_those_who_sleep() {
+fn a_killed_member_ends_the_collectives_of_parked_members() {
     kill_one(4, 0, true);
 }

@@ -60,7 +60,7 @@ fn a_root_that_is_far_ahead_waits_for_room_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_member_that_goes_when_it_is_through_fails_nobody() {
+fn a_member_that_closes_after_its_collectives_fails_no_other() {
     for _ in 0..20 {
         let mut crew = Crew::of(2);
         let groups = crew.join(&[0, 1]);
@@ -77,7 +77,7 @@ fn a_member_that_goes_when_it_is_through_fails_nobody() {
 }
 
 #[test]
-fn a_message_that_came_before_its_sender_went_is_taken_by_a_collective_that_begins_later() {
+fn a_message_received_before_its_sender_closed_is_used_by_a_later_collective() {
     let mut crew = Crew::of(2);
     let groups = crew.join(&[0, 1]);
     let (mut sent, mut got) = (42_u64, 0_u64);
@@ -121,7 +121,7 @@ fn seen_next(member: &Member) -> u32 {
 }
 
 #[test]
-fn collectives_that_go_the_short_way_are_counted_where_others_see_them() {
+fn fast_path_collectives_are_counted_in_telemetry() {
     let crew = Crew::of(2);
     let groups = crew.join(&[0, 1]);
     // The first one is new to the group; those that follow go the short way.
@@ -146,7 +146,7 @@ fn inputs(number: usize) -> ([u64; 2], u64) {
 }
 
 #[test]
-fn short_collectives_that_wait_long_or_queue_up_end_all_the_same() {
+fn short_collectives_that_wait_long_or_queue_up_complete() {
     let crew = Crew::of(2);
     let groups = crew.join(&[0, 1]);
     let mut sums = [[0_u64; 10]; 2];
@@ -188,7 +188,7 @@ fn short_collectives_that_wait_long_or_queue_up_end_all_the_same() {
 }
 
 #[test]
-fn a_message_of_one_group_waits_while_another_group_reads_the_lane() {
+fn a_message_of_one_group_waits_while_another_group_reads_the_channel() {
     let crew = Crew::of(2);
     let groups = [crew.join(&[0, 1]), crew.join(&[0, 1])];
     let (mut sent, mut got) = ([41_u64, 42], [0_u64; 2]);
@@ -210,7 +210,7 @@ fn a_message_of_one_group_waits_while_another_group_reads_the_lane() {
 }
 
 #[test]
-fn barriers_that_come_again_hold_everybody_until_the_last_has_come() {
+fn repeated_barriers_hold_every_member_until_the_last_arrives() {
     for ranks in 2..=5 {
         let crew = Crew::of(ranks);
         let order: Vec<_> = (0..ranks).collect();

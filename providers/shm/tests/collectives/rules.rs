@@ -116,7 +116,7 @@ fn a_receive_for_every_tag_takes_no_message_of_a_collective() {
 }
 
 #[test]
-fn counters_do_not_count_and_selective_queues_do_not_report_the_layer_s_messages() {
+fn counters_and_selective_queues_ignore_the_layer_s_messages() {
     let caps = Caps::MSG | Caps::TAGGED | Caps::COLLECTIVE;
     let crew = Crew::with(2, caps, |bind: &mut Bindings| {
         (bind.tx_selective, bind.rx_selective) = (true, true);
@@ -137,7 +137,7 @@ fn counters_do_not_count_and_selective_queues_do_not_report_the_layer_s_messages
 }
 
 #[test]
-fn what_is_wrong_is_refused_before_anything_is_sent() {
+fn invalid_collectives_are_refused_before_anything_is_sent() {
     let crew = Crew::of(2);
     let member = crew.member(0);
     let coll = member.coll();
@@ -269,7 +269,7 @@ fn keys_tell_joins_apart_that_happen_in_different_orders() {
 }
 
 #[test]
-fn members_that_sleep_are_woken_by_joins_and_collectives() {
+fn parked_members_are_woken_by_joins_and_collectives() {
     let crew = Crew::of(3);
     thread::scope(|scope| {
         for rank in 0..3 {

@@ -210,7 +210,7 @@ fn reductions_of_every_type_and_operation_agree_with_a_serial_oracle() {
 }
 
 #[test]
-fn reductions_of_eight_bytes_that_come_again_agree_with_the_oracle_too() {
+fn repeated_reductions_of_eight_bytes_agree_with_the_oracle() {
     for ranks in [2, 3, 4] {
         let mut job = Job::of(ranks);
         for &datatype in Datatype::ALL {
@@ -228,7 +228,7 @@ fn reductions_of_eight_bytes_that_come_again_agree_with_the_oracle_too() {
 }
 
 #[test]
-fn what_a_query_says_is_what_is_reduced() {
+fn a_query_agrees_with_the_reductions() {
     let infos = crate::registry().infos(&selvedge::Hints::new()).unwrap();
     let domain = infos[0].open().unwrap();
     for &datatype in Datatype::ALL {
@@ -256,14 +256,14 @@ fn what_a_query_says_is_what_is_reduced() {
 }
 
 #[test]
-fn data_of_every_size_goes_where_the_man_page_says() {
+fn data_of_every_size_is_placed_as_the_man_page_says() {
     for ranks in groups() {
         Job::of(ranks).every_collective();
     }
 }
 
 #[test]
-fn large_collectives_take_their_own_ways_and_agree() {
+fn large_collectives_use_their_own_algorithms_and_agree() {
     for ranks in [2, 3, 5] {
         Job::of(ranks).every_large_collective();
     }

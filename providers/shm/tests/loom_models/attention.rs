@@ -93,17 +93,17 @@ fn consumer_sleeps(queue: Queue, count: u32, nights: Nights) {
 }
 
 #[test]
-fn nobody_sleeps_over_a_command() {
+fn no_thread_parks_over_a_command() {
     explore(|| consumer_sleeps(Queue::Commands, 1, Nights::Numbered));
 }
 
 #[test]
-fn nobody_sleeps_over_the_command_after_the_one_that_woke_it() {
+fn no_thread_parks_over_the_command_after_the_one_that_woke_it() {
     explore(|| consumer_sleeps(Queue::Commands, 2, Nights::Numbered));
 }
 
 #[test]
-fn a_wake_up_that_counts_for_every_night_is_noticed() {
+fn a_wake_up_that_counts_for_every_epoch_is_noticed() {
     assert!(fails(|| consumer_sleeps(
         Queue::Commands,
         2,
@@ -112,7 +112,7 @@ fn a_wake_up_that_counts_for_every_night_is_noticed() {
 }
 
 #[test]
-fn a_look_for_sleepers_that_passes_the_commit_is_noticed() {
+fn a_check_for_parked_threads_before_the_commit_is_noticed() {
     assert!(catches(Fault::Announce, || consumer_sleeps(
         Queue::Commands,
         1,
@@ -121,7 +121,7 @@ fn a_look_for_sleepers_that_passes_the_commit_is_noticed() {
 }
 
 #[test]
-fn a_last_look_that_passes_the_falling_asleep_is_noticed() {
+fn a_last_poll_before_arming_is_noticed() {
     assert!(catches(Fault::Sleep, || consumer_sleeps(
         Queue::Commands,
         1,
@@ -130,13 +130,13 @@ fn a_last_look_that_passes_the_falling_asleep_is_noticed() {
 }
 
 #[test]
-fn nobody_sleeps_over_a_message_in_a_lane() {
+fn no_thread_parks_over_a_message_in_a_collective_channel() {
     explore(|| consumer_sleeps(Queue::Lane, 1, Nights::Numbered));
     explore(|| consumer_sleeps(Queue::Lane, 2, Nights::Numbered));
 }
 
 #[test]
-fn at_a_lane_a_look_that_passes_the_commit_is_noticed() {
+fn a_check_of_a_collective_channel_before_the_commit_is_noticed() {
     assert!(catches(Fault::Announce, || consumer_sleeps(
         Queue::Lane,
         1,

@@ -50,7 +50,7 @@ fn owner_closes() {
 }
 
 #[test]
-fn a_copy_from_memory_that_was_reused_is_thrown_away() {
+fn a_copy_from_reused_memory_is_discarded() {
     explore(owner_closes);
 }
 

@@ -129,6 +129,6 @@ fn bells_ring_at_once() {
 }
 
 #[test]
-fn a_forged_bell_costs_a_look() {
+fn a_forged_ring_costs_one_poll() {
     explore(bells_ring_at_once);
 }

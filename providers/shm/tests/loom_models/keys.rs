@@ -45,7 +45,7 @@ fn owner_publishes() {
 }
 
 #[test]
-fn a_row_is_published_whole() {
+fn a_key_entry_is_published_whole() {
     explore(owner_publishes);
 }
 
@@ -70,7 +70,7 @@ fn owner_replaces() {
 }
 
 #[test]
-fn a_row_that_is_replaced_is_the_old_one_or_the_new_one() {
+fn a_replaced_key_entry_is_the_old_one_or_the_new_one() {
     explore(owner_replaces);
 }
 
@@ -80,7 +80,7 @@ fn replacing_without_a_fence_behind_withdrawal_is_noticed() {
 }
 
 #[test]
-fn reading_a_row_without_a_fence_before_the_second_look_is_noticed() {
+fn reading_a_key_entry_without_a_fence_before_the_second_load_is_noticed() {
     assert!(catches(Fault::Check, owner_replaces));
 }
 
@@ -109,7 +109,7 @@ fn owner_withdraws() {
 }
 
 #[test]
-fn a_copy_from_memory_that_was_taken_back_is_thrown_away() {
+fn a_copy_from_withdrawn_memory_is_discarded() {
     explore(owner_withdraws);
 }
 
@@ -119,7 +119,7 @@ fn reuse_without_a_fence_behind_withdrawal_is_noticed() {
 }
 
 #[test]
-fn a_look_without_a_fence_before_it_is_noticed() {
+fn a_validity_check_without_a_fence_before_it_is_noticed() {
     assert!(catches(Fault::Check, owner_withdraws));
 }
 
@@ -164,7 +164,7 @@ fn owner_says_that_it_counts() {
 }
 
 #[test]
-fn a_row_that_is_amended_is_never_the_old_one_under_its_new_generation() {
+fn an_amended_key_entry_is_never_the_old_one_under_its_new_generation() {
     explore(owner_says_that_it_counts);
 }
 
@@ -174,7 +174,7 @@ fn amending_without_release_is_noticed() {
 }
 
 #[test]
-fn a_row_that_is_withdrawn_to_be_amended_is_noticed() {
+fn a_key_entry_withdrawn_to_be_amended_is_noticed() {
     assert!(fails(|| owner_amends(|chunk| {
         chunk.withdraw(0);
         chunk.publish(0, &counted());

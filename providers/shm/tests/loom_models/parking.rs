@@ -231,12 +231,12 @@ fn both_threads_end(application: Application, rule: Rule) {
 }
 
 #[test]
-fn a_thread_that_leaves_its_wait_leaves_no_thread_asleep() {
+fn a_thread_that_leaves_its_wait_leaves_no_other_parked() {
     explore(|| both_threads_end(Application::Waits, Rule::Kept));
 }
 
 #[test]
-fn a_post_that_consumes_a_wake_up_leaves_no_thread_asleep() {
+fn a_post_that_consumes_a_wake_up_leaves_no_thread_parked() {
     explore(|| both_threads_end(Application::Posts, Rule::Kept));
 }
 

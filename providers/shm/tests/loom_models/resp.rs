@@ -56,12 +56,12 @@ fn expect(answers: &mut RespReceiver, question: u32) {
 }
 
 #[test]
-fn answers_arrive_once_whole_and_in_order() {
+fn responses_arrive_once_whole_and_in_order() {
     explore(answers_pass);
 }
 
 #[test]
-fn an_answer_without_release_is_noticed() {
+fn a_response_without_release_is_noticed() {
     assert!(catches(Fault::Commit, answers_pass));
 }
 
@@ -86,6 +86,6 @@ fn answerer_dies() {
 }
 
 #[test]
-fn whoever_dies_before_answering_has_not_answered() {
+fn a_peer_that_dies_before_responding_has_not_responded() {
     explore(answerer_dies);
 }

@@ -124,7 +124,7 @@ fn producer_stops() {
 }
 
 #[test]
-fn a_producer_that_is_stopped_holds_up_nobody() {
+fn a_stopped_producer_does_not_block_the_others() {
     explore(producer_stops);
 }
 

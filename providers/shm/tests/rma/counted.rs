@@ -74,7 +74,7 @@ impl Ground {
 }
 
 #[test]
-fn each_region_counts_what_is_done_to_it_by_every_way() {
+fn each_region_counts_accesses_by_every_protocol() {
     for way in WAYS {
         let ground = Ground::new(way);
         let [private, special] = [(); 2].map(|()| [(); 2].map(|()| counter(&*ground.b.domain)));
@@ -97,7 +97,7 @@ fn each_region_counts_what_is_done_to_it_by_every_way() {
 }
 
 #[test]
-fn what_was_used_directly_is_counted_once_it_has_a_counter() {
+fn direct_accesses_are_counted_once_the_region_has_a_counter() {
     let ground = Ground::new("cma");
     // The initiator has looked the regions up, and does without the owner.
     ground.keys().into_iter().for_each(|key| ground.act(key, 8));
@@ -138,7 +138,7 @@ fn an_operation_is_one_event_for_each_region_that_it_touches() {
 }
 
 #[test]
-fn reading_a_counter_of_a_region_drives_whatever_peers_reach_it_by() {
+fn reading_a_region_counter_progresses_the_endpoints_that_serve_the_region() {
     let ground = Ground::new("bounce");
     let cntr = counter(&*ground.b.domain);
     ground.private.bind_counter(&cntr, WRITTEN).unwrap();
@@ -173,7 +173,7 @@ fn reading_a_counter_of_a_region_drives_whatever_peers_reach_it_by() {
 }
 
 #[test]
-fn a_key_that_is_used_again_counts_for_nobody() {
+fn a_reused_key_does_not_count_for_the_old_counter() {
     let pair = Pair::new("cma", 64);
     let cntr = counter(&*pair.b.domain);
     pair.region.bind_counter(&cntr, WRITTEN).unwrap();
@@ -222,7 +222,7 @@ fn counters_that_cannot_be_bound_are_refused_by_name() {
 }
 
 #[test]
-fn whoever_sleeps_at_a_counter_of_a_region_is_woken_by_writes_and_reads() {
+fn a_thread_parked_at_a_region_counter_is_woken_by_writes_and_reads() {
     let ground = Ground::new("cma");
     let mut attr = cntr::Attr::default();
     attr.wait_obj = wait::Object::Unspec;

@@ -22,7 +22,7 @@ fn counting(way: &str) -> (Side, Counters) {
 }
 
 #[test]
-fn a_target_that_counts_is_told_of_every_access() {
+fn a_target_that_counts_is_notified_of_every_access() {
     for way in WAYS {
         let (b, (read, written)) = counting(way);
         let a = Side::open(
@@ -48,7 +48,7 @@ fn a_target_that_counts_is_told_of_every_access() {
 }
 
 #[test]
-fn a_target_that_counts_is_asked_for_several_things_at_once() {
+fn a_target_that_counts_serves_several_requests_at_once() {
     let (b, (read, written)) = counting("bounce");
     let a = Side::open(
         &info(&[("FI_SHM_PROTOCOL", "bounce")], MrMode::empty()),

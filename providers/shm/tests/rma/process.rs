@@ -234,7 +234,7 @@ fn assert_death(error: &ErrEntry, target: FiAddr, way: &str, round: usize) {
 
 /// The target and its other peers go on as if nothing had been.
 #[test]
-fn an_initiator_that_is_killed_harms_nobody() {
+fn a_killed_initiator_leaves_its_target_working() {
     for way in WAYS {
         let (target, side, to) = meet(way);
         let place = [RmaIov {

@@ -37,7 +37,7 @@ fn cut(random: &mut Random, len: usize) -> Vec<usize> {
 }
 
 #[test]
-fn random_reads_and_writes_do_what_a_byte_array_does() {
+fn random_reads_and_writes_agree_with_a_byte_array() {
     for way in WAYS.into_iter().chain(["auto"]) {
         let pair = Pair::new(way, LEN);
         let (mut random, mut model) = (Random::new(77), vec![0; LEN]);

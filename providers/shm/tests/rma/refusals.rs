@@ -63,7 +63,7 @@ fn violations_are_error_completions_with_key_and_address() {
 }
 
 #[test]
-fn one_bad_place_keeps_all_bytes_back() {
+fn one_bad_segment_keeps_all_bytes_back() {
     let pair = Pair::new("auto", 4096);
     let places = [pair.place(0, 4), pair.place(4094, 4)];
     let error = pair
@@ -89,7 +89,7 @@ fn a_violation_of_an_inject_is_reported_without_a_context() {
 }
 
 #[test]
-fn a_post_that_makes_no_sense_is_refused_at_once() {
+fn an_invalid_post_is_refused_at_once() {
     let pair = Pair::new("auto", 64);
     let five = [pair.place(0, 1); 5];
     let post = |pieces: &[&[u8]], places: &[RmaIov], flags| {
@@ -167,7 +167,7 @@ fn a_write_on_its_way_to_a_region_that_goes_is_refused_by_the_target() {
 /// other region outlasts a read, so that there are good ones on a crowded machine, too; the others
 /// go at some moment after one has begun.
 #[test]
-fn reads_never_see_what_was_put_where_a_region_was() {
+fn reads_never_see_bytes_that_reuse_a_region_s_memory() {
     for way in WAYS {
         let pair = Pair::new(way, 64);
         let memory = Memory::new(200_000);
@@ -239,7 +239,7 @@ fn a_key_that_is_taken_is_refused_by_name() {
 }
 
 #[test]
-fn keys_that_come_later_are_found() {
+fn keys_that_are_announced_later_are_found() {
     let pair = Pair::new("cma", 64);
     pair.read(&[pair.place(0, 8)], &[8]).unwrap();
     let memory = Memory::filled(&[9; 512]);

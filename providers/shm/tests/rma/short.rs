@@ -62,7 +62,7 @@ fn message(pair: &Pair, addr: u64, key: u64) -> Result<u64, Errno> {
 }
 
 #[test]
-fn a_word_goes_and_comes_by_short_forms() {
+fn a_word_is_written_and_read_by_short_forms() {
     let (pair, _memory) = pair(BOTH);
     for key in [KEY, SPECIAL] {
         for (turn, addr) in [0, 8, 13, LEN as u64 - 8].into_iter().enumerate() {

@@ -69,7 +69,7 @@ fn pattern(seed: usize, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_are_there_when_the_post_returns() {
+fn bytes_are_in_place_when_the_post_returns() {
     let it = Siblings::open(false);
     for (number, dest) in it.addrs.into_iter().enumerate() {
         for len in LENGTHS {
@@ -128,7 +128,7 @@ fn atomics_are_done_when_the_post_returns() {
 }
 
 #[test]
-fn a_sibling_that_counts_is_told_once_and_gets_the_data() {
+fn a_sibling_that_counts_is_notified_once_and_gets_the_data() {
     let it = Siblings::open(true);
     let [_, dest] = it.addrs;
     let bytes = pattern(1, 64);
@@ -150,7 +150,7 @@ fn a_sibling_that_counts_is_told_once_and_gets_the_data() {
 }
 
 #[test]
-fn what_the_key_does_not_allow_is_an_error_completion() {
+fn an_access_beyond_the_key_s_rights_is_an_error_completion() {
     let it = Siblings::open(false);
     for dest in it.addrs {
         let (bytes, mut place) = ([1; 16], Siblings::place(16));
@@ -174,7 +174,7 @@ fn what_the_key_does_not_allow_is_an_error_completion() {
 }
 
 #[test]
-fn a_sibling_that_was_closed_is_a_peer_that_is_gone() {
+fn a_closed_sibling_is_a_disconnected_peer() {
     let it = Siblings::open(false);
     let [_, dest] = it.addrs;
     let (bytes, place) = ([1; 16], Siblings::place(16));

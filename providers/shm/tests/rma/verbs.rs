@@ -16,7 +16,7 @@ const SIZES: [usize; 13] = [
 ];
 
 #[test]
-fn the_provider_says_what_it_can_do() {
+fn the_provider_reports_its_rma_capabilities() {
     let info = info(&[], MrMode::empty());
     assert!(info.caps.contains(Caps::RMA | Caps::RMA_EVENT));
     assert!(info.caps.contains(Caps::READ | Caps::WRITE));
@@ -62,7 +62,7 @@ fn writes_and_reads_of_every_size_arrive() {
 }
 
 #[test]
-fn several_pieces_go_to_several_places() {
+fn several_local_segments_are_written_to_several_remote_ones() {
     for way in WAYS {
         let pair = Pair::new(way, 1_000_000);
         let mut random = Random::new(2);
@@ -108,7 +108,7 @@ fn data_reaches_the_target_behind_the_bytes() {
 }
 
 #[test]
-fn the_short_forms_do_what_the_man_page_says() {
+fn the_short_forms_behave_as_the_man_page_says() {
     let pair = Pair::new("auto", 4096);
     let (ep, dest) = (&pair.a.ep, pair.to_b);
     let bytes = *b"sixteen bytes!!!";
@@ -161,7 +161,7 @@ fn the_short_forms_do_what_the_man_page_says() {
 }
 
 #[test]
-fn reads_need_nothing_from_a_target_that_was_met() {
+fn reads_need_no_progress_of_a_connected_target() {
     let pair = Pair::new("cma", 1 << 20);
     pair.memory.put(0, b"here");
     pair.read(&[pair.place(0, 4)], &[4]).unwrap();
@@ -181,7 +181,7 @@ fn reads_need_nothing_from_a_target_that_was_met() {
 }
 
 #[test]
-fn others_are_met_while_somebody_reads_special_memory_in_a_loop() {
+fn peers_connect_while_a_caller_reads_special_memory_in_a_loop() {
     let pair = Pair::new("auto", 8);
     let info = info(&[], MrMode::empty());
     let attr = alloc::Attr::new(BOTH).with_key(KEY + 1);
@@ -275,7 +275,7 @@ fn addresses_and_keys_are_as_the_mode_says() {
 }
 
 #[test]
-fn a_delivered_write_is_there_when_it_completes() {
+fn a_write_with_delivery_complete_is_in_place_when_it_completes() {
     for way in WAYS {
         let pair = Pair::new(way, 100_000);
         for len in [8, 1000, 100_000] {
@@ -374,7 +374,7 @@ fn a_message_behind_a_small_write_finds_it_done() {
 }
 
 #[test]
-fn a_fenced_read_sees_what_was_written_before() {
+fn a_fenced_read_sees_earlier_writes() {
     let pair = Pair::new("cma", 200_000);
     pair.read(&[pair.place(0, 8)], &[8]).unwrap();
     let (large, small) = (vec![1; 200_000], [2; 8]);
@@ -416,7 +416,7 @@ fn a_fenced_read_sees_what_was_written_before() {
 
 /// A small write completes when it is on its way, or with the parameter when it has arrived.
 #[test]
-fn a_parameter_has_every_write_complete_when_it_is_there() {
+fn a_parameter_makes_every_write_complete_on_delivery() {
     for (value, is_there) in [("transmit", false), ("delivery", true)] {
         let pair = Pair::with(&[("FI_SHM_WRITE_COMPLETE", value)], 64);
         let (first, then) = ([1; 8], [2; 8]);

@@ -69,7 +69,7 @@ fn nowhere(to: To, len: usize) -> (Vec<u64>, MmapMut, Mmap) {
 }
 
 #[test]
-fn an_address_without_memory_is_an_error_at_the_initiator_and_harms_nobody() {
+fn an_address_without_memory_is_an_error_at_the_initiator_alone() {
     for way in WAYS {
         let info = info(&[("FI_SHM_PROTOCOL", way)], MrMode::empty());
         let open = || Side::open(&info, |_, _| ());
@@ -109,7 +109,7 @@ fn an_address_without_memory_is_an_error_at_the_initiator_and_harms_nobody() {
 }
 
 #[test]
-fn an_atomic_or_an_inject_where_no_memory_is_fails_and_harms_nobody() {
+fn an_atomic_or_an_inject_to_unmapped_memory_fails_at_the_initiator_alone() {
     let info = info(&[], MrMode::empty());
     let open = || Side::open(&info, |_, _| ());
     let pair = Pair::of(open(), open(), 64);

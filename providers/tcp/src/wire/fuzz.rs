@@ -10,7 +10,7 @@ use super::proof::Server;
 
 /// The first byte of an input says what the connection has agreed on, the rest is a header.
 #[test]
-fn frames_of_any_bytes_are_read_or_refused() {
+fn a_frame_of_any_bytes_is_parsed_or_rejected() {
     let corpus = include_str!("../../corpus/frames.txt");
     fuzz("frames", corpus, |input| {
         let (&[negotiated], bytes) = input.split_first_chunk()?;

@@ -5,10 +5,10 @@ use selvedge::Errno;
 use crate::child_process;
 use crate::side::{Side, exchange};
 
-const NAME: &str = "killed::operations_posted_to_a_killed_process_fail_with_its_name";
+const NAME: &str = "killed::operations_to_a_killed_process_fail_with_its_name";
 
 #[test]
-fn operations_posted_to_a_killed_process_fail_with_its_name() {
+fn operations_to_a_killed_process_fail_with_its_name() {
     if let Some(target) = child_process::child_side() {
         loop {
             target.drive();

@@ -1,10 +1,11 @@
-//! Plans of all members, carried out without a fabric, against what the man page says.
+//! The plans of all members, executed without a fabric, against the results that the man page
+//! defines.
 
 use std::collections::HashMap;
 
 use super::*;
 
-/// A member: its three memories and how far it is.
+/// A member: its three memories and its position in the plan.
 struct Member {
     plan: Plan,
     memory: [Vec<u8>; 3],
@@ -32,7 +33,7 @@ impl Member {
         &mut self.memory[span.buffer as usize][span.at..span.at + span.len]
     }
 
-    /// Reductions are sums of bytes.
+    /// Runs a step; reductions are sums of bytes.
     fn step(&mut self, step: Step) {
         match step {
             Step::Copy { from, to } => {
@@ -56,7 +57,7 @@ impl Member {
 
 type Wire = HashMap<(usize, usize, u32), Vec<u8>>;
 
-/// Has all members take turns until all are through.
+/// Runs all members in turn until none can continue.
 fn run(members: &mut [Member]) {
     let mut wire = Wire::new();
     loop {
@@ -69,11 +70,15 @@ fn run(members: &mut [Member]) {
         }
     }
     for (rank, member) in members.iter().enumerate() {
-        assert_eq!(member.round, member.plan.rounds.len(), "rank {rank} waits");
+        assert_eq!(
+            member.round,
+            member.plan.rounds.len(),
+            "rank {rank} has not finished"
+        );
     }
     assert!(
         wire.is_empty(),
-        "messages that nobody took: {:?}",
+        "messages that no member received: {:?}",
         wire.keys()
     );
 }
@@ -107,12 +112,12 @@ fn turn(member: &mut Member, rank: usize, wire: &mut Wire) -> bool {
     true
 }
 
-/// A byte that says whose it is, and where it lies.
+/// A byte that depends on the rank and the offset.
 fn byte(rank: usize, at: usize) -> u8 {
     (rank * 37 + at * 11 + at / 251 + 5) as u8
 }
 
-/// What rank `rank` has in the end, by the man page.
+/// The result of rank `rank`, by the man page.
 fn expected(shape: &Shape, rank: usize) -> Vec<u8> {
     let (ranks, len) = (shape.ranks, shape.count * shape.size);
     let sum = |at| (0..ranks).fold(0_u8, |sum, rank| sum.wrapping_add(byte(rank, at)));
@@ -165,7 +170,7 @@ fn check(coll: Op, ranks: usize, root: usize, count: usize, size: usize) {
 }
 
 #[test]
-fn plans_of_every_size_give_what_the_man_page_says() {
+fn plans_of_every_size_give_the_result_of_the_man_page() {
     for &coll in Op::ALL {
         for ranks in 1..=17 {
             for (count, size) in [(0, 8), (1, 1), (1, 8), (5, 4), (3, 16), (70, 2)] {
@@ -189,9 +194,9 @@ fn plans_of_many_bytes_and_many_members_give_the_same() {
 }
 
 #[test]
-fn everybody_is_heard_before_anybody_leaves_a_barrier() {
+fn no_rank_leaves_a_barrier_before_all_have_entered() {
     for ranks in 1..40 {
-        // Whom each rank has heard of, after each round.
+        // The ranks that each rank depends on, after each round.
         let mut known: Vec<Vec<usize>> = (0..ranks).map(|rank| vec![rank]).collect();
         for (_, steps) in doublings(ranks) {
             let before = known.clone();

@@ -22,7 +22,7 @@ use selvedge_kit::seal::{future_write, seal};
 
 pub use selvedge_kit::seal::Writers;
 
-use crate::memory::mappings::{Mapped, Mappings};
+use crate::memory::mapping_quota::{MappingPermit, MappingQuota};
 
 /// Memory that is mapped until the last user lets go.
 pub struct Mapping {
@@ -32,7 +32,7 @@ pub struct Mapping {
     /// Whether forked children have a hole in its place.
     withheld: OnceLock<bool>,
     /// Of a peer's memory, its part of the mappings that those may have.
-    _mapped: Option<Mapped>,
+    _mapped: Option<MappingPermit>,
     #[cfg(loom)]
     content: Arc<crate::smr::model::Content>,
 }
@@ -47,7 +47,7 @@ impl Mapping {
 
     /// Maps `len` bytes of a peer's `file`.
     fn foreign(file: &File, len: usize, writable: bool) -> Result<Arc<Self>, Error> {
-        let mapped = Mappings::of_peers().take(0);
+        let mapped = MappingQuota::of_peers().take(0);
         let mapped = mapped.ok_or_else(|| Error::new(Errno::NoMem, TOO_MANY))?;
         let mut options = MmapOptions::new();
         let memory = match writable {
@@ -62,7 +62,12 @@ impl Mapping {
         not(loom),
         expect(unused_variables, reason = "models look at the file")
     )]
-    fn new(memory: MmapRaw, writable: bool, file: &File, mapped: Option<Mapped>) -> Arc<Self> {
+    fn new(
+        memory: MmapRaw,
+        writable: bool,
+        file: &File,
+        mapped: Option<MappingPermit>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             #[cfg(loom)]
             content: crate::smr::model::Content::of(file, memory.len()),

@@ -1,0 +1,220 @@
+//! Requests over the endpoint below BMI.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use selvedge::cq::Entry;
+use selvedge::info::{EpType, Threading};
+use selvedge::{
+    Address, Caps, CompletionFlags, CompletionQueue, Context, EpOption, Errno, FiAddr, Hints,
+    OpFlags, TagMatch,
+};
+use selvedge_testkit::domain::{
+    Block, DomainContext, DomainEndpoint, EndpointConfig, Recv, WaitMethod, WaitStrategy,
+};
+
+use super::{BATCH, Counts, IDLE};
+
+/// An endpoint, and the entries that were read of its queue.
+#[derive(Debug)]
+struct RequestEndpoint {
+    endpoint: DomainEndpoint,
+    entries: [Entry; BATCH],
+    sources: [FiAddr; BATCH],
+}
+
+impl RequestEndpoint {
+    fn open(provider: &str) -> anyhow::Result<Self> {
+        let caps = Caps::MSG | Caps::TAGGED | Caps::MULTI_RECV | Caps::SOURCE | Caps::SOURCE_ERR;
+        let hints = Hints::new()
+            .ep_type(EpType::Rdm)
+            .caps(caps)
+            .provider(provider)
+            .cq_data_size(8);
+        #[expect(unsafe_code, reason = "the promise that removes locks")]
+        // SAFETY: each of these processes has one thread.
+        let hints = unsafe { hints.promise_threading(Threading::Domain) };
+        let infos = selvedge_providers::builtin().infos(&hints)?;
+        let info = infos
+            .into_iter()
+            .next()
+            .context("discovery found no endpoint for requests")?;
+        let strategy = WaitStrategy::new(WaitMethod::Sread, IDLE);
+        let context = DomainContext::open(&*info.fabric()?, info, strategy, false)?;
+        let queue = context.queue(8192)?;
+        let endpoint = context.endpoint(EndpointConfig {
+            tx: Some(queue.clone()),
+            rx: Some(queue),
+            ..EndpointConfig::default()
+        })?;
+        Ok(Self {
+            endpoint,
+            entries: [Entry::default(); BATCH],
+            sources: [FiAddr::UNSPEC; BATCH],
+        })
+    }
+
+    fn cq(&self) -> &dyn CompletionQueue {
+        &**self.endpoint.tx.cq()
+    }
+
+    /// Reads completions; waits up to `idle` for one if there is none. Returns the number of
+    /// entries, of which the first may stand for an error.
+    fn read(&mut self, idle: Duration) -> selvedge::Result<usize> {
+        let cq = self.endpoint.tx.cq();
+        let read = cq.read_from(&mut self.entries, &mut self.sources);
+        if read != Ok(0) || idle.is_zero() {
+            return read;
+        }
+        match cq.wait(&mut [], Some(idle)) {
+            Ok(_) | Err(Errno::Again | Errno::Intr) => {}
+            Err(errno) => return Err(errno),
+        }
+        cq.read_from(&mut self.entries, &mut self.sources)
+    }
+}
+
+/// Bytes of each multi-receive buffer, and of the largest request.
+const BUFFER: usize = 128 << 10;
+const LARGEST: usize = 16 << 10;
+
+#[derive(Debug)]
+pub(super) struct Server {
+    endpoint: RequestEndpoint,
+    buffers_posted: Vec<Block>,
+    /// Responses that could not be posted yet: the client, and the tag.
+    unsent: VecDeque<(FiAddr, u64)>,
+}
+
+impl Server {
+    pub(super) fn open(provider: &str) -> anyhow::Result<Self> {
+        let endpoint = RequestEndpoint::open(provider)?;
+        endpoint.endpoint.ep.set(EpOption::MinMultiRecv(LARGEST))?;
+        let buffers_posted = (0..4).map(|_| endpoint.endpoint.context.buffers(BUFFER));
+        let server = Self {
+            buffers_posted: buffers_posted.collect::<Result<_, _>>()?,
+            endpoint,
+            unsent: VecDeque::new(),
+        };
+        (0..server.buffers_posted.len()).try_for_each(|index| server.post(index))?;
+        Ok(server)
+    }
+
+    fn post(&self, index: usize) -> anyhow::Result<()> {
+        let recv = Recv::new(index as u64).flags(OpFlags::MULTI_RECV);
+        Ok(self
+            .endpoint
+            .endpoint
+            .recv(&[self.buffers_posted[index].whole()], &recv)?)
+    }
+
+    /// Counts a request, whose tag is its remote data.
+    fn take_request(
+        &mut self,
+        entry: &Entry,
+        src: FiAddr,
+        counts: &mut Counts,
+    ) -> anyhow::Result<()> {
+        if entry.flags.contains(CompletionFlags::RECV) {
+            counts.count(src.0);
+            self.unsent.push_back((src, entry.data));
+        }
+        match entry.flags.contains(CompletionFlags::MULTI_RECV) {
+            true => self.post(entry.context.0 as usize),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes an error entry. The first message of a client has an unknown source, which is
+    /// inserted.
+    fn take_error(&mut self, counts: &mut Counts) -> anyhow::Result<()> {
+        let error = self.endpoint.cq().read_err()?;
+        let sender = error.sender();
+        let Some(sender) = sender.filter(|_| error.errno == Errno::AddrNotAvail) else {
+            bail!("{}: {}", error.errno, error.detail);
+        };
+        let src = self.endpoint.endpoint.av.insert_one(&sender)?;
+        self.take_request(&error.entry, src, counts)
+    }
+
+    fn send_responses(&mut self) -> anyhow::Result<()> {
+        while let Some(&(client, tag)) = self.unsent.front() {
+            match self.endpoint.endpoint.ep.tinject(&[], client, tag, None) {
+                Ok(()) => self.unsent.pop_front(),
+                Err(Errno::Again) => break,
+                Err(errno) => return Err(errno.into()),
+            };
+        }
+        Ok(())
+    }
+}
+
+impl super::Server for Server {
+    fn address(&self) -> anyhow::Result<String> {
+        Ok(self.endpoint.endpoint.ep.address()?.to_string())
+    }
+
+    fn serve_requests(&mut self, counts: &mut Counts) -> anyhow::Result<()> {
+        let idle = match self.unsent.is_empty() {
+            true => IDLE,
+            false => Duration::ZERO,
+        };
+        match self.endpoint.read(idle) {
+            Ok(count) => {
+                for index in 0..count {
+                    let (entry, src) = (self.endpoint.entries[index], self.endpoint.sources[index]);
+                    self.take_request(&entry, src, counts)?;
+                }
+            }
+            Err(Errno::Avail) => self.take_error(counts)?,
+            Err(errno) => return Err(errno.into()),
+        }
+        self.send_responses()
+    }
+}
+
+/// Sends requests until it is killed.
+pub(super) fn send_requests(
+    provider: &str,
+    address: &str,
+    size: usize,
+    window: usize,
+) -> anyhow::Result<()> {
+    let mut endpoint = RequestEndpoint::open(provider)?;
+    let address: Address = address.parse()?;
+    let server = endpoint.endpoint.av.insert_one(&address)?;
+    let inject_size = endpoint.endpoint.context.info().tx_attr.inject_size;
+    ensure!(
+        size <= inject_size,
+        "requests over the raw endpoint have at most {inject_size} bytes"
+    );
+    let request = vec![0; size];
+    let mut tag = 0;
+    let mut to_send = window;
+    loop {
+        while to_send > 0 {
+            let response = Recv::new(tag).from(server).tag(TagMatch::exact(tag));
+            endpoint
+                .endpoint
+                .recv(&[], &response.flags(OpFlags::empty()))?;
+            match endpoint.endpoint.ep.inject(&request, server, Some(tag)) {
+                Ok(()) => (),
+                Err(Errno::Again) => {
+                    // The receive is canceled; it is posted again with the next attempt.
+                    endpoint.endpoint.ep.cancel(Context(tag))?;
+                    break;
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+            tag += 1;
+            to_send -= 1;
+        }
+        match endpoint.read(IDLE) {
+            Ok(count) => to_send += count,
+            // A canceled receive.
+            Err(Errno::Avail) => drop(endpoint.cq().read_err()?),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}

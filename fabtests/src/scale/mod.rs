@@ -1,0 +1,141 @@
+//! The scale test: many processes, each of which exchanges messages with all others.
+//!
+//! It measures the time until all pairs are connected, the memory that this costs, and the time of
+//! a round in which each process sends one message to each other process.
+
+mod process;
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use selvedge_testkit::process::{Deadline, Process, receive_lines};
+use selvedge_testkit::usage::memory;
+use serde::Serialize;
+
+pub use process::run as run_process;
+
+/// The results of a scale test.
+#[derive(Clone, Debug, Serialize)]
+pub struct ScaleReport {
+    /// Processes, each with one endpoint and all others as its peers.
+    pub processes: usize,
+    /// Milliseconds from the start signal until every process has received a message from every
+    /// other one.
+    pub first_contact_ms: f64,
+    /// Milliseconds of a later round of the same messages: the median.
+    pub round_ms: f64,
+    /// Messages that were exchanged.
+    pub messages: u64,
+    /// KiB of all processes together, with pages that they share counted once; before the first
+    /// contact, and after the last round.
+    pub pss_kib: [u64; 2],
+    /// KiB of shared memory that they have created, whether it was touched or not, after the last
+    /// round.
+    pub shared_kib: u64,
+    /// Maximum number of descriptors of one process.
+    pub descriptors: u64,
+}
+
+/// Starts `processes`, which connect to each other and exchange `rounds` more rounds of messages.
+///
+/// # Errors
+/// A process cannot be started or dies, a message is wrong, or the time is over.
+pub fn measure(processes: usize, rounds: u32, timeout: Duration) -> anyhow::Result<ScaleReport> {
+    let mut members = (0..processes)
+        .map(|number| {
+            let args = [number, processes, rounds as usize].map(|arg| arg.to_string());
+            let args = [["scale-process".to_owned()].as_slice(), &args].concat();
+            Ok(Process::start(args)?.numbered(number as u32))
+        })
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let _deadline = Deadline::set(&members, timeout);
+    let names = receive_lines(&mut members)?;
+    let names = names.join(" ");
+    let before = pss(&members)?;
+    members
+        .iter_mut()
+        .try_for_each(|member| member.send_line(&names))?;
+    receive_lines(&mut members)?;
+    let begin = Instant::now();
+    members
+        .iter_mut()
+        .try_for_each(|member| member.send_line("connect"))?;
+    receive_lines(&mut members)?;
+    let first_contact = begin.elapsed();
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        let begin = Instant::now();
+        members
+            .iter_mut()
+            .try_for_each(|member| member.send_line("next round"))?;
+        receive_lines(&mut members)?;
+        times.push(begin.elapsed());
+    }
+    times.sort();
+    let descriptors = members.iter().map(descriptors).max();
+    let pairs = (processes * (processes - 1)) as u64;
+    Ok(ScaleReport {
+        processes,
+        first_contact_ms: millis(first_contact),
+        round_ms: times.get(times.len() / 2).map_or(0.0, |&time| millis(time)),
+        messages: pairs * (u64::from(rounds) + 1),
+        pss_kib: [before, pss(&members)?],
+        shared_kib: shared(&members)?,
+        descriptors: descriptors.unwrap_or(0),
+    })
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e6
+}
+
+fn pss(members: &[Process]) -> anyhow::Result<u64> {
+    let pss = |member: &Process| memory(&member.pid().to_string(), "Pss:");
+    let all = members.iter().map(pss).sum::<anyhow::Result<usize>>()?;
+    Ok(all as u64 >> 10)
+}
+
+/// KiB of all memory files that the provider has created, each counted once.
+fn shared(members: &[Process]) -> anyhow::Result<u64> {
+    let mut files = HashMap::new();
+    for member in members {
+        let path = format!("/proc/{}/maps", member.pid());
+        let maps = std::fs::read_to_string(&path).with_context(|| path)?;
+        let own = maps.lines().filter_map(memory_file);
+        files.extend(own.map(|(inode, bytes)| (inode.to_owned(), bytes)));
+    }
+    Ok(files.values().sum::<u64>() >> 10)
+}
+
+/// Inode and bytes of the memory file of a line of /proc/PID/maps.
+fn memory_file(line: &str) -> Option<(&str, u64)> {
+    let mut words = line.split_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let (inode, path) = (words.nth(3)?, words.next()?);
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    let is_own = path.starts_with("/memfd:selvedge");
+    is_own.then_some((inode, number(end)? - number(start)?))
+}
+
+fn descriptors(process: &Process) -> u64 {
+    let path = format!("/proc/{}/fd", process.pid());
+    std::fs::read_dir(path).map_or(0, Iterator::count) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_files_are_distinguished_from_other_mappings() {
+        let line = "7f0000000000-7f0000017000 r--s 00000000 00:01 4711  /memfd:selvedge (deleted)";
+        assert_eq!(memory_file(line), Some(("4711", 0x17000)));
+        let other = "7f0000000000-7f0000001000 r--p 00000000 fe:00 99  /usr/lib/libc.so.6";
+        assert_eq!(memory_file(other), None);
+        assert_eq!(
+            memory_file("7f0000000000-7f0000001000 rw-p 00000000 00:00 0"),
+            None
+        );
+    }
+}

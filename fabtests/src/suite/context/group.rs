@@ -1,0 +1,342 @@
+//! Groups, and collectives on words between canaries.
+
+#![expect(unsafe_code, reason = "tests of the raw API")]
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{anyhow, ensure};
+use selvedge::atomic::{self, Datatype};
+use selvedge::collective::{CollectiveMsg, Op};
+use selvedge::cq::{Entry, ErrEntry};
+use selvedge::eq::{self, Event};
+use selvedge::{
+    Bindings, Collective, CompletionFlags, Context, Domain, Errno, EventQueue, FiAddr, Membership,
+    OpFlags, av,
+};
+
+use super::contexts::BITS;
+use super::open::try_event;
+use super::timeout::until;
+use super::{Result, Setup, TestContext, TestEndpoint};
+
+/// An endpoint of the raw API that joins groups. Its queue is read directly, not through the port.
+pub(crate) struct Joiner {
+    pub(crate) port: TestEndpoint,
+    /// The possible members of its groups, this endpoint among them. A member's number is its
+    /// index.
+    peers: Vec<FiAddr>,
+    eq: Arc<dyn EventQueue>,
+    next: Cell<u64>,
+}
+
+/// A group with an endpoint of this process as a member.
+pub(crate) struct Group {
+    membership: Arc<dyn Membership>,
+    /// Its members, in the order of the set.
+    pub(crate) members: Vec<usize>,
+}
+
+/// A posted collective. Its memory is never freed, because the process ends soon.
+pub(crate) struct Posted {
+    context: Context,
+    result_len: &'static [AtomicU64],
+}
+
+/// The arguments of a collective.
+pub(crate) struct CollectiveCall {
+    pub(crate) coll: Op,
+    pub(crate) op: atomic::Op,
+    /// The number of the root.
+    pub(crate) root: usize,
+    /// Elements of each member.
+    pub(crate) count: usize,
+    pub(crate) input: Vec<u64>,
+    /// Words of the result.
+    pub(crate) result_len: usize,
+    pub(crate) flags: OpFlags,
+}
+
+impl CollectiveCall {
+    /// A barrier, which needs no memory.
+    pub(crate) fn barrier() -> Self {
+        Self {
+            coll: Op::Barrier,
+            op: atomic::Op::Sum,
+            root: 0,
+            count: 0,
+            input: Vec::new(),
+            result_len: 0,
+            flags: OpFlags::DEFAULT,
+        }
+    }
+}
+
+impl TestContext {
+    /// A port whose endpoint joins groups of processes.
+    ///
+    /// # Errors
+    /// As [`Self::port`].
+    pub(crate) fn joiner(&mut self) -> Result<Joiner> {
+        let fabric = self.info_for(&self.hints())?.fabric()?;
+        let eq = fabric.eq(&eq::Attr::default())?;
+        let bind = |_: &dyn Domain, bind: &mut Bindings| {
+            bind.eq = Some(Arc::clone(&eq));
+            Ok(())
+        };
+        let port = self.port_with(&Setup {
+            bind: Some(&bind),
+            ..Setup::default()
+        })?;
+        let peers = (0..self.count()).map(|process| port.to(process)).collect();
+        Ok(Joiner::new(port, peers, eq))
+    }
+
+    /// The `count` contexts of each process's scalable endpoint, which join groups. Context `n` of
+    /// process `p` has the number `count * p + n`.
+    ///
+    /// # Errors
+    /// As [`Self::contexts`].
+    pub(crate) fn joiners(&mut self, count: usize) -> Result<Vec<Joiner>> {
+        let fabric = self.info_for(&self.hints())?.fabric()?;
+        let eqs = (0..count).map(|_| fabric.eq(&eq::Attr::default()));
+        let eqs: Vec<_> = eqs.collect::<std::result::Result<_, _>>()?;
+        let (ports, peers) = self.contexts_with(count, |index, bind| {
+            bind.eq = Some(Arc::clone(&eqs[index]));
+        })?;
+        let contexts = |peer: &FiAddr| {
+            let peer = *peer;
+            (0..count).map(move |index| peer.rx_addr(index, BITS))
+        };
+        let peers: Vec<_> = peers.iter().flat_map(contexts).collect();
+        let joiners = ports.into_iter().zip(eqs);
+        Ok(joiners
+            .map(|(port, eq)| Joiner::new(port, peers.clone(), eq))
+            .collect())
+    }
+}
+
+/// Calls `attempt` for each joiner of this process until all have a result. Joiners may wait for
+/// each other.
+///
+/// # Errors
+/// As [`until`].
+pub(crate) fn for_each<'a, T>(
+    what: &str,
+    joiners: impl Iterator<Item = &'a Joiner>,
+    mut attempt: impl FnMut(usize, &Joiner) -> Result<Option<T>>,
+) -> Result<Vec<T>> {
+    let joiners: Vec<_> = joiners.collect();
+    let mut found: Vec<Option<T>> = joiners.iter().map(|_| None).collect();
+    until(what, || {
+        for (at, joiner) in joiners.iter().enumerate() {
+            match found[at] {
+                None => found[at] = attempt(at, joiner)?,
+                Some(_) => joiner.port.progress()?,
+            }
+        }
+        Ok(found.iter().all(Option::is_some).then_some(()))
+    })?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+impl Joiner {
+    fn new(port: TestEndpoint, peers: Vec<FiAddr>, eq: Arc<dyn EventQueue>) -> Self {
+        Self {
+            port,
+            peers,
+            eq,
+            next: Cell::new(1),
+        }
+    }
+
+    /// Starts joining a group.
+    ///
+    /// # Errors
+    /// The error of the endpoint.
+    pub(crate) fn try_join(&self, members: &[usize], key: &[u8]) -> selvedge::Result<Group> {
+        let mut attr = av::SetAttr::default();
+        attr.comm_key = key.to_vec();
+        let mut set = av::Set::open(&*self.port.av(), &attr)?;
+        for &member in members {
+            set.insert(self.peers[member])?;
+        }
+        let ep = self.port.ep();
+        let coll = ep.collective().ok_or(Errno::NoSys)?;
+        let membership = coll.join(&set, JOINED)?;
+        let members = members.to_vec();
+        Ok(Group {
+            membership,
+            members,
+        })
+    }
+
+    /// Waits until a join is complete.
+    ///
+    /// # Errors
+    /// The join does not complete.
+    pub(crate) fn joined(&self) -> Result {
+        until("the members of a group", || self.has_joined())
+    }
+
+    /// Returns `Some` when a join is complete.
+    ///
+    /// # Errors
+    /// The join failed.
+    pub(crate) fn has_joined(&self) -> Result<Option<()>> {
+        match try_event(&*self.eq, "the members of a group")? {
+            None => Ok(None),
+            Some(Event::JoinComplete { context: JOINED }) => Ok(Some(())),
+            Some(other) => Err(anyhow!("{other:?} instead of a group")),
+        }
+    }
+
+    /// Joins a group.
+    ///
+    /// # Errors
+    /// As [`Self::try_join`] and [`Self::joined`].
+    pub(crate) fn join(&self, members: &[usize]) -> Result<Group> {
+        let group = self.start_join(members)?;
+        self.joined()?;
+        Ok(group)
+    }
+
+    /// As [`Self::try_join`], where a refusal fails the test.
+    ///
+    /// # Errors
+    /// The endpoint refuses the join.
+    pub(crate) fn start_join(&self, members: &[usize]) -> Result<Group> {
+        let group = self.try_join(members, &[]);
+        group.map_err(|errno| anyhow!("joining {members:?}: {errno:?}"))
+    }
+
+    /// Posts a collective to the group with the address `group`.
+    ///
+    /// # Errors
+    /// The error of the endpoint.
+    pub(crate) fn try_post(
+        &self,
+        group: FiAddr,
+        call: &CollectiveCall,
+    ) -> selvedge::Result<Posted> {
+        let words = |words: Vec<u64>| -> &'static [AtomicU64] {
+            let words = words.into_iter().map(AtomicU64::new);
+            words.collect::<Vec<_>>().leak()
+        };
+        let (input, result_len) = (
+            words(call.input.clone()),
+            words(vec![BLANK; call.result_len + 2 * CANARY]),
+        );
+        let context = Context(self.next.replace(self.next.get() + 1));
+        let mut msg = CollectiveMsg::new(call.coll, group, Datatype::Uint64, context);
+        (msg.op, msg.count) = (call.op, call.count);
+        msg.root = self.peers[call.root];
+        msg.buf = input.as_ptr().cast();
+        msg.result = result_len[CANARY..].as_ptr().cast_mut().cast();
+        if call.coll == Op::Broadcast {
+            for (slot, word) in result_len[CANARY..].iter().zip(&call.input) {
+                slot.store(*word, Ordering::Relaxed);
+            }
+        }
+        let ep = self.port.ep();
+        let coll: &dyn Collective = ep.collective().ok_or(Errno::NoSys)?;
+        // SAFETY: neither is freed, and nothing has a reference that forbids changes.
+        unsafe { coll.collective(&msg, call.flags) }?;
+        Ok(Posted {
+            context,
+            result_len,
+        })
+    }
+
+    /// Posts a collective of a group, and makes progress while there is no room.
+    ///
+    /// # Errors
+    /// The error of the endpoint.
+    pub(crate) fn post(&self, group: &Group, call: &CollectiveCall) -> Result<Posted> {
+        until("a collective that is accepted", || {
+            match self.try_post(group.addr(), call) {
+                Ok(posted) => Ok(Some(posted)),
+                Err(Errno::Again) => self.port.progress().map(|()| None),
+                Err(errno) => Err(anyhow!("{:?}: {errno:?}", call.coll)),
+            }
+        })
+    }
+
+    /// The next completion or error, if there is one.
+    ///
+    /// # Errors
+    /// The queue cannot be read.
+    pub(crate) fn next_completion(&self) -> Result<Option<std::result::Result<Entry, ErrEntry>>> {
+        let mut entry = [Entry::default()];
+        match self.port.cq().read(&mut entry) {
+            Ok(0) => Ok(None),
+            Ok(_) => Ok(Some(Ok(entry[0]))),
+            Err(Errno::Avail) => Ok(Some(Err(self.port.cq().read_err()?))),
+            Err(errno) => Err(anyhow!("reading the completion queue: {errno}")),
+        }
+    }
+
+    /// Waits for the completion of a collective, which must be the next one, and returns its
+    /// result.
+    ///
+    /// # Errors
+    /// The collective failed, or another operation completed.
+    pub(crate) fn wait_for(&self, posted: &Posted) -> Result<Vec<u64>> {
+        until("the end of a collective", || self.try_wait_for(posted))
+    }
+
+    /// As [`Self::wait_for`]; `None` if there is no completion yet.
+    ///
+    /// # Errors
+    /// As [`Self::wait_for`].
+    pub(crate) fn try_wait_for(&self, posted: &Posted) -> Result<Option<Vec<u64>>> {
+        let Some(entry) = self.next_completion()? else {
+            return Ok(None);
+        };
+        let entry = entry.map_err(|error| anyhow!("a collective failed: {error:?}"))?;
+        ensure!(
+            entry.context == posted.context && entry.flags == CompletionFlags::COLLECTIVE,
+            "{entry:?} is not the completion of collective {:?}",
+            posted.context
+        );
+        posted.words().map(Some)
+    }
+}
+
+impl Posted {
+    /// The result of a completed collective.
+    ///
+    /// # Errors
+    /// Other words were written as well.
+    pub(crate) fn words(&self) -> Result<Vec<u64>> {
+        let words = self
+            .result_len
+            .iter()
+            .map(|word| word.load(Ordering::Relaxed));
+        let words: Vec<_> = words.collect();
+        let (head, rest) = words.split_at(CANARY);
+        let (result, tail) = rest.split_at(rest.len() - CANARY);
+        let is_blank = head.iter().chain(tail).all(|&word| word == BLANK);
+        ensure!(
+            is_blank,
+            "words outside the result of {:?} were written",
+            self.context
+        );
+        Ok(result.to_vec())
+    }
+}
+
+impl Group {
+    /// The address of the group in posts.
+    pub(crate) fn addr(&self) -> FiAddr {
+        self.membership.addr()
+    }
+}
+
+/// The context of a join.
+const JOINED: Context = Context(u64::MAX);
+/// Words before and after each result.
+const CANARY: usize = 8;
+/// The content of result buffers before a collective.
+pub(crate) const BLANK: u64 = 0xeeee_eeee_eeee_eeee;

@@ -1,0 +1,67 @@
+//! Regions with a defect: registered memory, and memory that the domain has allocated.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use selvedge::{Counter, Error, MemoryRegion, MrAccess};
+use selvedge_kit::layer::{Layers as _, ObjectLayer, RegionLayer};
+
+use super::Defect;
+use super::hide_refusal::hide_refusal;
+
+/// The regions of a domain that peers may access, in the order of their registration.
+pub(super) type Regions = Mutex<Vec<Weak<dyn MemoryRegion>>>;
+
+pub(super) struct DefectiveRegion {
+    defect: Defect,
+    regions: Arc<Regions>,
+}
+
+impl DefectiveRegion {
+    /// The layer around `region`.
+    pub(super) fn new(
+        region: &Arc<dyn MemoryRegion>,
+        defect: Defect,
+        regions: &Arc<Regions>,
+    ) -> Self {
+        let mut all = regions.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|region| region.strong_count() > 0);
+        all.push(Arc::downgrade(region));
+        Self {
+            defect,
+            regions: Arc::clone(regions),
+        }
+    }
+
+    /// The region after the one with this key, or the first.
+    fn next(&self, key: u64) -> Option<Arc<dyn MemoryRegion>> {
+        let all = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
+        let region = all.iter().position(|region| region.key() == key)?;
+        all.get((region + 1) % all.len()).cloned()
+    }
+}
+
+impl ObjectLayer for DefectiveRegion {
+    type Layers = Defect;
+}
+
+impl RegionLayer for DefectiveRegion {
+    fn bind_counter(
+        &self,
+        below: &dyn MemoryRegion,
+        cntr: &Arc<dyn Counter>,
+        access: MrAccess,
+    ) -> Result<(), Error> {
+        let cntr = Defect::counter(cntr);
+        match (self.defect, self.next(below.key())) {
+            (Defect::MixesRegions, Some(other)) => other.bind_counter(&cntr, access),
+            (Defect::WrongCounter, _) => {
+                let both = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
+                let swapped = access.symmetric_difference(both);
+                let swapped = if swapped.is_empty() { both } else { swapped };
+                below.bind_counter(&cntr, swapped)
+            }
+            _ => hide_refusal(self.defect, below.bind_counter(&cntr, access), || Ok(())),
+        }
+    }
+}

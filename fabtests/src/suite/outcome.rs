@@ -1,0 +1,91 @@
+//! The outcome of a test.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// The outcome of a test.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "verdict", content = "why", rename_all = "snake_case")]
+pub enum Outcome {
+    /// It passed.
+    Pass,
+    /// It failed.
+    Fail(String),
+    /// The provider lacks a capability that the test needs, as the manifest expects, with the
+    /// reason.
+    Skip(String),
+    /// A process was killed by a signal.
+    Crash(String),
+    /// It exceeded its time limit.
+    Timeout(String),
+    /// It left a resource behind.
+    Leak(String),
+}
+
+impl Outcome {
+    /// Returns whether it fails the run.
+    pub fn is_bad(&self) -> bool {
+        !matches!(self, Self::Pass | Self::Skip(_))
+    }
+
+    /// The word in reports.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail(_) => "FAIL",
+            Self::Skip(_) => "skip",
+            Self::Crash(_) => "CRASH",
+            Self::Timeout(_) => "TIMEOUT",
+            Self::Leak(_) => "LEAK",
+        }
+    }
+
+    /// The reason, except for a pass.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Pass => None,
+            Self::Fail(reason)
+            | Self::Skip(reason)
+            | Self::Crash(reason)
+            | Self::Timeout(reason)
+            | Self::Leak(reason) => Some(reason),
+        }
+    }
+}
+
+/// The report of a test.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The provider.
+    pub provider: String,
+    /// The test's name.
+    pub name: String,
+    /// The outcome.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Duration in seconds.
+    pub seconds: f64,
+    /// Number of checks of its processes.
+    pub checks: u64,
+    /// Bytes of messages and memory that were compared.
+    pub bytes: u64,
+    /// The failure of a test that must fail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub noticed: Option<String>,
+    /// The last output of each process.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub output: Vec<String>,
+}
+
+impl Report {
+    /// The name in the whole run.
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.provider, self.name)
+    }
+
+    /// The duration.
+    pub fn duration(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+}

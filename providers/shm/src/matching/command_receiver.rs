@@ -1,0 +1,354 @@
+//! Arrivals: what becomes of the commands that a peer has sent, and of the transfers with it.
+//!
+//! The fast path takes messages without parsing them ([`crate::matching::fast_path`]); the general path is here.
+
+use selvedge::Errno;
+use selvedge_kit::cq::Sink;
+use selvedge_kit::srx::{Envelope, Posted};
+use selvedge_kit::telemetry;
+
+use crate::atomic::{self, response};
+use crate::matching::fast_path::{FastPath, Newer, Oldest, PREFETCH_PAYLOAD_MAX, ReceiveLookup};
+use crate::matching::{self, Ack, Matching, Unexpected};
+use crate::peers::outbox::Inbox;
+use crate::peers::peer::Peer;
+use crate::progress::schedule::Schedule;
+use crate::provider::setup::Setup;
+use crate::rma::target;
+use crate::transfers::cmd::{self, Body, Cmd, ProtocolError};
+use crate::transfers::destination::Destination;
+use crate::transfers::incoming::Stage;
+use crate::transfers::protocol_selector::RendezvousProtocol;
+use crate::transfers::{inject, inline, iov, sar, status};
+
+/// The parts of an endpoint that taking commands changes.
+#[derive(Debug)]
+pub(crate) struct CommandReceiver<'a> {
+    pub(crate) setup: &'a Setup,
+    pub(crate) matching: &'a mut Matching,
+    pub(crate) schedule: &'a mut Schedule,
+    /// How many peers share the quota of unexpected messages.
+    pub(crate) peers: usize,
+}
+
+impl CommandReceiver<'_> {
+    /// Takes up to `budget` commands of one peer.
+    #[inline(always)]
+    pub(crate) fn poll(&mut self, peer: &mut Peer, budget: usize, sink: &mut Sink<'_>) -> usize {
+        match &peer.inbox {
+            Some(inbox) if inbox.rx.peek().is_some() => self.take_commands(peer, budget, sink),
+            Some(inbox) => {
+                inbox.expect_payload();
+                0
+            }
+            None => 0,
+        }
+    }
+
+    /// Takes up to `budget` commands of a peer that has sent some. A peer that breaks the protocol is
+    /// marked ([`Peer::fault`]), and active from then on.
+    #[inline(never)]
+    pub(crate) fn take_commands(
+        &mut self,
+        peer: &mut Peer,
+        budget: usize,
+        sink: &mut Sink<'_>,
+    ) -> usize {
+        let budget = budget.min(self.setup.ep.rx_cq.room());
+        // Twice: a peer that is far needs all the time, and one that is near has taken the lines
+        // back meanwhile.
+        peer.expect_answer();
+        let taken = self.fast_path(peer).take::<Oldest>(peer, budget, sink);
+        peer.publish_credit();
+        peer.expect_answer();
+        match taken < budget && peer.has_commands() {
+            true => taken + self.take_slow_path(peer, budget - taken, sink),
+            false => taken,
+        }
+    }
+
+    /// Takes commands of which the first is not for the fast path.
+    #[inline(never)]
+    fn take_slow_path(&mut self, peer: &mut Peer, budget: usize, sink: &mut Sink<'_>) -> usize {
+        let mut taken = 0;
+        while taken < budget
+            && let Some(op) = next_op(peer)
+        {
+            let is_message = op <= cmd::OP_LAST_MESSAGE;
+            let fast = match is_message {
+                true => self.take_fast::<Newer>(peer, budget - taken, sink),
+                false => target::take_write_notifications(peer, self.setup, budget - taken, sink),
+            };
+            taken += fast;
+            if fast > 0 {
+                continue;
+            }
+            peer.publish_credit();
+            let took = match is_message {
+                true => self.take_message(peer, sink),
+                false => self.take_one_sided(peer, op, sink),
+            };
+            match took {
+                Ok(true) => {
+                    taken += 1;
+                    taken += self.take_fast::<Oldest>(peer, budget - taken, sink);
+                }
+                Ok(false) => break,
+                Err(fault) => {
+                    peer.fault = Some(fault);
+                    self.schedule.activate(peer, &self.setup.ep);
+                    break;
+                }
+            }
+        }
+        peer.publish_credit();
+        taken
+    }
+
+    /// The fast path for the commands of a peer.
+    #[inline(always)]
+    fn fast_path(&mut self, peer: &mut Peer) -> FastPath<'_> {
+        FastPath::new(self.matching, &self.setup.ep, peer, &self.setup.av)
+    }
+
+    /// Takes commands by the fast path, for the receive that `R` finds.
+    #[inline(never)]
+    fn take_fast<R: ReceiveLookup>(
+        &mut self,
+        peer: &mut Peer,
+        budget: usize,
+        sink: &mut Sink<'_>,
+    ) -> usize {
+        self.fast_path(peer).take::<R>(peer, budget, sink)
+    }
+
+    /// Takes one message, if there is one and it has a place.
+    #[inline(never)]
+    fn take_message(
+        &mut self,
+        peer: &mut Peer,
+        sink: &mut Sink<'_>,
+    ) -> Result<bool, ProtocolError> {
+        let source = peer.source();
+        let Some(inbox) = &mut peer.inbox else {
+            return Ok(false);
+        };
+        let Some(slot) = inbox.rx.peek() else {
+            return Ok(false);
+        };
+        let cmd = cmd::parse(&slot, source)?;
+        let Body::Inline { word } = cmd.body else {
+            return self.take_external(peer, &cmd, sink);
+        };
+        let env = &cmd.env;
+        match self.matching.matcher(cmd.kind).match_message(env) {
+            Some(mut posted) => {
+                let fits = inline::receive(&slot, word, env.len, &mut posted.buf);
+                inbox.rx.release();
+                let src = peer.fi_addr(&self.setup.av);
+                matching::report(&peer.name, &self.setup.ep, src, posted, env, fits, sink);
+            }
+            None if self.has_room(env.len, peer.kept) => {
+                let bytes = inline::copy_to_heap(&slot, word, env.len);
+                inbox.rx.release();
+                self.matching
+                    .keep(cmd.kind, cmd.env, bytes, None, &mut peer.kept);
+            }
+            None => {
+                self.stall(peer, env.len);
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether a message may be kept that has no receive, beside the `kept` bytes of its sender.
+    fn has_room(&self, len: usize, kept: usize) -> bool {
+        self.matching.quota.has_room(len, kept, self.peers - 1)
+    }
+
+    /// A message has to wait with its sender, because too much waits here.
+    #[cold]
+    fn stall(&mut self, peer: &Peer, len: usize) {
+        if self.matching.stall() {
+            let (name, stats) = (peer.name.as_str(), &self.setup.ep.stats);
+            stats.record_event(telemetry::EventKind::Stalled, name, len as u64);
+        }
+    }
+
+    /// Takes a command that is no message.
+    #[inline(never)]
+    fn take_one_sided(
+        &mut self,
+        peer: &mut Peer,
+        op: u32,
+        sink: &mut Sink<'_>,
+    ) -> Result<bool, ProtocolError> {
+        let Self {
+            setup, schedule, ..
+        } = self;
+        match op {
+            cmd::OP_ATOMIC..=cmd::OP_COMPARE_ATOMIC => {
+                atomic::command::take_command(peer, setup, schedule)?;
+            }
+            cmd::OP_ATOMIC_RESULT => response::take_response(peer, setup)?,
+            _ => return target::take_command(peer, setup, schedule, sink),
+        }
+        Ok(true)
+    }
+
+    /// Takes a command whose message is not inside.
+    fn take_external(
+        &mut self,
+        peer: &mut Peer,
+        cmd: &Cmd,
+        sink: &mut Sink<'_>,
+    ) -> Result<bool, ProtocolError> {
+        match cmd.body {
+            Body::Inject { offset, ack } => self.take_inject(peer, cmd, offset, ack, sink),
+            Body::Iov(ref rts) => {
+                iov::accept_rts(peer, rts, cmd.env.len)?;
+                release(peer.inbox.as_mut());
+                self.schedule.activate(peer, &self.setup.ep);
+                self.match_rts(peer, cmd, rts.msg_id);
+                Ok(true)
+            }
+            Body::Inline { .. } => Err(ProtocolError("a message that is inside and is not")),
+        }
+    }
+
+    fn take_inject(
+        &mut self,
+        peer: &mut Peer,
+        cmd: &Cmd,
+        offset: u64,
+        ack: Option<u32>,
+        sink: &mut Sink<'_>,
+    ) -> Result<bool, ProtocolError> {
+        let (life, env) = (peer.life, &cmd.env);
+        let Some(inbox) = &mut peer.inbox else {
+            return Ok(false);
+        };
+        let walked = inbox.walk;
+        inbox.payload_expected = env.len <= PREFETCH_PAYLOAD_MAX;
+        let at = inject::locate(inbox, offset, env.len)?;
+        match self.matching.matcher(cmd.kind).match_message(env) {
+            Some(mut posted) => {
+                let fits = inject::receive(inbox, at, env.len, &mut posted.buf);
+                inbox.rx.release();
+                if let Some(msg_id) = ack {
+                    peer.answer(life, msg_id, status::DONE);
+                }
+                let src = peer.fi_addr(&self.setup.av);
+                let counter = telemetry::ProtocolCounter::ReceivedInject;
+                self.setup.ep.stats.count_protocol(counter, env.len);
+                matching::report(&peer.name, &self.setup.ep, src, posted, env, fits, sink);
+            }
+            None if self.has_room(env.len, peer.kept) => {
+                let bytes = inject::copy_to_heap(inbox, at, env.len);
+                inbox.rx.release();
+                let ack = ack.map(|msg_id| Ack { life, msg_id });
+                self.matching
+                    .keep(cmd.kind, cmd.env, bytes, ack, &mut peer.kept);
+            }
+            None => {
+                inbox.walk = walked;
+                self.stall(peer, env.len);
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn match_rts(&mut self, peer: &mut Peer, cmd: &Cmd, msg_id: u32) {
+        let matcher = self.matching.matcher(cmd.kind);
+        match matcher.match_message(&cmd.env) {
+            Some(posted) => {
+                let src = peer.fi_addr(&self.setup.av);
+                let (destination, len) = (Destination::Receive(posted, cmd.env), cmd.env.len);
+                let Setup { config, ep, .. } = self.setup;
+                iov::start(peer, config, ep, src, msg_id, destination, len);
+            }
+            None => {
+                let life = peer.life;
+                matcher.store(cmd.env, Unexpected::Rts { life, msg_id });
+            }
+        }
+    }
+
+    /// A receive takes a message of `peer` that waited for it.
+    #[cold]
+    pub(crate) fn deliver(
+        &mut self,
+        peer: &mut Peer,
+        mut posted: Posted,
+        env: Envelope,
+        unexpected: Unexpected,
+    ) {
+        let Setup { config, ep, av, .. } = self.setup;
+        let src = peer.fi_addr(av);
+        match unexpected {
+            Unexpected::Bytes { bytes, ack } => {
+                self.matching.quota.release(bytes.len(), &mut peer.kept);
+                let fits = posted.buf.write(0, &bytes);
+                if let Some(ack) = ack {
+                    peer.answer(ack.life, ack.msg_id, status::DONE);
+                }
+                ep.stats
+                    .count_protocol(telemetry::ProtocolCounter::ReceivedLate, env.len);
+                matching::report(&peer.name, ep, src, posted, &env, fits, &mut Sink::none());
+            }
+            Unexpected::Rts { life, .. } if life != peer.life => {
+                let detail = format!("{} is gone, and its message with it", peer.name);
+                ep.rx_failed(posted, Errno::ConnReset, src, detail);
+            }
+            Unexpected::Rts { msg_id, .. } => {
+                let destination = Destination::Receive(posted, env);
+                iov::start(peer, config, ep, src, msg_id, destination, env.len);
+                self.schedule.parking.wake(ep);
+            }
+        }
+    }
+}
+
+/// What the peer's next command is, if there is one.
+#[inline(always)]
+fn next_op(peer: &Peer) -> Option<u32> {
+    let inbox = peer.inbox.as_ref()?;
+    Some(cmd::op(&inbox.rx.peek()?))
+}
+
+fn release(inbox: Option<&mut Inbox>) {
+    if let Some(inbox) = inbox {
+        inbox.rx.release();
+    }
+}
+
+/// Moves what is on its way in either direction. Says how much that was.
+///
+/// # Errors
+/// When something that the peer says makes no sense.
+pub(crate) fn move_transfers(peer: &mut Peer, setup: &Setup) -> Result<usize, ProtocolError> {
+    let Setup { config, ep, av, .. } = setup;
+    let addr = peer.fi_addr(av);
+    let mut moved = response::send_owed_responses(peer)? + usize::from(peer.end_run());
+    moved += sar::take_responses(peer, config, ep, addr)?;
+    moved += sar::send_aborts(peer) + usize::from(sar::fill_streams(peer)?);
+    moved += sar::receive_segments(peer, ep, addr)?;
+    if peer.news_ahead == 0
+        && let Some(msg_id) = next_pull(peer)
+    {
+        moved += iov::copy_step(peer, ep, addr, msg_id);
+    }
+    Ok(moved)
+}
+
+/// A message that is on its way into a receive by copies that the receiver makes alone.
+fn next_pull(peer: &Peer) -> Option<u32> {
+    peer.incoming
+        .iter()
+        .find_map(|(&msg_id, incoming)| match &incoming.stage {
+            Stage::Moving(moving) if moving.protocol != RendezvousProtocol::Bounce => Some(msg_id),
+            _ => None,
+        })
+}

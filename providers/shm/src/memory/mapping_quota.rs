@@ -1,0 +1,98 @@
+//! Mappings: how many blocks of its peers a process maps, and each peer's share of them.
+//!
+//! The kernel gives a process so many mappings for everything that it does (`vm.max_map_count`).
+//! Blocks of peers have half of them. A peer may map one more as long as it has fewer than are left:
+//! one peer alone gets half of all, two get a third each, and however many take what they can, there
+//! is something left for the next (dynamic thresholds, Choudhury and Hahne 1998). All memory of peers
+//! together, regions, keys and bounce segments of connections among it, has three quarters: the
+//! application keeps the others. Mappings of blocks are not merged: each block is a file of its own, so
+//! that its owner can free it, and the kernel merges mappings of one file alone.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// So many mappings, those in use among them.
+#[derive(Debug)]
+pub(crate) struct MappingQuota {
+    limit: usize,
+    used: AtomicUsize,
+}
+
+/// One mapping in use, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct MappingPermit(&'static MappingQuota);
+
+impl MappingQuota {
+    /// Those of this process for blocks of peers.
+    pub(crate) fn of_blocks() -> &'static Self {
+        static OF_BLOCKS: OnceLock<MappingQuota> = OnceLock::new();
+        OF_BLOCKS.get_or_init(|| Self::new(max_map_count() / 2))
+    }
+
+    /// Those of this process for all memory of peers.
+    pub(crate) fn of_peers() -> &'static Self {
+        static OF_PEERS: OnceLock<MappingQuota> = OnceLock::new();
+        OF_PEERS.get_or_init(|| Self::new(max_map_count() / 4 * 3))
+    }
+
+    const fn new(limit: usize) -> Self {
+        let used = AtomicUsize::new(0);
+        Self { limit, used }
+    }
+
+    /// One more, for a peer that has `own` of them. None if that is its share.
+    pub(crate) fn take(&'static self, own: usize) -> Option<MappingPermit> {
+        let more = |used: usize| (own < self.limit.saturating_sub(used)).then_some(used + 1);
+        let taken = self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.is_ok().then(|| MappingPermit(self))
+    }
+}
+
+impl Drop for MappingPermit {
+    fn drop(&mut self) {
+        self.0.used.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The kernel's limit; what it is by default where it does not tell.
+fn max_map_count() -> usize {
+    const DEFAULT: usize = 65_530;
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count");
+    let value = text.ok().and_then(|text| text.trim().parse().ok());
+    value.unwrap_or(DEFAULT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_reached_and_freed_again() {
+        let mappings: &'static MappingQuota = Box::leak(Box::new(MappingQuota::new(4)));
+        let mut all: Vec<_> = (0..4).map(|_| mappings.take(0).unwrap()).collect();
+        assert!(mappings.take(0).is_none());
+        all.pop();
+        assert!(mappings.take(0).is_some());
+    }
+
+    /// As many as a peer can have.
+    fn take_all(mappings: &'static MappingQuota) -> Vec<MappingPermit> {
+        let mut own = Vec::new();
+        while let Some(one) = mappings.take(own.len()) {
+            own.push(one);
+        }
+        own
+    }
+
+    #[test]
+    fn each_peer_leaves_mappings_for_the_next() {
+        let mappings: &'static MappingQuota = Box::leak(Box::new(MappingQuota::new(1 << 10)));
+        let mut peers: Vec<_> = (0..8).map(|_| take_all(mappings)).collect();
+        let counts: Vec<_> = peers.iter().map(Vec::len).collect();
+        assert_eq!(counts, [512, 256, 128, 64, 32, 16, 8, 4]);
+        peers.clear();
+        assert_eq!(take_all(mappings).len(), 512);
+    }
+}

@@ -1,0 +1,260 @@
+//! What peers' one-sided commands do here.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+use selvedge::rma::RmaIov;
+use selvedge_kit::cq::Sink;
+use selvedge_kit::rate_limit::warn_limited;
+
+use super::cmd::{
+    self, Body, InlineWrite, Notification, OneSided, Outcome, Response, Write, parse, pool,
+};
+use super::read;
+use super::write;
+use crate::peers::ops::OpBody;
+use crate::peers::peer::Peer;
+use crate::progress::schedule::Schedule;
+use crate::provider::setup::Setup;
+use crate::smr::keys::Denied;
+use crate::transfers::cmd::ProtocolError;
+use crate::transfers::destination::{Destination, RemoteWrite};
+use crate::transfers::{inline, sar, transfer};
+
+/// Takes one command of a read or a write. `false` while there is no room for its answer.
+///
+/// # Errors
+/// When it makes no sense.
+#[inline(never)]
+pub(crate) fn take_command(
+    peer: &mut Peer,
+    setup: &Setup,
+    schedule: &mut Schedule,
+    sink: &mut Sink<'_>,
+) -> Result<bool, ProtocolError> {
+    let Some(inbox) = &mut peer.inbox else {
+        return Ok(false);
+    };
+    if let Some(slot) = inbox.rx.peek() {
+        if let Some(inline_write) = InlineWrite::parse(&slot) {
+            let result = write::put_inline(&slot, &inline_write, &setup.shared);
+            inbox.rx.release();
+            let (data, len) = (inline_write.data, inline_write.segment.len);
+            let segment = [inline_write.segment];
+            finish_write(
+                peer,
+                setup,
+                &segment,
+                RemoteWrite { data, len },
+                result,
+                sink,
+            );
+            return Ok(true);
+        }
+        if let Some(notification) = Notification::parse(&slot)? {
+            inbox.rx.release();
+            take_notification(peer, setup, notification, sink);
+            return Ok(true);
+        }
+    }
+    let walked = inbox.walk;
+    let (Some(slot), mut passage) = pool(inbox) else {
+        return Ok(false);
+    };
+    match parse(&slot, &mut passage)? {
+        OneSided::Write(write) => take_write(peer, setup, schedule, &write)?,
+        OneSided::Read(read) => {
+            if !read::respond(peer, setup, schedule, &read) {
+                if let Some(inbox) = &mut peer.inbox {
+                    inbox.walk = walked;
+                }
+                return Ok(false);
+            }
+            release(peer);
+        }
+        OneSided::Result(response) => take_result(peer, setup, schedule, &response)?,
+    }
+    Ok(true)
+}
+
+/// Takes notices of writes with data, as many as there are one after the other: they need no place
+/// and no answer.
+#[inline(never)]
+pub(crate) fn take_write_notifications(
+    peer: &mut Peer,
+    setup: &Setup,
+    budget: usize,
+    sink: &mut Sink<'_>,
+) -> usize {
+    let src = peer.fi_addr(&setup.av);
+    let Some(inbox) = &mut peer.inbox else {
+        return 0;
+    };
+    for taken in 0..budget {
+        let write_notification = inbox
+            .rx
+            .peek()
+            .and_then(|slot| cmd::write_notification(&slot));
+        let Some((data, len)) = write_notification else {
+            return taken;
+        };
+        inbox.rx.release();
+        let data = Some(data);
+        RemoteWrite { data, len }.report(&setup.ep, src, sink);
+    }
+    budget
+}
+
+fn release(peer: &mut Peer) {
+    if let Some(inbox) = &mut peer.inbox {
+        inbox.rx.release();
+    }
+}
+
+#[inline]
+fn take_write(
+    peer: &mut Peer,
+    setup: &Setup,
+    schedule: &mut Schedule,
+    write: &Write,
+) -> Result<(), ProtocolError> {
+    let Some(inbox) = &mut peer.inbox else {
+        return Ok(());
+    };
+    let (result, ack) = match write.body {
+        Body::Iov {
+            msg_id,
+            eager,
+            segments,
+        } => {
+            inbox.rx.release();
+            transfer::register_incoming(peer, msg_id, eager, segments)?;
+            schedule.activate(peer, &setup.ep);
+            write::start_incoming(peer, setup, write, msg_id);
+            return Ok(());
+        }
+        Body::Inject { at, ack } => (write::put_injected(inbox, write, at, &setup.shared), ack),
+    };
+    inbox.rx.release();
+    if let Some(msg_id) = ack {
+        peer.answer(peer.life, msg_id, write::response_status(result));
+    }
+    let remote_write = RemoteWrite {
+        data: write.data,
+        len: write.segments.len(),
+    };
+    let segments = write.segments.all();
+    finish_write(
+        peer,
+        setup,
+        segments,
+        remote_write,
+        result,
+        &mut Sink::none(),
+    );
+    Ok(())
+}
+
+/// Tells of a write that was taken.
+#[inline]
+fn finish_write(
+    peer: &mut Peer,
+    setup: &Setup,
+    segments: &[RmaIov],
+    remote_write: RemoteWrite,
+    result: Result<(), Denied>,
+    sink: &mut Sink<'_>,
+) {
+    match result {
+        Ok(()) => {
+            setup.shared.keys.count_write(segments);
+            remote_write.report(&setup.ep, peer.fi_addr(&setup.av), sink);
+        }
+        Err(denied) => warn_refused(peer.name.as_str(), denied),
+    }
+}
+
+/// Bytes that we have asked for, or the news that they do not come.
+fn take_result(
+    peer: &mut Peer,
+    setup: &Setup,
+    schedule: &mut Schedule,
+    response: &Response,
+) -> Result<(), ProtocolError> {
+    if peer.out.is_none() {
+        // Whatever it waited for has failed already: the peer is gone.
+        release(peer);
+        return Ok(());
+    }
+    if !is_expected(peer, response) {
+        return Err(ProtocolError("an answer to nothing"));
+    }
+    if let Outcome::Stream { stream, .. } = response.outcome {
+        // While the operation is still where it fails with the peer.
+        transfer::register_stream(peer, stream)?;
+    }
+    let op = peer.outbox().ops.remove(response.msg_id);
+    let (Some(mut op), Some(inbox)) = (op, &mut peer.inbox) else {
+        return Ok(());
+    };
+    if let (Outcome::Inline { len, words }, OpBody::Asked { buf }) =
+        (&response.outcome, &mut op.body)
+    {
+        inline::receive_words(words, *len, buf);
+    }
+    inbox.rx.release();
+    let (ep, src) = (&setup.ep, peer.fi_addr(&setup.av));
+    match response.outcome {
+        Outcome::Inline { .. } => op.succeed(ep),
+        Outcome::Stream { len, stream } => {
+            transfer::start_stream(peer, stream, Destination::Read(Box::new(op)), len);
+            schedule.activate(peer, ep);
+            sar::copy_kept_segments(peer, ep, src, stream);
+        }
+        Outcome::Failed(errno) => {
+            let detail = format!("{} refuses the access: {errno}", peer.name);
+            op.fail(ep, errno, src, detail);
+        }
+    }
+    Ok(())
+}
+
+/// A peer has used our memory by itself, and says so.
+#[inline]
+fn take_notification(
+    peer: &mut Peer,
+    setup: &Setup,
+    notification: Notification,
+    sink: &mut Sink<'_>,
+) {
+    let src = peer.fi_addr(&setup.av);
+    let Notification { wrote, data, len } = notification;
+    match wrote {
+        true => RemoteWrite { data, len }.report(&setup.ep, src, sink),
+        false => setup.ep.peer_read(len),
+    }
+}
+
+/// Whether this is what an operation waits for. One that waits for something else stays, to fail
+/// with the peer.
+fn is_expected(peer: &mut Peer, response: &Response) -> bool {
+    let op = peer
+        .out
+        .as_mut()
+        .and_then(|out| out.ops.get_mut(response.msg_id));
+    op.is_some_and(|op| match (&op.body, &response.outcome) {
+        (OpBody::Asked { .. }, Outcome::Inline { len, .. } | Outcome::Stream { len, .. }) => {
+            *len == op.report.len
+        }
+        (OpBody::Asked { .. }, Outcome::Failed(_)) => true,
+        _ => false,
+    })
+}
+
+/// A write that the peer's own look at the table should have prevented.
+#[cold]
+fn warn_refused(name: &str, denied: Denied) {
+    warn_limited(
+        "selvedge::shm::ep_data",
+        format_args!("{name}: a write was refused: {}", denied.text()),
+    );
+}

@@ -1,0 +1,200 @@
+//! Into: where the bytes of an offered message go.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use selvedge::cq::Entry;
+use selvedge::shared::SharedBytes;
+use selvedge::{CompletionFlags, Errno, FiAddr, Result};
+use selvedge_kit::Ep;
+use selvedge_kit::copy::RxBuf;
+use selvedge_kit::cq::Sink;
+use selvedge_kit::segments::RmaSegments;
+use selvedge_kit::srx::{Envelope, Posted};
+
+use crate::matching;
+use crate::peers::name::Name;
+use crate::peers::ops::{Op, OpBody};
+use crate::provider::shared::Shared;
+use crate::smr::bytes::Bytes;
+use crate::smr::keys::{Denied, RIGHT_WRITE};
+
+/// The target of a message that its sender has offered.
+#[derive(Debug)]
+pub(crate) enum Destination {
+    /// A receive.
+    Receive(Posted, Envelope),
+    /// Registered memory of ours: a peer writes.
+    Memory(Memory),
+    /// The buffer of an operation of ours, which waited for the peer's answer.
+    Read(Box<Op>),
+}
+
+/// Registered memory that a peer writes.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) domain: Arc<Shared>,
+    pub(crate) segments: RmaSegments,
+    pub(crate) remote_write: RemoteWrite,
+    /// Why it may not any more: what comes then goes nowhere.
+    pub(crate) denied: Option<Denied>,
+}
+
+/// A stretch of the target.
+#[derive(Debug)]
+pub(crate) enum DestinationSlice<'a> {
+    Private(&'a mut [MaybeUninit<u8>]),
+    Shared(SharedBytes),
+}
+
+impl Destination {
+    /// Bytes of a message of `len` that it takes.
+    pub(crate) fn accepted_len(&self, len: usize) -> usize {
+        match self {
+            Self::Receive(posted, _) => len.min(posted.buf.len()),
+            Self::Memory(_) | Self::Read(_) => len,
+        }
+    }
+
+    /// Does something with each stretch of the target that the bytes from `offset` on, `len` at
+    /// most, fall into.
+    ///
+    /// # Errors
+    /// Those of `each`. Memory that may not be written any more is passed over.
+    pub(crate) fn for_each_slice(
+        &mut self,
+        offset: usize,
+        len: usize,
+        each: &mut dyn FnMut(DestinationSlice<'_>) -> Result,
+    ) -> Result {
+        match self {
+            Self::Receive(posted, _) => private(&mut posted.buf, offset, len, each),
+            Self::Memory(memory) => memory.for_each_slice(offset, len, each),
+            Self::Read(op) => match &mut op.body {
+                OpBody::Asked { buf } => private(buf, offset, len, each),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    /// Why the bytes that came were not wanted, if they were not.
+    pub(crate) fn denial(&self) -> Option<Errno> {
+        match self {
+            Self::Memory(memory) => memory.denied.map(Denied::errno),
+            Self::Receive(..) | Self::Read(_) => None,
+        }
+    }
+
+    /// All bytes are there.
+    pub(crate) fn finish(self, name: &Name, ep: &Ep, src: FiAddr) {
+        match self {
+            Self::Receive(posted, env) => {
+                let fits = env.len.min(posted.buf.len());
+                matching::report(name, ep, src, posted, &env, fits, &mut Sink::none());
+            }
+            Self::Memory(memory) if memory.denied.is_some() => {}
+            Self::Memory(memory) => {
+                memory.domain.keys.count_write(memory.segments.all());
+                memory.remote_write.report(ep, src, &mut Sink::none());
+            }
+            Self::Read(op) => op.succeed(ep),
+        }
+    }
+
+    /// The bytes will not come.
+    pub(crate) fn fail(self, ep: &Ep, errno: Errno, src: FiAddr, detail: String) {
+        match self {
+            Self::Receive(posted, _) => ep.rx_failed(posted, errno, src, detail),
+            Self::Memory(_) => {
+                log::info!(target: "selvedge::shm::ep_data", "a write is not complete: {detail}");
+            }
+            Self::Read(op) => op.fail(ep, errno, src, detail),
+        }
+    }
+}
+
+fn private(
+    buf: &mut RxBuf,
+    offset: usize,
+    len: usize,
+    each: &mut dyn FnMut(DestinationSlice<'_>) -> Result,
+) -> Result {
+    buf.segments(offset, len)
+        .try_for_each(|segment| each(DestinationSlice::Private(segment)))
+}
+
+impl Memory {
+    /// Looks each stretch up anew: the region may be gone meanwhile. It is not, as long as the
+    /// regions are looked at.
+    fn for_each_slice(
+        &mut self,
+        offset: usize,
+        len: usize,
+        each: &mut dyn FnMut(DestinationSlice<'_>) -> Result,
+    ) -> Result {
+        if self.denied.is_some() {
+            return Ok(());
+        }
+        let regions = self.domain.keys.regions();
+        for segment in self.segments.clip(offset, len) {
+            match regions.locate(&segment, RIGHT_WRITE) {
+                Ok(shared) => each(DestinationSlice::Shared(shared))?,
+                Err(denied) => {
+                    self.denied = Some(denied);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl DestinationSlice<'_> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Private(bytes) => bytes.len(),
+            Self::Shared(shared) => shared.len(),
+        }
+    }
+
+    /// The `len` bytes from `at` on.
+    pub(crate) fn part(&mut self, at: usize, len: usize) -> DestinationSlice<'_> {
+        match self {
+            Self::Private(bytes) => DestinationSlice::Private(&mut bytes[at..at + len]),
+            Self::Shared(shared) => DestinationSlice::Shared(shared.part(at, len)),
+        }
+    }
+
+    /// Fills it with bytes of a mapping from `at` on.
+    pub(crate) fn copy_from(self, bytes: &Bytes, at: usize) {
+        match self {
+            Self::Private(to) => drop(bytes.copy_out(at, to)),
+            Self::Shared(to) => bytes.copy_to(at, to),
+        }
+    }
+}
+
+/// What is to be said of a write once its bytes are there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RemoteWrite {
+    pub(crate) data: Option<u64>,
+    pub(crate) len: usize,
+}
+
+impl RemoteWrite {
+    /// Counts it, and reports it if it came with data.
+    #[inline]
+    pub(crate) fn report(self, ep: &Ep, src: FiAddr, sink: &mut Sink<'_>) {
+        ep.peer_wrote(self.len);
+        let Some(data) = self.data else { return };
+        let entry = Entry {
+            flags: CompletionFlags::RMA
+                | CompletionFlags::REMOTE_WRITE
+                | CompletionFlags::REMOTE_CQ_DATA,
+            len: self.len,
+            data,
+            ..Entry::default()
+        };
+        sink.push(&ep.rx_cq, entry, src);
+    }
+}

@@ -1,0 +1,451 @@
+//! Which way a large message takes: learnt per peer and size class from what was fastest.
+//!
+//! No fixed threshold is right: whether one copy through the kernel or two through shared cache
+//! lines is faster depends on the processors, on how far apart they are, and on the size. So the
+//! receiver measures both ways and takes the better one, and tries the other now and then in case
+//! the world has changed.
+
+use std::time::{Duration, Instant};
+
+use crate::peers::name::Name;
+
+/// A way for the bytes of a large message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RendezvousProtocol {
+    /// The receiver copies from the sender's memory.
+    #[default]
+    Cma,
+    /// Both copy, through bounce segments.
+    Bounce,
+    /// The receiver copies from special memory, which it has mapped. Nothing is learnt about it: it
+    /// is one copy without a system call, and taken wherever there is such memory.
+    Special,
+}
+
+/// What was learnt about one peer.
+#[derive(Clone, Debug)]
+pub(crate) struct ProtocolSelector {
+    size_classes: [SizeClass; SIZE_CLASSES],
+    /// When the last large message of the peer was complete.
+    last_done: Instant,
+    /// The way of the message that was started last, and how often it was another than before.
+    last_protocol: RendezvousProtocol,
+    switches: u32,
+}
+
+/// A message whose time is taken, from when it met its receive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measurement {
+    since: Instant,
+    switches: u32,
+}
+
+/// Messages of one size. There are trials, each of one way, and rests between them, in which the
+/// better way is taken.
+#[derive(Clone, Copy, Debug)]
+struct SizeClass {
+    cma: DecayingMean,
+    bounce: DecayingMean,
+    protocol: RendezvousProtocol,
+    /// Trials begun.
+    probes: u32,
+    /// Messages of the present trial or rest, and how many of them were measured.
+    started: u32,
+    measured: u32,
+    /// Messages until the next trial; 0 during one.
+    exploitation_len: u32,
+}
+
+/// Nanoseconds per message, the younger ones weighing more.
+///
+/// A mean of sums and not of single times: of messages that are under way together, the last ones
+/// seem to take no time at all.
+#[derive(Clone, Copy, Debug, Default)]
+struct DecayingMean {
+    nanos: f32,
+    messages: f32,
+}
+
+/// Powers of two from 4 KiB up; the last class takes everything beyond.
+const SIZE_CLASSES: usize = 16;
+/// Messages that are measured in a trial.
+const PROBE_LEN: u32 = 12;
+/// So many of them do not count: the sender prepares for the way that its last messages took.
+const WARM_UP: u32 = 4;
+/// Messages after which a trial ends that has measured too few: it stands in others' way.
+const PROBE_LEN_MAX: u32 = 256;
+/// How much longer a rest is than a trial. The first rests are shorter.
+const EXPLOITATION_FACTOR: u32 = 64;
+/// A trial is lost, and ends, when so many messages that count have taken so many times as long as
+/// those of the other way.
+const LOST_AFTER: u32 = 3;
+const LOST_RATIO: f32 = 1.5;
+/// What a message keeps of its weight when the next one comes.
+const DECAY: f32 = 0.9;
+
+impl ProtocolSelector {
+    /// The class of a size.
+    pub(crate) fn size_class(len: usize) -> usize {
+        let pages = (len >> 12).max(1);
+        (pages.ilog2() as usize).min(SIZE_CLASSES - 1)
+    }
+
+    /// The way for the next message of `len` bytes, which has met its receive.
+    pub(crate) fn start(&mut self, len: usize, peer: &Name) -> (RendezvousProtocol, Measurement) {
+        let size_class = &mut self.size_classes[Self::size_class(len)];
+        let was_probe = size_class.exploitation_len == 0;
+        let protocol = size_class.select();
+        if was_probe && size_class.exploitation_len > 0 {
+            size_class.log(len, peer);
+        }
+        if protocol != self.last_protocol {
+            self.last_protocol = protocol;
+            self.switches = self.switches.wrapping_add(1);
+        }
+        let measurement = Measurement {
+            since: Instant::now(),
+            switches: self.switches,
+        };
+        (protocol, measurement)
+    }
+
+    /// Learns from a message that is complete now: it took the time since it was started, or since
+    /// the message before it was complete, whichever is less. One that shared its time with messages
+    /// of the other way says nothing.
+    pub(crate) fn record(
+        &mut self,
+        len: usize,
+        protocol: RendezvousProtocol,
+        measurement: Measurement,
+        now: Instant,
+    ) {
+        let duration = now.duration_since(measurement.since.max(self.last_done));
+        self.last_done = now;
+        if measurement.switches == self.switches {
+            self.size_classes[Self::size_class(len)].record(protocol, duration);
+        }
+    }
+}
+
+impl SizeClass {
+    fn select(&mut self) -> RendezvousProtocol {
+        match self.exploitation_len {
+            0 if self.is_probe_over() => self.end_probe(),
+            exploitation_len if exploitation_len > 0 && self.started >= exploitation_len => {
+                self.start_probe(self.slower())
+            }
+            _ => {}
+        }
+        self.started += 1;
+        self.protocol
+    }
+
+    /// What was known of the way is forgotten: it may come from another time.
+    fn start_probe(&mut self, protocol: RendezvousProtocol) {
+        self.protocol = protocol;
+        *self.mean(protocol) = DecayingMean::default();
+        self.probes = self.probes.saturating_add(1);
+        self.exploitation_len = 0;
+        self.restart();
+    }
+
+    /// Whether the trial has said what there is to say.
+    fn is_probe_over(&self) -> bool {
+        self.measured >= PROBE_LEN || self.started >= PROBE_LEN_MAX || self.is_probe_lost()
+    }
+
+    fn is_probe_lost(&self) -> bool {
+        let (own, other) = match self.protocol {
+            RendezvousProtocol::Bounce => (self.bounce, self.cma),
+            _ => (self.cma, self.bounce),
+        };
+        let is_significant = self.measured >= WARM_UP + LOST_AFTER && other.messages > 0.0;
+        is_significant && own.nanos() > LOST_RATIO * other.nanos()
+    }
+
+    /// The first two trials follow each other; then a trial takes its share of the messages.
+    fn end_probe(&mut self) {
+        if self.probes == 1 {
+            return self.start_probe(RendezvousProtocol::Cma);
+        }
+        let grown = 1 << (2 * (self.probes - 1)).min(u32::BITS - 1);
+        self.exploitation_len = self.started.max(PROBE_LEN) * EXPLOITATION_FACTOR.min(grown);
+        self.protocol = self.faster();
+        self.restart();
+    }
+
+    /// Says what a trial has taught.
+    #[cold]
+    fn log(&self, len: usize, peer: &Name) {
+        log::info!(
+            target: "selvedge::shm::ep_data",
+            "messages of about {len} bytes from {peer}: {:?} for the next {}; one takes {:.0} ns by \
+             CMA, {:.0} ns by bounce segments",
+            self.protocol, self.exploitation_len, self.cma.nanos(), self.bounce.nanos()
+        );
+    }
+
+    fn restart(&mut self) {
+        self.started = 0;
+        self.measured = 0;
+    }
+
+    fn record(&mut self, protocol: RendezvousProtocol, duration: Duration) {
+        self.measured += 1;
+        if self.exploitation_len == 0 && self.measured <= WARM_UP {
+            return;
+        }
+        self.mean(protocol).add(duration);
+        if self.exploitation_len > 0 && self.measured.is_multiple_of(PROBE_LEN) {
+            self.protocol = self.faster();
+        }
+    }
+
+    fn faster(&self) -> RendezvousProtocol {
+        if self.bounce.nanos() < self.cma.nanos() {
+            RendezvousProtocol::Bounce
+        } else {
+            RendezvousProtocol::Cma
+        }
+    }
+
+    fn slower(&self) -> RendezvousProtocol {
+        match self.faster() {
+            RendezvousProtocol::Cma => RendezvousProtocol::Bounce,
+            _ => RendezvousProtocol::Cma,
+        }
+    }
+
+    fn mean(&mut self, protocol: RendezvousProtocol) -> &mut DecayingMean {
+        match protocol {
+            RendezvousProtocol::Bounce => &mut self.bounce,
+            _ => &mut self.cma,
+        }
+    }
+}
+
+impl DecayingMean {
+    fn add(&mut self, duration: Duration) {
+        self.nanos = self.nanos * DECAY + duration.as_nanos() as f32;
+        self.messages = self.messages * DECAY + 1.0;
+    }
+
+    /// Per message; nothing where none was measured, so that it is measured.
+    fn nanos(&self) -> f32 {
+        if self.messages > 0.0 {
+            self.nanos / self.messages
+        } else {
+            0.0
+        }
+    }
+}
+
+impl Default for ProtocolSelector {
+    fn default() -> Self {
+        Self {
+            size_classes: [SizeClass::default(); SIZE_CLASSES],
+            last_done: Instant::now(),
+            last_protocol: RendezvousProtocol::default(),
+            switches: 0,
+        }
+    }
+}
+
+/// In its first trial.
+impl Default for SizeClass {
+    fn default() -> Self {
+        Self {
+            cma: DecayingMean::default(),
+            bounce: DecayingMean::default(),
+            protocol: RendezvousProtocol::Bounce,
+            probes: 1,
+            started: 0,
+            measured: 0,
+            exploitation_len: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: usize = 65536;
+
+    fn peer() -> Name {
+        Name::plain("peer").unwrap()
+    }
+
+    fn nanos(protocol: RendezvousProtocol, cma: u64, bounce: u64) -> Duration {
+        Duration::from_nanos(match protocol {
+            RendezvousProtocol::Cma => cma,
+            _ => bounce,
+        })
+    }
+
+    /// Sends `count` messages, one after the other, that take the given nanoseconds; how many were
+    /// bounced.
+    fn run(selector: &mut ProtocolSelector, count: u32, cma: u64, bounce: u64) -> u32 {
+        let mut bounced = 0;
+        for _ in 0..count {
+            let (protocol, mut measurement) = selector.start(LEN, &peer());
+            bounced += u32::from(protocol == RendezvousProtocol::Bounce);
+            measurement.since = selector.last_done;
+            selector.record(
+                LEN,
+                protocol,
+                measurement,
+                measurement.since + nanos(protocol, cma, bounce),
+            );
+        }
+        bounced
+    }
+
+    /// Sends windows of 64 messages that meet their receives together. What the receiver copies by
+    /// itself is complete at once; what bounces, when the whole window has been looked at. How many
+    /// were bounced.
+    fn run_bursts(selector: &mut ProtocolSelector, bursts: u32, cma: u64, bounce: u64) -> u32 {
+        let mut bounced = 0;
+        let mut now = selector.last_done;
+        for _ in 0..bursts {
+            let mut outstanding = Vec::new();
+            for _ in 0..64 {
+                let (protocol, mut measurement) = selector.start(LEN, &peer());
+                measurement.since = now;
+                if protocol == RendezvousProtocol::Bounce {
+                    outstanding.push(measurement);
+                    continue;
+                }
+                now += nanos(protocol, cma, bounce);
+                selector.record(LEN, protocol, measurement, now);
+            }
+            bounced += outstanding.len() as u32;
+            for measurement in outstanding {
+                now += nanos(RendezvousProtocol::Bounce, cma, bounce);
+                selector.record(LEN, RendezvousProtocol::Bounce, measurement, now);
+            }
+        }
+        bounced
+    }
+
+    #[test]
+    fn the_faster_protocol_is_selected() {
+        let mut selector = ProtocolSelector::default();
+        assert!(run(&mut selector, 1000, 5000, 2000) > 900);
+        let mut selector = ProtocolSelector::default();
+        assert!(run(&mut selector, 1000, 2000, 5000) < 100);
+    }
+
+    #[test]
+    fn a_losing_probe_ends_early() {
+        let mut selector = ProtocolSelector::default();
+        let bounced = run(&mut selector, 64, 5000, 2000);
+        assert!(
+            64 - bounced <= WARM_UP + LOST_AFTER,
+            "{bounced} of 64 bounced"
+        );
+    }
+
+    #[test]
+    fn the_faster_protocol_is_selected_for_bursts() {
+        let mut selector = ProtocolSelector::default();
+        assert!(run_bursts(&mut selector, 100, 5000, 4000) > 6000);
+        let mut selector = ProtocolSelector::default();
+        assert!(run_bursts(&mut selector, 100, 4000, 5000) < 400);
+    }
+
+    #[test]
+    fn a_change_of_speed_is_followed() {
+        let mut selector = ProtocolSelector::default();
+        run(&mut selector, 1000, 5000, 2000);
+        run(&mut selector, 1000, 1000, 8000);
+        assert!(run(&mut selector, 1000, 1000, 8000) < 50);
+    }
+
+    #[test]
+    fn one_probe_suffices_to_return_to_a_protocol_that_became_faster() {
+        let mut selector = ProtocolSelector::default();
+        run(
+            &mut selector,
+            4 * PROBE_LEN * EXPLOITATION_FACTOR,
+            500,
+            50_000,
+        );
+        run(
+            &mut selector,
+            PROBE_LEN * (EXPLOITATION_FACTOR + 2),
+            500,
+            200,
+        );
+        assert_eq!(run(&mut selector, PROBE_LEN, 500, 200), PROBE_LEN);
+    }
+
+    #[test]
+    fn probes_take_no_more_than_their_share_of_messages() {
+        let mut selector = ProtocolSelector::default();
+        run_bursts(&mut selector, 200, 4000, 5000);
+        let bounced = run_bursts(&mut selector, 2000, 4000, 5000);
+        assert!(
+            (1..=2 * 2000 * 64 / EXPLOITATION_FACTOR).contains(&bounced),
+            "{bounced}"
+        );
+    }
+
+    #[test]
+    fn measurements_across_a_switch_of_protocol_are_discarded() {
+        let mut selector = ProtocolSelector::default();
+        let (protocol, measurement) = selector.start(LEN, &peer());
+        selector.size_classes[ProtocolSelector::size_class(LEN)]
+            .start_probe(RendezvousProtocol::Cma);
+        let _ = selector.start(LEN, &peer());
+        selector.record(LEN, protocol, measurement, measurement.since);
+        assert_eq!(
+            selector.size_classes[ProtocolSelector::size_class(LEN)].measured,
+            0
+        );
+    }
+
+    #[test]
+    fn outstanding_messages_are_not_charged_for_each_other() {
+        let mut selector = ProtocolSelector::default();
+        run(&mut selector, 2 * PROBE_LEN, 3000, 3000);
+        // A window of messages that all met their receives at once and are complete one after the
+        // other, 1000 ns each.
+        let measurement = Measurement {
+            since: selector.last_done,
+            switches: selector.switches,
+        };
+        for number in 1..=64 {
+            let now = measurement.since + Duration::from_nanos(1000 * number);
+            selector.record(LEN, RendezvousProtocol::Bounce, measurement, now);
+        }
+        assert_eq!(
+            selector.size_classes[ProtocolSelector::size_class(LEN)].faster(),
+            RendezvousProtocol::Bounce
+        );
+    }
+
+    #[test]
+    fn messages_that_complete_together_share_their_time() {
+        let mut mean = DecayingMean::default();
+        for _ in 0..100 {
+            mean.add(Duration::from_nanos(8000));
+            (0..7).for_each(|_| mean.add(Duration::ZERO));
+        }
+        let nanos = mean.nanos();
+        assert!((500.0..1500.0).contains(&nanos), "{nanos}");
+    }
+
+    #[test]
+    fn size_classes_are_separate() {
+        assert_ne!(
+            ProtocolSelector::size_class(16 << 10),
+            ProtocolSelector::size_class(64 << 10)
+        );
+        assert_eq!(
+            ProtocolSelector::size_class(1),
+            ProtocolSelector::size_class(4096)
+        );
+        assert!(ProtocolSelector::size_class(usize::MAX) < SIZE_CLASSES);
+    }
+}

@@ -1,0 +1,62 @@
+//! Which protocol a message takes.
+
+use selvedge::{Errno, OpFlags, Result};
+use selvedge_kit::Report;
+use selvedge_kit::copy::TxBuf;
+
+use super::{ACK_FLAGS, Sent, inject, inline, iov};
+use crate::memory::special::OwnBlocks;
+use crate::peers::ops::{Op, OpBody};
+use crate::peers::peer::Peer;
+use crate::provider::config::Config;
+use crate::transfers::cmd::{Header, inline_room};
+
+/// Flags of messages that do not go right away.
+pub(crate) const SLOW_PATH_FLAGS: OpFlags =
+    ACK_FLAGS.union(OpFlags::FENCE).union(OpFlags::DEFERRED);
+
+/// Whether a message goes inside a command.
+#[inline(always)]
+pub(crate) fn is_inline(config: &Config, header: &Header, len: usize, flags: OpFlags) -> bool {
+    len <= config.inline_size
+        && len <= inline_room(header.data.is_some())
+        && !flags.intersects(SLOW_PATH_FLAGS)
+}
+
+/// Sends a message the way that suits its size.
+///
+/// # Errors
+/// [`Errno::Again`] while there is no room, or something has to be finished before a fenced one;
+/// [`Errno::MsgSize`] for an injected one that is too large.
+pub(crate) fn send(
+    peer: &mut Peer,
+    config: &Config,
+    special: &OwnBlocks,
+    header: &Header,
+    buf: TxBuf,
+    report: Report,
+) -> Result<Sent> {
+    let Report { flags, len, .. } = report;
+    if flags.contains(OpFlags::FENCE) && peer.has_unfinished() {
+        return Err(Errno::Again);
+    }
+    let way = flags.difference(OpFlags::FENCE.union(OpFlags::DEFERRED));
+    if is_inline(config, header, len, way) {
+        peer.reserve(0)?;
+        inline::send(peer.slot(), header, &buf);
+        return Ok(Sent::Done);
+    }
+    let acked = flags.intersects(ACK_FLAGS);
+    let op = Op {
+        report,
+        body: OpBody::Sent,
+    };
+    if len <= config.inject_size {
+        return inject::send(peer, header, &buf, acked.then_some(op));
+    }
+    if flags.contains(OpFlags::INJECT) {
+        return Err(Errno::MsgSize);
+    }
+    iov::send(peer, config, special, header, buf, op)?;
+    Ok(Sent::Pending)
+}
