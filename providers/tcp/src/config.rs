@@ -163,11 +163,11 @@ pub(crate) static PARAMS: &[Spec] = &[
     ),
 ];
 
-/// The parameters, read; and what goes wherever they do.
+/// The values of the parameters, and the settings of one endpoint that are passed along with them.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) iface: Option<String>,
-    /// Where to listen when no port is asked for.
+    /// The port range for endpoints without a requested port.
     pub(crate) ports: Option<(u16, u16)>,
     pub(crate) tx_size: usize,
     pub(crate) rx_size: usize,
@@ -183,19 +183,20 @@ pub(crate) struct Config {
     pub(crate) close_timeout: Duration,
     pub(crate) spin_time: Duration,
     pub(crate) socket_options: SocketOptions,
-    /// What connections are secured with, if they are.
+    /// The TLS identity; `None` without TLS.
     pub(crate) tls: Option<Identity>,
-    /// The endpoint's, which is no parameter.
+    /// The authorization key of the endpoint; not a parameter.
     pub(crate) key: AuthKey,
-    /// Whether operations with one peer complete in the order of their posts: the endpoint's, too.
+    /// Whether operations to one peer complete in the order of their posts; not a parameter.
     pub(crate) is_strict: bool,
 }
 
-/// A hundred years: clocks do not count to every time that can be written.
+/// A hundred years: `Instant` cannot represent every time that a parameter can hold.
 const LONGEST_WAIT: Duration = Duration::from_hours(100 * 365 * 24);
 
 impl Config {
-    /// The same, for what has a key.
+    /// Returns the configuration with the attributes of one endpoint: key, sizes and completion
+    /// order.
     ///
     /// # Errors
     /// [`selvedge::Errno::Inval`] for a key that is too long.
@@ -212,8 +213,9 @@ impl Config {
         })
     }
 
-    /// How long after its beginning a wait for a first answer is looked at again, when it has taken
-    /// `waited`: when the network's time is up, then at intervals that double, and at the limit.
+    /// Returns when a wait for the first response is checked next, as the time since it began;
+    /// `waited` is the time so far. The first check is at the connect timeout, the intervals
+    /// double, and the last check is at the answer timeout.
     pub(crate) fn next_response_check(&self, waited: Duration) -> Duration {
         const SHORTEST: Duration = Duration::from_millis(10);
         let next = (2 * waited).max(self.connect_timeout).max(SHORTEST);
@@ -223,12 +225,12 @@ impl Config {
         }
     }
 
-    /// Whether peers have to show who they are.
+    /// Whether peers must authenticate, by key or certificate.
     pub(crate) fn authenticates_peers(&self) -> bool {
         !self.key.is_none() || self.tls.is_some()
     }
 
-    /// Reads the environment, and the files that it names.
+    /// Reads the parameters and the files that they name.
     ///
     /// # Errors
     /// The first bad value, by name.
@@ -263,7 +265,7 @@ impl Config {
     }
 }
 
-/// A range that is upside down is none, as in libfabric.
+/// A range whose low bound exceeds its high bound counts as unset, as in libfabric.
 fn ports(params: &Params) -> Result<Option<(u16, u16)>, Error> {
     let port = |name| Ok::<_, Error>(u16::try_from(params.size(name)?).unwrap_or(u16::MAX));
     let (low, high) = (

@@ -1,6 +1,7 @@
-//! Posting one-sided operations: the caller's promise becomes a value, the rest is safe.
+//! Posting of one-sided operations: the caller's promise about memory becomes a value, and the rest
+//! is safe code.
 //!
-//! What they do at the target is in `one_sided`.
+//! The target's part is in `one_sided`.
 
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, Result, Rma};
@@ -112,8 +113,8 @@ impl Rma for Endpoint {
 }
 
 impl Endpoint {
-    /// Posts what `make` makes of the places, which have as many bytes as its buffer, and of the
-    /// resolved flags.
+    /// Posts the operation that `make` builds from the remote segments and the resolved flags. The
+    /// segments must have `len` bytes, as the local buffer.
     fn access(
         &self,
         peer: FiAddr,
