@@ -75,7 +75,7 @@ fn main() -> ExitCode {
         eprintln!("fabtests: {error}");
         return ExitCode::FAILURE;
     }
-    if let Some(code) = upstream::called(std::env::args_os()) {
+    if let Some(code) = upstream::run_named(std::env::args_os()) {
         return code;
     }
     let result = match Cli::parse().command {

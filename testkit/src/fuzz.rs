@@ -1,12 +1,12 @@
-//! Parsers of bytes that others send, fed with inputs without end.
+//! A fuzzer for parsers of bytes that peers send.
 //!
-//! A target is a test that calls [`fuzz`] with the inputs of its corpus, a file in the tree with one
-//! input in hexadecimal digits on each line, and with its parser. The inputs are mutated; those that
-//! the parser answers in a new way are mutated further. As a test a target runs [`SHORT`] inputs,
-//! under `cargo xtask fuzz` 10^7 of them, optimised.
+//! A target is a test that calls [`fuzz`] with its corpus and its parser. The corpus is a file with one
+//! input in hexadecimal digits on each line. The inputs are mutated. An input for which the parser
+//! returns a new result is kept and mutated further. A test runs [`SHORT`] inputs; `cargo xtask fuzz`
+//! runs 10^7 inputs in an optimized build.
 //!
-//! An own loop rather than a coverage-guided engine: those need a nightly compiler, and the answers of
-//! a parser that names what it refuses tell its branches apart as well.
+//! Coverage-guided engines need a nightly compiler. The results of a parser with descriptive errors
+//! distinguish its branches as well.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,21 +15,21 @@ use std::time::Instant;
 
 use fastrand::Rng;
 
-/// The variable that holds the number of inputs.
+/// The environment variable with the number of inputs.
 pub const INPUTS: &str = "SELVEDGE_FUZZ_INPUTS";
-/// The variable that holds the number that the mutations begin with.
+/// The environment variable with the seed of the mutations.
 pub const SEED: &str = "SELVEDGE_FUZZ_SEED";
-/// Inputs of a test, unless [`INPUTS`] says otherwise.
+/// The default number of inputs.
 pub const SHORT: u64 = 20_000;
-/// Bytes of the longest input.
-const LONGEST: usize = 1024;
-/// Inputs that are kept because they were answered in a new way.
-const MOST_KEPT: usize = 4096;
+/// The maximum length of an input, in bytes.
+const MAX_LEN: usize = 1024;
+/// The maximum number of kept inputs.
+const MAX_KEPT: usize = 4096;
 
-/// Feeds a parser, whose answer tells kinds of inputs apart.
+/// Runs a parser with mutated inputs. Its results classify the inputs.
 ///
 /// # Panics
-/// When the parser panics, after printing the input; and for a corpus that is none.
+/// When the parser panics, after printing the input; for an empty or invalid corpus.
 pub fn fuzz<A: Hash>(target: &str, corpus: &str, mut parse: impl FnMut(&[u8]) -> A) {
     let number = |name, default| {
         let value = std::env::var(name).ok();
@@ -42,35 +42,35 @@ pub fn fuzz<A: Hash>(target: &str, corpus: &str, mut parse: impl FnMut(&[u8]) ->
     let mut random = Rng::with_seed(number(SEED, 1));
     let mut kept: Vec<Vec<u8>> = corpus.lines().map(from_hex).collect();
     assert!(!kept.is_empty(), "the corpus of {target} is empty");
-    let mut answers = HashSet::new();
+    let mut results = HashSet::new();
     let mut feed = |input: &[u8]| {
         let mut hasher = DefaultHasher::new();
         match catch_unwind(AssertUnwindSafe(|| parse(input))) {
-            Ok(answer) => answer.hash(&mut hasher),
+            Ok(result) => result.hash(&mut hasher),
             Err(panic) => {
                 eprintln!("{target} panics at this input: {}", to_hex(input));
                 resume_unwind(panic);
             }
         }
-        answers.insert(hasher.finish())
+        results.insert(hasher.finish())
     };
     for input in &kept {
         feed(input);
     }
     let begin = Instant::now();
-    let mut input = Vec::with_capacity(LONGEST);
+    let mut input = Vec::with_capacity(MAX_LEN);
     for _ in 0..count {
         mutate(&kept, &mut input, &mut random);
-        if feed(&input) && kept.len() < MOST_KEPT {
+        if feed(&input) && kept.len() < MAX_KEPT {
             kept.push(input.clone());
         }
     }
     let seconds = begin.elapsed().as_secs_f64();
-    let answers = answers.len();
-    println!("{target}: {count} inputs in {seconds:.1} s, {answers} different answers");
+    let results = results.len();
+    println!("{target}: {count} inputs in {seconds:.1} s, {results} different results");
 }
 
-/// Makes an input of one or two that are kept.
+/// Makes an input from one or two kept inputs.
 fn mutate(kept: &[Vec<u8>], input: &mut Vec<u8>, random: &mut Rng) {
     input.clear();
     input.extend(&kept[random.usize(..kept.len())]);
@@ -111,10 +111,10 @@ fn mutate(kept: &[Vec<u8>], input: &mut Vec<u8>, random: &mut Rng) {
             _ => input.push(random.u8(..)),
         }
     }
-    input.truncate(LONGEST);
+    input.truncate(MAX_LEN);
 }
 
-/// Numbers at which parsers do something else, give or take a few.
+/// Boundary values of parsers. A small offset is added.
 const NUMBERS: [u64; 9] = [
     0,
     1 << 7,
@@ -145,10 +145,10 @@ fn from_hex(line: &str) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// A parser with a defect behind two bytes and a length that must be right.
+    /// A parser with a defect that needs a certain first byte, a matching length and a certain last byte.
     #[test]
     #[should_panic(expected = "the defect")]
-    fn a_defect_behind_a_few_right_bytes_is_found() {
+    fn a_defect_that_needs_a_few_certain_bytes_is_found() {
         fuzz(
             "a parser with a defect",
             "0102030405",

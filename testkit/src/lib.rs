@@ -1,4 +1,4 @@
-//! Parts of Selvedge's tests that several packages share.
+//! Test utilities that several packages share.
 
 mod data;
 pub mod domain;

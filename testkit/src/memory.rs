@@ -1,4 +1,4 @@
-//! Memory that peers read and write, with canaries around it.
+//! `Memory`: registered memory of a test, with canaries around it.
 
 #![expect(unsafe_code, reason = "memory that peers change")]
 
@@ -11,24 +11,25 @@ use selvedge::{Allocation, Counter, Domain, IovMut, MemoryRegion, MrAccess, MrMo
 
 use crate::data::check;
 
-/// Whose memory it is.
+/// The allocator of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maker {
-    /// The test's own, registered.
+    /// The test allocates and registers it.
     Test,
-    /// The domain's: special where it has such.
+    /// The domain allocates it: special memory, if the domain has it.
     Domain,
 }
 
-/// Registered memory. Peers may change it at any time, so it is copied in and out and never lent.
+/// Registered memory. Peers may change it at any time, so it is copied in and out and never borrowed.
 ///
-/// It stays until the test is over, whoever drops this, unless it is closed before.
+/// Clones share the memory, and the test framework keeps it until the test ends, unless it is closed
+/// earlier.
 #[derive(Clone, Debug)]
 pub struct Memory(Rc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    // Before the bytes, so that no peer has rights over them when they go.
+    // Declared before the bytes, so that the rights of peers are revoked before they are freed.
     region: Region,
     words: Vec<u64>,
     len: usize,
@@ -42,10 +43,10 @@ enum Region {
 }
 
 impl Memory {
-    /// `len` bytes, filled with a pattern that says where each is.
+    /// Allocates and registers `len` bytes, filled with the pattern of [`background`].
     ///
     /// # Errors
-    /// The domain's.
+    /// Those of the domain.
     pub fn new(
         domain: &dyn Domain,
         maker: Maker,
@@ -61,8 +62,8 @@ impl Memory {
         Ok(memory)
     }
 
-    /// What peers name it by: the address of its first byte, and its key.
-    pub fn name(&self) -> (u64, u64) {
+    /// The remote address of the first byte, and the key.
+    pub fn remote(&self) -> (u64, u64) {
         let key = match &self.0.region {
             Region::Registered(region) => region.key(),
             Region::Made(made) => made.key(),
@@ -70,14 +71,14 @@ impl Memory {
         (self.0.addr, key)
     }
 
-    /// Has a counter count what peers do with it.
+    /// Binds a counter that counts accesses of peers.
     ///
     /// # Errors
-    /// The domain's.
-    pub fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> anyhow::Result<()> {
+    /// Those of the domain.
+    pub fn bind_counter(&self, cntr: &Arc<dyn Counter>, events: MrAccess) -> anyhow::Result<()> {
         let bound = match &self.0.region {
-            Region::Registered(region) => region.bind_counter(cntr, what),
-            Region::Made(made) => made.bind_counter(cntr, what),
+            Region::Registered(region) => region.bind_counter(cntr, events),
+            Region::Made(made) => made.bind_counter(cntr, events),
         };
         Ok(bound?)
     }
@@ -86,7 +87,7 @@ impl Memory {
     pub fn put(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.0.len, "beyond the memory");
         let to = self.0.first().wrapping_add(at);
-        // SAFETY: within memory that is this value's.
+        // SAFETY: the bytes are within memory of this value.
         unsafe { std::ptr::copy(bytes.as_ptr(), to, bytes.len()) };
     }
 
@@ -95,34 +96,35 @@ impl Memory {
         assert!(at + len <= self.0.len, "beyond the memory");
         let mut bytes = vec![0; len];
         let from = self.0.first().wrapping_add(at);
-        // SAFETY: as above. Peers may change it meanwhile; the copy is then of some of each.
+        // SAFETY: as above. Peers may change the memory during the copy, which then mixes old and new
+        // bytes.
         unsafe { std::ptr::copy(from, bytes.as_mut_ptr(), len) };
         bytes
     }
 
-    /// The word at an offset, a multiple of 8, in one load.
+    /// Loads the word at an offset that is a multiple of 8, atomically.
     pub fn word(&self, at: usize) -> u64 {
         let is_inside = at.is_multiple_of(8) && at + 8 <= self.0.len;
         assert!(is_inside, "a word at {at} of {} bytes", self.0.len);
-        // SAFETY: the word lies within memory that is this value's, which begins at a multiple of 8,
-        // and is reached by atomics and copies alone.
+        // SAFETY: the word is within memory of this value, which begins at a multiple of 8, and is accessed
+        // by atomics and copies alone.
         let word = unsafe { AtomicU64::from_ptr(self.0.first().wrapping_add(at).cast()) };
         word.load(Ordering::SeqCst)
     }
 
-    /// Makes sure that it is as `expected`, and that nothing around it was touched.
+    /// Checks that the memory equals `expected`, and that the canaries are unchanged.
     ///
     /// # Errors
-    /// The first byte that is not.
+    /// The first byte that differs.
     pub fn verify(&self, what: &str, expected: &[u8]) -> anyhow::Result<()> {
         check::bytes(what, &self.get(0, self.0.len), expected)?;
         self.assert_canaries()
     }
 
-    /// Makes sure that nothing around it was touched.
+    /// Checks that the canaries are unchanged.
     ///
     /// # Errors
-    /// That it was.
+    /// When they are not.
     pub fn assert_canaries(&self) -> anyhow::Result<()> {
         if self.0.words.is_empty() {
             return Ok(());
@@ -148,8 +150,8 @@ impl Inner {
         let mut attr = mr::Attr::default();
         (attr.access, attr.requested_key) = (access, key);
         let iov = [IovMut::from_raw(first.cast(), len)];
-        // SAFETY: `words` outlives `region` and is never moved out of its heap memory; it is reached
-        // by raw pointers alone.
+        // SAFETY: `words` outlives `region`, its heap memory does not move, and it is accessed by raw
+        // pointers alone.
         let region = unsafe { domain.reg(&iov, &attr) }?;
         let is_by_address = domain.mr_mode().contains(MrMode::VIRT_ADDR);
         Ok(Self {
@@ -185,13 +187,13 @@ impl Inner {
     }
 }
 
-/// What fresh memory holds from `at` on.
+/// The initial content of memory from the offset `at` on.
 pub fn background(at: usize, len: usize) -> Vec<u8> {
     (at..at + len)
         .map(|at| (at * 167 + at / 256 * 31) as u8)
         .collect()
 }
 
-/// Words before and behind memory of the test's.
+/// The number of canary words before and behind memory that the test allocates.
 const CANARIES: usize = 64;
 const CANARY: u64 = 0xca4a_ca4a_ca4a_ca4a;

@@ -1,11 +1,10 @@
-//! Operations as values of the contract's `Op`, by what tests say of them: a tag or none, and the
-//! family of an atomic.
+//! Constructors of [`Op`] values from an optional tag, or the family of an atomic.
 
 use selvedge::atomic::{AtomicMsg, Family};
 use selvedge::op::{Compared, Fetched};
 use selvedge::{FiAddr, Op, OpFlags, TagMatch, msg, tagged};
 
-/// A send, tagged if there is a tag.
+/// A send, tagged if `tag` is set.
 #[inline]
 pub fn send(msg: msg::SendMsg<'_>, tag: Option<u64>) -> Op<'_> {
     let msg::SendMsg {
@@ -27,7 +26,7 @@ pub fn send(msg: msg::SendMsg<'_>, tag: Option<u64>) -> Op<'_> {
     })
 }
 
-/// A receive, tagged if there are tags.
+/// A receive, tagged if `tag` is set.
 #[inline]
 pub fn recv(msg: msg::RecvMsg<'_>, tag: Option<TagMatch>) -> Op<'_> {
     let msg::RecvMsg {
@@ -47,7 +46,7 @@ pub fn recv(msg: msg::RecvMsg<'_>, tag: Option<TagMatch>) -> Op<'_> {
     })
 }
 
-/// An injected message, tagged if there is a tag.
+/// An injected send, tagged if `tag` is set.
 #[inline]
 pub fn inject(buf: &[u8], dest: FiAddr, tag: Option<u64>, data: Option<u64>) -> Op<'_> {
     match tag {
@@ -61,7 +60,7 @@ pub fn inject(buf: &[u8], dest: FiAddr, tag: Option<u64>, data: Option<u64>) -> 
     }
 }
 
-/// An atomic of a family.
+/// An atomic of the given family.
 #[inline]
 pub fn atomic<'a>(
     family: Family,
@@ -76,7 +75,7 @@ pub fn atomic<'a>(
     }
 }
 
-/// The flags of a post, which say so if it has remote data.
+/// Adds [`OpFlags::REMOTE_CQ_DATA`] if there is remote data.
 #[inline]
 pub fn with_data(flags: OpFlags, data: Option<u64>) -> OpFlags {
     match data {

@@ -117,23 +117,23 @@ const PLANTS: &[Plant] = plants! {
             fails "a_region_is_bound_to_the_counter_below_its_layers";
     }
     "providers/kit/src/layer/named.rs": "selvedge-hook" "--test=layers" {
-        "errors name the endpoint below a layer": "error.ep = error.ep.map(|ep| ENDPOINTS.around::<L>(ep));" => "let _ = &mut error.ep;"
+        "errors name the endpoint below a layer": "error.ep = error.ep.map(|ep| ENDPOINTS.layered::<L>(ep));" => "let _ = &mut error.ep;"
             fails "an_event_names_the_applications_endpoint_when_its_fabric_is_open_twice";
     }
     "providers/kit/src/layer/calls.rs": "selvedge-kit" "--lib" {
         "a layer keeps a call for itself": "fn set_err(value: u64);" => "fn set_err(value: u64) = { let _ = value; };"
-            fails "every_call_of_the_contract_arrives_below_a_layer_that_changes_nothing";
+            fails "every_call_of_the_contract_reaches_the_object_below_a_layer_that_changes_nothing";
     }
     "providers/kit/src/layer/bound.rs": "selvedge-kit" "--lib" {
         "an endpoint is bound to shared receives with their layer": "bind.srx = bind.srx.as_ref().map(srx);" => "let _ = srx;"
-            fails "every_call_of_the_contract_arrives_below_a_layer_that_changes_nothing";
+            fails "every_call_of_the_contract_reaches_the_object_below_a_layer_that_changes_nothing";
     }
     "providers/kit/src/mr/counts.rs": "selvedge-shm" "--test=rma" {
-        "each place is an event": "Some((_, sum)) => *sum += len," => "Some((_, sum)) if len > 1 << 40 => *sum += len,\n                Some(_) => seen.push((key, len)),"
+        "each place is an event": "Some((_, sum)) => *sum += len," => "Some((_, sum)) if len > 1 << 40 => *sum += len,\n                Some(_) => regions.push((key, len)),"
             fails "an_operation_is_one_event_for_each_region_that_it_touches";
-        "counters of regions drive nobody who is there": "ledgers.try_for_each(|ledger| ledger.follow(&cntr))?;" => "ledgers.try_for_each(|_| Ok::<(), Error>(()))?;"
+        "counters of regions drive nobody who is there": "endpoints.try_for_each(|ops| ops.add_driver(&cntr))?;" => "endpoints.try_for_each(|_| Ok::<(), Error>(()))?;"
             fails "each_region_counts_accesses_by_every_protocol", "a_thread_parked_at_a_region_counter_is_woken_by_writes_and_reads";
-        "counters of regions drive nobody who comes later": "cntrs.try_for_each(|cntr| endpoint.follow(&cntr))" => "cntrs.try_for_each(|_| Ok(()))"
+        "counters of regions drive nobody who comes later": "cntrs.try_for_each(|cntr| endpoint.add_driver(&cntr))" => "cntrs.try_for_each(|_| Ok(()))"
             fails "reading_a_region_counter_progresses_the_endpoints_that_serve_the_region";
         "a second counter takes the place of the first": "(0..EVENTS.len()).any(is_taken)" => "(0..0).any(is_taken)"
             fails "counters_that_cannot_be_bound_are_refused_by_name";
@@ -159,7 +159,7 @@ const PLANTS: &[Plant] = plants! {
             fails "each_region_counts_accesses_by_every_protocol";
     }
     "providers/shm/src/smr/memory/keys.rs": "selvedge-shm" "--test=rma" {
-        "what was looked up stays good": "self.generations[place] += 2;" => "self.generations[place] += 0;"
+        "a changed key entry keeps its generation": "self.generations[index] += 2;" => "self.generations[index] += 0;"
             fails "direct_accesses_are_counted_once_the_region_has_a_counter";
     }
     "providers/shm/src/transfers/destination.rs": "selvedge-shm" "--test=rma" {
@@ -236,20 +236,20 @@ const PLANTS: &[Plant] = plants! {
         "the layer of collectives is seen, too": "Ep::resolve_without_telemetry(bind, info, base.id())?" => "Ep::resolve(bind, info, base.id())?"
             fails "an_endpoint_with_a_layer_around_it_is_one";
     }
-    "providers/shm/src/endpoint/lane.rs": "selvedge-shm" "--lib" {
-        "nobody hears that the receiver of a letter sleeps": "Ok(self.peer.may_sleep())" => "Ok(self.peer.may_sleep() && false)"
-            fails "whoever_puts_a_letter_hears_that_the_peer_sleeps";
-        "places of letters are given back before they are read": "self.published = self.rx.position();" => "self.published = self.rx.position() + 8;"
-            fails "letters_of_every_length_pass_as_long_as_there_is_room";
-        "a letter of any length is taken": "if len > SMALL_MESSAGE_MAX {" => "if len > SMALL_MESSAGE_MAX + 1 {"
-            fails "nonsense_in_a_lane_is_refused";
+    "providers/shm/src/endpoint/coll_channel.rs": "selvedge-shm" "--lib" {
+        "a sender does not see that the receiver of a message is parked": "Ok(self.peer.may_be_parked())" => "Ok(self.peer.may_be_parked() && false)"
+            fails "try_send_reports_that_the_peer_may_be_parked";
+        "slots of a channel are returned before they are read": "self.published = self.rx.position();" => "self.published = self.rx.position() + 8;"
+            fails "messages_of_every_length_pass_while_there_is_room";
+        "a channel accepts a message of any length": "if len > SMALL_MESSAGE_MAX {" => "if len > SMALL_MESSAGE_MAX + 1 {"
+            fails "a_malformed_slot_or_credit_of_a_channel_is_an_error";
     }
     "providers/shm/src/provider/setup.rs": "selvedge-shm" "--test=collectives" {
-        "the end of a member is told to nobody": "self.ends.fetch_add(1, Ordering::Relaxed);" => "self.ends.fetch_add(0, Ordering::Relaxed);"
+        "the end of a member is not counted": "self.ended_incarnations.fetch_add(1, Ordering::Relaxed);" => "self.ended_incarnations.fetch_add(0, Ordering::Relaxed);"
             fails "a_failed_member_ends_the_barrier_of_all_others";
     }
-    "providers/shm/src/endpoint/lane.rs": "selvedge-shm" "--test=collectives" {
-        "whoever sleeps is not woken by a letter": "            peer.wake();" => "            let _ = peer;"
+    "providers/shm/src/endpoint/coll_channel.rs": "selvedge-shm" "--test=collectives" {
+        "a parked receiver is not woken by a message of a channel": "            peer.wake();" => "            let _ = peer;"
             fails "a_killed_member_ends_the_collectives_of_parked_members";
     }
     "providers/kit/src/coll/fast_path.rs": "selvedge-shm" "--test=collectives" {
@@ -272,32 +272,32 @@ const PLANTS: &[Plant] = plants! {
         "memory is not checked once it is sealed": "is_whole.then_some(()).ok_or(Errno::ESTALE)" => "is_whole.then_some(()).or(Some(())).ok_or(Errno::ESTALE)"
             fails "a_size_change_or_hole_made_before_sealing_is_detected";
     }
-    "providers/shm/src/connect/rendezvous.rs": "selvedge-shm" "--lib" {
-        "a connection that is refused is read to its end": "(0..UNREAD).any(" => "(0..UNREAD << 20).any("
-            fails "a_connection_that_talks_without_end_is_read_a_little_when_it_is_refused";
+    "providers/shm/src/connect/connection.rs": "selvedge-shm" "--lib" {
+        "a refused connection is read to its end": "(0..REFUSED_READS).any(" => "(0..REFUSED_READS << 20).any("
+            fails "a_refused_connection_with_a_full_queue_is_read_a_limited_number_of_times";
     }
     "providers/shm/src/connect/discard.rs": "selvedge-shm" "--lib" {
         "every descriptor of a packet takes a thread": "None => drop_in_thread(fds)," => "None => fds.into_iter().for_each(drop_in_thread),"
             fails "descriptors_of_one_packet_take_one_thread_at_most";
     }
-    "providers/shm/src/connect/loss.rs": "selvedge-shm" "--test=faults" {
-        "an endpoint that closes waits for no proof": "while state.peers.iter().any(is_awaited) {" => "while state.peers.iter().any(is_awaited) && false {"
+    "providers/shm/src/connect/disconnect.rs": "selvedge-shm" "--test=faults" {
+        "a closing endpoint does not wait for key proofs": "while state.peers.iter().any(is_awaited) {" => "while state.peers.iter().any(is_awaited) && false {"
             fails "injects_before_a_proof_leave_when_their_endpoint_closes";
     }
     "providers/shm/src/transfers/sar.rs": "selvedge-shm" "--test=faults" {
-        "segments are announced at once or never": "Ok(()) | Err(ContactError::Busy(_)) => Ok(())," => "Ok(()) => Ok(()),"
+        "segments are announced at once or never": "Ok(()) | Err(ConnectError::Busy(_)) => Ok(())," => "Ok(()) => Ok(()),"
             fails "segments_are_announced_to_a_peer_with_a_full_socket_once_it_has_room";
     }
     "providers/shm/src/provider/av.rs": "selvedge-shm" "--test=collectives" {
-        "a member that is a context is the first one": "let name = self.name(addr).ok_or(Errno::Inval)?;" => "let name = self.name(self.table.table().apart(addr).0).ok_or(Errno::Inval)?;"
+        "a member that is a context is the first one": "let name = self.name(addr).ok_or(Errno::Inval)?;" => "let name = self.name(self.table.table().split(addr).0).ok_or(Errno::Inval)?;"
             fails "groups_of_contexts_and_endpoints_agree_with_the_oracle";
     }
     "providers/kit/src/ip/av.rs": "selvedge-tcp" "--test=collectives" {
-        "a member that is a context is found at the first one's port": "self.addr(addr).map(Address::Ip)" => "self.addr(self.table.table().apart(addr).0).map(Address::Ip)"
+        "a member that is a context is found at the first one's port": "self.addr(addr).map(Address::Ip)" => "self.addr(self.table.table().split(addr).0).map(Address::Ip)"
             fails "groups_of_contexts_and_endpoints_agree_with_the_oracle";
     }
     "providers/kit/src/sep.rs": "selvedge-shm" "--test=collectives" {
-        "a context that is refused is not named": "let what = format!(\"context {index} of {self:?}: {}\", error.message());" => "let what = error.message().to_owned();"
+        "a context that is refused is not named": "let message = format!(\"context {index} of {self:?}: {}\", error.message());" => "let message = error.message().to_owned();"
             fails "a_context_with_unsupported_collectives_is_refused_by_name";
     }
     "util/capi/fabric/src/ep/cm.rs": "selvedge-fabric-c" "--test=programs" {
@@ -485,7 +485,7 @@ mod tests {
         let page = fs::read_to_string(workspace().join("docs/FABTESTS-REFERENCE.md"))?;
         assert!(
             page.contains(&list),
-            "docs/FABTESTS-REFERENCE.md should say:\n{list}"
+            "docs/FABTESTS-REFERENCE.md must contain:\n{list}"
         );
         Ok(())
     }

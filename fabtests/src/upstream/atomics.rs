@@ -1,4 +1,4 @@
-//! Atomics: their names, and what they do to small numbers.
+//! Atomics: their names, and their results on small numbers.
 
 use anyhow::Context as _;
 use selvedge::atomic::{Datatype, Op};
@@ -33,40 +33,40 @@ const TYPES: [&str; 20] = [
     "float8_e5m2",
 ];
 
-/// The operation of a name.
+/// The operation with this name.
 ///
 /// # Errors
-/// When there is none.
+/// The name is unknown.
 pub(super) fn op(name: &str) -> anyhow::Result<Op> {
     let number = number(name, &OPS, "FI_", "atomic_");
     number
         .and_then(Op::from_raw)
-        .with_context(|| format!("no operation {name:?}"))
+        .with_context(|| format!("unknown operation {name:?}"))
 }
 
-/// The type of a name.
+/// The type with this name.
 ///
 /// # Errors
-/// When there is none.
+/// The name is unknown.
 pub(super) fn datatype(name: &str) -> anyhow::Result<Datatype> {
     let number = number(name, &TYPES, "FI_", "");
     number
         .and_then(Datatype::from_raw)
-        .with_context(|| format!("no type {name:?}"))
+        .with_context(|| format!("unknown type {name:?}"))
 }
 
 fn number(name: &str, names: &[&str], prefix: &str, infix: &str) -> Option<u32> {
     let upper = name.to_ascii_uppercase();
-    let bare = upper
+    let short_name = upper
         .strip_prefix(prefix)
         .unwrap_or(&upper)
         .to_ascii_lowercase();
-    let bare = bare.strip_prefix(infix).unwrap_or(&bare);
-    let place = names.iter().position(|name| *name == bare)?;
-    u32::try_from(place).ok()
+    let short_name = short_name.strip_prefix(infix).unwrap_or(&short_name);
+    let index = names.iter().position(|name| *name == short_name)?;
+    u32::try_from(index).ok()
 }
 
-/// A call as upstream's tables name it.
+/// The name of a call in upstream's tables.
 pub(super) fn name(call: AtomicCall) -> String {
     let op = OPS[call.op as usize].to_ascii_uppercase();
     let atomic = match call.op {
@@ -77,7 +77,7 @@ pub(super) fn name(call: AtomicCall) -> String {
     format!("FI_{datatype}_FI_{atomic}{op}_lat")
 }
 
-/// An element before an operation, and what it meets.
+/// An element before an operation, and the operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Case {
     pub(super) target: i64,
@@ -93,8 +93,8 @@ const fn case(target: i64, operand: i64, comparand: i64) -> Case {
     }
 }
 
-/// Elements whose values after the operations differ. All results of the first four are exact in
-/// every type.
+/// Elements whose values differ after different operations. All results of the first four are exact
+/// in every type.
 const CASES: [Case; 5] = [
     case(3, 2, 3),
     case(2, 3, 4),
@@ -119,9 +119,9 @@ fn is_integer(datatype: Datatype) -> bool {
     )
 }
 
-/// What an operation makes of an element (fi_atomic(3)).
+/// The result of an operation on an element (fi_atomic(3)).
 pub(super) fn expected(op: Op, case: Case) -> i64 {
-    let oracle = oracle(Datatype::Int64).expect("every machine has it");
+    let oracle = oracle(Datatype::Int64).expect("64-bit integers have an oracle");
     let [target, operand, comparand] =
         [case.target, case.operand, case.comparand].map(i64::to_ne_bytes);
     let new = oracle(op, &target, &operand, &comparand);
@@ -148,7 +148,8 @@ pub(super) fn encode(datatype: Datatype, value: i64) -> Vec<u8> {
     element
 }
 
-/// A number in a format with so many bits of mantissa below a sign of 16 bits.
+/// A number in a floating-point format with this bias and this many bits of mantissa, below a sign
+/// bit at position 15.
 fn float(value: i64, bias: u32, mantissa: u32) -> u16 {
     let sign = if value < 0 { 0x8000 } else { 0 };
     sign | magnitude(value, bias, mantissa) as u16
@@ -168,7 +169,7 @@ fn magnitude(value: i64, bias: u32, mantissa: u32) -> u32 {
     (exponent + bias) << mantissa | fraction
 }
 
-/// `long double`, where that is the format of 80 bits; elsewhere it has 16 bytes of another one.
+/// `long double` in the 80-bit format on x86, and in the 128-bit format elsewhere.
 fn extended(value: i64) -> Vec<u8> {
     let size = value.unsigned_abs();
     let mut bytes = vec![0; 16];
@@ -190,8 +191,8 @@ fn extended(value: i64) -> Vec<u8> {
     bytes
 }
 
-/// Which bytes of an element, again and again, belong to the number.
-pub(super) fn bytes_that_count(datatype: Datatype) -> Vec<bool> {
+/// For each byte of an element, repeatedly, whether it belongs to the number.
+pub(super) fn significant_bytes(datatype: Datatype) -> Vec<bool> {
     let has_padding = matches!(datatype, Datatype::LongDouble | Datatype::LongDoubleComplex)
         && cfg!(any(target_arch = "x86_64", target_arch = "x86"));
     (0..16).map(|at| !has_padding || at < 10).collect()
@@ -218,9 +219,10 @@ mod tests {
         assert_eq!(name(call), "FI_INT8_FI_ATOMIC_READ_lat");
     }
 
-    /// No operation leaves every element as it was, but reading; and no two do the same.
+    /// Except for reads, every operation changes some element, and no two operations have the same
+    /// results.
     #[test]
-    fn the_cases_tell_every_operation_from_the_others() {
+    fn the_cases_distinguish_every_operation_from_the_others() {
         let results = |op: Op| CASES.map(|case| expected(op, case));
         let before = CASES.map(|case| case.target);
         for &one in Op::ALL {

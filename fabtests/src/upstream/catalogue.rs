@@ -18,11 +18,11 @@ const ALONE: &[&str] = &[
     "sighandler_test",
 ];
 
-/// One process, whose host is not there.
-const NOBODY: &[&str] = &["fi_rdm", "fi_dgram", "fi_msg"];
+/// One process with an unknown host.
+const UNKNOWN_HOST: &[&str] = &["fi_rdm", "fi_dgram", "fi_msg"];
 
-/// A server and a client, with words in braces for what is put in turn in their place. Those with
-/// `-b` or `-E` agree beside the fabric.
+/// A server and a client. Alternatives stand in braces. Programs with `-b` or `-E` synchronise
+/// outside the fabric.
 const FUNCTIONAL: &[&str] = &[
     "fi_av_xfer -e {rdm|dgram} -b",
     "fi_cm_data -q",
@@ -49,7 +49,7 @@ const FUNCTIONAL: &[&str] = &[
     "fi_flood -e rdm -v -T 1 {|-U}",
     "fi_flood -e msg -v -T 1",
     "fi_rdm_multi_client -C 10 -I 5 {|-U}",
-    // In no set of upstream's.
+    // Not in upstream's sets.
     "fi_rdm_multi_client -C 10 -I 5 -R",
     "fi_rdm_multi_domain -b",
     "fi_resmgmt_test {|-o tagged}",
@@ -59,11 +59,11 @@ const FUNCTIONAL: &[&str] = &[
     "fi_check_hmem",
 ];
 
-/// Processes of a group, of which the second sends.
+/// The processes of a group, the second of which sends.
 const GROUP: &str = "fi_mcast";
 
-/// The benchmarks: with `-I 5` in the quick set, and with as many iterations as they like in the
-/// standard one.
+/// The benchmarks: with `-I 5` in the quick set, and with their default iterations in the standard
+/// set.
 const BENCHMARKS: &[&str] = &[
     "fi_msg_pingpong {|-v}",
     "fi_msg_bw {|-v}",
@@ -84,14 +84,14 @@ const BENCHMARKS: &[&str] = &[
     "fi_dgram_pingpong -b {|-v}",
 ];
 
-/// The standard set's own.
+/// Benchmarks of the standard set only.
 const PREFIXED: &[&str] = &[
     "fi_msg_pingpong -k {|-v}",
     "fi_rdm_pingpong -k {|-U|-v|-v -U}",
     "fi_dgram_pingpong -k -b",
 ];
 
-/// Three processes, all called alike.
+/// Three processes with the same command line.
 const THREE: &[&str] = &[
     "fi_multinode -n 3 -x {msg|rma} -I 10",
     "fi_multinode_coll -n 3 -I 3",
@@ -103,7 +103,7 @@ const STRESS: &[(Set, &str)] = &[
     (Set::Standard, "fi_rdm_stress -n 16"),
 ];
 
-/// The configurations that `fi_ubertest` brings along.
+/// The configurations that are bundled with `fi_ubertest`.
 const UBER: &[(Set, &str)] = &[
     (Set::Quick, "fi_ubertest -u quick"),
     (Set::Quick, "fi_ubertest -u connected"),
@@ -112,7 +112,7 @@ const UBER: &[(Set, &str)] = &[
     (Set::Standard, "fi_ubertest -u all"),
 ];
 
-/// All of them for a provider, which says what it lacks by its exit code.
+/// All command lines for a provider; an exit code reports missing capabilities.
 pub fn entries(_: &Selection, provider: &str) -> Vec<Entry> {
     let mut entries = Vec::new();
     let mut add = |set: Set, line: String, processes: Vec<Process>| {
@@ -124,11 +124,11 @@ pub fn entries(_: &Selection, provider: &str) -> Vec<Entry> {
         entries.push(entry);
     };
     for line in ALONE {
-        let process = words(line, provider, &[]);
+        let process = process_of(line, provider, &[]);
         add(Set::Quick, (*line).to_owned(), vec![process]);
     }
-    for line in NOBODY {
-        let process = words(line, provider, &["host.invalid"]);
+    for line in UNKNOWN_HOST {
+        let process = process_of(line, provider, &["host.invalid"]);
         let name = format!("{line} host.invalid");
         add(Set::Quick, name, vec![process.exits(libc::ENODATA)]);
     }
@@ -138,8 +138,8 @@ pub fn entries(_: &Selection, provider: &str) -> Vec<Entry> {
     for line in BENCHMARKS.iter().flat_map(|line| expand(line)) {
         let short = format!("{line} -I 5");
         add(Set::Quick, short.clone(), pair(&short, provider));
-        // A check of every byte takes its time, and so do threads that share cores: a tenth of the
-        // iterations is as good.
+        // Checks of every byte take long, and so do threads that share cores: a tenth of the
+        // iterations is enough.
         let is_slow = ["-v", "atomic", "bw_mt"].map(|word| line.contains(word));
         let long = match is_slow.contains(&true) {
             true => format!("{line} -I 100"),
@@ -151,14 +151,8 @@ pub fn entries(_: &Selection, provider: &str) -> Vec<Entry> {
         add(Set::Standard, line.clone(), pair(&line, provider));
     }
     let group = |role: &[&str]| {
-        let port = [
-            "-s={here}",
-            "-P",
-            "{port}",
-            "-b={port:beside}",
-            "239.255.77.9",
-        ];
-        words(GROUP, provider, &[role, &port].concat())
+        let port = ["-s={here}", "-P", "{port}", "-b={port:oob}", "239.255.77.9"];
+        process_of(GROUP, provider, &[role, &port].concat())
     };
     add(
         Set::Quick,
@@ -166,47 +160,47 @@ pub fn entries(_: &Selection, provider: &str) -> Vec<Entry> {
         vec![group(&["-M"]), group(&["-O={host}"])],
     );
     for (set, line) in STRESS {
-        let server = words(
+        let server = process_of(
             "fi_rdm_stress -x",
             provider,
             &[source(provider), "-B", "{port}"],
         );
-        let client = words(line, provider, &["-P", "{port}", "{host}"]);
+        let client = process_of(line, provider, &["-P", "{port}", "{host}"]);
         add(*set, (*line).to_owned(), vec![server, client]);
     }
     for (set, line) in UBER {
-        let apart = line.split_whitespace().find(|word| *word == "-f");
-        let server = format!("fi_ubertest -x {}", apart.unwrap_or_default());
+        let fork_option = line.split_whitespace().find(|word| *word == "-f");
+        let server = format!("fi_ubertest -x {}", fork_option.unwrap_or_default());
         let own = [source(provider), "-q", "{port:control}", "-B", "{port}"];
-        let server = words(&server, provider, &own);
+        let server = process_of(&server, provider, &own);
         let client = ["-q", "{port:control}", "-P", "{port}", "{host}"];
-        let client = words(line, provider, &client);
+        let client = process_of(line, provider, &client);
         add(*set, (*line).to_owned(), vec![server, client]);
     }
     for line in THREE.iter().flat_map(|line| expand(line)) {
-        let process = words(&line, provider, &["-s", "{host}", "-E={port:control}"]);
+        let process = process_of(&line, provider, &["-s", "{host}", "-E={port:control}"]);
         add(Set::Quick, line, vec![process; 3]);
     }
     entries
 }
 
-/// A server and its client, at ports of their own.
+/// A server and its client, with their own ports.
 fn pair(line: &str, provider: &str) -> Vec<Process> {
-    let beside = |word: &str| match word {
-        "-b" | "-E" => format!("{word}={{port:beside}}"),
-        "-q" => "-q {port:beside}".to_owned(),
+    let with_port = |word: &str| match word {
+        "-b" | "-E" => format!("{word}={{port:oob}}"),
+        "-q" => "-q {port:oob}".to_owned(),
         other => other.to_owned(),
     };
-    let line: Vec<_> = line.split_whitespace().map(beside).collect();
+    let line: Vec<_> = line.split_whitespace().map(with_port).collect();
     let line = line.join(" ");
     vec![
-        words(&line, provider, &[source(provider), "-B", "{port}"]),
-        words(&line, provider, &["-P", "{port}", "{host}"]),
+        process_of(&line, provider, &[source(provider), "-B", "{port}"]),
+        process_of(&line, provider, &["-P", "{port}", "{host}"]),
     ]
 }
 
-/// Where a server listens: everywhere, unless the processes are on two hosts; but there are providers
-/// of other libraries that listen at one address alone.
+/// The address at which a server listens: any, unless the processes are on two hosts. Some
+/// providers of other libraries listen at one address only.
 fn source(provider: &str) -> &'static str {
     match provider.ends_with(";ofi") {
         true => "-s={here}",
@@ -214,14 +208,14 @@ fn source(provider: &str) -> &'static str {
     }
 }
 
-fn words(line: &str, provider: &str, more: &[&str]) -> Process {
+fn process_of(line: &str, provider: &str, extra_args: &[&str]) -> Process {
     let mut words = line.split_whitespace();
     let program = words.next().into_iter();
     let args = program.chain(["-p", provider]).chain(words);
-    Process::new(args.chain(more.iter().copied()))
+    Process::new(args.chain(extra_args.iter().copied()))
 }
 
-/// Every combination of the words in braces.
+/// Every combination of the alternatives in braces.
 fn expand(line: &str) -> Vec<String> {
     let Some((head, rest)) = line.split_once('{') else {
         let words: Vec<_> = line.split_whitespace().collect();
@@ -250,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn words_in_braces_are_put_in_turn() {
+    fn alternatives_in_braces_are_expanded() {
         assert_eq!(
             expand("a {|-b} {x|y z}"),
             ["a x", "a y z", "a -b x", "a -b y z"]
@@ -258,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn every_generic_program_of_upstream_s_is_here() {
+    fn every_generic_program_of_upstream_exists() {
         for name in crate::upstream::GENERIC {
             assert!(crate::upstream::find(name).is_some(), "{name} is missing");
         }
@@ -269,15 +263,15 @@ mod tests {
         let entries = all();
         let names: BTreeSet<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
         assert_eq!(names.len(), entries.len());
-        // Its client does not wait for a server, as libfabric's does not: it has a test of its own.
-        let apart = |name: &str| name == "fi_pingpong";
+        // Its client does not wait for a server, like libfabric's; the program has its own test.
+        let has_own_test = |name: &str| name == "fi_pingpong";
         for program in crate::upstream::PROGRAMS {
-            let is_there = names.iter().any(|name| {
+            let is_listed = names.iter().any(|name| {
                 let mut words = name.split_whitespace();
                 words.next() == Some(program.name)
             });
             assert!(
-                is_there || apart(program.name),
+                is_listed || has_own_test(program.name),
                 "{} is in no set",
                 program.name
             );

@@ -1,4 +1,4 @@
-//! Connected endpoints (FI_EP_MSG): the server listens, the client comes.
+//! Connected endpoints (FI_EP_MSG): the server listens, the client connects.
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -11,53 +11,52 @@ use selvedge::{Caps, Errno, EventQueue, FiAddr, Hints, Info, PassiveEndpoint, wa
 use selvedge_testkit::domain::{DomainContext, DomainEndpoint, EndpointConfig};
 use selvedge_testkit::failure::{errno, failure};
 
-use super::channel::{Channel, Manners};
+use super::channel::{Channel, ChannelConfig};
 use super::discover::{discover, hints};
-use super::ground;
+use super::domain;
 use super::oob::OutOfBandChannel;
 use super::options::Options;
 
-/// What takes connections: a passive endpoint and its queue; and what makes them, where there is no
-/// passive endpoint.
+/// The objects of connections: an event queue, and at the server a passive endpoint.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct Connector {
     pub(super) eq: Arc<dyn EventQueue>,
     pub(super) pep: Option<Arc<dyn PassiveEndpoint>>,
     pub(super) info: Info,
     options: Options,
 }
 
-impl Door {
-    /// Opens the event queue, and on the server listens.
+impl Connector {
+    /// Opens the event queue, and at the server listens.
     ///
     /// # Errors
-    /// When discovery finds nothing, or something does not open.
+    /// Discovery finds nothing, or an object cannot be opened.
     pub(super) fn open(options: &Options, caps: Caps) -> anyhow::Result<Self> {
         let hints = hints(options, caps, EpType::Msg)?;
-        Self::with(options, &hints)
+        Self::with_hints(options, &hints)
     }
 
-    /// The same with other hints.
+    /// As [`Self::open`], with these hints.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub(super) fn with(options: &Options, hints: &Hints) -> anyhow::Result<Self> {
-        Self::of(options, discover(options, hints)?)
+    pub(super) fn with_hints(options: &Options, hints: &Hints) -> anyhow::Result<Self> {
+        Self::for_info(options, discover(options, hints)?)
     }
 
-    /// The same with what discovery has answered.
+    /// As [`Self::open`], with a result of discovery.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub(super) fn of(options: &Options, info: Info) -> anyhow::Result<Self> {
-        Self::waiting(options, info, wait::Object::Unspec)
+    pub(super) fn for_info(options: &Options, info: Info) -> anyhow::Result<Self> {
+        Self::with_wait_object(options, info, wait::Object::Unspec)
     }
 
-    /// The same with another way to wait for events.
+    /// As [`Self::for_info`], with this wait object of the event queue.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub(super) fn waiting(
+    pub(super) fn with_wait_object(
         options: &Options,
         info: Info,
         wait_obj: wait::Object,
@@ -74,11 +73,11 @@ impl Door {
                 Some(pep)
             }
         };
-        Ok(Self::at(options, info, eq, pep))
+        Ok(Self::from_parts(options, info, eq, pep))
     }
 
-    /// With what is open already.
-    pub(super) fn at(
+    /// Uses open objects.
+    pub(super) fn from_parts(
         options: &Options,
         info: Info,
         eq: Arc<dyn EventQueue>,
@@ -92,20 +91,20 @@ impl Door {
         }
     }
 
-    /// The next event. Requests are waited for as long as it takes.
+    /// The next event. Requests are awaited without a limit.
     ///
     /// # Errors
-    /// That none comes; the error that it is, by its number.
+    /// The wait times out, or the event is an error, with its number.
     pub(super) fn event(&self) -> anyhow::Result<Event> {
-        self.event_within(Some(ground::timeout(&self.options)))
+        self.wait_for_event(Some(domain::timeout(&self.options)))
     }
 
-    fn event_within(&self, most: Option<Duration>) -> anyhow::Result<Event> {
+    fn wait_for_event(&self, timeout: Option<Duration>) -> anyhow::Result<Event> {
         loop {
-            match self.next(most) {
+            match self.next(timeout) {
                 Ok(event) => return Ok(event),
                 Err(Errno::Intr) => {}
-                Err(Errno::Again) if most.is_none() => {}
+                Err(Errno::Again) if timeout.is_none() => {}
                 Err(Errno::Again) => {
                     return Err(failure(Errno::TimedOut, "waiting for an event"));
                 }
@@ -118,63 +117,62 @@ impl Door {
         }
     }
 
-    fn next(&self, most: Option<Duration>) -> Result<Event, Errno> {
-        match self.eq.wait(most) {
-            // A queue without a wait object is read again and again.
-            Err(Errno::NoSys) => self.look(most),
-            answer => answer,
+    fn next(&self, timeout: Option<Duration>) -> Result<Event, Errno> {
+        match self.eq.wait(timeout) {
+            // A queue without a wait object is polled.
+            Err(Errno::NoSys) => self.poll_event(timeout),
+            result => result,
         }
     }
 
-    fn look(&self, most: Option<Duration>) -> Result<Event, Errno> {
+    fn poll_event(&self, timeout: Option<Duration>) -> Result<Event, Errno> {
         let start = Instant::now();
         loop {
             match self.eq.read() {
-                Err(Errno::Again) if most.is_none_or(|most| start.elapsed() < most) => {
+                Err(Errno::Again) if timeout.is_none_or(|timeout| start.elapsed() < timeout) => {
                     std::thread::yield_now();
                 }
-                answer => return answer,
+                result => return result,
             }
         }
     }
 
-    /// The next request for a connection, with the client's data.
+    /// The next connection request, with the client's data.
     ///
     /// # Errors
-    /// When something else happens.
+    /// Another event.
     pub(super) fn request(&self) -> anyhow::Result<(Info, Vec<u8>)> {
-        match self.event_within(None)? {
+        match self.wait_for_event(None)? {
             Event::ConnReq { info, data, .. } => Ok((*info, data)),
-            other => bail!("no request for a connection, but {other:?}"),
+            other => bail!("{other:?} instead of a connection request"),
         }
     }
 
-    /// Waits until an endpoint is connected, and answers the peer's data.
+    /// Waits until an endpoint is connected, and returns the peer's data.
     ///
     /// # Errors
-    /// When something else happens.
-    pub(super) fn connected(&self, end: &DomainEndpoint) -> anyhow::Result<Vec<u8>> {
+    /// Another event.
+    pub(super) fn connected(&self, endpoint: &DomainEndpoint) -> anyhow::Result<Vec<u8>> {
         match self.event()? {
-            Event::Connected { ep, data } if Arc::ptr_eq(&ep, &end.ep) => Ok(data),
-            other => bail!("no connection of this endpoint, but {other:?}"),
+            Event::Connected { ep, data } if Arc::ptr_eq(&ep, &endpoint.ep) => Ok(data),
+            other => bail!("{other:?} instead of the connection of this endpoint"),
         }
     }
 
-    /// A domain for the next connection, and the description of its endpoint: of a request, or of
-    /// the server.
+    /// Opens a domain for the next connection: that of a request, or that of the server's address.
     ///
     /// # Errors
-    /// When none comes, or the domain does not open.
-    pub(super) fn ground(&self) -> anyhow::Result<Arc<DomainContext>> {
+    /// No request arrives, or the domain cannot be opened.
+    pub(super) fn domain(&self) -> anyhow::Result<Arc<DomainContext>> {
         let info = match self.pep {
             Some(_) => self.request()?.0,
             None => self.info.clone(),
         };
-        ground::open(&self.options, info)
+        domain::open(&self.options, info)
     }
 
-    /// What an endpoint of a connection is opened with.
-    pub(super) fn plan(&self, info: Info) -> EndpointConfig {
+    /// The configuration of an endpoint of a connection.
+    pub(super) fn endpoint_config(&self, info: Info) -> EndpointConfig {
         EndpointConfig {
             eq: Some(Arc::clone(&self.eq)),
             info: Some(info),
@@ -182,12 +180,15 @@ impl Door {
         }
     }
 
-    /// Connects an endpoint: the server accepts what it was opened with.
+    /// Connects an endpoint; the server accepts the request that it was opened with.
     ///
     /// # Errors
-    /// The provider's.
-    pub(super) fn connect(&self, end: &DomainEndpoint, data: &[u8]) -> anyhow::Result<()> {
-        let cm = end.ep.cm().context("the endpoint cannot be connected")?;
+    /// The error of the provider.
+    pub(super) fn connect(&self, endpoint: &DomainEndpoint, data: &[u8]) -> anyhow::Result<()> {
+        let cm = endpoint
+            .ep
+            .cm()
+            .context("the endpoint cannot be connected")?;
         if self.pep.is_some() {
             return cm.accept(data).context("fi_accept");
         }
@@ -197,42 +198,46 @@ impl Door {
     }
 }
 
-/// A channel over connected endpoints.
+/// Opens a channel over connected endpoints.
 ///
 /// # Errors
-/// When something does not open or connect.
-pub(super) fn channel(options: &Options, caps: Caps, manners: Manners) -> anyhow::Result<Channel> {
-    Door::open(options, caps)?.channel(manners)
+/// An object cannot be opened or connected.
+pub(super) fn channel(
+    options: &Options,
+    caps: Caps,
+    config: ChannelConfig,
+) -> anyhow::Result<Channel> {
+    Connector::open(options, caps)?.channel(config)
 }
 
-impl Door {
-    /// The channel of the next connection.
+impl Connector {
+    /// Opens the channel of the next connection.
     ///
     /// # Errors
-    /// When something does not open or connect.
-    pub(super) fn channel(self, manners: Manners) -> anyhow::Result<Channel> {
-        let ground = self.ground()?;
-        let mut channel = self.patiently(|| {
+    /// An object cannot be opened or connected.
+    pub(super) fn channel(self, config: ChannelConfig) -> anyhow::Result<Channel> {
+        let domain = self.domain()?;
+        let mut channel = self.retry_until_listening(|| {
             let eq = Some(Arc::clone(&self.eq));
-            let mut channel = Channel::deaf(&self.options, &ground, manners, None, eq)?;
+            let mut channel = Channel::without_receive(&self.options, &domain, config, None, eq)?;
             channel.peer = FiAddr(0);
-            channel.post_rest()?;
-            self.connect(&channel.end, &[])?;
-            self.connected(&channel.end)?;
+            channel.post_standing()?;
+            self.connect(&channel.endpoint, &[])?;
+            self.connected(&channel.endpoint)?;
             Ok(channel)
         })?;
         if self.options.out_of_band.is_some_and(|oob| oob.sync) {
-            channel.oob = Some(OutOfBandChannel::meet(&self.options)?);
+            channel.oob = Some(OutOfBandChannel::establish(&self.options)?);
         }
-        channel.door = Some(self);
+        channel.connector = Some(self);
         Ok(channel)
     }
 
-    /// Connects an endpoint; a client tries again while nobody listens yet.
+    /// Connects an endpoint; a client retries while no server listens.
     ///
     /// # Errors
-    /// Those of the last try.
-    pub(super) fn patiently<T>(
+    /// The error of the last attempt.
+    pub(super) fn retry_until_listening<T>(
         &self,
         attempt: impl Fn() -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
@@ -242,17 +247,17 @@ impl Door {
                 Err(error)
                     if self.pep.is_none()
                         && errno(&error) == Errno::ConnRefused
-                        && start.elapsed() < PATIENCE =>
+                        && start.elapsed() < CONNECT_TIMEOUT =>
                 {
                     sleep(PAUSE);
                 }
-                answer => return answer,
+                result => return result,
             }
         }
     }
 }
 
-/// How long a client tries to reach a server that does not listen yet.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two tries.
+/// How long a client retries while no server listens.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -1,7 +1,7 @@
-//! Which way to communicate, and under which addresses: fi_getinfo(3) as the roles ask it.
+//! Discovery, with the addresses of the roles: fi_getinfo(3).
 //!
-//! A server names its own end, a client the server. Hosts of providers whose addresses are strings
-//! are the same for all names of this machine: `localhost` finds `127.0.0.1`.
+//! A server names its own address, a client the server's. Where addresses are strings, all host
+//! names of this machine are the same: `localhost` finds `127.0.0.1`.
 
 #![expect(unsafe_code, reason = "the promise that removes locks")]
 
@@ -16,13 +16,13 @@ use selvedge_testkit::failure::unsupported;
 use super::options::{Options, PORT};
 use crate::suite::defect::registry;
 
-/// What a program asks for besides what its options say.
+/// The hints of a program and its options.
 ///
 /// # Errors
-/// When the options ask for what no provider can have.
+/// The options request a capability that no provider has.
 pub(super) fn hints(options: &Options, caps: Caps, ep_type: EpType) -> anyhow::Result<Hints> {
     if options.device_memory {
-        return Err(unsupported("there is no memory of devices (FI_HMEM)"));
+        return Err(unsupported("device memory (FI_HMEM) is not supported"));
     }
     let mut mode = Mode::CONTEXT | Mode::CONTEXT2;
     mode.set(Mode::RX_CQ_DATA, !options.without_rx_cq_data);
@@ -42,23 +42,23 @@ pub(super) fn hints(options: &Options, caps: Caps, ep_type: EpType) -> anyhow::R
         .data_progress(options.data_progress)
         .control_progress(options.control_progress);
     if options.prefix {
-        // Forced: nothing but a provider that wants a prefix will do.
+        // Only a provider that requires a prefix matches.
         hints = hints.mode(mode | Mode::MSG_PREFIX);
     }
     if let Some(size) = options.max_msg_size.or_else(|| options.sizes.one()) {
         hints = hints.max_msg_size(size);
     }
-    // SAFETY: a domain of these programs is used by one thread, but in programs that ask for
-    // `Threading::Safe` or `Threading::Completion` themselves, and use what they open accordingly.
+    // SAFETY: a domain of these programs is used by one thread, except in programs that request
+    // `Threading::Safe` or `Threading::Completion` themselves, and use their objects accordingly.
     Ok(unsafe { hints.promise_threading(options.threading) })
 }
 
-/// The best way to communicate, with the addresses of this process's role.
+/// The first result of discovery, with the addresses of this process's role.
 ///
 /// # Errors
-/// What discovery says, above all that nothing has what is asked for.
+/// The error of discovery.
 pub(super) fn discover(options: &Options, hints: &Hints) -> anyhow::Result<Info> {
-    let info = ask(hints, None, None, InfoFlags::empty())?;
+    let info = query(hints, None, None, InfoFlags::empty())?;
     check_prefix(options, &info)?;
     let by_address = options.out_of_band.is_none() || options.out_of_band_host.is_some();
     if !by_address {
@@ -68,40 +68,45 @@ pub(super) fn discover(options: &Options, hints: &Hints) -> anyhow::Result<Info>
         are_strings: info.addr_format == AddrFormat::Str,
     };
     match &options.server {
-        None => serve(options, hints, names),
-        Some(server) => visit(options, hints, names, server),
+        None => discover_server(options, hints, names),
+        Some(server) => discover_client(options, hints, names, server),
     }
 }
 
-/// The best way to a host or a group, which is the answer's `dest_addr`.
+/// The first result for a host or a group, which is its `dest_addr`.
 ///
 /// # Errors
 /// As [`discover`].
-pub(super) fn toward(options: &Options, hints: &Hints, host: &str) -> anyhow::Result<Info> {
-    let info = ask(hints, None, None, InfoFlags::empty())?;
+pub(super) fn discover_peer(options: &Options, hints: &Hints, host: &str) -> anyhow::Result<Info> {
+    let info = query(hints, None, None, InfoFlags::empty())?;
     let names = Names {
         are_strings: info.addr_format == AddrFormat::Str,
     };
-    visit(options, hints, names, host)
+    discover_client(options, hints, names, host)
 }
 
 fn check_prefix(options: &Options, info: &Info) -> anyhow::Result<()> {
     if options.prefix && !info.mode.contains(Mode::MSG_PREFIX) {
         let name = &info.fabric_attr.prov_name;
         return Err(unsupported(format!(
-            "{name} wants no prefix (FI_MSG_PREFIX)"
+            "{name} requires no prefix (FI_MSG_PREFIX)"
         )));
     }
     Ok(())
 }
 
-fn serve(options: &Options, hints: &Hints, names: Names) -> anyhow::Result<Info> {
+fn discover_server(options: &Options, hints: &Hints, names: Names) -> anyhow::Result<Info> {
     let host = names.host(options.source.as_deref())?;
     let port = options.source_port.as_deref().unwrap_or(PORT);
-    names.ask(hints, host.as_deref(), Some(port), InfoFlags::SOURCE)
+    names.query(hints, host.as_deref(), Some(port), InfoFlags::SOURCE)
 }
 
-fn visit(options: &Options, hints: &Hints, names: Names, server: &str) -> anyhow::Result<Info> {
+fn discover_client(
+    options: &Options,
+    hints: &Hints,
+    names: Names,
+    server: &str,
+) -> anyhow::Result<Info> {
     let mut hints = hints.clone();
     if options.source.is_some() || options.source_port.is_some() {
         let own = own_address(options, &hints, names)?;
@@ -109,10 +114,11 @@ fn visit(options: &Options, hints: &Hints, names: Names, server: &str) -> anyhow
     }
     let host = names.host(Some(server))?;
     let port = options.port.as_deref().unwrap_or(PORT);
-    names.ask(&hints, host.as_deref(), Some(port), InfoFlags::empty())
+    names.query(&hints, host.as_deref(), Some(port), InfoFlags::empty())
 }
 
-/// The client's own end. Names are taken by one endpoint at a time, so those without a port get one.
+/// The client's own address. Names are used by one endpoint at a time, so a name without a port
+/// gets a unique one.
 fn own_address(options: &Options, hints: &Hints, names: Names) -> anyhow::Result<Address> {
     static OPENED: AtomicUsize = AtomicUsize::new(0);
     let host = names.host(options.source.as_deref())?;
@@ -128,18 +134,18 @@ fn own_address(options: &Options, hints: &Hints, names: Names) -> anyhow::Result
         (None, true) => Some(unique()),
         (None, false) => None,
     };
-    let info = names.ask(hints, host.as_deref(), port.as_deref(), InfoFlags::SOURCE)?;
+    let info = names.query(hints, host.as_deref(), port.as_deref(), InfoFlags::SOURCE)?;
     info.src_addr.context("discovery gives no local address")
 }
 
-/// How the provider's addresses are written.
+/// The format of the provider's addresses.
 #[derive(Clone, Copy)]
 struct Names {
     are_strings: bool,
 }
 
 impl Names {
-    /// A host as the provider is asked for it.
+    /// A host as the provider expects it.
     fn host(self, host: Option<&str>) -> anyhow::Result<Option<String>> {
         if !self.are_strings {
             return Ok(host.map(str::to_owned));
@@ -151,14 +157,14 @@ impl Names {
         let resolved = (host, 0).to_socket_addrs();
         let mut addresses = resolved.map_err(|error| {
             unsupported(format!(
-                "no host {host:?}: {error}; names are written fi_shm://NAME"
+                "unknown host {host:?}: {error}; names are written fi_shm://NAME"
             ))
         })?;
-        let is_here = addresses.any(|address| address.ip().is_loopback());
-        Ok(Some(if is_here { THIS_MACHINE } else { host }.to_owned()))
+        let is_local = addresses.any(|address| address.ip().is_loopback());
+        Ok(Some(if is_local { THIS_MACHINE } else { host }.to_owned()))
     }
 
-    fn ask(
+    fn query(
         self,
         hints: &Hints,
         host: Option<&str>,
@@ -166,14 +172,14 @@ impl Names {
         flags: InfoFlags,
     ) -> anyhow::Result<Info> {
         let is_name = host.is_some_and(|host| host.contains("://"));
-        ask(hints, host, port.filter(|_| !is_name), flags)
+        query(hints, host, port.filter(|_| !is_name), flags)
     }
 }
 
-/// What all names of this machine are written as.
+/// All host names of this machine.
 const THIS_MACHINE: &str = "127.0.0.1";
 
-fn ask(
+fn query(
     hints: &Hints,
     node: Option<&str>,
     service: Option<&str>,

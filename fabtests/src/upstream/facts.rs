@@ -1,5 +1,5 @@
-//! Facts about the command lines of upstream's programs: the options that each takes for itself and
-//! with others, as getopt(3) texts, and what they mean where they are left out.
+//! Facts about the command lines of upstream's programs: the options of each program, its own and
+//! the common ones, as getopt(3) texts, and their defaults.
 //!
 //! They are those of libfabric's main branch after 2.6. Help (`-h`) is left out.
 
@@ -31,16 +31,16 @@ const LONG: &[&str] = &[
     "sync-comp=",
 ];
 
-/// What is known of one program.
+/// The facts about one program.
 struct Facts {
     program: &'static str,
-    /// Options of its own, which come before those in common.
+    /// Its own options, which take precedence over the common ones.
     own: &'static str,
     common: &'static [&'static str],
     long: &'static [&'static str],
-    /// Options that are refused here, and why.
-    lacking: &'static [(char, &'static str)],
-    /// Where leaving an option out means something else here: the option, upstream's value, ours.
+    /// Options that are refused, and the reason.
+    refused: &'static [(char, &'static str)],
+    /// Options with another default: the option, upstream's default, this suite's.
     differs: &'static [(&'static str, &'static str, &'static str)],
 }
 
@@ -50,7 +50,7 @@ const fn facts(program: &'static str, own: &'static str, common: &'static [&'sta
         own,
         common,
         long: &[],
-        lacking: &[],
+        refused: &[],
         differs: &[],
     }
 }
@@ -98,7 +98,7 @@ const ALL: &[Facts] = &[
     facts("fi_rdm_tagged_peek", "", &[PAIR, INFO]),
     facts("fi_recv_cancel", "V", &[ADDRESS, INFO]),
     Facts {
-        lacking: &[(
+        refused: &[(
             'j',
             "what the programs say to each other has queues for each direction",
         )],
@@ -153,53 +153,54 @@ const ALL: &[Facts] = &[
     facts("sighandler_test", "p:", &[]),
 ];
 
-/// What a letter takes behind it, as the colons of getopt(3).
+/// Whether an option takes an argument, as the colons of getopt(3) say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Takes {
-    Nothing,
-    Value,
-    PerhapsValue,
+enum HasArg {
+    No,
+    Required,
+    Optional,
 }
 
-/// The letters of a getopt(3) text.
-fn letters(text: &str) -> Vec<(char, Takes)> {
+/// The options of a getopt(3) text.
+fn parse_getopt(text: &str) -> Vec<(char, HasArg)> {
     let all: Vec<char> = text.chars().collect();
     let colons = |at: usize| all[at + 1..].iter().take_while(|c| **c == ':').count();
-    let letter = |at: usize| match colons(at) {
-        0 => (all[at], Takes::Nothing),
-        1 => (all[at], Takes::Value),
-        _ => (all[at], Takes::PerhapsValue),
+    let option = |at: usize| match colons(at) {
+        0 => (all[at], HasArg::No),
+        1 => (all[at], HasArg::Required),
+        _ => (all[at], HasArg::Optional),
     };
     let places = (0..all.len()).filter(|at| all[*at] != ':');
-    places.map(letter).collect()
+    places.map(option).collect()
 }
 
 impl Facts {
-    /// Every option once: the first of a letter counts, as for getopt(3).
-    fn letters(&self) -> Vec<(char, Takes)> {
-        let mut found: Vec<(char, Takes)> = Vec::new();
+    /// Every option once: as in getopt(3), the first of a name counts.
+    fn options(&self) -> Vec<(char, HasArg)> {
+        let mut found: Vec<(char, HasArg)> = Vec::new();
         for text in std::iter::once(&self.own).chain(self.common) {
-            for (letter, takes) in letters(text) {
-                if !found.iter().any(|(known, _)| *known == letter) {
-                    found.push((letter, takes));
+            for (option, takes) in parse_getopt(text) {
+                if !found.iter().any(|(known, _)| *known == option) {
+                    found.push((option, takes));
                 }
             }
         }
         found
     }
 
-    /// Whether the program takes these words, and nothing of them for an argument.
-    fn takes(&self, words: &[String]) -> bool {
+    /// Returns whether the program accepts these words, and takes none of them for a positional
+    /// argument.
+    fn accepts(&self, words: &[String]) -> bool {
         let program = PROGRAMS.iter().find(|it| it.name == self.program);
-        let letters = &program.expect("the program is here").letters;
-        let options = parse(self.program, letters, words.iter().map(OsString::from));
+        let option_set = &program.expect("the program exists").option_set;
+        let options = parse(self.program, option_set, words.iter().map(OsString::from));
         options.is_ok_and(|options| options.arguments.is_empty())
     }
 }
 
-/// A value that an option takes, whatever it means.
-fn value(letter: char) -> &'static str {
-    match letter {
+/// A valid value of an option.
+fn value(option: char) -> &'static str {
+    match option {
         'e' => "rdm",
         'F' => "fi_addr_str",
         't' => "queue",
@@ -210,7 +211,7 @@ fn value(letter: char) -> &'static str {
     }
 }
 
-/// A value that a long option takes.
+/// A valid value of a long option.
 fn long_value(name: &str) -> &'static str {
     match name {
         "data-progress=" | "control-progress=" => "manual",
@@ -221,29 +222,31 @@ fn long_value(name: &str) -> &'static str {
 }
 
 #[test]
-fn the_facts_are_about_every_generic_program() {
+fn the_facts_cover_every_generic_program() {
     let named: Vec<_> = ALL.iter().map(|facts| facts.program).collect();
     assert_eq!(named, GENERIC);
 }
 
 #[test]
-fn every_option_of_each_program_of_upstream_s_is_taken() {
+fn every_option_of_each_upstream_program_is_accepted() {
     let mut missing = Vec::new();
     for facts in ALL {
-        for (letter, takes) in facts.letters() {
-            let is_own = letters(facts.own).iter().any(|(own, _)| *own == letter);
-            // Upstream's own options take numbers where those in common take words.
-            let value = match is_own && !matches!(letter, 'e' | 'o') {
+        for (option, takes) in facts.options() {
+            let is_own = parse_getopt(facts.own)
+                .iter()
+                .any(|(own, _)| *own == option);
+            // Upstream's own options take numbers where the common ones take words.
+            let value = match is_own && !matches!(option, 'e' | 'o') {
                 true => "1",
-                false => value(letter),
+                false => value(option),
             };
             let words = match takes {
-                Takes::Nothing => vec![format!("-{letter}")],
-                Takes::Value => vec![format!("-{letter}"), value.to_owned()],
-                Takes::PerhapsValue => vec![format!("-{letter}=3001")],
+                HasArg::No => vec![format!("-{option}")],
+                HasArg::Required => vec![format!("-{option}"), value.to_owned()],
+                HasArg::Optional => vec![format!("-{option}=3001")],
             };
-            let unsupported = facts.lacking.iter().any(|(lacking, _)| *lacking == letter);
-            if facts.takes(&words) == unsupported {
+            let is_refused = facts.refused.iter().any(|(refused, _)| *refused == option);
+            if facts.accepts(&words) == is_refused {
                 missing.push(format!("{} {}", facts.program, words.join(" ")));
             }
         }
@@ -252,7 +255,7 @@ fn every_option_of_each_program_of_upstream_s_is_taken() {
                 Some(name) => format!("--{name}={}", long_value(long)),
                 None => format!("--{long}"),
             };
-            if !facts.takes(std::slice::from_ref(&word)) {
+            if !facts.accepts(std::slice::from_ref(&word)) {
                 missing.push(format!("{} {word}", facts.program));
             }
         }
@@ -261,16 +264,16 @@ fn every_option_of_each_program_of_upstream_s_is_taken() {
 }
 
 #[test]
-fn what_differs_from_upstream_is_documented() {
+fn differences_from_upstream_are_documented() {
     let page = include_str!("../../../docs/FABTESTS-REFERENCE.md");
     for facts in ALL {
         let program = facts.program;
-        for (option, theirs, ours) in facts.differs {
-            let row = format!("| `{program}` | `{option}` | {theirs} | {ours} |");
+        for (option, upstream, default) in facts.differs {
+            let row = format!("| `{program}` | `{option}` | {upstream} | {default} |");
             assert!(page.contains(&row), "no row {row}");
         }
-        for (letter, why) in facts.lacking {
-            let row = format!("| `{program}` | `-{letter}` | refused: {why} |");
+        for (option, reason) in facts.refused {
+            let row = format!("| `{program}` | `-{option}` | refused: {reason} |");
             assert!(page.contains(&row), "no row {row}");
         }
     }

@@ -1,4 +1,4 @@
-//! Links under the programs' names, for scripts that look for programs in a folder.
+//! Creates links with the names of the programs, for scripts that search for programs in a folder.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,38 +12,43 @@ use super::PROGRAMS;
 /// `fabtests links`
 #[derive(Clone, Debug, clap::Args)]
 pub struct LinksArgs {
-    /// Where the links go; the folder is made if it is not there
+    /// Folder of the links; created if it does not exist
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
 
-/// Makes a link to this program for each name. Links to programs of this kind are replaced; nothing
-/// else is.
+/// Creates a link to this program for each name. Existing symbolic links are replaced; other files
+/// are not.
 ///
 /// # Errors
-/// A file that is in the way; the system's.
+/// A file has the name of a program; the system's error.
 pub fn links(args: &LinksArgs) -> anyhow::Result<()> {
-    let here = std::env::current_exe().context("cannot find this program's file")?;
+    let executable = std::env::current_exe().context("cannot find this program's file")?;
     let folder = &args.folder;
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create the folder {}", folder.display()))?;
     for program in PROGRAMS {
         let link = folder.join(program.name);
         match fs::symlink_metadata(&link) {
-            Ok(there) if !there.is_symlink() => bail!("{} is in the way", link.display()),
+            Ok(metadata) if !metadata.is_symlink() => bail!(
+                "cannot create the link {}: a file with this name exists",
+                link.display()
+            ),
             Ok(_) => fs::remove_file(&link)?,
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error).with_context(|| link.display().to_string()),
         }
-        symlink(&here, &link).with_context(|| format!("cannot make {}", link.display()))?;
+        symlink(&executable, &link)
+            .with_context(|| format!("cannot create the link {}", link.display()))?;
     }
     println!("{} links in {}", PROGRAMS.len(), folder.display());
     Ok(())
 }
 
-/// Prints the programs.
+/// Prints the names and descriptions of the programs.
 ///
 /// # Errors
-/// None.
+/// Never.
 pub fn list() -> anyhow::Result<()> {
     for program in PROGRAMS {
         println!("{:<24}{}", program.name, program.about);

@@ -1,7 +1,7 @@
-//! `fi_multinode`: three processes or more, each of which talks to all others in a pattern.
+//! `fi_multinode`: three or more processes communicate in patterns.
 //!
-//! All are called alike. The first that takes the port is rank 0, gives the others their ranks, and
-//! passes addresses and keys round; everything else goes over the fabric.
+//! All processes have the same command line. The first that binds the port is rank 0, assigns the
+//! other ranks, and distributes addresses and keys; everything else uses the fabric.
 
 use std::net::TcpListener;
 use std::time::Instant;
@@ -15,44 +15,44 @@ use selvedge_testkit::domain::{
 use selvedge_testkit::failure::wrong;
 
 use super::discover::{discover, hints};
+use super::domain;
 use super::functional;
-use super::ground;
 use super::oob::{Listener, OutOfBandChannel};
-use super::options::{ADDRESS, FABRIC, INFO, Letters, Options, PAIR};
+use super::options::{ADDRESS, FABRIC, INFO, OptionSet, Options, PAIR};
 use super::payload::{POISON, Stamp};
 
-/// Its letters.
-pub(super) const LETTERS: Letters = Letters {
+/// Its options.
+pub(super) const OPTIONS: OptionSet = OptionSet {
     common: &[ADDRESS, FABRIC, INFO, PAIR],
     own: "n:x:z:u:T",
     long: &[],
 };
 
-/// The port of the rank 0, if `-E` does not say which.
+/// The port of rank 0 without `-E`.
 const CONTROL: u16 = 8228;
 const TAG: u64 = 1;
 
-/// The program.
+/// Runs the program.
 pub(super) fn multinode(options: &Options) -> anyhow::Result<()> {
     let ranks = ranks(options)?;
     ensure!(
         options.text("u").is_none(),
-        "-u: ranks come from the port alone"
+        "-u is not supported: the port assigns the ranks"
     );
     let kind = match options.text("x") {
         None | Some("msg") => Kind::Msg,
         Some("rma") => Kind::Rma,
-        Some(other) => bail!("-x {other:?} is none of msg, rma"),
+        Some(other) => bail!("-x {other:?}: unknown kind; use msg or rma"),
     };
     let patterns = patterns(options.text("z"))?;
     let caps = match kind {
         Kind::Msg => Caps::MSG | Caps::TAGGED,
         Kind::Rma => Caps::MSG | Caps::TAGGED | Caps::RMA,
     };
-    let alone = alone(options);
-    let info = discover(&alone, &hints(&alone, caps, EpType::Rdm)?)?;
-    let mut job = Job::gather(&alone, ranks)?;
-    let mut node = Node::open(&alone, info, kind, &mut job)?;
+    let without_server = without_server(options);
+    let info = discover(&without_server, &hints(&without_server, caps, EpType::Rdm)?)?;
+    let mut job = Job::gather(&without_server, ranks)?;
+    let mut node = Node::open(&without_server, info, kind, &mut job)?;
     for pattern in patterns {
         let start = Instant::now();
         for round in 0..options.iterations.unwrap_or(1) as u64 {
@@ -67,24 +67,26 @@ pub(super) fn multinode(options: &Options) -> anyhow::Result<()> {
     job.exchange(&[]).map(drop)
 }
 
-/// How many processes there are.
+/// The number of processes.
 pub(super) fn ranks(options: &Options) -> anyhow::Result<usize> {
     let ranks = options.number("n", 2)?;
     ensure!(
         (2..=1024).contains(&ranks),
-        "-n {ranks}: 2 to 1024 processes"
+        "-n {ranks}: the number of processes must be 2 to 1024"
     );
     Ok(ranks)
 }
 
-/// The options of a process where nobody is the server: each has an address of its own.
-pub(super) fn alone(options: &Options) -> Options {
-    let mut alone = options.clone();
-    alone.out_of_band.get_or_insert(super::options::OutOfBand {
-        port: CONTROL,
-        sync: false,
-    });
-    alone
+/// The options of a process in a job without a server: each process has its own address.
+pub(super) fn without_server(options: &Options) -> Options {
+    let mut without_server = options.clone();
+    without_server
+        .out_of_band
+        .get_or_insert(super::options::OutOfBand {
+            port: CONTROL,
+            sync: false,
+        });
+    without_server
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +95,7 @@ enum Kind {
     Rma,
 }
 
-/// Who sends to whom.
+/// Which ranks send to which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pattern {
     FullMesh,
@@ -116,7 +118,7 @@ fn patterns(name: Option<&str>) -> anyhow::Result<Vec<Pattern>> {
     let found = PATTERNS.into_iter().find(|pattern| pattern.name() == name);
     let known = PATTERNS.map(Pattern::name).join(", ");
     Ok(vec![found.with_context(|| {
-        format!("-z {name:?} is none of {known}")
+        format!("-z {name:?}: unknown pattern; use one of {known}")
     })?])
 }
 
@@ -131,7 +133,7 @@ impl Pattern {
     }
 
     /// Whether one rank sends to another.
-    fn has(self, from: usize, to: usize, ranks: usize) -> bool {
+    fn sends(self, from: usize, to: usize, ranks: usize) -> bool {
         match self {
             Self::FullMesh => from != to,
             Self::Ring => (from + 1) % ranks == to,
@@ -141,11 +143,11 @@ impl Pattern {
     }
 }
 
-/// The connections beside the fabric: a star around rank 0.
+/// The out-of-band connections: a star around rank 0.
 pub(super) struct Job {
     rank: usize,
     ranks: usize,
-    lines: Vec<OutOfBandChannel>,
+    connections: Vec<OutOfBandChannel>,
 }
 
 impl Job {
@@ -153,78 +155,85 @@ impl Job {
         let port = options.out_of_band.map_or(CONTROL, |oob| oob.port);
         let host = options.source.as_deref().unwrap_or("127.0.0.1");
         if let Ok(listener) = TcpListener::bind((host, port)) {
-            let listener = Listener::over(listener);
-            let mut lines = Vec::new();
+            let listener = Listener::wrap(listener);
+            let mut connections = Vec::new();
             for rank in 1..ranks {
-                let mut line = listener.accept_in(ground::timeout(options), ranks - rank)?;
-                line.send(&(rank as u64).to_ne_bytes())?;
-                lines.push(line);
+                let mut oob = listener.accept_within(domain::timeout(options), ranks - rank)?;
+                oob.send(&(rank as u64).to_ne_bytes())?;
+                connections.push(oob);
             }
             return Ok(Self {
                 rank: 0,
                 ranks,
-                lines,
+                connections,
             });
         }
-        let mut line = OutOfBandChannel::connect(host, port, ground::timeout(options))?;
-        let first = format!("the first process of the job, which listens at {host}:{port}");
-        let rank = line.receive_from(&first, 8)?;
+        let mut oob = OutOfBandChannel::connect(host, port, domain::timeout(options))?;
+        let first = format!("the first process of the job, which listens on {host}:{port}");
+        let rank = oob.receive_from(&first, 8)?;
         let rank = u64::from_ne_bytes(rank.as_slice().try_into()?) as usize;
-        ensure!((1..ranks).contains(&rank), "rank {rank} of {ranks}");
+        ensure!(
+            (1..ranks).contains(&rank),
+            "rank 0 assigned rank {rank}, but -n is {ranks}"
+        );
         Ok(Self {
             rank,
             ranks,
-            lines: vec![line],
+            connections: vec![oob],
         })
     }
 
-    /// Which one this process is.
+    /// The rank of this process.
     pub(super) fn rank(&self) -> usize {
         self.rank
     }
 
-    /// All ranks' blocks, in their order.
+    /// Returns the blocks of all ranks, in the order of ranks.
     pub(super) fn exchange(&mut self, own: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
         let mut block = vec![0; SLOT];
-        ensure!(own.len() <= SLOT, "an address of {} bytes", own.len());
+        ensure!(
+            own.len() <= SLOT,
+            "an address of {} bytes exceeds the limit of {SLOT}",
+            own.len()
+        );
         block[..own.len()].copy_from_slice(own);
         if self.rank > 0 {
-            self.lines[0].send(&block)?;
-            let all = self.lines[0].receive(self.ranks * SLOT)?;
-            return Ok(all.chunks(SLOT).map(<[u8]>::to_vec).collect());
+            self.connections[0].send(&block)?;
+            let blocks = self.connections[0].receive(self.ranks * SLOT)?;
+            return Ok(blocks.chunks(SLOT).map(<[u8]>::to_vec).collect());
         }
-        let mut all = vec![block];
-        for line in &mut self.lines {
-            all.push(line.receive(SLOT)?);
+        let mut blocks = vec![block];
+        for oob in &mut self.connections {
+            blocks.push(oob.receive(SLOT)?);
         }
-        for line in &mut self.lines {
-            line.send(&all.concat())?;
+        for oob in &mut self.connections {
+            oob.send(&blocks.concat())?;
         }
-        Ok(all)
+        Ok(blocks)
     }
 
-    /// All ranks' endpoints, as this one's knows them.
+    /// Returns the addresses of all ranks' endpoints in the endpoint's address vector.
     pub(super) fn exchange_addresses(
         &mut self,
-        end: &DomainEndpoint,
+        endpoint: &DomainEndpoint,
     ) -> anyhow::Result<Vec<FiAddr>> {
         let mut peers = Vec::new();
-        for name in self.exchange(&end.name()?)? {
+        for name in self.exchange(&endpoint.name()?)? {
             let text = name.split_inclusive(|&byte| byte == 0).next();
             let address = text.and_then(Address::from_bytes);
-            let address = address.context("a peer's address is none")?;
-            peers.push(end.av.insert_one(&address)?);
+            let address = address.context("the address of a peer is invalid")?;
+            peers.push(endpoint.av.insert_one(&address)?);
         }
         Ok(peers)
     }
 }
 
-/// Bytes of an address.
+/// The length of a block with an address.
 const SLOT: usize = 256;
 
-/// A process's endpoint, with places for what comes from each rank and goes to it.
+/// The endpoint of a process, with one buffer slot per rank in each direction.
 struct Node {
-    end: DomainEndpoint,
+    endpoint: DomainEndpoint,
     peers: Vec<FiAddr>,
     remotes: Vec<Remote>,
     tx: Block,
@@ -235,7 +244,7 @@ struct Node {
     barriers: u64,
 }
 
-/// Distinguishes contexts of sends.
+/// The operation contexts of sends are above those of receives.
 const SENDS: u64 = 1 << 32;
 
 impl Node {
@@ -246,12 +255,12 @@ impl Node {
         job: &mut Job,
     ) -> anyhow::Result<Self> {
         let size = options.sizes.one().unwrap_or(1024);
-        let ground = ground::open(options, info)?;
-        let end = ground.endpoint(EndpointConfig::default())?;
-        let peers = job.exchange_addresses(&end)?;
+        let domain = domain::open(options, info)?;
+        let endpoint = domain.endpoint(EndpointConfig::default())?;
+        let peers = job.exchange_addresses(&endpoint)?;
         let rx = match kind {
-            Kind::Msg => ground.buffers(size * job.ranks)?,
-            Kind::Rma => ground.memory(size * job.ranks, SHARED)?,
+            Kind::Msg => domain.buffers(size * job.ranks)?,
+            Kind::Rma => domain.memory(size * job.ranks, SHARED)?,
         };
         let own = match kind {
             Kind::Msg => [0; 16],
@@ -261,8 +270,8 @@ impl Node {
         let remotes: Result<Vec<_>, _> =
             remotes.iter().map(|key| Remote::from_bytes(key)).collect();
         Ok(Self {
-            tx: ground.buffers(size * job.ranks)?,
-            end,
+            tx: domain.buffers(size * job.ranks)?,
+            endpoint,
             peers,
             remotes: remotes?,
             rx,
@@ -283,23 +292,23 @@ impl Node {
 
     fn run(&mut self, pattern: Pattern, round: u64) -> anyhow::Result<()> {
         let ranks = self.peers.len();
-        let others = |sends: bool| {
-            let is_one = |other: usize| match sends {
-                true => pattern.has(self.rank, other, ranks),
-                false => pattern.has(other, self.rank, ranks),
+        let partners = |sends: bool| {
+            let is_partner = |other: usize| match sends {
+                true => pattern.sends(self.rank, other, ranks),
+                false => pattern.sends(other, self.rank, ranks),
             };
             (0..ranks)
-                .filter(|&other| is_one(other))
+                .filter(|&other| is_partner(other))
                 .collect::<Vec<_>>()
         };
-        let (to, from) = (others(true), others(false));
+        let (to, from) = (partners(true), partners(false));
         self.rx.memory.fill(0, self.rx.memory.len(), POISON);
         let mut contexts: Vec<u64> = Vec::new();
         if self.kind == Kind::Msg {
-            // Any sender may come into any place: the stamp says who it is.
-            for (place, _) in from.iter().enumerate() {
-                self.post_recv(place, self.size, TAG, place as u64)?;
-                contexts.push(place as u64);
+            // A message of any sender may match any receive: the stamp identifies the sender.
+            for (slot, _) in from.iter().enumerate() {
+                self.post_recv(slot, self.size, TAG, slot as u64)?;
+                contexts.push(slot as u64);
             }
         } else {
             self.barrier()?;
@@ -310,17 +319,18 @@ impl Node {
             self.post_send(to)?;
             contexts.push(SENDS + to as u64);
         }
-        functional::gather(&[&self.end.tx, &self.end.rx], contexts)?;
+        functional::wait_for_all(&[&self.endpoint.tx, &self.endpoint.rx], contexts)?;
         if self.kind == Kind::Rma {
             self.barrier()?;
         }
         self.check(&from, round)
     }
 
-    fn post_recv(&self, place: usize, len: usize, tag: u64, context: u64) -> anyhow::Result<()> {
+    fn post_recv(&self, slot: usize, len: usize, tag: u64, context: u64) -> anyhow::Result<()> {
         let recv = Recv::new(context).tag(TagMatch::exact(tag));
-        let segment = self.rx.segment(place * self.size, len);
-        self.end.push("receive", |end| end.recv(&[segment], &recv))
+        let segment = self.rx.segment(slot * self.size, len);
+        self.endpoint
+            .push("receive", |endpoint| endpoint.recv(&[segment], &recv))
     }
 
     fn post_send(&self, to: usize) -> anyhow::Result<()> {
@@ -328,7 +338,9 @@ impl Node {
         let context = SENDS + to as u64;
         if self.kind == Kind::Msg {
             let send = Send::new(self.peers[to], context).tag(TAG);
-            return self.end.push("send", |end| end.send(&[segment], &send));
+            return self
+                .endpoint
+                .push("send", |endpoint| endpoint.send(&[segment], &send));
         }
         let remote = self.remotes[to];
         let access = Access::new(
@@ -340,32 +352,33 @@ impl Node {
             context,
         )
         .flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
-        self.end.push("write", |end| end.write(&[segment], &access))
+        self.endpoint
+            .push("write", |endpoint| endpoint.write(&[segment], &access))
     }
 
-    /// From each of these ranks there is one message, and from nobody else.
+    /// Checks that there is one message from each of these ranks and none from others.
     fn check(&self, from: &[usize], round: u64) -> anyhow::Result<()> {
         let ranks = self.peers.len();
         let mut missing = from.to_vec();
-        for place in 0..ranks {
-            let at = place * self.size;
+        for slot in 0..ranks {
+            let at = slot * self.size;
             let is_used = match self.kind {
-                Kind::Msg => place < from.len(),
-                Kind::Rma => from.contains(&place),
+                Kind::Msg => slot < from.len(),
+                Kind::Rma => from.contains(&slot),
             };
             if !is_used {
                 self.rx.memory.check_fill(at, self.size, POISON)?;
                 continue;
             }
-            let stamped = |&sender: &usize| {
+            let is_from = |&sender: &usize| {
                 let stamp = Self::stamp(sender, self.rank, round);
                 stamp.check(&self.rx.memory, at, self.size).is_ok()
             };
-            let sender = missing.iter().position(stamped);
-            let sender = sender.filter(|&found| self.kind == Kind::Msg || missing[found] == place);
+            let sender = missing.iter().position(is_from);
+            let sender = sender.filter(|&found| self.kind == Kind::Msg || missing[found] == slot);
             let Some(sender) = sender else {
                 return Err(wrong(format!(
-                    "rank {}, round {round}: what came is of none of {missing:?}",
+                    "rank {}, round {round}: the message in slot {slot} is from none of the ranks {missing:?}",
                     self.rank
                 )));
             };
@@ -374,27 +387,29 @@ impl Node {
         Ok(())
     }
 
-    /// An empty message to everybody and one of everybody. It is tagged: who is fast may be at the
-    /// next barrier before another one has come to this one.
+    /// Sends an empty message to every rank and receives one from every rank. The messages are
+    /// tagged, because a fast rank may be at the next barrier before the messages of a slow one
+    /// arrive.
     fn barrier(&mut self) -> anyhow::Result<()> {
         self.barriers += 1;
         let tag = TAG + self.barriers;
-        let others: Vec<_> = (0..self.peers.len())
+        let partners: Vec<_> = (0..self.peers.len())
             .filter(|&rank| rank != self.rank)
             .collect();
-        for &other in &others {
+        for &other in &partners {
             self.post_recv(0, 0, tag, other as u64)?;
         }
-        for &other in &others {
+        for &other in &partners {
             let send = Send::new(self.peers[other], SENDS + other as u64)
                 .tag(tag)
                 .flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
-            self.end.push("barrier", |end| end.send(&[], &send))?;
+            self.endpoint
+                .push("barrier", |endpoint| endpoint.send(&[], &send))?;
         }
-        let contexts = others
+        let contexts = partners
             .iter()
             .flat_map(|&other| [other as u64, SENDS + other as u64]);
-        functional::gather(&[&self.end.tx, &self.end.rx], contexts)
+        functional::wait_for_all(&[&self.endpoint.tx, &self.endpoint.rx], contexts)
     }
 }
 
@@ -403,10 +418,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_say_who_sends_to_whom() {
+    fn patterns_select_senders_and_receivers() {
         let pairs = |pattern: Pattern| {
-            let all = (0..3).flat_map(|from| (0..3).map(move |to| (from, to)));
-            all.filter(|&(from, to)| pattern.has(from, to, 3))
+            let pairs = (0..3).flat_map(|from| (0..3).map(move |to| (from, to)));
+            pairs
+                .filter(|&(from, to)| pattern.sends(from, to, 3))
                 .collect::<Vec<_>>()
         };
         assert_eq!(pairs(Pattern::FullMesh).len(), 6);

@@ -1,5 +1,5 @@
-//! `fi_multinode_coll`: the collectives of three processes and more, each compared with what it has
-//! to give.
+//! `fi_multinode_coll`: the collectives of three or more processes, each compared with its expected
+//! result.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -16,108 +16,125 @@ use selvedge_testkit::domain::{DomainEndpoint, EndpointConfig};
 use selvedge_testkit::failure::{failure, wrong};
 
 use super::discover::{discover, hints};
-use super::ground;
+use super::domain;
 use super::multinode::Job;
 use super::options::{Options, WaitMethod};
 
 const JOINED: Context = Context(77);
 
-/// The program.
+/// Runs the program.
 pub(super) fn multinode_coll(options: &Options) -> anyhow::Result<()> {
     let ranks = super::multinode::ranks(options)?;
-    let mut alone = super::multinode::alone(options);
-    if options.has("T") && is_crowd(ranks)? && alone.waiting == WaitMethod::Spin {
-        // Each would keep the processor from the one that it waits for.
-        alone.waiting = WaitMethod::Yield;
+    let mut without_server = super::multinode::without_server(options);
+    if options.has("T") && is_oversubscribed(ranks)? && without_server.waiting == WaitMethod::Spin {
+        // A spinning rank would keep the processor from the rank that it waits for.
+        without_server.waiting = WaitMethod::Yield;
     }
     let caps = Caps::MSG | Caps::COLLECTIVE;
-    let info = discover(&alone, &hints(&alone, caps, EpType::Rdm)?)?;
-    let mut job = Job::gather(&alone, ranks)?;
-    let crew = Crew::open(&alone, info, &mut job)?;
+    let info = discover(&without_server, &hints(&without_server, caps, EpType::Rdm)?)?;
+    let mut job = Job::gather(&without_server, ranks)?;
+    let rank_context = RankContext::open(&without_server, info, &mut job)?;
     let all: Vec<_> = (0..ranks).collect();
-    let group = crew.join(&all)?.context("this rank is in no group")?;
+    let group = rank_context
+        .join(&all)?
+        .context("this rank is not in the group of all ranks")?;
     for round in 0..options.iterations.unwrap_or(1) as u64 {
-        crew.run(&group, round)?;
-        // Every other rank alone.
+        rank_context.run(&group, round)?;
+        // Every second rank only.
         let even: Vec<_> = all.iter().copied().step_by(2).collect();
-        if let Some(group) = crew.join(&even)? {
-            crew.run(&group, round)?;
+        if let Some(group) = rank_context.join(&even)? {
+            rank_context.run(&group, round)?;
         }
     }
     if options.has("T") {
-        crew.time(&alone, &group, &mut job)?;
+        rank_context.time(&without_server, &group, &mut job)?;
     }
     job.exchange(&[]).map(drop)
 }
 
-/// An endpoint and the other ranks.
-struct Crew {
-    end: DomainEndpoint,
+/// The endpoint of this rank and the addresses of the other ranks.
+struct RankContext {
+    endpoint: DomainEndpoint,
     eq: Arc<dyn EventQueue>,
     peers: Vec<FiAddr>,
     rank: usize,
 }
 
-/// A group with this rank in it.
+/// A collective group that includes this rank.
 struct Group {
     member: Arc<dyn Membership>,
     ranks: Vec<usize>,
     own: usize,
 }
 
-/// How often each is timed.
+/// The number of measurements of each operation.
 const ROUNDS: usize = 15;
-/// How many are timed together; fewer where processes wait for a processor, too.
-const TURNS: usize = 20_000;
-const TURNS_OF_A_CROWD: usize = 500;
+/// The number of operations in a measurement; fewer if processes also wait for a processor.
+const OPERATIONS: usize = 20_000;
+const OPERATIONS_OVERSUBSCRIBED: usize = 500;
 
-/// The elements of each member.
+/// The number of elements of each member.
 const COUNT: usize = 5;
 
-impl Crew {
+impl RankContext {
     fn open(options: &Options, info: selvedge::Info, job: &mut Job) -> anyhow::Result<Self> {
         let eq = info.fabric()?.eq(&eq::Attr::default())?;
-        let ground = ground::open(options, info)?;
-        let end = ground.endpoint(EndpointConfig {
+        let domain = domain::open(options, info)?;
+        let endpoint = domain.endpoint(EndpointConfig {
             eq: Some(Arc::clone(&eq)),
             ..EndpointConfig::default()
         })?;
         Ok(Self {
-            peers: job.exchange_addresses(&end)?,
-            end,
+            peers: job.exchange_addresses(&endpoint)?,
+            endpoint,
             eq,
             rank: job.rank(),
         })
     }
 
-    /// Joins some ranks, if this one is among them.
+    /// Joins a group of ranks if this rank belongs to it.
     fn join(&self, ranks: &[usize]) -> anyhow::Result<Option<Group>> {
         let Some(own) = ranks.iter().position(|&rank| rank == self.rank) else {
             return Ok(None);
         };
-        let mut set = av::Set::open(&*self.end.av, &av::SetAttr::default())?;
+        let mut set = av::Set::open(&*self.endpoint.av, &av::SetAttr::default())?;
         for &rank in ranks {
             set.insert(self.peers[rank])?;
         }
-        let coll = self.end.ep.collective();
-        let coll = coll.context("the endpoint has no collectives")?;
-        let member = coll.join(&set, JOINED).context("cannot join")?;
+        let coll = self.endpoint.ep.collective();
+        let coll = coll.context("the endpoint does not support collectives")?;
+        let member = coll
+            .join(&set, JOINED)
+            .context("cannot join the collective group")?;
         let joined = || match self.eq.read() {
             Ok(event) => Ok(Some(event)),
             Err(Errno::Again) => Ok(None),
-            Err(errno) => Err(failure(errno, format!("joining: {:?}", self.eq.read_err()))),
+            Err(errno) => Err(failure(
+                errno,
+                format!(
+                    "joining the collective group failed: {:?}",
+                    self.eq.read_err()
+                ),
+            )),
         };
-        match self.end.context.strategy().until("the group", joined)? {
+        match self
+            .endpoint
+            .context
+            .strategy()
+            .until("joining the collective group", joined)?
+        {
             Event::JoinComplete { context: JOINED } => Ok(Some(Group {
                 member,
                 ranks: ranks.to_vec(),
                 own,
             })),
-            other => Err(wrong(format!("joining is answered with {other:?}"))),
+            event => Err(wrong(format!(
+                "joining the collective group gave the event {event:?}, expected FI_JOIN_COMPLETE"
+            ))),
         }
     }
 
-    /// Every collective once, with each member as the root of one of them.
+    /// Runs every collective once, with changing roots.
     fn run(&self, group: &Group, round: u64) -> anyhow::Result<()> {
         for (number, &coll) in Op::ALL.iter().enumerate() {
             let root = (number + round as usize) % group.ranks.len();
@@ -126,20 +143,20 @@ impl Crew {
         Ok(())
     }
 
-    /// The time of a barrier and an all-reduce of 8 bytes beside that of the messages that a barrier
-    /// is made of, by an endpoint that has no collectives, in turns; the best of each.
+    /// Measures a barrier, an allreduce of 8 bytes, and the messages of which a barrier consists on
+    /// an endpoint without collectives, alternately, and prints the shortest time of each.
     fn time(&self, options: &Options, group: &Group, job: &mut Job) -> anyhow::Result<()> {
-        let plain = discover(
+        let info = discover(
             options,
             &hints(options, Caps::MSG | Caps::TAGGED, EpType::Rdm)?,
         )?;
-        let other = Self::open(options, plain, job)?;
-        let rounds = other.rounds();
-        let turns = match is_crowd(self.peers.len())? {
-            true => TURNS_OF_A_CROWD,
-            false => TURNS,
+        let messages = Self::open(options, info, job)?;
+        let rounds = messages.rounds();
+        let operations = match is_oversubscribed(self.peers.len())? {
+            true => OPERATIONS_OVERSUBSCRIBED,
+            false => OPERATIONS,
         };
-        let words: &'static [AtomicU64; 2] = Box::leak(Box::default());
+        let numbers: &'static [AtomicU64; 2] = Box::leak(Box::default());
         let msg = |coll| {
             let mut msg =
                 CollectiveMsg::new(coll, group.member.addr(), Datatype::Uint64, Context(0));
@@ -149,15 +166,17 @@ impl Crew {
         let mut best = [Duration::MAX; 3];
         for _ in 0..ROUNDS {
             let times = [
-                other.end.exchanges(&rounds, words, turns)?,
-                self.end.collectives(msg(Op::Barrier), words, turns)?,
-                self.end.collectives(msg(Op::Allreduce), words, turns)?,
+                messages.endpoint.exchanges(&rounds, numbers, operations)?,
+                self.endpoint
+                    .collectives(msg(Op::Barrier), numbers, operations)?,
+                self.endpoint
+                    .collectives(msg(Op::Allreduce), numbers, operations)?,
             ];
             best = std::array::from_fn(|at| best[at].min(times[at]));
             job.exchange(&[])?;
         }
         if self.rank == 0 {
-            let ns = best.map(|time| time.as_secs_f64() * 1e9 / turns as f64);
+            let ns = best.map(|time| time.as_secs_f64() * 1e9 / operations as f64);
             println!("messages of 8 B  {:8.0} ns", ns[0]);
             println!("barrier          {:8.0} ns  {:.2}", ns[1], ns[1] / ns[0]);
             println!("allreduce of 8 B {:8.0} ns  {:.2}", ns[2], ns[2] / ns[0]);
@@ -165,7 +184,8 @@ impl Crew {
         Ok(())
     }
 
-    /// Whom a barrier by messages sends to in each of its rounds: those that are 1, 2, 4 .. ranks on.
+    /// The peers to which a barrier made of messages sends in each of its rounds: the ranks at the
+    /// distances 1, 2, 4 …
     fn rounds(&self) -> Vec<FiAddr> {
         let ranks = self.peers.len();
         let distances = std::iter::successors(Some(1), |distance| Some(distance * 2));
@@ -180,24 +200,24 @@ impl Crew {
         let mut msg = CollectiveMsg::new(coll, group.member.addr(), Datatype::Uint64, Context(0));
         msg.root = self.peers[group.ranks[root]];
         (msg.op, msg.count) = (atomic::Op::Sum, COUNT);
-        let input = (0..COUNT * members).map(|at| word(group.own, at, round));
+        let input = (0..COUNT * members).map(|at| element(group.own, at, round));
         let collective = Collective {
             coll,
             members,
             root,
             count: COUNT,
         };
-        let input_of = |of, at| word(of, at, round);
-        let selection = collective.expected(group.own, input_of, |left, right| left + right);
-        let mut result = vec![POISON; selection.len()];
+        let input_of = |of, at| element(of, at, round);
+        let expected = collective.expected(group.own, input_of, |left, right| left + right);
+        let mut result = vec![POISON; expected.len()];
         if coll == Op::Broadcast && group.own == root {
-            result.clone_from(&selection);
+            result.clone_from(&expected);
         }
-        let result = self.end.collective(msg, input.collect(), result);
-        let result = result.with_context(|| format!("{coll:?} of {members}"))?;
-        if result != selection {
+        let result = self.endpoint.collective(msg, input.collect(), result);
+        let result = result.with_context(|| format!("{coll:?} of {members} members"))?;
+        if result != expected {
             return Err(wrong(format!(
-                "{coll:?} of {members}, root {root}: rank {} has {result:x?}, not {selection:x?}",
+                "{coll:?} of {members} members, root {root}: member {} has {result:x?}, expected {expected:x?}",
                 group.own
             )));
         }
@@ -206,14 +226,17 @@ impl Crew {
 }
 
 /// Whether there are more processes than processors.
-fn is_crowd(ranks: usize) -> anyhow::Result<bool> {
+fn is_oversubscribed(ranks: usize) -> anyhow::Result<bool> {
     let processors = std::thread::available_parallelism();
-    Ok(ranks > processors.context("cannot count processors")?.get())
+    Ok(ranks
+        > processors
+            .context("cannot determine the number of processors")?
+            .get())
 }
 
 const POISON: u64 = 0xdead_beef_dead_beef;
 
-/// What a member puts in.
-fn word(member: usize, at: usize, round: u64) -> u64 {
+/// The input of a member.
+fn element(member: usize, at: usize, round: u64) -> u64 {
     (round << 32) + ((member as u64) << 16) + at as u64 + 1
 }

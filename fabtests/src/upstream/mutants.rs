@@ -1,5 +1,5 @@
-//! The programs over providers with defects: those that check something, with what each of them has
-//! to notice.
+//! The programs run over providers with planted defects, each with the defects that it has to
+//! detect.
 
 use clap::ValueEnum as _;
 use selvedge::info::EpType;
@@ -10,8 +10,8 @@ use crate::suite::Entry;
 use crate::suite::catalogue::Selection;
 use crate::suite::defect::{Defect, VARIABLE};
 
-/// Command lines of the catalogue, and the defects.
-pub(crate) const NOTICED: &[(&str, &[Defect])] = &[
+/// Catalogue entries and the defects that they detect.
+pub(crate) const DETECTED: &[(&str, &[Defect])] = &[
     (
         "fi_getinfo_test -s 127.0.0.1 127.0.0.1",
         &[Defect::IgnoresHints],
@@ -244,32 +244,32 @@ pub(crate) const NOTICED: &[(&str, &[Defect])] = &[
     ("fi_ubertest -f -u quick -z 40", &[Defect::FlipsBit]),
 ];
 
-/// Programs that notice nothing, and why.
+/// The programs that detect no defect, and the reasons.
 #[cfg(test)]
-const SILENT: &[(&str, &str)] = &[
+const WITHOUT_DEFECTS: &[(&str, &str)] = &[
     (
         "fi_pingpong",
-        "it has tests of its own: its ends do not wait for each other",
+        "it has its own tests: client and server do not wait for each other",
     ),
-    ("fi_setopt_test", "it is about memory of devices"),
-    ("fi_mr_cache_evict", "not there"),
-    ("fi_check_hmem", "not there"),
+    ("fi_setopt_test", "it tests device memory"),
+    ("fi_mr_cache_evict", "not implemented"),
+    ("fi_check_hmem", "not implemented"),
 ];
 
-/// How long a program waits for what does not come.
-const PATIENCE: [&str; 2] = ["--timeout", "3"];
+/// The time that a program waits for an operation that does not complete.
+const SHORT_TIMEOUT: [&str; 2] = ["--timeout", "3"];
 
-/// Each of them with each of its defects.
+/// The entries: each listed program with each of its defects.
 pub fn entries(selection: &Selection, provider: &str) -> Vec<Entry> {
     let all = catalogue::entries(selection, provider);
     let mut mutants = Vec::new();
-    for (line, defects) in NOTICED {
-        let whole = all.iter().find(|entry| entry.name == *line);
-        mutants.extend(whole.into_iter().flat_map(|entry| {
-            let with = |defect: &Defect| planted(entry.clone(), *defect);
+    for (line, defects) in DETECTED {
+        let original = all.iter().find(|entry| entry.name == *line);
+        mutants.extend(original.into_iter().flat_map(|entry| {
+            let with = |defect: &Defect| with_defect(entry.clone(), *defect);
             let defects = defects.iter();
             let defects = defects.filter(|defect| {
-                **defect != Defect::IgnoresHosts || asks_for_hosts(provider, line)
+                **defect != Defect::IgnoresHosts || resolves_hosts(provider, line)
             });
             defects.map(with)
         }));
@@ -277,28 +277,28 @@ pub fn entries(selection: &Selection, provider: &str) -> Vec<Entry> {
     mutants
 }
 
-/// Whether a provider is asked for hosts: it is not where the programs look for them, because its
-/// addresses are strings, or without such endpoints.
-fn asks_for_hosts(provider: &str, line: &str) -> bool {
-    let upper = provider.rsplit(';').next().unwrap_or(provider);
+/// Whether a provider resolves host names for the programs. It does not if its addresses are
+/// strings or it lacks the endpoint type.
+fn resolves_hosts(provider: &str, line: &str) -> bool {
+    let layer = provider.rsplit(';').next().unwrap_or(provider);
     let ep_type = match line.split_whitespace().next() {
         Some("fi_dgram") => EpType::Dgram,
         Some("fi_msg") => EpType::Msg,
         _ => EpType::Rdm,
     };
-    let hints = Hints::anything().provider(upper).ep_type(ep_type);
+    let hints = Hints::anything().provider(layer).ep_type(ep_type);
     let infos = selvedge_providers::builtin().infos(&hints);
     infos.is_ok_and(|infos| infos[0].addr_format != AddrFormat::Str)
 }
 
-fn planted(mut entry: Entry, defect: Defect) -> Entry {
-    let word = defect.to_possible_value();
-    let word = word.map_or_else(String::new, |value| value.get_name().to_owned());
-    entry.name = format!("{}~{word}", entry.name);
+fn with_defect(mut entry: Entry, defect: Defect) -> Entry {
+    let name = defect.to_possible_value();
+    let name = name.map_or_else(String::new, |value| value.get_name().to_owned());
+    entry.name = format!("{}~{name}", entry.name);
     entry.must_fail = true;
     for process in &mut entry.processes {
-        process.env.push((VARIABLE.to_owned(), word.clone()));
-        process.args.extend(PATIENCE.map(str::to_owned));
+        process.env.push((VARIABLE.to_owned(), name.clone()));
+        process.args.extend(SHORT_TIMEOUT.map(str::to_owned));
     }
     entry
 }
@@ -319,33 +319,35 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_one_of_the_catalogue() {
+    fn every_line_is_in_the_catalogue() {
         let all = catalogue::entries(&selection(), "shm");
-        for (line, defects) in NOTICED {
+        for (line, defects) in DETECTED {
             assert!(all.iter().any(|entry| entry.name == *line), "{line}");
             assert!(!defects.is_empty(), "{line}");
         }
     }
 
     #[test]
-    fn every_program_notices_some_defect() {
+    fn every_program_detects_a_defect() {
         for program in crate::upstream::PROGRAMS {
-            let mut lines = NOTICED.iter().map(|(line, _)| line.split_whitespace());
-            let notices = lines.any(|mut words| words.next() == Some(program.name));
-            let is_silent = SILENT.iter().any(|(name, _)| *name == program.name);
+            let mut lines = DETECTED.iter().map(|(line, _)| line.split_whitespace());
+            let detects = lines.any(|mut words| words.next() == Some(program.name));
+            let is_excepted = WITHOUT_DEFECTS
+                .iter()
+                .any(|(name, _)| *name == program.name);
             let name = program.name;
-            assert!(notices != is_silent, "{name}: {notices}, {is_silent}");
+            assert!(detects != is_excepted, "{name}: {detects}, {is_excepted}");
         }
     }
 
-    /// The part of docs/FABTESTS-REFERENCE.md that says which defects each program notices.
+    /// The table of docs/FABTESTS-REFERENCE.md with the defects that each program detects.
     #[test]
-    fn the_list_of_programs_is_what_the_code_says() {
+    fn the_defect_table_of_programs_is_documented() {
         let mut list = String::from("| program | fails with |\n|---|---|\n");
-        for (line, defects) in NOTICED {
+        for (line, defects) in DETECTED {
             let words = defects.iter().map(|defect| {
-                let word = defect.to_possible_value().unwrap();
-                format!("`{}`", word.get_name())
+                let name = defect.to_possible_value().unwrap();
+                format!("`{}`", name.get_name())
             });
             list += &format!("| `{line}` | {} |\n", Vec::from_iter(words).join(", "));
         }
@@ -353,7 +355,7 @@ mod tests {
         let page = std::fs::read_to_string(page).unwrap();
         assert!(
             page.contains(&list),
-            "docs/FABTESTS-REFERENCE.md should say:\n{list}"
+            "docs/FABTESTS-REFERENCE.md must contain:\n{list}"
         );
     }
 }

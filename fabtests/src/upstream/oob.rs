@@ -1,7 +1,7 @@
-//! The connection beside the fabric (`-b`, `-E`): addresses and barriers over TCP.
+//! The out-of-band connection (`-b`, `-E`): addresses and barriers over TCP.
 //!
-//! An address is a block of 1024 bytes, a barrier one byte, in both directions: as upstream's
-//! programs have it.
+//! An address is a block of 1024 bytes and a barrier is one byte, in both directions, as in
+//! upstream's programs.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
@@ -14,86 +14,88 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::Errno;
 use selvedge_testkit::failure::failure;
 
-use super::ground;
+use super::domain;
 use super::options::{OUT_OF_BAND_PORT, Options};
 
-/// Bytes of a block that holds an address.
+/// The length of a block that holds an address.
 const BLOCK: usize = 1024;
-/// How long a client tries to reach a server that does not listen yet.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two tries.
+/// The time in which a client tries to reach a server that does not listen yet.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The connection.
+/// An out-of-band connection.
 #[derive(Debug)]
 pub(super) struct OutOfBandChannel(TcpStream);
 
-/// A server that clients come to, one after the other.
+/// A listening socket of a server that accepts successive clients.
 #[derive(Debug)]
 pub(super) struct Listener(TcpListener);
 
 impl Listener {
-    /// One that listens already.
-    pub(super) fn over(listener: TcpListener) -> Self {
+    /// Wraps a socket that listens already.
+    pub(super) fn wrap(listener: TcpListener) -> Self {
         Self(listener)
     }
 
-    /// Listens at a port.
+    /// Listens on a port.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(super) fn open(host: Option<&str>, port: u16) -> anyhow::Result<Self> {
         let host = host.unwrap_or("0.0.0.0");
         let listener = TcpListener::bind((host, port));
         Ok(Self(listener.with_context(|| {
-            format!("cannot listen at {host}:{port}")
+            format!("cannot listen on {host}:{port}")
         })?))
     }
 
-    /// Waits for the next client, as long as it takes.
+    /// Waits for the next client without a limit.
     ///
     /// # Errors
-    /// The system's.
-    pub(super) fn accept(&self, patience: Duration) -> anyhow::Result<OutOfBandChannel> {
-        let (stream, _) = self.0.accept().context("cannot take a connection")?;
-        OutOfBandChannel::over(stream, patience)
+    /// The system's error.
+    pub(super) fn accept(&self, timeout: Duration) -> anyhow::Result<OutOfBandChannel> {
+        let (stream, _) = self.0.accept().context("cannot accept a connection")?;
+        OutOfBandChannel::wrap(stream, timeout)
     }
 }
 
 impl Listener {
-    /// Waits for one more process of a job, of which `number` more are due, and says on standard
-    /// error that it waits if that takes long.
+    /// Waits for one more process of a job, of which `number` are missing. Writes a notice to
+    /// standard error if the wait takes long.
     ///
     /// # Errors
-    /// [`Errno::TimedOut`] when it does not come in time; the system's.
-    pub(super) fn accept_in(
+    /// [`Errno::TimedOut`] if it does not connect in time; the system's error.
+    pub(super) fn accept_within(
         &self,
-        patience: Duration,
+        timeout: Duration,
         number: usize,
     ) -> anyhow::Result<OutOfBandChannel> {
         let at = self.0.local_addr()?;
-        if !self.has_come(LONG.min(patience))? {
-            eprintln!("waiting for {number} more processes of the job to come to {at}");
-            if !self.has_come(patience.saturating_sub(LONG))? {
-                let what = format!("{number} processes of the job have not come to {at}");
-                return Err(failure(Errno::TimedOut, what));
+        if !self.is_pending(LONG.min(timeout))? {
+            eprintln!("waiting for {number} more processes of the job to connect to {at}");
+            if !self.is_pending(timeout.saturating_sub(LONG))? {
+                let message =
+                    format!("{number} processes of the job have not connected to {at} in time");
+                return Err(failure(Errno::TimedOut, message));
             }
         }
-        self.accept(patience)
+        self.accept(timeout)
     }
 
-    fn has_come(&self, time: Duration) -> anyhow::Result<bool> {
+    fn is_pending(&self, time: Duration) -> anyhow::Result<bool> {
         let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX);
         let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
         Ok(poll(&mut fds, time)? > 0)
     }
 }
 
-/// After this, somebody who waits says for what.
+/// The time after which a waiting process writes a notice.
 const LONG: Duration = Duration::from_secs(1);
 
 impl OutOfBandChannel {
-    /// Receives, and says on standard error who is waited for if that takes long.
+    /// Receives bytes. Writes a notice that names the peer to standard error if the wait takes
+    /// long.
     ///
     /// # Errors
     /// As [`Self::receive`].
@@ -106,149 +108,160 @@ impl OutOfBandChannel {
         self.receive(len)
     }
 
-    /// Meets the peer: the server listens, and the client comes.
+    /// Establishes the connection to the peer: the server listens, and the client connects.
     ///
     /// # Errors
-    /// When nobody is there, or the system refuses.
-    pub(super) fn meet(options: &Options) -> anyhow::Result<Self> {
+    /// The peer is unreachable, or the system's error.
+    pub(super) fn establish(options: &Options) -> anyhow::Result<Self> {
         let port = options.out_of_band.map_or(OUT_OF_BAND_PORT, |oob| oob.port);
-        Self::meet_at(options, port)
+        Self::establish_at(options, port)
     }
 
-    /// The same at another port.
+    /// Establishes the connection on another port.
     ///
     /// # Errors
-    /// As [`Self::meet`].
-    pub(super) fn meet_at(options: &Options, port: u16) -> anyhow::Result<Self> {
+    /// As [`Self::establish`].
+    pub(super) fn establish_at(options: &Options, port: u16) -> anyhow::Result<Self> {
         let host = options.out_of_band_host.as_deref();
-        let patience = ground::timeout(options);
+        let timeout = domain::timeout(options);
         match &options.server {
-            None => Listener::open(host, port)?.accept(patience),
-            Some(server) => Self::connect(host.unwrap_or(server), port, patience),
+            None => Listener::open(host, port)?.accept(timeout),
+            Some(server) => Self::connect(host.unwrap_or(server), port, timeout),
         }
     }
 
-    /// Connects to a server that may not be there yet.
+    /// Connects to a server that may not listen yet.
     ///
     /// # Errors
-    /// When it does not come in time.
-    pub(super) fn connect(host: &str, port: u16, patience: Duration) -> anyhow::Result<Self> {
+    /// It does not listen in time.
+    pub(super) fn connect(host: &str, port: u16, timeout: Duration) -> anyhow::Result<Self> {
         let resolved = (host, port).to_socket_addrs();
         let addresses: Vec<_> = resolved
-            .map_err(|error| failure(Errno::NoData, format!("no host {host:?}: {error}")))?
+            .map_err(|error| {
+                failure(
+                    Errno::NoData,
+                    format!("cannot resolve the host {host:?}: {error}"),
+                )
+            })?
             .collect();
         let start = Instant::now();
         loop {
             match TcpStream::connect(&addresses[..]) {
-                Ok(stream) => return Self::over(stream, patience),
+                Ok(stream) => return Self::wrap(stream, timeout),
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                    let in_time = start.elapsed() < PATIENCE;
+                    let in_time = start.elapsed() < CONNECT_TIMEOUT;
                     ensure_listens(in_time, host, port)?;
                     sleep(PAUSE);
                 }
                 Err(error) => {
-                    return Err(error).with_context(|| format!("cannot reach {host}:{port}"));
+                    return Err(error).with_context(|| format!("cannot connect to {host}:{port}"));
                 }
             }
         }
     }
 
-    fn over(stream: TcpStream, patience: Duration) -> anyhow::Result<Self> {
+    fn wrap(stream: TcpStream, timeout: Duration) -> anyhow::Result<Self> {
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
         Ok(Self(stream))
     }
 
-    /// The same connection, for a child.
+    /// Duplicates the connection, for a child process.
     ///
     /// # Errors
-    /// The system's.
-    pub(super) fn again(&self) -> anyhow::Result<Self> {
-        Ok(Self(
-            self.0.try_clone().context("cannot copy a descriptor")?,
-        ))
+    /// The system's error.
+    pub(super) fn duplicate(&self) -> anyhow::Result<Self> {
+        Ok(Self(self.0.try_clone().context(
+            "cannot duplicate the connection's file descriptor",
+        )?))
     }
 
-    /// Gives the peer an address and takes the peer's.
+    /// Sends an address to the peer and returns the peer's.
     ///
     /// # Errors
-    /// When the peer is gone, or the address too long.
+    /// The peer has closed the connection, or the address is too long.
     pub(super) fn exchange(&mut self, address: &[u8]) -> anyhow::Result<Vec<u8>> {
         ensure!(
             address.len() <= BLOCK,
-            "an address of {} bytes",
+            "an address of {} bytes exceeds the limit of {BLOCK}",
             address.len()
         );
         let mut block = [0; BLOCK];
         block[..address.len()].copy_from_slice(address);
         self.send(&block)?;
-        let mut theirs = self.receive(BLOCK)?;
-        let end = theirs
+        let mut from_peer = self.receive(BLOCK)?;
+        let end = from_peer
             .iter()
             .rposition(|&byte| byte != 0)
             .map_or(0, |at| at + 1);
-        // Strings come with the zero at their end.
-        theirs.truncate((end + 1).min(BLOCK));
-        Ok(theirs)
+        // Addresses in string format include their terminating zero.
+        from_peer.truncate((end + 1).min(BLOCK));
+        Ok(from_peer)
     }
 
-    /// Waits for the peer.
+    /// Waits until the peer reaches the barrier.
     ///
     /// # Errors
-    /// When it is gone.
+    /// The peer has closed the connection.
     pub(super) fn barrier(&mut self) -> anyhow::Result<()> {
         self.send(&[0])?;
         self.receive(1).map(drop)
     }
 
-    /// The same, making progress meanwhile, without which the peer may never come here.
+    /// Waits until the peer reaches the barrier, and makes progress meanwhile, which the peer may
+    /// need to reach it.
     ///
     /// # Errors
-    /// As [`Self::barrier`]; those of `progress`; that it takes longer than `patience`.
+    /// As [`Self::barrier`]; those of `progress`; the wait exceeds `timeout`.
     pub(super) fn barrier_with(
         &mut self,
-        patience: Duration,
+        timeout: Duration,
         mut progress: impl FnMut() -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         self.send(&[0])?;
         let start = Instant::now();
-        while !self.has_news()? {
+        while !self.has_input()? {
             progress()?;
             yield_now();
-            if start.elapsed() > patience {
-                return Err(failure(Errno::TimedOut, "waiting for the other side"));
+            if start.elapsed() > timeout {
+                return Err(failure(
+                    Errno::TimedOut,
+                    "the peer has not reached the barrier in time",
+                ));
             }
         }
         self.receive(1).map(drop)
     }
 
-    /// Sends some bytes.
+    /// Sends bytes.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(super) fn send(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        self.0.write_all(bytes).context("the peer takes nothing")
+        self.0
+            .write_all(bytes)
+            .context("cannot send to the peer over the out-of-band connection")
     }
 
-    /// Whether the peer has said something, or is gone.
+    /// Whether bytes of the peer have arrived or it has closed the connection.
     ///
     /// # Errors
-    /// The system's.
-    fn has_news(&self) -> anyhow::Result<bool> {
+    /// The system's error.
+    fn has_input(&self) -> anyhow::Result<bool> {
         let mut polled = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
         Ok(poll(&mut polled, PollTimeout::ZERO).context("poll")? > 0)
     }
 
-    /// Receives as many bytes.
+    /// Receives `len` bytes.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(super) fn receive(&mut self, len: usize) -> anyhow::Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         self.0
             .read_exact(&mut bytes)
-            .context("the peer says nothing")?;
+            .context("cannot receive from the peer over the out-of-band connection")?;
         Ok(bytes)
     }
 }
@@ -258,7 +271,7 @@ fn ensure_listens(in_time: bool, host: &str, port: u16) -> anyhow::Result<()> {
         true => Ok(()),
         false => Err(failure(
             Errno::ConnRefused,
-            format!("nobody listens at {host}:{port}"),
+            format!("no process listens on {host}:{port}"),
         )),
     }
 }

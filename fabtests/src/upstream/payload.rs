@@ -1,36 +1,37 @@
-//! What messages contain under `-v`: who sent it to whom, the how manieth it is, and bytes that
-//! depend on all of that and on their place.
+//! The contents of messages with `-v`: the sender, the receiver, the sequence number, and bytes
+//! that depend on these and on their offset.
 //!
-//! A message that is stale, twice there, out of order, of another sender, shifted, or cut at a
-//! piece's end differs. Receive buffers are poisoned before, and have canaries at both ends.
+//! A message that is stale, duplicated, out of order, from another sender, shifted, or truncated at
+//! a segment boundary is therefore detected. Receive buffers are filled with a poison value first
+//! and have canaries at both ends.
 
 use anyhow::ensure;
 use selvedge_bench::fabric::pattern;
 use selvedge_testkit::domain::Memory;
 use selvedge_testkit::failure::wrong;
 
-/// What no message consists of.
+/// The value of a byte that was not written.
 pub(super) const POISON: u8 = 0xa5;
-/// Bytes on either side of a buffer that nobody may write.
+/// The number of bytes on either side of a buffer that must stay unwritten.
 pub(super) const CANARY: usize = 64;
 
-/// Which message it is.
+/// The identity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     /// The sender's number.
     pub(super) from: u16,
-    /// The receiver's.
+    /// The receiver's number.
     pub(super) to: u16,
-    /// How many messages the sender has sent before.
+    /// The number of messages that the sender has sent before.
     pub(super) number: u64,
 }
 
-/// Where a head begins, if there is room for one.
+/// The first word of a message header, in messages that are long enough for one.
 const MAGIC: u64 = 0x7376_6467_7465_7374;
-const HEAD: usize = 32;
+const HEADER: usize = 32;
 
 impl Stamp {
-    /// Message `number` of the client to the server, or the other way round.
+    /// The stamp of message `number` from the client to the server, or in the other direction.
     pub(super) fn of_pair(from_client: bool, number: u64) -> Self {
         let (from, to) = match from_client {
             true => (1, 0),
@@ -39,16 +40,16 @@ impl Stamp {
         Self { from, to, number }
     }
 
-    /// The message.
+    /// The bytes of the message.
     pub(super) fn message(self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         let seed = self.seed() ^ (len as u64).rotate_left(17);
-        if len < 2 * HEAD {
+        if len < 2 * HEADER {
             pattern::fill(&mut bytes, seed);
             return bytes;
         }
-        let (head, body) = bytes.split_at_mut(HEAD);
-        for (word, bytes) in self.head(len).iter().zip(head.chunks_mut(8)) {
+        let (header, body) = bytes.split_at_mut(HEADER);
+        for (word, bytes) in self.header(len).iter().zip(header.chunks_mut(8)) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
         pattern::fill(body, seed);
@@ -63,12 +64,12 @@ impl Stamp {
     /// Checks that memory holds the message.
     ///
     /// # Errors
-    /// What is there instead, as far as it can be told.
+    /// The first difference, and the message that is there instead if it can be identified.
     pub(super) fn check(self, memory: &Memory, at: usize, len: usize) -> anyhow::Result<()> {
         self.check_bytes(&memory.get(at, len))
     }
 
-    /// Checks some bytes.
+    /// Checks bytes.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -77,42 +78,44 @@ impl Stamp {
         if bytes == expected {
             return Ok(());
         }
-        let place = bytes
+        let at = bytes
             .iter()
             .zip(&expected)
             .position(|(has, wants)| has != wants);
-        let place = place.unwrap_or_default();
+        let at = at.unwrap_or_default();
         let instead = match Self::read(bytes) {
-            Some((other, len)) => format!("; it begins as {other} of {len} bytes"),
-            None if bytes.iter().all(|&byte| byte == POISON) => "; nothing was written".into(),
+            Some((other, len)) => format!("; its header is of {other} with {len} bytes"),
+            None if bytes.iter().all(|&byte| byte == POISON) => {
+                "; the buffer was not written".into()
+            }
             None => String::new(),
         };
         Err(wrong(format!(
-            "{self} of {} bytes is wrong at byte {place}: {:#04x}, expected {:#04x}{instead}",
+            "{self} of {} bytes differs at byte {at}: {:#04x}, expected {:#04x}{instead}",
             bytes.len(),
-            bytes[place],
-            expected[place]
+            bytes[at],
+            expected[at]
         )))
     }
 
     fn seed(self) -> u64 {
-        let ends = u64::from(self.from) << 48 | u64::from(self.to) << 32;
-        (self.number ^ ends).wrapping_mul(0xd6e8_feb8_6659_fd93)
+        let pair = u64::from(self.from) << 48 | u64::from(self.to) << 32;
+        (self.number ^ pair).wrapping_mul(0xd6e8_feb8_6659_fd93)
     }
 
-    fn head(self, len: usize) -> [u64; 4] {
-        let ends = u64::from(self.from) << 16 | u64::from(self.to);
-        [MAGIC, ends, self.number, len as u64]
+    fn header(self, len: usize) -> [u64; 4] {
+        let pair = u64::from(self.from) << 16 | u64::from(self.to);
+        [MAGIC, pair, self.number, len as u64]
     }
 
-    /// Which message bytes say they are.
+    /// Reads the stamp and the length from the header of a message.
     fn read(bytes: &[u8]) -> Option<(Self, u64)> {
-        let mut words = bytes.get(..HEAD)?.chunks_exact(8);
+        let mut words = bytes.get(..HEADER)?.chunks_exact(8);
         let mut word = || Some(u64::from_le_bytes(words.next()?.try_into().ok()?));
-        let (magic, ends, number, len) = (word()?, word()?, word()?, word()?);
+        let (magic, pair, number, len) = (word()?, word()?, word()?, word()?);
         let stamp = Self {
-            from: (ends >> 16) as u16,
-            to: ends as u16,
+            from: (pair >> 16) as u16,
+            to: pair as u16,
             number,
         };
         (magic == MAGIC).then_some((stamp, len))
@@ -122,16 +125,16 @@ impl Stamp {
 impl std::fmt::Display for Stamp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { from, to, number } = self;
-        write!(f, "message {number} of {from} to {to}")
+        write!(f, "message {number} from {from} to {to}")
     }
 }
 
-/// Poisons a receive buffer, with its canaries.
+/// Fills a receive buffer and its canaries with the poison value.
 pub(super) fn poison(memory: &Memory, at: usize, len: usize) {
     memory.fill(at - CANARY, len + 2 * CANARY, POISON);
 }
 
-/// Checks what lies around a message of `len` bytes in a buffer of `room`.
+/// Checks the bytes around a message of `len` bytes in a buffer of `room` bytes.
 ///
 /// # Errors
 /// The first byte that was written.
@@ -141,7 +144,10 @@ pub(super) fn check_around(
     len: usize,
     room: usize,
 ) -> anyhow::Result<()> {
-    ensure!(len <= room, "{len} bytes in a buffer of {room}");
+    ensure!(
+        len <= room,
+        "the message of {len} bytes exceeds the buffer of {room}"
+    );
     memory.check_fill(at - CANARY, CANARY, POISON)?;
     memory.check_fill(at + len, room - len + CANARY, POISON)
 }
@@ -159,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_message_is_noticed_whatever_its_size() {
+    fn every_other_message_is_detected() {
         for len in [8, 31, 32, 63, 64, 65, 1000] {
             let message = stamp(7).message(len);
             stamp(7).check_bytes(&message).unwrap();
@@ -180,15 +186,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_instead_is_said() {
+    fn errors_identify_the_message_found() {
         let error = stamp(7).check_bytes(&stamp(6).message(100)).unwrap_err();
-        assert!(error.to_string().contains("begins as message 6 of 3 to 4"));
+        assert!(
+            error
+                .to_string()
+                .contains("its header is of message 6 from 3 to 4")
+        );
         let error = stamp(7).check_bytes(&[POISON; 10]).unwrap_err();
-        assert!(error.to_string().contains("nothing was written"));
+        assert!(error.to_string().contains("the buffer was not written"));
     }
 
     #[test]
-    fn a_byte_beside_a_buffer_is_noticed() {
+    fn a_written_canary_is_detected() {
         let memory = Memory::private(0, 400).unwrap();
         let around = |at: usize| {
             poison(&memory, 100, 200);

@@ -1,46 +1,46 @@
-//! The tables of benchmarks, in upstream's columns: for people, or as YAML (`-m`).
+//! The tables of benchmarks with upstream's columns, as text or as YAML (`-m`).
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use super::options::{Options, iterations};
 
-/// Prints rows.
+/// Prints the rows of a table.
 #[derive(Debug)]
 pub(super) struct Table {
     command_line: String,
     machine: bool,
-    begun: bool,
+    has_heading: bool,
 }
 
-/// What was measured.
+/// A measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row<'a> {
-    /// In the column of names, if there is one.
+    /// The name of the row, in tables with a column of names.
     pub(super) name: Option<&'a str>,
-    /// Bytes of a transfer.
+    /// The length of a transfer in bytes.
     pub(super) size: usize,
-    /// Iterations.
+    /// The number of iterations.
     pub(super) iterations: usize,
-    /// Transfers of an iteration.
+    /// The number of transfers in an iteration.
     pub(super) transfers: usize,
-    /// How long it took.
+    /// The elapsed time.
     pub(super) time: Duration,
 }
 
 impl Table {
-    /// No rows yet.
+    /// Creates a table without rows.
     pub(super) fn new(options: &Options) -> Self {
         Self {
             command_line: options.command_line.join(" "),
             machine: options.machine,
-            begun: false,
+            has_heading: false,
         }
     }
 
-    /// Prints a row, and above the first one the heading.
+    /// Prints a row, and the heading before the first one.
     pub(super) fn print(&mut self, row: &Row<'_>) {
-        self.begin(row.name.is_some());
+        self.print_heading(row.name.is_some());
         println!(
             "{}",
             match self.machine {
@@ -50,9 +50,9 @@ impl Table {
         );
     }
 
-    /// Prints the heading, with a column of names or without, if it was not printed yet.
-    pub(super) fn begin(&mut self, has_names: bool) {
-        if !std::mem::replace(&mut self.begun, true) {
+    /// Prints the heading, with or without a column of names, unless it has been printed.
+    pub(super) fn print_heading(&mut self, has_names: bool) {
+        if !std::mem::replace(&mut self.has_heading, true) {
             print!("{}", self.heading(has_names));
         }
     }
@@ -89,7 +89,7 @@ impl Row<'_> {
         self.total() as f64 / self.seconds() / 1e6
     }
 
-    /// Microseconds of one transfer.
+    /// The time of one transfer in microseconds.
     fn microseconds(&self) -> f64 {
         self.seconds() * 1e6 / (self.iterations * self.transfers).max(1) as f64
     }
@@ -134,7 +134,7 @@ pub(super) type Units = [(usize, &'static str); 3];
 pub(super) const BINARY: Units = [(1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k")];
 pub(super) const DECIMAL: Units = [(1_000_000_000, "b"), (1_000_000, "m"), (1000, "k")];
 
-/// A number in its largest unit: below ten with one digit behind the point, if that is not zero.
+/// Formats a number in its largest unit, with one decimal below ten unless it is zero.
 pub(super) fn short(number: usize, units: &Units) -> String {
     let unit = units.iter().find(|(unit, _)| number >= *unit);
     let (unit, name) = unit.copied().unwrap_or((1, ""));
@@ -145,24 +145,24 @@ pub(super) fn short(number: usize, units: &Units) -> String {
     }
 }
 
-/// Times a loop of iterations behind a warm-up.
+/// Measures a number of iterations after a warm-up.
 pub(super) fn timed<S>(
     state: &mut S,
     warmup: usize,
     count: usize,
-    mut turn: impl FnMut(&mut S) -> anyhow::Result<()>,
+    mut iteration: impl FnMut(&mut S) -> anyhow::Result<()>,
 ) -> anyhow::Result<Duration> {
     for _ in 0..warmup {
-        turn(state)?;
+        iteration(state)?;
     }
     let start = Instant::now();
     for _ in 0..count {
-        turn(state)?;
+        iteration(state)?;
     }
     Ok(start.elapsed())
 }
 
-/// How often a message of a size is sent: as asked for, or as its size lets it seem right.
+/// The number of messages of a size: from the options, or the default of the size.
 pub(super) fn count(options: &Options, size: usize, times: usize) -> usize {
     options
         .iterations
@@ -184,11 +184,11 @@ mod tests {
     }
 
     #[test]
-    fn rows_and_headings_are_upstreams() {
+    fn rows_and_headings_are_upstream_s() {
         let mut table = Table {
             command_line: String::new(),
             machine: false,
-            begun: false,
+            has_heading: false,
         };
         let heading = "bytes   iters   total       time     MB/sec    usec/xfer   Mxfers/sec\n";
         assert_eq!(table.heading(false), heading);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_shortened_as_upstreams_are() {
+    fn numbers_are_formatted_as_upstream_s() {
         let table = [
             (0, "0"),
             (1023, "1023"),

@@ -1,13 +1,13 @@
-//! Benchmarks: both sides print upstream's tables.
+//! The benchmarks: both sides print upstream's tables.
 
 use selvedge_testkit::long::part;
 
-use crate::pair::{Outcome, alone, pair, pair_beside, succeed};
+use crate::pair::{Outcome, pair, pair_out_of_band, run_process, succeed};
 
-/// Sizes of a run without `-S`, as tables write them.
+/// The sizes of a run without `-S`, as tables print them.
 const SIZES: [&str; 6] = ["64", "256", "1k", "4k", "64k", "1m"];
 
-fn has_table(outcomes: &[Outcome]) {
+fn assert_table(outcomes: &[Outcome]) {
     succeed(outcomes);
     for outcome in outcomes {
         let rows = outcome.rows();
@@ -25,21 +25,21 @@ fn round_trips_of_all_kinds_print_tables() {
         "fi_rdm_cntr_pingpong",
     ] {
         for options in part(&["-v -U"][..], &["", "-U", "-v", "-v -U"]) {
-            has_table(&pair(&format!("{program} -p shm -I 5 {options}")));
+            assert_table(&pair(&format!("{program} -p shm -I 5 {options}")));
         }
     }
-    has_table(&pair_beside("fi_dgram_pingpong -p shm -I 5 -v", "b"));
+    assert_table(&pair_out_of_band("fi_dgram_pingpong -p shm -I 5 -v", "b"));
 }
 
 #[test]
-fn every_way_to_wait_is_good_for_round_trips() {
+fn round_trips_work_with_every_wait_method() {
     for waiting in ["spin", "sread", "fd", "yield"] {
         let line = format!("fi_rdm_tagged_pingpong -p shm -I 5 -v -c {waiting}");
-        has_table(&pair(&line));
+        assert_table(&pair(&line));
     }
-    has_table(&pair("fi_rdm_pingpong -p shm -I 5 -t counter"));
-    has_table(&pair("fi_rdm_pingpong -p shm -I 5 -v --special"));
-    has_table(&pair("fi_rdm_pingpong -p shm -I 5 -v -j 0"));
+    assert_table(&pair("fi_rdm_pingpong -p shm -I 5 -t counter"));
+    assert_table(&pair("fi_rdm_pingpong -p shm -I 5 -v --special"));
+    assert_table(&pair("fi_rdm_pingpong -p shm -I 5 -v -j 0"));
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn streams_print_tables() {
             &["--use-fi-more -v -W 3"][..],
             &["", "-v", "-v -W 3", "--use-fi-more -v"],
         ) {
-            has_table(&pair(&format!("{options} -p shm -I 5 {verify}")));
+            assert_table(&pair(&format!("{options} -p shm -I 5 {verify}")));
         }
     }
 }
@@ -63,9 +63,9 @@ fn remote_accesses_print_tables() {
                 let [server, client] = pair(&line);
                 match (program, operation) {
                     ("fi_rma_pingpong", "read") => succeed(&[server]),
-                    _ => has_table(&[server]),
+                    _ => assert_table(&[server]),
                 }
-                has_table(&[client]);
+                assert_table(&[client]);
             }
         }
     }
@@ -73,18 +73,18 @@ fn remote_accesses_print_tables() {
         let line = format!("fi_rma_tx_completion -p shm -I 5 -v -o {operation}");
         let [server, client] = pair(&line);
         succeed(&[server]);
-        has_table(&[client]);
+        assert_table(&[client]);
     }
 }
 
 #[test]
-fn addresses_may_be_exchanged_beside_the_fabric() {
-    has_table(&pair_beside("fi_rdm_pingpong -p shm -I 5 -v", "E"));
-    has_table(&pair_beside("fi_rdm_tagged_bw -p shm -I 5 -v", "b"));
+fn addresses_are_exchanged_out_of_band() {
+    assert_table(&pair_out_of_band("fi_rdm_pingpong -p shm -I 5 -v", "E"));
+    assert_table(&pair_out_of_band("fi_rdm_tagged_bw -p shm -I 5 -v", "b"));
 }
 
 #[test]
-fn sizes_and_counts_are_those_asked_for() {
+fn sizes_and_iterations_follow_the_options() {
     let outcomes = pair("fi_rdm_tagged_pingpong -p shm -v -m -I 3 -w 0 -S r:0,700,1400");
     succeed(&outcomes);
     for outcome in &outcomes {
@@ -107,20 +107,20 @@ fn sizes_and_counts_are_those_asked_for() {
 }
 
 #[test]
-fn programs_are_found_by_the_name_of_a_link() {
+fn a_link_selects_the_program_of_its_name() {
     let folder = std::env::temp_dir().join(format!("fabtests-links-{}", std::process::id()));
-    let made = alone(&format!("links {}", folder.display()));
-    succeed(&[made]);
-    // A second time over its own links.
-    succeed(&[alone(&format!("links {}", folder.display()))]);
-    let list = alone("programs");
+    let created = run_process(&format!("links {}", folder.display()));
+    succeed(&[created]);
+    // The second call replaces the links of the first.
+    succeed(&[run_process(&format!("links {}", folder.display()))]);
+    let list = run_process("programs");
     for line in list.text.lines() {
         let name = line.split_whitespace().next().unwrap();
         let link = folder.join(name);
-        let answer = std::process::Command::new(link).arg("-h").output().unwrap();
-        let usage = String::from_utf8(answer.stderr).unwrap();
+        let output = std::process::Command::new(link).arg("-h").output().unwrap();
+        let usage = String::from_utf8(output.stderr).unwrap();
         assert!(usage.starts_with(&format!("{name}: ")), "{name}: {usage}");
-        assert_eq!(answer.status.code(), Some(1));
+        assert_eq!(output.status.code(), Some(1));
     }
     assert!(list.text.lines().count() > 40);
     std::fs::remove_dir_all(folder).unwrap();

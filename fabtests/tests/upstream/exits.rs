@@ -1,13 +1,13 @@
-//! Exit codes that scripts know.
+//! The exit codes on which scripts rely.
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::pair::{alone, pair, start};
+use crate::pair::{pair, run_process, start};
 
 #[test]
-fn what_a_provider_lacks_is_no_data() {
+fn unsupported_features_exit_with_no_data() {
     for line in [
         "fi_mr_cache_evict",
         "fi_multi_mr -e msg -V",
@@ -26,36 +26,36 @@ fn what_a_provider_lacks_is_no_data() {
 }
 
 #[test]
-fn a_provider_that_is_not_there_is_no_data() {
-    let outcome = alone("fi_rdm -p nonsense 127.0.0.1");
+fn an_unknown_provider_exits_with_no_data() {
+    let outcome = run_process("fi_rdm -p nonsense 127.0.0.1");
     assert_eq!(outcome.code, Some(61));
     assert!(outcome.errors.contains("nonsense"), "{}", outcome.errors);
 }
 
 #[test]
-fn a_host_that_is_not_there_is_no_data() {
+fn an_unknown_host_exits_with_no_data() {
     for program in ["fi_rdm", "fi_dgram"] {
-        let outcome = alone(&format!("{program} -p shm host.invalid"));
+        let outcome = run_process(&format!("{program} -p shm host.invalid"));
         assert_eq!(outcome.code, Some(61), "{outcome:#?}");
         assert!(outcome.errors.contains("host.invalid"));
     }
 }
 
 #[test]
-fn a_server_that_does_not_come_is_an_error_in_time() {
-    let outcome = alone("fi_rdm -p shm -P nobody-has-this-name 127.0.0.1");
+fn an_absent_server_is_an_error_in_time() {
+    let outcome = run_process("fi_rdm -p shm -P no-endpoint-has-this-name 127.0.0.1");
     assert_eq!(outcome.code, Some(111), "{outcome:#?}");
 }
 
 #[test]
-fn a_program_that_has_failed_stops_for_a_debugger() {
+fn a_failed_program_stops_for_a_debugger() {
     let line = "fi_rdm -p shm --debug-assert host.invalid";
     let child = start(line);
     let process = Pid::from_raw(child.id().cast_signed());
     let status = waitpid(process, Some(WaitPidFlag::WUNTRACED)).unwrap();
     assert_eq!(status, WaitStatus::Stopped(process, Signal::SIGSTOP));
     kill(process, Signal::SIGCONT).unwrap();
-    assert_eq!(child.end(line).code, Some(61));
+    assert_eq!(child.wait(line).code, Some(61));
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn an_unknown_option_prints_the_usage() {
         "fi_rdm -e x",
         "fi_rdm -h",
     ] {
-        let outcome = alone(line);
+        let outcome = run_process(line);
         assert_eq!(outcome.code, Some(1), "{line}");
         assert!(outcome.errors.contains("options: -"), "{}", outcome.errors);
     }
@@ -75,12 +75,15 @@ fn an_unknown_option_prints_the_usage() {
 #[test]
 fn an_expected_error_is_a_success() {
     assert_eq!(
-        alone("fi_check_hmem -p shm --expect-error 61").code,
+        run_process("fi_check_hmem -p shm --expect-error 61").code,
         Some(0)
     );
     assert_eq!(
-        alone("fi_check_hmem -p shm --expect-error 38").code,
+        run_process("fi_check_hmem -p shm --expect-error 38").code,
         Some(61)
     );
-    assert_eq!(alone("fi_loopback -p shm --expect-error 61").code, Some(1));
+    assert_eq!(
+        run_process("fi_loopback -p shm --expect-error 61").code,
+        Some(1)
+    );
 }

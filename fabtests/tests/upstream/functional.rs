@@ -1,8 +1,10 @@
-//! The functional programs, with upstream's command lines and more.
+//! The functional programs, with upstream's command lines and further ones.
 
 use selvedge_testkit::long::part;
 
-use crate::pair::{Running, alone, command, free_port, pair, pair_beside, start, succeed};
+use crate::pair::{
+    ProcessGuard, command, free_port, pair, pair_out_of_band, run_process, start, succeed,
+};
 
 fn all_succeed(lines: &[&str]) {
     for line in lines {
@@ -10,21 +12,21 @@ fn all_succeed(lines: &[&str]) {
     }
 }
 
-fn all_succeed_beside(lines: &[&str]) {
+fn all_succeed_out_of_band(lines: &[&str]) {
     for line in lines {
-        succeed(&pair_beside(&format!("{line} -p shm"), "b"));
+        succeed(&pair_out_of_band(&format!("{line} -p shm"), "b"));
     }
 }
 
 #[test]
 fn greetings_arrive() {
     all_succeed(&["fi_rdm", "fi_rdm -U", "fi_dgram"]);
-    succeed(&[alone("fi_loopback -p shm")]);
+    succeed(&[run_process("fi_loopback -p shm")]);
 }
 
-/// Both sides lose the first message that they send, and a datagram has no other way to be heard.
+/// Both sides lose the first message that they send; datagrams are not retransmitted.
 #[test]
-fn a_greeting_that_is_lost_is_said_again() {
+fn a_lost_greeting_is_repeated() {
     let port = free_port();
     for (line, name) in [
         ("fi_dgram -p shm", format!("lost.{port}")),
@@ -32,18 +34,18 @@ fn a_greeting_that_is_lost_is_said_again() {
     ] {
         let lossy = |line: String| {
             let mut command = command(&line);
-            command.env("FABTESTS_FLAW", "loses_first");
-            (Running::of(&mut command), line)
+            command.env("FABTESTS_DEFECT", "drops_first");
+            (ProcessGuard::spawn(&mut command), line)
         };
         let (server, server_line) = lossy(format!("{line} -B {name}"));
         let (client, client_line) = lossy(format!("{line} -P {name} 127.0.0.1"));
-        let client = client.end(&client_line);
-        succeed(&[server.end(&server_line), client]);
+        let client = client.wait(&client_line);
+        succeed(&[server.wait(&server_line), client]);
     }
 }
 
 #[test]
-fn poll_sets_name_what_is_ready() {
+fn poll_sets_report_ready_queues() {
     all_succeed(&["fi_poll", "fi_poll -e dgram"]);
 }
 
@@ -54,11 +56,11 @@ fn contexts_and_processes_share_addresses() {
         "fi_scalable_ep --ctx-count=7",
         "fi_rdm_shared_av",
     ];
-    all_succeed_beside(&lines);
+    all_succeed_out_of_band(&lines);
 }
 
 #[test]
-fn clients_come_one_after_the_other() {
+fn a_server_serves_successive_clients() {
     let line = "fi_rdm_multi_client -I 5 -C 10 -p shm";
     for options in ["", "-U", "-R"] {
         succeed(&pair(&format!("{line} {options}")));
@@ -66,7 +68,7 @@ fn clients_come_one_after_the_other() {
 }
 
 #[test]
-fn data_reaches_completions() {
+fn completion_data_arrives() {
     all_succeed(&[
         "fi_cq_data",
         "fi_cq_data -o writedata",
@@ -86,7 +88,7 @@ fn injected_buffers_may_be_overwritten() {
 }
 
 #[test]
-fn floods_wait_for_their_receives() {
+fn unexpected_messages_wait_for_receives() {
     all_succeed(&[
         "fi_flood -v -T 1",
         "fi_flood -v -U",
@@ -95,14 +97,14 @@ fn floods_wait_for_their_receives() {
 }
 
 #[test]
-fn receives_are_taken_back_and_messages_looked_at() {
+fn receives_are_cancelled_and_messages_peeked() {
     all_succeed(&["fi_recv_cancel -V"]);
-    all_succeed_beside(&["fi_rdm_tagged_peek", "fi_rdm_tagged_peek -S 100000"]);
+    all_succeed_out_of_band(&["fi_rdm_tagged_peek", "fi_rdm_tagged_peek -S 100000"]);
 }
 
 #[test]
-fn messages_of_strangers_wait() {
-    all_succeed_beside(&[
+fn messages_of_unknown_senders_wait() {
+    all_succeed_out_of_band(&[
         "fi_unexpected_msg -I 10 -v",
         "fi_unexpected_msg -I 3 -M 100 -C -S 9000",
         "fi_av_xfer",
@@ -111,20 +113,20 @@ fn messages_of_strangers_wait() {
 }
 
 #[test]
-fn one_buffer_takes_many_messages() {
-    all_succeed_beside(&["fi_multi_recv -I 300 -v", "fi_multi_recv -I 5 -v -S 9000"]);
+fn one_buffer_receives_many_messages() {
+    all_succeed_out_of_band(&["fi_multi_recv -I 300 -v", "fi_multi_recv -I 5 -v -S 9000"]);
 }
 
 #[test]
-fn endpoints_share_what_they_may() {
+fn endpoints_share_vectors_and_queues() {
     for sharing in ["", "-A", "-Q", "-A -Q", "-c 9 --threading completion"] {
-        all_succeed_beside(&[&format!("fi_multi_ep -v {sharing}")]);
+        all_succeed_out_of_band(&[&format!("fi_multi_ep -v {sharing}")]);
     }
-    all_succeed_beside(&["fi_rdm_multi_domain", "fi_rdm_multi_domain -c 5 -S 100 -V"]);
+    all_succeed_out_of_band(&["fi_rdm_multi_domain", "fi_rdm_multi_domain -c 5 -S 100 -V"]);
 }
 
 #[test]
-fn targets_count_and_queues_fill() {
+fn targets_count_writes_and_queues_fill() {
     all_succeed(&[
         "fi_rdm_rma_event",
         "fi_rdm_rma_event -S 100000",
@@ -137,7 +139,7 @@ fn targets_count_and_queues_fill() {
 }
 
 #[test]
-fn each_region_counts_for_itself() {
+fn each_region_has_its_own_counter() {
     all_succeed(&[
         "fi_multi_mr -e rdm -V",
         "fi_multi_mr -c 5 -I 30 -S 5000",
@@ -146,11 +148,11 @@ fn each_region_counts_for_itself() {
 }
 
 #[test]
-fn addresses_are_taken_before_anybody_listens_or_connects() {
+fn addresses_are_bound_before_listen_and_connect() {
     let (line, port) = ("fi_msg_sockets -p tcp", free_port());
     let server = start(&format!("{line} -B {port}"));
-    let client = alone(&format!("{line} -P {port} 127.0.0.1"));
-    succeed(&[server.end(line), client]);
+    let client = run_process(&format!("{line} -P {port} 127.0.0.1"));
+    succeed(&[server.wait(line), client]);
 }
 
 #[test]
@@ -161,42 +163,42 @@ fn endpoints_share_contexts() {
         "--no-rx-shared-ctx",
         "-e dgram",
     ] {
-        all_succeed_beside(&[&format!("fi_shared_ctx {options}")]);
+        all_succeed_out_of_band(&[&format!("fi_shared_ctx {options}")]);
     }
 }
 
 #[test]
-fn posts_wait_for_counters() {
-    all_succeed_beside(&["fi_rdm_rma_trigger", "fi_rdm_rma_trigger -S 100000"]);
+fn deferred_operations_wait_for_counters() {
+    all_succeed_out_of_band(&["fi_rdm_rma_trigger", "fi_rdm_rma_trigger -S 100000"]);
     for kind in ["", "-T msg", "-T tagged", "-T rma", "-T c_atomic"] {
-        all_succeed_beside(&[&format!("fi_rdm_deferred_wq {kind}")]);
+        all_succeed_out_of_band(&[&format!("fi_rdm_deferred_wq {kind}")]);
     }
 }
 
-/// The sender waits until the listener is there.
+/// The sender waits until the receiver has joined.
 #[test]
-fn a_group_hears_a_greeting() {
-    let (port, beside) = (free_port(), free_port());
+fn a_multicast_group_receives_a_greeting() {
+    let (port, oob_port) = (free_port(), free_port());
     let line = |role: &str| {
-        format!("fi_mcast -p udp -s 127.0.0.1 -P {port} -b={beside} {role} 239.255.77.8")
+        format!("fi_mcast -p udp -s 127.0.0.1 -P {port} -b={oob_port} {role} 239.255.77.8")
     };
     let first = line("-M");
     let listener = start(&first);
     let sender = start(&line(""));
-    succeed(&[sender.end("the sender"), listener.end(&first)]);
-    let nobody = alone("fi_mcast -p shm 239.255.77.8");
-    assert_eq!(nobody.code, Some(61), "{nobody:#?}");
-    let no_group = alone("fi_mcast -p udp 127.0.0.1");
+    succeed(&[sender.wait("the sender"), listener.wait(&first)]);
+    let unsupported = run_process("fi_mcast -p shm 239.255.77.8");
+    assert_eq!(unsupported.code, Some(61), "{unsupported:#?}");
+    let no_group = run_process("fi_mcast -p udp 127.0.0.1");
     assert!(no_group.errors.contains("cannot join"), "{no_group:#?}");
 }
 
 #[test]
-fn pages_change_below_a_buffer() {
+fn the_pages_of_a_buffer_are_replaced() {
     all_succeed(&["fi_unmap_mem -I 3"]);
 }
 
 #[test]
-fn atomics_do_what_they_are_called() {
+fn atomic_operations_have_their_results() {
     let all = [
         "-o min -U -v",
         "-o cswap -z uint64",

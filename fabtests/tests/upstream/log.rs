@@ -1,9 +1,8 @@
-//! What programs print of their providers' work, as `FI_LOG_LEVEL`, `FI_LOG_PROV` and
-//! `FI_LOG_SUBSYS` ask for.
+//! The log output of programs, filtered by `FI_LOG_LEVEL`, `FI_LOG_PROV` and `FI_LOG_SUBSYS`.
 
 use crate::pair::{Outcome, free_port, pair_with, succeed};
 
-/// The lines of both processes of a working program: provider, subsystem, level and text.
+/// The log lines of both processes of a successful program: provider, subsystem, level and text.
 fn lines(variables: &[(&str, &str)]) -> Vec<[String; 4]> {
     let line = "fi_rdm_pingpong -p tcp -I 5 -S 64";
     let outcomes: [Outcome; 2] = pair_with(line, &free_port().to_string(), variables);
@@ -22,32 +21,32 @@ fn lines(variables: &[(&str, &str)]) -> Vec<[String; 4]> {
 }
 
 fn count(lines: &[[String; 4]], [provider, subsystem, text]: [&str; 3]) -> usize {
-    let is_it =
+    let matches =
         |line: &&[String; 4]| line[0] == provider && line[1] == subsystem && line[3].contains(text);
-    lines.iter().filter(is_it).count()
+    lines.iter().filter(matches).count()
 }
 
 #[test]
-fn a_working_program_is_silent_unless_it_is_asked() {
+fn a_successful_program_logs_nothing_by_default() {
     assert_eq!(lines(&[]), [[""; 4]; 0]);
 }
 
 #[test]
-fn discovery_names_and_connections_of_both_processes_are_printed() {
+fn discovery_names_and_connections_are_logged() {
     let lines = lines(&[("FI_LOG_LEVEL", "info")]);
-    for said in [
+    for expected in [
         ["core", "core", "discovery: tcp: taken"],
         ["tcp", "domain", " is open"],
         ["tcp", "ep_ctrl", " is open"],
         ["tcp", "ep_ctrl", ": met "],
         ["tcp", "ep_ctrl", " is closed"],
     ] {
-        assert!(count(&lines, said) >= 2, "{said:?} in {lines:#?}");
+        assert!(count(&lines, expected) >= 2, "{expected:?} in {lines:#?}");
     }
 }
 
 #[test]
-fn lines_are_filtered_by_provider_and_by_subsystem() {
+fn lines_are_filtered_by_provider_and_subsystem() {
     let level = ("FI_LOG_LEVEL", "debug");
     let core = lines(&[level, ("FI_LOG_PROV", "core")]);
     assert!(count(&core, ["core", "core", "discovery"]) > 0, "{core:#?}");

@@ -1,6 +1,6 @@
-//! The programs under upstream's names, as scripts call them: real processes, exit codes and tables.
+//! The programs with upstream's names, as scripts use them: processes, exit codes and tables.
 
-#![expect(clippy::unwrap_used, reason = "what fails, fails the test")]
+#![expect(clippy::unwrap_used, reason = "an error fails the test")]
 
 mod benchmarks;
 mod exits;

@@ -1,4 +1,4 @@
-//! Two processes of a program, and the watchdog over them.
+//! Runs the processes of a program with a timeout.
 
 use std::io::Read as _;
 use std::net::TcpListener;
@@ -8,10 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long two processes may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The timeout of a process.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What a process has printed, and its exit code.
+/// The output and the exit code of a process.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
@@ -20,14 +20,14 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// The rows of its table, without the heading.
+    /// The rows of the table, without the heading.
     pub(crate) fn rows(&self) -> Vec<Vec<&str>> {
         let rows = self.text.lines().skip(1);
         rows.map(|row| row.split_whitespace().collect()).collect()
     }
 }
 
-/// The program, with a command line.
+/// A command of the program under test.
 pub(crate) fn command(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
     command.args(line.split_whitespace());
@@ -35,41 +35,41 @@ pub(crate) fn command(line: &str) -> Command {
     command
 }
 
-/// Lets one test at a time have processes that spin: where more of them spin than there are cores,
-/// each message takes a time slice.
-pub(crate) fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+/// Serializes tests whose processes spin: with more spinning processes than cores, each message
+/// takes a time slice.
+pub(crate) fn exclusive() -> MutexGuard<'static, ()> {
+    static EXCLUSIVE: Mutex<()> = Mutex::new(());
+    EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs one process.
-pub(crate) fn alone(line: &str) -> Outcome {
-    outcome(Running(command(line).spawn().unwrap()), line)
+pub(crate) fn run_process(line: &str) -> Outcome {
+    outcome(ProcessGuard(command(line).spawn().unwrap()), line)
 }
 
-/// Runs a server and a client with the same options, under a name that no other test has.
+/// Runs a server and a client with the same options, under a unique name.
 pub(crate) fn pair(line: &str) -> [Outcome; 2] {
     static PAIRS: AtomicUsize = AtomicUsize::new(0);
     let number = PAIRS.fetch_add(1, Ordering::Relaxed);
     pair_with(line, &format!("{}.{number}", std::process::id()), &[])
 }
 
-/// The same under a name, with variables in the environment.
+/// As [`pair`], with a given name and environment variables.
 pub(crate) fn pair_with(line: &str, name: &str, variables: &[(&str, &str)]) -> [Outcome; 2] {
-    let _turn = turn();
-    let start = |line: &str| Running::of(command(line).envs(variables.iter().copied()));
+    let _guard = exclusive();
+    let start = |line: &str| ProcessGuard::spawn(command(line).envs(variables.iter().copied()));
     let server = start(&format!("{line} -B {name}"));
     let client = start(&format!("{line} -P {name} 127.0.0.1"));
     let client = outcome(client, line);
     [outcome(server, line), client]
 }
 
-/// The same with `-E=PORT`, or the letter that is given, and a port that is free.
-pub(crate) fn pair_beside(line: &str, letter: &str) -> [Outcome; 2] {
-    pair(&format!("{line} -{letter}={}", free_port()))
+/// As [`pair`], with `-E=PORT` or another option for the out-of-band port.
+pub(crate) fn pair_out_of_band(line: &str, option: &str) -> [Outcome; 2] {
+    pair(&format!("{line} -{option}={}", free_port()))
 }
 
-/// Both processes succeed.
+/// Asserts that all processes succeed.
 pub(crate) fn succeed(outcomes: &[Outcome]) {
     for outcome in outcomes {
         assert_eq!(outcome.code, Some(0), "{outcome:#?}");
@@ -81,41 +81,41 @@ pub(crate) fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// Is killed if the test ends before it.
-pub(crate) struct Running(Child);
+/// A process that is killed when the value is dropped.
+pub(crate) struct ProcessGuard(Child);
 
-impl Drop for Running {
+impl Drop for ProcessGuard {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-impl Running {
+impl ProcessGuard {
     /// Starts a command.
-    pub(crate) fn of(command: &mut Command) -> Self {
+    pub(crate) fn spawn(command: &mut Command) -> Self {
         Self(command.spawn().unwrap())
     }
 
-    /// Its process.
+    /// The process ID.
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
 
-    /// Waits for its end.
-    pub(crate) fn end(self, line: &str) -> Outcome {
+    /// Waits until the process has ended.
+    pub(crate) fn wait(self, line: &str) -> Outcome {
         outcome(self, line)
     }
 }
 
-/// Starts one process.
-pub(crate) fn start(line: &str) -> Running {
-    Running::of(&mut command(line))
+/// Starts a process.
+pub(crate) fn start(line: &str) -> ProcessGuard {
+    ProcessGuard::spawn(&mut command(line))
 }
 
-fn outcome(mut running: Running, line: &str) -> Outcome {
-    let mut out = running.0.stdout.take().unwrap();
-    let mut err = running.0.stderr.take().unwrap();
+fn outcome(mut process: ProcessGuard, line: &str) -> Outcome {
+    let mut out = process.0.stdout.take().unwrap();
+    let mut err = process.0.stderr.take().unwrap();
     let read = std::thread::spawn(move || {
         let (mut text, mut errors) = (String::new(), String::new());
         out.read_to_string(&mut text).unwrap();
@@ -123,11 +123,11 @@ fn outcome(mut running: Running, line: &str) -> Outcome {
         (text, errors)
     });
     let start = Instant::now();
-    while running.0.try_wait().unwrap().is_none() {
-        assert!(start.elapsed() < PATIENCE, "{line}: still running");
+    while process.0.try_wait().unwrap().is_none() {
+        assert!(start.elapsed() < TIMEOUT, "{line}: still running");
         sleep(Duration::from_millis(5));
     }
-    let code = running.0.wait().unwrap().code();
+    let code = process.0.wait().unwrap().code();
     let (text, errors) = read.join().unwrap();
     Outcome { code, text, errors }
 }

@@ -1,5 +1,5 @@
-//! `fi_pingpong` against libfabric's own, in both roles. Without libfabric's (on Debian:
-//! libfabric-bin) the test says so and tests nothing.
+//! `fi_pingpong` with libfabric's program as the peer, in both roles. The test is skipped if
+//! libfabric's program (on Debian: libfabric-bin) is not installed.
 
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -8,68 +8,73 @@ use std::time::{Duration, Instant};
 use selvedge_testkit::long::is_long;
 use selvedge_testkit::skip::{Need, skip};
 
-use crate::pair::{Outcome, Running, command, free_port, start, turn};
+use crate::pair::{Outcome, ProcessGuard, command, exclusive, free_port, start};
 
-/// Providers of ours and of libfabric, and the options of both sides.
-const GAMES: &[(&str, &str, &str)] = &[
+/// This suite's provider, libfabric's provider, and the options of both sides.
+const RUNS: &[(&str, &str, &str)] = &[
     ("tcp", "tcp", "-e msg -I 2 -c"),
     ("tcp", "net", "-e rdm -I 1 -c -S all"),
     ("tcp", "net", "-e rdm -m tagged -I 2 -c"),
     ("udp", "udp", "-e dgram -I 3 -c"),
 ];
 
-const STOCK: &str = "fi_pingpong";
+const LIBFABRIC_PINGPONG: &str = "fi_pingpong";
 
-fn stock(line: &str) -> Running {
-    let mut command = Command::new(STOCK);
+fn start_libfabric(line: &str) -> ProcessGuard {
+    let mut command = Command::new(LIBFABRIC_PINGPONG);
     command.args(line.split_whitespace());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    Running::of(&mut command)
+    ProcessGuard::spawn(&mut command)
 }
 
-/// Whether libfabric has this provider for these endpoints.
-fn has(provider: &str, options: &str) -> bool {
+/// Whether libfabric has this provider with the endpoint type.
+fn is_available(provider: &str, options: &str) -> bool {
     let ep_type = options.split_whitespace().nth(1).unwrap();
-    let wanted = format!("FI_EP_{}", ep_type.to_uppercase());
+    let expected = format!("FI_EP_{}", ep_type.to_uppercase());
     let output = Command::new("fi_info").args(["-p", provider]).output();
-    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(&wanted))
+    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(&expected))
 }
 
-/// Waits until somebody listens at a port, without knocking: only one is let in.
+/// Waits until a process listens on a port, without connecting: the server accepts one connection
+/// only.
 fn await_listener(port: u16) {
     let start = Instant::now();
-    let wanted = format!(":{port:04X} ");
+    let expected = format!(":{port:04X} ");
     loop {
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         let mut rows = table.lines().map(|row| row.split_whitespace());
-        // The second field is the local address, the fourth the state: 0A listens.
-        let listens = rows.any(|mut row| {
+        // The second field is the local address, the fourth the state; 0A means listening.
+        let is_listening = rows.any(|mut row| {
             let local = row.nth(1).unwrap_or_default();
-            format!("{local} ").ends_with(&wanted) && row.nth(1) == Some("0A")
+            format!("{local} ").ends_with(&expected) && row.nth(1) == Some("0A")
         });
-        if listens {
+        if is_listening {
             return;
         }
         assert!(
             start.elapsed() < Duration::from_secs(30),
-            "nobody listens at {port}"
+            "no process listens on port {port}"
         );
         sleep(Duration::from_millis(5));
     }
 }
 
-/// A game at all sizes is left to the long form, which has it beside the others.
-fn is_played(line: &str) -> bool {
+/// Runs with all sizes belong to the long form of the tests.
+fn is_selected(line: &str) -> bool {
     is_long() || !line.ends_with("-S all")
 }
 
-fn play(line: &str, server: impl FnOnce(&str) -> Running, client: impl FnOnce(&str) -> Running) {
-    let _turn = turn();
+fn run(
+    line: &str,
+    server: impl FnOnce(&str) -> ProcessGuard,
+    client: impl FnOnce(&str) -> ProcessGuard,
+) {
+    let _guard = exclusive();
     let port = free_port();
     let server = server(&format!("{line} -B {port}"));
     await_listener(port);
     let client = client(&format!("{line} -P {port} 127.0.0.1"));
-    let [client, server] = [client.end(line), server.end(line)];
+    let [client, server] = [client.wait(line), server.wait(line)];
     for side in [&client, &server] {
         assert_eq!(side.code, Some(0), "{line}: {client:#?} {server:#?}");
     }
@@ -83,34 +88,34 @@ fn play(line: &str, server: impl FnOnce(&str) -> Running, client: impl FnOnce(&s
     assert_eq!(rows, sizes(&server), "{line}");
 }
 
-fn ours(provider: &str) -> impl Fn(&str) -> Running {
+fn selvedge(provider: &str) -> impl Fn(&str) -> ProcessGuard {
     let provider = provider.to_owned();
     move |line| start(&format!("fi_pingpong -p {provider} {line}"))
 }
 
-fn theirs(provider: &str) -> impl Fn(&str) -> Running {
+fn libfabric(provider: &str) -> impl Fn(&str) -> ProcessGuard {
     let provider = provider.to_owned();
-    move |line| stock(&format!("-p {provider} {line}"))
+    move |line| start_libfabric(&format!("-p {provider} {line}"))
 }
 
 #[test]
-fn libfabric_s_pingpong_plays_with_ours_in_both_roles() {
-    for &(own, other, line) in GAMES.iter().filter(|(.., line)| is_played(line)) {
-        if !has(other, line) {
+fn pingpong_works_with_libfabric_in_both_roles() {
+    for &(own, other, line) in RUNS.iter().filter(|(.., line)| is_selected(line)) {
+        if !is_available(other, line) {
             skip(
                 Need::Libfabric,
-                format_args!("no {STOCK} with the provider {other} for {line}"),
+                format_args!("no {LIBFABRIC_PINGPONG} with the provider {other} for {line}"),
             );
             continue;
         }
-        play(line, ours(own), theirs(other));
-        play(line, theirs(other), ours(own));
+        run(line, selvedge(own), libfabric(other));
+        run(line, libfabric(other), selvedge(own));
     }
 }
 
 #[test]
-fn ours_plays_with_itself_over_every_provider() {
-    let games = [
+fn pingpong_works_with_itself_over_every_provider() {
+    let runs = [
         ("shm", "-e rdm -I 3 -c"),
         ("shm", "-e dgram -I 3 -c"),
         ("shm", "-e rdm -m tagged -I 3 -c"),
@@ -119,16 +124,16 @@ fn ours_plays_with_itself_over_every_provider() {
         ("tcp", "-e msg -I 3 -c -S 4097"),
         ("udp", "-e dgram -I 3 -c"),
     ];
-    for (provider, line) in games.into_iter().filter(|(_, line)| is_played(line)) {
-        play(line, ours(provider), ours(provider));
+    for (provider, line) in runs.into_iter().filter(|(_, line)| is_selected(line)) {
+        run(line, selvedge(provider), selvedge(provider));
     }
 }
 
 #[test]
-fn what_pingpong_does_not_know_is_refused() {
+fn unknown_options_of_pingpong_are_refused() {
     for line in ["-m other", "-z", "-e other"] {
-        let refused = Running::of(&mut command(&format!("fi_pingpong {line} 127.0.0.1")));
-        let refused = refused.end(line);
+        let refused = ProcessGuard::spawn(&mut command(&format!("fi_pingpong {line} 127.0.0.1")));
+        let refused = refused.wait(line);
         assert_ne!(refused.code, Some(0), "{refused:#?}");
         assert!(refused.errors.contains(&line[..2]), "{refused:#?}");
     }

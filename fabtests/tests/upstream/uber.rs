@@ -1,23 +1,23 @@
-//! The matrix of configurations, and what else has more than two parties.
+//! The configuration matrix, and programs with more than two processes.
 
 use std::path::Path;
 
 use selvedge_testkit::long::part;
 
-use crate::pair::{alone, free_port, pair_beside, start, succeed, turn};
+use crate::pair::{exclusive, free_port, pair_out_of_band, run_process, start, succeed};
 
-/// A server and a client of `fi_ubertest`.
+/// Runs a server and a client of `fi_ubertest`.
 fn uber(client: &str) -> [crate::pair::Outcome; 2] {
     uber_with("", client)
 }
 
 fn uber_with(server: &str, client: &str) -> [crate::pair::Outcome; 2] {
-    let _turn = turn();
+    let _guard = exclusive();
     let port = free_port();
     let server = start(&format!("fi_ubertest -p shm -x -q {port} {server}"));
     let line = format!("fi_ubertest -p shm -q {port} {client} 127.0.0.1");
-    let client = start(&line).end(&line);
-    [server.end("fi_ubertest -x"), client]
+    let client = start(&line).wait(&line);
+    [server.wait("fi_ubertest -x"), client]
 }
 
 fn file(name: &str, text: &str) -> String {
@@ -41,9 +41,9 @@ fn every_call_of_the_matrix_passes() {
     }
 }
 
-/// As upstream writes its files: words without quotes, commas where they like, comments.
+/// The file has upstream's format: words without quotes, optional commas, comments.
 #[test]
-fn a_file_of_upstreams_form_is_multiplied_out() {
+fn a_file_in_upstream_s_format_is_expanded() {
     let path = file(
         "matrix.test",
         "#: \"two sizes of nothing\"\n{\n\tprov_name: tcp,\n\ttest_type: [\n\t\tFT_TEST_LATENCY,\n\t\t\
@@ -52,7 +52,7 @@ fn a_file_of_upstreams_form_is_multiplied_out() {
          FT_FLAG_QUICKTEST\n},\n{ test_class: FT_CAP_RMA ep_type: FI_EP_MSG }\n",
     );
     let [server, client] = uber(&format!("-u {path}"));
-    // Two of tsendv; writes are of another class; shm has no connections.
+    // Two cases of tsendv succeed; writes belong to another class; shm has no connected endpoints.
     for outcome in [&server, &client] {
         for count in ["Success: 2", "Skipped: 2", "ENODATA: 1"] {
             assert!(outcome.text.contains(count), "{outcome:#?}");
@@ -64,11 +64,11 @@ fn a_file_of_upstreams_form_is_multiplied_out() {
     assert!(chosen.text.contains("Success: 1"), "{chosen:#?}");
 }
 
-/// Either side may have processes of its own for them.
+/// Either side may run configurations in child processes.
 #[test]
-fn configurations_run_in_processes_of_their_own() {
+fn configurations_run_in_child_processes() {
     let path = file(
-        "apart.test",
+        "child.test",
         "{ test_class: [FT_CAP_TAGGED, FT_CAP_RMA, FT_CAP_ATOMIC] test_flags: FT_FLAG_QUICKTEST }\n\
          { test_class: FT_CAP_RMA ep_type: FI_EP_MSG }\n\
          { test_type: FT_TEST_LATENCY test_class: [FT_CAP_MSG, FT_CAP_TAGGED] test_flags: \
@@ -86,37 +86,40 @@ fn configurations_run_in_processes_of_their_own() {
     }
 }
 
-/// `-p` with `-t` names a file as upstream installs them, or one that comes with the suite; a file
-/// may say where the server is.
+/// `-p` with `-t` selects an installed file of upstream's or an included file; a file may contain
+/// the server's address.
 #[test]
 fn files_are_found_by_provider_and_test() {
     let outcomes = uber("-t quick -z 3");
     succeed(&outcomes);
     assert!(outcomes[1].text.contains("Success: 3"), "{outcomes:#?}");
     let path = file(
-        "place.test",
-        "{ node: 127.0.0.1 service: \"uber.place\" cq_wait_obj: FI_WAIT_MUTEX_COND \
+        "address.test",
+        "{ node: 127.0.0.1 service: \"uber.address\" cq_wait_obj: FI_WAIT_MUTEX_COND \
          threading: FI_THREAD_ENDPOINT test_flags: FT_FLAG_QUICKTEST }",
     );
     succeed(&uber(&format!("-u {path}")));
-    let outcome = alone("fi_ubertest -p shm 127.0.0.1");
+    let outcome = run_process("fi_ubertest -p shm 127.0.0.1");
     assert!(outcome.errors.contains("-t TEST"), "{outcome:#?}");
 }
 
 #[test]
-fn configurations_that_cannot_be_read_are_named_before_anything_is_run() {
+fn invalid_configurations_are_named_before_the_first_run() {
     for (text, word) in [
         ("{ test_tpye: FT_TEST_UNIT }", "test_tpye"),
         ("{ test_type: FT_TEST_SPEED }", "FT_TEST_SPEED"),
         ("{ op: [FI_SUM }", "in a list"),
     ] {
         let path = file("broken.test", text);
-        let outcome = alone(&format!("fi_ubertest -u {path} 127.0.0.1"));
+        let outcome = run_process(&format!("fi_ubertest -u {path} 127.0.0.1"));
         assert_eq!(outcome.code, Some(1));
         assert!(outcome.errors.contains(word), "{outcome:#?}");
     }
-    let outcome = alone("fi_ubertest -u /nowhere 127.0.0.1");
-    assert!(outcome.errors.contains("none of quick"), "{outcome:#?}");
+    let outcome = run_process("fi_ubertest -u /nowhere 127.0.0.1");
+    assert!(
+        outcome.errors.contains("configurations are quick"),
+        "{outcome:#?}"
+    );
 }
 
 #[test]
@@ -128,40 +131,41 @@ fn every_thread_has_its_own_stream() {
         "-n 3 -g --threading completion",
     ] {
         let line = format!("fi_rdm_bw_mt -p shm {options} -v -I 4 -S l:64,70000");
-        let outcomes = pair_beside(&line, "b");
+        let outcomes = pair_out_of_band(&line, "b");
         succeed(&outcomes);
         assert_eq!(outcomes[0].rows().len(), 2, "{outcomes:#?}");
     }
 }
 
 #[test]
-fn clients_that_end_in_the_midst_harm_nobody_else() {
+fn clients_that_exit_early_do_not_affect_others() {
     let script = file(
         "stress.json",
         "\"\nA comment.\n\"\n[{ \"op\": \"tag_req\", \"size\": 5000 }, { \"op\": \"tag_resp\" },\n\
          { \"op\": \"write_req\", \"size\": 900000, \"offset\": 5 }, { \"op\": \"exit\" }]\n",
     );
-    // One thread answers what a client waits for before it has taken what came earlier.
+    // With a single thread, the response that a client waits for precedes earlier ones that it has
+    // not received.
     for (provider, threads, options) in [
         ("shm", 4, "-n 5".to_owned()),
         ("shm", 4, format!("-n 3 -u {script}")),
         ("shm", 1, "-n 5".to_owned()),
         ("tcp", 1, "-n 5".to_owned()),
     ] {
-        let _turn = turn();
+        let _guard = exclusive();
         let service = free_port();
         let server = start(&format!(
             "fi_rdm_stress -p {provider} -x --threads {threads} -B {service}"
         ));
         let line = format!("fi_rdm_stress -p {provider} {options} -P {service} 127.0.0.1");
-        let client = start(&line).end(&line);
-        let server = server.end("fi_rdm_stress -x");
+        let client = start(&line).wait(&line);
+        let server = server.wait("fi_rdm_stress -x");
         assert!(server.text.contains(" requests"), "{server:#?}");
         succeed(&[server, client]);
     }
 }
 
 #[test]
-fn signals_end_processes_with_open_endpoints() {
-    succeed(&[alone("sighandler_test -p shm")]);
+fn signals_terminate_processes_with_open_endpoints() {
+    succeed(&[run_process("sighandler_test -p shm")]);
 }

@@ -1,8 +1,8 @@
-//! The unit programs, and the patterns of several processes.
+//! The unit programs, and the patterns and collectives of several processes.
 
 use selvedge_testkit::long::part;
 
-use crate::pair::{Outcome, alone, free_port, start, succeed, turn};
+use crate::pair::{Outcome, exclusive, free_port, run_process, start, succeed};
 
 #[test]
 fn every_object_passes_its_cases() {
@@ -17,7 +17,7 @@ fn every_object_passes_its_cases() {
         ("fi_cntr_test", 2),
         ("fi_setopt_test", 10),
     ] {
-        let outcome = alone(&format!("{line} -p shm"));
+        let outcome = run_process(&format!("{line} -p shm"));
         let summary = format!("Summary: {passed} passed, 0 failed");
         assert!(outcome.text.contains(&summary), "{line}: {outcome:#?}");
         succeed(&[outcome]);
@@ -25,14 +25,14 @@ fn every_object_passes_its_cases() {
 }
 
 #[test]
-fn patterns_of_several_processes_arrive() {
+fn patterns_of_several_processes_succeed() {
     for (ranks, options) in [
         (3, "-x msg"),
         (3, "-x rma"),
         (5, "-x msg -S 9000"),
         (2, "-x rma -z ring"),
     ] {
-        let _turn = turn();
+        let _guard = exclusive();
         let line = format!(
             "fi_multinode -p shm -I 5 -n {ranks} {options} -E={}",
             free_port()
@@ -40,7 +40,7 @@ fn patterns_of_several_processes_arrive() {
         let processes: Vec<_> = (0..ranks).map(|_| start(&line)).collect();
         let outcomes: Vec<_> = processes
             .into_iter()
-            .map(|process| process.end(&line))
+            .map(|process| process.wait(&line))
             .collect();
         succeed(&outcomes);
         let patterns = outcomes.iter().map(|outcome| outcome.text.lines().count());
@@ -52,39 +52,42 @@ fn patterns_of_several_processes_arrive() {
 }
 
 #[test]
-fn a_job_whose_processes_do_not_come_says_what_it_waits_for_and_ends() {
+fn an_incomplete_job_names_the_missing_processes_and_ends() {
     let port = free_port();
     let line = format!("fi_multinode_coll -p shm -n 3 --timeout 1 -E={port}");
-    let outcome = start(&line).end(&line);
+    let outcome = start(&line).wait(&line);
     assert_eq!(outcome.code, Some(110), "{}", outcome.errors);
-    let waits = format!("waiting for 2 more processes of the job to come to 127.0.0.1:{port}");
-    assert!(outcome.errors.contains(&waits), "{}", outcome.errors);
+    let notice = format!("waiting for 2 more processes of the job to connect to 127.0.0.1:{port}");
+    assert!(outcome.errors.contains(&notice), "{}", outcome.errors);
 }
 
 #[test]
-fn collectives_of_several_processes_give_what_they_should() {
+fn collectives_of_several_processes_have_their_results() {
     for (provider, ranks) in [("shm", 3), ("shm", 5), ("tcp", 4)] {
         succeed(&collectives(ranks, &format!("-p {provider} -I 3")));
     }
 }
 
 #[test]
-fn collectives_are_timed_with_more_members_than_processors() {
+fn collectives_are_measured_with_more_members_than_processors() {
     for &(ranks, waiting) in part(&[(4, "sread")][..], &[(8, "spin"), (4, "sread")]) {
         let outcomes = collectives(ranks, &format!("-p shm -T -c {waiting}"));
         succeed(&outcomes);
-        let said: String = outcomes.iter().map(|it| it.text.as_str()).collect();
+        let output: String = outcomes
+            .iter()
+            .map(|outcome| outcome.text.as_str())
+            .collect();
         for what in ["messages", "barrier", "allreduce"] {
-            let lines = said.lines().filter(|line| line.starts_with(what));
-            assert_eq!(lines.count(), 1, "{what} in {said}");
+            let lines = output.lines().filter(|line| line.starts_with(what));
+            assert_eq!(lines.count(), 1, "{what} in {output}");
         }
     }
 }
 
 fn collectives(ranks: usize, options: &str) -> Vec<Outcome> {
-    let _turn = turn();
+    let _guard = exclusive();
     let line = format!("fi_multinode_coll {options} -n {ranks} -E={}", free_port());
     let processes: Vec<_> = (0..ranks).map(|_| start(&line)).collect();
-    let outcomes = processes.into_iter().map(|process| process.end(&line));
+    let outcomes = processes.into_iter().map(|process| process.wait(&line));
     outcomes.collect()
 }

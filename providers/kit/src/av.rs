@@ -1,6 +1,6 @@
-//! The table behind an address vector: indices for peers, and back.
+//! The table behind an address vector: peers by index, and indices by peer.
 //!
-//! It knows nothing of how an address is parsed or reached; the provider chooses what it stores.
+//! It neither parses nor connects to addresses; the provider chooses the type of its entries.
 
 mod context_bits;
 mod file;
@@ -20,7 +20,7 @@ use context_bits::ContextBits;
 
 pub use vector::{Peer, Vector};
 
-/// Peers by index. Indices are given out from zero on, the lowest free one first.
+/// Peers by index. Indices are assigned from zero on, the lowest free one first.
 #[derive(Debug)]
 pub struct Table<T> {
     entries: Lock<Entries<T>>,
@@ -33,7 +33,8 @@ struct Entries<T> {
     slots: Vec<Option<T>>,
     by_value: FxHashMap<T, usize>,
     free: BinaryHeap<Reverse<usize>>,
-    /// What peers are called in completions, where that is not their index.
+    /// The identifiers of peers in completions, where they differ from the index
+    /// (fi_av_set_user_id(3)).
     ids: FxHashMap<usize, FiAddr>,
 }
 
@@ -41,7 +42,7 @@ impl<T: Clone + Eq + Hash> Table<T> {
     /// Makes an empty table for an address vector.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for more bits for contexts than there can be.
+    /// [`Errno::Inval`] for more context bits than are supported.
     pub fn open(attr: &av::Attr) -> Result<Self, Error> {
         Ok(Self {
             bits: ContextBits::new(attr.rx_ctx_bits)?,
@@ -49,12 +50,12 @@ impl<T: Clone + Eq + Hash> Table<T> {
         })
     }
 
-    /// Makes an empty table with room for about `count` peers.
+    /// Makes an empty table with initial capacity for `count` peers, up to a limit.
     pub fn with_capacity(count: usize) -> Self {
         Self {
             bits: ContextBits::default(),
             entries: Lock::new(Entries {
-                slots: Vec::with_capacity(count.min(EAGER)),
+                slots: Vec::with_capacity(count.min(MAX_INITIAL_CAPACITY)),
                 by_value: FxHashMap::default(),
                 free: BinaryHeap::new(),
                 ids: FxHashMap::default(),
@@ -63,22 +64,21 @@ impl<T: Clone + Eq + Hash> Table<T> {
         }
     }
 
-    /// Adds a peer, or finds the one that is equal to it.
+    /// Adds a peer, or finds the equal one that is there.
     pub fn insert(&self, peer: T) -> FiAddr {
         let mut entries = self.entries.lock();
         if let Some(&index) = entries.by_value.get(&peer) {
             return FiAddr(index as u64);
         }
-        let index = entries.place(peer);
-        self.advance();
+        let index = entries.insert(peer);
+        self.bump_epoch();
         FiAddr(index as u64)
     }
 
     /// Removes peers.
     ///
     /// # Errors
-    /// [`Errno::Inval`] when one of them is not in the table or is named twice; nothing was removed
-    /// then.
+    /// [`Errno::Inval`] if one of them is not in the table or is named twice; then none is removed.
     pub fn remove(&self, addrs: &[FiAddr]) -> Result {
         let mut entries = self.entries.lock();
         let mut indices = Vec::with_capacity(addrs.len());
@@ -90,26 +90,27 @@ impl<T: Clone + Eq + Hash> Table<T> {
             return Err(Errno::Inval);
         }
         indices.into_iter().for_each(|index| entries.clear(index));
-        self.advance();
+        self.bump_epoch();
         Ok(())
     }
 
-    /// The peer behind an index.
+    /// The peer at an index.
     pub fn lookup(&self, addr: FiAddr) -> Option<T> {
         let entries = self.entries.lock();
         let index = entries.index(addr)?;
         entries.slots[index].clone()
     }
 
-    /// Has at an index who is there in another table: nobody who is here at another index.
+    /// Copies the entry at an index from another table. A peer that is here at another index is
+    /// left out.
     fn mirror(&self, index: usize, peer: Option<T>) {
         let mut entries = self.entries.lock();
-        let known = entries.slots.get(index).and_then(Option::as_ref);
-        if known == peer.as_ref() {
+        let present = entries.slots.get(index).and_then(Option::as_ref);
+        if present == peer.as_ref() {
             return;
         }
-        if let Some(gone) = entries.slots.get_mut(index).and_then(Option::take) {
-            entries.by_value.remove(&gone);
+        if let Some(removed) = entries.slots.get_mut(index).and_then(Option::take) {
+            entries.by_value.remove(&removed);
             entries.ids.remove(&index);
         }
         if let Some(peer) = peer.filter(|peer| !entries.by_value.contains_key(peer)) {
@@ -119,11 +120,11 @@ impl<T: Clone + Eq + Hash> Table<T> {
             entries.slots[index] = Some(peer.clone());
             entries.by_value.insert(peer, index);
         }
-        self.advance();
+        self.bump_epoch();
     }
 
-    /// How many places there are, those of nobody included.
-    fn places(&self) -> usize {
+    /// The number of slots, empty ones included.
+    fn slots_len(&self) -> usize {
         self.entries.lock().slots.len()
     }
 
@@ -136,21 +137,21 @@ impl<T: Clone + Eq + Hash> Table<T> {
             .map(|&index| FiAddr(index as u64))
     }
 
-    /// Calls a peer by another number than its index.
+    /// Sets the identifier of a peer in completions.
     ///
     /// # Errors
-    /// [`Errno::Inval`] when it is not in the table, or the number says that nobody is known, or
-    /// has bits that are for contexts.
+    /// [`Errno::Inval`] if the peer is not in the table, or the identifier is [`FiAddr::UNSPEC`] or
+    /// uses context bits.
     pub fn set_id(&self, addr: FiAddr, id: FiAddr) -> Result {
         let mut entries = self.entries.lock();
-        let is_no_number = id == FiAddr::UNSPEC || self.bits.split(id).1 != 0;
-        let index = entries.index(addr).filter(|_| !is_no_number);
+        let is_invalid = id == FiAddr::UNSPEC || self.bits.split(id).1 != 0;
+        let index = entries.index(addr).filter(|_| !is_invalid);
         entries.ids.insert(index.ok_or(Errno::Inval)?, id);
-        self.advance();
+        self.bump_epoch();
         Ok(())
     }
 
-    /// What completions call a peer: the number that it was given, or its index.
+    /// The source that completions report for a peer: its identifier, or its index.
     pub fn source(&self, peer: &T) -> Option<FiAddr> {
         let entries = self.entries.lock();
         let index = *entries.by_value.get(peer)?;
@@ -158,15 +159,16 @@ impl<T: Clone + Eq + Hash> Table<T> {
         Some(id.unwrap_or(FiAddr(index as u64)))
     }
 
-    /// An address as the index of a peer, and the number of its context.
+    /// Splits an address into the index of a peer and the number of a context.
     #[inline]
     pub const fn split(&self, addr: FiAddr) -> (FiAddr, usize) {
         self.bits.split(addr)
     }
 
-    /// What completions call a context of a peer, if the address vector has bits for it.
+    /// The source that completions report for a context of a peer, if the address vector has bits
+    /// for it.
     pub fn context_source(&self, peer: &T, context: usize) -> Option<FiAddr> {
-        self.bits.whole(self.source(peer)?, context)
+        self.bits.join(self.source(peer)?, context)
     }
 
     /// Every peer with its index, in the order of indices.
@@ -197,15 +199,15 @@ impl<T: Clone + Eq + Hash> Table<T> {
         self.len() == 0
     }
 
-    /// A number that changes with every change of the table: one load tells an endpoint whether
-    /// what it remembers of the table still holds.
+    /// A number that changes with every change of the table: with one load, an endpoint finds out
+    /// whether its cached data of the table is still valid.
     #[inline]
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Called under the lock, so that who sees the new number also sees the new table.
-    fn advance(&self) {
+    /// Called under the lock: a thread that sees the new number also sees the new table.
+    fn bump_epoch(&self) {
         self.epoch.fetch_add(1, Ordering::Release);
     }
 }
@@ -217,7 +219,7 @@ impl<T: Clone + Eq + Hash> Default for Table<T> {
 }
 
 impl<T: Clone + Eq + Hash> Entries<T> {
-    fn place(&mut self, peer: T) -> usize {
+    fn insert(&mut self, peer: T) -> usize {
         let index = match self.free.pop() {
             Some(Reverse(index)) => index,
             None => {
@@ -244,25 +246,29 @@ impl<T: Clone + Eq + Hash> Entries<T> {
     }
 }
 
-/// Whether an address vector is one of a provider without scalable endpoints, and of one process.
+/// Checks that an address vector has neither context bits nor a name, for providers without
+/// scalable endpoints and named address vectors.
 ///
 /// # Errors
-/// [`Errno::NoSys`], with the attribute, if it is not; `domain` is what messages call the domain.
+/// [`Errno::NoSys`], with the attribute, if it has one; `domain` is the domain as error texts print
+/// it.
 pub fn check_plain(attr: &av::Attr, domain: &dyn std::fmt::Debug) -> Result<(), Error> {
-    let what = match (attr.rx_ctx_bits, &attr.name) {
+    let message = match (attr.rx_ctx_bits, &attr.name) {
         (0, None) => return Ok(()),
-        (0, Some(name)) => format!("{name:?}: {domain:?} has no named address vectors"),
-        (bits, _) => format!("rx_ctx_bits is {bits}: {domain:?} has no scalable endpoints"),
+        (0, Some(name)) => format!("{name:?}: {domain:?} does not support named address vectors"),
+        (bits, _) => {
+            format!("rx_ctx_bits is {bits}: {domain:?} does not support scalable endpoints")
+        }
     };
-    Err(Error::new(Errno::NoSys, what))
+    Err(Error::new(Errno::NoSys, message))
 }
 
-/// The names of fi_av_insertsym(3): every pair of a node and a service, which are counted up from the
-/// first of each by the number at its end, nodes first. Leading zeros stay: `node09` is followed by
-/// `node10`.
+/// The names of fi_av_insertsym(3): every pair of a node and a service, nodes in the outer loop.
+/// Both are counted up from the first by the number at their end. Leading zeros are kept: `node09`
+/// is followed by `node10`.
 ///
 /// # Errors
-/// [`Errno::Inval`] for names that cannot be counted, or more pairs than there is `room` for.
+/// [`Errno::Inval`] for names that cannot be counted up, or more pairs than there is `room` for.
 pub fn symmetric(
     (node, nodes): (&str, usize),
     (service, services): (&str, usize),
@@ -272,13 +278,14 @@ pub fn symmetric(
         Some(0) => return Ok(Vec::new()),
         Some(count) if count <= room => {}
         _ => {
-            let what =
-                format!("{nodes} nodes with {services} services: the handles have {room} places");
-            return Err(Error::new(Errno::Inval, what));
+            let message = format!(
+                "{nodes} nodes with {services} services: the array has room for {room} addresses"
+            );
+            return Err(Error::new(Errno::Inval, message));
         }
     }
-    let nodes = counted("node", node, nodes)?;
-    let services = counted("service", service, services)?;
+    let nodes = numbered("node", node, nodes)?;
+    let services = numbered("service", service, services)?;
     let pairs_of = |node: &String| {
         let node = node.clone();
         services.iter().map(move |it| (node.clone(), it.clone()))
@@ -286,8 +293,8 @@ pub fn symmetric(
     Ok(nodes.iter().flat_map(pairs_of).collect())
 }
 
-/// `count` names, counted up from the first. One name needs no number.
-fn counted(kind: &str, first: &str, count: usize) -> Result<Vec<String>, Error> {
+/// `count` names, counted up from the first. A single name needs no number.
+fn numbered(kind: &str, first: &str, count: usize) -> Result<Vec<String>, Error> {
     if count == 1 {
         return Ok(vec![first.to_owned()]);
     }
@@ -298,17 +305,17 @@ fn counted(kind: &str, first: &str, count: usize) -> Result<Vec<String>, Error> 
         Some(number..number.checked_add(count as u64)?)
     };
     let range = range().ok_or_else(|| {
-        let what = format!(
-            "{kind} {first:?} cannot be counted up to {count} names: they need a number at its end \
+        let message = format!(
+            "{kind} {first:?} cannot be numbered up to {count} names: they need a number at its end \
              that stays below 2^64"
         );
-        Error::new(Errno::Inval, what)
+        Error::new(Errno::Inval, message)
     })?;
     let name = |number| format!("{stem}{number:0width$}", width = digits.len());
     Ok(range.map(name).collect())
 }
 
-/// Inserts the pairs of [`symmetric`] one by one; how many of them `insert` took.
+/// Inserts the pairs of [`symmetric`] one by one; returns how many of them `insert` has accepted.
 ///
 /// # Errors
 /// Those of [`symmetric`].
@@ -327,8 +334,8 @@ pub fn insert_symmetric(
     Ok(inserted)
 }
 
-/// A hint of the application's is no reason to allocate more than this many slots at once.
-const EAGER: usize = 4096;
+/// The largest initial capacity, whatever the application's hint.
+const MAX_INITIAL_CAPACITY: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -371,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_that_names_a_stranger_removes_nothing() {
+    fn a_removal_that_names_an_unknown_peer_removes_nothing() {
         let table = table(&["a", "b"]);
         for bad in [FiAddr(7), FiAddr::UNSPEC, FiAddr(0)] {
             assert_eq!(table.remove(&[FiAddr(0), bad]), Err(Errno::Inval));
@@ -381,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_peer_is_not_found_and_may_come_back() {
+    fn a_removed_peer_is_not_found_and_can_be_inserted_again() {
         let table = table(&["a", "b"]);
         table.remove(&[FiAddr(0)]).unwrap();
         assert_eq!(table.find(&"a"), None);
@@ -399,7 +406,7 @@ mod tests {
             ("1:07", 1, "1:07"),
             ("none", 1, "none"),
         ] {
-            let names = counted("node", first, count).unwrap();
+            let names = numbered("node", first, count).unwrap();
             assert_eq!(names.len(), count);
             assert_eq!(names[0], first);
             assert_eq!(names[count - 1], last);
@@ -411,7 +418,7 @@ mod tests {
             "18446744073709551615",
             "99999999999999999999",
         ] {
-            let error = counted("node", uncountable, 2).unwrap_err();
+            let error = numbered("node", uncountable, 2).unwrap_err();
             assert_eq!(error.errno(), Errno::Inval);
             assert!(
                 error.message().contains(&format!("node {uncountable:?}")),
@@ -421,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn no_services_of_countless_nodes_are_no_names() {
+    fn zero_services_or_zero_nodes_give_no_names() {
         for (nodes, services) in [(usize::MAX, 0), (0, usize::MAX)] {
             let pairs = symmetric(("node0", nodes), ("1", services), 4).unwrap();
             assert_eq!(pairs, []);

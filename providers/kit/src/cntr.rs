@@ -1,4 +1,4 @@
-//! The ready-made counter: two numbers, and the endpoints that move them.
+//! The counter: two numbers, and the endpoints that it drives.
 
 use std::any::Any;
 use std::fmt;
@@ -19,33 +19,34 @@ use crate::work::CounterWork;
 
 /// A counter of the operations of one or many endpoints, or of their bytes.
 ///
-/// Reading it drives the endpoints that are attached. Errors are counted one by one, also where
-/// bytes are counted. Numbers wrap around. In a forked child it counts nothing, and a wait fails with
+/// Reading it drives the attached endpoints. Errors are counted one by one, even where bytes are
+/// counted. Numbers wrap around. In a forked child it counts nothing, and a wait fails with
 /// [`Errno::BadF`].
 pub struct Cntr {
     domain: DomainId,
     good: AtomicU64,
     bad: AtomicU64,
-    /// The lowest number that somebody who sleeps waits for. All accesses to these three are
-    /// `SeqCst`: whoever counts writes a number and then looks whether it is waited for, whoever
-    /// lies down does it the other way round, and one of the two must see the other.
+    /// The lowest threshold that a parked thread waits for. All accesses to these three words are
+    /// `SeqCst`. A thread that counts writes a number and then loads this word; a thread that is
+    /// about to park writes this word and then loads the numbers. One of the two sees the other's
+    /// store.
     wake_at: AtomicU64,
-    /// Both numbers as they were read last.
+    /// The two numbers as they were last read.
     read: [AtomicU64; 2],
     events: Events,
     endpoints: ProgressList,
     wait_object: Arc<WaitObject>,
-    /// What is done when it has reached a number.
+    /// The work that waits for thresholds of this counter.
     pub(crate) work: CounterWork,
 }
 
 impl Cntr {
-    /// Opens a counter (fi_cntr_open(3)). Threads that wait look for some microseconds before they
-    /// sleep.
+    /// Opens a counter (fi_cntr_open(3)). Waiting threads poll for some microseconds before they
+    /// park.
     ///
     /// # Errors
-    /// [`Errno::NoSys`] for a wait object that is not offered, by name. The system's, when
-    /// descriptors are short.
+    /// [`Errno::NoSys`], with its name, for a wait object that is not supported. The system's, if
+    /// it has no descriptor left.
     ///
     /// # Safety
     /// Under [`Mode::Asserted`], no two threads use the counter, or the endpoints that it counts
@@ -56,7 +57,7 @@ impl Cntr {
         unsafe { Self::open_in_domain(attr, &DomainId::unnamed(), mode, SPIN) }
     }
 
-    /// As [`Self::open`], for a domain; threads that wait look for `spin` at most before they sleep.
+    /// As [`Self::open`], for a domain; waiting threads poll for `spin` at most before they park.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -85,10 +86,10 @@ impl Cntr {
         }))
     }
 
-    /// Has reads drive `ep` from now on. Attaching twice is attaching once.
+    /// Makes reads drive `ep` from now on. Attaching twice is attaching once.
     ///
     /// # Errors
-    /// The system's, when memory is too short to wait for it; it is not attached then.
+    /// The system's, if it has no memory to wait for the endpoint, which is not attached then.
     pub fn attach(&self, ep: &Arc<dyn Progress>) -> Result<(), Error> {
         self.endpoints.attach(Arc::clone(ep));
         self.wait_object
@@ -96,24 +97,24 @@ impl Cntr {
             .inspect_err(|_| self.endpoints.detach(ep))
     }
 
-    /// Ends what [`Self::attach`] began. When it returns, no call of `ep`'s progress by this
-    /// counter is running, nor will one start.
+    /// Reverts [`Self::attach`]. When it returns, no call of `ep`'s progress by this counter is
+    /// running, nor will one start.
     pub fn detach(&self, ep: &Arc<dyn Progress>) {
         self.wait_object.remove(&**ep);
         self.endpoints.detach(ep);
     }
 
-    /// Has threads keep apart by a lock from here on, whatever was promised.
+    /// Makes threads take the lock from now on, whatever was promised.
     pub(crate) fn share(&self) {
         self.endpoints.share();
     }
 
-    /// What it counts.
+    /// What the counter counts: operations or bytes.
     pub const fn events(&self) -> Events {
         self.events
     }
 
-    /// An operation of `len` bytes is done.
+    /// Counts an operation of `len` bytes.
     #[inline]
     pub fn count(&self, len: usize) {
         match self.events {
@@ -122,12 +123,12 @@ impl Cntr {
         }
     }
 
-    /// Has whoever sleeps here look at its endpoints again.
+    /// Wakes the parked threads, which then poll again.
     pub(crate) fn wake(&self) {
         self.wait_object.wake();
     }
 
-    /// Hands on the work whose number was reached.
+    /// Releases the work whose threshold was reached.
     #[cold]
     pub(crate) fn release_work(&self) {
         self.work.release(|| [self.good(), self.bad()]);
@@ -218,7 +219,7 @@ impl Counter for Cntr {
     }
 }
 
-/// A counter of the object model, called `name` in messages, as this package's own of a domain.
+/// Downcasts a counter of a domain to the kit's type; error texts call it `name`.
 ///
 /// # Errors
 /// [`Errno::Inval`] for one of another domain.
@@ -231,7 +232,7 @@ pub(crate) fn resolve(
     domain.downcast(name, any, cntr)
 }
 
-/// A thread that waits for a number, or for another number of errors than there were.
+/// The condition of a thread that waits for a threshold, or for a change of the number of errors.
 struct Threshold<'a> {
     cntr: &'a Cntr,
     good: u64,
@@ -263,7 +264,7 @@ impl WaitCondition for Threshold<'_> {
     }
 }
 
-/// Somebody who wants to know of any change since the last read.
+/// The condition that a number has changed since it was last read.
 struct Change<'a>(&'a Cntr);
 
 impl WaitCondition for Change<'_> {
@@ -322,11 +323,11 @@ mod tests {
         let mut attr = Attr::default();
         attr.events = events;
         attr.wait_obj = wait_obj;
-        // SAFETY: the safe mode asks for nothing.
+        // SAFETY: the safe mode requires nothing.
         unsafe { Cntr::open(&attr, Mode::Safe) }
     }
 
-    /// Completes an operation of eight bytes each time that it is endpoints.
+    /// An endpoint that completes an operation of eight bytes at each progress call.
     #[derive(Debug)]
     struct Source(Weak<Cntr>);
 
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_added_to_and_set_apart_from_each_other() {
+    fn the_two_numbers_change_independently() {
         let cntr = open(Events::Comp, wait::Object::None).unwrap();
         cntr.add(3);
         cntr.add_err(2);
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_drives_what_is_attached_and_nothing_else() {
+    fn reading_drives_the_attached_endpoints_alone() {
         let cntr = open(Events::Bytes, wait::Object::None).unwrap();
         let ep: Arc<dyn Progress> = Arc::new(Source(Arc::downgrade(&cntr)));
         cntr.attach(&ep).unwrap();
@@ -373,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_for_a_number_ends_with_it_an_error_or_the_time() {
+    fn a_wait_ends_at_the_threshold_an_error_or_the_timeout() {
         let cntr = open(Events::Comp, wait::Object::Yield).unwrap();
         assert_eq!(cntr.wait(1, Some(Duration::ZERO)), Err(Errno::TimedOut));
         let waiter = |threshold| {
@@ -391,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_is_new_ends_a_wait() {
+    fn a_new_error_ends_a_wait() {
         #[derive(Debug)]
         struct Failing(Weak<Cntr>);
         impl Progress for Failing {
@@ -440,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_count_towards_the_number_of_work_and_numbers_that_fall_do_not_undo_it() {
+    fn errors_count_towards_the_threshold_of_work_and_lower_numbers_do_not_undo_it() {
         let works = Arc::new(ReadyWork::open().unwrap());
         let [gate, sum] = [(); 2].map(|()| open(Events::Comp, wait::Object::None).unwrap());
         for threshold in [3, 5, u64::MAX] {
@@ -459,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_wait_object_a_thread_reads_until_the_number_is_there() {
+    fn without_a_wait_object_a_wait_polls_until_the_threshold() {
         let cntr = open(Events::Comp, wait::Object::None).unwrap();
         assert_eq!(cntr.wait(0, None), Ok(()));
         assert_eq!(cntr.wait(1, Some(Duration::ZERO)), Err(Errno::TimedOut));

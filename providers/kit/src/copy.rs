@@ -1,9 +1,9 @@
-//! A promise about memory, as a move-only value.
+//! The caller's promise about memory, as a move-only value.
 //!
 //! `recvmsg` and `sendmsg` are the only places where a provider turns the caller's promise into a
-//! [`RxBuf`] or a [`TxBuf`]. From there on the bytes are reached through safe methods, and dropping
-//! the value ends the access: whoever consumes it before pushing the completion cannot touch the
-//! bytes afterwards. Registered memory, which others access at the same time, is
+//! [`RxBuf`] or a [`TxBuf`]. From there on the bytes are accessed through safe methods, and
+//! dropping the value ends the access: code that consumes it before pushing the completion cannot
+//! access the bytes afterwards. Registered memory, which peers access at the same time, is
 //! [`selvedge::shared::SharedBytes`].
 
 #![expect(
@@ -22,74 +22,74 @@ use std::{fmt, ptr, slice};
 
 use selvedge::{Iov, IovMut};
 
-/// Where one message goes: the memory of a posted receive.
-pub struct RxBuf(Pieces<IovMut>);
+/// The memory of a posted receive: the destination of one message.
+pub struct RxBuf(Segments<IovMut>);
 
-/// Where one message comes from: the memory of a posted send.
-pub struct TxBuf(Pieces<Iov>);
+/// The memory of a posted send: the source of one message.
+pub struct TxBuf(Segments<Iov>);
 
 impl RxBuf {
     /// Takes over the memory that `iov` names.
     ///
     /// # Safety
     /// From now until the value is dropped, every byte named by `iov` is valid for writes and
-    /// neither read nor written by anybody else: the promise of [`selvedge::Msg::recvmsg`].
+    /// accessed by no other code: the promise of [`selvedge::Msg::recvmsg`].
     #[inline]
     pub unsafe fn new(iov: &[IovMut]) -> Self {
-        Self(Pieces::new(iov))
+        Self(Segments::new(iov))
     }
 
-    /// Takes over the memory of a receive in one piece. Who knows that it is one has nothing to
-    /// free, and the compiler sees that.
+    /// Takes over the memory of a receive with one segment. Then the value owns no allocation, and
+    /// the compiler sees that.
     ///
     /// # Safety
     /// As [`Self::new`].
     #[inline(always)]
-    pub unsafe fn one(piece: IovMut) -> Self {
-        Self(Pieces::One(piece))
+    pub unsafe fn one(segment: IovMut) -> Self {
+        Self(Segments::One(segment))
     }
 
-    /// Bytes in all. A sum that does not fit, which no real memory has, counts as the largest.
+    /// The length in bytes. A sum that overflows, which no real memory has, counts as `usize::MAX`.
     #[inline]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is no room at all.
+    /// Whether the length is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether it is one piece that takes `len` bytes.
+    /// Whether it is one segment of at least `len` bytes.
     #[inline(always)]
     pub fn is_one_for(&self, len: usize) -> bool {
-        matches!(&self.0, Pieces::One(piece) if piece.len >= len)
+        matches!(&self.0, Segments::One(segment) if segment.len >= len)
     }
 
-    /// Copies `bytes` to the place `offset` bytes in, as far as they fit; says how many did.
+    /// Copies `bytes` to `offset`, as far as they fit; returns the number of copied bytes.
     #[inline]
     pub fn write(&mut self, offset: usize, bytes: &[u8]) -> usize {
-        if let Pieces::One(piece) = &self.0
+        if let Segments::One(segment) = &self.0
             && offset == 0
         {
-            let len = bytes.len().min(piece.len);
-            // SAFETY: `new`'s caller promised that the piece is valid for writes and left alone,
-            // so it is no part of `bytes`; `len` is within both.
-            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), piece.base.cast(), len) };
+            let len = bytes.len().min(segment.len);
+            // SAFETY: `new`'s caller promised that the segment is valid for writes and accessed by
+            // no other code, so it does not overlap `bytes`; `len` is within both.
+            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), segment.base.cast(), len) };
             return len;
         }
         let mut done = 0;
-        for piece in self.segments(offset, bytes.len()) {
-            let from = &bytes[done..done + piece.len()];
-            piece.write_copy_of_slice(from);
+        for segment in self.segments(offset, bytes.len()) {
+            let from = &bytes[done..done + segment.len()];
+            segment.write_copy_of_slice(from);
             done += from.len();
         }
         done
     }
 
-    /// The memory from `offset` on, `len` bytes or as many as there are, piece by piece and without
-    /// empty ones: for copies from memory that is no slice.
+    /// The memory from `offset` on, `len` bytes or as many as there are, segment by segment and
+    /// without empty ones: for copies from memory that is not a slice.
     #[inline]
     pub fn segments(
         &mut self,
@@ -97,9 +97,9 @@ impl RxBuf {
         len: usize,
     ) -> impl Iterator<Item = &mut [MaybeUninit<u8>]> {
         self.0.clip(offset, len).map(|IovMut { base, len }| {
-            // SAFETY: `new`'s caller promised that these bytes are valid and left alone, any bytes
-            // are valid `MaybeUninit`s, `clip` stays inside one piece, and `&mut self` is borrowed
-            // while the slice lives.
+            // SAFETY: `new`'s caller promised that these bytes are valid and accessed by no other
+            // code, any bytes are valid `MaybeUninit`s, `clip` stays inside one segment, and `&mut
+            // self` is borrowed while the slice lives.
             unsafe { slice::from_raw_parts_mut(base.cast(), len) }
         })
     }
@@ -113,63 +113,63 @@ impl TxBuf {
     /// written: the promise of [`selvedge::Msg::sendmsg`].
     #[inline]
     pub unsafe fn new(iov: &[Iov]) -> Self {
-        Self(Pieces::new(iov))
+        Self(Segments::new(iov))
     }
 
-    /// Takes over the memory of a send in one piece, as [`RxBuf::one`] does.
+    /// Takes over the memory of a send with one segment, as [`RxBuf::one`] does.
     ///
     /// # Safety
     /// As [`Self::new`].
     #[inline(always)]
-    pub unsafe fn one(piece: Iov) -> Self {
-        Self(Pieces::One(piece))
+    pub unsafe fn one(segment: Iov) -> Self {
+        Self(Segments::One(segment))
     }
 
-    /// No bytes.
+    /// Makes an empty message.
     #[inline]
     pub fn empty() -> Self {
-        Self(Pieces::One(Iov::EMPTY))
+        Self(Segments::One(Iov::EMPTY))
     }
 
-    /// Bytes in all. A sum that does not fit, which no real memory has, counts as the largest.
+    /// The length in bytes. A sum that overflows, which no real memory has, counts as `usize::MAX`.
     #[inline]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are no bytes.
+    /// Whether the length is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies the bytes from `offset` on to `out`, as many as there are; says how many.
+    /// Copies the bytes from `offset` on to `out`, as many as there are; returns their number.
     #[inline]
     pub fn read(&self, offset: usize, out: &mut [u8]) -> usize {
-        if let Pieces::One(piece) = &self.0
+        if let Segments::One(segment) = &self.0
             && offset == 0
         {
-            let len = out.len().min(piece.len);
-            // SAFETY: `new`'s caller promised that the piece is valid for reads and not written,
-            // so it is no part of `out`; `len` is within both.
-            unsafe { ptr::copy_nonoverlapping(piece.base.cast(), out.as_mut_ptr(), len) };
+            let len = out.len().min(segment.len);
+            // SAFETY: `new`'s caller promised that the segment is valid for reads and not written,
+            // so it does not overlap `out`; `len` is within both.
+            unsafe { ptr::copy_nonoverlapping(segment.base.cast(), out.as_mut_ptr(), len) };
             return len;
         }
         let mut done = 0;
-        for piece in self.segments(offset, out.len()) {
-            out[done..done + piece.len()].copy_from_slice(piece);
-            done += piece.len();
+        for segment in self.segments(offset, out.len()) {
+            out[done..done + segment.len()].copy_from_slice(segment);
+            done += segment.len();
         }
         done
     }
 
-    /// The bytes from `offset` on, `len` or as many as there are, piece by piece and without empty
-    /// ones: for copies to memory that is no slice.
+    /// The bytes from `offset` on, `len` or as many as there are, segment by segment and without
+    /// empty ones: for copies to memory that is not a slice.
     #[inline]
     pub fn segments(&self, offset: usize, len: usize) -> impl Iterator<Item = &[u8]> {
         self.0.clip(offset, len).map(|Iov { base, len }| {
-            // SAFETY: `new`'s caller promised that these bytes are valid and unwritten while the
-            // value lives, and `clip` stays inside one piece.
+            // SAFETY: `new`'s caller promised that these bytes are valid and not written while the
+            // value lives, and `clip` stays inside one segment.
             unsafe { slice::from_raw_parts(base.cast(), len) }
         })
     }
@@ -179,9 +179,9 @@ impl TxBuf {
 unsafe impl Send for RxBuf {}
 // SAFETY: as above.
 unsafe impl Send for TxBuf {}
-// SAFETY: a shared `RxBuf` tells its length and nothing else.
+// SAFETY: a shared `RxBuf` gives access to its length and nothing else.
 unsafe impl Sync for RxBuf {}
-// SAFETY: a shared `TxBuf` only reads, and nobody writes.
+// SAFETY: a shared `TxBuf` only reads, and no code writes.
 unsafe impl Sync for TxBuf {}
 
 impl fmt::Debug for RxBuf {
@@ -196,21 +196,21 @@ impl fmt::Debug for TxBuf {
     }
 }
 
-/// Nearly every message has one piece: that one is kept in place.
-enum Pieces<P> {
+/// Nearly every message has one segment, which is stored inline.
+enum Segments<P> {
     One(P),
     Many(Box<Many<P>>),
     /// A part of a multi-receive buffer, which stays in use as long as it has parts.
-    Part(Box<(P, Arc<multi::Whole>)>),
+    Part(Box<(P, Arc<multi::Buffer>)>),
 }
 
 struct Many<P> {
     total: usize,
-    pieces: Box<[P]>,
+    segments: Box<[P]>,
 }
 
-/// What [`Iov`] and [`IovMut`] have in common.
-trait Piece: Copy {
+/// The common interface of [`Iov`] and [`IovMut`].
+trait Segment: Copy {
     const EMPTY: Self;
 
     fn len(self) -> usize;
@@ -219,23 +219,25 @@ trait Piece: Copy {
     fn part(self, skip: usize, len: usize) -> Self;
 }
 
-impl<P: Piece> Many<P> {
+impl<P: Segment> Many<P> {
     #[cold]
-    fn new(pieces: &[P]) -> Box<Self> {
+    fn new(segments: &[P]) -> Box<Self> {
         Box::new(Self {
-            total: pieces.iter().fold(0, |sum, p| p.len().saturating_add(sum)),
-            pieces: pieces.into(),
+            total: segments
+                .iter()
+                .fold(0, |sum, p| p.len().saturating_add(sum)),
+            segments: segments.into(),
         })
     }
 }
 
-impl<P: Piece> Pieces<P> {
+impl<P: Segment> Segments<P> {
     #[inline]
-    fn new(pieces: &[P]) -> Self {
-        match *pieces {
+    fn new(segments: &[P]) -> Self {
+        match *segments {
             [one] => Self::One(one),
             [] => Self::One(P::EMPTY),
-            _ => Self::Many(Many::new(pieces)),
+            _ => Self::Many(Many::new(segments)),
         }
     }
 
@@ -251,26 +253,26 @@ impl<P: Piece> Pieces<P> {
     fn as_slice(&self) -> &[P] {
         match self {
             Self::One(one) => slice::from_ref(one),
-            Self::Many(many) => &many.pieces,
+            Self::Many(many) => &many.segments,
             Self::Part(part) => slice::from_ref(&part.0),
         }
     }
 
-    /// The parts of the pieces that the bytes from `offset` on, `len` at most, fall into.
+    /// The parts of the segments that hold the bytes from `offset` on, `len` at most.
     #[inline]
     fn clip(&self, mut offset: usize, mut len: usize) -> impl Iterator<Item = P> {
-        self.as_slice().iter().filter_map(move |piece| {
-            let part = piece.part(offset, len);
-            offset = offset.saturating_sub(piece.len());
+        self.as_slice().iter().filter_map(move |segment| {
+            let part = segment.part(offset, len);
+            offset = offset.saturating_sub(segment.len());
             len -= part.len();
             (part.len() > 0).then_some(part)
         })
     }
 }
 
-macro_rules! piece {
+macro_rules! segment {
     ($iov:ident, $null:expr) => {
-        impl Piece for $iov {
+        impl Segment for $iov {
             const EMPTY: Self = Self {
                 base: $null,
                 len: 0,
@@ -293,8 +295,8 @@ macro_rules! piece {
     };
 }
 
-piece!(Iov, ptr::null());
-piece!(IovMut, ptr::null_mut());
+segment!(Iov, ptr::null());
+segment!(IovMut, ptr::null_mut());
 
 const _: () = assert!(size_of::<RxBuf>() == 24);
 const _: () = assert!(size_of::<TxBuf>() == 24);
@@ -305,7 +307,7 @@ mod tests {
 
     fn rx(parts: &mut [Vec<u8>]) -> RxBuf {
         let iov: Vec<_> = parts.iter_mut().map(|p| IovMut::new(p)).collect();
-        // SAFETY: the tests leave `parts` alone while the value lives.
+        // SAFETY: the tests do not access `parts` while the value lives.
         unsafe { RxBuf::new(&iov) }
     }
 
@@ -316,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn one_piece_takes_what_fits() {
+    fn one_segment_takes_the_bytes_that_fit() {
         let mut parts = [vec![0; 4]];
         let mut buf = rx(&mut parts);
         assert_eq!(buf.len(), 4);
@@ -328,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_filled_one_after_the_other() {
+    fn segments_are_filled_one_after_the_other() {
         let mut parts = [vec![0; 2], vec![], vec![0; 3]];
         let mut buf = rx(&mut parts);
         assert_eq!(buf.len(), 5);
@@ -350,14 +352,14 @@ mod tests {
     }
 
     #[test]
-    fn empty_pieces_are_left_out() {
+    fn empty_segments_are_skipped() {
         let buf = tx(&[b"", b"ab", b"", b"c"]);
-        let pieces: Vec<_> = buf.segments(0, usize::MAX).collect();
-        assert_eq!(pieces, [&b"ab"[..], b"c"]);
+        let segments: Vec<_> = buf.segments(0, usize::MAX).collect();
+        assert_eq!(segments, [&b"ab"[..], b"c"]);
     }
 
     #[test]
-    fn no_pieces_are_an_empty_message() {
+    fn no_segments_are_an_empty_message() {
         let mut buf = rx(&mut []);
         assert!(buf.is_empty());
         assert_eq!(buf.write(0, b"a"), 0);
@@ -365,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_piece_of_no_length_is_never_touched() {
+    fn a_null_segment_of_length_zero_is_not_accessed() {
         // SAFETY: there are no bytes.
         let buf = unsafe { TxBuf::new(&[Iov::from_raw(ptr::null(), 0)]) };
         assert_eq!(buf.segments(0, 10).count(), 0);
@@ -373,9 +375,9 @@ mod tests {
 
     #[test]
     fn lengths_beyond_the_address_space_do_not_wrap() {
-        let piece = Iov::from_raw(ptr::dangling(), usize::MAX / 2 + 1);
-        // SAFETY: not true, but the bytes are not reached: only the length is read.
-        let buf = unsafe { TxBuf::new(&[piece, piece, piece]) };
+        let segment = Iov::from_raw(ptr::dangling(), usize::MAX / 2 + 1);
+        // SAFETY: not true, but the bytes are not accessed: only the length is read.
+        let buf = unsafe { TxBuf::new(&[segment, segment, segment]) };
         assert_eq!(buf.len(), usize::MAX);
     }
 }

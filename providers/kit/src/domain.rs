@@ -1,5 +1,5 @@
-//! What every domain keeps: the process that it belongs to, what its locks may rely on, and the
-//! thread that drives its endpoints, if there is one. What a domain is made of is the provider's.
+//! The common part of every domain: the process that it belongs to, the mode of its locks, and its
+//! automatic progress thread, if it has one. Everything else of a domain is the provider's part.
 
 #![expect(unsafe_code, reason = "passes the application's promise to the locks")]
 
@@ -30,7 +30,7 @@ pub struct Base {
     id: DomainId,
     mode: Mode,
     sharing: ObjectSharing,
-    /// How long threads that wait look before they sleep.
+    /// How long waiting threads poll before they park.
     spin: Duration,
     fork_guard: ForkGuard,
     auto: Option<Arc<AutoProgress>>,
@@ -38,20 +38,20 @@ pub struct Base {
     opened: Mutex<Opened>,
 }
 
-/// What was opened from a domain and is still there, for its work.
+/// The queues and counters of a domain that exist, for its deferred work.
 #[derive(Debug, Default)]
 struct Opened {
     cqs: WeakList<CqRing>,
     cntrs: WeakList<Cntr>,
-    /// From the first work on.
+    /// Present once the domain has work.
     works: Option<Arc<ReadyWork>>,
 }
 
 impl Base {
-    /// A domain of `fabric` that is opened with `info`, called `title` in messages.
+    /// Opens a domain of `fabric` with `info`; error texts call it `title`.
     ///
     /// # Errors
-    /// The system's, when automatic progress is asked for and there can be no thread.
+    /// The system's, if automatic progress is requested and no thread can be started.
     pub fn open(
         info: &Info,
         fabric: &FabricId,
@@ -78,7 +78,7 @@ impl Base {
             ),
         );
         let (mode, sharing) = match info.threading_promise() {
-            // The thread of automatic progress has promised nothing.
+            // The automatic progress thread has promised nothing.
             _ if auto.is_some() => (Mode::Safe, ObjectSharing::AcrossGroups),
             Threading::Domain => (Mode::Asserted, ObjectSharing::AcrossGroups),
             Threading::Completion => match ObjectSharing::of(info) {
@@ -100,18 +100,18 @@ impl Base {
         })
     }
 
-    /// What locks of the domain's objects may rely on.
+    /// The mode of the locks of the domain's objects.
     pub const fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Which domain it is.
+    /// The identity of the domain.
     pub const fn id(&self) -> &DomainId {
         &self.id
     }
 
-    /// What the locks of an endpoint may rely on that is bound so. An event queue belongs to no
-    /// domain, and whoever reads it has promised nothing: what it drives has locks.
+    /// The mode of the locks of an endpoint with these bindings. An event queue belongs to no
+    /// domain, and its readers have promised nothing: an endpoint that it drives has real locks.
     pub fn mode_of(&self, bind: &Bindings) -> Mode {
         match bind.eq {
             Some(_) => Mode::Safe,
@@ -119,8 +119,8 @@ impl Base {
         }
     }
 
-    /// What drives an endpoint of the domain: its queues, its counters, those of regions, and the
-    /// thread of automatic progress, if the application asked for one.
+    /// The drivers of an endpoint of the domain: its queues, its counters, the counters of regions,
+    /// and the automatic progress thread, if there is one.
     pub fn drivers(&self, ep: &Ep) -> Drivers {
         let mut drivers = ep.drivers();
         drivers.auto.clone_from(&self.auto);
@@ -128,7 +128,7 @@ impl Base {
         drivers
     }
 
-    /// The counters of the domain's regions, and what drives them.
+    /// The counters of the domain's regions, and the endpoints that they drive.
     pub const fn region_counters(&self) -> &Arc<RegionCounters> {
         &self.region_counters
     }
@@ -164,19 +164,19 @@ impl Base {
         Ok(cntr)
     }
 
-    /// Opens a shared receive context, whose receives have `iov_limit` pieces at most.
+    /// Opens a shared receive context, whose receives have `iov_limit` segments at most.
     ///
     /// # Errors
-    /// [`Errno::OpNotSupp`] where endpoints share nothing; [`Self::check_process`].
+    /// [`Errno::OpNotSupp`] where endpoints share no objects; as [`Self::check_process`].
     pub fn srx(&self, attr: &RxAttr, iov_limit: usize) -> Result<Arc<dyn SharedReceives>, Error> {
         self.check_process()?;
-        let asked = "a shared receive context (ep_attr.rx_ctx_cnt of FI_SHARED_CONTEXT)";
+        let request = "a shared receive context (ep_attr.rx_ctx_cnt of FI_SHARED_CONTEXT)";
         self.sharing
-            .check_span(&self.id, "a shared receive context", asked)?;
+            .check_span(&self.id, "a shared receive context", request)?;
         Ok(Shared::open(attr, &self.id, iov_limit))
     }
 
-    /// Queues work; `E` is the provider's endpoint.
+    /// Queues deferred work; `E` is the provider's endpoint type.
     ///
     /// # Errors
     /// As [`selvedge::Domain::queue_work`], and [`Self::check_process`].
@@ -189,9 +189,9 @@ impl Base {
     ) -> Result<WorkId, Error> {
         self.check_process()?;
         self.sharing
-            .check_span(&self.id, "work that waits", "FI_TRIGGER")?;
+            .check_span(&self.id, "deferred work", "FI_TRIGGER")?;
         work::check(&work.action, self)?;
-        let cntr = counter::resolve(&self.id, "counter of work that waits", work.cntr)?;
+        let cntr = counter::resolve(&self.id, "counter of deferred work", work.cntr)?;
         let deferred_ops = match &work.action {
             Action::Post { ep, .. } => Some(work::resolve_deferred_ops::<E>(&self.id, ep)?),
             Action::Set(..) | Action::Add(..) => None,
@@ -211,7 +211,7 @@ impl Base {
         Ok(ticket)
     }
 
-    /// Takes work back.
+    /// Cancels work.
     ///
     /// # Errors
     /// As [`selvedge::Domain::cancel_work`].
@@ -231,13 +231,13 @@ impl Base {
         }
     }
 
-    /// Takes back all work, or all at one counter.
+    /// Cancels all work, or all work at one counter.
     ///
     /// # Errors
     /// As [`selvedge::Domain::flush_work`].
     pub fn flush_work(&self, cntr: Option<&Arc<dyn Counter>>) -> Result {
         self.fork_guard.check()?;
-        let own = |cntr| counter::resolve(&self.id, "counter whose work is taken back", cntr);
+        let own = |cntr| counter::resolve(&self.id, "counter whose work is cancelled", cntr);
         let cntr = cntr.map(own).transpose();
         let cntr = cntr.map_err(|error| error.errno())?;
         let opened = self.opened();
@@ -280,7 +280,7 @@ impl Opened {
         Some(works)
     }
 
-    /// What carries work out. All that is progress drives it from the first time on.
+    /// The ready work of the domain. Every queue and counter drives it from the first call on.
     fn works(&mut self, auto: Option<&Arc<AutoProgress>>) -> Result<Arc<ReadyWork>, Error> {
         if let Some(works) = &self.works {
             return Ok(Arc::clone(works));
@@ -319,28 +319,29 @@ mod tests {
         Base::open(info, &FabricId::of(info), "a domain".into(), spin).unwrap()
     }
 
-    /// The errors of what is of use to all endpoints: shared receives, counters of regions.
-    fn refusals(base: &Base) -> Vec<Error> {
+    /// The errors of opening objects that serve all endpoints: shared receives, counters of
+    /// regions.
+    fn errors_of_shared_objects(base: &Base) -> Vec<Error> {
         let cntr = base.cntr(&cntr::Attr::default()).unwrap();
         let srx = base.srx(&RxAttr::default(), 1).map(drop);
-        let watched = base.region_counters().add_counter(&cntr).map(drop);
-        [srx, watched].into_iter().filter_map(Result::err).collect()
+        let counter = base.region_counters().add_counter(&cntr).map(drop);
+        [srx, counter].into_iter().filter_map(Result::err).collect()
     }
 
     #[test]
-    fn where_groups_have_no_locks_nothing_is_of_use_to_all_of_them() {
-        let apart = open(Caps::MSG);
-        assert_eq!(apart.mode(), Mode::Asserted);
-        let refused = refusals(&apart);
+    fn objects_that_serve_all_endpoints_are_refused_where_groups_have_no_locks() {
+        let separate = open(Caps::MSG);
+        assert_eq!(separate.mode(), Mode::Asserted);
+        let refused = errors_of_shared_objects(&separate);
         assert_eq!(refused.len(), 2);
         for error in refused {
             assert_eq!(error.errno(), Errno::OpNotSupp);
             assert!(error.message().contains("FI_THREAD_COMPLETION"), "{error}");
         }
         for caps in [Caps::RMA_EVENT, Caps::TRIGGER] {
-            let together = open(Caps::MSG | caps);
-            assert_eq!(together.mode(), Mode::Safe);
-            assert!(refusals(&together).is_empty());
+            let shared = open(Caps::MSG | caps);
+            assert_eq!(shared.mode(), Mode::Safe);
+            assert!(errors_of_shared_objects(&shared).is_empty());
         }
     }
 }

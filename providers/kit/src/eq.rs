@@ -1,4 +1,4 @@
-//! The ready-made event queue.
+//! The event queue.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,10 +14,11 @@ use crate::identity::FabricId;
 use crate::progress_list::ProgressList;
 use crate::wait::{SPIN, WaitCondition, WaitObject};
 
-/// A queue of events and errors, in the order in which they came.
+/// A queue of events and errors, in the order in which they were added.
 ///
-/// Its size bounds what the application writes. What a provider pushes is kept beyond it: no event
-/// is lost. Events are rare, so its lock is always there, whatever was promised about threads.
+/// The size limits the events that the application writes. Events that a provider pushes are stored
+/// beyond it: no event is lost. Events are rare, so the lock is always real, whatever was promised
+/// about threads.
 pub struct Queue {
     fabric: FabricId,
     events: Mutex<VecDeque<Result<Event, ErrEntry>>>,
@@ -30,8 +31,8 @@ impl Queue {
     /// Opens a queue of a fabric (fi_eq_open(3)).
     ///
     /// # Errors
-    /// [`Errno::NoSys`] for a wait object that is not offered, by name. The system's, when
-    /// descriptors are short.
+    /// [`Errno::NoSys`], with its name, for a wait object that is not supported. The system's, if
+    /// it has no descriptor left.
     pub fn open(attr: &Attr, fabric: &FabricId) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self {
             fabric: fabric.clone(),
@@ -50,10 +51,10 @@ impl Queue {
         &self.fabric
     }
 
-    /// Has reads drive `object` from now on. Attaching twice is attaching once.
+    /// Makes reads drive `object` from now on. Attaching twice is attaching once.
     ///
     /// # Errors
-    /// The system's, when memory is too short to wait for it; it is not attached then.
+    /// The system's, if it has no memory to wait for the object, which is not attached then.
     pub fn attach(&self, object: &Arc<dyn Progress>) -> Result<(), Error> {
         self.endpoints.attach(Arc::clone(object));
         self.wait_object
@@ -61,8 +62,8 @@ impl Queue {
             .inspect_err(|_| self.endpoints.detach(object))
     }
 
-    /// Ends what [`Self::attach`] began. When it returns, no call of `object`'s progress by this
-    /// queue is running, nor will one start.
+    /// Reverts [`Self::attach`]. When it returns, no call of `object`'s progress by this queue is
+    /// running, nor will one start.
     pub fn detach(&self, object: &Arc<dyn Progress>) {
         self.wait_object.remove(&**object);
         self.endpoints.detach(object);
@@ -78,14 +79,14 @@ impl Queue {
         self.add(Err(error));
     }
 
-    /// Has whoever sleeps here look at what it drives again.
+    /// Wakes the parked threads, which then poll again.
     pub fn wake(&self) {
         self.wait_object.wake();
     }
 
     fn add(&self, event: Result<Event, ErrEntry>) {
         self.events().push_back(event);
-        // Whoever lies down says so before it looks at the events a last time.
+        // A thread that is about to park arms the queue before it checks the events a last time.
         self.wake();
     }
 
@@ -154,7 +155,8 @@ impl EventQueue for Queue {
     }
 
     fn try_wait(&self) -> Result {
-        self.wait_object.try_wait(&self.endpoints, &mut News(self))
+        self.wait_object
+            .try_wait(&self.endpoints, &mut Pending(self))
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -162,7 +164,7 @@ impl EventQueue for Queue {
     }
 }
 
-/// A thread that waits for an event.
+/// The condition of a thread that waits for an event.
 struct Reader<'a>(&'a Queue);
 
 impl WaitCondition for Reader<'_> {
@@ -187,10 +189,10 @@ impl WaitCondition for Reader<'_> {
     fn disarm(&mut self) {}
 }
 
-/// Somebody who wants to know whether there are events, and leaves them there.
-struct News<'a>(&'a Queue);
+/// The condition that there is an event, which stays in the queue.
+struct Pending<'a>(&'a Queue);
 
-impl WaitCondition for News<'_> {
+impl WaitCondition for Pending<'_> {
     type Found = ();
 
     fn poll(&mut self) -> Option<()> {
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn events_and_errors_come_in_their_order_and_can_be_looked_at() {
+    fn events_and_errors_are_read_in_order_and_can_be_peeked() {
         let eq = open(wait::Object::None, 0);
         assert_eq!(eq.read().unwrap_err(), Errno::Again);
         assert_eq!(eq.peek().unwrap_err(), Errno::Again);
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_application_writes_as_much_as_the_size_and_the_provider_more() {
+    fn the_size_limits_writes_by_the_application_and_not_by_the_provider() {
         let eq = open(wait::Object::None, 2);
         eq.write(event(1)).unwrap();
         eq.push(event(2));
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_whether_it_may_sleep_leaves_events_where_they_are() {
+    fn try_wait_leaves_events_in_the_queue() {
         let eq = open(wait::Object::Fd, 0);
         assert_eq!(eq.try_wait(), Ok(()));
         eq.push(event(1));
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_for_an_event_ends_with_one_an_error_or_the_time() {
+    fn a_wait_ends_with_an_event_an_error_or_the_timeout() {
         for object in [wait::Object::Unspec, wait::Object::Fd, wait::Object::Yield] {
             let eq = open(object, 0);
             assert_eq!(eq.wait(Some(Duration::ZERO)).unwrap_err(), Errno::Again);

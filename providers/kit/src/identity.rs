@@ -1,8 +1,8 @@
-//! The fabric and the domain that an object was opened from, compared when objects are bound.
+//! The fabric and the domain of an object, compared when objects are bound.
 //!
-//! An endpoint leaves out its lock on the strength of a promise about one domain, and queues and
-//! counters drive the endpoints that are bound to them. So objects of two domains are never bound to
-//! each other.
+//! An endpoint has no real lock because of a promise about one domain, and queues and counters
+//! drive the endpoints that are bound to them. So objects of two domains are never bound to each
+//! other.
 
 use std::any::Any;
 use std::fmt;
@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use selvedge::{Errno, Error, Info};
 
-/// A fabric: a provider, and a name of the provider's. Handles of one fabric are equal, however often
-/// it was opened.
+/// A fabric: a provider and the provider's name for the fabric. Handles of one fabric are equal,
+/// however often it was opened.
 #[derive(Clone, PartialEq, Eq)]
 pub struct FabricId(Arc<Names>);
 
@@ -32,19 +32,19 @@ impl FabricId {
         }))
     }
 
-    /// Makes sure that `other`, the fabric of what messages call `name`, is this one; `user` is what
-    /// is bound to it.
+    /// Checks that `other`, the fabric of the object called `name`, is this one; `user` is the
+    /// object that is bound to it.
     ///
     /// # Errors
-    /// [`Errno::Inval`], which names both fabrics.
+    /// [`Errno::Inval`], with both fabrics.
     pub fn check(&self, user: &dyn fmt::Debug, name: &str, other: &Self) -> Result<(), Error> {
         if self == other {
             return Ok(());
         }
-        let what = format!(
+        let message = format!(
             "{user:?} ({self:?}): the {name} belongs to {other:?}; open both from one fabric"
         );
-        Err(Error::new(Errno::Inval, what))
+        Err(Error::new(Errno::Inval, message))
     }
 }
 
@@ -55,13 +55,13 @@ impl fmt::Debug for FabricId {
     }
 }
 
-/// A domain. Two domains differ although they were opened with one `Info`.
+/// A domain. Two domains differ even if they were opened with one `Info`.
 #[derive(Clone)]
 pub struct DomainId(Arc<Domain>);
 
 struct Domain {
     title: String,
-    /// Counts the domains of the process: their names may be equal.
+    /// The number of the domain in this process: titles may be equal.
     number: u64,
     fabric: FabricId,
 }
@@ -73,7 +73,7 @@ pub trait OfDomain: Any + Send + Sync {
 }
 
 impl DomainId {
-    /// A new domain of a fabric, called `title` in messages.
+    /// Makes the identity of a new domain of a fabric; error texts call it `title`.
     pub fn new(title: impl Into<String>, fabric: FabricId) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(Arc::new(Domain {
@@ -83,57 +83,58 @@ impl DomainId {
         }))
     }
 
-    /// The identity of what is opened without a domain: nothing else belongs to it.
+    /// The identity of an object that is opened without a domain: nothing else belongs to it.
     pub(crate) fn unnamed() -> Self {
         Self::new("no domain", FabricId::of(&Info::default()))
     }
 
-    /// What messages call it.
+    /// The name of the domain in error texts.
     pub fn title(&self) -> &str {
         &self.0.title
     }
 
-    /// Its fabric.
+    /// The domain's fabric.
     pub fn fabric(&self) -> &FabricId {
         &self.0.fabric
     }
 
-    /// Whether both are one domain.
+    /// Whether both are the same domain.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Makes sure that `other`, the domain of what messages call `name`, is this one.
+    /// Checks that `other`, the domain of the object called `name`, is this one.
     ///
     /// # Errors
-    /// [`Errno::Inval`], which names both domains.
+    /// [`Errno::Inval`], with both domains.
     pub fn check(&self, name: &str, other: &Self) -> Result<(), Error> {
         if self.is(other) {
             return Ok(());
         }
-        let what = format!("{self:?}: the {name} belongs to {other:?}; open both from one domain");
-        Err(Error::new(Errno::Inval, what))
+        let message =
+            format!("{self:?}: the {name} belongs to {other:?}; open both from one domain");
+        Err(Error::new(Errno::Inval, message))
     }
 
-    /// `object`, called `name` in messages, as one of this domain and of the type that the provider
-    /// opens.
+    /// Downcasts `object`, called `name` in error texts, to the provider's type, and checks that it
+    /// belongs to this domain. `shown` is the object as the text prints it.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for an object of another domain or another provider, which names both.
+    /// [`Errno::Inval`] for an object of another domain or another provider; the text has both.
     pub fn downcast<T: OfDomain>(
         &self,
         name: &str,
         object: Arc<dyn Any + Send + Sync>,
         shown: &dyn fmt::Debug,
     ) -> Result<Arc<T>, Error> {
-        let own: Arc<T> = object.downcast().map_err(|_| {
-            let what = format!(
+        let object: Arc<T> = object.downcast().map_err(|_| {
+            let message = format!(
                 "{self:?}: the {name} is of another provider ({shown:?}); open both from one domain"
             );
-            Error::new(Errno::Inval, what)
+            Error::new(Errno::Inval, message)
         })?;
-        self.check(name, own.domain())?;
-        Ok(own)
+        self.check(name, object.domain())?;
+        Ok(object)
     }
 }
 
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fabric_that_is_opened_twice_is_one_and_a_domain_is_two() {
+    fn handles_of_one_fabric_are_equal_and_domains_differ() {
         assert_eq!(fabric("p", "f"), fabric("p", "f"));
         assert_ne!(fabric("p", "f"), fabric("q", "f"));
         assert_ne!(fabric("p", "f"), fabric("p", "g"));
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_both_domains_with_fabric_and_provider() {
+    fn the_error_names_both_domains_with_fabric_and_provider() {
         let own = DomainId::new("shm domain 0", fabric("shm", "shm"));
         let other = DomainId::new("tcp domain lo", fabric("tcp", "127.0.0.0/8"));
         own.check("queue", &own.clone()).unwrap();

@@ -1,8 +1,8 @@
-//! `Lock`: a lock that vanishes when the application promised single-threaded use, and that a thread
-//! which takes it again and again cannot keep to itself ([`Lock::lock_for_pass`]).
+//! `Lock`: a lock that costs only a test if the application promised single-threaded use, and that
+//! a thread which takes it again and again cannot monopolize ([`Lock::lock_for_pass`]).
 //!
 //! [`Mode`] is chosen once, when an object is opened. The code that uses the lock is the same in
-//! both modes. How threads wait is [`raw`]'s part, which the model checker runs, too.
+//! both modes. How threads wait is the part of [`raw`], which the model checker runs, too.
 
 #![expect(
     unsafe_code,
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futex::Futex;
 use raw::{FREE, RawLock, TAKEN, Word, Words};
 
-/// Who keeps two threads apart.
+/// What provides mutual exclusion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// The lock.
@@ -33,18 +33,20 @@ pub enum Mode {
     Asserted,
 }
 
-/// A value that one thread at a time gets at.
+/// A value that one thread at a time can access.
 ///
-/// Not recursive and without poisoning: a panic inside leaves the value as it was then.
+/// The lock is not recursive and has no poisoning: a panic inside leaves the value as it was then.
 ///
-/// A value that is dropped while the lock is taken is not dropped but forgotten: in a forked child,
-/// another thread of the parent may have been changing it.
+/// If the lock is dropped while it is taken, the value is leaked: in a forked child, another thread
+/// of the parent may have been changing it.
 ///
-/// Its own and not `std::sync::Mutex` or `parking_lot`'s because taking and freeing it costs one
-/// atomic read-modify-write, not two: 2.5 ns against 5.0 on one EPYC core in one run, 0.6 asserted.
+/// It is used instead of `std::sync::Mutex` or `parking_lot`'s because taking and freeing it costs
+/// one atomic read-modify-write, not two: 2.5 ns against 5.0 on one EPYC core in one run, 0.6
+/// asserted.
 pub struct Lock<T> {
-    /// Whether it is taken ([`Mode::Safe`]). It is read relaxed: [`Self::share`] changes it while no
-    /// other thread uses the lock, and those that come afterwards are told of the lock by that one.
+    /// Whether the mode is [`Mode::Safe`]. It is read relaxed: [`Self::share`] changes it while no
+    /// other thread uses the lock, and threads that use it afterwards synchronize with that thread
+    /// when they receive the lock.
     is_safe: AtomicBool,
     raw: RawLock<Futex>,
     value: UnsafeCell<ManuallyDrop<T>>,
@@ -91,7 +93,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Who keeps two threads apart.
+    /// The mode of the lock.
     pub fn mode(&self) -> Mode {
         match self.is_safe.load(Ordering::Relaxed) {
             true => Mode::Safe,
@@ -99,8 +101,8 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Has threads take the lock from here on, whatever was promised: there will be some that the
-    /// promise says nothing of.
+    /// Makes threads take the lock from now on, whatever was promised: there will be threads that
+    /// the promise does not cover.
     ///
     /// # Panics
     /// As [`Self::lock`].
@@ -112,7 +114,7 @@ impl<T> Lock<T> {
     /// Waits until the lock is free, and takes it.
     ///
     /// # Panics
-    /// In debug builds, when the promise of [`Mode::Asserted`] is seen to be broken.
+    /// In debug builds, if the promise of [`Mode::Asserted`] is seen to be broken.
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
         match self.mode() {
@@ -123,7 +125,7 @@ impl<T> Lock<T> {
     }
 
     /// Takes the lock for a progress pass, after the threads that wait for it now: for threads that
-    /// poll without rest.
+    /// poll continuously.
     ///
     /// # Panics
     /// As [`Self::lock`].
@@ -157,12 +159,12 @@ impl<T> Lock<T> {
     #[inline]
     pub fn try_lock_for_pass(&self) -> Option<Guard<'_, T>> {
         match self.mode() {
-            Mode::Safe if self.raw.is_wanted() => None,
+            Mode::Safe if self.raw.has_waiters() => None,
             _ => self.try_lock(),
         }
     }
 
-    /// The value of a lock that nobody shares.
+    /// The value, through the only reference to the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -181,8 +183,8 @@ impl<T> Lock<T> {
         }
     }
 
-    /// A plain load and a plain store: enough to see a broken promise most of the time, and free
-    /// of cost where it is kept.
+    /// A plain load and a plain store: enough to detect a broken promise most of the time, and
+    /// without cost where it is kept.
     #[inline]
     fn assert_free(&self) {
         if cfg!(debug_assertions) {
@@ -190,7 +192,7 @@ impl<T> Lock<T> {
             assert_eq!(
                 words.load(Word::State, Ordering::Relaxed),
                 FREE,
-                "the promise of single-threaded use is broken: two are inside at once"
+                "the promise of single-threaded use is broken: two threads are inside at once"
             );
             words.store(Word::State, TAKEN, Ordering::Relaxed);
         }
@@ -230,7 +232,7 @@ impl<T: Default> Default for Lock<T> {
 }
 
 impl<T: fmt::Debug> fmt::Debug for Lock<T> {
-    /// Never waits, and never breaks a promise: the value itself is left out.
+    /// Neither waits nor breaks a promise: the value itself is left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock")
             .field("mode", &self.mode())
@@ -308,27 +310,27 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeper_gets_the_lock_from_an_owner_that_keeps_it_long() {
+    fn a_parked_thread_gets_the_lock_from_an_owner_that_keeps_it_long() {
         let lock = Arc::new(Lock::new(0));
         let held = lock.lock();
         let waiter = {
             let lock = Arc::clone(&lock);
             thread::spawn(move || *lock.lock() = 7)
         };
-        while !has_sleeper(&lock) {
+        while !has_parked_thread(&lock) {
             thread::yield_now();
         }
         drop(held);
         waiter.join().unwrap();
         assert_eq!(*lock.lock(), 7);
-        assert!(!has_sleeper(&lock));
+        assert!(!has_parked_thread(&lock));
     }
 
-    fn has_sleeper<T>(lock: &Lock<T>) -> bool {
-        lock.raw.words().load(Word::Sleepers, Ordering::Relaxed) > 0
+    fn has_parked_thread<T>(lock: &Lock<T>) -> bool {
+        lock.raw.words().load(Word::Parked, Ordering::Relaxed) > 0
     }
 
-    /// A thread that takes the lock at once again is there before any thread can wake up.
+    /// The thread that frees the lock requests its pass before any parked thread can run.
     #[test]
     fn a_pass_begins_after_the_threads_that_wait() {
         const ROUNDS: usize = 20;
@@ -341,7 +343,7 @@ mod tests {
                     thread::spawn(move || lock.lock().push("waiter"))
                 })
                 .collect();
-            while lock.raw.words().load(Word::Sleepers, Ordering::Relaxed) < 2 {
+            while lock.raw.words().load(Word::Parked, Ordering::Relaxed) < 2 {
                 thread::yield_now();
             }
             assert!(lock.try_lock_for_pass().is_none());
@@ -356,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_pass_and_threads_that_wait_all_go_on() {
+    fn passing_and_waiting_threads_all_finish() {
         let lock = Arc::new(Lock::new(0_u64));
         let threads: Vec<_> = (0..6)
             .map(|number| {
@@ -387,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_somebody_is_changing_is_not_dropped() {
+    fn the_value_of_a_taken_lock_is_not_dropped() {
         let value = Arc::new(());
         for is_taken in [false, true] {
             let lock = Lock::new(Arc::clone(&value));
@@ -402,8 +404,8 @@ mod tests {
 
     #[test]
     #[cfg(debug_assertions)]
-    #[should_panic(expected = "two are inside at once")]
-    fn a_broken_promise_is_noticed() {
+    #[should_panic(expected = "two threads are inside at once")]
+    fn a_broken_promise_is_detected() {
         // SAFETY: the promise is broken on purpose, by one thread and without using the value.
         let lock = unsafe { Lock::asserted(()) };
         let _first = lock.lock();
@@ -411,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_shared_is_taken_whatever_was_promised() {
+    fn a_shared_lock_is_taken_whatever_was_promised() {
         // SAFETY: one thread alone uses it before it is shared.
         let lock = Arc::new(unsafe { Lock::asserted(0) });
         lock.share();

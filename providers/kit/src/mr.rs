@@ -1,7 +1,7 @@
-//! Registered memory by key, for providers whose peers ask this process for it.
+//! Registered memory by key, for providers whose peers send requests for it to this process.
 //!
-//! Whoever uses a region's memory holds [`Regions`] meanwhile, and withdrawal waits for that. What
-//! peers are told of a region is the provider's part: nothing, mostly.
+//! Code that accesses a region's memory holds [`Regions`] meanwhile, and deregistration waits for
+//! that. A provider decides whether it announces regions to peers; most do not.
 
 mod counts;
 
@@ -19,7 +19,7 @@ use crate::fork_guard::ForkGuard;
 
 pub use counts::{AccessEvents, Bound, Counts, ObjectSharing, RegionCounters};
 
-/// Pieces of a registered region.
+/// The number of segments of a registered region.
 pub const MR_IOV_LIMIT: usize = 1;
 /// The key of a region that peers may not use (`FI_KEY_NOTAVAIL`).
 const NO_KEY: u64 = u64::MAX;
@@ -30,9 +30,9 @@ const REMOTE: MrAccess = MrAccess::REMOTE_READ.union(MrAccess::REMOTE_WRITE);
 pub struct Keys {
     mode: MrMode,
     table: RwLock<Table>,
-    /// Where regions have counters.
+    /// The counters of regions, if regions may have some.
     region_counters: Option<Arc<RegionCounters>>,
-    /// Whether any region has one: most programs have none, and look no further.
+    /// Whether any region has a counter: in most programs none has, and this is the only check.
     are_counted: AtomicBool,
 }
 
@@ -44,44 +44,45 @@ struct Table {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// What peers name the first byte by.
+    /// The remote address of the first byte.
     start: u64,
     len: usize,
-    /// Its address.
+    /// The local address of the first byte.
     first: usize,
     access: MrAccess,
 }
 
-/// The regions, looked at by somebody who uses their memory: none is withdrawn meanwhile.
+/// The regions of a domain, locked by code that accesses their memory: none is deregistered
+/// meanwhile.
 #[derive(Debug)]
 pub struct Regions<'a>(RwLockReadGuard<'a, Table>);
 
-/// Why memory may not be used.
+/// The reason why an access is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// Nobody has the key.
+    /// No region has the key.
     Key,
     /// The region does not grant the right.
     Right,
-    /// The bytes are not all inside.
+    /// Some of the bytes are outside of the region.
     Bounds,
-    /// They are, and the region is over all addresses, but there is no such memory.
-    Nowhere,
+    /// The region covers all addresses, but no memory is mapped at these.
+    Unmapped,
 }
 
 impl Denied {
-    /// The number that an error entry has.
+    /// The error number for the completion.
     pub const fn errno(self) -> Errno {
         match self {
             Self::Key => Errno::KeyRejected,
             Self::Right => Errno::Acces,
-            Self::Bounds | Self::Nowhere => Errno::Fault,
+            Self::Bounds | Self::Unmapped => Errno::Fault,
         }
     }
 }
 
 impl Keys {
-    /// An empty table; `mode` says how the application wants to address and name memory.
+    /// Makes an empty table; `mode` says how the application wants to address and name memory.
     pub fn new(mode: MrMode) -> Self {
         let basic = MrMode::VIRT_ADDR | MrMode::ALLOCATED | MrMode::PROV_KEY;
         let mode = match mode.contains(MrMode::BASIC) {
@@ -96,25 +97,26 @@ impl Keys {
         }
     }
 
-    /// The same, of a domain whose regions have counters.
+    /// Makes the counters of a domain available to its regions.
     #[must_use]
     pub fn with_counters(mut self, region_counters: &Arc<RegionCounters>) -> Self {
         self.region_counters = Some(Arc::clone(region_counters));
         self
     }
 
-    /// How memory is addressed and named.
+    /// The mode in which memory is addressed and named.
     pub const fn mode(&self) -> MrMode {
         self.mode
     }
 
-    /// The regions, to use their memory with. Held no longer than a step of a copy takes.
+    /// Locks the regions for accesses to their memory. The lock is held for one step of a copy at
+    /// most.
     pub fn regions(&self) -> Regions<'_> {
         Regions(self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts an access of a peer's, which is over, for the regions that want it: `what` is whether it
-    /// has brought bytes back, changed them, or both.
+    /// Counts an access by a peer, after it has ended, at the counters of the regions. `access` is
+    /// whether it has read the memory, changed it, or both.
     #[inline]
     pub fn count(&self, segments: impl Iterator<Item = (u64, usize)>, access: MrAccess) {
         if self.are_counted.load(Ordering::Relaxed) {
@@ -122,47 +124,52 @@ impl Keys {
         }
     }
 
-    fn bind(&self, key: u64, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
+    fn bind(&self, key: u64, cntr: &Arc<dyn Counter>, events: MrAccess) -> Result<(), Error> {
         let Some(region_counters) = &self.region_counters else {
-            let what = format!("the region of key {key:#x}: nobody counts what peers do with it");
-            return Err(Error::new(Errno::NoSys, what));
+            let message =
+                format!("region of key {key:#x}: this provider has no counters of regions");
+            return Err(Error::new(Errno::NoSys, message));
         };
         if key == NO_KEY {
-            let what = "a counter for a region that peers may not use";
-            return Err(Error::new(Errno::Inval, what));
+            let message = "a counter for a region without remote rights: peers cannot access it";
+            return Err(Error::new(Errno::Inval, message));
         }
         let cntr = region_counters.add_counter(cntr)?;
-        self.table().counts.bind(key, &cntr, what)?;
+        self.table().counts.bind(key, &cntr, events)?;
         self.are_counted.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Registers memory: what [`selvedge::Domain::reg`] is for, whose caller has promised what has to
-    /// be promised about it.
+    /// Registers memory for [`selvedge::Domain::reg`], whose caller has made the promise about the
+    /// memory.
     ///
     /// # Errors
-    /// [`Errno::NoKey`] when the wanted key is taken, [`Errno::Inval`] for a list that is no region.
+    /// [`Errno::NoKey`] if the requested key is in use, [`Errno::Inval`] for a list that does not
+    /// have one segment inside of the address space.
     pub fn register(
         self: &Arc<Self>,
         memory: &[IovMut],
         attr: &mr::Attr,
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
-        let &[piece] = memory else {
+        let &[segment] = memory else {
             let count = memory.len();
-            let what = format!("a region of {count} pieces; there may be {MR_IOV_LIMIT}");
-            return Err(Error::new(Errno::Inval, what));
+            let message = format!("a region of {count} segments: the limit is {MR_IOV_LIMIT}");
+            return Err(Error::new(Errno::Inval, message));
         };
-        let first = piece.base.expose_provenance();
-        if first.checked_add(piece.len).is_none() {
-            let what = format!("a region of {} bytes at {first:#x}", piece.len);
-            return Err(Error::new(Errno::Inval, what));
+        let first = segment.base.expose_provenance();
+        if first.checked_add(segment.len).is_none() {
+            let message = format!(
+                "a region of {} bytes at {first:#x} exceeds the address space",
+                segment.len
+            );
+            return Err(Error::new(Errno::Inval, message));
         }
         let entry = Entry {
             start: match self.mode.contains(MrMode::VIRT_ADDR) {
                 true => first as u64,
                 false => attr.offset,
             },
-            len: piece.len,
+            len: segment.len,
             first,
             access: attr.access,
         };
@@ -185,8 +192,8 @@ impl Keys {
             key = random();
         }
         if key == NO_KEY || table.entries.contains_key(&key) {
-            let what = format!("the key {key:#x} is taken");
-            return Err(Error::new(Errno::NoKey, what));
+            let message = format!("the key {key:#x} is in use by another region");
+            return Err(Error::new(Errno::NoKey, message));
         }
         table.entries.insert(key, entry);
         Ok(key)
@@ -198,39 +205,42 @@ impl Keys {
 }
 
 impl Regions<'_> {
-    /// The memory that a peer names and wants to use with these rights.
+    /// The memory that a peer names and wants to access with these rights.
     ///
     /// # Errors
-    /// Why it may not.
-    pub fn locate(&self, piece: &RmaIov, rights: MrAccess) -> Result<SharedBytes, Denied> {
-        let entry = self.0.entries.get(&piece.key).ok_or(Denied::Key)?;
+    /// The reason why the access is denied.
+    pub fn locate(&self, segment: &RmaIov, rights: MrAccess) -> Result<SharedBytes, Denied> {
+        let entry = self.0.entries.get(&segment.key).ok_or(Denied::Key)?;
         if !entry.access.contains(rights) {
             return Err(Denied::Right);
         }
-        let offset = piece.addr.checked_sub(entry.start).ok_or(Denied::Bounds)?;
+        let offset = segment
+            .addr
+            .checked_sub(entry.start)
+            .ok_or(Denied::Bounds)?;
         let offset = usize::try_from(offset).map_err(|_| Denied::Bounds)?;
-        if offset > entry.len || piece.len > entry.len - offset {
+        if offset > entry.len || segment.len > entry.len - offset {
             return Err(Denied::Bounds);
         }
         if !entry.is_whole() {
-            return Ok(shared(entry.first, entry.len).part(offset, piece.len));
+            return Ok(shared(entry.first, entry.len).part(offset, segment.len));
         }
         let first = entry.first + offset;
-        match is_there(first, piece.len, rights) {
-            true => Ok(shared(first, piece.len)),
-            false => Err(Denied::Nowhere),
+        match is_accessible(first, segment.len, rights) {
+            true => Ok(shared(first, segment.len)),
+            false => Err(Denied::Unmapped),
         }
     }
 }
 
 impl Entry {
-    /// Whether it is over all addresses, of which most are none.
+    /// Whether the region covers all addresses, most of which are not mapped.
     const fn is_whole(&self) -> bool {
         self.first == 0 && self.len == usize::MAX
     }
 }
 
-fn is_there(first: usize, len: usize, rights: MrAccess) -> bool {
+fn is_accessible(first: usize, len: usize, rights: MrAccess) -> bool {
     match rights.contains(MrAccess::REMOTE_WRITE) {
         true => presence::is_writable(first, len),
         false => presence::is_readable(first, len),
@@ -240,10 +250,10 @@ fn is_there(first: usize, len: usize, rights: MrAccess) -> bool {
 #[expect(unsafe_code, reason = "registration is the promise about the memory")]
 fn shared(first: usize, len: usize) -> SharedBytes {
     let first = std::ptr::with_exposed_provenance_mut(first);
-    // SAFETY: the caller of `Domain::reg` promised that the region's bytes are valid, and with remote
-    // rights accessed by granules, until the region is dropped, which waits for the lock that
-    // `Regions` holds. These are the region's bytes, or, where that is over all addresses, bytes that
-    // `locate` has found.
+    // SAFETY: the caller of `Domain::reg` promised that the region's bytes are valid, and with
+    // remote rights accessed by granules, until the region is dropped, which waits for the lock
+    // that `Regions` holds. These are the region's bytes, or, if it covers all addresses, bytes
+    // that `locate` has found to be mapped.
     unsafe { SharedBytes::new(first, len) }
 }
 
@@ -268,9 +278,9 @@ impl MemoryRegion for Region {
         Desc::NONE
     }
 
-    fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
+    fn bind_counter(&self, cntr: &Arc<dyn Counter>, events: MrAccess) -> Result<(), Error> {
         self.fork_guard.check_for(self)?;
-        self.keys.bind(self.key, cntr, what)
+        self.keys.bind(self.key, cntr, events)
     }
 }
 
@@ -304,31 +314,31 @@ mod tests {
         attr
     }
 
-    fn piece(addr: u64, len: usize, key: u64) -> RmaIov {
+    fn segment(addr: u64, len: usize, key: u64) -> RmaIov {
         RmaIov { addr, len, key }
     }
 
     #[test]
-    fn a_region_over_all_addresses_has_only_memory_that_is_there() {
+    fn a_region_over_all_addresses_grants_only_mapped_memory() {
         let keys = Arc::new(Keys::new(MrMode::VIRT_ADDR));
         let everything = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
         let both = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
         let region = keys.register(&[everything], &attr(both, 7)).unwrap();
         let mut memory = [0_u8; 64];
-        let here = piece(memory.as_mut_ptr().expose_provenance() as u64, 64, 7);
-        let constant = piece("constant".as_ptr().addr() as u64, 8, 7);
-        for (piece, rights, denied) in [
-            (&here, MrAccess::REMOTE_WRITE, None),
+        let mapped = segment(memory.as_mut_ptr().expose_provenance() as u64, 64, 7);
+        let constant = segment("constant".as_ptr().addr() as u64, 8, 7);
+        for (segment, rights, denied) in [
+            (&mapped, MrAccess::REMOTE_WRITE, None),
             (&constant, MrAccess::REMOTE_READ, None),
-            (&constant, MrAccess::REMOTE_WRITE, Some(Denied::Nowhere)),
+            (&constant, MrAccess::REMOTE_WRITE, Some(Denied::Unmapped)),
             (
-                &piece(8, 8, 7),
+                &segment(8, 8, 7),
                 MrAccess::REMOTE_READ,
-                Some(Denied::Nowhere),
+                Some(Denied::Unmapped),
             ),
         ] {
-            let located = keys.regions().locate(piece, rights);
-            assert_eq!(located.err(), denied, "{piece:?}");
+            let located = keys.regions().locate(segment, rights);
+            assert_eq!(located.err(), denied, "{segment:?}");
         }
         drop(region);
     }
@@ -340,31 +350,43 @@ mod tests {
         let iov = IovMut::new(&mut memory);
         let region = keys.register(&[iov], &attr(MrAccess::REMOTE_READ, 7));
         let table = [
-            (piece(0, 64, 8), MrAccess::REMOTE_WRITE, Some(Denied::Key)),
-            (piece(0, 65, 7), MrAccess::REMOTE_WRITE, Some(Denied::Right)),
-            (piece(0, 65, 7), MrAccess::REMOTE_READ, Some(Denied::Bounds)),
-            (piece(65, 0, 7), MrAccess::REMOTE_READ, Some(Denied::Bounds)),
+            (segment(0, 64, 8), MrAccess::REMOTE_WRITE, Some(Denied::Key)),
             (
-                piece(u64::MAX, 2, 7),
+                segment(0, 65, 7),
+                MrAccess::REMOTE_WRITE,
+                Some(Denied::Right),
+            ),
+            (
+                segment(0, 65, 7),
                 MrAccess::REMOTE_READ,
                 Some(Denied::Bounds),
             ),
-            (piece(60, 4, 7), MrAccess::REMOTE_READ, None),
-            (piece(64, 0, 7), MrAccess::REMOTE_READ, None),
+            (
+                segment(65, 0, 7),
+                MrAccess::REMOTE_READ,
+                Some(Denied::Bounds),
+            ),
+            (
+                segment(u64::MAX, 2, 7),
+                MrAccess::REMOTE_READ,
+                Some(Denied::Bounds),
+            ),
+            (segment(60, 4, 7), MrAccess::REMOTE_READ, None),
+            (segment(64, 0, 7), MrAccess::REMOTE_READ, None),
         ];
-        for (piece, rights, denied) in table {
-            let located = keys.regions().locate(&piece, rights);
-            assert_eq!(located.err(), denied, "{piece:?}");
+        for (segment, rights, denied) in table {
+            let located = keys.regions().locate(&segment, rights);
+            assert_eq!(located.err(), denied, "{segment:?}");
         }
         drop(region);
         let gone = keys
             .regions()
-            .locate(&piece(0, 1, 7), MrAccess::REMOTE_READ);
+            .locate(&segment(0, 1, 7), MrAccess::REMOTE_READ);
         assert_eq!(gone.unwrap_err(), Denied::Key);
     }
 
     #[test]
-    fn keys_are_the_application_s_or_random_and_never_two_of_a_kind() {
+    fn keys_are_the_applications_or_random_and_unique() {
         let mut memory = [0_u8; 8];
         let iov = IovMut::new(&mut memory);
         let own = Arc::new(Keys::new(MrMode::empty()));

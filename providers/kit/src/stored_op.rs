@@ -1,4 +1,4 @@
-//! An operation that outlives the call that was to post it: an [`Op`] with lists of its own.
+//! An operation that outlives the call that posts it: an [`Op`] that owns its lists.
 
 use selvedge::atomic::{self, AtomicMsg, Datatype, Ioc, IocMut, RmaIoc, Target};
 use selvedge::collective::CollectiveMsg;
@@ -6,15 +6,16 @@ use selvedge::op::{Compared, Fetched};
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{Context, Desc, FiAddr, Iov, IovMut, Op, TagMatch, msg, tagged};
 
-/// An [`Op`] whose lists and injected bytes are copied. The memory that the lists name is not:
-/// the promise of [`Op::post`] lasts until [`Self::op`] has been posted and has completed.
+/// An [`Op`] whose lists and injected bytes are copied. The memory that the lists refer to is not
+/// copied: the promise of [`Op::post`] has to hold until [`Self::op`] has been posted and has
+/// completed.
 #[derive(Debug)]
 pub struct StoredOp {
     kind: Kind,
     peer: FiAddr,
     context: Context,
     data: u64,
-    /// As many as pieces, or none.
+    /// One for each segment, or none.
     desc: Vec<Desc>,
 }
 
@@ -34,15 +35,15 @@ enum Kind {
         key: u64,
         data: Option<u64>,
     },
-    Atomic(Elements),
-    FetchAtomic(Elements, Earlier),
-    CompareAtomic(Elements, Vec<Ioc>, Vec<Desc>, Earlier),
+    Atomic(AtomicArgs),
+    FetchAtomic(AtomicArgs, FetchBuffers),
+    CompareAtomic(AtomicArgs, Vec<Ioc>, Vec<Desc>, FetchBuffers),
     InjectAtomic(Vec<u8>, Target),
     Collective(CollectiveMsg),
 }
 
 #[derive(Debug)]
-struct Elements {
+struct AtomicArgs {
     iov: Vec<Ioc>,
     rma_iov: Vec<RmaIoc>,
     datatype: Datatype,
@@ -50,7 +51,7 @@ struct Elements {
 }
 
 #[derive(Debug)]
-struct Earlier {
+struct FetchBuffers {
     iov: Vec<IocMut>,
     desc: Vec<Desc>,
 }
@@ -109,7 +110,7 @@ impl StoredOp {
         }
     }
 
-    /// The operation that it is a copy of.
+    /// The operation, with the copied lists.
     pub fn op(&self) -> Op<'_> {
         let (desc, context, data, peer) = (&*self.desc, self.context, self.data, self.peer);
         let (src, dest) = (peer, peer);
@@ -176,32 +177,32 @@ impl StoredOp {
                 key,
                 data,
             },
-            Kind::Atomic(elements) => Op::Atomic(self.atomic(elements)),
-            Kind::FetchAtomic(elements, to) => Op::FetchAtomic(self.atomic(elements), to.fetched()),
-            Kind::CompareAtomic(elements, iov, desc, to) => {
+            Kind::Atomic(args) => Op::Atomic(self.atomic(args)),
+            Kind::FetchAtomic(args, to) => Op::FetchAtomic(self.atomic(args), to.fetched()),
+            Kind::CompareAtomic(args, iov, desc, to) => {
                 let with = Compared { iov, desc };
-                Op::CompareAtomic(self.atomic(elements), with, to.fetched())
+                Op::CompareAtomic(self.atomic(args), with, to.fetched())
             }
             &Kind::InjectAtomic(ref buf, target) => Op::InjectAtomic { buf, target },
             Kind::Collective(msg) => Op::Collective(*msg),
         }
     }
 
-    fn atomic<'a>(&'a self, elements: &'a Elements) -> AtomicMsg<'a> {
+    fn atomic<'a>(&'a self, args: &'a AtomicArgs) -> AtomicMsg<'a> {
         AtomicMsg {
-            iov: &elements.iov,
+            iov: &args.iov,
             desc: &self.desc,
             dest: self.peer,
-            rma_iov: &elements.rma_iov,
-            datatype: elements.datatype,
-            op: elements.op,
+            rma_iov: &args.rma_iov,
+            datatype: args.datatype,
+            op: args.op,
             context: self.context,
             data: self.data,
         }
     }
 }
 
-impl From<AtomicMsg<'_>> for Elements {
+impl From<AtomicMsg<'_>> for AtomicArgs {
     fn from(msg: AtomicMsg<'_>) -> Self {
         Self {
             iov: msg.iov.into(),
@@ -212,7 +213,7 @@ impl From<AtomicMsg<'_>> for Elements {
     }
 }
 
-impl From<Fetched<'_>> for Earlier {
+impl From<Fetched<'_>> for FetchBuffers {
     fn from(to: Fetched<'_>) -> Self {
         Self {
             iov: to.iov.into(),
@@ -221,7 +222,7 @@ impl From<Fetched<'_>> for Earlier {
     }
 }
 
-impl Earlier {
+impl FetchBuffers {
     fn fetched(&self) -> Fetched<'_> {
         let (iov, desc) = (&*self.iov, &*self.desc);
         Fetched { iov, desc }
@@ -238,8 +239,8 @@ mod tests {
 
     const PEER: FiAddr = FiAddr(3);
 
-    /// One operation of each kind, whose lists are gone, and how its original was printed.
-    fn each() -> Vec<(StoredOp, String)> {
+    /// One stored operation of each kind, and the text of its original, whose lists are dropped.
+    fn one_of_each_kind() -> Vec<(StoredOp, String)> {
         let (context, data, addr, key) = (Context(1), 4, 6, 7);
         let iov = [Iov::from_raw(ptr::null(), 2), Iov::from_raw(ptr::null(), 3)];
         let iov_mut = [IovMut::from_raw(ptr::null_mut(), 2)];
@@ -352,8 +353,8 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_operation_says_what_its_original_said() {
-        for (stored, original) in each() {
+    fn a_stored_operation_equals_its_original() {
+        for (stored, original) in one_of_each_kind() {
             assert_eq!(format!("{:?}", stored.op()), original);
         }
     }

@@ -17,14 +17,14 @@ use selvedge_abi::{AvAttr, Fid, FidAv, addr};
 use selvedge_kit::{DomainId, OfDomain};
 
 use crate::domain;
-use crate::object::{Handle, call, counted, done};
+use crate::object::{Handle, call, to_count, to_result};
 
 /// An address vector of the library.
 pub(crate) struct Av {
     handle: Handle<FidAv>,
     domain: Arc<domain::Inner>,
-    /// What may be named: libraries look nothing up that they are given as an index.
-    known: RwLock<HashSet<FiAddr>>,
+    /// The valid indices: libraries do not check an index that they are given.
+    valid: RwLock<HashSet<FiAddr>>,
 }
 
 /// Bytes of the longest address.
@@ -32,8 +32,8 @@ const ADDRESS_MAX: usize = 4096;
 
 impl Av {
     pub(crate) fn open(domain: &Arc<domain::Inner>, attr: &av::Attr) -> Result<Self, Error> {
-        let at = domain.parent()?;
-        let mut asked = AvAttr {
+        let at = domain.ptr_or_error()?;
+        let mut requested = AvAttr {
             av_type: attr.av_type as u32,
             rx_ctx_bits: 0,
             count: attr.count,
@@ -43,63 +43,63 @@ impl Av {
             flags: 0,
         };
         let handle = Handle::open(domain.library(), domain.of("an address vector"), |out| {
-            let asked = &raw mut asked;
+            let requested = &raw mut requested;
             // SAFETY: the domain is open, and the attributes live during the call.
-            unsafe { call!(at, (*at).ops, av_open, asked, out, ptr::null_mut()) }
+            unsafe { call!(at, (*at).ops, av_open, requested, out, ptr::null_mut()) }
         })?;
         Ok(Self {
             handle,
             domain: Arc::clone(domain),
-            known: RwLock::default(),
+            valid: RwLock::default(),
         })
     }
 
     pub(crate) fn fid(&self) -> Result<*mut Fid, Error> {
-        self.handle.own_fid()
+        self.handle.fid_or_error()
     }
 
-    /// Whether an index is somebody's.
+    /// Checks an index.
     ///
     /// # Errors
-    /// [`Errno::Inval`] when it is nobody's.
+    /// [`Errno::Inval`] for an index that is not in the vector.
     #[inline]
     pub(crate) fn check(&self, addr: FiAddr) -> Result {
-        match self.known().contains(&addr) {
+        match self.valid().contains(&addr) {
             true => Ok(()),
             false => Err(Errno::Inval),
         }
     }
 
-    /// Takes down an index that something else has given out.
-    pub(crate) fn know(&self, addr: FiAddr) {
-        self.knowing().insert(addr);
+    /// Adds an index that another call has returned.
+    pub(crate) fn add_index(&self, addr: FiAddr) {
+        self.valid_mut().insert(addr);
     }
 
-    pub(crate) fn forget(&self, addr: FiAddr) {
-        self.knowing().remove(&addr);
+    pub(crate) fn remove_index(&self, addr: FiAddr) {
+        self.valid_mut().remove(&addr);
     }
 
-    /// Takes down what the library has filled in; how many there are.
-    fn inserted(&self, answer: i32, out: &[FiAddr]) -> Result<usize> {
-        counted(answer as isize)?;
+    /// Adds the indices that the library has written, and returns their number.
+    fn record_inserted(&self, code: i32, out: &[FiAddr]) -> Result<usize> {
+        to_count(code as isize)?;
         let valid = out.iter().copied().filter(|&addr| addr != FiAddr::NOTAVAIL);
         let count = valid.clone().count();
-        self.knowing().extend(valid);
+        self.valid_mut().extend(valid);
         Ok(count)
     }
 
     /// fi_av_insertsvc(3).
     fn service(&self, node: &str, service: &str) -> Result<FiAddr> {
-        let at = self.handle.at()?;
+        let at = self.handle.ptr()?;
         let (node, service) = (text(node)?, text(service)?);
         let mut found = FiAddr::NOTAVAIL;
-        let (place, null) = ((&raw mut found).cast(), ptr::null_mut());
+        let (out_ptr, null) = ((&raw mut found).cast(), ptr::null_mut());
         let (node, service) = (node.as_ref(), service.as_ref());
         let pointer = |text: Option<&CString>| text.map_or(ptr::null(), |text| text.as_ptr());
         let (node, service) = (pointer(node), pointer(service));
         // SAFETY: the vector is open, both are texts or NULL, and there is a place for the index.
-        let answer = unsafe { call!(at, (*at).ops, insertsvc, node, service, place, 0, null) };
-        match self.inserted(answer, &[found])? {
+        let code = unsafe { call!(at, (*at).ops, insertsvc, node, service, out_ptr, 0, null) };
+        match self.record_inserted(code, &[found])? {
             0 => Err(Errno::Inval),
             _ => Ok(found),
         }
@@ -112,16 +112,16 @@ impl Av {
         (service, services): (&str, usize),
         out: &mut [FiAddr],
     ) -> Result<usize> {
-        let room = nodes.checked_mul(services).ok_or(Errno::Inval)?;
-        let out = out.get_mut(..room).ok_or(Errno::Inval)?;
-        let at = self.handle.at()?;
+        let count = nodes.checked_mul(services).ok_or(Errno::Inval)?;
+        let out = out.get_mut(..count).ok_or(Errno::Inval)?;
+        let at = self.handle.ptr()?;
         let node = text(node)?.ok_or(Errno::Inval)?;
         let service = text(service)?.ok_or(Errno::Inval)?;
         out.fill(FiAddr::NOTAVAIL);
         let (node, service) = (node.as_ptr(), service.as_ptr());
-        let (places, null) = (out.as_mut_ptr().cast(), ptr::null_mut());
+        let (out_ptr, null) = (out.as_mut_ptr().cast(), ptr::null_mut());
         // SAFETY: the vector is open, both are texts, and there is a place for each index.
-        let answer = unsafe {
+        let code = unsafe {
             call!(
                 at,
                 (*at).ops,
@@ -130,20 +130,20 @@ impl Av {
                 nodes,
                 service,
                 services,
-                places,
+                out_ptr,
                 0,
                 null
             )
         };
-        self.inserted(answer, out)
+        self.record_inserted(code, out)
     }
 
-    fn known(&self) -> RwLockReadGuard<'_, HashSet<FiAddr>> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    fn valid(&self) -> RwLockReadGuard<'_, HashSet<FiAddr>> {
+        self.valid.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn knowing(&self) -> RwLockWriteGuard<'_, HashSet<FiAddr>> {
-        self.known.write().unwrap_or_else(PoisonError::into_inner)
+    fn valid_mut(&self) -> RwLockWriteGuard<'_, HashSet<FiAddr>> {
+        self.valid.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -152,7 +152,7 @@ impl AddressVector for Av {
         if out.len() < addrs.len() {
             return Err(Errno::Inval);
         }
-        let at = self.handle.at()?;
+        let at = self.handle.ptr()?;
         let mut count = 0;
         for (addr, slot) in addrs.iter().zip(out) {
             let bytes = addr::encode(addr);
@@ -161,10 +161,10 @@ impl AddressVector for Av {
             if !self.domain.addr_format.accepts(addr.format()) {
                 continue;
             }
-            let place = (&raw mut *slot).cast();
+            let out_ptr = (&raw mut *slot).cast();
             // SAFETY: the vector is open; there are one address and one place for its index.
-            let answer = unsafe { call!(at, (*at).ops, insert, from, 1, place, 0, null) };
-            count += match self.inserted(answer, &[*slot]) {
+            let code = unsafe { call!(at, (*at).ops, insert, from, 1, out_ptr, 0, null) };
+            count += match self.record_inserted(code, &[*slot]) {
                 Ok(count) => count,
                 Err(Errno::Inval | Errno::AddrNotAvail) => 0,
                 Err(errno) => return Err(errno),
@@ -174,9 +174,9 @@ impl AddressVector for Av {
     }
 
     fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr, Error> {
-        let inserted = self.service(node, service);
-        inserted.map_err(|errno| {
-            let what = format!("{self:?} does not take node {node:?} with service {service:?}");
+        let record_inserted = self.service(node, service);
+        record_inserted.map_err(|errno| {
+            let what = format!("{self:?} cannot insert node {node:?} with service {service:?}");
             Error::new(errno, what)
         })
     }
@@ -189,12 +189,12 @@ impl AddressVector for Av {
         services: usize,
         out: &mut [FiAddr],
     ) -> Result<usize, Error> {
-        let room = out.len();
-        let inserted = self.symmetric((node, nodes), (service, services), out);
-        inserted.map_err(|errno| {
+        let count = out.len();
+        let record_inserted = self.symmetric((node, nodes), (service, services), out);
+        record_inserted.map_err(|errno| {
             let what = format!(
-                "{self:?} does not take {nodes} nodes from {node:?} with {services} services from \
-                 {service:?} for {room} handles"
+                "{self:?} cannot insert {nodes} nodes from {node:?} with {services} services from \
+                 {service:?} into {count} handles"
             );
             Error::new(errno, what)
         })
@@ -202,29 +202,29 @@ impl AddressVector for Av {
 
     fn remove(&self, addrs: &[FiAddr]) -> Result {
         addrs.iter().try_for_each(|&addr| self.check(addr))?;
-        let at = self.handle.at()?;
+        let at = self.handle.ptr()?;
         let mut list: Vec<u64> = addrs.iter().map(|addr| addr.0).collect();
         let (first, count) = (list.as_mut_ptr(), list.len());
         // SAFETY: the vector is open, and the list lives during the call.
-        done(unsafe { call!(at, (*at).ops, remove, first, count, 0) })?;
-        addrs.iter().for_each(|&addr| self.forget(addr));
+        to_result(unsafe { call!(at, (*at).ops, remove, first, count, 0) })?;
+        addrs.iter().for_each(|&addr| self.remove_index(addr));
         Ok(())
     }
 
     fn lookup(&self, addr: FiAddr) -> Result<Address> {
         self.check(addr)?;
-        let at = self.handle.at()?;
+        let at = self.handle.ptr()?;
         let mut bytes = vec![0_u8; ADDRESS_MAX];
         let mut len = bytes.len();
-        let (place, index) = (bytes.as_mut_ptr().cast(), addr.0);
-        // SAFETY: the vector is open, the index is known to it, and there is room for as many bytes.
-        done(unsafe { call!(at, (*at).ops, lookup, index, place, &raw mut len) })?;
+        let (out_ptr, index) = (bytes.as_mut_ptr().cast(), addr.0);
+        // SAFETY: the vector is open, it has the index, and the buffer has this many bytes.
+        to_result(unsafe { call!(at, (*at).ops, lookup, index, out_ptr, &raw mut len) })?;
         bytes.truncate(len);
         addr::decode(&bytes, self.domain.addr_format)
     }
 }
 
-/// A text for C; none for an empty one.
+/// A C string; none for an empty text.
 fn text(from: &str) -> Result<Option<CString>> {
     if from.is_empty() {
         return Ok(None);

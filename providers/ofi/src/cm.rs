@@ -1,4 +1,4 @@
-//! Connections, and names.
+//! Connection management, and addresses of endpoints.
 
 #![expect(unsafe_code, reason = "calls of another library")]
 #![expect(
@@ -12,24 +12,24 @@ use selvedge::{AddrFormat, Address, ConnectionManagement, Errno, Result};
 use selvedge_abi::addr;
 
 use crate::endpoint::Endpoint;
-use crate::object::{call, done};
+use crate::object::{call, to_result};
 
-/// Bytes that most names have room in.
+/// The size of the first buffer for an address, in bytes.
 const NAME_LEN: usize = 256;
 
-/// A name that `ask` has the library fill in.
+/// Reads an address with `getname`, which calls the library.
 pub(crate) fn name_of(
     format: AddrFormat,
-    ask: impl Fn(*mut c_void, *mut usize) -> c_int,
+    getname: impl Fn(*mut c_void, *mut usize) -> c_int,
 ) -> Result<Address> {
     let mut bytes = vec![0_u8; NAME_LEN];
     loop {
         let mut len = bytes.len();
-        let answer = ask(bytes.as_mut_ptr().cast(), &raw mut len);
-        match done(answer) {
+        let code = getname(bytes.as_mut_ptr().cast(), &raw mut len);
+        match to_result(code) {
             Err(Errno::TooSmall) if len > bytes.len() => bytes.resize(len, 0),
-            answer => {
-                answer?;
+            code => {
+                code?;
                 bytes.truncate(len);
                 return addr::decode(&bytes, format);
             }
@@ -42,31 +42,31 @@ impl ConnectionManagement for Endpoint {
         if !self.addr_format().accepts(to.format()) {
             return Err(Errno::Inval);
         }
-        let at = self.at()?;
+        let at = self.ptr()?;
         let to = addr::encode(to);
         let (to, from, len) = (to.as_ptr().cast(), data.as_ptr().cast(), data.len());
         // SAFETY: the endpoint is open; address and data live during the call.
-        done(unsafe { call!(at, (*at).cm, connect, to, from, len) })
+        to_result(unsafe { call!(at, (*at).cm, connect, to, from, len) })
     }
 
     fn accept(&self, data: &[u8]) -> Result {
-        let at = self.at()?;
+        let at = self.ptr()?;
         let (from, len) = (data.as_ptr().cast(), data.len());
         // SAFETY: the endpoint is open, and the data lives during the call.
-        done(unsafe { call!(at, (*at).cm, accept, from, len) })
+        to_result(unsafe { call!(at, (*at).cm, accept, from, len) })
     }
 
     fn shutdown(&self) -> Result {
-        let at = self.at()?;
+        let at = self.ptr()?;
         // SAFETY: the endpoint is open.
-        done(unsafe { call!(at, (*at).cm, shutdown, 0) })
+        to_result(unsafe { call!(at, (*at).cm, shutdown, 0) })
     }
 
     fn peer(&self) -> Result<Address> {
-        let at = self.at()?;
-        name_of(self.addr_format(), |place, len| {
+        let at = self.ptr()?;
+        name_of(self.addr_format(), |out_ptr, len| {
             // SAFETY: the endpoint is open, and there is room for as many bytes.
-            unsafe { call!(at, (*at).cm, getpeer, place, len) }
+            unsafe { call!(at, (*at).cm, getpeer, out_ptr, len) }
         })
     }
 }

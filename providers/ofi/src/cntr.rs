@@ -19,7 +19,7 @@ use selvedge_kit::{DomainId, OfDomain};
 
 use crate::cq::wait_descriptor;
 use crate::domain;
-use crate::object::{Handle, call, done, millis};
+use crate::object::{Handle, call, millis, to_result};
 
 /// A counter of the library.
 pub(crate) struct Cntr {
@@ -27,14 +27,14 @@ pub(crate) struct Cntr {
     domain: Arc<domain::Inner>,
     wait_obj: wait::Object,
     descriptor: Option<RawFd>,
-    /// What was read last, of successes and of errors.
-    seen: [AtomicU64; 2],
+    /// The values of the last reads, of successes and of errors.
+    last_read: [AtomicU64; 2],
 }
 
 impl Cntr {
     pub(crate) fn open(domain: &Arc<domain::Inner>, attr: &cntr::Attr) -> Result<Self, Error> {
-        let at = domain.parent()?;
-        let mut asked = CntrAttr {
+        let at = domain.ptr_or_error()?;
+        let mut requested = CntrAttr {
             events: attr.events as u32,
             wait_obj: attr.wait_obj as u32,
             wait_set: ptr::null_mut(),
@@ -42,39 +42,39 @@ impl Cntr {
             xpu_ctx: ptr::null_mut(),
         };
         let handle = Handle::open(domain.library(), domain.of("a counter"), |out| {
-            let asked = &raw mut asked;
+            let requested = &raw mut requested;
             // SAFETY: the domain is open, and the attributes live during the call.
-            unsafe { call!(at, (*at).ops, cntr_open, asked, out, ptr::null_mut()) }
+            unsafe { call!(at, (*at).ops, cntr_open, requested, out, ptr::null_mut()) }
         })?;
         Ok(Self {
-            descriptor: wait_descriptor(handle.own_fid()?, attr.wait_obj),
+            descriptor: wait_descriptor(handle.fid_or_error()?, attr.wait_obj),
             handle,
             domain: Arc::clone(domain),
             wait_obj: attr.wait_obj,
-            seen: [const { AtomicU64::new(0) }; 2],
+            last_read: [const { AtomicU64::new(0) }; 2],
         })
     }
 
     fn successes(&self) -> u64 {
-        self.handle.at().map_or(0, |at| {
+        self.handle.ptr().map_or(0, |at| {
             // SAFETY: the counter is open.
             unsafe { call!(at, (*at).ops, read) }
         })
     }
 
     fn errors(&self) -> u64 {
-        self.handle.at().map_or(0, |at| {
+        self.handle.ptr().map_or(0, |at| {
             // SAFETY: the counter is open.
             unsafe { call!(at, (*at).ops, readerr) }
         })
     }
 
     pub(crate) fn fid(&self) -> Result<*mut Fid, Error> {
-        self.handle.own_fid()
+        self.handle.fid_or_error()
     }
 
-    fn log(&self, what: &str, answer: i32) {
-        if let Err(errno) = done(answer) {
+    fn log(&self, what: &str, code: i32) {
+        if let Err(errno) = to_result(code) {
             log::warn!(target: "selvedge::ofi::cntr", "{what} of {self:?}: {errno}");
         }
     }
@@ -83,57 +83,60 @@ impl Cntr {
 impl Counter for Cntr {
     fn read(&self) -> u64 {
         let number = self.successes();
-        self.seen[0].store(number, Ordering::Relaxed);
+        self.last_read[0].store(number, Ordering::Relaxed);
         number
     }
 
     fn read_err(&self) -> u64 {
         let number = self.errors();
-        self.seen[1].store(number, Ordering::Relaxed);
+        self.last_read[1].store(number, Ordering::Relaxed);
         number
     }
 
     fn is_ready(&self) -> bool {
-        let seen = self.seen.each_ref().map(|it| it.load(Ordering::Relaxed));
-        [self.successes(), self.errors()] != seen
+        let last_read = self
+            .last_read
+            .each_ref()
+            .map(|it| it.load(Ordering::Relaxed));
+        [self.successes(), self.errors()] != last_read
     }
 
     fn add(&self, value: u64) {
-        if let Ok(at) = self.handle.at() {
+        if let Ok(at) = self.handle.ptr() {
             // SAFETY: the counter is open.
             self.log("add", unsafe { call!(at, (*at).ops, add, value) });
         }
     }
 
     fn add_err(&self, value: u64) {
-        if let Ok(at) = self.handle.at() {
+        if let Ok(at) = self.handle.ptr() {
             // SAFETY: the counter is open.
             self.log("adderr", unsafe { call!(at, (*at).ops, adderr, value) });
         }
     }
 
     fn set(&self, value: u64) {
-        if let Ok(at) = self.handle.at() {
+        if let Ok(at) = self.handle.ptr() {
             // SAFETY: the counter is open.
             self.log("set", unsafe { call!(at, (*at).ops, set, value) });
         }
     }
 
     fn set_err(&self, value: u64) {
-        if let Ok(at) = self.handle.at() {
+        if let Ok(at) = self.handle.ptr() {
             // SAFETY: the counter is open.
             self.log("seterr", unsafe { call!(at, (*at).ops, seterr, value) });
         }
     }
 
     fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result {
-        // Libraries of this age fall over a wait without a wait object.
+        // libfabric crashes in a wait on a counter without a wait object.
         if self.wait_obj == wait::Object::None {
             return cntr::spin(self, threshold, timeout);
         }
-        let (at, timeout) = (self.handle.at()?, millis(timeout));
+        let (at, timeout) = (self.handle.ptr()?, millis(timeout));
         // SAFETY: the counter is open.
-        done(unsafe { call!(at, (*at).ops, wait, threshold, timeout) })
+        to_result(unsafe { call!(at, (*at).ops, wait, threshold, timeout) })
     }
 
     fn try_wait(&self) -> Result {

@@ -1,9 +1,9 @@
-//! Contexts of operations: the application's word, or memory of ours for providers that write into
-//! what a context points at (`FI_CONTEXT`).
+//! Contexts of operations: the application's word, or a memory slot for providers that write into
+//! the memory that a context points to (`FI_CONTEXT`).
 //!
-//! With memory of ours, every operation has a [`Slot`] from its post to its completion. The library
-//! then has to report every operation, so that slots come back: what nobody asked to hear of is left
-//! out here.
+//! With slots, every operation has a [`Slot`] from its post to its completion. The library then has
+//! to report every operation, so that its slot is freed. This module drops completions that the
+//! application did not request.
 
 #![expect(unsafe_code, reason = "memory that the library writes into")]
 
@@ -13,53 +13,53 @@ use std::sync::{Mutex, PoisonError};
 use selvedge::cq::Entry;
 use selvedge::{CompletionFlags, Context, Errno, Info, Mode, Result};
 
-/// The modes that this makes needless for applications.
+/// The modes that applications need not fulfil because of this module.
 pub(crate) const MODES: Mode = Mode::CONTEXT.union(Mode::CONTEXT2);
 
 /// The contexts of a domain.
 #[derive(Debug)]
 pub(crate) enum Contexts {
-    /// The application's words go to the library and come back.
+    /// The library gets the application's words and returns them.
     Words,
-    /// Each goes into a slot.
+    /// Each word is stored in a slot.
     Slots(Slots),
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
-    all: Mutex<All>,
+    all: Mutex<SlotArena>,
 }
 
-/// Slots stay where they are, and live as long as the domain.
+/// The slots of a domain, which do not move and live as long as the domain.
 #[derive(Debug, Default)]
-struct All {
+struct SlotArena {
     slots: Vec<*mut Slot>,
     free: Vec<*mut Slot>,
 }
 
-// SAFETY: the slots are this value's own.
-unsafe impl Send for All {}
+// SAFETY: this value owns the slots.
+unsafe impl Send for SlotArena {}
 
 #[derive(Debug)]
 #[repr(C)]
 struct Slot {
     /// `struct fi_context2`, the larger one.
-    theirs: [usize; 8],
-    posting: Option<Posting>,
+    context2: [usize; 8],
+    posted_op: Option<PostedOp>,
 }
 
-/// What is known of an operation that is posted.
+/// The data of a posted operation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Posting {
+pub(crate) struct PostedOp {
     pub(crate) context: Context,
     /// Whether its completion is to be reported.
-    pub(crate) is_wanted: bool,
-    /// Whether it has a completion for each message.
+    pub(crate) is_reported: bool,
+    /// Whether it is a multi-receive, with a completion for each message.
     pub(crate) is_multi: bool,
 }
 
 impl Contexts {
-    /// What endpoints and queues of a domain need.
+    /// The contexts of a domain.
     pub(crate) fn new(are_slots: bool) -> Self {
         match are_slots {
             true => Self::Slots(Slots::default()),
@@ -71,23 +71,23 @@ impl Contexts {
         matches!(self, Self::Slots(_))
     }
 
-    /// Posts with the context that the library gets.
+    /// Posts an operation with the context that the library gets.
     #[inline]
     pub(crate) fn with(
         &self,
-        posting: Posting,
+        posted_op: PostedOp,
         post: impl FnOnce(*mut c_void) -> Result,
     ) -> Result {
         match self {
-            Self::Words => post(word(posting.context)),
-            Self::Slots(slots) => slots.with(posting, post),
+            Self::Words => post(word(posted_op.context)),
+            Self::Slots(slots) => slots.with(posted_op, post),
         }
     }
 
-    /// What the library knows an operation by that is posted.
+    /// The library's context of a posted operation.
     ///
     /// # Errors
-    /// [`Errno::NoEnt`] when there is none.
+    /// [`Errno::NoEnt`] if there is no such operation.
     pub(crate) fn find(&self, context: Context) -> Result<*mut c_void> {
         match self {
             Self::Words => Ok(word(context)),
@@ -95,13 +95,14 @@ impl Contexts {
         }
     }
 
-    /// Puts the application's words into entries, and takes those out that nobody asked for; how
-    /// many are left, at the beginning. `src` keeps step.
-    pub(crate) fn settle<T: Copy>(&self, entries: &mut [Entry], src: &mut [T]) -> usize {
+    /// Restores the application's contexts in the entries and removes completions that were not
+    /// requested. Returns the number of remaining entries, which are at the beginning. `src` is
+    /// compacted likewise.
+    pub(crate) fn restore<T: Copy>(&self, entries: &mut [Entry], src: &mut [T]) -> usize {
         let Self::Slots(slots) = self else {
             return entries.len();
         };
-        let mut kept = 0;
+        let mut reported = 0;
         for at in 0..entries.len() {
             let mut entry = entries[at];
             let is_last = entry.flags.contains(CompletionFlags::MULTI_RECV);
@@ -109,31 +110,33 @@ impl Contexts {
                 .flags
                 .intersects(CompletionFlags::REMOTE_READ | CompletionFlags::REMOTE_WRITE);
             if !is_remote {
-                match slots.over(entry.context, is_last) {
+                match slots.complete(entry.context, is_last) {
                     Some((context, true)) => entry.context = context,
                     Some((_, false)) => continue,
                     None => {}
                 }
             }
-            entries[kept] = entry;
+            entries[reported] = entry;
             if let Some(source) = src.get(at).copied() {
-                src[kept] = source;
+                src[reported] = source;
             }
-            kept += 1;
+            reported += 1;
         }
-        kept
+        reported
     }
 
-    /// The application's word of an operation that has failed.
+    /// The application's context of a failed operation.
     pub(crate) fn failed(&self, context: Context) -> Context {
         match self {
             Self::Words => context,
-            Self::Slots(slots) => slots.over(context, true).map_or(context, |(own, _)| own),
+            Self::Slots(slots) => slots
+                .complete(context, true)
+                .map_or(context, |(own, _)| own),
         }
     }
 }
 
-/// Whether a description, as the library has it, asks for memory behind contexts.
+/// Whether an info of the library requires memory behind contexts.
 pub(crate) fn are_needed(info: &Info) -> bool {
     let modes = info.mode | info.domain_attr.mode | info.tx_attr.mode | info.rx_attr.mode;
     modes.intersects(MODES)
@@ -145,67 +148,68 @@ fn word(context: Context) -> *mut c_void {
 }
 
 impl Slots {
-    fn with(&self, posting: Posting, post: impl FnOnce(*mut c_void) -> Result) -> Result {
-        let slot = self.lock().take(posting);
-        // SAFETY: the slot was taken just now, and the library has not got it.
-        post(slot.cast()).inspect_err(|_| unsafe { self.lock().give_back(slot) })
+    fn with(&self, posted_op: PostedOp, post: impl FnOnce(*mut c_void) -> Result) -> Result {
+        let slot = self.lock().allocate(posted_op);
+        // SAFETY: the slot was allocated just now, and the library does not have it.
+        post(slot.cast()).inspect_err(|_| unsafe { self.lock().free_slot(slot) })
     }
 
     fn find(&self, context: Context) -> Result<*mut c_void> {
         let all = self.lock();
         let mut slots = all.slots.iter();
-        // SAFETY: slots live as long as the domain, and their posting changes under the lock alone.
-        let found =
-            slots.find(|slot| unsafe { (***slot).posting }.is_some_and(|it| it.context == context));
+        // SAFETY: slots live as long as the domain, and only the lock's holder changes their
+        // operations.
+        let found = slots
+            .find(|slot| unsafe { (***slot).posted_op }.is_some_and(|it| it.context == context));
         found.map(|slot| slot.cast()).ok_or(Errno::NoEnt)
     }
 
-    /// The word of the operation that a context of the library's belongs to, and whether it is to be
-    /// reported; `None` for a context that is no slot.
-    fn over(&self, theirs: Context, is_last: bool) -> Option<(Context, bool)> {
+    /// The application's context of the operation of one of the library's contexts, and whether to
+    /// report it; `None` for a context that is no slot.
+    fn complete(&self, raw: Context, is_last: bool) -> Option<(Context, bool)> {
         let mut all = self.lock();
-        let address = usize::try_from(theirs.0).ok()?;
+        let address = usize::try_from(raw.0).ok()?;
         let mut posted = all.slots.iter();
         let slot = *posted.find(|slot| slot.addr() == address)?;
         // SAFETY: as in `find`.
-        let posting = unsafe { (*slot).posting }?;
-        if is_last || !posting.is_multi {
-            // SAFETY: the library is done with it.
-            unsafe { all.give_back(slot) };
+        let posted_op = unsafe { (*slot).posted_op }?;
+        if is_last || !posted_op.is_multi {
+            // SAFETY: the library has completed the operation.
+            unsafe { all.free_slot(slot) };
         }
-        Some((posting.context, posting.is_wanted))
+        Some((posted_op.context, posted_op.is_reported))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, All> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, SlotArena> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl All {
-    fn take(&mut self, posting: Posting) -> *mut Slot {
+impl SlotArena {
+    fn allocate(&mut self, posted_op: PostedOp) -> *mut Slot {
         let slot = self.free.pop().unwrap_or_else(|| {
             let slot = Box::into_raw(Box::new(Slot {
-                theirs: [0; 8],
-                posting: None,
+                context2: [0; 8],
+                posted_op: None,
             }));
             self.slots.push(slot);
             slot
         });
-        // SAFETY: it is free, so nobody else has it.
-        unsafe { (*slot).posting = Some(posting) };
+        // SAFETY: it is free, so it has no other user.
+        unsafe { (*slot).posted_op = Some(posted_op) };
         slot
     }
 
     /// # Safety
     /// It is one of these slots, and the library does not write into it any more.
-    unsafe fn give_back(&mut self, slot: *mut Slot) {
+    unsafe fn free_slot(&mut self, slot: *mut Slot) {
         // SAFETY: passed on from the caller.
-        unsafe { (*slot).posting = None };
+        unsafe { (*slot).posted_op = None };
         self.free.push(slot);
     }
 }
 
-impl Drop for All {
+impl Drop for SlotArena {
     fn drop(&mut self) {
         for slot in self.slots.drain(..) {
             // SAFETY: it was a box, and everything that was opened from the domain is closed.
@@ -218,21 +222,21 @@ impl Drop for All {
 mod tests {
     use super::*;
 
-    fn posting(context: u64, is_wanted: bool, is_multi: bool) -> Posting {
-        Posting {
+    fn posted_op(context: u64, is_reported: bool, is_multi: bool) -> PostedOp {
+        PostedOp {
             context: Context(context),
-            is_wanted,
+            is_reported,
             is_multi,
         }
     }
 
-    fn post(contexts: &Contexts, posting: Posting) -> Context {
+    fn post(contexts: &Contexts, posted_op: PostedOp) -> Context {
         let mut given = Context::default();
         let post = |at: *mut c_void| {
             given = Context(at.addr() as u64);
             Ok(())
         };
-        contexts.with(posting, post).expect("it posts");
+        contexts.with(posted_op, post).expect("the post succeeds");
         given
     }
 
@@ -245,38 +249,38 @@ mod tests {
     }
 
     #[test]
-    fn words_come_back_and_what_nobody_asked_for_is_left_out() {
+    fn contexts_are_restored_and_unrequested_completions_removed() {
         let contexts = Contexts::new(true);
-        let first = post(&contexts, posting(1, true, false));
-        let silent = post(&contexts, posting(2, false, false));
-        let third = post(&contexts, posting(3, true, false));
+        let first = post(&contexts, posted_op(1, true, false));
+        let silent = post(&contexts, posted_op(2, false, false));
+        let third = post(&contexts, posted_op(3, true, false));
         let none = CompletionFlags::empty();
         let mut entries = [first, silent, third].map(|context| entry(context, none));
         let mut sources = [10, 20, 30];
-        assert_eq!(contexts.settle(&mut entries, &mut sources), 2);
+        assert_eq!(contexts.restore(&mut entries, &mut sources), 2);
         assert_eq!(entries[..2].iter().map(|it| it.context.0).sum::<u64>(), 4);
         assert_eq!(sources[..2], [10, 30]);
         assert_eq!(contexts.find(Context(1)), Err(Errno::NoEnt));
     }
 
     #[test]
-    fn a_buffer_for_many_keeps_its_slot_until_the_last_message() {
+    fn a_multi_receive_keeps_its_slot_until_the_last_message() {
         let contexts = Contexts::new(true);
-        let slot = post(&contexts, posting(7, true, true));
+        let slot = post(&contexts, posted_op(7, true, true));
         for flags in [CompletionFlags::RECV, CompletionFlags::MULTI_RECV] {
             assert!(contexts.find(Context(7)).is_ok());
             let mut entries = [entry(slot, flags)];
-            assert_eq!(contexts.settle(&mut entries, &mut [0]), 1);
+            assert_eq!(contexts.restore(&mut entries, &mut [0]), 1);
             assert_eq!(entries[0].context, Context(7));
         }
         assert_eq!(contexts.find(Context(7)), Err(Errno::NoEnt));
-        assert_eq!(post(&contexts, posting(8, true, false)), slot);
+        assert_eq!(post(&contexts, posted_op(8, true, false)), slot);
     }
 
     #[test]
-    fn a_post_that_fails_keeps_nothing() {
+    fn a_failed_post_frees_its_slot() {
         let contexts = Contexts::new(true);
-        let refused = contexts.with(posting(1, true, false), |_| Err(Errno::Again));
+        let refused = contexts.with(posted_op(1, true, false), |_| Err(Errno::Again));
         assert_eq!(refused, Err(Errno::Again));
         assert_eq!(contexts.find(Context(1)), Err(Errno::NoEnt));
     }

@@ -20,7 +20,7 @@ use selvedge_abi::{CqAttr, CqErrEntry, Fid, FidCq, addr, given, number};
 use selvedge_kit::{DomainId, OfDomain};
 
 use crate::domain;
-use crate::object::{Handle, call, counted, done, millis};
+use crate::object::{Handle, call, millis, to_count, to_result};
 
 /// A completion queue of the library.
 pub(crate) struct Cq {
@@ -29,13 +29,14 @@ pub(crate) struct Cq {
     format: Format,
     wait_obj: wait::Object,
     descriptor: Option<RawFd>,
-    /// An entry that was read to see whether there is one.
-    ahead: Mutex<Option<(Entry, FiAddr)>>,
-    /// Whether there may be one: spares reads the lock.
-    looked: AtomicBool,
+    /// An entry that [`CompletionQueue::is_ready`] has read ahead.
+    read_ahead: Mutex<Option<(Entry, FiAddr)>>,
+    /// Whether there may be one; a read checks this before it takes the lock.
+    has_read_ahead: AtomicBool,
 }
 
-/// How the library writes entries. Each format is the beginning of the next, and the last is ours.
+/// A format of the library's entries. Each format is a prefix of the next one, and the largest is
+/// that of [`Entry`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Format {
     number: u32,
@@ -43,7 +44,7 @@ struct Format {
     size: usize,
 }
 
-/// From the one that says most to the one that every provider has.
+/// From the format with all fields to the one that every provider has.
 const FORMATS: [Format; 4] = [
     Format::new(number::cq_format::TAGGED, size_of::<Entry>()),
     Format::new(number::cq_format::DATA, 40),
@@ -57,9 +58,9 @@ impl Format {
     }
 }
 
-/// Bytes of error data that there is room for, if the provider does not say.
+/// Bytes for error data, if the provider does not state its maximum.
 const ERR_DATA: usize = 256;
-/// Entries that are read at a time in a format that is not ours.
+/// Entries that one call reads in a smaller format.
 const BATCH: usize = 16;
 
 impl Cq {
@@ -69,14 +70,14 @@ impl Cq {
             .map(|format| Self::try_open(domain, attr, format));
         let first = tried.next().expect("there are formats");
         match first {
-            Err(error) if is_of_format(error.errno()) => tried.find_map(Result::ok).ok_or(error),
+            Err(error) if is_format_error(error.errno()) => tried.find_map(Result::ok).ok_or(error),
             opened => opened,
         }
     }
 
     fn try_open(domain: &Arc<domain::Inner>, attr: &Attr, format: Format) -> Result<Self, Error> {
-        let at = domain.parent()?;
-        let mut asked = CqAttr {
+        let at = domain.ptr_or_error()?;
+        let mut requested = CqAttr {
             size: attr.size,
             flags: 0,
             format: format.number,
@@ -87,49 +88,49 @@ impl Cq {
             xpu_ctx: ptr::null_mut(),
         };
         let handle = Handle::open(domain.library(), domain.of("a completion queue"), |out| {
-            let asked = &raw mut asked;
+            let requested = &raw mut requested;
             // SAFETY: the domain is open, and the attributes live during the call.
-            unsafe { call!(at, (*at).ops, cq_open, asked, out, ptr::null_mut()) }
+            unsafe { call!(at, (*at).ops, cq_open, requested, out, ptr::null_mut()) }
         })?;
         Ok(Self {
-            descriptor: wait_descriptor(handle.own_fid()?, attr.wait_obj),
+            descriptor: wait_descriptor(handle.fid_or_error()?, attr.wait_obj),
             handle,
             domain: Arc::clone(domain),
             format,
             wait_obj: attr.wait_obj,
-            ahead: Mutex::new(None),
-            looked: AtomicBool::new(false),
+            read_ahead: Mutex::new(None),
+            has_read_ahead: AtomicBool::new(false),
         })
     }
 
-    /// Hands out the entry that was read ahead, if there is one and room for it.
-    fn take_ahead(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Option<usize> {
-        if out.is_empty() || !self.looked.load(Ordering::Relaxed) {
+    /// Returns the entry that was read ahead, if there is one and `out` has room.
+    fn take_read_ahead(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Option<usize> {
+        if out.is_empty() || !self.has_read_ahead.load(Ordering::Relaxed) {
             return None;
         }
-        let (entry, from) = lock(&self.ahead).take()?;
-        self.looked.store(false, Ordering::Relaxed);
+        let (entry, from) = lock(&self.read_ahead).take()?;
+        self.has_read_ahead.store(false, Ordering::Relaxed);
         out[0] = entry;
-        if let Some(place) = src.first_mut() {
-            *place = from;
+        if let Some(slot) = src.first_mut() {
+            *slot = from;
         }
         Some(1)
     }
 
     fn read_new(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
-        let at = self.handle.at()?;
-        self.entries(out, src, |buf, count, from| {
+        let at = self.handle.ptr()?;
+        self.read_entries(out, src, |buf, count, from| {
             // SAFETY: the queue is open, and there is room for as many entries and sources.
             unsafe { call!(at, (*at).ops, readfrom, buf, count, from) }
         })
     }
 
     pub(crate) fn fid(&self) -> Result<*mut Fid, Error> {
-        self.handle.own_fid()
+        self.handle.fid_or_error()
     }
 
-    /// Has `take` read entries of the library's format, and hands them out in ours.
-    fn entries(
+    /// Reads entries in the library's format with `take`, and converts them.
+    fn read_entries(
         &self,
         out: &mut [Entry],
         src: &mut [FiAddr],
@@ -139,27 +140,31 @@ impl Cq {
             true => ptr::null_mut(),
             false => src.as_mut_ptr().cast(),
         };
-        let answer = match self.format == FORMATS[0] {
+        let code = match self.format == FORMATS[0] {
             true => take(out.as_mut_ptr().cast(), out.len(), from),
-            false => self.widened(out, |buf, count| take(buf, count, from)),
+            false => self.read_narrow(out, |buf, count| take(buf, count, from)),
         };
-        let count = match counted(answer) {
+        let count = match to_count(code) {
             Err(Errno::Again) => return Ok(0),
-            answer => answer?,
+            code => code?,
         };
         let count = count.min(out.len());
-        let kept = self.domain.contexts.settle(&mut out[..count], src);
-        out[..kept].iter_mut().for_each(plain);
-        Ok(kept)
+        let reported = self.domain.contexts.restore(&mut out[..count], src);
+        out[..reported].iter_mut().for_each(clear_undefined_fields);
+        Ok(reported)
     }
 
-    fn widened(&self, out: &mut [Entry], take: impl FnOnce(*mut c_void, usize) -> isize) -> isize {
-        let mut short = [0_u64; BATCH * 5];
-        let answer = take(short.as_mut_ptr().cast(), out.len().min(BATCH));
-        let count = usize::try_from(answer).unwrap_or(0);
+    fn read_narrow(
+        &self,
+        out: &mut [Entry],
+        take: impl FnOnce(*mut c_void, usize) -> isize,
+    ) -> isize {
+        let mut narrow = [0_u64; BATCH * 5];
+        let code = take(narrow.as_mut_ptr().cast(), out.len().min(BATCH));
+        let count = usize::try_from(code).unwrap_or(0);
         let words = self.format.size / size_of::<u64>();
-        for (entry, short) in out.iter_mut().zip(short.chunks(words)).take(count) {
-            let word = |at: usize| short.get(at).copied().unwrap_or(0);
+        for (entry, narrow) in out.iter_mut().zip(narrow.chunks(words)).take(count) {
+            let word = |at: usize| narrow.get(at).copied().unwrap_or(0);
             *entry = Entry {
                 context: Context(word(0)),
                 flags: CompletionFlags::from_bits_retain(word(1)),
@@ -169,14 +174,14 @@ impl Cq {
                 tag: 0,
             };
         }
-        answer
+        code
     }
 
-    fn said(&self, entry: &CqErrEntry) -> String {
-        let Ok(at) = self.handle.at() else {
+    fn provider_error_text(&self, entry: &CqErrEntry) -> String {
+        let Ok(at) = self.handle.ptr() else {
             return String::new();
         };
-        let mut room = [0 as c_char; 256];
+        let mut buffer = [0 as c_char; 256];
         let (code, data) = (entry.prov_errno, entry.err_data.cast_const());
         // SAFETY: the queue is open, and there is room for a text of this length.
         let text = unsafe {
@@ -186,11 +191,11 @@ impl Cq {
                 strerror,
                 code,
                 data,
-                room.as_mut_ptr(),
-                room.len()
+                buffer.as_mut_ptr(),
+                buffer.len()
             )
         };
-        // SAFETY: the answer is a text or NULL.
+        // SAFETY: the result is a C string or NULL.
         let text = unsafe { given::text(text) }.ok().flatten();
         text.unwrap_or_default().to_owned()
     }
@@ -200,13 +205,13 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether another format may help.
-fn is_of_format(errno: Errno) -> bool {
+/// Whether another format may work.
+fn is_format_error(errno: Errno) -> bool {
     matches!(errno, Errno::NoSys | Errno::Inval | Errno::OpNotSupp)
 }
 
-/// Providers fill more members in than the object model has a meaning for.
-fn plain(entry: &mut Entry) {
+/// Clears the fields that the object model leaves undefined; some providers fill them.
+fn clear_undefined_fields(entry: &mut Entry) {
     entry.flags &= CompletionFlags::all();
     let is_receive = entry.flags.contains(CompletionFlags::RECV);
     let is_remote = entry
@@ -229,18 +234,18 @@ pub(crate) fn wait_descriptor(fid: *mut Fid, wait_obj: wait::Object) -> Option<R
     }
     let mut descriptor: c_int = -1;
     let arg = (&raw mut descriptor).cast();
-    // SAFETY: the object is open, and the command answers with a descriptor.
-    let answer = unsafe { call!(fid, (*fid).ops, control, number::control::GETWAIT, arg) };
-    (done(answer).is_ok() && descriptor >= 0).then_some(descriptor)
+    // SAFETY: the object is open, and the command returns a descriptor.
+    let code = unsafe { call!(fid, (*fid).ops, control, number::control::GETWAIT, arg) };
+    (to_result(code).is_ok() && descriptor >= 0).then_some(descriptor)
 }
 
 impl CompletionQueue for Cq {
     fn read(&self, out: &mut [Entry]) -> Result<usize> {
-        if let Some(taken) = self.take_ahead(out, &mut []) {
+        if let Some(taken) = self.take_read_ahead(out, &mut []) {
             return Ok(taken);
         }
-        let at = self.handle.at()?;
-        self.entries(out, &mut [], |buf, count, _| {
+        let at = self.handle.ptr()?;
+        self.read_entries(out, &mut [], |buf, count, _| {
             // SAFETY: the queue is open, and there is room for as many entries.
             unsafe { call!(at, (*at).ops, read, buf, count) }
         })
@@ -250,54 +255,54 @@ impl CompletionQueue for Cq {
         if src.len() < out.len() {
             return Err(Errno::Inval);
         }
-        match self.take_ahead(out, src) {
+        match self.take_read_ahead(out, src) {
             Some(taken) => Ok(taken),
             None => self.read_new(out, src),
         }
     }
 
     fn is_ready(&self) -> bool {
-        let mut ahead = lock(&self.ahead);
-        if ahead.is_none() {
+        let mut read_ahead = lock(&self.read_ahead);
+        if read_ahead.is_none() {
             let (mut entry, mut from) = ([Entry::default()], [FiAddr::UNSPEC]);
             match self.read_new(&mut entry, &mut from) {
                 Ok(0) => return false,
-                Ok(_) => *ahead = Some((entry[0], from[0])),
-                // There is an error to read.
+                Ok(_) => *read_ahead = Some((entry[0], from[0])),
+                // There is an error entry to read.
                 Err(_) => return true,
             }
-            self.looked.store(true, Ordering::Relaxed);
+            self.has_read_ahead.store(true, Ordering::Relaxed);
         }
         true
     }
 
     fn read_err(&self) -> Result<ErrEntry> {
-        let at = self.handle.at()?;
+        let at = self.handle.ptr()?;
         let mut data = vec![0_u8; self.domain.max_err_data.max(ERR_DATA)];
-        let mut theirs = EMPTY;
-        theirs.err_data = data.as_mut_ptr().cast();
-        theirs.err_data_size = data.len();
-        let entry = &raw mut theirs;
+        let mut raw_error = EMPTY;
+        raw_error.err_data = data.as_mut_ptr().cast();
+        raw_error.err_data_size = data.len();
+        let entry = &raw mut raw_error;
         // SAFETY: the queue is open, and there is room for the entry and for its data.
-        counted(unsafe { call!(at, (*at).ops, readerr, entry, 0) })?;
+        to_count(unsafe { call!(at, (*at).ops, readerr, entry, 0) })?;
         let mut entry = Entry {
-            context: Context(theirs.op_context.addr() as u64),
-            flags: CompletionFlags::from_bits_retain(theirs.flags),
-            len: theirs.len,
-            buf: theirs.buf.addr(),
-            data: theirs.data,
-            tag: theirs.tag,
+            context: Context(raw_error.op_context.addr() as u64),
+            flags: CompletionFlags::from_bits_retain(raw_error.flags),
+            len: raw_error.len,
+            buf: raw_error.buf.addr(),
+            data: raw_error.data,
+            tag: raw_error.tag,
         };
         entry.context = self.domain.contexts.failed(entry.context);
-        plain(&mut entry);
-        let errno = Errno::from_raw(theirs.err);
-        let text = self.domain.library().text(theirs.err);
-        let detail = format!("{text}: {}", self.said(&theirs));
+        clear_undefined_fields(&mut entry);
+        let errno = Errno::from_raw(raw_error.err);
+        let text = self.domain.library().error_text(raw_error.err);
+        let detail = format!("{text}: {}", self.provider_error_text(&raw_error));
         let mut error = ErrEntry::new(entry, errno, detail);
-        error.olen = theirs.olen;
-        error.prov_errno = theirs.prov_errno;
-        error.src = FiAddr(theirs.src_addr);
-        data.truncate(theirs.err_data_size);
+        error.olen = raw_error.olen;
+        error.prov_errno = raw_error.prov_errno;
+        error.src = FiAddr(raw_error.src_addr);
+        data.truncate(raw_error.err_data_size);
         error.err_data = match errno {
             Errno::AddrNotAvail => addr::decode(&data, self.domain.addr_format)
                 .map_or(data, |sender| sender.to_bytes()),
@@ -307,32 +312,32 @@ impl CompletionQueue for Cq {
     }
 
     fn wait(&self, out: &mut [Entry], timeout: Option<Duration>) -> Result<usize> {
-        // Libraries of this age fall over a wait without a wait object.
+        // libfabric crashes in a wait on a queue without a wait object.
         if self.wait_obj == wait::Object::None {
             return Err(Errno::NoSys);
         }
-        if let Some(taken) = self.take_ahead(out, &mut []) {
+        if let Some(taken) = self.take_read_ahead(out, &mut []) {
             return Ok(taken);
         }
-        let (at, timeout) = (self.handle.at()?, millis(timeout));
-        let count = self.entries(out, &mut [], |buf, count, _| {
+        let (at, timeout) = (self.handle.ptr()?, millis(timeout));
+        let count = self.read_entries(out, &mut [], |buf, count, _| {
             // SAFETY: the queue is open, and there is room for as many entries.
             unsafe { call!(at, (*at).ops, sread, buf, count, ptr::null(), timeout) }
         });
         match count {
             Ok(0) | Err(Errno::Canceled | Errno::Intr) => Err(Errno::Again),
-            answer => answer,
+            code => code,
         }
     }
 
     fn signal(&self) -> Result {
-        let at = self.handle.at()?;
+        let at = self.handle.ptr()?;
         // SAFETY: the queue is open.
-        done(unsafe { call!(at, (*at).ops, signal) })
+        to_result(unsafe { call!(at, (*at).ops, signal) })
     }
 
     fn try_wait(&self) -> Result {
-        if self.looked.load(Ordering::Relaxed) {
+        if self.has_read_ahead.load(Ordering::Relaxed) {
             return Err(Errno::Again);
         }
         self.domain.fabric.try_wait(self.handle.fid()?)

@@ -1,7 +1,7 @@
-//! Descriptors of registered memory: the library's word, marked with the domain that it is of.
+//! Descriptors of registered memory: the library's word with the tag of its domain.
 //!
-//! Libraries take a descriptor for a pointer to an object of theirs. One of another domain, which safe
-//! code can bring along in a buffer, has another mark and does not reach the library.
+//! Libraries use a descriptor as a pointer to one of their objects. Safe code may pass a buffer
+//! with a descriptor of another domain; its tag differs, and it does not reach the library.
 
 use std::collections::BTreeSet;
 use std::ffi::c_void;
@@ -10,46 +10,49 @@ use std::sync::{Mutex, PoisonError};
 
 use selvedge::{Desc, Errno, Error, Result};
 
-/// Bits of a descriptor that are the library's: those that addresses of a process have.
+/// Bits of a descriptor for the library's word: those of a process's addresses.
 const BITS: u32 = 48;
 const WORD: usize = (1 << BITS) - 1;
 
 const _: () = assert!(usize::BITS == 64);
 
-/// The mark of a domain, its own for as long as that is open. Never 0.
+/// The tag of a domain, unique among open domains. Never 0.
 #[derive(Debug)]
-pub(crate) struct Mark(u16);
+pub(crate) struct DomainTag(u16);
 
-/// The marks of open domains.
+/// The tags of open domains.
 static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-impl Mark {
-    /// The lowest one that no open domain has.
+impl DomainTag {
+    /// Allocates the lowest free tag.
     ///
     /// # Errors
-    /// [`Errno::NoSpc`] when there is none.
+    /// [`Errno::NoSpc`] if all tags are taken.
     pub(crate) fn new() -> Result<Self, Error> {
         let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = (1..=u16::MAX).find(|mark| !taken.contains(mark));
-        let mark = free.ok_or_else(|| {
-            let what = format!("{} domains of other libraries are open", taken.len());
+        let free = (1..=u16::MAX).find(|domain_tag| !taken.contains(domain_tag));
+        let domain_tag = free.ok_or_else(|| {
+            let what = format!(
+                "{} domains of other libraries are open, the most that are possible: close one",
+                taken.len()
+            );
             Error::new(Errno::NoSpc, what)
         })?;
-        taken.insert(mark);
-        Ok(Self(mark))
+        taken.insert(domain_tag);
+        Ok(Self(domain_tag))
     }
 
-    /// The library's word, marked; none for NULL.
+    /// Adds the tag to a word of the library; none for NULL.
     ///
     /// # Errors
-    /// [`Errno::NoSys`] for a word that leaves no room for the mark.
+    /// [`Errno::NoSys`] for a word that leaves no room for the tag.
     pub(crate) fn wrap(&self, word: *mut c_void) -> Result<Desc, Error> {
         match word.expose_provenance() {
             0 => Ok(Desc::NONE),
             word if word <= WORD => Ok(Desc(word | usize::from(self.0) << BITS)),
             word => {
                 let what =
-                    format!("the library describes memory by {word:#x}, of more than {BITS} bits");
+                    format!("the library's memory descriptor {word:#x} has more than {BITS} bits");
                 Err(Error::new(Errno::NoSys, what))
             }
         }
@@ -63,7 +66,7 @@ impl Mark {
     fn unwrap(&self, desc: Desc) -> Result<*mut c_void> {
         match desc.0 >> BITS {
             0 if desc == Desc::NONE => Ok(ptr::null_mut()),
-            mark if mark == usize::from(self.0) => {
+            domain_tag if domain_tag == usize::from(self.0) => {
                 Ok(ptr::with_exposed_provenance_mut(desc.0 & WORD))
             }
             _ => Err(Errno::Inval),
@@ -76,40 +79,40 @@ impl Mark {
     /// As [`Self::unwrap`].
     #[inline]
     pub(crate) fn unwrap_all(&self, descs: &[Desc]) -> Result<Words> {
-        let mut few = [ptr::null_mut(); FEW];
-        let Some(room) = few.get_mut(..descs.len()) else {
+        let mut inline = [ptr::null_mut(); INLINE_WORDS];
+        let Some(buffer) = inline.get_mut(..descs.len()) else {
             let many = descs.iter().map(|&desc| self.unwrap(desc));
-            return Ok(Words::Many(many.collect::<Result<_>>()?));
+            return Ok(Words::Heap(many.collect::<Result<_>>()?));
         };
-        for (place, &desc) in room.iter_mut().zip(descs) {
-            *place = self.unwrap(desc)?;
+        for (slot, &desc) in buffer.iter_mut().zip(descs) {
+            *slot = self.unwrap(desc)?;
         }
-        Ok(Words::Few(few, descs.len()))
+        Ok(Words::Inline(inline, descs.len()))
     }
 }
 
-impl Drop for Mark {
+impl Drop for DomainTag {
     fn drop(&mut self) {
         let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
         taken.remove(&self.0);
     }
 }
 
-/// Words that need no memory of their own.
-const FEW: usize = 8;
+/// Words that are stored without an allocation.
+const INLINE_WORDS: usize = 8;
 
-/// The library's words for the pieces of a list.
+/// The library's words for the segments of a list.
 #[derive(Clone)]
 pub(crate) enum Words {
-    Few([*mut c_void; FEW], usize),
-    Many(Vec<*mut c_void>),
+    Inline([*mut c_void; INLINE_WORDS], usize),
+    Heap(Vec<*mut c_void>),
 }
 
 impl Words {
     fn list(&self) -> &[*mut c_void] {
         match self {
-            Self::Few(words, count) => &words[..*count],
-            Self::Many(words) => words,
+            Self::Inline(words, count) => &words[..*count],
+            Self::Heap(words) => words,
         }
     }
 
@@ -138,8 +141,8 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_goes_back_to_the_library_by_its_own_domain_alone() {
-        let (own, other) = (Mark::new().unwrap(), Mark::new().unwrap());
+    fn only_its_own_domain_passes_a_descriptor_to_the_library() {
+        let (own, other) = (DomainTag::new().unwrap(), DomainTag::new().unwrap());
         for at in [1, 0x7fff_1234_5678, WORD] {
             let desc = own.wrap(word(at)).unwrap();
             let words = own.unwrap_all(&[desc]).unwrap();
@@ -156,10 +159,12 @@ mod tests {
 
     #[test]
     fn lists_of_any_length_keep_their_order() {
-        let mark = Mark::new().unwrap();
-        for count in [2, FEW, FEW + 1, 40] {
-            let descs: Vec<_> = (1..=count).map(|at| mark.wrap(word(at)).unwrap()).collect();
-            let words = mark.unwrap_all(&descs).unwrap();
+        let domain_tag = DomainTag::new().unwrap();
+        for count in [2, INLINE_WORDS, INLINE_WORDS + 1, 40] {
+            let descs: Vec<_> = (1..=count)
+                .map(|at| domain_tag.wrap(word(at)).unwrap())
+                .collect();
+            let words = domain_tag.unwrap_all(&descs).unwrap();
             let back: Vec<_> = words.list().iter().map(|word| word.addr()).collect();
             assert_eq!(back, (1..=count).collect::<Vec<_>>());
             assert_eq!(words.all(), words.list().as_ptr());

@@ -1,4 +1,4 @@
-//! Domains: the library's domain, and what is opened from it.
+//! Domains: the library's domain, and the objects that are opened from it.
 
 #![expect(unsafe_code, reason = "calls of another library")]
 #![expect(
@@ -23,19 +23,19 @@ use crate::av::Av;
 use crate::cntr::Cntr;
 use crate::contexts::Contexts;
 use crate::cq::Cq;
-use crate::descriptor::Mark;
+use crate::descriptor::DomainTag;
 use crate::endpoint::{Endpoint, option_of};
 use crate::fabric;
 use crate::library::Library;
 use crate::mr::Region;
-use crate::object::{Handle, call, done};
+use crate::object::{Handle, call, to_result};
 
 /// A domain of the library.
 pub(crate) struct Domain {
     inner: Arc<Inner>,
 }
 
-/// What keeps it open.
+/// The shared part of a domain, which its objects keep open.
 pub(crate) struct Inner {
     handle: Handle<FidDomain>,
     pub(crate) fabric: Arc<fabric::Inner>,
@@ -45,15 +45,15 @@ pub(crate) struct Inner {
     pub(crate) mr_mode: MrMode,
     pub(crate) id: DomainId,
     name: String,
-    /// What descriptors of its memory are known by.
-    pub(crate) mark: Mark,
+    /// The tag of descriptors of its memory.
+    pub(crate) domain_tag: DomainTag,
     local_keys: LocalKeys,
-    /// For regions that have to be an endpoint's.
+    /// Endpoints, for providers that bind regions to an endpoint.
     endpoints: Mutex<Vec<Weak<Endpoint>>>,
 }
 
-/// Keys for regions that no peer may name, from the largest number down: applications take theirs
-/// from the small ones.
+/// Keys for regions without remote access, from the largest number down: applications choose small
+/// keys.
 struct LocalKeys {
     largest: u64,
     taken: AtomicU64,
@@ -62,11 +62,11 @@ struct LocalKeys {
 impl Domain {
     pub(crate) fn open(fabric: &Arc<fabric::Inner>, info: &Info) -> Result<Self, Error> {
         let library = fabric.library;
-        let described = library.describe(info, ptr::null_mut())?;
+        let info_for_library = library.library_info(info, ptr::null_mut())?;
         let attr = &info.domain_attr;
         let title = format!("ofi domain {}", attr.name);
         let id = DomainId::new(title, fabric.id.clone());
-        let at = fabric.parent()?;
+        let at = fabric.ptr_or_error()?;
         let handle = Handle::open(library, format_args!("{id:?}"), |out| {
             // SAFETY: the fabric is open, the description is the library's.
             unsafe {
@@ -74,7 +74,7 @@ impl Domain {
                     at,
                     (*at).ops,
                     domain,
-                    described.first(),
+                    info_for_library.first(),
                     out,
                     ptr::null_mut()
                 )
@@ -90,7 +90,7 @@ impl Domain {
                 mr_mode: attr.mr_mode,
                 id,
                 name: attr.name.clone(),
-                mark: Mark::new()?,
+                domain_tag: DomainTag::new()?,
                 local_keys: LocalKeys::of_size(attr.mr_key_size),
                 endpoints: Mutex::default(),
             }),
@@ -102,7 +102,7 @@ impl LocalKeys {
     fn of_size(bytes: usize) -> Self {
         let bits = u32::try_from(bytes).unwrap_or(8).clamp(1, 8) * 8;
         Self {
-            // The largest of eight bytes says that there is no key.
+            // The largest eight-byte key means that there is no key.
             largest: (u64::MAX >> (64 - bits)) - 1,
             taken: AtomicU64::new(0),
         }
@@ -115,19 +115,19 @@ impl LocalKeys {
 }
 
 impl Inner {
-    /// Where it is, for opening something from it.
-    pub(crate) fn parent(&self) -> Result<*mut FidDomain, Error> {
-        self.handle.parent()
+    /// The pointer to the domain, for a call that returns [`Error`].
+    pub(crate) fn ptr_or_error(&self) -> Result<*mut FidDomain, Error> {
+        self.handle.ptr_or_error()
     }
 
     pub(crate) fn library(&self) -> &'static Library {
         self.fabric.library
     }
 
-    /// Makes sure that an `Info` is of this domain: another one has other limits.
+    /// Checks that an `Info` is of this domain: infos of another domain have other limits.
     ///
     /// # Errors
-    /// [`Errno::Inval`] with both.
+    /// [`Errno::Inval`] with both domains.
     pub(crate) fn check_info(&self, info: &Info) -> Result<(), Error> {
         let (fabric, name) = (FabricId::of(info), &info.domain_attr.name);
         if fabric == self.fabric.id && *name == self.name {
@@ -140,7 +140,7 @@ impl Inner {
         Err(Error::new(Errno::Inval, what))
     }
 
-    /// What is opened from it, in words.
+    /// The name of an object of this domain in messages.
     pub(crate) fn of(&self, what: &str) -> String {
         format!("{what} of {:?}", self.id)
     }
@@ -155,7 +155,7 @@ impl Inner {
         endpoints.push(Arc::downgrade(endpoint));
     }
 
-    /// The endpoints that are open.
+    /// The open endpoints.
     pub(crate) fn open_endpoints(&self) -> Vec<Arc<Endpoint>> {
         self.endpoints().iter().filter_map(Weak::upgrade).collect()
     }
@@ -167,9 +167,10 @@ impl Inner {
     }
 }
 
-// SAFETY: libfabric promises of its queues and regions what the trait asks for: a completion carries
-// the context of its operation, which is then over, and a region is closed when `fi_close` returns.
-// That it keeps this is the promise of whoever named the library by `FI_OFI_LIBRARY`.
+// SAFETY: libfabric promises for its queues and regions what the trait requires: a completion
+// carries the context of its operation, which is then complete, and a region is closed when
+// `fi_close` returns. The user who named the library by `FI_OFI_LIBRARY` vouches that it keeps this
+// promise.
 unsafe impl selvedge::Domain for Domain {
     fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
         Ok(Arc::new(Cq::open(&self.inner, attr)?))
@@ -213,19 +214,19 @@ unsafe impl selvedge::Domain for Domain {
         datatype: atomic::Datatype,
         op: atomic::Op,
     ) -> Result<atomic::Attr> {
-        let at = self.inner.handle.at()?;
-        let mut answer = AtomicAttr { count: 0, size: 0 };
+        let at = self.inner.handle.ptr()?;
+        let mut code = AtomicAttr { count: 0, size: 0 };
         let flags = match family {
             atomic::Family::Base => 0,
             atomic::Family::Fetch => number::atomic::FETCH,
             atomic::Family::Compare => number::atomic::COMPARE,
         };
-        let (datatype, op, out) = (datatype as u32, op as u32, &raw mut answer);
-        // SAFETY: the domain is open, and `answer` is a place for the answer.
-        done(unsafe { call!(at, (*at).ops, query_atomic, datatype, op, out, flags) })?;
+        let (datatype, op, out) = (datatype as u32, op as u32, &raw mut code);
+        // SAFETY: the domain is open, and `code` is valid for the result.
+        to_result(unsafe { call!(at, (*at).ops, query_atomic, datatype, op, out, flags) })?;
         Ok(atomic::Attr {
-            count: answer.count,
-            size: answer.size,
+            count: code.count,
+            size: code.size,
         })
     }
 }

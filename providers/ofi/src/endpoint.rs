@@ -1,4 +1,4 @@
-//! Endpoints: opening, closing, and what is neither message nor connection.
+//! Endpoints: opening, closing, binding, options and addresses.
 
 #![expect(unsafe_code, reason = "calls of another library")]
 #![expect(
@@ -25,8 +25,8 @@ use crate::cm::name_of;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::domain;
-use crate::object::{Handle, call, done};
-use crate::opened;
+use crate::object::{Handle, call, to_result};
+use crate::open_objects;
 use crate::pep::bound_eq;
 
 /// An endpoint of the library.
@@ -40,14 +40,14 @@ pub(crate) struct Endpoint {
     limits: Limits,
     addr_format: AddrFormat,
     is_connected: bool,
-    /// Whom operations may name; none of a connected endpoint.
+    /// The address vector of peers; none for a connected endpoint.
     av: Option<Arc<Av>>,
     /// Closed after the endpoint.
     _bound: Bindings,
     late: Mutex<Vec<Counters>>,
 }
 
-/// What holds for all operations of one direction.
+/// The attributes of all operations of one direction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Direction {
     pub(crate) defaults: OpFlags,
@@ -67,12 +67,17 @@ impl Endpoint {
         let is_connected = info.ep_attr.ep_type == EpType::Msg;
         let request = match info.handle {
             0 => None,
-            name => Some(opened::take_request(name).ok_or_else(|| {
-                Error::new(Errno::Inval, format!("there is no request {name:#x}"))
+            name => Some(open_objects::take_request(name).ok_or_else(|| {
+                Error::new(
+                    Errno::Inval,
+                    format!(
+                        "there is no connection request {name:#x}: it was accepted or rejected"
+                    ),
+                )
             })?),
         };
-        let asks_for = request.as_ref().map_or(ptr::null_mut(), |it| it.handle);
-        let handle = open_handle(domain, info, asks_for)?;
+        let request_fid = request.as_ref().map_or(ptr::null_mut(), |it| it.handle);
+        let handle = open_handle(domain, info, request_fid)?;
         let av = bind.av.as_ref().map(|av| bound_av(domain, av));
         let av = av.transpose()?;
         if av.is_none() && !is_connected {
@@ -105,11 +110,11 @@ impl Endpoint {
         });
         endpoint.bind_all()?;
         endpoint.enable()?;
-        // Whoever lends memory to an endpoint has to be its only holder, so it is known to nobody who
-        // does not need it.
+        // The safe layer must hold the only reference to an endpoint that it lends memory to. So
+        // only endpoints with an event queue are registered.
         if endpoint._bound.eq.is_some() {
-            let name = endpoint.handle.name();
-            opened::know_endpoint(name, &endpoint);
+            let name = endpoint.handle.id();
+            open_objects::register_endpoint(name, &endpoint);
         }
         if domain.mr_mode.contains(MrMode::ENDPOINT) {
             domain.add_endpoint(&endpoint);
@@ -117,7 +122,7 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    fn kept_late(&self) -> MutexGuard<'_, Vec<Counters>> {
+    fn late_cntrs(&self) -> MutexGuard<'_, Vec<Counters>> {
         self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -132,7 +137,7 @@ impl Endpoint {
         ];
         for (cntr, flags) in each {
             if let Some(cntr) = cntr {
-                let cntr = own_cntr(&self.domain, "counter of an endpoint", cntr)?;
+                let cntr = bound_cntr(&self.domain, "counter of an endpoint", cntr)?;
                 self.bind("a counter", cntr.fid()?, flags.bits())?;
             }
         }
@@ -152,20 +157,21 @@ impl Endpoint {
             self.bind("an address vector", av.fid()?, 0)?;
         }
         let (send, recv) = (CompletionFlags::SEND.bits(), CompletionFlags::RECV.bits());
-        // Where contexts are slots, the library reports everything, and the queue leaves out what
-        // nobody asked for.
-        let selective = |asked: bool| match asked && !self.domain.contexts.are_slots() {
+        // If contexts are slots, the library reports every operation, and the queue drops the
+        // completions that were not requested.
+        let selective = |requested: bool| match requested && !self.domain.contexts.are_slots() {
             true => number::bind::SELECTIVE_COMPLETION,
             false => 0,
         };
-        let tx = own_cq(&self.domain, "tx_cq of an endpoint", &bound.tx_cq)?;
-        let rx = own_cq(&self.domain, "rx_cq of an endpoint", &bound.rx_cq)?;
-        let (of_tx, of_rx) = (selective(bound.tx_selective), selective(bound.rx_selective));
-        match Arc::ptr_eq(&tx, &rx) && of_tx == of_rx {
-            true => self.bind("a completion queue", tx.fid()?, send | recv | of_tx)?,
+        let tx = bound_cq(&self.domain, "tx_cq of an endpoint", &bound.tx_cq)?;
+        let rx = bound_cq(&self.domain, "rx_cq of an endpoint", &bound.rx_cq)?;
+        let (tx_selective, rx_selective) =
+            (selective(bound.tx_selective), selective(bound.rx_selective));
+        match Arc::ptr_eq(&tx, &rx) && tx_selective == rx_selective {
+            true => self.bind("a completion queue", tx.fid()?, send | recv | tx_selective)?,
             false => {
-                self.bind("a completion queue", tx.fid()?, send | of_tx)?;
-                self.bind("a completion queue", rx.fid()?, recv | of_rx)?;
+                self.bind("a completion queue", tx.fid()?, send | tx_selective)?;
+                self.bind("a completion queue", rx.fid()?, recv | rx_selective)?;
             }
         }
         self.bind_cntrs(&bound.cntrs)
@@ -174,48 +180,48 @@ impl Endpoint {
     fn bind(&self, what: &str, other: *mut Fid, flags: u64) -> Result<(), Error> {
         let fid = self.fid()?;
         // SAFETY: both objects are open.
-        let answer = unsafe { call!(fid, (*fid).ops, bind, other, flags) };
-        self.well(format_args!("binding {what}"), answer)
+        let code = unsafe { call!(fid, (*fid).ops, bind, other, flags) };
+        self.check(format_args!("binding {what}"), code)
     }
 
     fn enable(&self) -> Result<(), Error> {
         let fid = self.fid()?;
         let (command, none) = (number::control::ENABLE, ptr::null_mut());
         // SAFETY: the endpoint is open, and the command has no argument.
-        let answer = unsafe { call!(fid, (*fid).ops, control, command, none) };
-        self.well("enabling an endpoint", answer)
+        let code = unsafe { call!(fid, (*fid).ops, control, command, none) };
+        self.check("enabling an endpoint", code)
     }
 
-    fn well(&self, what: impl fmt::Display, answer: c_int) -> Result<(), Error> {
-        match answer {
+    fn check(&self, what: impl fmt::Display, code: c_int) -> Result<(), Error> {
+        match code {
             0.. => Ok(()),
-            negative => Err(self.domain.library().trouble(what, negative)),
+            negative => Err(self.domain.library().call_error(what, negative)),
         }
     }
 
     #[inline]
-    pub(crate) fn at(&self) -> Result<*mut FidEp> {
-        self.handle.at()
+    pub(crate) fn ptr(&self) -> Result<*mut FidEp> {
+        self.handle.ptr()
     }
 
     pub(crate) fn fid(&self) -> Result<*mut Fid, Error> {
-        self.handle.own_fid()
+        self.handle.fid_or_error()
     }
 
     pub(crate) fn addr_format(&self) -> AddrFormat {
         self.addr_format
     }
 
-    /// Whether somebody may be sent to: libraries look nothing up.
+    /// Checks the address index of a send: libraries do not check it.
     ///
     /// # Errors
-    /// [`Errno::Inval`] when nobody has this index.
+    /// [`Errno::Inval`] for an index that the address vector does not have.
     #[inline]
     pub(crate) fn check_peer(&self, addr: FiAddr) -> Result {
         self.av.as_ref().map_or(Ok(()), |av| av.check(addr))
     }
 
-    /// Whether somebody may be received from; anybody will do.
+    /// Checks the address index of a receive; unspecified means any source.
     ///
     /// # Errors
     /// As [`Self::check_peer`].
@@ -228,8 +234,8 @@ impl Endpoint {
     }
 }
 
-/// A completion queue, as the library's of this domain.
-fn own_cq(
+/// Downcasts a completion queue to one of this domain.
+fn bound_cq(
     domain: &domain::Inner,
     name: &str,
     cq: &Arc<dyn CompletionQueue>,
@@ -239,7 +245,7 @@ fn own_cq(
 }
 
 /// A counter, likewise.
-pub(crate) fn own_cntr(
+pub(crate) fn bound_cntr(
     domain: &domain::Inner,
     name: &str,
     cntr: &Arc<dyn Counter>,
@@ -254,42 +260,42 @@ fn bound_av(domain: &domain::Inner, av: &Arc<dyn AddressVector>) -> Result<Arc<A
     domain.id.downcast("address vector of an endpoint", any, av)
 }
 
-// SAFETY: libfabric promises what the trait asks for: after a completion, and after `fi_close`, it
-// does not touch an operation's buffers. That it keeps this is the promise of whoever named the
-// library by `FI_OFI_LIBRARY`.
+// SAFETY: libfabric promises what the trait requires: after a completion, and after `fi_close`, it
+// does not access an operation's buffers. The user who named the library by `FI_OFI_LIBRARY`
+// vouches that it keeps this promise.
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {
-        let at = self.at()?;
-        name_of(self.addr_format, |place, len| {
+        let at = self.ptr()?;
+        name_of(self.addr_format, |out_ptr, len| {
             // SAFETY: the endpoint is open, and there is room for as many bytes.
-            unsafe { call!(at, (*at).cm, getname, place, len) }
+            unsafe { call!(at, (*at).cm, getname, out_ptr, len) }
         })
     }
 
     fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
         if late.tx_cq.is_some() || late.rx_cq.is_some() {
-            let what = "a completion queue: the ofi provider's endpoints take one only before they \
-                        are enabled";
+            let what = "cannot bind a completion queue: the ofi provider binds queues only when it \\
+                        opens an endpoint";
             return Err(Error::new(Errno::OpBadState, what));
         }
-        // Kept also where binding fails: the library may have taken some of them.
-        self.kept_late().push(late.cntrs.clone());
+        // Kept also if binding fails: the library may have bound some of them.
+        self.late_cntrs().push(late.cntrs.clone());
         self.bind_cntrs(&late.cntrs)
     }
 
     fn cancel(&self, context: Context) -> Result {
-        let at = self.at()?;
-        let theirs = self.domain.contexts.find(context)?;
-        // SAFETY: the endpoint is open; a context of no operation is looked for in vain.
-        done(unsafe { call!(at, (*at).ops, cancel, theirs) })
+        let at = self.ptr()?;
+        let raw_context = self.domain.contexts.find(context)?;
+        // SAFETY: the endpoint is open; the library finds no operation for an unknown context.
+        to_result(unsafe { call!(at, (*at).ops, cancel, raw_context) })
     }
 
     fn set(&self, option: EpOption) -> Result {
         let (name, value) = ((option.name() as u32).cast_signed(), option.value());
-        let at = self.at()?;
+        let at = self.ptr()?;
         let (from, len) = ((&raw const value).cast(), size_of::<usize>());
         // SAFETY: the endpoint is open, and the value lives during the call.
-        done(unsafe { call!(at, (*at).ops, setopt, LEVEL, name, from, len) })
+        to_result(unsafe { call!(at, (*at).ops, setopt, LEVEL, name, from, len) })
     }
 
     fn option(&self, name: EpOptionName) -> Result<EpOption> {
@@ -297,7 +303,7 @@ unsafe impl selvedge::Endpoint for Endpoint {
     }
 
     fn join(&self, group: &Address, context: Context) -> Result<Arc<dyn Membership>> {
-        let at = self.at()?;
+        let at = self.ptr()?;
         let bytes = addr::encode(group);
         let from = bytes.as_ptr().cast();
         let word = usize::try_from(context.0).map_err(|_| Errno::Inval)?;
@@ -305,16 +311,16 @@ unsafe impl selvedge::Endpoint for Endpoint {
         let mut errno = Errno::Other;
         let handle = Handle::<FidMc>::open(self.domain.library(), "a membership", |out| {
             // SAFETY: the endpoint is open, and the address lives during the call.
-            let answer = unsafe { call!(at, (*at).cm, join, from, 0, out, context) };
-            errno = done(answer).err().unwrap_or(errno);
-            answer
+            let code = unsafe { call!(at, (*at).cm, join, from, 0, out, context) };
+            errno = to_result(code).err().unwrap_or(errno);
+            code
         });
         let handle = handle.map_err(|_| errno)?;
-        let mc = handle.at()?;
-        // SAFETY: the membership is open; this member is there to be read.
+        let mc = handle.ptr()?;
+        // SAFETY: the membership is open, and this field is public.
         let addr = FiAddr(unsafe { (*mc).fi_addr });
         let av = self.av.clone().ok_or(Errno::NoAv)?;
-        av.know(addr);
+        av.add_index(addr);
         Ok(Arc::new(Member {
             _handle: handle,
             addr,
@@ -343,20 +349,21 @@ impl Membership for Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.av.forget(self.addr);
+        self.av.remove_index(self.addr);
     }
 }
 
-/// An option of an endpoint that is open. Most of libfabric's providers do not know the options that
-/// repeat sizes of the description.
+/// An option of an open endpoint. Most of libfabric's providers do not implement the options that
+/// repeat sizes of the info.
 fn read_option(handle: &Handle<FidEp>, limits: &Limits, name: EpOptionName) -> Result<EpOption> {
-    let at = handle.at()?;
+    let at = handle.ptr()?;
     let (mut value, mut len) = (0_usize, size_of::<usize>());
-    let place = (&raw mut value).cast();
+    let out_ptr = (&raw mut value).cast();
     let number = (name as u32).cast_signed();
     // SAFETY: the endpoint is open, and there is room for a value of this length.
-    let answer = done(unsafe { call!(at, (*at).ops, getopt, LEVEL, number, place, &raw mut len) });
-    match answer {
+    let code =
+        to_result(unsafe { call!(at, (*at).ops, getopt, LEVEL, number, out_ptr, &raw mut len) });
+    match code {
         Ok(()) => Ok(EpOption::new(name, value)),
         Err(errno) => limits.option(name).map_err(|_| match errno {
             Errno::NoSys => Errno::NoProtoOpt,
@@ -365,7 +372,7 @@ fn read_option(handle: &Handle<FidEp>, limits: &Limits, name: EpOptionName) -> R
     }
 }
 
-/// An option of an endpoint that is not open yet, asked of one that is opened for the question.
+/// An option of an endpoint that is not open yet, read from one that is opened for the query.
 pub(crate) fn option_of(
     domain: &domain::Inner,
     info: &Info,
@@ -382,18 +389,18 @@ fn open_handle(
 ) -> Result<Handle<FidEp>, Error> {
     let library = domain.library();
     domain.check_info(info)?;
-    let described = library.describe(info, request)?;
-    let at = domain.parent()?;
+    let info_for_library = library.library_info(info, request)?;
+    let at = domain.ptr_or_error()?;
     Handle::<FidEp>::open(library, domain.of("an endpoint"), |out| {
         let none = ptr::null_mut();
         // SAFETY: the domain is open, the description is the library's.
-        unsafe { call!(at, (*at).ops, endpoint, described.first(), out, none) }
+        unsafe { call!(at, (*at).ops, endpoint, info_for_library.first(), out, none) }
     })
 }
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        opened::forget_endpoint(self.handle.name());
+        open_objects::unregister_endpoint(self.handle.id());
     }
 }
 

@@ -1,8 +1,8 @@
-//! What the library sees of the environment when it reads it, at its first call.
+//! The environment of the library's first call, in which it reads its variables.
 //!
-//! libfabric takes `FI_PROVIDER` from `getenv(3)` alone: its parameter interface declares and reads
-//! variables, and sets none. So the variable is changed, which is sound only while no other thread
-//! can read the environment.
+//! libfabric reads `FI_PROVIDER` with `getenv(3)` alone: its parameter interface declares and reads
+//! variables, and sets none. So this module changes the variable, which is sound only while no
+//! other thread can read the environment.
 
 #![expect(unsafe_code, reason = "changes of the environment")]
 
@@ -14,38 +14,36 @@ use crate::names;
 
 const NAME: &str = "FI_PROVIDER";
 
-/// Runs `first`, the library's first call, with a `FI_PROVIDER` that names nothing but what the
-/// library knows: our layer would shut all of its providers out.
+/// Runs `first`, the library's first call, with a `FI_PROVIDER` that contains only names of the
+/// library: with the layer's name the library would exclude all its providers.
 ///
 /// # Errors
-/// [`Errno::Busy`] when the variable would have to change and there are other threads; those of
+/// [`Errno::Busy`] if the variable would have to change and other threads exist; the errors of
 /// `first`.
-pub(crate) fn with_names_of_its_own<T>(
+pub(crate) fn with_filtered_variable<T>(
     first: impl FnOnce() -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let own = env::var(NAME).unwrap_or_default();
-    with_filter(&own, first)
+    let original = env::var(NAME).unwrap_or_default();
+    with_filter(&original, first)
 }
 
-fn with_filter<T>(own: &str, first: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-    let Some(theirs) = names::filter(own) else {
+fn with_filter<T>(original: &str, first: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    let Some(filtered) = names::filter_for_library(original) else {
         return first();
     };
-    only_thread(own, "Discover once before other threads start")?.set(&theirs);
-    let answer = first()?;
-    let why =
-        format!("The library has started threads meanwhile, and the variable is {theirs:?} now");
-    only_thread(own, &why)?.set(own);
-    Ok(answer)
+    only_thread(original, "Discover once before other threads start")?.set(&filtered);
+    let code = first()?;
+    let advice = format!("The library has started threads, and the variable still is {filtered:?}");
+    only_thread(original, &advice)?.set(original);
+    Ok(code)
 }
 
-/// The knowledge that this thread is the only one of the process: another one could be started by
-/// nobody but it.
+/// Proof that this thread is the only one of the process. Only this thread could start another one.
 struct OnlyThread(());
 
 /// # Errors
-/// [`Errno::Busy`] when there are others, or the system does not say.
-fn only_thread(own: &str, advice: &str) -> Result<OnlyThread, Error> {
+/// [`Errno::Busy`] if other threads exist, or the number is unknown.
+fn only_thread(original: &str, advice: &str) -> Result<OnlyThread, Error> {
     let threads = fs::read_dir("/proc/self/task").map(Iterator::count);
     let found = match threads {
         Ok(1) => return Ok(OnlyThread(())),
@@ -53,7 +51,7 @@ fn only_thread(own: &str, advice: &str) -> Result<OnlyThread, Error> {
         Err(error) => format!("the number of threads is unknown ({error})"),
     };
     let what = format!(
-        "{NAME}={own:?} names the layer {:?}, which the library does not know, and cannot be changed \
+        "{NAME}={original:?} names the layer {:?}, which the library does not have, and cannot be changed \
          for the library's first call: {found}, which may read the environment. {advice}, or name the \
          provider in the hints and leave {NAME} unset",
         names::LAYER
@@ -64,8 +62,8 @@ fn only_thread(own: &str, advice: &str) -> Result<OnlyThread, Error> {
 impl OnlyThread {
     /// Changes the variable.
     fn set(self, value: &str) {
-        // SAFETY: there is no other thread that could read or change the environment at the same
-        // time, and this thread starts none before the call is over.
+        // SAFETY: no other thread exists that could read or change the environment at the same
+        // time, and this thread starts none during the call.
         unsafe { env::set_var(NAME, value) };
     }
 }
@@ -83,13 +81,13 @@ mod tests {
         let other = thread::spawn(move || ended.recv());
         let before = env::var(NAME);
         let error = with_filter("tcp;ofi", || -> Result<(), Error> {
-            panic!("the library would read a filter that shuts it out")
+            panic!("the library would read a filter that excludes its providers")
         });
         let error = error.unwrap_err();
         assert_eq!(error.errno(), Errno::Busy);
         assert!(error.message().contains("\"tcp;ofi\""), "{error}");
         assert_eq!(env::var(NAME), before);
-        // What the library understands as it is needs no change.
+        // A value that the library understands needs no change.
         assert_eq!(with_filter("tcp", || Ok(7)).unwrap(), 7);
         drop(end);
         assert!(other.join().unwrap().is_err());

@@ -19,9 +19,9 @@ use selvedge_abi::{EqAttr, EqCmEntry, EqEntry, EqErrEntry, Fid, FidEq, given, in
 
 use crate::cq::wait_descriptor;
 use crate::fabric;
-use crate::library::Theirs;
-use crate::object::{Handle, call, counted, done, millis};
-use crate::opened;
+use crate::library::LibraryInfo;
+use crate::object::{Handle, call, millis, to_count, to_result};
+use crate::open_objects;
 
 /// An event queue of the library.
 pub(crate) struct Eq {
@@ -31,27 +31,27 @@ pub(crate) struct Eq {
     descriptor: Option<RawFd>,
 }
 
-/// The application writes events.
+/// Flag: the application writes events.
 const WRITE: u64 = 1 << 9;
 const PEEK: u64 = 1 << 19;
 
-/// An event with the largest data of a connection that there may be, at an address for its words.
+/// A buffer for an event with the largest connection data, aligned for the event's words.
 #[repr(C, align(8))]
-struct Room {
+struct EventBuffer {
     bytes: [u8; 4096],
 }
 
-/// What the library has filled in.
-struct Found {
+/// An event as the library has written it.
+struct RawEvent {
     number: u32,
-    room: Room,
+    buffer: EventBuffer,
     len: usize,
 }
 
 impl Eq {
     pub(crate) fn open(fabric: &Arc<fabric::Inner>, attr: &Attr) -> Result<Self, Error> {
-        let at = fabric.parent()?;
-        let mut asked = EqAttr {
+        let at = fabric.ptr_or_error()?;
+        let mut requested = EqAttr {
             size: attr.size,
             flags: WRITE,
             wait_obj: attr.wait_obj as u32,
@@ -59,12 +59,12 @@ impl Eq {
             wait_set: ptr::null_mut(),
         };
         let handle = Handle::open(fabric.library, "an event queue", |out| {
-            let asked = &raw mut asked;
+            let requested = &raw mut requested;
             // SAFETY: the fabric is open, and the attributes live during the call.
-            unsafe { call!(at, (*at).ops, eq_open, asked, out, ptr::null_mut()) }
+            unsafe { call!(at, (*at).ops, eq_open, requested, out, ptr::null_mut()) }
         })?;
         Ok(Self {
-            descriptor: wait_descriptor(handle.own_fid()?, attr.wait_obj),
+            descriptor: wait_descriptor(handle.fid_or_error()?, attr.wait_obj),
             handle,
             fabric: Arc::clone(fabric),
             wait_obj: attr.wait_obj,
@@ -72,34 +72,34 @@ impl Eq {
     }
 
     pub(crate) fn fid(&self) -> Result<*mut Fid, Error> {
-        self.handle.own_fid()
+        self.handle.fid_or_error()
     }
 
-    /// Whether it was opened from this fabric of the library.
+    /// Whether the queue was opened from this fabric.
     pub(crate) fn is_of(&self, fabric: &Arc<fabric::Inner>) -> bool {
         Arc::ptr_eq(&self.fabric, fabric)
     }
 
-    /// The next event of which there is still the object that it is about.
-    fn next(&self, take: impl Fn(*mut u32, *mut c_void, usize) -> isize) -> Result<Event> {
+    /// Reads the next event whose object is still open.
+    fn next_event(&self, take: impl Fn(*mut u32, *mut c_void, usize) -> isize) -> Result<Event> {
         loop {
-            let found = Found::by(&take)?;
-            if let Some(event) = self.event(&found, Keep::Yes)? {
+            let raw = RawEvent::read_with(&take)?;
+            if let Some(event) = self.event(&raw, ReadMode::Take)? {
                 return Ok(event);
             }
         }
     }
 
-    fn event(&self, found: &Found, keep: Keep) -> Result<Option<Event>> {
-        let entry: EqEntry = found.beginning()?;
-        Ok(match found.number {
-            number::event::CONNREQ => self.request(found, keep)?,
-            number::event::CONNECTED => opened::endpoint(entry.fid).map(|ep| {
-                let data = found.data();
+    fn event(&self, raw: &RawEvent, mode: ReadMode) -> Result<Option<Event>> {
+        let entry: EqEntry = raw.prefix()?;
+        Ok(match raw.number {
+            number::event::CONNREQ => self.request(raw, mode)?,
+            number::event::CONNECTED => open_objects::endpoint(entry.fid).map(|ep| {
+                let data = raw.data();
                 Event::Connected { ep, data }
             }),
             number::event::SHUTDOWN => {
-                let ep = opened::endpoint(entry.fid);
+                let ep = open_objects::endpoint(entry.fid);
                 ep.map(|ep| Event::Shutdown { ep })
             }
             number::event::JOIN_COMPLETE => Some(Event::JoinComplete {
@@ -113,29 +113,29 @@ impl Eq {
         })
     }
 
-    fn request(&self, found: &Found, keep: Keep) -> Result<Option<Event>> {
-        let entry: EqCmEntry = found.beginning()?;
-        let Some(pep) = opened::pep(entry.fid) else {
+    fn request(&self, raw: &RawEvent, mode: ReadMode) -> Result<Option<Event>> {
+        let entry: EqCmEntry = raw.prefix()?;
+        let Some(pep) = open_objects::pep(entry.fid) else {
             return Ok(None);
         };
-        // SAFETY: the event has a description of the library's, of its layout.
+        // SAFETY: the event has an info of the library, in the library's layout.
         let given = unsafe { infos::read(entry.info, self.fabric.library.abi()) }?;
         let name = given.handle.addr() as u64;
-        let info = Box::new(pep.request(given.info, name));
-        if keep == Keep::Yes {
-            // SAFETY: a description that came with an event is the reader's to free.
-            let theirs = unsafe { Theirs::from_raw(self.fabric.library, entry.info) };
-            opened::keep_request(name, given.handle, theirs);
+        let info = Box::new(pep.request_info(given.info, name));
+        if mode == ReadMode::Take {
+            // SAFETY: the reader of an event owns its info and frees it.
+            let raw_error = unsafe { LibraryInfo::from_raw(self.fabric.library, entry.info) };
+            open_objects::store_request(name, given.handle, raw_error);
         }
-        let data = found.data();
+        let data = raw.data();
         Ok(Some(Event::ConnReq { pep, info, data }))
     }
 
-    fn said(&self, entry: &EqErrEntry) -> String {
-        let Ok(at) = self.handle.at() else {
+    fn provider_error_text(&self, entry: &EqErrEntry) -> String {
+        let Ok(at) = self.handle.ptr() else {
             return String::new();
         };
-        let mut room = [0 as c_char; 256];
+        let mut buffer = [0 as c_char; 256];
         let (code, data) = (entry.prov_errno, entry.err_data.cast_const());
         // SAFETY: the queue is open, and there is room for a text of this length.
         let text = unsafe {
@@ -145,44 +145,49 @@ impl Eq {
                 strerror,
                 code,
                 data,
-                room.as_mut_ptr(),
-                room.len()
+                buffer.as_mut_ptr(),
+                buffer.len()
             )
         };
-        // SAFETY: the answer is a text or NULL.
+        // SAFETY: the result is a C string or NULL.
         let text = unsafe { given::text(text) }.ok().flatten();
         text.unwrap_or_default().to_owned()
     }
 }
 
-/// Whether an event is taken or only looked at.
+/// Whether an event is read or peeked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Keep {
-    Yes,
-    No,
+enum ReadMode {
+    Take,
+    Peek,
 }
 
-impl Found {
-    fn by(take: impl Fn(*mut u32, *mut c_void, usize) -> isize) -> Result<Self> {
-        let mut found = Self {
+impl RawEvent {
+    fn read_with(take: impl Fn(*mut u32, *mut c_void, usize) -> isize) -> Result<Self> {
+        let mut raw = Self {
             number: 0,
-            room: Room { bytes: [0; 4096] },
+            buffer: EventBuffer { bytes: [0; 4096] },
             len: 0,
         };
-        let room = &mut found.room.bytes;
-        let answer = take(&raw mut found.number, room.as_mut_ptr().cast(), room.len());
-        found.len = counted(answer)?.min(found.room.bytes.len());
-        Ok(found)
+        let buffer = &mut raw.buffer.bytes;
+        let code = take(
+            &raw mut raw.number,
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+        );
+        raw.len = to_count(code)?.min(raw.buffer.bytes.len());
+        Ok(raw)
     }
 
-    fn beginning<T: Copy>(&self) -> Result<T> {
-        // SAFETY: there are as many bytes, and the events' structures are numbers and pointers.
-        unsafe { given::beginning(self.room.bytes.as_ptr().cast(), self.len) }
+    fn prefix<T: Copy>(&self) -> Result<T> {
+        // SAFETY: the buffer has this many bytes, and the event structures consist of numbers and
+        // pointers.
+        unsafe { given::beginning(self.buffer.bytes.as_ptr().cast(), self.len) }
     }
 
-    /// What the peer has sent with it.
+    /// The data that the peer has sent with the connection event.
     fn data(&self) -> Vec<u8> {
-        let data = self.room.bytes.get(size_of::<EqCmEntry>()..self.len);
+        let data = self.buffer.bytes.get(size_of::<EqCmEntry>()..self.len);
         data.unwrap_or_default().to_vec()
     }
 }
@@ -193,35 +198,35 @@ fn context(of: *mut c_void) -> Context {
 
 impl EventQueue for Eq {
     fn read(&self) -> Result<Event> {
-        let at = self.handle.at()?;
-        self.next(|event, room, len| {
+        let at = self.handle.ptr()?;
+        self.next_event(|event, buffer, len| {
             // SAFETY: the queue is open, and there is room for an event of this length.
-            unsafe { call!(at, (*at).ops, read, event, room, len, 0) }
+            unsafe { call!(at, (*at).ops, read, event, buffer, len, 0) }
         })
     }
 
     fn peek(&self) -> Result<Event> {
-        let at = self.handle.at()?;
-        let look = |flags| {
-            move |event, room, len| {
+        let at = self.handle.ptr()?;
+        let read_flags = |flags| {
+            move |event, buffer, len| {
                 // SAFETY: the queue is open, and there is room for an event of this length.
-                unsafe { call!(at, (*at).ops, read, event, room, len, flags) }
+                unsafe { call!(at, (*at).ops, read, event, buffer, len, flags) }
             }
         };
         loop {
-            let found = Found::by(look(PEEK))?;
-            if let Some(event) = self.event(&found, Keep::No)? {
+            let raw = RawEvent::read_with(read_flags(PEEK))?;
+            if let Some(event) = self.event(&raw, ReadMode::Peek)? {
                 return Ok(event);
             }
-            // It is about an object that is closed.
-            Found::by(look(0))?;
+            // Discards an event of an object that is closed.
+            RawEvent::read_with(read_flags(0))?;
         }
     }
 
     fn read_err(&self) -> Result<ErrEntry> {
-        let at = self.handle.at()?;
+        let at = self.handle.ptr()?;
         let mut data = vec![0_u8; 4096];
-        let mut theirs = EqErrEntry {
+        let mut raw_error = EqErrEntry {
             fid: ptr::null_mut(),
             context: ptr::null_mut(),
             data: 0,
@@ -230,15 +235,15 @@ impl EventQueue for Eq {
             err_data: data.as_mut_ptr().cast(),
             err_data_size: data.len(),
         };
-        let entry = &raw mut theirs;
+        let entry = &raw mut raw_error;
         // SAFETY: the queue is open, and there is room for the entry and for its data.
-        counted(unsafe { call!(at, (*at).ops, readerr, entry, 0) })?;
-        let text = self.fabric.library.text(theirs.err);
-        let detail = format!("{text}: {}", self.said(&theirs));
-        let errno = Errno::from_raw(theirs.err);
-        let mut error = ErrEntry::new(context(theirs.context), errno, detail);
-        error.ep = opened::endpoint(theirs.fid);
-        data.truncate(theirs.err_data_size);
+        to_count(unsafe { call!(at, (*at).ops, readerr, entry, 0) })?;
+        let text = self.fabric.library.error_text(raw_error.err);
+        let detail = format!("{text}: {}", self.provider_error_text(&raw_error));
+        let errno = Errno::from_raw(raw_error.err);
+        let mut error = ErrEntry::new(context(raw_error.context), errno, detail);
+        error.ep = open_objects::endpoint(raw_error.fid);
+        data.truncate(raw_error.err_data_size);
         error.data = data;
         Ok(error)
     }
@@ -252,7 +257,7 @@ impl EventQueue for Eq {
         else {
             return Err(Errno::NoSys);
         };
-        let at = self.handle.at()?;
+        let at = self.handle.ptr()?;
         let word = |word: u64| usize::try_from(word).map_err(|_| Errno::Inval);
         let entry = EqEntry {
             fid: ptr::without_provenance_mut(word(handle)?),
@@ -261,22 +266,22 @@ impl EventQueue for Eq {
         };
         let (from, len) = ((&raw const entry).cast(), size_of::<EqEntry>());
         // SAFETY: the queue is open, and the entry lives during the call.
-        done(unsafe { call!(at, (*at).ops, write, number::event::NOTIFY, from, len, 0) })
+        to_result(unsafe { call!(at, (*at).ops, write, number::event::NOTIFY, from, len, 0) })
     }
 
     fn wait(&self, timeout: Option<Duration>) -> Result<Event> {
-        // Libraries of this age fall over a wait without a wait object.
+        // libfabric crashes in a wait on a queue without a wait object.
         if self.wait_obj == wait::Object::None {
             return Err(Errno::NoSys);
         }
-        let (at, timeout): (_, c_int) = (self.handle.at()?, millis(timeout));
-        let event = self.next(|event, room, len| {
+        let (at, timeout): (_, c_int) = (self.handle.ptr()?, millis(timeout));
+        let event = self.next_event(|event, buffer, len| {
             // SAFETY: the queue is open, and there is room for an event of this length.
-            unsafe { call!(at, (*at).ops, sread, event, room, len, timeout, 0) }
+            unsafe { call!(at, (*at).ops, sread, event, buffer, len, timeout, 0) }
         });
         match event {
             Err(Errno::Canceled | Errno::Intr | Errno::TimedOut) => Err(Errno::Again),
-            answer => answer,
+            code => code,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Fabrics: the library's fabric, opened once however often it is asked for.
+//! Fabrics: the library's fabric, which is opened once and shared.
 
 #![expect(unsafe_code, reason = "calls of another library")]
 #![expect(
@@ -17,11 +17,12 @@ use selvedge_kit::FabricId;
 use crate::domain::Domain;
 use crate::eq::Eq;
 use crate::library::Library;
-use crate::object::{Handle, call, done};
+use crate::object::{Handle, call, to_result};
 use crate::pep::Pep;
 
-/// The fabrics that are open. Objects of the library work together only if they come from the same
-/// object, ours if they come from the same fabric: a fabric is opened once, however often it is asked for.
+/// The open fabrics. The library's objects work together only if they come from the same fabric
+/// object, those of Selvedge if they come from the same fabric. So each fabric is opened once and
+/// shared.
 static OPEN: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
 
 /// A fabric of the library.
@@ -29,7 +30,7 @@ pub(crate) struct Fabric {
     inner: Arc<Inner>,
 }
 
-/// What keeps it open.
+/// The shared part of a fabric, which its objects keep open.
 pub(crate) struct Inner {
     handle: Handle<FidFabric>,
     pub(crate) library: &'static Library,
@@ -45,9 +46,9 @@ impl Fabric {
         if let Some(inner) = found.find(|inner| inner.is(library, &id)) {
             return Ok(Self { inner });
         }
-        let described = library.describe(info, ptr::null_mut())?;
+        let info_for_library = library.library_info(info, ptr::null_mut())?;
         let handle = Handle::open(library, format_args!("{id:?}"), |out| {
-            library.open_fabric(&described, out)
+            library.open_fabric(&info_for_library, out)
         })?;
         let inner = Arc::new(Inner {
             handle,
@@ -62,19 +63,19 @@ impl Fabric {
 impl Inner {
     /// Whether it is this fabric, opened by this process.
     fn is(&self, library: &'static Library, id: &FabricId) -> bool {
-        ptr::eq(self.library, library) && self.id == *id && self.handle.at().is_ok()
+        ptr::eq(self.library, library) && self.id == *id && self.handle.ptr().is_ok()
     }
 
-    /// Where it is, for opening something from it.
-    pub(crate) fn parent(&self) -> Result<*mut FidFabric, Error> {
-        self.handle.parent()
+    /// The pointer to the fabric, for a call that returns [`Error`].
+    pub(crate) fn ptr_or_error(&self) -> Result<*mut FidFabric, Error> {
+        self.handle.ptr_or_error()
     }
 
-    /// Whether it is safe to sleep until an object's descriptor is ready.
+    /// Checks whether a thread may block on an object's descriptor.
     pub(crate) fn try_wait(&self, fid: *mut Fid) -> Result {
-        let (fabric, mut fids) = (self.handle.at()?, [fid]);
+        let (fabric, mut fids) = (self.handle.ptr()?, [fid]);
         // SAFETY: both objects are open, and the list lives during the call.
-        done(unsafe { call!(fabric, (*fabric).ops, trywait, fids.as_mut_ptr(), 1) })
+        to_result(unsafe { call!(fabric, (*fabric).ops, trywait, fids.as_mut_ptr(), 1) })
     }
 }
 

@@ -1,10 +1,10 @@
-//! The ofi provider: what a libfabric of the system has, through the object model.
+//! The ofi provider: the providers of a libfabric of the system, behind the object model.
 //!
-//! It is off until `FI_OFI_LIBRARY` names a library, or is `system`. That library is loaded once and
-//! for good, and its providers (verbs, efa, cxi, psm3, tcp ..) are offered under their own names
-//! with one more layer: `tcp;ofi`, `verbs;ofi_rxm;ofi`. Every object here is one of that library's,
-//! reached through the tables of its handles as a program in C reaches it; nothing is emulated but
-//! what docs/PROVIDERS.md says.
+//! It is off until `FI_OFI_LIBRARY` names a library, or is `system`. The provider loads that
+//! library once and never unloads it. It offers the library's providers (verbs, efa, cxi, psm3, tcp
+//! ..) under their own names with one more layer: `tcp;ofi`, `verbs;ofi_rxm;ofi`. Every object
+//! wraps one of the library's objects, which it calls through the tables of its handle, as a C
+//! program does. docs/PROVIDERS.md lists the few features that the provider emulates.
 //!
 //! # Examples
 //!
@@ -14,20 +14,20 @@
 //! let registry = Registry::new().with(&selvedge_ofi::PROVIDER);
 //! let hints = Hints::new().caps(Caps::TAGGED).provider("tcp;ofi");
 //! match registry.infos(&hints) {
-//!     Ok(infos) => println!("{} ways to communicate", infos.len()),
+//!     Ok(infos) => println!("{} infos", infos.len()),
 //!     Err(error) => println!("{error}"),
 //! }
 //! ```
 
 #![deny(missing_docs)]
 
-mod answers;
 mod av;
 mod cm;
 mod cntr;
 mod contexts;
 mod cq;
 mod descriptor;
+mod discovered;
 mod domain;
 mod endpoint;
 mod environment;
@@ -37,7 +37,7 @@ mod library;
 mod mr;
 mod names;
 mod object;
-mod opened;
+mod open_objects;
 mod pep;
 mod post;
 mod provider;

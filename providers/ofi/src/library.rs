@@ -1,4 +1,4 @@
-//! The library: found, loaded once and for good, and its functions.
+//! The library: finding it, loading it without unloading, and its functions.
 
 #![expect(unsafe_code, reason = "functions of another library")]
 
@@ -15,9 +15,9 @@ use selvedge::{Errno, Error, Info, InfoFlags};
 use selvedge_abi as abi;
 use selvedge_abi::{Abi, FabricAttr, Fid, FidFabric, Param, given, infos};
 
-use crate::answers::{self, Answers};
 use crate::contexts;
-use crate::environment::with_names_of_its_own;
+use crate::discovered::{self, DiscoveredInfos};
+use crate::environment::with_filtered_variable;
 use crate::names;
 
 /// The parameter that turns the provider on.
@@ -27,10 +27,10 @@ pub(crate) static PARAMS: &[Spec] = &[Spec::text(
     PARAMETER,
     "",
     "the libfabric whose providers are offered: a path, a name for the loader, or \"system\" for \
-     the first one of the usual folders (default: none)",
+     the first one in the standard directories (default: none)",
 )];
 
-/// Looks in the usual folders.
+/// The value that searches the standard directories.
 const SYSTEM: &str = "system";
 const FILE: &str = "libfabric.so.1";
 
@@ -50,11 +50,11 @@ type GetVersion = unsafe extern "C" fn() -> u32;
 type GetParams = unsafe extern "C" fn(*mut *mut Param, *mut c_int) -> c_int;
 type FreeParams = unsafe extern "C" fn(*mut Param);
 
-/// A libfabric.
+/// A loaded libfabric.
 pub(crate) struct Library {
     path: String,
     version: Version,
-    /// The layout that `getinfo`, `freeinfo` and `dupinfo` are of.
+    /// The structure layout of `getinfo`, `freeinfo` and `dupinfo`.
     abi: Abi,
     getinfo: GetInfo,
     freeinfo: FreeInfo,
@@ -63,27 +63,30 @@ pub(crate) struct Library {
     strerror: StrError,
     getparams: GetParams,
     freeparams: FreeParams,
-    answers: Answers,
-    /// Providers that write into what contexts point at.
-    writing_contexts: Mutex<BTreeSet<String>>,
+    discovered: DiscoveredInfos,
+    /// Providers that write into the memory that contexts point to.
+    context_writers: Mutex<BTreeSet<String>>,
 }
 
-/// Whether one is asked for.
-pub(crate) fn is_asked_for(params: &Params) -> bool {
+/// Whether the parameters name a library.
+pub(crate) fn is_requested(params: &Params) -> bool {
     params.raw(PARAMETER).is_some_and(|name| !name.is_empty())
 }
 
-/// The one that the parameters name; every one is loaded once in a process.
+/// The library that the parameters name. Each library is loaded once in a process.
 ///
 /// # Errors
-/// [`Errno::NoDev`] if none is asked for; [`Errno::NoEnt`] for one that cannot be loaded or is no
-/// libfabric; [`Errno::Inval`] for Selvedge's own where it was not asked for by its path.
+/// [`Errno::NoDev`] if the parameters name none; [`Errno::NoEnt`] for a library that cannot be
+/// loaded or is no libfabric; [`Errno::Inval`] for Selvedge's own library, unless it was named by
+/// its path.
 pub(crate) fn of(params: &Params) -> Result<&'static Library, Error> {
     static LOADED: Mutex<BTreeMap<String, &'static Library>> = Mutex::new(BTreeMap::new());
     let name = match params.raw(PARAMETER) {
         Some(name) if !name.is_empty() => name,
         _ => {
-            let what = format!("{PARAMETER} names no library");
+            let what = format!(
+                "{PARAMETER} is not set: set it to the path of a libfabric, or to \"system\""
+            );
             return Err(Error::new(Errno::NoDev, what));
         }
     };
@@ -113,7 +116,7 @@ fn first_of_system() -> Result<Library, Error> {
         "/usr/lib64",
         "/usr/lib",
     ];
-    let mut why = Vec::new();
+    let mut errors = Vec::new();
     for folder in folders {
         let path = Path::new(folder).join(FILE);
         if !path.exists() {
@@ -121,27 +124,28 @@ fn first_of_system() -> Result<Library, Error> {
         }
         match Library::load(&path.to_string_lossy(), false) {
             Ok(library) => return Ok(library),
-            Err(error) => why.push(error.to_string()),
+            Err(error) => errors.push(error.to_string()),
         }
     }
     let what = format!(
-        "{PARAMETER}={SYSTEM}: there is no {FILE} in {}",
+        "{PARAMETER}={SYSTEM}: found no {FILE} in {}",
         folders.join(", ")
     );
     Err(Error::new(
         Errno::NoEnt,
-        [vec![what], why].concat().join("\n"),
+        [vec![what], errors].concat().join("\n"),
     ))
 }
 
 impl Library {
-    /// One that was named by its path may be Selvedge's; one that was merely found may not.
-    fn load(name: &str, may_be_ours: bool) -> Result<Self, Error> {
+    /// Loads a library. Selvedge's own is allowed only if it was named by its path, not if it was
+    /// found in a directory.
+    fn load(name: &str, may_be_selvedge: bool) -> Result<Self, Error> {
         let handle = open(name)?;
-        with_names_of_its_own(|| {
+        with_filtered_variable(|| {
             let library = Self::bind(name, handle)?;
-            library.check_whose(may_be_ours)?;
-            library.wake();
+            library.reject_selvedge(may_be_selvedge)?;
+            library.initialize();
             Ok(library)
         })
     }
@@ -152,22 +156,24 @@ impl Library {
     )]
     fn bind(name: &str, handle: *mut c_void) -> Result<Self, Error> {
         let lacks = |symbol: &str| {
-            let what = format!("{PARAMETER}={name}: it is no libfabric: it has no {symbol}");
+            let what = format!("{PARAMETER}={name}: not a libfabric: it has no symbol {symbol}");
             Error::new(Errno::NoEnt, what)
         };
         let (abi, node) = newest_layout(handle).ok_or_else(|| lacks("fi_getinfo"))?;
-        let plain = |symbol: &str| find(handle, symbol, None).ok_or_else(|| lacks(symbol));
+        let unversioned =
+            |symbol: &str| find_symbol(handle, symbol, None).ok_or_else(|| lacks(symbol));
         let versioned =
-            |symbol: &str| find(handle, symbol, Some(node)).ok_or_else(|| lacks(symbol));
+            |symbol: &str| find_symbol(handle, symbol, Some(node)).ok_or_else(|| lacks(symbol));
         let getinfo = versioned("fi_getinfo")?;
         if is_in_this_object(getinfo) {
-            let what = format!("{PARAMETER}={name} is the very library that would load it");
+            let what = format!(
+                "{PARAMETER}={name}: the library would load itself; name another libfabric"
+            );
             return Err(Error::new(Errno::Inval, what));
         }
-        // SAFETY: these are the types that the functions of these names and versions have in every
-        // libfabric.
+        // SAFETY: the functions of these names and versions have these types in every libfabric.
         unsafe {
-            let version: GetVersion = std::mem::transmute_copy(&plain("fi_version")?);
+            let version: GetVersion = std::mem::transmute_copy(&unversioned("fi_version")?);
             Ok(Self {
                 path: name.to_owned(),
                 version: Version::from_raw(version()),
@@ -175,19 +181,19 @@ impl Library {
                 getinfo: std::mem::transmute_copy(&getinfo),
                 freeinfo: std::mem::transmute_copy(&versioned("fi_freeinfo")?),
                 dupinfo: std::mem::transmute_copy(&versioned("fi_dupinfo")?),
-                fabric: std::mem::transmute_copy(&plain("fi_fabric")?),
-                strerror: std::mem::transmute_copy(&plain("fi_strerror")?),
-                getparams: std::mem::transmute_copy(&plain("fi_getparams")?),
-                freeparams: std::mem::transmute_copy(&plain("fi_freeparams")?),
-                answers: Answers::default(),
-                writing_contexts: Mutex::default(),
+                fabric: std::mem::transmute_copy(&unversioned("fi_fabric")?),
+                strerror: std::mem::transmute_copy(&unversioned("fi_strerror")?),
+                getparams: std::mem::transmute_copy(&unversioned("fi_getparams")?),
+                freeparams: std::mem::transmute_copy(&unversioned("fi_freeparams")?),
+                discovered: DiscoveredInfos::default(),
+                context_writers: Mutex::default(),
             })
         }
     }
 
-    /// Selvedge's C library has this provider, too, and so its parameter.
-    fn check_whose(&self, may_be_ours: bool) -> Result<(), Error> {
-        if may_be_ours || !self.has_parameter(PARAMETER) {
+    /// Rejects Selvedge's C library, which has this provider and so its parameter.
+    fn reject_selvedge(&self, may_be_selvedge: bool) -> Result<(), Error> {
+        if may_be_selvedge || !self.has_parameter(PARAMETER) {
             return Ok(());
         }
         let what = format!(
@@ -199,57 +205,62 @@ impl Library {
 
     fn has_parameter(&self, name: &str) -> bool {
         let (mut first, mut count) = (ptr::null_mut(), 0);
-        // SAFETY: both are places for the answers.
-        let answer = unsafe { (self.getparams)(&raw mut first, &raw mut count) };
-        if answer != 0 || first.is_null() {
+        // SAFETY: both pointers are valid for the results.
+        let code = unsafe { (self.getparams)(&raw mut first, &raw mut count) };
+        if code != 0 || first.is_null() {
             return false;
         }
-        // SAFETY: the answer is a list of as many.
+        // SAFETY: the call returned a list of this length.
         let all = unsafe { given::list(first.cast_const(), usize::try_from(count).unwrap_or(0)) };
         let is_there = all.unwrap_or_default().iter().any(|param| {
             // SAFETY: names are strings, or NULL behind the last one.
             let own = unsafe { given::text(param.name) };
             own == Ok(Some(name))
         });
-        // SAFETY: it was made by the call above, and nobody looks at it any more.
+        // SAFETY: it was made by the call above, and has no other user.
         unsafe { (self.freeparams)(first) };
         is_there
     }
 
-    /// The newest API version that both sides know.
-    pub(crate) fn api(&self, asked: Version) -> Version {
-        asked.min(self.version)
+    /// The newest API version that both sides support.
+    pub(crate) fn api(&self, requested: Version) -> Version {
+        requested.min(self.version)
     }
 
-    /// Asks discovery: the answers, as the library has them.
+    /// Calls the library's discovery, and returns its list of infos.
     ///
     /// # Errors
-    /// The library's.
-    pub(crate) fn find(
+    /// The library's error.
+    pub(crate) fn discover(
         &'static self,
         version: Version,
         names: (&Option<CString>, &Option<CString>),
         flags: InfoFlags,
-        hints: &Ours,
-    ) -> Result<Option<Theirs>, Errno> {
+        hints: &OwnInfo,
+    ) -> Result<Option<LibraryInfo>, Errno> {
         let at = |name: &Option<CString>| name.as_ref().map_or(ptr::null(), |name| name.as_ptr());
-        let found = self.ask(version, (at(names.0), at(names.1)), flags, hints.0)?;
-        Ok((!found.is_null()).then_some(Theirs {
+        let found = self.call_getinfo(version, (at(names.0), at(names.1)), flags, hints.0)?;
+        Ok((!found.is_null()).then_some(LibraryInfo {
             library: self,
             at: found,
         }))
     }
 
-    /// The library's first call reads the environment, whatever it asks.
-    fn wake(&self) {
-        let nobody = (ptr::null(), ptr::null());
-        if let Ok(found) = self.ask(self.version, nobody, InfoFlags::PROV_ATTR_ONLY, ptr::null()) {
-            // SAFETY: it was made by the call above, and nobody else has it.
+    /// Makes the library's first call, which reads the environment whatever its arguments are.
+    fn initialize(&self) {
+        let no_names = (ptr::null(), ptr::null());
+        if let Ok(found) = self.call_getinfo(
+            self.version,
+            no_names,
+            InfoFlags::PROV_ATTR_ONLY,
+            ptr::null(),
+        ) {
+            // SAFETY: it was made by the call above, and has no other owner.
             unsafe { (self.freeinfo)(found) };
         }
     }
 
-    fn ask(
+    fn call_getinfo(
         &self,
         version: Version,
         (node, service): (*const c_char, *const c_char),
@@ -258,87 +269,93 @@ impl Library {
     ) -> Result<*mut abi::Info, Errno> {
         let mut found = ptr::null_mut();
         let (version, flags) = (version.as_raw(), flags.bits());
-        // SAFETY: texts and hints live during the call, hints are of a layout that goes further than
-        // the library reads, and `found` is a place for the answer.
-        let answer =
-            unsafe { (self.getinfo)(version, node, service, flags, hints, &raw mut found) };
-        match answer {
+        // SAFETY: texts and hints live during the call, hints have a layout at least as large as
+        // the library reads, and `found` is valid for the result.
+        let code = unsafe { (self.getinfo)(version, node, service, flags, hints, &raw mut found) };
+        match code {
             0 => Ok(found),
-            negative => Err(number(negative)),
+            negative => Err(errno_of(negative)),
         }
     }
 
-    /// A description as the library reads it, whatever else it keeps behind what we know.
+    /// An info of the library for an object to open, with the fields that the library keeps behind
+    /// those that this layout has.
     ///
     /// # Errors
-    /// [`Errno::NoMem`]; [`Errno::Inval`] for one that says more than discovery did, with the field.
-    pub(crate) fn describe(&'static self, info: &Info, handle: *mut Fid) -> Result<Theirs, Error> {
-        self.answers.check(info)?;
+    /// [`Errno::NoMem`]; [`Errno::Inval`] with the field for an info that exceeds every discovered
+    /// one.
+    pub(crate) fn library_info(
+        &'static self,
+        info: &Info,
+        handle: *mut Fid,
+    ) -> Result<LibraryInfo, Error> {
+        self.discovered.check(info)?;
         let mut info = info.clone();
-        info.domain_attr.threading = answers::threading(&info);
-        info.fabric_attr.prov_name = names::core(&info.fabric_attr.prov_name);
+        info.domain_attr.threading = discovered::threading(&info);
+        info.fabric_attr.prov_name = names::without_layer(&info.fabric_attr.prov_name);
         info.fabric_attr.api_version = self.api(info.fabric_attr.api_version);
         info.nic = None;
         if self.writes_contexts(&info) {
             info.mode |= contexts::MODES;
         }
-        let short = |errno| Error::new(errno, "describing what is to be opened");
-        let ours = Ours::of(&info, handle).map_err(short)?;
-        // SAFETY: it is of a layout that goes further than the library reads.
-        let at = unsafe { (self.dupinfo)(ours.0) };
+        let short = |errno| Error::new(errno, "cannot convert the Info for libfabric");
+        let own = OwnInfo::of(&info, handle).map_err(short)?;
+        // SAFETY: its layout is at least as large as the library reads.
+        let at = unsafe { (self.dupinfo)(own.0) };
         if at.is_null() {
             return Err(short(Errno::NoMem));
         }
-        Ok(Theirs { library: self, at })
+        Ok(LibraryInfo { library: self, at })
     }
 
     /// Opens a fabric.
-    pub(crate) fn open_fabric(&self, info: &Theirs, out: &mut *mut FidFabric) -> c_int {
-        // SAFETY: the description is the library's.
+    pub(crate) fn open_fabric(&self, info: &LibraryInfo, out: &mut *mut FidFabric) -> c_int {
+        // SAFETY: the library made the info.
         let attr = unsafe { (*info.at).fabric_attr };
-        // SAFETY: as above, and `out` is a place for the answer.
+        // SAFETY: as above, and `out` is valid for the result.
         unsafe { (self.fabric)(attr, out, ptr::null_mut()) }
     }
 
-    /// What the library says of a negative answer.
-    pub(crate) fn text(&self, answer: impl Answer) -> String {
-        let errno = c_int::try_from(answer.raw().unsigned_abs()).unwrap_or(c_int::MAX);
-        // SAFETY: any number will do.
+    /// The library's text for a negative return code.
+    pub(crate) fn error_text(&self, code: impl ReturnCode) -> String {
+        let errno = c_int::try_from(code.raw().unsigned_abs()).unwrap_or(c_int::MAX);
+        // SAFETY: the function accepts any number.
         let text = unsafe { (self.strerror)(errno) };
-        // SAFETY: the text is the library's, for good, or NULL.
+        // SAFETY: the text is a static string of the library, or NULL.
         let text = unsafe { given::text(text) };
         text.ok().flatten().unwrap_or("an unknown error").to_owned()
     }
 
-    /// An error of a call that a person reads.
-    pub(crate) fn trouble(&self, what: impl fmt::Display, answer: impl Answer) -> Error {
-        let answer = answer.raw();
-        let said = self.text(answer);
-        let what = format!("{what}: libfabric {} says: {said}", self.version);
-        Error::new(number(answer), what)
+    /// The error of a failed call of the library.
+    pub(crate) fn call_error(&self, what: impl fmt::Display, code: impl ReturnCode) -> Error {
+        let code = code.raw();
+        let text = self.error_text(code);
+        let what = format!("{what}: libfabric {}: {text}", self.version);
+        Error::new(errno_of(code), what)
     }
 
-    /// Takes down what discovery has answered that is handed out.
-    pub(crate) fn keep_answer(&self, offered: &Info) {
-        self.answers.add(offered);
+    /// Records an info that discovery returns.
+    pub(crate) fn record_offer(&self, offered: &Info) {
+        self.discovered.add(offered);
     }
 
-    /// Takes down what discovery says of contexts, which applications never hear.
-    pub(crate) fn note(&self, found: &Info) {
+    /// Records whether the provider of an info needs memory behind contexts, which applications do
+    /// not see.
+    pub(crate) fn record_context_mode(&self, found: &Info) {
         if contexts::are_needed(found) {
-            self.writing()
-                .insert(names::core(&found.fabric_attr.prov_name));
+            self.context_writers_mut()
+                .insert(names::without_layer(&found.fabric_attr.prov_name));
         }
     }
 
-    /// Whether the provider of a description writes into what contexts point at.
+    /// Whether the provider of an info writes into the memory that contexts point to.
     pub(crate) fn writes_contexts(&self, info: &Info) -> bool {
-        self.writing()
-            .contains(&names::core(&info.fabric_attr.prov_name))
+        self.context_writers_mut()
+            .contains(&names::without_layer(&info.fabric_attr.prov_name))
     }
 
-    fn writing(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        let names = self.writing_contexts.lock();
+    fn context_writers_mut(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        let names = self.context_writers.lock();
         names.unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -357,61 +374,61 @@ impl fmt::Debug for Library {
     }
 }
 
-/// What functions of the library answer: 0, a count, or a negative error number.
-pub(crate) trait Answer {
+/// The return code of a function of the library: 0, a count, or a negative error number.
+pub(crate) trait ReturnCode {
     fn raw(self) -> isize;
 }
 
-impl Answer for c_int {
+impl ReturnCode for c_int {
     fn raw(self) -> isize {
         self as isize
     }
 }
 
-impl Answer for isize {
+impl ReturnCode for isize {
     fn raw(self) -> isize {
         self
     }
 }
 
-/// The number of a negative answer.
-pub(crate) fn number(answer: impl Answer) -> Errno {
-    let raw = i32::try_from(answer.raw().unsigned_abs()).unwrap_or(i32::MAX);
+/// The error number of a negative return code.
+pub(crate) fn errno_of(code: impl ReturnCode) -> Errno {
+    let raw = i32::try_from(code.raw().unsigned_abs()).unwrap_or(i32::MAX);
     Errno::from_raw(raw)
 }
 
-/// A description that we have made, in the newest layout.
-pub(crate) struct Ours(*mut abi::Info);
+/// An info that this provider has made, in the newest layout.
+pub(crate) struct OwnInfo(*mut abi::Info);
 
-impl Ours {
+impl OwnInfo {
     pub(crate) fn of(info: &Info, handle: *mut Fid) -> Result<Self, Errno> {
         infos::one(info, handle).map(Self)
     }
 }
 
-impl Drop for Ours {
+impl Drop for OwnInfo {
     fn drop(&mut self) {
-        // SAFETY: `one` has made it, and nobody else has it.
+        // SAFETY: `one` has made it, and it has no other owner.
         unsafe { infos::free(self.0) };
     }
 }
 
-/// Descriptions that the library has made.
-pub(crate) struct Theirs {
+/// A list of infos that the library has made.
+pub(crate) struct LibraryInfo {
     library: &'static Library,
     at: *mut abi::Info,
 }
 
-// SAFETY: it is memory, and nobody else has it.
-unsafe impl Send for Theirs {}
+// SAFETY: it is memory with one owner.
+unsafe impl Send for LibraryInfo {}
 // SAFETY: it is never changed.
-unsafe impl Sync for Theirs {}
+unsafe impl Sync for LibraryInfo {}
 
-impl Theirs {
-    /// Takes on what the library has given out.
+impl LibraryInfo {
+    /// Takes ownership of a list from the library.
     ///
     /// # Safety
-    /// `at` is a description of this library's that nobody else frees.
+    /// `at` is a list of this library with no other owner.
     pub(crate) unsafe fn from_raw(library: &'static Library, at: *mut abi::Info) -> Self {
         Self { library, at }
     }
@@ -420,11 +437,12 @@ impl Theirs {
         self.at
     }
 
-    /// Each of them, in the object model.
+    /// Each info, in the object model.
     pub(crate) fn each(&self) -> Vec<Result<Info, Errno>> {
         let (mut at, mut all) = (self.at, Vec::new());
         while !at.is_null() {
-            // SAFETY: it is one of the list, whose structures go at least as far as this layout.
+            // SAFETY: it is an entry of the list, whose structures are at least as large as this
+            // layout.
             all.push(unsafe { infos::read(at, self.library.abi) }.map(|given| given.info));
             // SAFETY: as above.
             at = unsafe { (*at).next };
@@ -433,44 +451,44 @@ impl Theirs {
     }
 }
 
-impl Drop for Theirs {
+impl Drop for LibraryInfo {
     fn drop(&mut self) {
-        // SAFETY: the library has made it, and nobody else has it.
+        // SAFETY: the library has made it, and it has no other owner.
         unsafe { (self.library.freeinfo)(self.at) };
     }
 }
 
-/// Loads it, for good. Where another libfabric is in the way of everybody's names, it is to find its
-/// own first.
+/// Loads a library that is never unloaded. If another libfabric is in the global symbol scope, the
+/// library resolves its own symbols first.
 fn open(name: &str) -> Result<*mut c_void, Error> {
     let Ok(text) = CString::new(name) else {
-        let what = format!("{PARAMETER}={name:?} is no name of a file");
+        let what = format!("{PARAMETER}={name:?}: the name has a zero byte: remove it");
         return Err(Error::new(Errno::Inval, what));
     };
-    let mut how = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE;
-    if find(libc::RTLD_DEFAULT, "fi_getinfo", None).is_some() {
-        how |= libc::RTLD_DEEPBIND;
+    let mut flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE;
+    if find_symbol(libc::RTLD_DEFAULT, "fi_getinfo", None).is_some() {
+        flags |= libc::RTLD_DEEPBIND;
     }
-    // SAFETY: loading a library runs its constructors; who names it vouches for them.
-    let handle = unsafe { libc::dlopen(text.as_ptr(), how) };
+    // SAFETY: loading a library runs its constructors, for which the user who named it vouches.
+    let handle = unsafe { libc::dlopen(text.as_ptr(), flags) };
     if !handle.is_null() {
         return Ok(handle);
     }
-    // SAFETY: it is a call without conditions.
-    let why = unsafe { libc::dlerror() };
-    // SAFETY: `dlopen` has failed just now, so there is a text, which is this thread's.
-    let why = unsafe { CStr::from_ptr(why) };
-    let what = format!("{PARAMETER}={name}: {}", why.to_string_lossy());
+    // SAFETY: the call has no preconditions.
+    let errors = unsafe { libc::dlerror() };
+    // SAFETY: `dlopen` has just failed, so there is a text, which belongs to this thread.
+    let errors = unsafe { CStr::from_ptr(errors) };
+    let what = format!("{PARAMETER}={name}: {}", errors.to_string_lossy());
     Err(Error::new(Errno::NoEnt, what))
 }
 
-/// A symbol, of one version or of the library's choice.
-fn find(handle: *mut c_void, symbol: &str, version: Option<&str>) -> Option<*mut c_void> {
+/// A symbol of this version, or of the default version.
+fn find_symbol(handle: *mut c_void, symbol: &str, version: Option<&str>) -> Option<*mut c_void> {
     let symbol = CString::new(symbol).ok()?;
     let at = match version {
         Some(version) => {
             let version = CString::new(version).ok()?;
-            // SAFETY: the handle is open for good, and both are texts.
+            // SAFETY: the handle is never closed, and both are C strings.
             unsafe { libc::dlvsym(handle, symbol.as_ptr(), version.as_ptr()) }
         }
         // SAFETY: as above.
@@ -479,9 +497,9 @@ fn find(handle: *mut c_void, symbol: &str, version: Option<&str>) -> Option<*mut
     (!at.is_null()).then_some(at)
 }
 
-/// The newest layout that both sides know, and the version of the symbols that have it.
+/// The newest layout that both sides support, and the version of its symbols.
 fn newest_layout(handle: *mut c_void) -> Option<(Abi, &'static str)> {
-    let known = [
+    let layouts = [
         (Abi::V10, "FABRIC_1.10"),
         (Abi::V9, "FABRIC_1.9"),
         (Abi::V8, "FABRIC_1.8"),
@@ -491,19 +509,19 @@ fn newest_layout(handle: *mut c_void) -> Option<(Abi, &'static str)> {
         (Abi::V1, "FABRIC_1.1"),
         (Abi::V0, "FABRIC_1.0"),
     ];
-    let mut known = known.into_iter();
-    known.find(|(_, node)| find(handle, "fi_getinfo", Some(node)).is_some())
+    let mut layouts = layouts.into_iter();
+    layouts.find(|(_, node)| find_symbol(handle, "fi_getinfo", Some(node)).is_some())
 }
 
-/// Whether a function is of the library or program that this code is part of.
+/// Whether a function is in the library or program that contains this code.
 fn is_in_this_object(function: *mut c_void) -> bool {
     base_of(function) == base_of(is_in_this_object as *mut c_void)
 }
 
 fn base_of(function: *mut c_void) -> Option<*mut c_void> {
     let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: it only looks the address up; `found` is a place for the answer.
-    let answer = unsafe { libc::dladdr(function, found.as_mut_ptr()) };
-    // SAFETY: zeros are an answer, too.
-    (answer != 0).then(|| unsafe { found.assume_init() }.dli_fbase)
+    // SAFETY: the call only looks up the address, and `found` is valid for the result.
+    let code = unsafe { libc::dladdr(function, found.as_mut_ptr()) };
+    // SAFETY: all zeros are a valid value, too.
+    (code != 0).then(|| unsafe { found.assume_init() }.dli_fbase)
 }

@@ -15,7 +15,7 @@ use selvedge_abi::{FidMr, MrAttr, number};
 
 use crate::cntr::Cntr;
 use crate::domain;
-use crate::endpoint::{Endpoint, own_cntr};
+use crate::endpoint::{Endpoint, bound_cntr};
 use crate::object::{Handle, call};
 
 /// A region of the library.
@@ -40,8 +40,8 @@ impl Region {
         region: &[IovMut],
         attr: &mr::Attr,
     ) -> Result<Self, Error> {
-        let at = domain.parent()?;
-        let asked = MrAttr {
+        let at = domain.ptr_or_error()?;
+        let requested = MrAttr {
             mr_iov: region.as_ptr().cast(),
             iov_count: region.len(),
             access: attr.access.bits(),
@@ -58,19 +58,19 @@ impl Region {
             sub_mr_cnt: 0,
         };
         let handle = Handle::open(domain.library(), domain.of("a region"), |out| {
-            let (asked, flags) = (&raw const asked, 0);
+            let (requested, flags) = (&raw const requested, 0);
             // SAFETY: the domain is open, the attributes live during the call, and the caller vouches
             // for the memory.
-            unsafe { call!(at, (*at).mr, regattr, asked, flags, out) }
+            unsafe { call!(at, (*at).mr, regattr, requested, flags, out) }
         })?;
         let endpoint = enable(domain, &handle)?;
-        let own = handle.parent()?;
-        // SAFETY: the region is open; these members are there to be read.
+        let own = handle.ptr_or_error()?;
+        // SAFETY: the region is open, and these fields are public.
         let (key, word) = unsafe { ((*own).key, (*own).mem_desc) };
         Ok(Self {
             handle,
             key,
-            desc: domain.mark.wrap(word)?,
+            desc: domain.domain_tag.wrap(word)?,
             domain: Arc::clone(domain),
             _endpoint: endpoint,
             cntrs: Mutex::default(),
@@ -78,7 +78,7 @@ impl Region {
     }
 }
 
-/// Keys of regions without remote rights may not collide, so they are not the application's.
+/// Keys of regions without remote access must not collide, so the provider chooses them.
 fn requested_key(domain: &domain::Inner, attr: &mr::Attr) -> u64 {
     let remote = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
     match attr.access.intersects(remote) {
@@ -87,7 +87,7 @@ fn requested_key(domain: &domain::Inner, attr: &mr::Attr) -> u64 {
     }
 }
 
-/// Binds and enables a region where the provider wants that: to the domain's only endpoint.
+/// Binds a region to the domain's only endpoint and enables it, if the provider requires that.
 fn enable(domain: &domain::Inner, region: &Handle<FidMr>) -> Result<Option<Arc<Endpoint>>, Error> {
     if !domain
         .mr_mode
@@ -95,32 +95,32 @@ fn enable(domain: &domain::Inner, region: &Handle<FidMr>) -> Result<Option<Arc<E
     {
         return Ok(None);
     }
-    let fid = region.own_fid()?;
+    let fid = region.fid_or_error()?;
     let mut endpoint = None;
     if domain.mr_mode.contains(MrMode::ENDPOINT) {
         let mut open = domain.open_endpoints();
         let count = open.len();
         let only = open.pop().filter(|_| count == 1).ok_or_else(|| {
-            let what = format!("regions are an endpoint's here, and the domain has {count}");
+            let what = format!("a region: the provider binds regions to the only endpoint, and the domain has {count} endpoints");
             Error::new(Errno::NoSys, domain.of(&what))
         })?;
         let other = only.fid()?;
         // SAFETY: both objects are open.
-        let answer = unsafe { call!(fid, (*fid).ops, bind, other, 0) };
-        trouble(domain, "binding a region", answer)?;
+        let code = unsafe { call!(fid, (*fid).ops, bind, other, 0) };
+        check(domain, "binding a region", code)?;
         endpoint = Some(only);
     }
     let (command, none) = (number::control::ENABLE, ptr::null_mut());
     // SAFETY: the region is open, and the command has no argument.
-    let answer = unsafe { call!(fid, (*fid).ops, control, command, none) };
-    trouble(domain, "enabling a region", answer)?;
+    let code = unsafe { call!(fid, (*fid).ops, control, command, none) };
+    check(domain, "enabling a region", code)?;
     Ok(endpoint)
 }
 
-fn trouble(domain: &domain::Inner, what: &str, answer: i32) -> Result<(), Error> {
-    match answer {
+fn check(domain: &domain::Inner, what: &str, code: i32) -> Result<(), Error> {
+    match code {
         0.. => Ok(()),
-        negative => Err(domain.library().trouble(domain.of(what), negative)),
+        negative => Err(domain.library().call_error(domain.of(what), negative)),
     }
 }
 
@@ -133,15 +133,15 @@ impl MemoryRegion for Region {
         self.desc
     }
 
-    /// Where the library wants regions of this kind enabled behind their counters, it refuses: they
-    /// are enabled when they are registered.
+    /// Fails if the library requires counters to be bound before it enables a region of this kind:
+    /// regions are enabled when they are registered.
     fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
-        let cntr = own_cntr(&self.domain, "counter of a region", cntr)?;
-        let (fid, other) = (self.handle.own_fid()?, cntr.fid()?);
+        let cntr = bound_cntr(&self.domain, "counter of a region", cntr)?;
+        let (fid, other) = (self.handle.fid_or_error()?, cntr.fid()?);
         let flags = what.bits();
         // SAFETY: both objects are open, and the counter stays as long as the region.
-        let answer = unsafe { call!(fid, (*fid).ops, bind, other, flags) };
-        trouble(&self.domain, "binding a counter to a region", answer)?;
+        let code = unsafe { call!(fid, (*fid).ops, bind, other, flags) };
+        check(&self.domain, "binding a counter to a region", code)?;
         let mut cntrs = self.cntrs.lock().unwrap_or_else(PoisonError::into_inner);
         cntrs.push(cntr);
         Ok(())
@@ -150,7 +150,7 @@ impl MemoryRegion for Region {
 
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = format!("region {:#x} at {:#x}", self.key, self.handle.name());
+        let name = format!("region {:#x} at {:#x}", self.key, self.handle.id());
         f.write_str(&self.domain.of(&name))
     }
 }

@@ -1,31 +1,31 @@
-//! Names of providers: the library's own, and with our layer behind them.
+//! Names of providers: the library's names, and the same names with the layer `ofi`.
 //!
-//! libfabric writes layers behind the provider that they lie on, `tcp;ofi_rxm`; this provider is
-//! the uppermost layer of everything that it offers.
+//! libfabric appends the names of layers to the name of the provider, `tcp;ofi_rxm`. This provider
+//! is the uppermost layer of everything that it offers.
 
-/// Our layer.
+/// The name of the layer.
 pub(crate) const LAYER: &str = "ofi";
 
-/// What the library calls a provider that it knows by `name`, as we offer it.
-pub(crate) fn layered(name: &str) -> String {
+/// Adds the layer to a name of the library.
+pub(crate) fn with_layer(name: &str) -> String {
     format!("{name};{LAYER}")
 }
 
-/// What the library knows a name of ours by; empty for our layer alone.
-pub(crate) fn core(name: &str) -> String {
+/// Removes the layer from a name; empty for the layer alone.
+pub(crate) fn without_layer(name: &str) -> String {
     let own = name.split(';').map(str::trim);
     let others = own.filter(|layer| !layer.eq_ignore_ascii_case(LAYER));
     others.collect::<Vec<_>>().join(";")
 }
 
-/// `FI_PROVIDER` as the library is to see it: without our layer, and empty, for all, if it asks for
-/// that layer alone anywhere. `None` if it need not change.
-pub(crate) fn filter(list: &str) -> Option<String> {
+/// The value of `FI_PROVIDER` for the library: without the layer, and empty, which means all
+/// providers, if the list has the layer alone. `None` if the value need not change.
+pub(crate) fn filter_for_library(list: &str) -> Option<String> {
     if list.trim_start().starts_with('^') {
         return None;
     }
     let entries: Vec<_> = list.split(',').map(str::trim).collect();
-    let cores: Vec<_> = entries.iter().map(|entry| core(entry)).collect();
+    let cores: Vec<_> = entries.iter().map(|entry| without_layer(entry)).collect();
     if entries == cores {
         return None;
     }
@@ -44,16 +44,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_layer_comes_and_goes() {
+    fn the_layer_is_added_and_removed() {
         for name in ["tcp", "tcp;ofi_rxm"] {
-            assert_eq!(core(&layered(name)), name);
+            assert_eq!(without_layer(&with_layer(name)), name);
         }
-        assert_eq!(core("ofi"), "");
-        assert_eq!(core("OFI;tcp"), "tcp");
+        assert_eq!(without_layer("ofi"), "");
+        assert_eq!(without_layer("OFI;tcp"), "tcp");
     }
 
     #[test]
-    fn the_library_sees_a_filter_of_names_that_it_knows() {
+    fn the_librarys_filter_has_no_layer() {
         let table = [
             ("", None),
             ("tcp", None),
@@ -65,7 +65,7 @@ mod tests {
             ("tcp;ofi_rxm;ofi,shm", Some("tcp;ofi_rxm,shm")),
         ];
         for (list, seen) in table {
-            assert_eq!(filter(list).as_deref(), seen, "{list}");
+            assert_eq!(filter_for_library(list).as_deref(), seen, "{list}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Objects of the library: open until they are dropped, called through their tables.
+//! Handles: objects of the library, which are open until they are dropped, and are called through
+//! their tables.
 
 #![expect(unsafe_code, reason = "handles of another library")]
 
@@ -12,17 +13,17 @@ use selvedge_abi::{
 };
 use selvedge_kit::fork_guard::ForkGuard;
 
-use crate::library::{Answer, Library, number};
+use crate::library::{Library, ReturnCode, errno_of};
 
-/// Calls a slot of a table with the object and more arguments. A table that there is not, or that
-/// does not go as far, answers as libfabric's headers do.
+/// Calls a slot of a table with the object and more arguments. If the table is missing or too
+/// short, the call fails like libfabric's inline functions.
 macro_rules! call {
     ($object:expr, $table:expr, $slot:ident $(, $arg:expr)* $(,)?) => {{
         let slot = match $table {
             table if table.is_null() => None,
             table => {
-                let place = (&raw const (*table).$slot).addr().wrapping_sub(table.addr());
-                if place < (*table).size { (*table).$slot } else { None }
+                let offset = (&raw const (*table).$slot).addr().wrapping_sub(table.addr());
+                if offset < (*table).size { (*table).$slot } else { None }
             }
         };
         match slot {
@@ -36,90 +37,90 @@ pub(crate) use call;
 /// A structure that begins with its `struct fid`.
 ///
 /// # Safety
-/// It does.
+/// The type begins with a `struct fid`.
 pub(crate) unsafe trait Object {}
 
 macro_rules! objects {
     ($($name:ident)+) => {
-        // SAFETY: libfabric's headers have the fid at the beginning of each.
+        // SAFETY: in libfabric's headers each of these begins with a fid.
         $(unsafe impl Object for $name {})+
     };
 }
 objects!(FidAv FidCntr FidCq FidDomain FidEp FidEq FidFabric FidMc FidMr FidPep);
 
-/// An object of the library, closed when it is dropped. Children of the process that opened it leave
-/// it alone.
+/// An object of the library, closed when it is dropped. A forked child does not close the parent's
+/// objects.
 pub(crate) struct Handle<T: Object> {
     at: NonNull<T>,
     fork_guard: ForkGuard,
     library: &'static Library,
 }
 
-// SAFETY: the library was asked for objects that any thread may use, unless the application has
-// promised to keep its threads apart.
+// SAFETY: the library was asked for thread-safe objects, unless the application has promised to
+// keep its threads apart.
 unsafe impl<T: Object> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T: Object> Sync for Handle<T> {}
 
 impl<T: Object> Handle<T> {
-    /// Opens one: `open` has the library fill in where it is.
+    /// Opens an object; `open` calls the library, which writes the pointer.
     ///
     /// # Errors
-    /// The library's, with its text; `what` says what it is.
+    /// The library's error with its text; `what` names the object.
     pub(crate) fn open(
         library: &'static Library,
         what: impl fmt::Display,
         open: impl FnOnce(&mut *mut T) -> c_int,
     ) -> Result<Self, Error> {
         let mut at = ptr::null_mut();
-        let answer = open(&mut at);
+        let code = open(&mut at);
         match NonNull::new(at) {
-            Some(at) if answer == 0 => Ok(Self {
+            Some(at) if code == 0 => Ok(Self {
                 at,
                 fork_guard: ForkGuard::current(),
                 library,
             }),
-            _ if answer == 0 => Err(library.trouble(what, -libc::ENOSYS)),
-            _ => Err(library.trouble(what, answer)),
+            _ if code == 0 => Err(library.call_error(what, -libc::ENOSYS)),
+            _ => Err(library.call_error(what, code)),
         }
     }
 
-    /// Where it is, for a call.
+    /// The pointer to the object, for a call.
     ///
     /// # Errors
-    /// [`Errno::BadF`] in a child of the process that opened it.
+    /// [`Errno::BadF`] in a forked child.
     #[inline]
-    pub(crate) fn at(&self) -> Result<*mut T> {
+    pub(crate) fn ptr(&self) -> Result<*mut T> {
         self.fork_guard.check()?;
         Ok(self.at.as_ptr())
     }
 
-    /// The same, of what every object begins with.
+    /// The same pointer as a fid.
     ///
     /// # Errors
     /// As [`Self::at`].
     pub(crate) fn fid(&self) -> Result<*mut Fid> {
-        self.at().map(<*mut T>::cast)
+        self.ptr().map(<*mut T>::cast)
     }
 
-    /// Where it is, for opening something from it.
+    /// The pointer to the object, for a call that returns [`Error`].
     ///
     /// # Errors
     /// As [`Self::at`].
-    pub(crate) fn parent(&self) -> Result<*mut T, Error> {
-        self.at().map_err(forked)
+    pub(crate) fn ptr_or_error(&self) -> Result<*mut T, Error> {
+        self.ptr().map_err(foreign_process)
     }
 
-    /// The same, of what every object begins with.
+    /// The same pointer as a fid.
     ///
     /// # Errors
     /// As [`Self::at`].
-    pub(crate) fn own_fid(&self) -> Result<*mut Fid, Error> {
-        self.fid().map_err(forked)
+    pub(crate) fn fid_or_error(&self) -> Result<*mut Fid, Error> {
+        self.fid().map_err(foreign_process)
     }
 
-    /// What tells it from all others that are open.
-    pub(crate) fn name(&self) -> usize {
+    /// A number that no other open object has.
+    pub(crate) fn id(&self) -> usize {
         self.at.as_ptr().addr()
     }
 }
@@ -139,37 +140,40 @@ impl<T: Object> Drop for Handle<T> {
         let Ok(fid) = self.fid() else {
             return;
         };
-        // SAFETY: it is open, and nobody uses it any more: what was opened from it keeps it.
-        let answer = unsafe { call!(fid, (*fid).ops, close) };
-        if answer != 0 {
+        // SAFETY: it is open, and no other user is left: objects opened from it keep it open.
+        let code = unsafe { call!(fid, (*fid).ops, close) };
+        if code != 0 {
             let kind = std::any::type_name::<T>();
-            let error = self.library.trouble(format_args!("closing {kind}"), answer);
+            let error = self
+                .library
+                .call_error(format_args!("closing {kind}"), code);
             log::warn!(target: "selvedge::ofi::core", "{error}");
         }
     }
 }
 
-/// A count, or an error.
+/// Converts a return code to a count, or an error.
 #[inline]
-pub(crate) fn counted(answer: isize) -> Result<usize> {
-    usize::try_from(answer).map_err(|_| number(answer))
+pub(crate) fn to_count(code: isize) -> Result<usize> {
+    usize::try_from(code).map_err(|_| errno_of(code))
 }
 
-/// Nothing, or an error.
+/// Converts a return code to success, or an error.
 #[inline]
-pub(crate) fn done(answer: impl Answer) -> Result {
-    match answer.raw() {
+pub(crate) fn to_result(code: impl ReturnCode) -> Result {
+    match code.raw() {
         0.. => Ok(()),
-        negative => Err(number(negative)),
+        negative => Err(errno_of(negative)),
     }
 }
 
-fn forked(errno: Errno) -> Error {
-    let what = "this is an object of the process that this one was forked from";
+fn foreign_process(errno: Errno) -> Error {
+    let what =
+        "the object belongs to the parent process of a fork; open another one in this process";
     Error::new(errno, what)
 }
 
-/// Milliseconds, as the library counts time; without end for none.
+/// The milliseconds of a timeout for the library; -1 for none.
 pub(crate) fn millis(timeout: Option<std::time::Duration>) -> c_int {
     timeout.map_or(-1, |time| {
         let whole = time.as_nanos().div_ceil(1_000_000);

@@ -17,16 +17,16 @@ use selvedge_abi::FidPep;
 use crate::cm::name_of;
 use crate::eq::Eq;
 use crate::fabric;
-use crate::object::{Handle, call, done};
-use crate::opened;
+use crate::object::{Handle, call, to_result};
+use crate::open_objects;
 
 /// A passive endpoint of the library.
 pub(crate) struct Pep {
     handle: Handle<FidPep>,
-    /// What it was opened with, and what endpoints for its requests are opened with.
+    /// The info that it was opened with, and with which endpoints for its requests are opened.
     info: Info,
     fabric: Arc<fabric::Inner>,
-    /// Closed after the endpoint that tells it of requests.
+    /// Closed after the endpoint that reports requests to it.
     _eq: Arc<dyn EventQueue>,
 }
 
@@ -37,18 +37,20 @@ impl Pep {
         eq: Arc<dyn EventQueue>,
     ) -> Result<Arc<Self>, Error> {
         let queue = bound_eq(&eq, fabric, &"a passive endpoint")?;
-        let described = fabric.library.describe(info, ptr::null_mut())?;
-        let at = fabric.parent()?;
+        let info_for_library = fabric.library.library_info(info, ptr::null_mut())?;
+        let at = fabric.ptr_or_error()?;
         let handle = Handle::open(fabric.library, "a passive endpoint", |out| {
-            let (info, none) = (described.first(), ptr::null_mut());
+            let (info, none) = (info_for_library.first(), ptr::null_mut());
             // SAFETY: the fabric is open, the description is the library's.
             unsafe { call!(at, (*at).ops, passive_ep, info, out, none) }
         })?;
-        let (fid, other) = (handle.own_fid()?, queue.fid()?);
+        let (fid, other) = (handle.fid_or_error()?, queue.fid()?);
         // SAFETY: both objects are open.
-        let answer = unsafe { call!(fid, (*fid).ops, bind, other, 0) };
-        if done(answer).is_err() {
-            return Err(fabric.library.trouble("binding a passive endpoint", answer));
+        let code = unsafe { call!(fid, (*fid).ops, bind, other, 0) };
+        if to_result(code).is_err() {
+            return Err(fabric
+                .library
+                .call_error("binding a passive endpoint", code));
         }
         let pep = Arc::new(Self {
             handle,
@@ -56,15 +58,15 @@ impl Pep {
             fabric: Arc::clone(fabric),
             _eq: eq,
         });
-        opened::know_pep(pep.handle.name(), &pep);
+        open_objects::register_pep(pep.handle.id(), &pep);
         Ok(pep)
     }
 }
 
-/// An event queue, as the library's own of a fabric; `user` is what is bound to it.
+/// Downcasts an event queue of the library's fabric; `user` is the object that is bound to it.
 ///
 /// # Errors
-/// [`Errno::Inval`] for one of another fabric, with both.
+/// [`Errno::Inval`] for a queue of another fabric; the error names both.
 pub(crate) fn bound_eq(
     eq: &Arc<dyn EventQueue>,
     fabric: &Arc<fabric::Inner>,
@@ -82,10 +84,10 @@ pub(crate) fn bound_eq(
 }
 
 impl Pep {
-    /// The description of a request that came: between these addresses, by this handle.
-    pub(crate) fn request(&self, given: Info, handle: u64) -> Info {
+    /// The info of a connection request with these addresses and this handle.
+    pub(crate) fn request_info(&self, event_info: Info, handle: u64) -> Info {
         let mut info = self.info.clone();
-        (info.src_addr, info.dest_addr) = (given.src_addr, given.dest_addr);
+        (info.src_addr, info.dest_addr) = (event_info.src_addr, event_info.dest_addr);
         info.handle = handle;
         info
     }
@@ -93,31 +95,31 @@ impl Pep {
 
 impl PassiveEndpoint for Pep {
     fn listen(&self) -> Result {
-        let at = self.handle.at()?;
+        let at = self.handle.ptr()?;
         // SAFETY: the endpoint is open.
-        done(unsafe { call!(at, (*at).cm, listen) })
+        to_result(unsafe { call!(at, (*at).cm, listen) })
     }
 
     fn address(&self) -> Result<Address> {
-        let at = self.handle.at()?;
-        name_of(self.info.addr_format, |place, len| {
+        let at = self.handle.ptr()?;
+        name_of(self.info.addr_format, |out_ptr, len| {
             // SAFETY: the endpoint is open, and there is room for as many bytes.
-            unsafe { call!(at, (*at).cm, getname, place, len) }
+            unsafe { call!(at, (*at).cm, getname, out_ptr, len) }
         })
     }
 
     fn reject(&self, handle: u64, data: &[u8]) -> Result {
-        let request = opened::take_request(handle).ok_or(Errno::Inval)?;
-        let at = self.handle.at()?;
+        let request = open_objects::take_request(handle).ok_or(Errno::Inval)?;
+        let at = self.handle.ptr()?;
         let (from, len) = (data.as_ptr().cast(), data.len());
-        // SAFETY: the endpoint is open, the request is one of the library's that was not answered.
-        done(unsafe { call!(at, (*at).cm, reject, request.handle, from, len) })
+        // SAFETY: the endpoint is open, and the request is an unanswered one of the library.
+        to_result(unsafe { call!(at, (*at).cm, reject, request.handle, from, len) })
     }
 }
 
 impl Drop for Pep {
     fn drop(&mut self) {
-        opened::forget_pep(self.handle.name());
+        open_objects::unregister_pep(self.handle.id());
     }
 }
 

@@ -1,4 +1,4 @@
-//! The provider: what discovery is told.
+//! The provider: discovery.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use selvedge_kit::attr;
 
 use crate::contexts;
 use crate::fabric::Fabric;
-use crate::library::{self, Library, Ours, PARAMS};
+use crate::library::{self, Library, OwnInfo, PARAMS};
 use crate::names;
 
 /// The ofi provider, for a [`selvedge::Registry`].
@@ -31,26 +31,26 @@ impl Provider for Ofi {
     }
 
     fn is_enabled(&self, params: &Params) -> bool {
-        library::is_asked_for(params)
+        library::is_requested(params)
     }
 
     fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
-        if !library::is_asked_for(query.params) {
+        if !library::is_requested(query.params) {
             return Ok(Vec::new());
         }
         let library = library::of(query.params)?;
         let node = text("node", query.node)?;
         let service = text("service", query.service)?;
-        let version = library.api(query.version.max(OLDEST));
-        let hints = Ours::of(&asked(query.hints, version), std::ptr::null_mut());
+        let version = library.api(query.version.max(OLDEST_API));
+        let hints = OwnInfo::of(&library_hints(query.hints, version), std::ptr::null_mut());
         let hints = hints.map_err(|errno| Error::new(errno, "hints for libfabric"))?;
-        match library.find(version, (&node, &service), query.flags, &hints) {
+        match library.discover(version, (&node, &service), query.flags, &hints) {
             Ok(Some(found)) => {
-                let all = offers(library, found.each()).into_iter();
-                Ok(all.map(|offer| named_rightly(offer?, query)).collect())
+                let all = to_offered(library, found.each()).into_iter();
+                Ok(all.map(|offer| check_names(offer?, query)).collect())
             }
-            Ok(None) | Err(Errno::NoData) => Ok(refusals(library, query, version)),
-            Err(errno) => Err(library.trouble("fi_getinfo", -errno.as_raw())),
+            Ok(None) | Err(Errno::NoData) => Ok(mismatches(library, query, version)),
+            Err(errno) => Err(library.call_error("fi_getinfo", -errno.as_raw())),
         }
     }
 
@@ -59,32 +59,33 @@ impl Provider for Ofi {
     }
 }
 
-/// Older programs mean other things by the modes of registration.
-const OLDEST: Version = Version::new(1, 9);
+/// Older API versions give the registration modes other meanings.
+const OLDEST_API: Version = Version::new(1, 9);
 
-/// Duties of registration that the object model has calls for. The last two are seen to here.
-const MR_DUTIES: MrMode = MrMode::LOCAL
+/// Registration modes that the object model has calls for. This provider itself fulfils the last
+/// two.
+const SUPPORTED_MR_MODES: MrMode = MrMode::LOCAL
     .union(MrMode::VIRT_ADDR)
     .union(MrMode::ALLOCATED)
     .union(MrMode::PROV_KEY)
     .union(MrMode::ENDPOINT)
     .union(MrMode::RMA_EVENT);
-/// Those that are never the application's.
-const MR_OWN: MrMode = MrMode::ENDPOINT.union(MrMode::RMA_EVENT);
-/// Duties that the application may take on.
-const DUTIES: Mode = Mode::MSG_PREFIX.union(Mode::RX_CQ_DATA);
+/// Registration modes that the application never has to fulfil.
+const INTERNAL_MR_MODES: MrMode = MrMode::ENDPOINT.union(MrMode::RMA_EVENT);
+/// Modes that the application may fulfil.
+const SUPPORTED_MODES: Mode = Mode::MSG_PREFIX.union(Mode::RX_CQ_DATA);
 
-/// The hints as the library is to see them: with what we do for the application added, and what the
-/// object model has no call for left out.
-fn asked(hints: &Hints, version: Version) -> Info {
+/// The hints for the library: with the modes that this provider fulfils for the application, and
+/// without the fields that the object model has no call for.
+fn library_hints(hints: &Hints, version: Version) -> Info {
     let mut info = hints.info().clone();
-    let name = names::core(&info.fabric_attr.prov_name);
+    let name = names::without_layer(&info.fabric_attr.prov_name);
     let is_one_name = !name.contains([',', '^']);
     info.fabric_attr.prov_name = if is_one_name { name } else { String::new() };
     info.fabric_attr.api_version = version;
-    info.mode = (info.mode & DUTIES) | contexts::MODES;
+    info.mode = (info.mode & SUPPORTED_MODES) | contexts::MODES;
     let mr_mode = &mut info.domain_attr.mr_mode;
-    *mr_mode = (*mr_mode & MR_DUTIES) | MR_OWN;
+    *mr_mode = (*mr_mode & SUPPORTED_MR_MODES) | INTERNAL_MR_MODES;
     info.domain_attr.threading = hints.info().threading_promise();
     info.domain_attr.mode = Mode::empty();
     info.tx_attr.mode = Mode::empty();
@@ -94,37 +95,37 @@ fn asked(hints: &Hints, version: Version) -> Info {
     info
 }
 
-fn offers(library: &Library, found: Vec<Result<Info, Errno>>) -> Vec<Candidate> {
-    let known = found.into_iter().filter_map(|info| match info {
+fn to_offered(library: &Library, found: Vec<Result<Info, Errno>>) -> Vec<Candidate> {
+    let offers = found.into_iter().filter_map(|info| match info {
         Ok(info) => {
-            library.note(&info);
-            let offered = offered(info);
-            library.keep_answer(&offered);
+            library.record_context_mode(&info);
+            let offered = offered_info(info);
+            library.record_offer(&offered);
             Some(Ok(offered))
         }
         Err(errno) => {
             log::info!(
                 target: "selvedge::ofi::core",
-                "{library:?} has something that cannot be said here: {errno}"
+                "skipped an info of {library:?} that the object model cannot express: {errno}"
             );
             None
         }
     });
-    known.collect()
+    offers.collect()
 }
 
-/// What a library may have and its endpoints do not offer here: work that waits and address vectors
-/// with names would need objects of the library's own, as do collectives, and numbers for peers are
-/// newer than most.
-const LACKED: Caps = Caps::TRIGGER
+/// Capabilities of a library that this provider does not offer. Deferred work, named address
+/// vectors and collectives would need objects of the library. User IDs of peers are newer than most
+/// libraries.
+const UNSUPPORTED_CAPS: Caps = Caps::TRIGGER
     .union(Caps::COLLECTIVE)
     .union(Caps::AV_USER_ID)
     .union(Caps::NAMED_RX_CTX)
     .union(Caps::SHARED_AV);
 
-/// What the library has, as it is offered.
-pub(crate) fn offered(mut info: Info) -> Info {
-    info.fabric_attr.prov_name = names::layered(&info.fabric_attr.prov_name);
+/// Converts an info of the library to the info that the provider offers.
+pub(crate) fn offered_info(mut info: Info) -> Info {
+    info.fabric_attr.prov_name = names::with_layer(&info.fabric_attr.prov_name);
     info.handle = 0;
     for caps in [
         &mut info.caps,
@@ -132,12 +133,12 @@ pub(crate) fn offered(mut info: Info) -> Info {
         &mut info.rx_attr.caps,
         &mut info.domain_attr.caps,
     ] {
-        caps.remove(LACKED);
+        caps.remove(UNSUPPORTED_CAPS);
     }
     let domain = &mut info.domain_attr;
     (domain.max_ep_stx_ctx, domain.max_ep_srx_ctx) = (0, 0);
-    for most in [&mut domain.max_ep_tx_ctx, &mut domain.max_ep_rx_ctx] {
-        *most = 1.min(*most);
+    for limit in [&mut domain.max_ep_tx_ctx, &mut domain.max_ep_rx_ctx] {
+        *limit = 1.min(*limit);
     }
     for mode in [
         &mut info.mode,
@@ -150,60 +151,61 @@ pub(crate) fn offered(mut info: Info) -> Info {
     info
 }
 
-/// Some providers look neither at names nor at capabilities that they do not know.
-fn named_rightly(info: Info, query: &Query<'_>) -> Candidate {
-    let asked = query.hints.info();
+/// Checks names and capabilities, because some of the library's providers ignore those that they do
+/// not have.
+fn check_names(info: Info, query: &Query<'_>) -> Candidate {
+    let requested = query.hints.info();
     let names = [
         (
             "fabric_attr.name",
-            &asked.fabric_attr.name,
+            &requested.fabric_attr.name,
             &info.fabric_attr.name,
         ),
         (
             "domain_attr.name",
-            &asked.domain_attr.name,
+            &requested.domain_attr.name,
             &info.domain_attr.name,
         ),
     ];
-    for (field, asked, has) in names {
-        if !asked.is_empty() && asked != has {
-            return Err(Mismatch::new(field, asked, has).of(&info));
+    for (field, requested, has) in names {
+        if !requested.is_empty() && requested != has {
+            return Err(Mismatch::new(field, requested, has).of(&info));
         }
     }
-    match info.caps.contains(asked.caps) {
+    match info.caps.contains(requested.caps) {
         true => Ok(info),
-        false => Err(Mismatch::new("caps", asked.caps, info.caps).of(&info)),
+        false => Err(Mismatch::new("caps", requested.caps, info.caps).of(&info)),
     }
 }
 
-/// Why there is nothing: the library does not say it, but what it has without the hints, held against
-/// them, mostly does.
-fn refusals(library: &'static Library, query: &Query<'_>, version: Version) -> Vec<Candidate> {
+/// Explains an empty result. The library does not state reasons, so this compares the infos that it
+/// returns without hints with the hints.
+fn mismatches(library: &'static Library, query: &Query<'_>, version: Version) -> Vec<Candidate> {
     let name = query.hints.info().fabric_attr.prov_name.as_str();
     let anything = Hints::anything().provider(name);
-    let found = Ours::of(&asked(&anything, version), std::ptr::null_mut())
-        .and_then(|hints| library.find(version, (&None, &None), query.flags, &hints));
+    let found = OwnInfo::of(&library_hints(&anything, version), std::ptr::null_mut())
+        .and_then(|hints| library.discover(version, (&None, &None), query.flags, &hints));
     let all = found
         .ok()
         .flatten()
-        .map(|found| offers(library, found.each()));
+        .map(|found| to_offered(library, found.each()));
     let all = all.unwrap_or_default().into_iter().flatten();
-    let mut refused: Vec<_> = all
+    let mut mismatches_found: Vec<_> = all
         .filter_map(|info| attr::check(&info, query).err())
         .map(Err)
         .collect();
-    if refused.is_empty() {
-        refused.push(nothing(library));
+    if mismatches_found.is_empty() {
+        mismatches_found.push(no_match(library));
     }
-    refused
+    mismatches_found
 }
 
-fn nothing(library: &Library) -> Candidate {
-    let has = format!("nothing of the kind in libfabric {}", library.version());
-    Err(Mismatch::new("hints", "what they say", has))
+fn no_match(library: &Library) -> Candidate {
+    let has = format!("no match in libfabric {}", library.version());
+    Err(Mismatch::new("hints", "the requested values", has))
 }
 
 fn text(what: &str, value: Option<&str>) -> Result<Option<CString>, Error> {
     let value = value.map(CString::new).transpose();
-    value.map_err(|_| Error::new(Errno::Inval, format!("{what} with a zero in it")))
+    value.map_err(|_| Error::new(Errno::Inval, format!("{what} has a zero byte: remove it")))
 }

@@ -1,4 +1,4 @@
-//! The provider over the libfabric that the system has, as far as it has one.
+//! The provider over the system's libfabric, if there is one.
 
 #![expect(unsafe_code, reason = "tests post through the raw layer")]
 #![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
@@ -18,10 +18,10 @@ use selvedge::{
 };
 use selvedge_testkit::skip::{Need, skip};
 
-/// Longer than anything takes that works.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest time for which a test waits.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A registry with nothing but this provider, and a library.
+/// A registry with only this provider, and a library.
 fn registry(library: &str) -> Registry {
     let params: Params = [("FI_OFI_LIBRARY", library)].into_iter().collect();
     Registry::new()
@@ -29,7 +29,7 @@ fn registry(library: &str) -> Registry {
         .with_params(params)
 }
 
-/// The same with the system's library; says so where there is none.
+/// The same with the system's library; reports a skipped test if there is none.
 fn system(test: &str) -> Option<Registry> {
     let registry = registry("system");
     match registry.infos(&Hints::anything()) {
@@ -42,20 +42,20 @@ fn system(test: &str) -> Option<Registry> {
 }
 
 fn hints(provider: &str, caps: Caps) -> Hints {
-    let duties = MrMode::VIRT_ADDR | MrMode::ALLOCATED | MrMode::PROV_KEY;
+    let mr_modes = MrMode::VIRT_ADDR | MrMode::ALLOCATED | MrMode::PROV_KEY;
     let hints = Hints::new().provider(provider).caps(caps);
-    hints.ep_type(EpType::Rdm).mr_mode(duties)
+    hints.ep_type(EpType::Rdm).mr_mode(mr_modes)
 }
 
-/// An endpoint with what it needs.
-struct Side {
+/// An endpoint with its queue, address vector and domain.
+struct TestEndpoint {
     ep: Arc<dyn Endpoint>,
     cq: Arc<dyn CompletionQueue>,
     av: Arc<dyn AddressVector>,
     domain: Arc<dyn Domain>,
 }
 
-impl Side {
+impl TestEndpoint {
     fn open(info: &Info) -> Self {
         let domain = info.open().unwrap();
         let cq = domain.cq(&cq::Attr::with_size(64)).unwrap();
@@ -65,25 +65,25 @@ impl Side {
         Self { ep, cq, av, domain }
     }
 
-    fn meet(&self, other: &Self) -> FiAddr {
+    fn insert_peer(&self, other: &Self) -> FiAddr {
         self.av.insert_one(&other.ep.address().unwrap()).unwrap()
     }
 }
 
-/// Reads both queues until each side has one entry.
-fn both(a: &Side, b: &Side) -> [Entry; 2] {
-    let deadline = Instant::now() + PATIENCE;
+/// Reads both queues until each endpoint has one entry.
+fn read_one_from_each(a: &TestEndpoint, b: &TestEndpoint) -> [Entry; 2] {
+    let deadline = Instant::now() + TIMEOUT;
     let mut found = [None, None];
     while found.iter().any(Option::is_none) {
-        assert!(Instant::now() < deadline, "only {found:?} have come");
+        assert!(Instant::now() < deadline, "received only {found:?}");
         for (side, slot) in [a, b].into_iter().zip(&mut found) {
             let mut entry = [Entry::default()];
-            let room = if slot.is_none() {
+            let buffer = if slot.is_none() {
                 &mut entry[..]
             } else {
                 &mut []
             };
-            if side.cq.read(room).unwrap() == 1 {
+            if side.cq.read(buffer).unwrap() == 1 {
                 *slot = Some(entry[0]);
             }
         }
@@ -91,7 +91,7 @@ fn both(a: &Side, b: &Side) -> [Entry; 2] {
     found.map(Option::unwrap)
 }
 
-fn talk(provider: &str) {
+fn exchange_messages(provider: &str) {
     let Some(registry) = system(provider) else {
         return;
     };
@@ -99,20 +99,20 @@ fn talk(provider: &str) {
         return skip(Need::Libfabric, format_args!("it has no {provider}"));
     };
     assert_eq!(infos[0].fabric_attr.prov_name, provider);
-    let (a, b) = (Side::open(&infos[0]), Side::open(&infos[0]));
-    let (to_b, _) = (a.meet(&b), b.meet(&a));
+    let (a, b) = (TestEndpoint::open(&infos[0]), TestEndpoint::open(&infos[0]));
+    let (to_b, _) = (a.insert_peer(&b), b.insert_peer(&a));
     for len in [0, 8, 100_000] {
         let sent: Vec<u8> = (0..len).map(|at| at as u8).collect();
         let mut got = vec![0xee_u8; len + 1];
-        let room = IovMut::new(&mut got[..len]);
+        let buffer = IovMut::new(&mut got[..len]);
         let any = TagMatch::exact(0x1234);
         // SAFETY: `got` is left alone until the receive is over.
         unsafe {
-            b.ep.trecv(room, Desc::NONE, FiAddr::UNSPEC, any, Context(7))
+            b.ep.trecv(buffer, Desc::NONE, FiAddr::UNSPEC, any, Context(7))
         }
         .unwrap();
         let bytes = Iov::new(&sent);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             // SAFETY: `sent` is left alone until the send is over.
             match unsafe { a.ep.tsend(bytes, Desc::NONE, to_b, 0x1234, Context(9)) } {
@@ -124,7 +124,7 @@ fn talk(provider: &str) {
                 Err(errno) => panic!("{errno}"),
             }
         }
-        let [send, receive] = both(&a, &b);
+        let [send, receive] = read_one_from_each(&a, &b);
         assert_eq!((send.context, receive.context), (Context(9), Context(7)));
         assert_eq!((receive.len, receive.tag), (len, 0x1234));
         assert_eq!((&got[..len], got[len]), (&sent[..], 0xee));
@@ -143,43 +143,43 @@ fn talk(provider: &str) {
 
 #[test]
 fn messages_pass_over_net() {
-    talk("net;ofi");
+    exchange_messages("net;ofi");
 }
 
 #[test]
 fn messages_pass_over_tcp_with_a_layer() {
-    talk("tcp;ofi_rxm;ofi");
+    exchange_messages("tcp;ofi_rxm;ofi");
 }
 
 #[test]
 fn messages_pass_over_shm() {
-    talk("shm;ofi");
+    exchange_messages("shm;ofi");
 }
 
 #[test]
-fn it_is_off_until_a_library_is_named() {
+fn the_provider_is_off_until_a_library_is_named() {
     let error = registry("").infos(&Hints::anything()).unwrap_err();
     assert_eq!(error.errno(), Errno::NoData);
     assert!(!error.to_string().contains("ofi:"), "{error}");
 }
 
 #[test]
-fn what_cannot_be_loaded_is_named_with_the_reason() {
+fn the_error_for_a_library_that_cannot_be_loaded_has_the_reason() {
     let table = [
         ("/no/such/library.so", "/no/such/library.so: cannot open"),
         (
             "libc.so.6",
-            "libc.so.6: it is no libfabric: it has no fi_getinfo",
+            "libc.so.6: not a libfabric: it has no symbol fi_getinfo",
         ),
     ];
-    for (library, said) in table {
+    for (library, message) in table {
         let error = registry(library).infos(&Hints::anything()).unwrap_err();
-        assert!(error.to_string().contains(said), "{error}");
+        assert!(error.to_string().contains(message), "{error}");
     }
 }
 
 #[test]
-fn a_refusal_names_what_refused() {
+fn a_discovery_error_names_the_mismatched_field() {
     let Some(registry) = system("a refusal") else {
         return;
     };
@@ -189,14 +189,14 @@ fn a_refusal_names_what_refused() {
 }
 
 #[test]
-fn errors_carry_the_library_s_text() {
+fn errors_have_the_librarys_text() {
     let Some(registry) = system("an error") else {
         return;
     };
     let Ok(infos) = registry.infos(&hints("shm;ofi", Caps::TAGGED)) else {
         return;
     };
-    let side = Side::open(&infos[0]);
+    let side = TestEndpoint::open(&infos[0]);
     let mut attr = cq::Attr::with_size(usize::MAX);
     attr.wait_obj = selvedge::wait::Object::Fd;
     let refused = side.domain.cq(&attr).unwrap_err().to_string();
@@ -211,7 +211,7 @@ fn errors_carry_the_library_s_text() {
 }
 
 #[test]
-fn regions_have_keys_and_those_that_peers_may_not_name_do_not_collide() {
+fn keys_of_regions_without_remote_access_do_not_collide() {
     let Some(registry) = system("registration") else {
         return;
     };
@@ -224,7 +224,7 @@ fn regions_have_keys_and_those_that_peers_may_not_name_do_not_collide() {
     let mut remote = mr::Attr::default();
     remote.access = MrAccess::REMOTE_READ;
     remote.requested_key = 5;
-    // SAFETY: the regions are dropped before the memory, which nobody names.
+    // SAFETY: the regions are dropped before the memory, which no operation names.
     let keyed = unsafe { domain.reg(&region, &remote) }.unwrap();
     assert_eq!(keyed.key(), 5);
     // SAFETY: as above.
@@ -239,7 +239,7 @@ fn regions_have_keys_and_those_that_peers_may_not_name_do_not_collide() {
 }
 
 #[test]
-fn events_are_written_looked_at_and_read() {
+fn events_are_written_peeked_and_read() {
     let Some(registry) = system("an event queue") else {
         return;
     };
@@ -254,8 +254,8 @@ fn events_are_written_looked_at_and_read() {
         handle: 5,
     };
     eq.write(event).unwrap();
-    for look in [true, false] {
-        let event = if look { eq.peek() } else { eq.read() }.unwrap();
+    for is_peek in [true, false] {
+        let event = if is_peek { eq.peek() } else { eq.read() }.unwrap();
         let Event::Notify {
             context,
             data,
@@ -270,9 +270,9 @@ fn events_are_written_looked_at_and_read() {
     assert_eq!(eq.wait(None).unwrap_err(), Errno::NoSys);
 }
 
-/// What the queue tells next.
+/// The next event of the queue.
 fn event(eq: &dyn EventQueue, drive: &dyn EventQueue) -> Event {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         assert!(Instant::now() < deadline, "no event comes");
         let _ = drive.peek();
@@ -284,68 +284,68 @@ fn event(eq: &dyn EventQueue, drive: &dyn EventQueue) -> Event {
     }
 }
 
-fn connected(info: &Info, eq: &Arc<dyn EventQueue>) -> Side {
+fn connected(info: &Info, eq: &Arc<dyn EventQueue>) -> TestEndpoint {
     let domain = info.open().unwrap();
     let cq = domain.cq(&cq::Attr::with_size(64)).unwrap();
     let av = domain.av(&av::Attr::default()).unwrap();
     let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
     (bind.av, bind.eq) = (None, Some(Arc::clone(eq)));
     let ep = domain.endpoint(info, bind).unwrap();
-    Side { ep, cq, av, domain }
+    TestEndpoint { ep, cq, av, domain }
 }
 
 #[test]
-fn a_connection_is_asked_for_and_accepted_over_tcp() {
-    a_connection_is_asked_for_and_accepted("tcp;ofi");
+fn a_connection_is_requested_and_accepted_over_tcp() {
+    a_connection_is_requested_and_accepted("tcp;ofi");
 }
 
-/// This provider's queues drive only what was opened from the same fabric.
+/// This library's provider drives only objects of the queue's own fabric object.
 #[test]
-fn a_connection_is_asked_for_and_accepted_over_net() {
-    a_connection_is_asked_for_and_accepted("net;ofi");
+fn a_connection_is_requested_and_accepted_over_net() {
+    a_connection_is_requested_and_accepted("net;ofi");
 }
 
-/// The request's description opens the endpoint that accepts it, as one of discovery's does. The fabric
-/// is opened anew for each domain.
-fn a_connection_is_asked_for_and_accepted(provider: &str) {
+/// The request's info opens the endpoint that accepts it, like an info of discovery. Each domain
+/// opens its fabric again.
+fn a_connection_is_requested_and_accepted(provider: &str) {
     let Some(registry) = system("a connection") else {
         return;
     };
     let hints = hints(provider, Caps::MSG).ep_type(EpType::Msg);
-    let here = Some("127.0.0.1");
-    let asked = registry.getinfo(Version::API, here, None, InfoFlags::SOURCE, &hints);
-    let Ok(infos) = asked else {
+    let localhost = Some("127.0.0.1");
+    let result = registry.getinfo(Version::API, localhost, None, InfoFlags::SOURCE, &hints);
+    let Ok(infos) = result else {
         return skip(
             Need::Libfabric,
             format_args!("it has no connections over {provider}"),
         );
     };
     let fabric = infos[0].fabric().unwrap();
-    let [eq, their_eq] = [(); 2].map(|()| fabric.eq(&eq::Attr::default()).unwrap());
+    let [eq, client_eq] = [(); 2].map(|()| fabric.eq(&eq::Attr::default()).unwrap());
     let pep = fabric.passive_endpoint(&infos[0], Arc::clone(&eq)).unwrap();
     pep.listen().unwrap();
-    let a = connected(&infos[0], &their_eq);
+    let a = connected(&infos[0], &client_eq);
     let cm = a.ep.cm().unwrap();
     cm.connect(&pep.address().unwrap(), b"please").unwrap();
-    let Event::ConnReq { info, data, .. } = event(&*eq, &*their_eq) else {
+    let Event::ConnReq { info, data, .. } = event(&*eq, &*client_eq) else {
         panic!("no request");
     };
     assert_eq!(data, b"please");
     assert!(info.dest_addr.is_some(), "{info:?}");
     let b = connected(&info, &eq);
     b.ep.cm().unwrap().accept(b"gladly").unwrap();
-    match event(&*their_eq, &*eq) {
+    match event(&*client_eq, &*eq) {
         Event::Connected { data, .. } => assert_eq!(data, b"gladly"),
         other => panic!("{other:?}"),
     }
     let mut got = [0; 5];
-    let (room, bytes) = (IovMut::new(&mut got), Iov::new(b"hello"));
+    let (buffer, bytes) = (IovMut::new(&mut got), Iov::new(b"hello"));
     let any = FiAddr::UNSPEC;
     // SAFETY: `got` is left alone until the receive is over.
-    unsafe { b.ep.recv(room, Desc::NONE, any, Context(7)) }.unwrap();
+    unsafe { b.ep.recv(buffer, Desc::NONE, any, Context(7)) }.unwrap();
     // SAFETY: the bytes are constant.
     unsafe { a.ep.send(bytes, Desc::NONE, any, Context(9)) }.unwrap();
-    let [sent, received] = both(&a, &b);
+    let [sent, received] = read_one_from_each(&a, &b);
     assert_eq!((sent.context, received.context), (Context(9), Context(7)));
     assert_eq!(&got, b"hello");
 }
@@ -362,7 +362,7 @@ fn found(test: &str) -> Option<Info> {
 }
 
 #[test]
-fn an_info_that_was_changed_after_discovery_is_refused_by_its_field() {
+fn the_error_for_a_changed_info_names_the_field() {
     let Some(info) = found("a change of an Info") else {
         return;
     };
@@ -395,17 +395,17 @@ fn a_descriptor_of_another_domain_does_not_reach_the_library() {
     let Some(info) = found("descriptors of two domains") else {
         return;
     };
-    let [own, other] = [(); 2].map(|()| Side::open(&info));
-    let to = own.meet(&own);
+    let [own, other] = [(); 2].map(|()| TestEndpoint::open(&info));
+    let to = own.insert_peer(&own);
     let mut bytes = [0_u8; 64];
     let mut attr = mr::Attr::default();
     attr.access = MrAccess::SEND | MrAccess::RECV;
-    let register = |domain: &dyn Domain, room: IovMut| {
+    let register = |domain: &dyn Domain, buffer: IovMut| {
         // SAFETY: the region is dropped before the bytes.
-        unsafe { domain.reg(&[room], &attr) }.unwrap()
+        unsafe { domain.reg(&[buffer], &attr) }.unwrap()
     };
-    let room = IovMut::new(&mut bytes);
-    let regions = [&own, &other].map(|side| register(&*side.domain, room));
+    let buffer = IovMut::new(&mut bytes);
+    let regions = [&own, &other].map(|side| register(&*side.domain, buffer));
     let [native, foreign] = regions.each_ref().map(|region| region.desc());
     if foreign == Desc::NONE {
         eprintln!("skipped: this library has no descriptors");
@@ -415,7 +415,7 @@ fn a_descriptor_of_another_domain_does_not_reach_the_library() {
         // SAFETY: the bytes are left alone until the endpoint is dropped.
         unsafe {
             own.ep
-                .trecv(room, desc, FiAddr::UNSPEC, TagMatch::exact(1), Context(1))
+                .trecv(buffer, desc, FiAddr::UNSPEC, TagMatch::exact(1), Context(1))
         }
     };
     assert_eq!(post(foreign), Err(Errno::Inval));

@@ -2,21 +2,22 @@
 //!
 //! ```text
 //!   endpoint A                                        endpoint B
-//!   outbox to B: commands, payloads, answers  ---->   maps it read-only
-//!   maps it read-only  <----  outbox to A: commands, payloads, answers
-//!                  \______ socket: hello, end ______/
+//!   outbox to B: commands, payloads, responses  -->   maps it read-only
+//!   maps it read-only  <--  outbox to A: commands, payloads, responses
+//!                  \______ socket: hello, close ______/
 //! ```
 //!
-//! Each process writes only to memory of its own. A message is a command in the outbox: with the
-//! payload inside, beside it, or still in the sender's memory, from where the receiver copies it or
-//! has it bounced. Who dies takes nothing with it but what it had not committed.
+//! Each process writes only to its own memory. A message is a command in the outbox. Its payload is
+//! inside the command, beside it in the outbox, or still in the sender's memory, from where the
+//! receiver copies it or requests it through bounce buffers. A process that dies loses only the
+//! commands that it had not committed.
 //!
-//! [`PROVIDER`] goes into a registry; [`Endpoint`] is public for those who want its methods without
-//! a dynamic call. Below the provider are the primitives, [`smr`], which speak no protocol and are
-//! there for any provider.
+//! [`PROVIDER`] goes into a registry. [`Endpoint`] is public so that callers can use its methods
+//! without a dynamic call. [`smr`] has the shared-memory primitives below the provider: they know
+//! no protocol, and any provider may use them.
 //!
-//! What the provider promises is in docs/PROVIDERS.md, every byte that two processes share in
-//! docs/WIRE.md, and the way of a message through these files in docs/ARCHITECTURE.md.
+//! docs/PROVIDERS.md lists what the provider guarantees, docs/WIRE.md every byte that two processes
+//! share, and docs/ARCHITECTURE.md the path of a message through these files.
 //!
 //! # Examples
 //!
@@ -31,9 +32,9 @@
 //! ```
 
 #![deny(missing_docs)]
-// A peer may change every word that it has written, between any two looks at it. Nothing in this
-// package may end the process for a word that is not as it was: each exception says why it hangs on
-// state of this process alone.
+// A peer may change a word that it has written between any two loads of it. No code in this package
+// may panic because such a word has changed: each exception says why it depends on state of this
+// process alone.
 #![cfg_attr(
     not(test),
     deny(clippy::expect_used, clippy::panic, clippy::unreachable)

@@ -19,7 +19,7 @@ use nix::sys::socket::{
 use selvedge_shm::smr::bytes::Bytes;
 use selvedge_shm::smr::cmd_queue::{Credit, Receiver, Sender};
 use selvedge_shm::smr::doorbell::{Bell, Doorbell};
-use selvedge_shm::smr::inject_pool::{InjectPool, Walk};
+use selvedge_shm::smr::inject_pool::{InjectPool, PoolPosition};
 use selvedge_shm::smr::resp_queue::{Resp, RespReceiver, RespSender};
 use selvedge_shm::smr::{Attr, Map, Memory, PeerRegion, Region, Sizes};
 
@@ -48,7 +48,7 @@ struct Side {
     doorbell: Doorbell,
     map: Map,
     rx: Receiver,
-    walk: Walk,
+    cursor: PoolPosition,
     payloads: Bytes,
     answers_in: RespReceiver,
     taken: Credit,
@@ -77,7 +77,7 @@ impl Side {
             given: region.credit(),
             doorbell,
             rx: from.cmd_receiver(),
-            walk: Walk::new(SIZES.inject_size),
+            cursor: PoolPosition::new(SIZES.inject_size),
             payloads: from.inject_bytes(),
             answers_in: from.resp_receiver(),
             taken: from.credit(),
@@ -138,7 +138,11 @@ impl Side {
     fn take(&mut self) -> Option<Vec<u8>> {
         let slot = self.rx.peek()?;
         let (len, place) = (slot.head() as usize, slot.word(1) as usize);
-        assert_eq!(self.walk.pass(len), Some(place), "both ends walk one path");
+        assert_eq!(
+            self.cursor.advance(len),
+            Some(place),
+            "both ends walk one path"
+        );
         let mut payload = [MaybeUninit::uninit(); SIZES.inject_size];
         let payload = self.payloads.copy_out(place, &mut payload[..len]).to_vec();
         self.rx.release();
@@ -193,7 +197,7 @@ fn payload(number: u32) -> Vec<u8> {
 
 fn serve(socket: &OwnedFd) {
     let mut side = Side::meet(socket, "server", "client");
-    side.region.set_attentive(false);
+    side.region.set_polled(false);
     for msg_id in 0..MESSAGES {
         let payload = side.receive();
         side.send(&payload);
@@ -222,7 +226,7 @@ fn start_server() -> (Child, OwnedFd) {
 fn another_process_echoes_through_the_primitives_alone() {
     let (mut server, socket) = start_server();
     let mut side = Side::meet(&socket, "client", "server");
-    side.region.set_attentive(false);
+    side.region.set_polled(false);
     for msg_id in 0..MESSAGES {
         side.send(&payload(msg_id));
         assert_eq!(side.receive(), payload(msg_id));

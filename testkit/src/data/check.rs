@@ -1,4 +1,4 @@
-//! Checks, which are counted: a test that checks nothing proves nothing.
+//! Counted checks: a test without checks fails.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use anyhow::{anyhow, bail};
 static CHECKS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// How many checks this process has made, and how many bytes it has compared.
+/// The number of checks of this process, and the number of compared bytes.
 pub fn counts() -> (u64, u64) {
     (
         CHECKS.load(Ordering::Relaxed),
@@ -16,16 +16,16 @@ pub fn counts() -> (u64, u64) {
     )
 }
 
-/// Counts a check that was made otherwise.
+/// Counts a check that was made by other code.
 pub fn count(bytes: usize) {
     CHECKS.fetch_add(1, Ordering::Relaxed);
     BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
 }
 
-/// Something is as it should be.
+/// Checks that two values are equal.
 ///
 /// # Errors
-/// What is, and what should be.
+/// Both values, if they differ.
 pub fn same<T: PartialEq + fmt::Debug>(
     what: impl fmt::Display,
     found: T,
@@ -39,10 +39,10 @@ pub fn same<T: PartialEq + fmt::Debug>(
     }
 }
 
-/// Something holds.
+/// Checks that a condition is true.
 ///
 /// # Errors
-/// What should hold.
+/// The condition, if it is false.
 pub fn holds(what: impl fmt::Display, is_so: bool) -> anyhow::Result<()> {
     count(0);
     match is_so {
@@ -51,10 +51,10 @@ pub fn holds(what: impl fmt::Display, is_so: bool) -> anyhow::Result<()> {
     }
 }
 
-/// Bytes are as they should be.
+/// Checks that two byte strings are equal.
 ///
 /// # Errors
-/// The first that is not.
+/// The first byte that differs.
 pub fn bytes(what: impl fmt::Display, found: &[u8], expected: &[u8]) -> anyhow::Result<()> {
     count(found.len());
     if found.len() != expected.len() {

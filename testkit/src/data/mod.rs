@@ -1,4 +1,4 @@
-//! Contents of messages, the numbers they come from, and checks of what arrived.
+//! Message contents, random numbers, and checks of received data.
 
 pub mod check;
 pub mod payload;

@@ -1,25 +1,25 @@
-//! Message contents that say which message they are, in every byte.
+//! Message contents that identify the message in every byte.
 
 use anyhow::{anyhow, ensure};
 use fastrand::Rng;
 
 use crate::data::check;
 
-/// Which message it is.
+/// The identity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp {
-    /// The process that sends it.
+    /// The sending process.
     pub from: u32,
-    /// The process that it is for.
+    /// The receiving process.
     pub to: u32,
-    /// Its number among those.
+    /// The number of the message among those between the two processes.
     pub number: u32,
 }
 
-/// Bytes that a stamp takes; messages from this length on can be told by themselves.
+/// The size of a stamp. A message of at least this length can be identified by [`read`].
 pub const STAMPED: usize = 16;
 
-/// The bytes of a message.
+/// Generates the bytes of a message.
 pub fn write(seed: u64, stamp: Stamp, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let rest = match bytes.split_at_mut_checked(STAMPED) {
@@ -36,20 +36,20 @@ pub fn write(seed: u64, stamp: Stamp, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Says which message these bytes are.
+/// Identifies the message with these bytes, and verifies it.
 ///
 /// # Errors
-/// When they are none, or not whole.
+/// When the bytes are not a message, or a byte is wrong.
 pub fn read(seed: u64, bytes: &[u8]) -> anyhow::Result<Stamp> {
     let stamp = stamp(bytes).ok_or_else(|| anyhow!("{} bytes are no message", bytes.len()))?;
     verify(seed, stamp, bytes)?;
     Ok(stamp)
 }
 
-/// Makes sure that these bytes are that message.
+/// Verifies that these bytes are the message `expected`.
 ///
 /// # Errors
-/// The first byte that is wrong, and which message it is instead if it is one.
+/// The first wrong byte, or the identity of another message.
 pub fn verify(seed: u64, expected: Stamp, bytes: &[u8]) -> anyhow::Result<()> {
     check::count(bytes.len());
     let whole = write(seed, expected, bytes.len());
@@ -78,7 +78,7 @@ fn stamp(bytes: &[u8]) -> Option<Stamp> {
     (words.next()? == MAGIC).then_some(Stamp { from, to, number })
 }
 
-/// Every message has a sequence of its own.
+/// The seed of the bytes of one message.
 fn key(seed: u64, stamp: Stamp, len: usize) -> u64 {
     let Stamp { from, to, number } = stamp;
     [
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_told_from_every_other_and_from_a_damaged_one() {
+    fn a_message_differs_from_other_messages_and_damage_is_detected() {
         let stamp = Stamp {
             from: 1,
             to: 0,

@@ -1,13 +1,13 @@
-//! Random numbers by a seed that is printed, so that a test can be run again.
+//! Random numbers from a seed that is printed, so that a test can be repeated.
 
 use fastrand::Rng;
 
-/// The sequence of a seed.
+/// A random number generator.
 #[derive(Clone, Debug)]
 pub struct Random(Rng);
 
 impl Random {
-    /// The sequence of `seed`.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(Rng::with_seed(seed))
     }
@@ -17,22 +17,22 @@ impl Random {
         self.0.u64(..)
     }
 
-    /// A number below `end`, which is not 0.
+    /// A number below `end`, which must not be 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.0.u64(..end)
     }
 
-    /// `true` or `false`, equally often.
+    /// `true` with probability 1/2.
     pub fn flip(&mut self) -> bool {
         self.0.bool()
     }
 
-    /// True once in `times`.
+    /// `true` with probability 1/`times`.
     pub fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    /// One of some choices, of which there is at least one.
+    /// One of `choices`, which must not be empty.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.0.usize(..choices.len())]
     }

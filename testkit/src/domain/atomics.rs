@@ -1,6 +1,6 @@
-//! Posts of atomics.
+//! Posts of atomics to a [`DomainEndpoint`].
 
-#![expect(unsafe_code, reason = "posts are promises about memory")]
+#![expect(unsafe_code, reason = "a post is a promise about memory")]
 
 use selvedge::atomic::{AtomicMsg, Datatype, Family, Ioc, IocMut, Op, RmaIoc};
 use selvedge::op::{Compared, Fetched};
@@ -9,7 +9,7 @@ use selvedge::{Context, Errno};
 use super::{Access, DomainEndpoint, Segment};
 use crate::op;
 
-/// What is done to what.
+/// An atomic operation and its data type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicCall {
     pub family: Family,
@@ -17,7 +17,7 @@ pub struct AtomicCall {
     pub op: Op,
 }
 
-/// The local memory of a call; those without a comparand or a result ignore these.
+/// The local memory of an atomic. Operations without a comparand or a result ignore those segments.
 #[derive(Clone, Copy, Debug)]
 pub struct AtomicBuffers<'a> {
     pub operand: Segment<'a>,
@@ -29,7 +29,7 @@ impl DomainEndpoint {
     /// Posts an atomic, once.
     ///
     /// # Errors
-    /// The provider's.
+    /// Those of the provider.
     pub fn atomic(
         &self,
         call: AtomicCall,
@@ -37,21 +37,21 @@ impl DomainEndpoint {
         count: usize,
         access: &Access,
     ) -> Result<(), Errno> {
-        // SAFETY: the memory is of the endpoint's domain (`Segment::base`), which outlives the
-        // operation; nobody has references to it.
+        // SAFETY: the memory belongs to the endpoint's domain (`Segment::base` checks it), which outlives
+        // the operation; there are no references to it.
         self.atomic_op(call, parts, count, access, |op| unsafe {
             op.post(&*self.ep, access.flags)
         })
     }
 
-    /// Makes the operation of an atomic, and passes it on.
+    /// Builds the operation of an atomic and passes it to `post`.
     pub fn atomic_op<T>(
         &self,
         call: AtomicCall,
         parts: &AtomicBuffers<'_>,
         count: usize,
         access: &Access,
-        then: impl FnOnce(&selvedge::Op<'_>) -> T,
+        post: impl FnOnce(&selvedge::Op<'_>) -> T,
     ) -> T {
         let ioc =
             |segment: &Segment<'_>| Ioc::from_raw(segment.base(self).cast_const().cast(), count);
@@ -77,6 +77,6 @@ impl DomainEndpoint {
             iov: &[IocMut::from_raw(parts.result.base(self).cast(), count)],
             desc: &[parts.result.rights.desc()],
         };
-        then(&op::atomic(call.family, msg, compared, fetched))
+        post(&op::atomic(call.family, msg, compared, fetched))
     }
 }

@@ -1,6 +1,6 @@
-//! Posts that wait for a counter. What they promise about memory is kept as in [`super::post`].
+//! Deferred posts of a [`DomainEndpoint`]. Their promises about memory are kept as in [`super::post`].
 
-#![expect(unsafe_code, reason = "posts are promises about memory")]
+#![expect(unsafe_code, reason = "a post is a promise about memory")]
 
 use anyhow::Context as _;
 use selvedge::trigger::{Action, CompletionTarget, Work};
@@ -10,7 +10,7 @@ use super::{
     Access, AtomicBuffers, AtomicCall, Count, DomainContext, DomainEndpoint, Recv, Segment, Send,
 };
 
-/// When a post is carried out, and who is told.
+/// The trigger of a deferred post, and its completion target.
 #[derive(Clone, Copy, Debug)]
 pub struct Deferred<'a> {
     gate: &'a Count,
@@ -19,7 +19,7 @@ pub struct Deferred<'a> {
 }
 
 impl<'a> Deferred<'a> {
-    /// An operation that is triggered when a counter has reached a number.
+    /// A triggered operation: it is posted when `gate` reaches `threshold`.
     pub fn triggered(gate: &'a Count, threshold: u64) -> Self {
         Self {
             gate,
@@ -28,7 +28,7 @@ impl<'a> Deferred<'a> {
         }
     }
 
-    /// Work that is deferred until then, and tells a counter.
+    /// Deferred work: it is posted when `gate` reaches `threshold`, and increments `done`.
     pub fn with_counter(gate: &'a Count, threshold: u64, done: &'a Count) -> Self {
         Self {
             gate,
@@ -39,10 +39,10 @@ impl<'a> Deferred<'a> {
 }
 
 impl DomainContext {
-    /// Has a counter changed when another one has reached a number.
+    /// Queues an action on a counter until `gate` reaches `threshold`.
     ///
     /// # Errors
-    /// The domain's.
+    /// Those of the domain.
     pub fn count_deferred(
         &self,
         gate: &Count,
@@ -57,7 +57,7 @@ impl DomainContext {
             threshold,
             action,
         };
-        // SAFETY: a counter is no memory.
+        // SAFETY: the action does not access memory.
         unsafe { self.domain().queue_work(&work) }.context("queueing work")?;
         Ok(())
     }
@@ -89,26 +89,26 @@ impl DomainEndpoint {
         Ok(())
     }
 
-    /// A send.
+    /// Queues a send.
     ///
     /// # Errors
-    /// The domain's.
+    /// Those of the domain.
     pub fn send_deferred(
         &self,
         segments: &[Segment<'_>],
         send: &Send,
         deferred: &Deferred<'_>,
     ) -> anyhow::Result<()> {
-        // SAFETY: the memory is of the endpoint's domain (`Lists`), which outlives it.
+        // SAFETY: the memory belongs to the endpoint's domain (`Lists` checks it), which outlives it.
         self.send_op(segments, send, |op, flags| unsafe {
             self.queue(op, flags, deferred)
         })
     }
 
-    /// A receive.
+    /// Queues a receive.
     ///
     /// # Errors
-    /// The domain's.
+    /// Those of the domain.
     pub fn recv_deferred(
         &self,
         segments: &[Segment<'_>],
@@ -121,10 +121,10 @@ impl DomainEndpoint {
         })
     }
 
-    /// A write to a peer's memory.
+    /// Queues a write to a peer's memory.
     ///
     /// # Errors
-    /// The domain's.
+    /// Those of the domain.
     pub fn write_deferred(
         &self,
         segments: &[Segment<'_>],
@@ -137,10 +137,10 @@ impl DomainEndpoint {
         })
     }
 
-    /// An atomic of one element.
+    /// Queues an atomic on one element.
     ///
     /// # Errors
-    /// The domain's.
+    /// Those of the domain.
     pub fn atomic_deferred(
         &self,
         call: AtomicCall,
@@ -148,7 +148,7 @@ impl DomainEndpoint {
         access: &Access,
         deferred: &Deferred<'_>,
     ) -> anyhow::Result<()> {
-        // SAFETY: as above: `Segment::base` checks whose memory it is.
+        // SAFETY: as above; `Segment::base` checks the domain of the memory.
         self.atomic_op(call, parts, 1, access, |op| unsafe {
             self.queue(op, access.flags, deferred)
         })

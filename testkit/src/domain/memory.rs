@@ -1,7 +1,7 @@
-//! Memory that operations of a program use: pages that stay as long as the domain is open, and the
-//! rights that peers have over them.
+//! Memory for the operations of a program: pages that stay mapped as long as the domain is open, and
+//! their registrations.
 //!
-//! Nobody has a reference to the bytes: they are copied in and out, because the provider and peers
+//! There are no references to the bytes. They are copied in and out, because the provider and peers may
 //! change them at any time.
 
 #![expect(unsafe_code, reason = "bytes that peers change are copied by address")]
@@ -20,7 +20,7 @@ use selvedge::{
 use super::Count;
 use crate::run::failure::{unsupported, wrong};
 
-/// Some pages. Clones are the same memory.
+/// Memory in whole pages. Clones share the memory.
 #[derive(Clone, Debug)]
 pub struct Memory(Arc<Pages>);
 
@@ -28,25 +28,25 @@ pub struct Memory(Arc<Pages>);
 struct Pages {
     base: *mut u8,
     len: usize,
-    /// The domain that keeps them while endpoints may use them, by its number.
+    /// The number of the domain that keeps the pages mapped while endpoints may use them.
     owner: u64,
     keeper: Keeper,
 }
 
 #[derive(Debug)]
 enum Keeper {
-    /// Of this process alone.
+    /// Private memory of this process.
     Private { _map: MmapMut },
-    /// Made by the domain.
+    /// Memory that the domain allocated.
     Special { allocation: Arc<dyn Allocation> },
 }
 
-// SAFETY: the value is an address and what keeps it valid; the bytes are reached by copies alone.
+// SAFETY: the value is an address and the owner of its memory; the bytes are accessed by copies alone.
 unsafe impl Send for Pages {}
 // SAFETY: as above.
 unsafe impl Sync for Pages {}
 
-/// The rights over some memory, until it is dropped.
+/// A registration of memory. Dropping the last clone revokes the rights.
 #[derive(Clone, Debug)]
 pub struct Rights {
     region: Option<Arc<dyn MemoryRegion>>,
@@ -54,10 +54,10 @@ pub struct Rights {
 }
 
 impl Memory {
-    /// Private pages, each of which has been written.
+    /// Allocates private pages and writes each of them.
     ///
     /// # Errors
-    /// When there are none.
+    /// When the memory cannot be allocated.
     pub fn private(owner: u64, len: usize) -> anyhow::Result<Self> {
         let mut map = MmapMut::map_anon(len.max(1))
             .with_context(|| format!("cannot get {len} bytes of memory"))?;
@@ -70,10 +70,10 @@ impl Memory {
         })))
     }
 
-    /// Memory that the domain makes.
+    /// Memory that the domain allocates.
     ///
     /// # Errors
-    /// The domain's.
+    /// Those of the domain.
     pub fn special(
         owner: u64,
         domain: &dyn Domain,
@@ -91,10 +91,10 @@ impl Memory {
         })))
     }
 
-    /// Registers it, where the domain or peers need that.
+    /// Registers the memory, if the domain or `access` requires that.
     ///
     /// # Errors
-    /// The domain's.
+    /// Those of the domain.
     pub fn register(
         &self,
         domain: &dyn Domain,
@@ -119,8 +119,8 @@ impl Memory {
         attr.access = access;
         attr.requested_key = key;
         let bytes = [IovMut::from_raw(self.0.base.cast(), self.0.len)];
-        // SAFETY: the program keeps memory until its domain is closed (`DomainContext::memory`), and
-        // reaches it by copies alone.
+        // SAFETY: the program keeps the memory until its domain is closed (`DomainContext::memory`), and
+        // accesses it by copies alone.
         let region = unsafe { domain.reg(&bytes, &attr) }
             .with_context(|| format!("cannot register {} bytes", self.0.len))?;
         Ok(Rights {
@@ -132,10 +132,10 @@ impl Memory {
         })
     }
 
-    /// Registers it as so many segments of one region.
+    /// Registers the memory as one region of `count` segments.
     ///
     /// # Errors
-    /// The domain's.
+    /// Those of the domain.
     pub fn register_segments(
         &self,
         domain: &dyn Domain,
@@ -154,39 +154,36 @@ impl Memory {
         Ok(Rights { region, base: 0 })
     }
 
-    /// The number of the domain that keeps it.
+    /// The number of the domain that keeps the memory.
     #[inline]
     pub fn owner(&self) -> u64 {
         self.0.owner
     }
 
-    /// Gives its pages back and gets new ones, of zeros, at the same address.
+    /// Replaces the pages by new ones, which are zero, at the same address.
     ///
     /// # Errors
-    /// The system's; that the memory is the domain's.
+    /// Those of madvise(2); memory that the domain allocated cannot be renewed.
     pub fn renew(&self) -> anyhow::Result<()> {
         let is_private = matches!(self.0.keeper, Keeper::Private { .. });
         ensure!(is_private, "only private memory gets new pages");
         let base = NonNull::new(self.0.base.cast()).context("memory at address 0")?;
-        // SAFETY: the pages are this value's, no reference to them exists, and private pages that
-        // are not there read as zeros.
+        // SAFETY: the pages belong to this value, no reference to them exists, and discarded private
+        // pages read as zeros.
         unsafe { madvise(base, self.0.len, MmapAdvise::MADV_DONTNEED) }?;
         Ok(())
     }
 
-    /// Its length.
-    #[expect(
-        clippy::len_without_is_empty,
-        reason = "no memory is made that is empty"
-    )]
+    /// The length in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "memory is never empty")]
     pub fn len(&self) -> usize {
         self.0.len
     }
 
-    /// The address of some bytes that lie inside.
+    /// The address of the `len` bytes at `at`.
     ///
     /// # Panics
-    /// When they do not.
+    /// When the bytes are not within the memory.
     #[inline]
     pub fn at(&self, at: usize, len: usize) -> *mut u8 {
         let inside = at.checked_add(len).is_some_and(|end| end <= self.0.len);
@@ -194,21 +191,21 @@ impl Memory {
         self.0.base.wrapping_add(at)
     }
 
-    /// Where some bytes of an address lie, if they are of this memory.
+    /// The offset of an address in this memory, if it is within it.
     pub fn offset(&self, address: usize) -> Option<usize> {
         let offset = address.checked_sub(self.0.base.addr())?;
         (offset < self.0.len).then_some(offset)
     }
 
-    /// Writes some bytes.
+    /// Copies `bytes` to `at`.
     pub fn put(&self, at: usize, bytes: &[u8]) {
         let to = self.at(at, bytes.len());
-        // SAFETY: `at` checks that the bytes are inside of memory that `self` keeps; the source is
-        // a slice, and nobody has references to this memory.
+        // SAFETY: `at` checks that the bytes are within memory that `self` keeps; the source is a slice,
+        // and there are no references to this memory.
         unsafe { std::ptr::copy(bytes.as_ptr(), to, bytes.len()) };
     }
 
-    /// Reads some bytes.
+    /// Copies `len` bytes at `at` out.
     pub fn get(&self, at: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         let from = self.at(at, len);
@@ -217,51 +214,51 @@ impl Memory {
         bytes
     }
 
-    /// Sets some bytes.
+    /// Sets `len` bytes at `at` to `byte`.
     pub fn fill(&self, at: usize, len: usize, byte: u8) {
         let to = self.at(at, len);
         // SAFETY: as in `put`.
         unsafe { std::ptr::write_bytes(to, byte, len) };
     }
 
-    /// The word at an offset that is a multiple of 8, as it is now: a peer may change it.
+    /// Loads the word at an offset that is a multiple of 8; a peer may change it at any time.
     pub fn word(&self, at: usize) -> u64 {
         assert!(at.is_multiple_of(8), "a word at {at}");
         let from = self.at(at, 8);
-        // SAFETY: as in `put`; pages begin at multiples of 8, and the word is reached by atomics and
+        // SAFETY: as in `put`; pages begin at multiples of 8, and the word is accessed by atomics and
         // copies alone.
         let word = unsafe { AtomicU64::from_ptr(from.cast()) };
         word.load(Ordering::Acquire)
     }
 
-    /// One byte, as it is now: a peer may change it.
+    /// Loads the byte at `at`; a peer may change it at any time.
     pub fn byte(&self, at: usize) -> u8 {
         let from = self.at(at, 1);
-        // SAFETY: as in `put`; volatile, because a peer may have written it since the last look.
+        // SAFETY: as in `put`; volatile, because a peer may have written it since the last load.
         unsafe { from.read_volatile() }
     }
 
-    /// Some bytes that nobody changes while `use_them` runs: those of sends that are not posted.
-    pub fn with<T>(&self, at: usize, len: usize, use_them: impl FnOnce(&[u8]) -> T) -> T {
+    /// Calls `access` with bytes that are not changed during the call: those of sends that are not posted.
+    pub fn with<T>(&self, at: usize, len: usize, access: impl FnOnce(&[u8]) -> T) -> T {
         let from = self.at(at, len).cast_const();
-        // SAFETY: inside of memory that `self` keeps; only memory of sends is used so, which
-        // neither receives nor peers write, and this thread does not write it meanwhile.
-        use_them(unsafe { std::slice::from_raw_parts(from, len) })
+        // SAFETY: the bytes are within memory that `self` keeps. Callers pass memory of sends alone,
+        // which neither receives nor peers write, and this thread does not write it during the call.
+        access(unsafe { std::slice::from_raw_parts(from, len) })
     }
 
-    /// Checks that some bytes all have one value.
+    /// Checks that `len` bytes at `at` are all equal to `byte`.
     ///
     /// # Errors
-    /// The first that has not.
+    /// The first byte that differs.
     pub fn check_fill(&self, at: usize, len: usize, byte: u8) -> anyhow::Result<()> {
         const BLOCK: usize = 4096;
         for begin in (0..len).step_by(BLOCK) {
             let bytes = self.get(at + begin, (len - begin).min(BLOCK));
-            if let Some(place) = bytes.iter().position(|&has| has != byte) {
+            if let Some(offset) = bytes.iter().position(|&has| has != byte) {
                 return Err(wrong(format!(
                     "byte {} of {len} that nobody may write is {:#04x}, not {byte:#04x}",
-                    begin + place,
-                    bytes[place]
+                    begin + offset,
+                    bytes[offset]
                 )));
             }
         }
@@ -270,20 +267,20 @@ impl Memory {
 }
 
 impl Rights {
-    /// What local operations name it by.
+    /// The descriptor for local operations.
     #[inline]
     pub fn desc(&self) -> Desc {
         let region = self.region.as_ref();
         region.map_or(Desc::NONE, |region| region.desc())
     }
 
-    /// Has a counter count what peers write to it.
+    /// Binds a counter that counts writes of peers.
     ///
     /// # Errors
-    /// When peers have no rights; the domain's.
+    /// When the memory has no remote rights; those of the domain.
     pub fn count_writes(&self, count: &Count) -> anyhow::Result<()> {
         let region = self.region.as_ref();
-        let region = region.context("nobody writes to memory without rights for peers")?;
+        let region = region.context("cannot count writes: the memory has no remote rights")?;
         let bound = region.bind_counter(count.cntr(), MrAccess::REMOTE_WRITE);
         bound.map_err(|error| match error.errno() {
             Errno::NoSys => unsupported(error.to_string()),
@@ -291,10 +288,10 @@ impl Rights {
         })
     }
 
-    /// What peers name it by.
+    /// The remote address and key.
     ///
     /// # Errors
-    /// When peers have no rights.
+    /// When the memory has no remote rights.
     pub fn remote(&self) -> anyhow::Result<Remote> {
         let region = self.region.as_ref();
         let region = region.context("memory without rights for peers has no key")?;
@@ -306,17 +303,17 @@ impl Rights {
     }
 }
 
-/// Memory of a peer.
+/// The remote address and key of a peer's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remote {
-    /// The first byte.
+    /// The address of the first byte.
     pub addr: u64,
     /// The key.
     pub key: u64,
 }
 
 impl Remote {
-    /// As upstream's programs tell each other: both words, in this machine's order.
+    /// The encoding of upstream's programs: both words, in native byte order.
     pub fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.addr.to_ne_bytes());
@@ -324,10 +321,10 @@ impl Remote {
         bytes
     }
 
-    /// Reads what [`Self::to_bytes`] wrote.
+    /// Decodes the bytes of [`Self::to_bytes`].
     ///
     /// # Errors
-    /// When it is too short.
+    /// When there are too few bytes.
     pub fn from_bytes(bytes: &[u8]) -> anyhow::Result<Self> {
         let word = |at: usize| -> anyhow::Result<u64> {
             let word = bytes.get(at..at + 8).context("a key that is cut short")?;

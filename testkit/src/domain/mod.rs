@@ -1,6 +1,5 @@
-//! An open domain as programs use it: memory that stays as long as the domain, endpoints with their
-//! queues, and posts that name segments of that memory. Nothing is copied and no buffer is kept for a
-//! post, so that programs that measure stand on it.
+//! An open domain with memory, endpoints and queues, for programs. Posts name segments of the memory.
+//! Posts copy nothing and keep no buffers, so that benchmarks can use them.
 
 mod atomics;
 mod deferred;
@@ -25,7 +24,8 @@ pub use memory::{Memory, Remote, Rights};
 pub use post::{Access, Lists, Recv, Segment, Send};
 pub use wait::{CompletionError, Count, Queue, WaitMethod, WaitStrategy, poll_fd};
 
-/// An open domain, and the memory that operations use: it stays until the last endpoint is closed.
+/// An open domain, and the memory of its operations. The memory stays mapped until the last endpoint is
+/// closed.
 #[derive(Debug)]
 pub struct DomainContext {
     domain: Arc<dyn Domain>,
@@ -39,25 +39,25 @@ pub struct DomainContext {
 
 /// The first key that programs choose, as upstream's do.
 const FIRST_KEY: u64 = 0xC0DE;
-/// Entries of a queue whose program does not say how many.
+/// The default capacity of a queue, in entries.
 const QUEUE: usize = 1024;
 
-/// What messages are sent from and received into.
+/// Access rights of memory for local operations.
 pub const LOCAL: MrAccess = MrAccess::SEND
     .union(MrAccess::RECV)
     .union(MrAccess::READ)
     .union(MrAccess::WRITE);
-/// Memory that peers may do everything with.
+/// Access rights of memory for all operations of peers.
 pub const SHARED: MrAccess = LOCAL
     .union(MrAccess::REMOTE_READ)
     .union(MrAccess::REMOTE_WRITE);
 
 impl DomainContext {
-    /// Opens a domain. Its queues are waited for by a strategy; its memory is the domain's own if it
-    /// `is_special`.
+    /// Opens a domain. `strategy` is the wait strategy of its queues. If `is_special`, the domain
+    /// allocates the memory.
     ///
     /// # Errors
-    /// The provider's.
+    /// Those of the provider.
     pub fn open(
         fabric: &dyn Fabric,
         info: Info,
@@ -82,12 +82,12 @@ impl DomainContext {
         &*self.domain
     }
 
-    /// What it was opened with.
+    /// The description that the domain was opened with.
     pub fn info(&self) -> &Info {
         &self.info
     }
 
-    /// Remote data as wide as the provider carries it.
+    /// Truncates remote data to the size that the provider supports.
     pub fn cut_data(&self, data: u64) -> u64 {
         match self.info.domain_attr.cq_data_size {
             0 => 0,
@@ -96,23 +96,23 @@ impl DomainContext {
         }
     }
 
-    /// How its queues are waited for.
+    /// The wait strategy of the queues.
     pub fn strategy(&self) -> WaitStrategy {
         self.strategy
     }
 
-    /// Memory for messages.
+    /// Allocates memory for messages.
     ///
     /// # Errors
-    /// When there is none.
+    /// As [`Self::memory`].
     pub fn buffers(&self, len: usize) -> anyhow::Result<Block> {
         self.memory(len, LOCAL)
     }
 
-    /// Memory that is registered with some rights.
+    /// Allocates memory and registers it with `access`.
     ///
     /// # Errors
-    /// When there is none, or the domain refuses.
+    /// When the memory cannot be allocated or registered.
     pub fn memory(&self, len: usize, access: MrAccess) -> anyhow::Result<Block> {
         if self.is_special {
             return self.special_memory(len, access);
@@ -121,7 +121,7 @@ impl DomainContext {
         self.keep(Memory::private(self.number, len)?, access, key)
     }
 
-    /// Memory that the domain makes, with some rights.
+    /// Allocates memory of the domain with `access`.
     ///
     /// # Errors
     /// As [`Self::memory`].
@@ -139,27 +139,27 @@ impl DomainContext {
         Ok(Block { memory, rights })
     }
 
-    /// Registers memory again, under another key.
+    /// Registers memory again, with another key.
     ///
     /// # Errors
-    /// The domain's.
+    /// Those of the domain.
     pub fn register(&self, memory: &Memory, access: MrAccess) -> anyhow::Result<Rights> {
         let key = self.keys.fetch_add(1, Ordering::Relaxed);
         memory.register(self.domain(), access, key)
     }
 
-    /// A completion queue.
+    /// Opens a completion queue.
     ///
     /// # Errors
-    /// The domain's.
+    /// Those of the domain.
     pub fn queue(&self, size: usize) -> anyhow::Result<Queue> {
         Queue::open(self.domain(), self.strategy, size)
     }
 
-    /// A counter; without counters the program does not run.
+    /// Opens a counter. Without counters, the error has the exit code for "not run".
     ///
     /// # Errors
-    /// The domain's.
+    /// Those of the domain.
     pub fn count(&self) -> anyhow::Result<Count> {
         if self.info.domain_attr.cntr_cnt == 0 {
             let name = &self.info.fabric_attr.prov_name;
@@ -168,18 +168,18 @@ impl DomainContext {
         Count::open(self.domain(), self.strategy)
     }
 
-    /// An address vector.
+    /// Opens an address vector.
     ///
     /// # Errors
-    /// The domain's.
+    /// Those of the domain.
     pub fn av(&self) -> anyhow::Result<Arc<dyn AddressVector>> {
         self.av_with(|_| {})
     }
 
-    /// An address vector with other attributes.
+    /// Opens an address vector with other attributes.
     ///
     /// # Errors
-    /// The domain's.
+    /// Those of the domain.
     pub fn av_with(
         &self,
         change: impl FnOnce(&mut av::Attr),
@@ -191,29 +191,29 @@ impl DomainContext {
         av.context("cannot open an address vector")
     }
 
-    /// An endpoint.
+    /// Opens an endpoint.
     ///
     /// # Errors
-    /// The domain's.
-    pub fn endpoint(self: &Arc<Self>, plan: EndpointConfig) -> anyhow::Result<DomainEndpoint> {
+    /// Those of the domain.
+    pub fn endpoint(self: &Arc<Self>, config: EndpointConfig) -> anyhow::Result<DomainEndpoint> {
         let open = |queue: Option<Queue>| match queue {
             Some(queue) => Ok(queue),
             None => self.queue(QUEUE),
         };
-        let (tx, rx) = (open(plan.tx)?, open(plan.rx)?);
-        let av = match plan.av {
+        let (tx, rx) = (open(config.tx)?, open(config.rx)?);
+        let av = match config.av {
             Some(av) => av,
             None => self.av()?,
         };
         let mut bindings = Bindings::new(Arc::clone(tx.cq()), Arc::clone(&av));
         bindings.rx_cq = Arc::clone(rx.cq());
-        bindings.tx_selective = plan.tx_selective;
-        bindings.rx_selective = plan.rx_selective;
-        bindings.cntrs = plan.counters;
-        bindings.eq = plan.eq;
-        bindings.srx = plan.srx;
-        let info = plan.info.as_ref().unwrap_or(&self.info);
-        let ep = match plan.context {
+        bindings.tx_selective = config.tx_selective;
+        bindings.rx_selective = config.rx_selective;
+        bindings.cntrs = config.counters;
+        bindings.eq = config.eq;
+        bindings.srx = config.srx;
+        let info = config.info.as_ref().unwrap_or(&self.info);
+        let ep = match config.context {
             Some((sep, index)) => sep.context(index, info, bindings),
             None => self.domain.endpoint(info, bindings),
         };
@@ -226,13 +226,13 @@ impl DomainContext {
         })
     }
 
-    /// A number that no other domain of this process has.
+    /// The number of the domain, which is unique in this process.
     pub fn number(&self) -> u64 {
         self.number
     }
 }
 
-/// Some memory and the rights over it.
+/// Memory and its registration.
 #[derive(Clone, Debug)]
 pub struct Block {
     pub memory: Memory,
@@ -240,7 +240,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// A part of it.
+    /// The `len` bytes at `at`.
     #[inline]
     pub fn segment(&self, at: usize, len: usize) -> Segment<'_> {
         Segment {
@@ -251,38 +251,38 @@ impl Block {
         }
     }
 
-    /// All of it.
+    /// The whole memory.
     pub fn whole(&self) -> Segment<'_> {
         self.segment(0, self.memory.len())
     }
 }
 
-/// What an endpoint is opened with, where it is not all of its own.
+/// The configuration of an endpoint. Unset objects are opened with the endpoint.
 #[derive(Debug, Default)]
 pub struct EndpointConfig {
     /// The queue of its sends and other operations.
     pub tx: Option<Queue>,
     /// The queue of its receives.
     pub rx: Option<Queue>,
-    /// Its peers.
+    /// The address vector.
     pub av: Option<Arc<dyn AddressVector>>,
-    /// The queue of sends and other operations reports only what asks for it.
+    /// The queue of sends and other operations is selective (`FI_SELECTIVE_COMPLETION`).
     pub tx_selective: bool,
-    /// The queue of receives reports only what asks for it.
+    /// The queue of receives is selective.
     pub rx_selective: bool,
-    /// Its counters.
+    /// The counters.
     pub counters: Counters,
-    /// Where connections are reported.
+    /// The queue for connection events.
     pub eq: Option<Arc<dyn EventQueue>>,
-    /// Receives that it shares.
+    /// A shared receive context.
     pub srx: Option<Arc<dyn SharedReceives>>,
-    /// Which context of a scalable endpoint it is.
+    /// The scalable endpoint and the index, for a context of a scalable endpoint.
     pub context: Option<(Arc<dyn ScalableEndpoint>, usize)>,
-    /// What it is opened with, if not what the domain was.
+    /// The description, if it differs from that of the domain.
     pub info: Option<Info>,
 }
 
-/// An endpoint with its queues. Closed before the memory of its domain goes.
+/// An endpoint with its queues. It is closed before the memory of its domain is freed.
 #[derive(Clone, Debug)]
 pub struct DomainEndpoint {
     pub ep: Arc<dyn Endpoint>,
@@ -293,10 +293,10 @@ pub struct DomainEndpoint {
 }
 
 impl DomainEndpoint {
-    /// Makes progress, and takes nothing.
+    /// Drives progress without reading completions.
     ///
     /// # Errors
-    /// The queues'.
+    /// Those of the queues.
     pub fn progress(&self) -> anyhow::Result<()> {
         self.tx.progress()?;
         self.rx.progress()

@@ -1,10 +1,10 @@
-//! Posting: where programs promise something about memory.
+//! Posts of a [`DomainEndpoint`], and their promises about memory.
 //!
-//! The promise is kept by construction: memory belongs to a domain, which every endpoint holds, so
-//! it outlives all operations; and nobody has references to it. A program that writes to bytes
-//! which an operation still uses changes what arrives, which is what its checks are for.
+//! The promises are kept by construction: memory belongs to a domain, which every endpoint keeps open, so
+//! it outlives all operations; and there are no references to it. A program that writes to memory which
+//! an operation still uses changes the received data, which its checks detect.
 
-#![expect(unsafe_code, reason = "posts are promises about memory")]
+#![expect(unsafe_code, reason = "a post is a promise about memory")]
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::AtomicU64;
@@ -22,24 +22,24 @@ use super::{DomainEndpoint, Memory, Remote, Rights};
 use crate::op;
 use crate::run::failure::{failure, wrong};
 
-/// Some bytes of memory.
+/// A segment of memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {
     /// The memory.
     pub memory: &'a Memory,
-    /// Its registration.
+    /// The registration of the memory.
     pub rights: &'a Rights,
-    /// The first byte.
+    /// The offset of the first byte.
     pub at: usize,
-    /// How many.
+    /// The length in bytes.
     pub len: usize,
 }
 
 impl Segment<'_> {
-    /// The first byte, for an operation of an endpoint.
+    /// The address of the first byte, for an operation of `ep`.
     ///
     /// # Panics
-    /// When the memory is another domain's.
+    /// When the memory belongs to another domain.
     #[inline]
     pub fn base(&self, ep: &DomainEndpoint) -> *mut u8 {
         assert!(
@@ -63,7 +63,7 @@ impl Segment<'_> {
     }
 }
 
-/// A message to send, tagged if it has a tag.
+/// The parameters of a send, tagged if it has a tag.
 #[derive(Clone, Copy, Debug)]
 pub struct Send {
     pub dest: FiAddr,
@@ -73,7 +73,7 @@ pub struct Send {
     pub context: u64,
 }
 
-/// A message to receive, tagged if it has tags.
+/// The parameters of a receive, tagged if it has tags.
 #[derive(Clone, Copy, Debug)]
 pub struct Recv {
     pub src: FiAddr,
@@ -82,7 +82,7 @@ pub struct Recv {
     pub context: u64,
 }
 
-/// An access to a peer's memory.
+/// The parameters of an access to a peer's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
     pub peer: FiAddr,
@@ -93,7 +93,7 @@ pub struct Access {
 }
 
 impl Send {
-    /// An untagged message.
+    /// An untagged send.
     #[inline]
     pub fn new(dest: FiAddr, context: u64) -> Self {
         Self {
@@ -105,7 +105,7 @@ impl Send {
         }
     }
 
-    /// The same with a tag, if there is one.
+    /// Sets the tag.
     #[inline]
     pub fn tag(mut self, tag: impl Into<Option<u64>>) -> Self {
         self.tag = tag.into();
@@ -114,7 +114,7 @@ impl Send {
 }
 
 impl Recv {
-    /// An untagged message of any peer.
+    /// An untagged receive from any peer.
     #[inline]
     pub fn new(context: u64) -> Self {
         Self {
@@ -125,21 +125,21 @@ impl Recv {
         }
     }
 
-    /// The same of one peer.
+    /// Sets the source.
     #[inline]
     pub fn from(mut self, src: FiAddr) -> Self {
         self.src = src;
         self
     }
 
-    /// The same with tags, if there are any.
+    /// Sets the accepted tags.
     #[inline]
     pub fn tag(mut self, tag: impl Into<Option<TagMatch>>) -> Self {
         self.tag = tag.into();
         self
     }
 
-    /// The same with other flags than the endpoint's.
+    /// Sets flags in place of the endpoint's default flags.
     #[inline]
     pub fn flags(mut self, flags: OpFlags) -> Self {
         self.flags = flags;
@@ -161,17 +161,17 @@ impl Access {
     }
 }
 
-/// What a [`Send`] and an [`Access`] can be told alike.
+/// Setters that [`Send`] and [`Access`] have in common.
 macro_rules! data_and_flags {
     ($($type:ty),+) => { $(impl $type {
-        /// The same with remote data, if there is any.
+        /// Sets the remote data.
         #[inline]
         pub fn data(mut self, data: impl Into<Option<u64>>) -> Self {
             self.data = data.into();
             self
         }
 
-        /// The same with other flags than the endpoint's.
+        /// Sets flags in place of the endpoint's default flags.
         #[inline]
         pub fn flags(mut self, flags: OpFlags) -> Self {
             self.flags = flags;
@@ -183,11 +183,11 @@ macro_rules! data_and_flags {
 data_and_flags!(Send, Access);
 
 impl DomainEndpoint {
-    /// Posts a collective on some words, waits for it, and gives back what it has written.
+    /// Posts a collective on words, waits for its completion, and returns the result.
     ///
     /// # Errors
-    /// The provider's, and whatever has ended the wait. The words are leaked then: the endpoint may
-    /// still use them.
+    /// Those of the post and of the wait. The words are leaked then, because the endpoint may still use
+    /// them.
     pub fn collective(
         &self,
         mut msg: CollectiveMsg,
@@ -199,7 +199,7 @@ impl DomainEndpoint {
         let coll = self.ep.collective();
         let coll = coll.context("the endpoint has no collectives")?;
         self.push("collective", |_| {
-            // SAFETY: the words are dropped when the collective is over, or never.
+            // SAFETY: the words are dropped after the collective has completed, or never.
             unsafe { coll.collective(&msg, OpFlags::DEFAULT) }
         })?;
         let entry = self.tx.next()?;
@@ -210,11 +210,11 @@ impl DomainEndpoint {
         Ok(ManuallyDrop::into_inner(result))
     }
 
-    /// Carries out a collective on the first word of some that are never freed, which gets the
-    /// second as its result, so many times one after the other.
+    /// Runs a collective `turns` times, on the first word, with the result in the second. Returns the
+    /// time.
     ///
     /// # Errors
-    /// The provider's.
+    /// Those of the provider.
     pub fn collectives(
         &self,
         mut msg: CollectiveMsg,
@@ -226,7 +226,7 @@ impl DomainEndpoint {
         (msg.buf, msg.result) = (words[0].as_ptr().cast(), words[1].as_ptr().cast());
         let start = Instant::now();
         for _ in 0..turns {
-            // SAFETY: the words are never freed, and nobody has a reference that forbids changes.
+            // SAFETY: the words are never freed, and atomics may be changed through shared references.
             while unsafe { coll.collective(&msg, OpFlags::DEFAULT) } == Err(Errno::Again) {
                 self.tx.progress()?;
             }
@@ -235,12 +235,12 @@ impl DomainEndpoint {
         Ok(start.elapsed())
     }
 
-    /// Sends a word to each of some peers in turn and waits for one before the next, likewise: what a
-    /// barrier or an all-reduce takes that is made of messages. Everybody has as many peers, and each
-    /// hears one in every round.
+    /// Runs rounds of messages `turns` times: each round sends a word to one peer and waits for a word.
+    /// Returns the time, which is that of a barrier or an all-reduce made of messages. All members have
+    /// the same number of rounds, and receive one word in each.
     ///
     /// # Errors
-    /// The provider's.
+    /// Those of the provider.
     pub fn exchanges(
         &self,
         rounds: &[FiAddr],
@@ -270,26 +270,26 @@ impl DomainEndpoint {
         Ok(start.elapsed())
     }
 
-    /// Posts a send of some segments, once.
+    /// Posts a send of segments, without retries.
     ///
     /// # Errors
-    /// The provider's.
+    /// Those of the provider.
     #[inline]
     pub fn send(&self, segments: &[Segment<'_>], send: &Send) -> Result<(), Errno> {
-        // SAFETY: the memory is of the endpoint's domain (`Lists`), which the endpoint's owner keeps
-        // longer than the endpoint; nobody has references to it.
+        // SAFETY: the memory belongs to the endpoint's domain (`Lists` checks it), which the endpoint
+        // keeps open; there are no references to it.
         self.send_op(segments, send, |op, flags| unsafe {
             op.post(&*self.ep, flags)
         })
     }
 
-    /// Makes the operation of a send of some segments, and passes it on with its flags.
+    /// Builds the operation of a send, and passes it to `post` with its flags.
     #[inline]
     pub fn send_op<T>(
         &self,
         segments: &[Segment<'_>],
         send: &Send,
-        then: impl FnOnce(&Op<'_>, OpFlags) -> T,
+        post: impl FnOnce(&Op<'_>, OpFlags) -> T,
     ) -> T {
         let mut lists = Lists::default();
         let (iov, desc) = lists.read(self, segments);
@@ -301,13 +301,13 @@ impl DomainEndpoint {
             data: send.data.unwrap_or(0),
         };
         let flags = op::with_data(send.flags, send.data);
-        then(&op::send(msg, send.tag), flags)
+        post(&op::send(msg, send.tag), flags)
     }
 
-    /// Posts a receive into some segments, once.
+    /// Posts a receive into segments, without retries.
     ///
     /// # Errors
-    /// The provider's.
+    /// Those of the provider.
     #[inline]
     pub fn recv(&self, segments: &[Segment<'_>], recv: &Recv) -> Result<(), Errno> {
         // SAFETY: as in `send`.
@@ -316,10 +316,10 @@ impl DomainEndpoint {
         })
     }
 
-    /// The same at receives that endpoints of its domain share.
+    /// Posts a receive to a shared receive context, without retries.
     ///
     /// # Errors
-    /// The provider's.
+    /// Those of the provider.
     pub fn recv_at(
         &self,
         srx: &dyn SharedReceives,
@@ -332,13 +332,13 @@ impl DomainEndpoint {
         })
     }
 
-    /// Makes the operation of a receive into some segments, and passes it on.
+    /// Builds the operation of a receive, and passes it to `post`.
     #[inline]
     pub fn recv_op<T>(
         &self,
         segments: &[Segment<'_>],
         recv: &Recv,
-        then: impl FnOnce(&Op<'_>) -> T,
+        post: impl FnOnce(&Op<'_>) -> T,
     ) -> T {
         let mut lists = Lists::default();
         let (iov, desc) = lists.write(self, segments);
@@ -348,13 +348,13 @@ impl DomainEndpoint {
             src: recv.src,
             context: Context(recv.context),
         };
-        then(&op::recv(msg, recv.tag))
+        post(&op::recv(msg, recv.tag))
     }
 
-    /// Posts a write to a peer's memory, once.
+    /// Posts a write to a peer's memory, without retries.
     ///
     /// # Errors
-    /// The provider's.
+    /// Those of the provider.
     #[inline]
     pub fn write(&self, segments: &[Segment<'_>], access: &Access) -> Result<(), Errno> {
         // SAFETY: as in `send`.
@@ -363,13 +363,13 @@ impl DomainEndpoint {
         })
     }
 
-    /// Makes the operation of a write to a peer's memory, and passes it on with its flags.
+    /// Builds the operation of a write to a peer's memory, and passes it to `post` with its flags.
     #[inline]
     pub fn write_op<T>(
         &self,
         segments: &[Segment<'_>],
         access: &Access,
-        then: impl FnOnce(&Op<'_>, OpFlags) -> T,
+        post: impl FnOnce(&Op<'_>, OpFlags) -> T,
     ) -> T {
         let mut lists = Lists::default();
         let (iov, desc) = lists.read(self, segments);
@@ -381,13 +381,13 @@ impl DomainEndpoint {
             context: Context(access.context),
             data: access.data.unwrap_or(0),
         };
-        then(&Op::Write(msg), op::with_data(access.flags, access.data))
+        post(&Op::Write(msg), op::with_data(access.flags, access.data))
     }
 
-    /// Posts a read of a peer's memory, once.
+    /// Posts a read of a peer's memory, without retries.
     ///
     /// # Errors
-    /// The provider's.
+    /// Those of the provider.
     #[inline]
     pub fn read(&self, segments: &[Segment<'_>], access: &Access) -> Result<(), Errno> {
         let mut lists = Lists::default();
@@ -403,10 +403,10 @@ impl DomainEndpoint {
         unsafe { self.ep.readmsg(&msg, access.flags) }
     }
 
-    /// Posts until there is room, making progress in between.
+    /// Retries a post while the queue is full, and drives progress between the attempts.
     ///
     /// # Errors
-    /// The provider's; that there is no room for too long.
+    /// Those of the provider; a timeout when the queue stays full.
     #[inline]
     pub fn push(
         &self,
@@ -444,7 +444,7 @@ impl DomainEndpoint {
         })
     }
 
-    /// Its own address, as bytes.
+    /// The address of the endpoint, as bytes.
     ///
     /// # Errors
     /// When it has none.
@@ -454,7 +454,7 @@ impl DomainEndpoint {
     }
 }
 
-/// Where an access goes: as many bytes as the segments have.
+/// The remote segment of an access, with as many bytes as the local segments.
 fn rma_iov(access: &Access, segments: &[Segment<'_>]) -> RmaIov {
     RmaIov {
         addr: access.remote.addr,
@@ -466,7 +466,7 @@ fn rma_iov(access: &Access, segments: &[Segment<'_>]) -> RmaIov {
 /// The maximum number of segments in a list.
 const MAX_SEGMENTS: usize = 4;
 
-/// Lists of a call, on the stack.
+/// The segment lists of a call, on the stack.
 #[derive(Debug)]
 pub struct Lists {
     read: [Iov; MAX_SEGMENTS],
@@ -486,7 +486,7 @@ impl Default for Lists {
 }
 
 impl Lists {
-    /// The segments, to be read, and their descriptors.
+    /// The segments as a list to read, and their descriptors.
     #[inline]
     pub fn read(&mut self, ep: &DomainEndpoint, segments: &[Segment<'_>]) -> (&[Iov], &[Desc]) {
         self.describe(ep, segments);
@@ -496,7 +496,7 @@ impl Lists {
         (&self.read[..segments.len()], &self.desc[..segments.len()])
     }
 
-    /// The segments, to be written, and their descriptors.
+    /// The segments as a list to write, and their descriptors.
     #[inline]
     pub fn write(&mut self, ep: &DomainEndpoint, segments: &[Segment<'_>]) -> (&[IovMut], &[Desc]) {
         self.describe(ep, segments);

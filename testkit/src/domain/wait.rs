@@ -11,24 +11,24 @@ use selvedge::{CompletionQueue, Counter, Domain, Errno, cntr, cq, wait};
 
 use crate::run::failure::{failure, wrong};
 
-/// Polls without a look at the clock.
+/// Number of polls between two checks of the clock.
 const POLLS: u32 = 1 << 12;
 
-/// How completions are waited for.
+/// The method of waiting for completions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WaitMethod {
-    /// Reads again and again.
+    /// Non-blocking reads in a loop.
     #[default]
     Spin,
     /// Blocking reads.
     Sread,
-    /// `poll(2)`.
+    /// `poll(2)` on the descriptor of the queue.
     Fd,
-    /// Reads, and lets others run in between.
+    /// Non-blocking reads, with `sched_yield(2)` between them.
     Yield,
 }
 
-/// How a program waits.
+/// The wait strategy of a program: a method and a timeout.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitStrategy {
     method: WaitMethod,
@@ -36,12 +36,12 @@ pub struct WaitStrategy {
 }
 
 impl WaitStrategy {
-    /// Waits in this way, and fails after `timeout`.
+    /// A strategy that fails after `timeout`.
     pub fn new(method: WaitMethod, timeout: Duration) -> Self {
         Self { method, timeout }
     }
 
-    /// The same without an end: for a peer that may come at any time.
+    /// Removes the timeout, for a peer that may start at any time.
     pub fn endless(self) -> Self {
         Self {
             timeout: Duration::MAX,
@@ -49,7 +49,7 @@ impl WaitStrategy {
         }
     }
 
-    /// The same, but for no longer than this.
+    /// Sets the timeout.
     pub fn at_most(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
@@ -63,10 +63,10 @@ impl WaitStrategy {
         }
     }
 
-    /// Tries until there is something.
+    /// Calls `attempt` until it returns a value.
     ///
     /// # Errors
-    /// Those of the tries; that it takes too long.
+    /// Those of `attempt`; [`Errno::TimedOut`] after the timeout.
     pub fn until<T>(
         self,
         what: &str,
@@ -79,7 +79,7 @@ impl WaitStrategy {
                     return Ok(value);
                 }
             }
-            // Whoever waits for so long is not measured; the peer may want this core.
+            // A wait of this length is not part of a measurement, and the peer may need this core.
             std::thread::yield_now();
             if start.get_or_insert_with(Instant::now).elapsed() > self.timeout {
                 let what = format!("{what}: nothing for {:?}", self.timeout);
@@ -88,13 +88,13 @@ impl WaitStrategy {
         }
     }
 
-    /// How long a single blocking call may take.
+    /// The timeout of a single blocking call.
     fn slice(self) -> Duration {
         self.timeout.min(Duration::from_secs(3600))
     }
 }
 
-/// An operation that failed.
+/// The error of a failed operation.
 #[derive(Debug, thiserror::Error)]
 #[error("an operation failed: {}", .0.detail)]
 pub struct CompletionError(pub ErrEntry, #[source] Errno);
@@ -106,7 +106,7 @@ impl From<ErrEntry> for CompletionError {
     }
 }
 
-/// A completion queue, and how it is waited for.
+/// A completion queue with a wait strategy.
 #[derive(Clone, Debug)]
 pub struct Queue {
     cq: Arc<dyn CompletionQueue>,
@@ -114,10 +114,10 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Opens one.
+    /// Opens a completion queue.
     ///
     /// # Errors
-    /// The domain's.
+    /// Those of the domain.
     pub fn open(domain: &dyn Domain, strategy: WaitStrategy, size: usize) -> anyhow::Result<Self> {
         let mut attr = cq::Attr::with_size(size);
         attr.wait_obj = strategy.object();
@@ -125,17 +125,17 @@ impl Queue {
         Ok(Self { cq, strategy })
     }
 
-    /// The queue itself.
+    /// The queue.
     pub fn cq(&self) -> &Arc<dyn CompletionQueue> {
         &self.cq
     }
 
-    /// How it is waited for.
+    /// The wait strategy.
     pub fn strategy(&self) -> WaitStrategy {
         self.strategy
     }
 
-    /// The same, waited for in another strategy.
+    /// The same queue with another wait strategy.
     pub fn with_strategy(&self, change: impl FnOnce(WaitStrategy) -> WaitStrategy) -> Self {
         Self {
             cq: Arc::clone(&self.cq),
@@ -143,10 +143,10 @@ impl Queue {
         }
     }
 
-    /// Reads what is there.
+    /// Reads available completions.
     ///
     /// # Errors
-    /// Of an operation, [`CompletionError`].
+    /// [`CompletionError`] for a failed operation; those of the queue.
     #[inline]
     pub fn poll(&self, out: &mut [Entry]) -> anyhow::Result<usize> {
         match self.cq.read(out) {
@@ -155,16 +155,16 @@ impl Queue {
         }
     }
 
-    /// Waits until something is there.
+    /// Waits for completions and reads them.
     ///
     /// # Errors
-    /// As [`Self::poll`]; that it takes too long.
+    /// As [`Self::poll`]; [`Errno::TimedOut`].
     #[inline]
     pub fn wait(&self, out: &mut [Entry]) -> anyhow::Result<usize> {
         match self.strategy.method {
             WaitMethod::Spin | WaitMethod::Yield => self.spin(out),
-            WaitMethod::Sread => self.sleep(out),
-            WaitMethod::Fd => self.wait_at_descriptor(out),
+            WaitMethod::Sread => self.wait_blocking(out),
+            WaitMethod::Fd => self.wait_fd(out),
         }
     }
 
@@ -178,10 +178,10 @@ impl Queue {
         Ok(entry[0])
     }
 
-    /// Waits for an operation that has to fail.
+    /// Waits for an operation that has to fail, and returns its error.
     ///
     /// # Errors
-    /// That it succeeded, or that nothing comes.
+    /// When it succeeds; [`Errno::TimedOut`].
     pub fn next_error(&self) -> anyhow::Result<ErrEntry> {
         match self.next() {
             Ok(entry) => Err(wrong(format!(
@@ -191,7 +191,7 @@ impl Queue {
         }
     }
 
-    /// Makes progress, and takes nothing.
+    /// Drives progress without reading completions.
     ///
     /// # Errors
     /// As [`Self::poll`].
@@ -213,7 +213,7 @@ impl Queue {
         })
     }
 
-    fn sleep(&self, out: &mut [Entry]) -> anyhow::Result<usize> {
+    fn wait_blocking(&self, out: &mut [Entry]) -> anyhow::Result<usize> {
         let start = Instant::now();
         loop {
             match self.cq.wait(out, Some(self.strategy.slice())) {
@@ -224,7 +224,7 @@ impl Queue {
         }
     }
 
-    fn wait_at_descriptor(&self, out: &mut [Entry]) -> anyhow::Result<usize> {
+    fn wait_fd(&self, out: &mut [Entry]) -> anyhow::Result<usize> {
         let start = Instant::now();
         let descriptor = self.cq.wait_fd();
         let descriptor = descriptor.context("the queue has no descriptor to wait at")?;
@@ -253,27 +253,27 @@ impl Queue {
     fn failed(&self, errno: Errno) -> anyhow::Result<()> {
         match (errno, self.cq.read_err()) {
             (Errno::Avail, Ok(entry)) => Err(CompletionError::from(entry).into()),
-            // Somebody else has read it.
+            // Another thread has read the error.
             (Errno::Avail | Errno::Again, Err(Errno::Again)) => Ok(()),
             _ => Err(failure(errno, "cannot read completions")),
         }
     }
 }
 
-/// Sleeps until a descriptor is ready.
+/// Blocks until a descriptor is ready or `timeout` has passed.
 ///
 /// # Errors
-/// The system's.
-pub fn poll_fd(descriptor: BorrowedFd<'_>, most: Duration) -> anyhow::Result<()> {
+/// Those of the system.
+pub fn poll_fd(descriptor: BorrowedFd<'_>, limit: Duration) -> anyhow::Result<()> {
     let mut polled = [PollFd::new(descriptor, PollFlags::POLLIN)];
-    let timeout = PollTimeout::try_from(most).unwrap_or(PollTimeout::MAX);
+    let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
     match poll(&mut polled, timeout) {
         Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
         Err(errno) => Err(std::io::Error::from(errno)).context("poll"),
     }
 }
 
-/// A counter, and how it is waited for.
+/// A counter with a wait strategy.
 #[derive(Clone, Debug)]
 pub struct Count {
     cntr: Arc<dyn Counter>,
@@ -281,10 +281,10 @@ pub struct Count {
 }
 
 impl Count {
-    /// Opens one.
+    /// Opens a counter.
     ///
     /// # Errors
-    /// The domain's.
+    /// Those of the domain.
     pub fn open(domain: &dyn Domain, strategy: WaitStrategy) -> anyhow::Result<Self> {
         let mut attr = cntr::Attr::default();
         attr.wait_obj = strategy.object();
@@ -292,23 +292,23 @@ impl Count {
         Ok(Self { cntr, strategy })
     }
 
-    /// The counter itself.
+    /// The counter.
     pub fn cntr(&self) -> &Arc<dyn Counter> {
         &self.cntr
     }
 
-    /// Its value.
+    /// The number of successes.
     pub fn read(&self) -> u64 {
         self.cntr.read()
     }
 
-    /// Waits for a value.
+    /// Waits until the counter reaches `value`.
     ///
     /// # Errors
-    /// That it takes too long, or that an operation failed.
+    /// [`Errno::TimedOut`]; [`Errno::Avail`] when a counted operation has failed.
     pub fn wait(&self, value: u64) -> anyhow::Result<()> {
         match self.strategy.method {
-            WaitMethod::Sread | WaitMethod::Fd => self.sleep(value),
+            WaitMethod::Sread | WaitMethod::Fd => self.wait_blocking(value),
             WaitMethod::Spin | WaitMethod::Yield => {
                 let errors = self.cntr.read_err();
                 self.strategy.until("waiting for a counter", || {
@@ -324,7 +324,7 @@ impl Count {
         }
     }
 
-    fn sleep(&self, value: u64) -> anyhow::Result<()> {
+    fn wait_blocking(&self, value: u64) -> anyhow::Result<()> {
         let slice = Some(self.strategy.slice());
         self.cntr
             .wait(value, slice)

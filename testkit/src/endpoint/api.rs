@@ -1,4 +1,4 @@
-//! What an endpoint of a test is posted through: the traits of the contract, or the safe layer.
+//! `EndpointApi`: the interface to an endpoint under test, over the raw API or the safe layer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use selvedge::{Address, EpOption, Errno, FiAddr, SharedReceives};
 use super::post::{Completion, Post};
 use super::raw::{RawEndpoint, Trigger};
 
-/// An endpoint as one API shows it. It keeps the buffers of what is posted.
+/// An endpoint under test, over one API. It keeps the buffers of outstanding operations.
 pub trait EndpointApi: fmt::Debug {
-    /// What it is called.
+    /// The address of the endpoint.
     fn address(&self) -> Result<Address, Errno>;
 
-    /// The index of a peer.
+    /// Inserts a peer and returns its index.
     fn insert(&self, peer: &Address) -> Result<FiAddr, Errno>;
 
-    /// Posts something under a context that nothing outstanding has. What is posted may take its bytes
-    /// along; what is refused has them still.
+    /// Posts an operation with a context that no outstanding operation has. A successful post may take
+    /// the bytes out of `post`; a failed post leaves them.
     fn post(&mut self, context: u64, post: &mut Post) -> Result<(), Errno>;
 
-    /// Tries to take a post back.
+    /// Tries to cancel an operation.
     fn cancel(&mut self, context: u64) -> Result<(), Errno>;
 
     /// Sets an option of the endpoint.
     fn set(&self, option: EpOption) -> Result<(), Errno>;
 
-    /// Overwrites the bytes of a send that is outstanding; the raw API alone.
+    /// Overwrites the bytes of an outstanding send. Raw API only.
     fn overwrite(&mut self, _context: u64) {}
 
-    /// What an entry says that somebody else has read; the raw API alone.
+    /// Processes an entry that was read from the queue by other code. Raw API only.
     ///
     /// # Errors
     /// As [`Self::poll`].
@@ -40,27 +40,27 @@ pub trait EndpointApi: fmt::Debug {
         Err(anyhow!("{entry:?} was read past this API"))
     }
 
-    /// Moves things on, and takes a completion if there is one.
+    /// Drives progress and reads a completion, if there is one.
     ///
     /// # Errors
-    /// When something completes that must not, or beside its buffer.
+    /// When an unexpected operation completes, or bytes outside its buffer were written.
     fn poll(&mut self) -> anyhow::Result<Option<Completion>>;
 
-    /// Moves things on.
+    /// Drives progress.
     ///
     /// # Errors
     /// As [`Self::poll`].
     fn progress(&mut self) -> anyhow::Result<()>;
 
-    /// Posts something that waits for a counter; the raw API alone.
+    /// Posts a deferred operation. Raw API only.
     fn defer(&mut self, _context: u64, _post: &mut Post, _when: Trigger) -> Result<WorkId, Errno> {
         Err(Errno::NoSys)
     }
 
-    /// Posts receives here from now on, or at the endpoint again; the raw API alone.
+    /// Sets the shared receive context for later receives; `None` for the endpoint. Raw API only.
     fn post_receives_to(&mut self, _srx: Option<Arc<dyn SharedReceives>>) {}
 
-    /// The objects; the raw API alone.
+    /// The raw endpoint. Raw API only.
     fn raw(&self) -> Option<&RawEndpoint> {
         None
     }

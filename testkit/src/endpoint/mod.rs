@@ -1,5 +1,5 @@
-//! An endpoint of a test, with the account of its operations: each completes once, and nothing else
-//! does.
+//! `TestEndpoint`: an endpoint under test that tracks its outstanding operations. It checks that each
+//! operation completes once, and nothing else completes.
 
 mod api;
 mod owned;
@@ -25,29 +25,29 @@ pub use owned::{AsyncTestEndpoint, OwnedEndpoint};
 pub use post::{Atomic, Completion, Failure, Post, Read, RemoteAddr, Rx, RxKind, Tx, Write};
 pub use raw::{BLANK, Notify, RawEndpoint, Trigger, queue_count};
 
-/// An endpoint. It stays open until the test is over, whoever drops this.
+/// An endpoint under test. Clones share it, and the test framework keeps it open until the test ends.
 #[derive(Clone, Debug)]
 pub struct TestEndpoint {
     state: Rc<RefCell<State>>,
     pub domain: Arc<dyn Domain>,
     pub info: Info,
     peers: Vec<FiAddr>,
-    me: usize,
+    index: usize,
 }
 
-/// What changes.
+/// The mutable state.
 #[derive(Debug)]
 struct State {
     api: Box<dyn EndpointApi>,
-    /// Completions that were read and not asked for yet.
+    /// Completions that were read and not yet returned.
     ready: VecDeque<Completion>,
-    /// What has not completed, and whether it completes more than once.
+    /// Outstanding operations by context, and whether they complete more than once.
     outstanding: BTreeMap<u64, bool>,
     next: u64,
     _connection: Option<Connection>,
 }
 
-/// What a connected endpoint comes from.
+/// The event queue and the passive endpoint of a connected endpoint.
 #[derive(Debug)]
 pub struct Connection {
     pub eq: Arc<dyn EventQueue>,
@@ -55,12 +55,12 @@ pub struct Connection {
 }
 
 impl TestEndpoint {
-    /// An endpoint of process `me` of a test, without peers.
+    /// An endpoint of process `index` of a test, without peers.
     pub fn new(
         api: Box<dyn EndpointApi>,
         domain: Arc<dyn Domain>,
         info: Info,
-        me: usize,
+        index: usize,
         connection: Option<Connection>,
     ) -> Self {
         let state = State {
@@ -75,11 +75,11 @@ impl TestEndpoint {
             domain,
             info,
             peers: Vec::new(),
-            me,
+            index,
         }
     }
 
-    /// Its address.
+    /// The address of the endpoint.
     ///
     /// # Errors
     /// When it has none.
@@ -88,30 +88,30 @@ impl TestEndpoint {
         address.map_err(|errno| anyhow!("the endpoint has no address: {errno}"))
     }
 
-    /// The index of a peer.
+    /// Inserts a peer and returns its index.
     ///
     /// # Errors
-    /// When its address is refused.
+    /// When the address is rejected.
     pub fn insert(&self, peer: &Address) -> anyhow::Result<FiAddr> {
         let index = self.state.borrow().api.insert(peer);
-        index.map_err(|errno| anyhow!("the address {peer} is refused: {errno}"))
+        index.map_err(|errno| anyhow!("cannot insert the address {peer}: {errno}"))
     }
 
     pub fn set_peers(&mut self, peers: Vec<FiAddr>) {
         self.peers = peers;
     }
 
-    /// The index of a process of the test.
+    /// The address index of a process of the test.
     pub fn to(&self, process: usize) -> FiAddr {
         self.peers[process]
     }
 
-    /// The index of the process behind this one: of two, the other one.
+    /// The address index of the next process; of two processes, the other one.
     pub fn peer(&self) -> FiAddr {
-        self.to((self.me + 1) % self.peers.len())
+        self.to((self.index + 1) % self.peers.len())
     }
 
-    /// Which process an index is of.
+    /// The process with an address index.
     pub fn process(&self, index: FiAddr) -> Option<usize> {
         self.peers.iter().position(|&peer| peer == index)
     }
@@ -119,13 +119,13 @@ impl TestEndpoint {
     /// Sets an option of the endpoint.
     ///
     /// # Errors
-    /// When it is refused.
+    /// When the endpoint rejects it.
     pub fn set(&self, option: EpOption) -> anyhow::Result<()> {
-        let answer = self.state.borrow().api.set(option);
-        answer.map_err(|errno| anyhow!("setting {option:?}: {errno:?}"))
+        let result = self.state.borrow().api.set(option);
+        result.map_err(|errno| anyhow!("setting {option:?}: {errno:?}"))
     }
 
-    /// Posts, if there is room: under which context.
+    /// Posts an operation once, and returns its context.
     pub fn try_post(&self, post: impl Into<Post>) -> Result<u64, Errno> {
         self.post_once(&mut post.into())
     }
@@ -141,10 +141,10 @@ impl TestEndpoint {
         Ok(context)
     }
 
-    /// Posts, and moves things on while there is no room.
+    /// Posts an operation, and retries while the queue is full. Returns its context.
     ///
     /// # Errors
-    /// Whatever else the post answers; that no room comes.
+    /// Other errors of the post; a timeout when the queue stays full.
     pub fn post(&self, post: impl Into<Post>) -> anyhow::Result<u64> {
         let mut post = post.into();
         until("room for a post", || match self.post_once(&mut post) {
@@ -154,11 +154,11 @@ impl TestEndpoint {
         })
     }
 
-    /// Has something posted when a counter has reached a number: under which context, and how the
-    /// work is called. Of the raw API.
+    /// Defers an operation until `cntr` reaches `threshold`. Returns its context and the id of the work.
+    /// Raw API only.
     ///
     /// # Errors
-    /// What the domain answers.
+    /// Those of the domain.
     pub fn defer(
         &self,
         post: impl Into<Post>,
@@ -169,10 +169,10 @@ impl TestEndpoint {
         self.defer_in(&self.domain, post, cntr, threshold, notify)
     }
 
-    /// The same by another domain than the endpoint's.
+    /// As [`Self::defer`], in a domain other than the endpoint's.
     ///
     /// # Errors
-    /// What that domain answers.
+    /// Those of that domain.
     pub fn defer_in(
         &self,
         domain: &Arc<dyn Domain>,
@@ -183,33 +183,33 @@ impl TestEndpoint {
     ) -> Result<(u64, WorkId), Errno> {
         let (mut post, mut state) = (post.into(), self.state.borrow_mut());
         let context = state.next;
-        let when = Trigger {
+        let trigger = Trigger {
             domain: Arc::clone(domain),
             cntr: Arc::clone(cntr),
             threshold,
             notify,
         };
-        let ticket = state.api.defer(context, &mut post, when)?;
+        let work_id = state.api.defer(context, &mut post, trigger)?;
         state.next += 1;
         state.outstanding.insert(context, post.is_multi());
-        Ok((context, ticket))
+        Ok((context, work_id))
     }
 
-    /// An operation that has no completion, or has none any more.
+    /// Removes an operation that will not complete from the outstanding ones.
     pub fn forget(&self, context: u64) {
         self.state.borrow_mut().outstanding.remove(&context);
     }
 
-    /// Takes what was read while posts waited for room: the contexts.
+    /// Removes the completions that were read while posts waited for room. Returns their contexts.
     pub fn take_ready(&self) -> Vec<u64> {
         let mut state = self.state.borrow_mut();
         state.ready.drain(..).map(|done| done.context).collect()
     }
 
-    /// Posts under the context of an operation that is over: the receive of what it has claimed.
+    /// Posts with the context of a completed claim: the receive of the claimed message.
     ///
     /// # Errors
-    /// What the post answers.
+    /// Those of the post.
     pub fn post_again(&self, context: u64, post: impl Into<Post>) -> anyhow::Result<()> {
         let (mut post, mut state) = (post.into(), self.state.borrow_mut());
         let posted = state.api.post(context, &mut post);
@@ -218,10 +218,10 @@ impl TestEndpoint {
         Ok(())
     }
 
-    /// Moves things on, and keeps completions for later.
+    /// Drives progress and stores completions for later.
     ///
     /// # Errors
-    /// When something completes that must not.
+    /// When an unexpected operation completes.
     pub fn store_completions(&self) -> anyhow::Result<()> {
         let mut state = self.state.borrow_mut();
         while let Some(done) = state.read()? {
@@ -230,19 +230,19 @@ impl TestEndpoint {
         Ok(())
     }
 
-    /// The next completion of those that were kept.
+    /// Removes the oldest stored completion.
     pub fn take_stored(&self) -> Option<Completion> {
         self.state.borrow_mut().ready.pop_front()
     }
 
-    /// Keeps completions again, before those that came later.
+    /// Stores completions in front of the stored ones.
     pub fn put_back(&self, mut older: VecDeque<Completion>) {
         let ready = &mut self.state.borrow_mut().ready;
         older.append(ready);
         *ready = older;
     }
 
-    /// Whether no operation is outstanding and no completion is kept.
+    /// Whether no operation is outstanding and no completion is stored.
     pub fn is_idle(&self) -> bool {
         let state = self.state.borrow();
         state.outstanding.is_empty() && state.ready.is_empty()
@@ -251,7 +251,7 @@ impl TestEndpoint {
     /// The next completion, if there is one.
     ///
     /// # Errors
-    /// When something completes that must not.
+    /// When an unexpected operation completes.
     pub fn poll(&self) -> anyhow::Result<Option<Completion>> {
         let mut state = self.state.borrow_mut();
         match state.ready.pop_front() {
@@ -260,25 +260,25 @@ impl TestEndpoint {
         }
     }
 
-    /// The next completion.
+    /// Waits for the next completion.
     ///
     /// # Errors
-    /// When none comes, or one that must not.
+    /// A timeout; when an unexpected operation completes.
     pub fn next(&self) -> anyhow::Result<Completion> {
         until("a completion", || self.poll())
     }
 
-    /// The completion of an operation; others are kept for later.
+    /// Waits for the completion of an operation. Other completions are stored.
     ///
     /// # Errors
-    /// When it does not come, or something that must not.
+    /// A timeout; when an unexpected operation completes.
     pub fn wait_for(&self, context: u64) -> anyhow::Result<Completion> {
         let what = format!("the completion of operation {context}");
         until(&what, || {
             let mut state = self.state.borrow_mut();
-            let place = state.ready.iter().position(|done| done.context == context);
-            if let Some(place) = place {
-                return Ok(state.ready.remove(place));
+            let index = state.ready.iter().position(|done| done.context == context);
+            if let Some(index) = index {
+                return Ok(state.ready.remove(index));
             }
             match state.read()? {
                 Some(done) if done.context == context => Ok(Some(done)),
@@ -291,10 +291,10 @@ impl TestEndpoint {
         })
     }
 
-    /// What an entry says that was read past this endpoint.
+    /// Processes an entry that was read from the queue by other code.
     ///
     /// # Errors
-    /// When it completes something that must not.
+    /// When it completes an unexpected operation.
     pub fn account_for(&self, entry: selvedge::cq::Entry) -> anyhow::Result<Completion> {
         let mut state = self.state.borrow_mut();
         let done = state.api.complete(entry)?;
@@ -305,14 +305,14 @@ impl TestEndpoint {
     /// Whether an operation has completed.
     ///
     /// # Errors
-    /// When something completes that must not.
+    /// When an unexpected operation completes.
     pub fn is_done(&self, context: u64) -> anyhow::Result<bool> {
         self.store_completions()?;
         let state = self.state.borrow();
         Ok(state.ready.iter().any(|done| done.context == context))
     }
 
-    /// Posts, and waits until it is over.
+    /// Posts an operation and waits for its completion.
     ///
     /// # Errors
     /// As [`Self::post`] and [`Self::wait_for`].
@@ -321,11 +321,10 @@ impl TestEndpoint {
         self.wait_for(context)
     }
 
-    /// Posts a send or a write that may be injected, and waits until it has succeeded; an inject has
-    /// when it is posted.
+    /// Posts a send or a write and waits until it succeeds. An inject succeeds when it is posted.
     ///
     /// # Errors
-    /// As [`Self::post`] and [`Self::wait_for`]; that it failed.
+    /// As [`Self::post`] and [`Self::wait_for`]; the error of the operation.
     pub fn run(&self, post: impl Into<Post>) -> anyhow::Result<()> {
         let post = post.into();
         let is_over = post.is_injected();
@@ -336,15 +335,15 @@ impl TestEndpoint {
         Ok(())
     }
 
-    /// Moves things on.
+    /// Drives progress.
     ///
     /// # Errors
-    /// When that does not work.
+    /// Those of the endpoint.
     pub fn progress(&self) -> anyhow::Result<()> {
         self.state.borrow_mut().api.progress()
     }
 
-    /// Moves things on for a while: whatever can happen has happened then, if the peers do so, too.
+    /// Drives progress for a while, so that all pending work is done if the peers drive progress, too.
     ///
     /// # Errors
     /// As [`Self::progress`].
@@ -353,34 +352,34 @@ impl TestEndpoint {
             for _ in 0..TURNS {
                 self.progress()?;
             }
-            // On a busy machine it takes milliseconds until this process runs again.
+            // On a busy machine, this process runs again only after milliseconds.
             std::thread::yield_now();
         }
         Ok(())
     }
 
-    /// Overwrites the bytes of a send that is outstanding and was injected.
+    /// Overwrites the bytes of an outstanding send with `INJECT`.
     pub fn overwrite(&self, context: u64) {
         self.state.borrow_mut().api.overwrite(context);
     }
 
-    /// Tries to take an operation back.
+    /// Tries to cancel an operation.
     pub fn cancel(&self, context: u64) -> Result<(), Errno> {
         self.state.borrow_mut().api.cancel(context)
     }
 
-    /// Posts receives here from now on, or at the endpoint again. Of the raw API.
+    /// Sets the shared receive context for later receives; `None` for the endpoint. Raw API only.
     pub fn post_receives_to(&self, srx: Option<Arc<dyn SharedReceives>>) {
         self.state.borrow_mut().api.post_receives_to(srx);
     }
 
-    /// Makes sure that nothing is outstanding and no completion unread.
+    /// Checks that no operation is outstanding and no completion is unread.
     ///
     /// # Errors
-    /// What there is.
+    /// The outstanding operations, or the unread completion.
     pub fn assert_idle(&self) -> anyhow::Result<()> {
         if let Some(done) = self.poll()? {
-            return Err(anyhow!("{done:?} was not asked for"));
+            return Err(anyhow!("unexpected completion: {done:?}"));
         }
         let outstanding = self.state.borrow().outstanding.clone();
         let outstanding = Vec::from_iter(outstanding.into_keys());
@@ -391,37 +390,37 @@ impl TestEndpoint {
         Ok(())
     }
 
-    /// What is outstanding ends with the endpoint.
+    /// Forgets outstanding operations and stored completions: they end with the endpoint.
     pub fn forget_outstanding(&self) {
         let mut state = self.state.borrow_mut();
         state.outstanding.clear();
         state.ready.clear();
     }
 
-    /// The endpoint, of the raw API.
+    /// The endpoint. Raw API only.
     pub fn ep(&self) -> Arc<dyn Endpoint> {
         self.raw(|raw| Arc::clone(&raw.ep))
     }
 
-    /// The completion queue, of the raw API.
+    /// The completion queue. Raw API only.
     pub fn cq(&self) -> Arc<dyn CompletionQueue> {
         self.raw(|raw| Arc::clone(&raw.cq))
     }
 
-    /// The address vector, of the raw API of an unconnected endpoint.
+    /// The address vector of an unconnected endpoint. Raw API only.
     pub fn av(&self) -> Arc<dyn AddressVector> {
         self.raw(|raw| raw.av.clone())
             .expect("unconnected endpoints have one")
     }
 
-    fn raw<T>(&self, ask: impl FnOnce(&RawEndpoint) -> T) -> T {
+    fn raw<T>(&self, access: impl FnOnce(&RawEndpoint) -> T) -> T {
         let state = self.state.borrow();
-        ask(state.api.raw().expect("a test of the raw API"))
+        access(state.api.raw().expect("a test of the raw API"))
     }
 }
 
 impl State {
-    /// Reads a completion, and checks it off.
+    /// Reads a completion and checks that its operation was outstanding.
     fn read(&mut self) -> anyhow::Result<Option<Completion>> {
         let Some(done) = self.api.poll()? else {
             return Ok(None);
@@ -441,7 +440,7 @@ impl State {
         match self.outstanding.get(&done.context) {
             Some(true) if !done.flags.contains(Flags::MULTI_RECV) && done.error.is_none() => {}
             Some(_) => drop(self.outstanding.remove(&done.context)),
-            // An inject has no context; that its peer is gone is reported all the same.
+            // An inject has no context; its failure is reported with context 0.
             None if done.error.is_some() && done.context == 0 => {}
             None => return Err(anyhow!("{done:?} completes nothing that is outstanding")),
         }

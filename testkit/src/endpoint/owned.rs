@@ -1,4 +1,4 @@
-//! The safe layer: buffers from pools, polled and awaited.
+//! Endpoints under test over the safe layer, polled and async.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -19,7 +19,7 @@ use selvedge::{
 use super::api::EndpointApi;
 use super::post::{Atomic, Completion, Failure, Post, RemoteAddr, Rx, RxKind, Tx};
 
-/// Buffers of every size that is asked for; the sizes used last are kept.
+/// Pools by buffer size. The most recent ones are kept.
 #[derive(Debug)]
 struct Pools {
     domain: Arc<dyn Domain>,
@@ -34,11 +34,11 @@ impl Pools {
         }
     }
 
-    /// A buffer that takes exactly so many bytes.
+    /// Takes a buffer with the capacity `size`.
     fn take(&mut self, size: usize) -> Result<Buf, Errno> {
         let size = size.max(1);
-        if let Some(place) = self.pools.iter().position(|(own, _)| *own == size) {
-            return self.pools[place].1.take().ok_or(Errno::Again);
+        if let Some(index) = self.pools.iter().position(|(own, _)| *own == size) {
+            return self.pools[index].1.take().ok_or(Errno::Again);
         }
         let count = (POOL / size).clamp(4, 128);
         let pool = Pool::new(&*self.domain, size, count).map_err(|error| error.errno())?;
@@ -63,7 +63,7 @@ impl Pools {
     }
 }
 
-/// The polled endpoint.
+/// The polled endpoint under test.
 #[derive(Debug)]
 pub struct OwnedEndpoint {
     ep: owned::Endpoint,
@@ -91,7 +91,7 @@ impl OwnedEndpoint {
     }
 
     fn submit(&mut self, context: u64, post: &Post) -> Result<Option<Handle>, Errno> {
-        let word = Context(context);
+        let ctx = Context(context);
         let handle: Result<Handle, TryPostError> = match post {
             Post::Send(tx) if tx.is_injected => {
                 return match tx.tag {
@@ -111,68 +111,66 @@ impl OwnedEndpoint {
             }
             Post::Send(tx) => {
                 let buf = self.pools.filled(&tx.bytes)?;
-                self.send(tx, buf, word)
+                self.send(tx, buf, ctx)
             }
             Post::Recv(rx) => {
                 let buf = self.pools.take(rx.room)?;
-                self.recv(rx, buf, word)
+                self.recv(rx, buf, ctx)
             }
             Post::Write(write) => {
                 let (buf, to) = (self.pools.filled(&write.bytes)?, remote(write.to));
                 match write.data {
-                    None => self.ep.write(buf, to, word),
-                    Some(data) => self.ep.writedata(buf, data, to, word),
+                    None => self.ep.write(buf, to, ctx),
+                    Some(data) => self.ep.writedata(buf, data, to, ctx),
                 }
             }
             Post::Read(read) => {
                 let buf = self.pools.of_len(read.len)?;
-                self.ep.read(buf, remote(read.from), word)
+                self.ep.read(buf, remote(read.from), ctx)
             }
-            Post::Atomic(atomic) => self.atomic(atomic, word)?,
+            Post::Atomic(atomic) => self.atomic(atomic, ctx)?,
         };
         Ok(Some(handle?))
     }
 
-    fn send(&self, tx: &Tx, buf: Buf, word: Context) -> Result<Handle, TryPostError> {
+    fn send(&self, tx: &Tx, buf: Buf, ctx: Context) -> Result<Handle, TryPostError> {
         match (tx.tag, tx.data) {
-            (None, None) => self.ep.send(buf, tx.to, word),
-            (None, Some(data)) => self.ep.senddata(buf, data, tx.to, word),
-            (Some(tag), None) => self.ep.tsend(buf, tx.to, tag, word),
-            (Some(tag), Some(data)) => self.ep.tsenddata(buf, data, tx.to, tag, word),
+            (None, None) => self.ep.send(buf, tx.to, ctx),
+            (None, Some(data)) => self.ep.senddata(buf, data, tx.to, ctx),
+            (Some(tag), None) => self.ep.tsend(buf, tx.to, tag, ctx),
+            (Some(tag), Some(data)) => self.ep.tsenddata(buf, data, tx.to, tag, ctx),
         }
     }
 
-    fn recv(&self, rx: &Rx, buf: Buf, word: Context) -> Result<Handle, TryPostError> {
+    fn recv(&self, rx: &Rx, buf: Buf, ctx: Context) -> Result<Handle, TryPostError> {
         match (rx.kind, rx.tag) {
-            (RxKind::Plain, None) => self.ep.recv(buf, rx.from, word),
-            (RxKind::Plain, Some(tag)) => self.ep.trecv(buf, rx.from, tag, word),
-            (RxKind::Multi, tag) => self.ep.recv_multi(buf, rx.from, tag, word),
-            (RxKind::Peek, tag) => self.ep.tpeek(buf, rx.from, tag.unwrap_or_default(), word),
-            (RxKind::Discard, tag) => self
-                .ep
-                .tdiscard(buf, rx.from, tag.unwrap_or_default(), word),
+            (RxKind::Plain, None) => self.ep.recv(buf, rx.from, ctx),
+            (RxKind::Plain, Some(tag)) => self.ep.trecv(buf, rx.from, tag, ctx),
+            (RxKind::Multi, tag) => self.ep.recv_multi(buf, rx.from, tag, ctx),
+            (RxKind::Peek, tag) => self.ep.tpeek(buf, rx.from, tag.unwrap_or_default(), ctx),
+            (RxKind::Discard, tag) => self.ep.tdiscard(buf, rx.from, tag.unwrap_or_default(), ctx),
         }
     }
 
     fn atomic(
         &mut self,
         atomic: &Atomic,
-        word: Context,
+        ctx: Context,
     ) -> Result<Result<Handle, TryPostError>, Errno> {
         let target = atomic.target();
         Ok(match atomic.family {
             Family::Base => {
                 let buf = self.pools.filled(&atomic.operand)?;
-                self.ep.atomic(buf, target, word)
+                self.ep.atomic(buf, target, ctx)
             }
             Family::Fetch => {
                 let buf = self.pools.of_len(atomic.result)?;
-                self.ep.fetch_atomic(buf, &atomic.operand, target, word)
+                self.ep.fetch_atomic(buf, &atomic.operand, target, ctx)
             }
             Family::Compare => {
                 let buf = self.pools.of_len(atomic.result)?;
                 let (operand, compare) = (&atomic.operand, &atomic.compare);
-                self.ep.compare_atomic(buf, operand, compare, target, word)
+                self.ep.compare_atomic(buf, operand, compare, target, ctx)
             }
         })
     }
@@ -227,13 +225,13 @@ impl EndpointApi for OwnedEndpoint {
 /// The future of an operation.
 type Operation = Pin<Box<dyn Future<Output = Completion>>>;
 
-/// The awaited endpoint, whose futures are polled by hand. A future that is dropped gives no
-/// completion, so nothing is cancelled here.
+/// The async endpoint under test. It polls the futures itself. A dropped future has no completion, so
+/// cancellation is not supported.
 pub struct AsyncTestEndpoint {
     ep: Arc<AsyncEndpoint>,
     av: Arc<dyn AddressVector>,
     pools: Pools,
-    under_way: VecDeque<(u64, Operation)>,
+    pending: VecDeque<(u64, Operation)>,
     ready: VecDeque<Completion>,
 }
 
@@ -255,12 +253,12 @@ impl AsyncTestEndpoint {
             ep: Arc::new(AsyncEndpoint::open(&**domain, info, Arc::clone(av))?),
             av: Arc::clone(av),
             pools: Pools::new(Arc::clone(domain)),
-            under_way: VecDeque::new(),
+            pending: VecDeque::new(),
             ready: VecDeque::new(),
         })
     }
 
-    /// The future of an operation; none where nothing completes.
+    /// The future of an operation; `None` for an injected one, which does not complete.
     fn operation(&mut self, context: u64, post: &Post) -> Result<Option<Operation>, Errno> {
         let ep = Arc::clone(&self.ep);
         Ok(Some(match post.clone() {
@@ -281,7 +279,7 @@ impl AsyncTestEndpoint {
             }
             Post::Send(tx) => {
                 let buf = self.pools.filled(&tx.bytes)?;
-                Box::pin(async move { given_back(context, send(&ep, &tx, buf).await) })
+                Box::pin(async move { without_result(context, send(&ep, &tx, buf).await) })
             }
             Post::Recv(rx) => {
                 let buf = self.pools.take(rx.room)?;
@@ -290,7 +288,7 @@ impl AsyncTestEndpoint {
             Post::Write(write) => {
                 let (buf, to) = (self.pools.filled(&write.bytes)?, remote(write.to));
                 Box::pin(async move {
-                    given_back(
+                    without_result(
                         context,
                         match write.data {
                             None => ep.write(buf, to).await,
@@ -301,28 +299,28 @@ impl AsyncTestEndpoint {
             }
             Post::Read(read) => {
                 let (buf, from) = (self.pools.of_len(read.len)?, remote(read.from));
-                Box::pin(async move { brought(context, ep.read(buf, from).await) })
+                Box::pin(async move { with_result(context, ep.read(buf, from).await) })
             }
             Post::Atomic(atomic) => {
                 let buf = match atomic.family {
                     Family::Base => self.pools.filled(&atomic.operand)?,
                     _ => self.pools.of_len(atomic.result)?,
                 };
-                Box::pin(async move { change(context, &ep, &atomic, buf).await })
+                Box::pin(async move { run_atomic(context, &ep, &atomic, buf).await })
             }
         }))
     }
 
-    /// Polls the futures in their order, and keeps what is done.
+    /// Polls the futures in order, and stores the completions.
     fn poll_futures(&mut self) -> anyhow::Result<()> {
         let mut task = TaskContext::from_waker(Waker::noop());
-        for _ in 0..self.under_way.len() {
-            let Some((context, mut future)) = self.under_way.pop_front() else {
+        for _ in 0..self.pending.len() {
+            let Some((context, mut future)) = self.pending.pop_front() else {
                 break;
             };
             match future.as_mut().poll(&mut task) {
                 Poll::Ready(done) => self.ready.push_back(done),
-                Poll::Pending => self.under_way.push_back((context, future)),
+                Poll::Pending => self.pending.push_back((context, future)),
             }
         }
         let progress = self.ep.progress();
@@ -344,11 +342,11 @@ impl EndpointApi for AsyncTestEndpoint {
         let Some(mut future) = self.operation(context, post)? else {
             return Ok(());
         };
-        // The first poll posts it.
+        // The first poll posts the operation.
         let mut task = TaskContext::from_waker(Waker::noop());
         match future.as_mut().poll(&mut task) {
             Poll::Ready(done) => self.ready.push_back(done),
-            Poll::Pending => self.under_way.push_back((context, future)),
+            Poll::Pending => self.pending.push_back((context, future)),
         }
         Ok(())
     }
@@ -390,31 +388,31 @@ async fn recv(ep: &AsyncEndpoint, rx: &Rx, buf: Buf) -> Result<(Buf, Received), 
     }
 }
 
-async fn change(context: u64, ep: &AsyncEndpoint, atomic: &Atomic, buf: Buf) -> Completion {
+async fn run_atomic(context: u64, ep: &AsyncEndpoint, atomic: &Atomic, buf: Buf) -> Completion {
     let (operand, compare, target) = (&atomic.operand, &atomic.compare, atomic.target());
     match atomic.family {
-        Family::Base => given_back(context, ep.atomic(buf, target).await),
-        Family::Fetch => brought(context, ep.fetch_atomic(buf, operand, target).await),
-        Family::Compare => brought(
+        Family::Base => without_result(context, ep.atomic(buf, target).await),
+        Family::Fetch => with_result(context, ep.fetch_atomic(buf, operand, target).await),
+        Family::Compare => with_result(
             context,
             ep.compare_atomic(buf, operand, compare, target).await,
         ),
     }
 }
 
-/// What comes of something that gives its buffer back and says no more.
-fn given_back(context: u64, result: Result<Buf, OpError>) -> Completion {
-    brought(
+/// The completion of an operation that returns its buffer and has no result.
+fn without_result(context: u64, result: Result<Buf, OpError>) -> Completion {
+    with_result(
         context,
         result.map(|mut buf| {
-            // An empty message says that the bytes are nobody's.
+            // The operation received nothing.
             buf.set_len(0).expect("zero bytes fit");
             buf
         }),
     )
 }
 
-fn brought(context: u64, result: Result<Buf, OpError>) -> Completion {
+fn with_result(context: u64, result: Result<Buf, OpError>) -> Completion {
     match result {
         Ok(buf) => Completion {
             context,
@@ -483,6 +481,6 @@ fn remote(addr: RemoteAddr) -> owned::RemoteAddr {
     owned::RemoteAddr { peer, addr, key }
 }
 
-/// Bytes of one pool.
+/// The size of a pool, in bytes.
 const POOL: usize = 4 << 20;
 const KEPT_POOLS: usize = 4;

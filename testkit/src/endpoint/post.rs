@@ -1,4 +1,4 @@
-//! What can be posted, and what comes of it, in the same words for every API.
+//! Operations and completions of endpoints under test, independent of the API.
 
 use std::fmt;
 
@@ -9,19 +9,19 @@ use selvedge::{Address, CompletionFlags, Errno, FiAddr, OpFlags, TagMatch};
 
 use crate::data::check;
 
-/// A message to send.
+/// A send.
 #[derive(Clone, Debug)]
 pub struct Tx {
     pub to: FiAddr,
-    /// Untagged without one.
+    /// The tag; `None` for an untagged message.
     pub tag: Option<u64>,
     pub data: Option<u64>,
     pub bytes: Vec<u8>,
-    /// Copied at once, without a completion.
+    /// Whether the message is injected: copied at once, without a completion.
     pub is_injected: bool,
-    /// Lengths of the segments that it is cut into; the raw API alone.
+    /// Lengths of the segments; one segment if empty. Raw API only.
     pub segments: Vec<usize>,
-    /// Flags in place of the endpoint's; the raw API alone.
+    /// Flags in place of the endpoint's default flags. Raw API only.
     pub flags: Option<OpFlags>,
 }
 
@@ -52,31 +52,31 @@ impl Tx {
 #[derive(Clone, Debug)]
 pub struct Rx {
     pub from: FiAddr,
-    /// Untagged without one.
+    /// The tag; `None` for an untagged message.
     pub tag: Option<TagMatch>,
     pub room: usize,
     pub kind: RxKind,
-    /// Lengths of the segments that its room is cut into; the raw API alone.
+    /// Lengths of the segments; one segment if empty. Raw API only.
     pub segments: Vec<usize>,
-    /// Flags in place of the endpoint's; the raw API alone.
+    /// Flags in place of the endpoint's default flags. Raw API only.
     pub flags: Option<OpFlags>,
 }
 
-/// What kind of receive.
+/// The kind of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RxKind {
-    /// Takes one message.
+    /// Receives one message.
     Plain,
-    /// Takes many.
+    /// Receives many messages (`FI_MULTI_RECV`).
     Multi,
-    /// Looks for a message and leaves it.
+    /// Searches for a message (`FI_PEEK`).
     Peek,
-    /// Looks for a message and drops it.
+    /// Searches for a message and discards it (`FI_PEEK | FI_DISCARD`).
     Discard,
 }
 
 impl Rx {
-    /// Of any untagged message of any peer.
+    /// A receive of an untagged message from any peer.
     pub fn msg(room: usize) -> Self {
         Self {
             from: FiAddr::UNSPEC,
@@ -88,7 +88,7 @@ impl Rx {
         }
     }
 
-    /// Of tagged messages of any peer.
+    /// A receive of a tagged message from any peer.
     pub fn tagged(tag: impl Into<TagMatch>, room: usize) -> Self {
         Self {
             tag: Some(tag.into()),
@@ -107,7 +107,7 @@ impl Rx {
     }
 }
 
-/// A place in a peer's memory.
+/// An address in a peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteAddr {
     pub peer: FiAddr,
@@ -116,7 +116,7 @@ pub struct RemoteAddr {
 }
 
 impl RemoteAddr {
-    /// So many bytes further on.
+    /// The address `offset` bytes further on.
     pub fn at(self, offset: usize) -> Self {
         Self {
             addr: self.addr.wrapping_add(offset as u64),
@@ -140,11 +140,11 @@ pub struct Write {
     pub bytes: Vec<u8>,
     pub data: Option<u64>,
     pub is_injected: bool,
-    /// Flags in place of the endpoint's; the raw API alone.
+    /// Flags in place of the endpoint's default flags. Raw API only.
     pub flags: Option<OpFlags>,
-    /// Lengths of local segments; the raw API alone.
+    /// Lengths of the local segments; one segment if empty. Raw API only.
     pub segments: Vec<usize>,
-    /// Remote segments in place of one; the raw API alone.
+    /// The remote segments; one segment if empty. Raw API only.
     pub rma_iov: Vec<RmaIov>,
 }
 
@@ -167,11 +167,11 @@ impl Write {
 pub struct Read {
     pub from: RemoteAddr,
     pub len: usize,
-    /// Flags in place of the endpoint's; the raw API alone.
+    /// Flags in place of the endpoint's default flags. Raw API only.
     pub flags: Option<OpFlags>,
-    /// Lengths of local segments; the raw API alone.
+    /// Lengths of the local segments; one segment if empty. Raw API only.
     pub segments: Vec<usize>,
-    /// Remote segments in place of one; the raw API alone.
+    /// The remote segments; one segment if empty. Raw API only.
     pub rma_iov: Vec<RmaIov>,
 }
 
@@ -194,20 +194,20 @@ pub struct Atomic {
     pub datatype: Datatype,
     pub op: Op,
     pub target: RemoteAddr,
-    /// The operands; none for a read.
+    /// The operands; empty for a read.
     pub operand: Vec<u8>,
-    /// What is compared with.
+    /// The comparands.
     pub compare: Vec<u8>,
-    /// Bytes that come back.
+    /// The size of the result, in bytes.
     pub result: usize,
-    /// Flags in place of the endpoint's; the raw API alone.
+    /// Flags in place of the endpoint's default flags. Raw API only.
     pub flags: Option<OpFlags>,
     pub is_injected: bool,
 }
 
 impl Atomic {
-    /// An atomic on as many elements as the operand has. A read has no operand, what does not compare
-    /// has no comparand, and the base family has no result: these are left out.
+    /// An atomic on as many elements as `operand` has. The operand of a read, the comparand of an operation
+    /// that does not compare, and the result of the base family are omitted.
     pub fn new(
         family: Family,
         datatype: Datatype,
@@ -234,7 +234,7 @@ impl Atomic {
         }
     }
 
-    /// The target, as the methods with one element name it.
+    /// The target of the short forms.
     pub fn target(&self) -> Target {
         let RemoteAddr { peer, addr, key } = self.target;
         Target {
@@ -247,7 +247,7 @@ impl Atomic {
     }
 }
 
-/// Anything.
+/// An operation.
 #[derive(Clone, Debug)]
 pub enum Post {
     Send(Tx),
@@ -258,7 +258,7 @@ pub enum Post {
 }
 
 impl Post {
-    /// Whether it never completes.
+    /// Whether it is injected, and has no completion.
     pub fn is_injected(&self) -> bool {
         match self {
             Self::Send(tx) => tx.is_injected,
@@ -268,7 +268,7 @@ impl Post {
         }
     }
 
-    /// Whether it completes more than once.
+    /// Whether it may complete more than once.
     pub fn is_multi(&self) -> bool {
         matches!(self, Self::Recv(rx) if rx.kind == RxKind::Multi)
     }
@@ -296,7 +296,7 @@ macro_rules! setters {
         }
     };
     (@ segments) => {
-        /// Cut into segments of these lengths.
+        /// Sets the lengths of the segments.
         pub fn segments(mut self, lengths: &[usize]) -> Self {
             self.segments = lengths.to_vec();
             self
@@ -329,12 +329,12 @@ pub struct Completion {
     pub tag: u64,
     pub data: Option<u64>,
     pub src: FiAddr,
-    /// What was received or read.
+    /// The received or read bytes.
     pub bytes: Vec<u8>,
     pub error: Option<Failure>,
 }
 
-/// How an operation failed.
+/// The error of an operation.
 #[derive(Clone, Debug)]
 pub struct Failure {
     pub errno: Errno,
@@ -344,16 +344,16 @@ pub struct Failure {
 }
 
 impl Completion {
-    /// What was received or fetched; `None` where the operation does neither.
+    /// The received or fetched bytes; `None` if the operation does neither.
     pub fn received(&self) -> Option<&[u8]> {
         let takes = CompletionFlags::RECV | CompletionFlags::READ;
         self.flags.intersects(takes).then_some(&self.bytes[..])
     }
 
-    /// Makes sure that it is a success.
+    /// Checks that the operation has succeeded.
     ///
     /// # Errors
-    /// What went wrong.
+    /// The error of the operation.
     pub fn expect_success(self) -> anyhow::Result<Self> {
         check::count(0);
         match &self.error {
@@ -368,10 +368,10 @@ impl Completion {
         }
     }
 
-    /// Makes sure that it failed with this error.
+    /// Checks that the operation has failed with `errno`.
     ///
     /// # Errors
-    /// What it ended with instead.
+    /// Success, or another error of the operation.
     pub fn expect_failure(self, what: impl fmt::Display, errno: Errno) -> anyhow::Result<Failure> {
         check::count(0);
         match self.error {

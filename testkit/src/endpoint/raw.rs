@@ -1,8 +1,8 @@
-//! The traits of the contract, with buffers between canaries.
+//! `RawEndpoint`: an endpoint under test over the raw API, with canaries around its buffers.
 //!
-//! Every receive has its room in the middle of a buffer whose other bytes must stay what they are,
-//! and bytes behind a message must stay, too. A buffer that was sent is overwritten as soon as its
-//! completion is read: whoever reads it later than it may does not read the right bytes.
+//! A receive uses the middle of a larger buffer. The bytes around it, and those behind the message, must
+//! not change. The buffer of a send is overwritten when its completion is read, so that a later access of
+//! the provider is detected by wrong data.
 
 #![expect(unsafe_code, reason = "tests of the raw API")]
 
@@ -24,23 +24,23 @@ use super::api::EndpointApi;
 use super::post::{Atomic, Completion, Failure, Post, Read, Rx, RxKind, Tx, Write};
 use crate::op;
 
-/// An endpoint with its queue, and the buffers of what was posted. Dropped from the top down: the
-/// endpoint before the buffers.
+/// An endpoint with its queue, and the buffers of outstanding operations. Fields are dropped in order:
+/// the endpoint before the buffers.
 #[derive(Debug)]
 pub struct RawEndpoint {
     pub ep: Arc<dyn Endpoint>,
     pub cq: Arc<dyn CompletionQueue>,
     pub av: Option<Arc<dyn AddressVector>>,
-    /// Where receives are posted, if not at the endpoint.
+    /// The shared receive context for receives, if there is one.
     srx: Option<Arc<dyn SharedReceives>>,
-    lent: BTreeMap<u64, Lent>,
-    /// When the next post is to be carried out, if not at once; then, how its work is called.
-    when: Option<Trigger>,
-    ticket: Option<WorkId>,
+    in_use: BTreeMap<u64, InUse>,
+    /// The trigger of the next post, if it is deferred; then, the id of its work.
+    trigger: Option<Trigger>,
+    work_id: Option<WorkId>,
     allows_torn_receives: bool,
 }
 
-/// When a post is carried out that waits.
+/// The trigger of a deferred post.
 #[derive(Clone, Debug)]
 pub struct Trigger {
     pub domain: Arc<dyn Domain>,
@@ -56,33 +56,36 @@ pub enum Notify {
     Counter(Option<Arc<dyn Counter>>),
 }
 
-/// What an operation uses until it is over.
+/// The memory of an outstanding operation.
 #[derive(Debug)]
-enum Lent {
-    /// Bytes that are sent or written, and those that are compared with.
+enum InUse {
+    /// Bytes that are sent or written.
     Out(Vec<Vec<u8>>),
-    /// Room for what is received.
-    In(Room),
-    /// Room for what is fetched, and the operands of an atomic.
-    Fetched { room: Room, _operands: [Vec<u8>; 2] },
+    /// The buffer of a receive.
+    In(CanaryBuf),
+    /// The buffer of a result, and the operands of an atomic.
+    Fetched {
+        buf: CanaryBuf,
+        _operands: [Vec<u8>; 2],
+    },
 }
 
-/// A buffer between canaries.
+/// A buffer with canaries around it.
 #[derive(Debug)]
-struct Room {
+struct CanaryBuf {
     whole: Vec<u8>,
     len: usize,
     kind: RxKind,
 }
 
-/// Queues work of a counter.
+/// Queues deferred work on a counter.
 ///
 /// # Errors
-/// The domain's.
+/// Those of the domain.
 pub fn queue_count(domain: &dyn Domain, work: &trigger::Work<'_>) -> anyhow::Result<WorkId> {
     let is_post = matches!(work.action, Action::Post { .. });
     ensure!(!is_post, "{work:?} is about memory");
-    // SAFETY: a counter is no memory.
+    // SAFETY: the action does not access memory.
     Ok(unsafe { domain.queue_work(work) }?)
 }
 
@@ -97,27 +100,27 @@ impl RawEndpoint {
             cq,
             av,
             srx: None,
-            lent: BTreeMap::new(),
-            when: None,
-            ticket: None,
+            in_use: BTreeMap::new(),
+            trigger: None,
+            work_id: None,
             allows_torn_receives: false,
         }
     }
 
-    /// Has buffers unchecked whose operation fails because the peer is gone: a peer that was killed
-    /// leaves a part of its message there.
+    /// Skips the check of buffers whose operation fails with a reset connection: a killed peer may leave
+    /// a part of its message.
     #[must_use]
     pub fn allow_torn_receives(mut self) -> Self {
         self.allows_torn_receives = true;
         self
     }
 
-    /// Posts, now or when it is time.
+    /// Posts an operation, or queues it if it is deferred.
     ///
     /// # Safety
-    /// As the post.
+    /// That of the post.
     unsafe fn issue(&mut self, op: &Op<'_>, flags: OpFlags) -> Result<(), Errno> {
-        let Some(when) = self.when.take() else {
+        let Some(trigger) = self.trigger.take() else {
             let is_receive = matches!(op, Op::Recv(_) | Op::TaggedRecv(_));
             return match &self.srx {
                 // SAFETY: passed on from the caller.
@@ -126,7 +129,7 @@ impl RawEndpoint {
                 _ => unsafe { op.post(&*self.ep, flags) },
             };
         };
-        let (done, flags) = match &when.notify {
+        let (done, flags) = match &trigger.notify {
             Notify::Endpoint => (trigger::CompletionTarget::Endpoint, flags),
             Notify::Counter(cntr) => {
                 let done = trigger::CompletionTarget::Counter(cntr.as_ref());
@@ -139,20 +142,20 @@ impl RawEndpoint {
             flags,
             done,
         };
-        let (cntr, threshold) = (&when.cntr, when.threshold);
+        let (cntr, threshold) = (&trigger.cntr, trigger.threshold);
         let work = trigger::Work {
             cntr,
             threshold,
             action,
         };
         // SAFETY: passed on from the caller.
-        let ticket = unsafe { when.domain.queue_work(&work) };
-        self.ticket = Some(ticket.map_err(|error| error.errno())?);
+        let work_id = unsafe { trigger.domain.queue_work(&work) };
+        self.work_id = Some(work_id.map_err(|error| error.errno())?);
         Ok(())
     }
 
-    /// What the next completion says of its operation, which must be outstanding.
-    fn done(
+    /// Processes a completion entry, whose operation must be outstanding.
+    fn process_completion(
         &mut self,
         entry: Entry,
         src: FiAddr,
@@ -167,29 +170,29 @@ impl RawEndpoint {
                 && error
                     .as_ref()
                     .is_some_and(|error| error.errno == Errno::ConnReset);
-            let lent = self.lent.remove(&context);
+            let in_use = self.in_use.remove(&context);
             let is_receive = entry.flags.contains(CompletionFlags::RECV);
-            if let Some(lent) = &lent {
-                let is_right = is_receive == matches!(lent, Lent::In(_));
-                ensure!(is_right, "{entry:?} completes {lent:?}: {error:?}");
+            if let Some(in_use) = &in_use {
+                let is_right = is_receive == matches!(in_use, InUse::In(_));
+                ensure!(is_right, "{entry:?} completes {in_use:?}: {error:?}");
             }
-            bytes = match lent {
-                Some(Lent::Out(mut sent)) => {
+            bytes = match in_use {
+                Some(InUse::Out(mut sent)) => {
                     sent.iter_mut().for_each(|bytes| bytes.fill(POISON));
                     Vec::new()
                 }
-                Some(Lent::In(room)) if room.kind == RxKind::Multi => {
-                    let bytes = room.part(&entry)?;
+                Some(InUse::In(buf)) if buf.kind == RxKind::Multi => {
+                    let bytes = buf.part(&entry)?;
                     if !is_released {
-                        self.lent.insert(context, Lent::In(room));
+                        self.in_use.insert(context, InUse::In(buf));
                     }
                     bytes
                 }
-                Some(Lent::In(_) | Lent::Fetched { .. }) if is_torn => Vec::new(),
-                Some(Lent::In(room) | Lent::Fetched { room, .. }) => {
-                    room.taken(&entry, error.as_ref())?
+                Some(InUse::In(_) | InUse::Fetched { .. }) if is_torn => Vec::new(),
+                Some(InUse::In(buf) | InUse::Fetched { buf, .. }) => {
+                    buf.received(&entry, error.as_ref())?
                 }
-                // An inject has no context; that its peer is gone is reported all the same.
+                // An inject has no context; its failure is reported with context 0.
                 None if error.is_some() && context == 0 => Vec::new(),
                 None => bail!("{entry:?} completes nothing that is outstanding"),
             };
@@ -218,7 +221,7 @@ impl RawEndpoint {
         if tx.is_injected {
             return self.inject(&op::inject(&tx.bytes, tx.to, tx.tag, tx.data));
         }
-        let segments = cut(std::mem::take(&mut tx.bytes), &tx.segments);
+        let segments = split(std::mem::take(&mut tx.bytes), &tx.segments);
         let iov: Vec<_> = segments.iter().map(|segment| Iov::new(segment)).collect();
         let msg = msg::SendMsg {
             iov: &iov,
@@ -228,15 +231,15 @@ impl RawEndpoint {
             data: tx.data.unwrap_or(NO_DATA),
         };
         let flags = op::with_data(tx.flags.unwrap_or(OpFlags::DEFAULT), tx.data);
-        // SAFETY: `lent` keeps the segments until the completion or the endpoint's end, and nobody
-        // writes to them there; a post that fails has kept nothing.
+        // SAFETY: `in_use` keeps the segments unchanged until the completion, or until the endpoint is
+        // closed; a failed post keeps nothing.
         let posted = unsafe { self.issue(&op::send(msg, tx.tag), flags) };
-        self.lend_out(context, posted, segments, &mut tx.bytes)
+        self.lend_sent(context, posted, segments, &mut tx.bytes)
     }
 
     fn recv(&mut self, context: u64, rx: &Rx) -> Result<(), Errno> {
-        let mut room = Room::new(rx.room, rx.kind);
-        let iov = room.iov(&rx.segments);
+        let mut buf = CanaryBuf::new(rx.room, rx.kind);
+        let iov = buf.iov(&rx.segments);
         let flags = rx.flags.unwrap_or(OpFlags::DEFAULT)
             | match rx.kind {
                 RxKind::Plain => OpFlags::empty(),
@@ -250,14 +253,14 @@ impl RawEndpoint {
             src: rx.from,
             context: Context(context),
         };
-        // SAFETY: `lent` keeps the room until the completion or the endpoint's end.
+        // SAFETY: `in_use` keeps the buffer until the completion, or until the endpoint is closed.
         let posted = unsafe { self.issue(&op::recv(msg, rx.tag), flags) };
-        posted.inspect(|()| self.lend(context, Lent::In(room)))
+        posted.inspect(|()| self.keep_buffers(context, InUse::In(buf)))
     }
 
-    /// Posts what is copied at once.
+    /// Posts an injected operation.
     fn inject(&mut self, op: &Op<'_>) -> Result<(), Errno> {
-        // SAFETY: an injected operation needs no promise.
+        // SAFETY: an injected operation has no safety requirement.
         unsafe { self.issue(op, OpFlags::DEFAULT) }
     }
 
@@ -273,36 +276,36 @@ impl RawEndpoint {
             });
         }
         let whole = [to.iov(write.bytes.len())];
-        let segments = cut(std::mem::take(&mut write.bytes), &write.segments);
+        let segments = split(std::mem::take(&mut write.bytes), &write.segments);
         let iov: Vec<_> = segments.iter().map(|segment| Iov::new(segment)).collect();
         let msg = WriteMsg {
             iov: &iov,
             desc: &[],
             dest: to.peer,
-            rma_iov: or_whole(&write.rma_iov, &whole),
+            rma_iov: or_one(&write.rma_iov, &whole),
             context: Context(context),
             data: write.data.unwrap_or(NO_DATA),
         };
         let flags = op::with_data(write.flags.unwrap_or(OpFlags::DEFAULT), write.data);
-        // SAFETY: `lent` keeps the segments until the completion or the endpoint's end.
+        // SAFETY: `in_use` keeps the segments until the completion, or until the endpoint is closed.
         let posted = unsafe { self.issue(&Op::Write(msg), flags) };
-        self.lend_out(context, posted, segments, &mut write.bytes)
+        self.lend_sent(context, posted, segments, &mut write.bytes)
     }
 
     fn read(&mut self, context: u64, read: &Read) -> Result<(), Errno> {
-        let mut room = Room::new(read.len, RxKind::Plain);
-        let (iov, whole) = (room.iov(&read.segments), [read.from.iov(read.len)]);
+        let mut buf = CanaryBuf::new(read.len, RxKind::Plain);
+        let (iov, whole) = (buf.iov(&read.segments), [read.from.iov(read.len)]);
         let msg = ReadMsg {
             iov: &iov,
             desc: &[],
             src: read.from.peer,
-            rma_iov: or_whole(&read.rma_iov, &whole),
+            rma_iov: or_one(&read.rma_iov, &whole),
             context: Context(context),
         };
         let flags = read.flags.unwrap_or(OpFlags::DEFAULT);
-        // SAFETY: `lent` keeps the room until the completion or the endpoint's end.
+        // SAFETY: `in_use` keeps the buffer until the completion, or until the endpoint is closed.
         let posted = unsafe { self.issue(&Op::Read(msg), flags) };
-        posted.inspect(|()| self.lend_room(context, room, Default::default()))
+        posted.inspect(|()| self.lend_result(context, buf, Default::default()))
     }
 
     fn atomic(&mut self, context: u64, atomic: &Atomic) -> Result<(), Errno> {
@@ -317,7 +320,7 @@ impl RawEndpoint {
             ..
         } = *atomic;
         let (operand, compare) = (atomic.operand.clone(), atomic.compare.clone());
-        let mut room = Room::new(atomic.result, RxKind::Plain);
+        let mut buf = CanaryBuf::new(atomic.result, RxKind::Plain);
         let ioc =
             |bytes: &[u8]| Ioc::from_raw(bytes.as_ptr().cast(), bytes.len() / datatype.size());
         let (iov, compare_iov) = ([ioc(&operand)], [ioc(&compare)]);
@@ -336,7 +339,7 @@ impl RawEndpoint {
             context: Context(context),
             data: 0,
         };
-        let base = room.iov(&[])[0].base;
+        let base = buf.iov(&[])[0].base;
         let result = [IocMut::from_raw(base, atomic.result / datatype.size())];
         let compared = Compared {
             iov: &compare_iov,
@@ -348,22 +351,22 @@ impl RawEndpoint {
         };
         let op = op::atomic(atomic.family, msg, compared, fetched);
         let flags = atomic.flags.unwrap_or(OpFlags::DEFAULT);
-        // SAFETY: `lent` keeps the operands and the room of the result until the completion or the
-        // endpoint's end.
+        // SAFETY: `in_use` keeps the operands and the result buffer until the completion, or until the
+        // endpoint is closed.
         let posted = unsafe { self.issue(&op, flags) };
-        posted.inspect(|()| self.lend_room(context, room, [operand, compare]))
+        posted.inspect(|()| self.lend_result(context, buf, [operand, compare]))
     }
 
-    fn lend_room(&mut self, context: u64, room: Room, operands: [Vec<u8>; 2]) {
-        let lent = Lent::Fetched {
-            room,
+    fn lend_result(&mut self, context: u64, buf: CanaryBuf, operands: [Vec<u8>; 2]) {
+        let in_use = InUse::Fetched {
+            buf,
             _operands: operands,
         };
-        self.lend(context, lent);
+        self.keep_buffers(context, in_use);
     }
 
-    /// Keeps the segments of what was posted, or puts them back into the post.
-    fn lend_out(
+    /// Keeps the segments of a successful post, or puts them back into a failed one.
+    fn lend_sent(
         &mut self,
         context: u64,
         posted: Result<(), Errno>,
@@ -371,14 +374,14 @@ impl RawEndpoint {
         bytes: &mut Vec<u8>,
     ) -> Result<(), Errno> {
         match posted {
-            Ok(()) => self.lend(context, Lent::Out(segments)),
+            Ok(()) => self.keep_buffers(context, InUse::Out(segments)),
             Err(_) => *bytes = segments.concat(),
         }
         posted
     }
 
-    fn lend(&mut self, context: u64, lent: Lent) {
-        self.lent.insert(context, lent);
+    fn keep_buffers(&mut self, context: u64, in_use: InUse) {
+        self.in_use.insert(context, in_use);
     }
 }
 
@@ -420,23 +423,24 @@ impl EndpointApi for RawEndpoint {
     }
 
     fn overwrite(&mut self, context: u64) {
-        if let Some(Lent::Out(bytes)) = self.lent.get_mut(&context) {
+        if let Some(InUse::Out(bytes)) = self.in_use.get_mut(&context) {
             bytes.iter_mut().for_each(|bytes| bytes.fill(POISON));
         }
     }
 
     fn complete(&mut self, entry: Entry) -> anyhow::Result<Completion> {
-        self.done(entry, FiAddr::UNSPEC, None)
+        self.process_completion(entry, FiAddr::UNSPEC, None)
     }
 
     fn poll(&mut self) -> anyhow::Result<Option<Completion>> {
         let (mut out, mut src) = ([Entry::default()], [FiAddr(NO_DATA)]);
         match self.cq.read_from(&mut out, &mut src) {
             Ok(0) => Ok(None),
-            Ok(_) => self.done(out[0], src[0], None).map(Some),
+            Ok(_) => self.process_completion(out[0], src[0], None).map(Some),
             Err(Errno::Avail) => {
                 let error = self.cq.read_err()?;
-                self.done(error.entry, error.src, Some(error)).map(Some)
+                self.process_completion(error.entry, error.src, Some(error))
+                    .map(Some)
             }
             Err(errno) => Err(anyhow!("reading the completion queue: {errno}")),
         }
@@ -444,7 +448,7 @@ impl EndpointApi for RawEndpoint {
 
     fn progress(&mut self) -> anyhow::Result<()> {
         match self.cq.read(&mut []) {
-            // An error that waits to be read is as good as silence here.
+            // An error entry stays in the queue.
             Ok(_) | Err(Errno::Avail) => Ok(()),
             Err(errno) => Err(anyhow!("driving progress: {errno}")),
         }
@@ -454,14 +458,14 @@ impl EndpointApi for RawEndpoint {
         Some(self)
     }
 
-    fn defer(&mut self, context: u64, post: &mut Post, when: Trigger) -> Result<WorkId, Errno> {
-        self.when = Some(when);
+    fn defer(&mut self, context: u64, post: &mut Post, trigger: Trigger) -> Result<WorkId, Errno> {
+        self.trigger = Some(trigger);
         self.post(context, post)?;
-        Ok(self.ticket.take().expect("it was queued"))
+        Ok(self.work_id.take().expect("it was queued"))
     }
 }
 
-impl Room {
+impl CanaryBuf {
     fn new(len: usize, kind: RxKind) -> Self {
         Self {
             whole: vec![BLANK; len + 2 * CANARY],
@@ -470,7 +474,7 @@ impl Room {
         }
     }
 
-    /// The room, in segments of these lengths; in one without any.
+    /// The buffer as segments of these lengths; as one segment if `lengths` is empty.
     fn iov(&mut self, lengths: &[usize]) -> Vec<IovMut> {
         let mut rest = &mut self.whole[CANARY..CANARY + self.len];
         if lengths.is_empty() {
@@ -485,10 +489,10 @@ impl Room {
         iov
     }
 
-    /// What was received; everything else must be as it was.
-    fn taken(&self, entry: &Entry, error: Option<&ErrEntry>) -> anyhow::Result<Vec<u8>> {
+    /// The received bytes. All other bytes must be unchanged.
+    fn received(&self, entry: &Entry, error: Option<&ErrEntry>) -> anyhow::Result<Vec<u8>> {
         let is_receive = entry.flags.contains(CompletionFlags::RECV);
-        // The message is there all the same.
+        // The message was received despite these errors.
         let has_message = [Errno::Trunc, Errno::AddrNotAvail];
         let has_message = error.is_some_and(|error| has_message.contains(&error.errno));
         let used = match (self.kind, error) {
@@ -540,8 +544,8 @@ impl Room {
     }
 }
 
-/// Cuts bytes into segments of these lengths; one without any.
-fn cut(bytes: Vec<u8>, lengths: &[usize]) -> Vec<Vec<u8>> {
+/// Splits bytes into segments of these lengths; one segment if `lengths` is empty.
+fn split(bytes: Vec<u8>, lengths: &[usize]) -> Vec<Vec<u8>> {
     if lengths.is_empty() {
         return vec![bytes];
     }
@@ -558,18 +562,18 @@ fn cut(bytes: Vec<u8>, lengths: &[usize]) -> Vec<Vec<u8>> {
 }
 
 /// The remote segments of an access; `whole` if it names none.
-fn or_whole<'a>(rma_iov: &'a [RmaIov], whole: &'a [RmaIov]) -> &'a [RmaIov] {
+fn or_one<'a>(rma_iov: &'a [RmaIov], whole: &'a [RmaIov]) -> &'a [RmaIov] {
     match rma_iov.is_empty() {
         true => whole,
         false => rma_iov,
     }
 }
 
-/// Bytes before and behind each room.
+/// The number of canary bytes before and behind each buffer.
 const CANARY: usize = 64;
-/// What rooms are filled with before something is received there.
+/// The initial value of receive buffers and canaries.
 pub const BLANK: u8 = 0xee;
-/// What buffers of sends are filled with after their completion.
+/// The value that buffers of sends are overwritten with after the completion.
 const POISON: u8 = 0xde;
-/// Data that nobody may see.
+/// Remote data that must never be reported.
 const NO_DATA: u64 = 0xdead_dead_dead_dead;

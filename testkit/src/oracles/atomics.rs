@@ -1,4 +1,4 @@
-//! What atomics do to elements (fi_atomic(3)), computed with the machine's own numbers.
+//! The expected results of atomics (fi_atomic(3)), computed with the numbers of the machine.
 
 use selvedge::atomic::{Datatype, Family, Op};
 
@@ -17,10 +17,11 @@ pub fn families(op: Op) -> &'static [Family] {
     }
 }
 
-/// What an operation does to one element: by the old value, the operand and what is compared with.
+/// Computes the new value of one element from the old value, the operand and the comparand; `None` for
+/// an invalid operation.
 pub type Oracle = fn(Op, &[u8], &[u8], &[u8]) -> Option<Vec<u8>>;
 
-/// What an operation does to one kind of number: what all numbers do alike, and the rest.
+/// Defines the oracle of one number type: the operations that all number types share, and the others.
 macro_rules! number {
     ($name:ident $kind:ty, $zero:literal $one:literal, $old:ident $operand:ident $compare:ident
      $($pattern:pat => $new:expr),+) => {
@@ -76,7 +77,7 @@ macro_rules! floats {
 integers!(int8 i8, uint8 u8, int16 i16, uint16 u16, int32 i32, uint32 u32, int64 i64, uint64 u64, int128 i128, uint128 u128);
 floats!(float f32, double f64);
 
-/// What the operations do to elements of this type, where the machine has such.
+/// The oracle of a data type, if the machine has the type.
 pub fn oracle(datatype: Datatype) -> Option<Oracle> {
     Some(match datatype {
         Datatype::Int8 => int8,

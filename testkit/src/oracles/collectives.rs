@@ -1,23 +1,23 @@
-//! What the members of a group get from a collective (fi_collective(3)).
+//! The expected results of collectives (fi_collective(3)).
 
 use selvedge::collective::Op;
 
 /// A collective of a group.
 #[derive(Clone, Copy, Debug)]
 pub struct Collective {
-    /// Which one.
+    /// The operation.
     pub coll: Op,
-    /// The group's size.
+    /// The number of members.
     pub members: usize,
-    /// The member that is the root, where there is one.
+    /// The rank of the root, if the operation has a root.
     pub root: usize,
-    /// Elements of each member.
+    /// The number of elements of each member.
     pub count: usize,
 }
 
 impl Collective {
-    /// What member `own` gets; nothing where it gets nothing. `input` is what a member puts in at a
-    /// place, `reduce` what becomes of two elements.
+    /// The result at the member `own`; empty if it has no result. `input` returns the element of a member at
+    /// an index, `reduce` reduces two elements.
     pub fn expected<T>(
         &self,
         own: usize,

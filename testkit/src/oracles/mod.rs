@@ -1,4 +1,4 @@
-//! Oracles: what operations have to do, computed one element after the other.
+//! Oracles: the expected results of operations, computed element by element.
 
 pub mod atomics;
 pub mod collectives;

@@ -1,23 +1,23 @@
-//! Failures and the exit codes that scripts know them by.
+//! Errors with error numbers, which become exit codes.
 
 use selvedge::{Errno, Error};
 
-/// An error with a number, which becomes the exit code.
-pub fn failure(errno: Errno, what: impl Into<String>) -> anyhow::Error {
-    Error::new(errno, what).into()
+/// An error with an error number, which becomes the exit code.
+pub fn failure(errno: Errno, text: impl Into<String>) -> anyhow::Error {
+    Error::new(errno, text).into()
 }
 
 /// An error for a feature that the provider lacks: exit code 61, which scripts read as "not run".
-pub fn unsupported(what: impl Into<String>) -> anyhow::Error {
-    failure(Errno::NoData, what)
+pub fn unsupported(text: impl Into<String>) -> anyhow::Error {
+    failure(Errno::NoData, text)
 }
 
-/// What was received or computed is wrong.
-pub fn wrong(what: impl Into<String>) -> anyhow::Error {
-    failure(Errno::Io, what)
+/// An error for wrong received or computed data.
+pub fn wrong(text: impl Into<String>) -> anyhow::Error {
+    failure(Errno::Io, text)
 }
 
-/// The number behind an error; [`Errno::Other`] where there is none.
+/// The error number of an error; [`Errno::Other`] if it has none.
 pub fn errno(error: &anyhow::Error) -> Errno {
     let numbers = error.chain().filter_map(|cause| {
         let own = cause.downcast_ref::<Error>().map(Error::errno);
@@ -31,7 +31,7 @@ pub fn errno(error: &anyhow::Error) -> Errno {
     numbers.into_iter().next().unwrap_or(Errno::Other)
 }
 
-/// The exit code: the error's number, or 1 where that is too large for one.
+/// The exit code: the error number, or 1 if it is above 255.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     u8::try_from(errno(error).as_raw()).unwrap_or(1)
 }

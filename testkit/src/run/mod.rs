@@ -1,4 +1,4 @@
-//! How a test runs: its processes, what they hold, how long they wait, and what the machine lacks.
+//! Utilities to run tests: processes, their resource usage, timeouts, and skips.
 
 pub mod failure;
 pub mod long;

@@ -1,5 +1,5 @@
-//! Processes of a test: this program again, which is told lines on its standard input and answers
-//! with lines, as text or as JSON.
+//! Child processes of a test. A child runs this program again, receives lines on its standard input and
+//! replies with lines, as text or as JSON.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -18,7 +18,7 @@ use nix::unistd::{Pid, getppid};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A child process. Killed when dropped.
+/// A child process. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Process {
     number: u32,
@@ -31,9 +31,9 @@ impl Process {
     /// Starts this program with `args`.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system.
     pub fn start<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> anyhow::Result<Self> {
-        // By this name it is there even if its file has been replaced.
+        // This path works even if the file of the program was replaced.
         let mut child = Command::new("/proc/self/exe")
             .args(args)
             .stdin(Stdio::piped())
@@ -48,7 +48,7 @@ impl Process {
         })
     }
 
-    /// The same with a number of its own for errors, in place of the system's.
+    /// Sets the number of the process in error texts, in place of its process id.
     #[must_use]
     pub fn numbered(mut self, number: u32) -> Self {
         self.number = number;
@@ -58,7 +58,7 @@ impl Process {
     /// Sends the process a line.
     ///
     /// # Errors
-    /// When the process has ended.
+    /// When the process has exited.
     pub fn send_line(&mut self, line: &str) -> anyhow::Result<()> {
         let written = self.input.write_all(format!("{line}\n").as_bytes());
         written.with_context(|| format!("process {} died", self.number))
@@ -67,7 +67,7 @@ impl Process {
     /// Sends the process a value.
     ///
     /// # Errors
-    /// When the process has ended.
+    /// When the process has exited.
     pub fn send(&mut self, value: &impl Serialize) -> anyhow::Result<()> {
         self.send_line(&serde_json::to_string(value)?)
     }
@@ -75,7 +75,7 @@ impl Process {
     /// Waits for the next line of the process.
     ///
     /// # Errors
-    /// When the process ends without one.
+    /// When the process exits without one.
     pub fn receive_line(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
         if self.output.read_line(&mut line)? == 0 {
@@ -87,16 +87,16 @@ impl Process {
     /// Waits for the next value of the process.
     ///
     /// # Errors
-    /// When the process ends without one.
+    /// When the process exits without one.
     pub fn receive<T: DeserializeOwned>(&mut self) -> anyhow::Result<T> {
         let line = self.receive_line()?;
-        serde_json::from_str(&line).with_context(|| format!("not expected: {line:?}"))
+        serde_json::from_str(&line).with_context(|| format!("cannot parse the reply {line:?}"))
     }
 
-    /// Whether [`Self::receive`] would not wait.
+    /// Whether [`Self::receive`] would return without waiting.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system.
     pub fn is_readable(&self) -> anyhow::Result<bool> {
         is_readable(self.output.get_ref())
     }
@@ -104,15 +104,15 @@ impl Process {
     /// Sends the process a signal.
     ///
     /// # Errors
-    /// When the process has ended.
+    /// When the process has exited.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         kill(self.pid(), signal).with_context(|| format!("{signal} for {}", self.pid()))
     }
 
-    /// Waits for the end of the process.
+    /// Waits for the exit of the process.
     ///
     /// # Errors
-    /// When that was no success.
+    /// When the process has failed.
     pub fn join(mut self) -> anyhow::Result<()> {
         let status = self.child.wait()?;
         ensure!(
@@ -123,16 +123,16 @@ impl Process {
         Ok(())
     }
 
-    /// Waits for the end of the process; whether it was killed.
+    /// Waits for the exit of the process. Returns whether it was killed.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system.
     pub fn was_killed(mut self) -> anyhow::Result<bool> {
         let status = self.child.wait()?;
         Ok(status.signal() == Some(Signal::SIGKILL as i32))
     }
 
-    /// The number that the system has given it.
+    /// The process id.
     pub fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id().cast_signed())
     }
@@ -140,22 +140,22 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended, and another thread may have waited for it.
+        // Errors are ignored: the process may have exited, and another thread may have waited for it.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The next line of every process.
+/// Waits for the next line of every process.
 ///
 /// # Errors
-/// When one has ended.
+/// When a process has exited.
 pub fn receive_lines(processes: &mut [Process]) -> anyhow::Result<Vec<String>> {
     processes.iter_mut().map(Process::receive_line).collect()
 }
 
-/// Kills processes at a deadline, which ends every wait for one of their lines. Dropping it cancels
-/// the deadline.
+/// Kills processes at a deadline, which ends every wait for their lines. Dropping it cancels the
+/// deadline.
 #[derive(Debug)]
 pub struct Deadline(
     #[expect(dead_code, reason = "closing the channel cancels the deadline")] Sender<()>,
@@ -177,30 +177,33 @@ impl Deadline {
     }
 }
 
-/// In the child: has it killed with its parent, whose number is `parent`.
+/// In the child: arranges that the child is killed when its parent with the process id `parent` exits.
 ///
 /// # Errors
-/// When the parent has ended.
+/// When the parent has exited.
 pub fn die_with_parent(parent: i32) -> anyhow::Result<()> {
-    set_pdeathsig(Signal::SIGKILL).context("cannot tie this process to its parent")?;
-    // The parent may have ended before the tie was made.
-    ensure!(getppid().as_raw() == parent, "process {parent} is gone");
+    set_pdeathsig(Signal::SIGKILL).context("prctl(PR_SET_PDEATHSIG)")?;
+    // The parent may have exited before the call.
+    ensure!(
+        getppid().as_raw() == parent,
+        "the parent process {parent} has exited"
+    );
     Ok(())
 }
 
-/// In the child: waits for a value of the parent.
+/// In the child: waits for a value from the parent.
 ///
 /// # Errors
-/// When the parent has ended, or the value is of another type.
+/// When the parent has exited, or the value is of another type.
 pub fn next_request<T: DeserializeOwned>() -> anyhow::Result<T> {
     let line = next_line()?;
-    serde_json::from_str(&line).with_context(|| format!("{line:?} is no order"))
+    serde_json::from_str(&line).with_context(|| format!("cannot parse the request {line:?}"))
 }
 
-/// In the child: waits for a line of the parent.
+/// In the child: waits for a line from the parent.
 ///
 /// # Errors
-/// When the parent has ended.
+/// When the parent has exited.
 pub fn next_line() -> anyhow::Result<String> {
     let mut line = String::new();
     let len = std::io::stdin().read_line(&mut line)?;
@@ -208,10 +211,10 @@ pub fn next_line() -> anyhow::Result<String> {
     Ok(line.trim_end().to_owned())
 }
 
-/// In the child: whether the parent has sent a value, or has ended.
+/// In the child: whether the parent has sent a value, or has exited.
 ///
 /// # Errors
-/// The system's.
+/// Those of the system.
 pub fn has_request() -> anyhow::Result<bool> {
     is_readable(&std::io::stdin())
 }
@@ -219,7 +222,7 @@ pub fn has_request() -> anyhow::Result<bool> {
 /// In the child: sends the parent a value.
 ///
 /// # Errors
-/// When the parent has ended.
+/// When the parent has exited.
 pub fn reply(value: &impl Serialize) -> anyhow::Result<()> {
     reply_line(&serde_json::to_string(value)?)
 }
@@ -227,7 +230,7 @@ pub fn reply(value: &impl Serialize) -> anyhow::Result<()> {
 /// In the child: sends the parent a line.
 ///
 /// # Errors
-/// When the parent has ended.
+/// When the parent has exited.
 pub fn reply_line(line: &str) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
     output.write_all(format!("{line}\n").as_bytes())?;

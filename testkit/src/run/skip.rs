@@ -1,9 +1,9 @@
-//! Tests that need what a machine may lack: each skip is printed, counted, and an error where the
-//! machine was said to have it.
+//! Skips of tests that need a feature which the machine may lack. A skip is printed and recorded. It is
+//! an error if the environment says that the machine has the feature.
 //!
-//! The test harness of Rust shows what a test prints only when that fails, and counts a test that
-//! returned early as passed. A skip is therefore written past the harness, to the standard error
-//! stream, and appended to the file that [`RECORD`] names, which `cargo xtask test` sums up.
+//! Rust's test harness shows the output of failed tests only, and counts a test that returns early as
+//! passed. A skip is therefore written directly to standard error, and appended to the file that
+//! [`RECORD`] names. `cargo xtask test` prints a summary of that file.
 
 use std::env;
 use std::fmt;
@@ -11,29 +11,29 @@ use std::fs::OpenOptions;
 use std::io::{Write, stderr};
 use std::thread;
 
-/// The environment variable with the file that skips are appended to, one line each.
+/// The environment variable with the path of the file that skips are appended to, one line each.
 pub const RECORD: &str = "SELVEDGE_SKIPS";
 
-/// The environment variable with the words of the [`Need`]s that the machine has: a test that is
-/// skipped for the want of one fails.
+/// The environment variable with the names of the [`Need`]s that the machine has. A test that is skipped
+/// because of one of them fails.
 pub const REQUIRED: &str = "SELVEDGE_TEST_REQUIRES";
 
-/// Something that tests need and a machine may lack.
+/// A feature that tests need and a machine may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// A C compiler, and binutils.
     Cc,
     /// A C++ compiler with the standards of the C++ tests.
     Cxx,
-    /// libfabric: its library, headers and programs, and what these can do.
+    /// libfabric: its library, headers and programs, and their features.
     Libfabric,
     /// Open MPI.
     Mpi,
-    /// Another MPI, which the test names.
+    /// Another MPI library, which the test names.
     OtherMpi,
-    /// The right to make namespaces, users, control groups or mounts.
+    /// The permission to create namespaces, users, control groups or mounts.
     Rights,
-    /// Something of the kernel or of the hardware.
+    /// A feature of the kernel or of the hardware.
     System,
 }
 
@@ -48,8 +48,8 @@ const NEEDS: [Need; 7] = [
 ];
 
 impl Need {
-    /// Its word in [`REQUIRED`] and in reports.
-    pub const fn word(self) -> &'static str {
+    /// The name in [`REQUIRED`] and in reports.
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Cc => "cc",
             Self::Cxx => "c++",
@@ -61,33 +61,33 @@ impl Need {
         }
     }
 
-    fn named(word: &str) -> Self {
+    fn from_name(name: &str) -> Self {
         let mut needs = NEEDS.into_iter();
-        let found = needs.find(|need| need.word() == word);
+        let found = needs.find(|need| need.name() == name);
         found.unwrap_or_else(|| {
-            let known = NEEDS.map(Self::word).join(" ");
-            panic!("{REQUIRED}: {word:?} is none of these: {known}")
+            let known = NEEDS.map(Self::name).join(" ");
+            panic!("{REQUIRED}: {name:?} is none of these: {known}")
         })
     }
 }
 
-/// Says that this test, or a part of it, is skipped because the machine lacks something.
+/// Reports that this test, or a part of it, is skipped because the machine lacks `need`.
 ///
 /// # Panics
-/// Where [`REQUIRED`] says that the machine has it, or holds an unknown word.
-pub fn skip(need: Need, why: impl fmt::Display) {
+/// If [`REQUIRED`] contains `need`, or an unknown name.
+pub fn skip(need: Need, reason: impl fmt::Display) {
     let test = thread::current().name().unwrap_or("a test").to_owned();
     let required = env::var(REQUIRED).unwrap_or_default();
     assert!(
         !required
             .split_whitespace()
-            .any(|word| Need::named(word) == need),
-        "{test} needs {}, which {REQUIRED} says is there: {why}",
-        need.word()
+            .any(|name| Need::from_name(name) == need),
+        "{test} needs {}, which {REQUIRED} says is there: {reason}",
+        need.name()
     );
-    let why = why.to_string().replace('\n', " ");
-    let line = format!("skipped: {test} needs {}: {why}\n", need.word());
-    // One write each: lines of several processes are not mixed.
+    let reason = reason.to_string().replace('\n', " ");
+    let line = format!("skipped: {test} needs {}: {reason}\n", need.name());
+    // One write, so that lines of several processes are not mixed.
     let _ = stderr().write_all(line.as_bytes());
     if let Some(path) = env::var_os(RECORD) {
         let file = OpenOptions::new().create(true).append(true).open(&path);

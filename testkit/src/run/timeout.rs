@@ -1,25 +1,25 @@
-//! Timeouts: a wait that takes too long fails with the name of what it waited for.
+//! Timeouts: a wait that takes too long fails, and the error names the awaited event.
 
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-/// The variable that sets how long anything may take, in seconds.
+/// The environment variable that sets the timeout of a wait, in seconds.
 pub const VARIABLE: &str = "FABTESTS_PATIENCE";
 
-/// How long anything may take; far more than it does, on a crowded machine too.
+/// The timeout of a wait. It is far above the usual time, also on an overloaded machine.
 pub fn limit() -> Duration {
     let set = std::env::var(VARIABLE).ok();
     let seconds = set.and_then(|text| text.parse().ok()).unwrap_or(30.0);
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(30))
 }
 
-/// Tries again and again until there is something.
+/// Calls `attempt` until it returns a value.
 ///
 /// # Errors
-/// What did not come in time; those of the attempts.
+/// Those of `attempt`; a timeout, which names `event`.
 pub fn until<T>(
-    what: &str,
+    event: &str,
     mut attempt: impl FnMut() -> anyhow::Result<Option<T>>,
 ) -> anyhow::Result<T> {
     let start = Instant::now();
@@ -32,56 +32,60 @@ pub fn until<T>(
         let waited = start.elapsed();
         ensure!(
             waited < limit,
-            "{what} does not come within {} s",
+            "{event} did not happen within {} s",
             limit.as_secs_f64()
         );
         attempts += 1;
-        if waited > LONG {
-            // Whoever is waited for may want this core for something else.
-            std::thread::sleep(NAP);
+        if waited > SPIN_TIME {
+            // The awaited process may need this core.
+            std::thread::sleep(SLEEP);
         } else if attempts > SPINS {
             std::thread::yield_now();
         }
     }
 }
 
-/// The end of a wait whose loop the caller writes. It takes twice [`limit`], because the loop waits
-/// for several processes.
+/// The timeout of a wait whose loop the caller writes. It is twice [`limit`], because such loops wait for
+/// several processes.
 #[derive(Debug)]
 pub struct Timeout {
-    what: &'static str,
+    event: &'static str,
     limit: Duration,
-    until: Instant,
+    deadline: Instant,
 }
 
 impl Timeout {
-    /// Begins to wait for `what`.
-    pub fn new(what: &'static str) -> Self {
+    /// Starts the timeout of a wait for `event`.
+    pub fn new(event: &'static str) -> Self {
         let limit = 2 * limit();
-        let until = Instant::now() + limit;
-        Self { what, limit, until }
+        let deadline = Instant::now() + limit;
+        Self {
+            event,
+            limit,
+            deadline,
+        }
     }
 
-    /// Something has arrived: the time begins anew.
+    /// Restarts the timeout, after an event.
     pub fn renew(&mut self) {
-        self.until = Instant::now() + self.limit;
+        self.deadline = Instant::now() + self.limit;
     }
 
-    /// Yields the processor, and fails when the time is over.
+    /// Yields the processor and checks the timeout.
     ///
     /// # Errors
-    /// What did not arrive.
+    /// A timeout, which names the awaited event.
     pub fn check(&mut self) -> anyhow::Result<()> {
         std::thread::yield_now();
-        let (what, limit) = (self.what, self.limit);
-        let is_over = Instant::now() > self.until;
-        ensure!(!is_over, "still waiting for {what} after {limit:?}");
+        let (event, limit) = (self.event, self.limit);
+        let has_passed = Instant::now() > self.deadline;
+        ensure!(!has_passed, "still waiting for {event} after {limit:?}");
         Ok(())
     }
 }
 
-/// Attempts before others may run: a peer's core is faster than the scheduler, if it has one.
+/// Number of attempts before the first yield: a peer on another core is faster than the scheduler.
 const SPINS: u32 = 50;
-/// Nothing that is fast takes so long.
-const LONG: Duration = Duration::from_millis(50);
-const NAP: Duration = Duration::from_micros(200);
+/// Time after which the wait sleeps between attempts.
+const SPIN_TIME: Duration = Duration::from_millis(50);
+const SLEEP: Duration = Duration::from_micros(200);

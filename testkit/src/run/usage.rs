@@ -6,30 +6,30 @@ use anyhow::Context as _;
 
 use crate::run::timeout::Timeout;
 
-/// Counted at one moment.
+/// The resource usage of a process at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Descriptors.
+    /// The number of open descriptors.
     pub fds: usize,
-    /// Mappings of the provider's shared memory.
+    /// The number of mappings of the provider's shared memory.
     pub maps: usize,
-    /// Bytes in those.
+    /// The size of these mappings, in bytes.
     pub shared: usize,
 }
 
 impl Usage {
-    /// Of this process.
+    /// The usage of this process.
     ///
     /// # Errors
-    /// When /proc is not there.
+    /// When /proc is not mounted.
     pub fn now() -> anyhow::Result<Self> {
         Self::of("self")
     }
 
-    /// Of the process with this number.
+    /// The usage of the process with this id.
     ///
     /// # Errors
-    /// When it is not there.
+    /// When there is no such process.
     pub fn of(process: &str) -> anyhow::Result<Self> {
         let maps = fs::read_to_string(format!("/proc/{process}/maps"))?;
         let maps = maps.lines().filter(|line| line.contains("memfd:selvedge"));
@@ -42,7 +42,7 @@ impl Usage {
     }
 }
 
-/// The size of the mapping that a line of /proc/self/maps begins with.
+/// The size of the mapping in a line of /proc/self/maps.
 fn size(line: &str) -> Option<usize> {
     let (start, rest) = line.split_once('-')?;
     let (end, _) = rest.split_once(' ')?;
@@ -50,10 +50,10 @@ fn size(line: &str) -> Option<usize> {
     Some(number(end)? - number(start)?)
 }
 
-/// Bytes of a process's memory, as a line of smaps_rollup counts them.
+/// The size in a line of a process's smaps_rollup, in bytes.
 ///
 /// # Errors
-/// When the process is not there, or the line is not.
+/// When there is no such process or no such line.
 pub fn memory(process: &str, line: &str) -> anyhow::Result<usize> {
     let path = format!("/proc/{process}/smaps_rollup");
     let rollup = fs::read_to_string(&path).with_context(|| path)?;
@@ -65,7 +65,7 @@ pub fn memory(process: &str, line: &str) -> anyhow::Result<usize> {
     Ok(kib * 1024)
 }
 
-/// Memory of a process that is no file's, in bytes.
+/// The anonymous memory of a process, in bytes.
 ///
 /// # Errors
 /// As [`memory`].
@@ -73,25 +73,25 @@ pub fn private(process: &str) -> anyhow::Result<usize> {
     memory(process, "Pss_Anon:")
 }
 
-/// Such memory of this process, without what the allocator keeps of freed buffers: a life that had sent
-/// a hundred thousand messages before it was killed was five megabytes of what had been noted of them.
+/// The anonymous memory of this process, after the allocator has returned free memory to the system. The
+/// allocator may otherwise keep megabytes: 5 MB after 100,000 messages.
 ///
 /// # Errors
 /// As [`private`].
 pub fn private_after_trim() -> anyhow::Result<usize> {
     #[expect(unsafe_code, reason = "no wrapper for malloc_trim(3)")]
-    // SAFETY: it gives free memory back to the system and may be called at any time.
+    // SAFETY: the function returns free memory to the system and may be called at any time.
     unsafe {
         libc::malloc_trim(0)
     };
     private("self")
 }
 
-/// Waits until no process and no queue of the kernel has a socket whose name begins so: an endpoint
-/// leaves its sockets to the kernel's collector, which closes them a moment after the process ends.
+/// Waits until no socket with a name that contains `name` is left. The kernel collects the sockets of an
+/// exited process with a delay.
 ///
 /// # Errors
-/// The sockets that are left.
+/// The remaining sockets.
 pub fn no_sockets(name: &str) -> anyhow::Result<()> {
     let mut timeout = Timeout::new("the last sockets of a name");
     loop {

@@ -1,6 +1,9 @@
-//! Shared memory as a hostile peer has it: any process may write every word of it at any time.
+//! Shared memory of a hostile peer: any process may write every word of it at any time.
 
-#![expect(unsafe_code, reason = "memory that others map, reached by pointers")]
+#![expect(
+    unsafe_code,
+    reason = "memory that other processes map, accessed by pointers"
+)]
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +14,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl, posix_fallocate};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-/// A mapping of a memory file, and the file if it is ours.
+/// A mapping of a memory file, and the descriptor of the file.
 #[derive(Debug)]
 pub struct RawMemory {
     map: MmapRaw,
@@ -19,25 +22,25 @@ pub struct RawMemory {
 }
 
 impl RawMemory {
-    /// Makes a memory file of `len` bytes, a multiple of 4096, and seals it.
+    /// Creates a memory file of `len` bytes, a multiple of 4096, and seals it.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system.
     pub fn create(len: usize, seals: SealFlag) -> anyhow::Result<Self> {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let fd = memfd_create(c"adversary", flags).context("memfd_create(2)")?;
         let file = File::from(fd.try_clone()?);
-        // Memory that is not committed is refused at once.
+        // Fails here if the memory cannot be committed.
         posix_fallocate(&fd, 0, i64::try_from(len)?)?;
         let map = MmapOptions::new().len(len).map_raw(&file)?;
         fcntl(&fd, FcntlArg::F_ADD_SEALS(seals)).context("sealing memory")?;
         Ok(Self { map, fd })
     }
 
-    /// Maps another process's file for reading, or for writing too.
+    /// Maps a memory file of another process for reading, or also for writing.
     ///
     /// # Errors
-    /// When it is no memory file of a page at least.
+    /// When the file is shorter than a page.
     pub fn map(fd: OwnedFd, is_written: bool) -> anyhow::Result<Self> {
         let file = File::from(fd.try_clone()?);
         let len = file.metadata()?.len() as usize;
@@ -50,27 +53,27 @@ impl RawMemory {
         Ok(Self { map, fd })
     }
 
-    /// The file, for a peer.
+    /// The descriptor of the file, to send to a peer.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Words in all.
+    /// The length in words.
     pub fn words(&self) -> usize {
         self.map.len() / 8
     }
 
-    /// Reads a word.
+    /// Loads a word.
     pub fn load(&self, word: usize) -> u64 {
         self.word(word).load(Ordering::Acquire)
     }
 
-    /// Writes a word. Only in memory that may be written.
+    /// Stores a word. The memory must be mapped for writing.
     pub fn store(&self, word: usize, value: u64) {
         self.word(word).store(value, Ordering::Release);
     }
 
-    /// Turns bits of a word over. Only in memory that may be written.
+    /// Inverts bits of a word. The memory must be mapped for writing.
     pub fn flip(&self, word: usize, bits: u64) {
         self.word(word).fetch_xor(bits, Ordering::Relaxed);
     }
@@ -79,10 +82,10 @@ impl RawMemory {
         let word = word % self.words();
         let start: *const AtomicU64 = self.map.as_ptr().cast();
         // SAFETY: `word` is below the number of words in the mapping.
-        let place = unsafe { start.add(word) };
-        // SAFETY: the mapping begins at a page, so the word is aligned; it lives as long as `self`;
-        // all bits are valid, and whoever else has the file may write to an atomic.
-        unsafe { &*place }
+        let address = unsafe { start.add(word) };
+        // SAFETY: the mapping begins at a page, so the word is aligned; it lives as long as `self`; all
+        // bit patterns are valid, and other processes may write to an atomic.
+        unsafe { &*address }
     }
 }
 

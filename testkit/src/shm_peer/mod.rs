@@ -1,7 +1,8 @@
-//! A peer of the shm provider that is made by hand: its packets and its memory, good and bad.
+//! A peer of the shm provider for tests: it sends valid and invalid packets, and shares valid and invalid
+//! memory.
 //!
-//! Written from docs/WIRE.md alone: it shares no code with the provider. The version of the protocol
-//! is the caller's.
+//! It implements docs/WIRE.md and shares no code with the provider. The caller gives the protocol
+//! version.
 
 mod memory;
 
@@ -17,7 +18,7 @@ use selvedge::info::EpType;
 
 pub use memory::{RawMemory, doorbell_seals, outbox_seals};
 
-/// Bytes of a packet.
+/// The size of a packet, in bytes.
 pub const PACKET: usize = 256;
 /// Kinds of packets.
 pub const HELLO: u32 = 1;
@@ -26,7 +27,7 @@ pub const KEYS: u32 = 5;
 pub const BLOCK: u32 = 6;
 pub const RELEASE: u32 = 7;
 
-/// The sizes of an outbox, as a hello says them.
+/// The sizes of an outbox, as in a hello packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     pub commands: usize,
@@ -35,7 +36,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// What an endpoint has that nobody has configured.
+    /// The default sizes of an endpoint.
     pub const DEFAULT: Self = Self {
         commands: 256,
         responses: 512,
@@ -63,7 +64,7 @@ impl Sizes {
     }
 }
 
-/// The beginning of a packet.
+/// The header of a packet.
 pub fn packet(version: u32, kind: u32) -> Vec<u8> {
     let mut packet = b"selvedge".to_vec();
     packet.extend(version.to_le_bytes());
@@ -71,18 +72,18 @@ pub fn packet(version: u32, kind: u32) -> Vec<u8> {
     packet
 }
 
-/// A hello that is in order.
+/// A valid hello packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Hello<'a> {
     /// The name of the endpoint.
     pub name: &'a str,
     /// The number of this incarnation of the name.
     pub incarnation: u128,
-    /// A word of this process, by which the peer finds out whether it may read its memory.
+    /// A word of this process. The peer reads it to find out whether it may read this process's memory.
     pub nonce: &'a u64,
     /// The sizes of the outbox.
     pub sizes: Sizes,
-    /// Chunks of a table that are to follow.
+    /// The number of chunks of a table that follow.
     pub chunks: u32,
 }
 
@@ -115,23 +116,23 @@ impl Hello<'_> {
     }
 }
 
-/// A packet socket of the provider's protocol: one end of a connection, or a listener.
+/// A packet socket of the provider's protocol: one side of a connection, or a listener.
 #[derive(Debug)]
 pub struct PeerSocket(OwnedFd);
 
-/// What was received.
+/// The result of a receive.
 #[derive(Debug)]
 pub enum Received {
     /// Nothing yet.
     Nothing,
-    /// A packet, and the descriptors that came with it.
+    /// A packet, with its descriptors.
     Packet(Vec<u8>, Vec<OwnedFd>),
-    /// The end of the connection.
+    /// The connection was closed.
     End,
 }
 
 impl PeerSocket {
-    /// A connection that was made already.
+    /// Wraps an established connection.
     pub fn of(socket: OwnedFd) -> Self {
         Self(socket)
     }
@@ -139,7 +140,7 @@ impl PeerSocket {
     /// Connects to the endpoint of this address.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system.
     pub fn connect(address: &str) -> anyhow::Result<Self> {
         let socket = packet_socket()?;
         let name = address.strip_prefix("fi_shm://").unwrap_or(address);
@@ -148,10 +149,10 @@ impl PeerSocket {
         Ok(Self(socket))
     }
 
-    /// Has a name; a peer that connects to it is taken by [`Self::accept`].
+    /// Listens with a name. [`Self::accept`] accepts connections.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system.
     pub fn listen(name: &str) -> anyhow::Result<Self> {
         let socket = packet_socket()?;
         bind(socket.as_raw_fd(), &rendezvous(name)?)?;
@@ -159,21 +160,21 @@ impl PeerSocket {
         Ok(Self(socket))
     }
 
-    /// Takes a peer that has connected.
+    /// Accepts a connection.
     ///
     /// # Errors
-    /// When there is none.
+    /// When no peer has connected.
     pub fn accept(&self) -> anyhow::Result<Self> {
         let socket = accept4(self.0.as_raw_fd(), SockFlag::SOCK_NONBLOCK)?;
         Ok(Self(owned(socket)))
     }
 
-    /// Sends a packet; the other end may have hung up.
+    /// Sends a packet, and ignores a closed connection or a full socket.
     pub fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) {
         let _ = self.try_send(packet, fds);
     }
 
-    /// Sends a packet. Says whether there was room.
+    /// Sends a packet. Returns whether it was sent.
     pub fn try_send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
         let fds: Vec<_> = fds.iter().map(AsRawFd::as_raw_fd).collect();
         let rights = [ControlMessage::ScmRights(&fds)];
@@ -183,15 +184,15 @@ impl PeerSocket {
         sendmsg::<UnixAddr>(self.0.as_raw_fd(), &iov, rights, flags, None).is_ok()
     }
 
-    /// The process at the other end.
+    /// The process id of the other side.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system.
     pub fn peer_pid(&self) -> anyhow::Result<i32> {
         Ok(getsockopt(&self.0, sockopt::PeerCredentials)?.pid())
     }
 
-    /// What the other end says.
+    /// Receives a packet without waiting.
     pub fn receive(&self) -> Received {
         let mut bytes = vec![0; PACKET];
         let mut space = nix::cmsg_space!([i32; 4]);
@@ -210,7 +211,7 @@ impl PeerSocket {
         Received::Packet(bytes, fds)
     }
 
-    /// Whether the other end has hung up.
+    /// Whether the other side has closed the connection. Discards received packets.
     pub fn is_closed(&self) -> bool {
         loop {
             match self.receive() {
@@ -222,16 +223,16 @@ impl PeerSocket {
     }
 }
 
-/// A socket of the kind that endpoints have.
+/// Opens a socket of the type that endpoints use.
 ///
 /// # Errors
-/// The system's.
+/// Those of the system.
 pub fn packet_socket() -> nix::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
 }
 
-/// Where an endpoint of this user listens.
+/// The socket address of an endpoint of this user.
 ///
 /// # Errors
 /// When the name is too long.
@@ -239,7 +240,7 @@ pub fn rendezvous(name: &str) -> nix::Result<UnixAddr> {
     rendezvous_of(nix::unistd::geteuid().as_raw(), name)
 }
 
-/// Where an endpoint of a user listens.
+/// The socket address of an endpoint of a user.
 ///
 /// # Errors
 /// When the name is too long.
@@ -254,8 +255,8 @@ fn taken(message: ControlMessageOwned) -> Vec<OwnedFd> {
     }
 }
 
-#[expect(unsafe_code, reason = "the kernel has just given the descriptor to us")]
+#[expect(unsafe_code, reason = "a descriptor that was just received")]
 fn owned(fd: i32) -> OwnedFd {
-    // SAFETY: received just now, and owned by nothing else.
+    // SAFETY: the descriptor was just received or accepted, and has no other owner.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }

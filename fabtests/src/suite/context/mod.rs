@@ -208,8 +208,8 @@ impl TestContext {
 
     /// Closes a memory region.
     pub(crate) fn close(&mut self, memory: Memory) {
-        let name = memory.name();
-        self.memories.retain(|own| own.name() != name);
+        let name = memory.remote();
+        self.memories.retain(|own| own.remote() != name);
         drop(memory);
     }
 
@@ -222,7 +222,7 @@ impl TestContext {
         port: &TestEndpoint,
         memory: &Memory,
     ) -> Result<Vec<RemoteAddr>> {
-        let names = self.exchange(&memory.name())?;
+        let names = self.exchange(&memory.remote())?;
         let indexed = names.into_iter().enumerate();
         Ok(indexed
             .map(|(process, (addr, key))| RemoteAddr {
@@ -259,7 +259,7 @@ impl TestContext {
 
     /// The address of this process's memory for accesses by itself.
     pub(crate) fn local_address(&self, port: &TestEndpoint, memory: &Memory) -> RemoteAddr {
-        let (addr, key) = memory.name();
+        let (addr, key) = memory.remote();
         let peer = port.to(self.me);
         RemoteAddr { peer, addr, key }
     }

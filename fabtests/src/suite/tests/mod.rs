@@ -121,7 +121,7 @@ mod unit_tests {
     #[test]
     fn every_defect_is_noticed_by_some_test() {
         for defect in Defect::value_variants() {
-            let mut by_programs = crate::upstream::mutants::NOTICED.iter();
+            let mut by_programs = crate::upstream::mutants::DETECTED.iter();
             let is_noticed = all().any(|(_, test)| test.defects.contains(defect))
                 || by_programs.any(|(_, defects)| defects.contains(defect));
             assert!(is_noticed, "no test notices {defect:?}");

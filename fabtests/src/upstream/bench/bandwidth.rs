@@ -1,4 +1,4 @@
-//! A window of messages in one direction, and four bytes back.
+//! A window of messages in one direction, and a four-byte acknowledgement.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use selvedge::info::EpType;
 use selvedge::{Caps, OpFlags};
 
 use super::open;
-use crate::upstream::channel::{Channel, Manners};
+use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::options::Options;
 use crate::upstream::perf::{Row, Table, count};
 
@@ -15,28 +15,28 @@ const ACK: usize = 4;
 
 /// `fi_rdm_bw`.
 pub(in crate::upstream) fn rdm_bw(options: &Options) -> anyhow::Result<()> {
-    all(options, EpType::Rdm, false)
+    run_all(options, EpType::Rdm, false)
 }
 
 /// `fi_msg_bw`: over a connection; tagged with `-o tagged`.
 pub(in crate::upstream) fn msg_bw(options: &Options) -> anyhow::Result<()> {
     let tagged = options.choice(&["msg", "tagged"])? == "tagged";
-    all(options, EpType::Msg, tagged)
+    run_all(options, EpType::Msg, tagged)
 }
 
 /// `fi_rdm_tagged_bw`.
 pub(in crate::upstream) fn rdm_tagged_bw(options: &Options) -> anyhow::Result<()> {
-    all(options, EpType::Rdm, true)
+    run_all(options, EpType::Rdm, true)
 }
 
-fn all(options: &Options, ep_type: EpType, tagged: bool) -> anyhow::Result<()> {
+fn run_all(options: &Options, ep_type: EpType, tagged: bool) -> anyhow::Result<()> {
     let caps = if tagged { Caps::TAGGED } else { Caps::MSG };
-    let manners = Manners {
+    let config = ChannelConfig {
         tagged,
         window: options.window,
-        ..Manners::default()
+        ..ChannelConfig::default()
     };
-    let (mut channel, sizes) = open(options, caps, ep_type, manners)?;
+    let (mut channel, sizes) = open(options, caps, ep_type, config)?;
     let mut table = Table::new(options);
     for size in sizes {
         run(&mut channel, &mut table, size)?;
@@ -44,7 +44,7 @@ fn all(options: &Options, ep_type: EpType, tagged: bool) -> anyhow::Result<()> {
     channel.finish()
 }
 
-/// All messages of one size.
+/// Runs all messages of one size.
 pub(super) fn run(channel: &mut Channel, table: &mut Table, size: usize) -> anyhow::Result<()> {
     let window = channel.lay_out(size);
     channel.sync()?;
@@ -54,11 +54,11 @@ pub(super) fn run(channel: &mut Channel, table: &mut Table, size: usize) -> anyh
     let (mut done, at_rest) = (0, channel.arrived);
     while done < total {
         // The warm-up is a window of its own.
-        let until = if done < warmup { warmup } else { total };
+        let limit = if done < warmup { warmup } else { total };
         if done == warmup {
             start = Instant::now();
         }
-        let batch = window.min(until - done);
+        let batch = window.min(limit - done);
         let is_last = done + batch == total;
         match channel.is_client() {
             true => send_window(channel, size, batch)?,
@@ -68,7 +68,7 @@ pub(super) fn run(channel: &mut Channel, table: &mut Table, size: usize) -> anyh
                 if channel.options.verify {
                     channel.check_window(arrived - batch as u64..arrived, size, at_rest)?;
                 }
-                channel.pass(ACK, channel.inject_size())?;
+                channel.post_or_inject(ACK, channel.inject_size())?;
                 channel.await_sends()?;
             }
         }
@@ -90,25 +90,25 @@ fn send_window(channel: &mut Channel, size: usize, window: usize) -> anyhow::Res
     for number in 1..=window {
         match more && number < window {
             true => channel.post_send(size, OpFlags::DEFAULT | OpFlags::MORE)?,
-            false => channel.pass(size, inject_size)?,
+            false => channel.post_or_inject(size, inject_size)?,
         }
     }
     channel.await_sends()?;
     let number = channel.arrived;
     channel.receive()?;
     if channel.options.verify {
-        channel.check_rest(number..number + 1, ACK)?;
+        channel.check_standing(number..number + 1, ACK)?;
     }
     Ok(())
 }
 
-/// The first message of all comes into the receive that was there at rest, and behind the last one
-/// there is one at rest again.
+/// The first message is received in the standing receive, and a standing receive is posted again
+/// after the last message.
 fn receive_window(channel: &mut Channel, window: usize, is_last: bool) -> anyhow::Result<()> {
     let last = channel.arrived + window as u64;
     for number in 1..=window {
         match is_last && number == window {
-            true => channel.post_rest()?,
+            true => channel.post_standing()?,
             false => channel.post_slot()?,
         }
     }

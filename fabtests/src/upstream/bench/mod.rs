@@ -1,4 +1,4 @@
-//! The benchmarks: upstream's loops, and upstream's tables.
+//! The benchmarks: upstream's loops and upstream's tables.
 
 mod bandwidth;
 mod pingpong;
@@ -8,10 +8,10 @@ mod threads;
 use selvedge::info::EpType;
 use selvedge::{Caps, Info, OpFlags};
 
-use super::channel::{Channel, Manners};
-use super::connect::Door;
+use super::channel::{Channel, ChannelConfig};
+use super::connect::Connector;
 use super::discover::{discover, hints};
-use super::options::{ADDRESS, BENCHMARK, FABRIC, INFO, Letters, Options, PAIR};
+use super::options::{ADDRESS, BENCHMARK, FABRIC, INFO, OptionSet, Options, PAIR};
 
 pub(super) use bandwidth::{msg_bw, rdm_bw, rdm_tagged_bw};
 pub(super) use pingpong::{
@@ -20,40 +20,40 @@ pub(super) use pingpong::{
 pub(super) use rma::{rma_bw, rma_pingpong, rma_tx_completion};
 pub(super) use threads::{THREADS, rdm_bw_mt};
 
-/// What all benchmarks take.
-pub(super) const LETTERS: Letters = Letters {
+/// The options of all benchmarks.
+pub(super) const OPTIONS: OptionSet = OptionSet {
     common: &[ADDRESS, FABRIC, INFO, PAIR, BENCHMARK],
     own: "Ur",
     long: &[],
 };
 
-/// Opens a channel for messages of all sizes that are asked for, and says which these are.
+/// Opens a channel for messages of all requested sizes, and returns the sizes.
 fn open(
     options: &Options,
     caps: Caps,
     ep_type: EpType,
-    manners: Manners,
+    config: ChannelConfig,
 ) -> anyhow::Result<(Channel, Vec<usize>)> {
     super::pin(options)?;
     let hints = hints(options, caps, ep_type)?;
     let prepare = |info: &Info| {
         let sizes = options.sizes.list(info.ep_attr.max_msg_size);
-        let mut flags = manners.flags;
+        let mut flags = config.flags;
         flags.set(OpFlags::DELIVERY_COMPLETE, options.has("U"));
-        let manners = Manners {
+        let config = ChannelConfig {
             largest: sizes.iter().copied().max().unwrap_or(0),
-            counters: manners.counters || options.counters,
+            counters: config.counters || options.counters,
             flags,
-            ..manners
+            ..config
         };
-        (manners, sizes)
+        (config, sizes)
     };
     if options.ep_type.unwrap_or(ep_type) == EpType::Msg {
-        let door = Door::with(options, &hints)?;
-        let (manners, sizes) = prepare(&door.info);
-        return Ok((door.channel(manners)?, sizes));
+        let connector = Connector::with_hints(options, &hints)?;
+        let (config, sizes) = prepare(&connector.info);
+        return Ok((connector.channel(config)?, sizes));
     }
     let info = discover(options, &hints)?;
-    let (manners, sizes) = prepare(&info);
-    Ok((Channel::open(options, info, manners)?, sizes))
+    let (config, sizes) = prepare(&info);
+    Ok((Channel::open(options, info, config)?, sizes))
 }

@@ -1,4 +1,4 @@
-//! One message there and one back.
+//! Round trips of one message.
 
 use std::time::Duration;
 
@@ -8,47 +8,47 @@ use selvedge::{Caps, Errno};
 use selvedge_testkit::failure::{errno, unsupported};
 
 use super::open;
-use crate::upstream::channel::{Channel, Manners};
-use crate::upstream::options::{Letters, Options};
+use crate::upstream::channel::{Channel, ChannelConfig};
+use crate::upstream::options::{OptionSet, Options};
 use crate::upstream::perf::{Row, Table, count, timed};
 
 /// `fi_rdm_pingpong`.
 pub(in crate::upstream) fn rdm_pingpong(options: &Options) -> anyhow::Result<()> {
-    all(options, Caps::MSG, EpType::Rdm, Manners::default())
+    run_all(options, Caps::MSG, EpType::Rdm, ChannelConfig::default())
 }
 
 /// `fi_rdm_tagged_pingpong`.
 pub(in crate::upstream) fn rdm_tagged_pingpong(options: &Options) -> anyhow::Result<()> {
-    let manners = Manners {
+    let config = ChannelConfig {
         tagged: true,
-        ..Manners::default()
+        ..ChannelConfig::default()
     };
-    all(options, Caps::TAGGED, EpType::Rdm, manners)
+    run_all(options, Caps::TAGGED, EpType::Rdm, config)
 }
 
 /// `fi_msg_pingpong`: over a connection; tagged with `-o tagged`.
 pub(in crate::upstream) fn msg_pingpong(options: &Options) -> anyhow::Result<()> {
     let tagged = options.choice(&["msg", "tagged"])? == "tagged";
-    let manners = Manners {
+    let config = ChannelConfig {
         tagged,
-        ..Manners::default()
+        ..ChannelConfig::default()
     };
     let caps = if tagged { Caps::TAGGED } else { Caps::MSG };
-    all(options, caps, EpType::Msg, manners)
+    run_all(options, caps, EpType::Msg, config)
 }
 
-/// `fi_rdm_cntr_pingpong`: counters, which are slept for, and no entries of queues.
+/// `fi_rdm_cntr_pingpong`: waits for counters instead of reading queues.
 pub(in crate::upstream) fn rdm_cntr_pingpong(options: &Options) -> anyhow::Result<()> {
-    let manners = Manners {
+    let config = ChannelConfig {
         counters: true,
-        ..Manners::default()
+        ..ChannelConfig::default()
     };
     let mut options = options.clone();
     options.waiting = crate::upstream::options::WaitMethod::Sread;
-    all(&options, Caps::MSG, EpType::Rdm, manners)
+    run_all(&options, Caps::MSG, EpType::Rdm, config)
 }
 
-/// `fi_dgram_pingpong`: agreed upon beside the fabric, because datagrams may be lost.
+/// `fi_dgram_pingpong`: synchronised outside the fabric, because datagrams may be lost.
 pub(in crate::upstream) fn dgram_pingpong(options: &Options) -> anyhow::Result<()> {
     let mut options = options.clone();
     let oob = options
@@ -58,23 +58,28 @@ pub(in crate::upstream) fn dgram_pingpong(options: &Options) -> anyhow::Result<(
             sync: true,
         });
     oob.sync = true;
-    let patience = Duration::from_secs(options.number("T", 30)?);
-    options.timeout.get_or_insert(patience);
-    let result = all(&options, Caps::MSG, EpType::Dgram, Manners::default());
+    let timeout = Duration::from_secs(options.number("T", 30)?);
+    options.timeout.get_or_insert(timeout);
+    let result = run_all(&options, Caps::MSG, EpType::Dgram, ChannelConfig::default());
     result.map_err(|error| match errno(&error) {
         Errno::TimedOut => unsupported(format!("a datagram was lost: {error:#}")),
         _ => error,
     })
 }
 
-/// The letters of `fi_dgram_pingpong`.
-pub(in crate::upstream) const DATAGRAMS: Letters = Letters {
+/// The options of `fi_dgram_pingpong`.
+pub(in crate::upstream) const DATAGRAMS: OptionSet = OptionSet {
     own: "rT:",
-    ..super::LETTERS
+    ..super::OPTIONS
 };
 
-fn all(options: &Options, caps: Caps, ep_type: EpType, manners: Manners) -> anyhow::Result<()> {
-    let (mut channel, sizes) = open(options, caps, ep_type, manners)?;
+fn run_all(
+    options: &Options,
+    caps: Caps,
+    ep_type: EpType,
+    config: ChannelConfig,
+) -> anyhow::Result<()> {
+    let (mut channel, sizes) = open(options, caps, ep_type, config)?;
     let mut table = Table::new(options);
     for size in sizes {
         run(&mut channel, &mut table, size)?;
@@ -82,7 +87,7 @@ fn all(options: &Options, caps: Caps, ep_type: EpType, manners: Manners) -> anyh
     channel.finish()
 }
 
-/// All messages of one size.
+/// Runs all messages of one size.
 pub(super) fn run(channel: &mut Channel, table: &mut Table, size: usize) -> anyhow::Result<()> {
     channel.lay_out(size);
     channel.sync()?;
@@ -91,28 +96,28 @@ pub(super) fn run(channel: &mut Channel, table: &mut Table, size: usize) -> anyh
     let inject_size = channel.inject_size();
     let (before, verify) = (channel.bytes(), options.verify);
     let is_client = options.is_client();
-    let mut turn = |channel: &mut Channel| {
+    let mut round_trip = |channel: &mut Channel| {
         if is_client {
-            channel.pass(size, inject_size)?;
+            channel.post_or_inject(size, inject_size)?;
             channel.await_sends()?;
         }
         let number = channel.arrived;
         channel.receive()?;
         if verify {
-            channel.check_rest(number..number + 1, size)?;
+            channel.check_standing(number..number + 1, size)?;
         }
         if !is_client {
-            channel.pass(size, inject_size)?;
+            channel.post_or_inject(size, inject_size)?;
             channel.await_sends()?;
         }
         Ok(())
     };
-    let time = timed(channel, options.warmup, iterations, &mut turn)?;
+    let time = timed(channel, options.warmup, iterations, &mut round_trip)?;
     let expected = (size * (options.warmup + iterations)) as u64;
     let arrived = channel.bytes() - before;
     ensure!(
         channel.counts() || arrived == expected,
-        "{arrived} bytes have arrived, expected {expected}"
+        "{arrived} bytes arrived instead of {expected}"
     );
     table.print(&Row {
         name: None,

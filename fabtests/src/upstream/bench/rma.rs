@@ -1,4 +1,4 @@
-//! Remote memory: bandwidth, round trips, and the time until the completion here.
+//! Remote memory access: bandwidth, round trips, and time until the local completion.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use selvedge_testkit::domain::{Access, Block, Remote, SHARED};
 use selvedge_testkit::failure::{unsupported, wrong};
 
 use super::open;
-use crate::upstream::channel::{Channel, Manners};
+use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::options::Options;
 use crate::upstream::payload::Stamp;
 use crate::upstream::perf::{Row, Table, count};
@@ -23,19 +23,19 @@ enum Kind {
     WriteData,
 }
 
-/// Most memory of a window.
+/// Maximum memory of a window.
 const WINDOW: usize = 64 << 20;
 /// Bytes of an acknowledgement.
 const ACK: usize = 4;
 
 /// `fi_rma_bw`.
 pub(in crate::upstream) fn rma_bw(options: &Options) -> anyhow::Result<()> {
-    all(options, Bench::bandwidth)
+    run_all(options, RmaBench::bandwidth)
 }
 
 /// `fi_rma_pingpong`.
 pub(in crate::upstream) fn rma_pingpong(options: &Options) -> anyhow::Result<()> {
-    all(options, Bench::round_trips)
+    run_all(options, RmaBench::round_trips)
 }
 
 /// `fi_rma_tx_completion`.
@@ -45,7 +45,7 @@ pub(in crate::upstream) fn rma_tx_completion(options: &Options) -> anyhow::Resul
         "-o read: {} has write, writedata",
         options.program
     );
-    all(options, Bench::completions)
+    run_all(options, RmaBench::completions)
 }
 
 fn kind(options: &Options) -> anyhow::Result<Kind> {
@@ -56,8 +56,8 @@ fn kind(options: &Options) -> anyhow::Result<Kind> {
     })
 }
 
-/// One side: its channel, memory that is written from and read into, and memory for the peer.
-struct Bench {
+/// One side: its channel, local memory, and memory for the peer.
+struct RmaBench {
     channel: Channel,
     kind: Kind,
     local: Block,
@@ -67,35 +67,35 @@ struct Bench {
     flags: OpFlags,
     posted: u64,
     completed: u64,
-    /// The client alone does something.
+    /// Only the client posts operations.
     is_one_sided: bool,
-    /// Operations so far, also those that the peer has made.
-    turns: u64,
+    /// Number of operations so far, including the peer's.
+    operations: u64,
 }
 
-fn all(
+fn run_all(
     options: &Options,
-    run: fn(&mut Bench, usize) -> anyhow::Result<Row<'static>>,
+    run: fn(&mut RmaBench, usize) -> anyhow::Result<Row<'static>>,
 ) -> anyhow::Result<()> {
     let kind = kind(options)?;
     let (mut channel, sizes) = open(
         options,
         Caps::MSG | Caps::RMA,
         EpType::Rdm,
-        Manners::default(),
+        ChannelConfig::default(),
     )?;
-    if kind == Kind::WriteData && channel.ground().info().mode.contains(Mode::RX_CQ_DATA) {
+    if kind == Kind::WriteData && channel.domain().info().mode.contains(Mode::RX_CQ_DATA) {
         return Err(unsupported(
-            "remote data that takes receives (FI_RX_CQ_DATA)",
+            "remote data needs posted receives (FI_RX_CQ_DATA)",
         ));
     }
     let largest = sizes.iter().copied().max().unwrap_or(0).max(8);
     let memory = (options.window * largest).min(WINDOW.max(largest));
-    let ground = channel.ground().clone();
-    let local = ground.buffers(memory)?;
-    let shared = ground.memory(memory, SHARED)?;
+    let domain = channel.domain().clone();
+    let local = domain.buffers(memory)?;
+    let shared = domain.memory(memory, SHARED)?;
     let remote = channel.exchange_keys(&shared.rights)?;
-    let mut bench = Bench {
+    let mut rma = RmaBench {
         channel,
         kind,
         local,
@@ -109,20 +109,20 @@ fn all(
         posted: 0,
         completed: 0,
         is_one_sided: false,
-        turns: 0,
+        operations: 0,
     };
     let mut table = Table::new(options);
     for size in sizes {
-        let row = run(&mut bench, size)?;
-        // A server that does nothing itself has measured nothing.
-        if options.is_client() || !bench.is_one_sided {
+        let row = run(&mut rma, size)?;
+        // A server that posts no operations has measured nothing.
+        if options.is_client() || !rma.is_one_sided {
             table.print(&row);
         }
     }
-    bench.channel.finish()
+    rma.channel.finish()
 }
 
-impl Bench {
+impl RmaBench {
     fn is_client(&self) -> bool {
         self.channel.is_client()
     }
@@ -135,24 +135,25 @@ impl Bench {
         (turn % self.slots as u64) as usize * size
     }
 
-    /// Posts one operation on the slot of its turn.
+    /// Posts operation `turn` on its slot.
     fn post(&mut self, turn: u64, size: usize, flags: OpFlags) -> anyhow::Result<()> {
         let at = self.slot(turn, size);
         if self.verify() && self.kind != Kind::Read {
             Stamp::of_pair(self.is_client(), turn).write(&self.local.memory, at, size);
         }
-        let ground = self.channel.ground();
-        let data = (self.kind == Kind::WriteData).then(|| ground.cut_data(turn));
+        let domain = self.channel.domain();
+        let data = (self.kind == Kind::WriteData).then(|| domain.cut_data(turn));
         let remote = Remote {
             addr: self.remote.addr + at as u64,
             ..self.remote
         };
-        let may_inject = self.kind != Kind::Read && !self.verify() && flags == self.flags;
-        if may_inject && size <= self.channel.inject_size() {
+        let is_injectable = self.kind != Kind::Read && !self.verify() && flags == self.flags;
+        if is_injectable && size <= self.channel.inject_size() {
             let (peer, memory) = (self.channel.peer, &self.local.memory);
-            return self.channel.end.push("inject_write", |end| {
+            return self.channel.endpoint.push("inject_write", |endpoint| {
                 memory.with(at, size, |bytes| {
-                    end.ep
+                    endpoint
+                        .ep
                         .inject_write(bytes, peer, remote.addr, remote.key, data)
                 })
             });
@@ -161,10 +162,12 @@ impl Bench {
             .data(data)
             .flags(flags);
         let (segment, kind) = (self.local.segment(at, size), self.kind);
-        self.channel.end.push("remote access", |end| match kind {
-            Kind::Read => end.read(&[segment], &access),
-            Kind::Write | Kind::WriteData => end.write(&[segment], &access),
-        })?;
+        self.channel
+            .endpoint
+            .push("remote access", |endpoint| match kind {
+                Kind::Read => endpoint.read(&[segment], &access),
+                Kind::Write | Kind::WriteData => endpoint.write(&[segment], &access),
+            })?;
         self.posted += 1;
         Ok(())
     }
@@ -173,28 +176,30 @@ impl Bench {
         let mut entries = [Entry::default(); 16];
         while self.completed < self.posted {
             let most = (self.posted - self.completed).min(16) as usize;
-            self.completed += self.channel.end.tx.wait(&mut entries[..most])? as u64;
+            self.completed += self.channel.endpoint.tx.wait(&mut entries[..most])? as u64;
         }
         Ok(())
     }
 
-    /// Waits for the peer's writes with data, from turn `first` on.
+    /// Waits for the peer's writes with data, from operation `first` on.
     fn await_data(&mut self, first: u64, count: usize, size: usize) -> anyhow::Result<()> {
         let flags =
             CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE | CompletionFlags::REMOTE_CQ_DATA;
-        let mut seen = vec![false; count];
+        let mut reported = vec![false; count];
         for _ in 0..count {
-            let entry = self.channel.end.rx.next()?;
+            let entry = self.channel.endpoint.rx.next()?;
             let turn = self
                 .channel
-                .ground()
+                .domain()
                 .cut_data(entry.data.wrapping_sub(first));
-            let fresh = seen.get_mut(turn as usize).filter(|seen| !**seen);
-            match fresh {
-                Some(seen) if entry.flags == flags && entry.len == size => *seen = true,
+            let slot = reported
+                .get_mut(turn as usize)
+                .filter(|reported| !**reported);
+            match slot {
+                Some(reported) if entry.flags == flags && entry.len == size => *reported = true,
                 _ => {
                     return Err(wrong(format!(
-                        "the completion of a write of {size} bytes with data from {first} on: \
+                        "the completion of a write of {size} bytes with data from {first} on is \
                          {entry:?}"
                     )));
                 }
@@ -203,9 +208,9 @@ impl Bench {
         Ok(())
     }
 
-    /// Prepares the slots and agrees with the peer that both have. Reads find messages there that
-    /// nobody changes.
-    fn begin(&mut self, size: usize) -> anyhow::Result<()> {
+    /// Prepares the slots and synchronises with the peer. For reads, the slots hold messages that
+    /// stay unchanged.
+    fn prepare(&mut self, size: usize) -> anyhow::Result<()> {
         let most = (self.local.memory.len() / size.max(1)).max(1);
         self.slots = self.channel.options.window.min(most);
         if self.verify() && self.kind == Kind::Read {
@@ -217,14 +222,14 @@ impl Bench {
         self.channel.sync()
     }
 
-    /// Checks what the last turns have left: after writes in the shared memory, once the peer says
-    /// that they are done; after reads in the local one.
-    fn check(&mut self, turns: std::ops::Range<u64>, size: usize) -> anyhow::Result<()> {
+    /// Checks the last operations: writes in the shared memory, after the peer has reported their
+    /// end; reads in the local memory.
+    fn check(&mut self, operations: std::ops::Range<u64>, size: usize) -> anyhow::Result<()> {
         if !self.verify() {
             return Ok(());
         }
         let (kind, peer) = (self.kind, !self.is_client());
-        for turn in turns {
+        for turn in operations {
             let at = self.slot(turn, size);
             let (memory, number) = match kind {
                 Kind::Read => (&self.local.memory, turn % self.slots as u64),
@@ -237,10 +242,10 @@ impl Bench {
         Ok(())
     }
 
-    /// `fi_rma_bw`: windows of operations. Writes and reads go both ways at once; writes with data
-    /// go to the server, which acknowledges each window.
+    /// `fi_rma_bw`: windows of operations. Writes and reads run in both directions at once; writes
+    /// with data are sent to the server, which acknowledges each window.
     fn bandwidth(&mut self, size: usize) -> anyhow::Result<Row<'static>> {
-        self.begin(size)?;
+        self.prepare(size)?;
         let options = &self.channel.options;
         let (iterations, warmup) = (count(options, size, 2), options.warmup);
         let total = iterations + warmup;
@@ -273,16 +278,17 @@ impl Bench {
     }
 
     fn batch(&mut self, batch: usize, size: usize) -> anyhow::Result<()> {
-        let first = self.turns;
-        self.turns += batch as u64;
+        let first = self.operations;
+        self.operations += batch as u64;
         if self.kind == Kind::WriteData && !self.is_client() {
             self.await_data(first, batch, size)?;
-            self.check(first..self.turns, size)?;
-            self.channel.pass(ACK, self.channel.inject_size())?;
+            self.check(first..self.operations, size)?;
+            self.channel
+                .post_or_inject(ACK, self.channel.inject_size())?;
             return self.channel.await_sends();
         }
-        for turn in first..self.turns {
-            let more = self.channel.options.more && turn + 1 < self.turns;
+        for turn in first..self.operations {
+            let more = self.channel.options.more && turn + 1 < self.operations;
             let more = if more {
                 OpFlags::MORE
             } else {
@@ -292,28 +298,28 @@ impl Bench {
         }
         self.await_posted()?;
         if self.kind == Kind::Read {
-            self.check(first..self.turns, size)?;
+            self.check(first..self.operations, size)?;
         }
         if self.kind == Kind::WriteData {
             self.channel.receive()?;
-            self.channel.forget();
+            self.channel.clear_log();
         }
         Ok(())
     }
 
-    /// Both sides know that everything is done, and look at what the last turns wrote.
+    /// Synchronises with the peer, and checks the last writes.
     fn end(&mut self, size: usize, last: usize) -> anyhow::Result<()> {
         self.channel.sync()?;
         if self.kind == Kind::Write {
-            self.check(self.turns - last as u64..self.turns, size)?;
+            self.check(self.operations - last as u64..self.operations, size)?;
         }
         self.channel.sync()
     }
 
-    /// `fi_rma_pingpong`: a write is seen by looking at its last byte, one with data by its
-    /// completion. Nobody answers reads.
+    /// `fi_rma_pingpong`: a write is noticed by its last byte, a write with data by its completion.
+    /// Reads need no response.
     fn round_trips(&mut self, size: usize) -> anyhow::Result<Row<'static>> {
-        self.begin(size)?;
+        self.prepare(size)?;
         self.is_one_sided = self.kind == Kind::Read;
         self.slots = 1;
         let options = &self.channel.options;
@@ -337,8 +343,8 @@ impl Bench {
     }
 
     fn round_trip(&mut self, turn: usize, size: usize) -> anyhow::Result<()> {
-        let number = self.turns;
-        self.turns += 1;
+        let number = self.operations;
+        self.operations += 1;
         if self.kind == Kind::Read {
             if self.is_client() {
                 self.post(number, size, self.flags)?;
@@ -348,52 +354,55 @@ impl Bench {
             return Ok(());
         }
         if self.is_client() {
-            self.put(turn, number, size)?;
+            self.post_write(turn, number, size)?;
         }
-        self.see(turn, number, size)?;
+        self.await_write(turn, number, size)?;
         if !self.is_client() {
-            self.put(turn, number, size)?;
+            self.post_write(turn, number, size)?;
         }
         Ok(())
     }
 
-    fn put(&mut self, turn: usize, number: u64, size: usize) -> anyhow::Result<()> {
+    fn post_write(&mut self, turn: usize, number: u64, size: usize) -> anyhow::Result<()> {
         if !self.verify() && size > 0 {
-            self.local.memory.put(size - 1, &[mark(turn)]);
+            self.local.memory.put(size - 1, &[last_byte(turn)]);
         }
         self.post(number, size, self.flags)?;
         self.await_posted()
     }
 
-    fn see(&mut self, turn: usize, number: u64, size: usize) -> anyhow::Result<()> {
+    fn await_write(&mut self, turn: usize, number: u64, size: usize) -> anyhow::Result<()> {
         if self.kind == Kind::WriteData {
             self.await_data(number, 1, size)?;
         } else if size > 0 {
             let selection = match self.verify() {
                 true => Stamp::of_pair(!self.is_client(), number).message(size)[size - 1],
-                false => mark(turn),
+                false => last_byte(turn),
             };
-            let (memory, end) = (&self.shared.memory, &self.channel.end);
-            end.context.strategy().until("waiting for a write", || {
-                if memory.byte(size - 1) == selection {
-                    return Ok(Some(()));
-                }
-                end.rx.progress()?;
-                Ok(None)
-            })?;
+            let (memory, endpoint) = (&self.shared.memory, &self.channel.endpoint);
+            endpoint
+                .context
+                .strategy()
+                .until("waiting for a write", || {
+                    if memory.byte(size - 1) == selection {
+                        return Ok(Some(()));
+                    }
+                    endpoint.rx.progress()?;
+                    Ok(None)
+                })?;
         }
-        self.check_seen(number, size)
+        self.check_write(number, size)
     }
 
-    /// The last byte says that all are there only where the provider writes in order: bytes before
-    /// it may come a moment later.
-    fn check_seen(&mut self, number: u64, size: usize) -> anyhow::Result<()> {
+    /// The last byte proves that all bytes have arrived only if the provider writes in order; other
+    /// bytes may arrive a moment later.
+    fn check_write(&mut self, number: u64, size: usize) -> anyhow::Result<()> {
         if !self.verify() || self.check(number..number + 1, size).is_ok() {
             return Ok(());
         }
         let start = Instant::now();
         loop {
-            self.channel.end.rx.progress()?;
+            self.channel.endpoint.rx.progress()?;
             match self.check(number..number + 1, size) {
                 Ok(()) => return Ok(()),
                 Err(error) if start.elapsed() > Duration::from_secs(5) => return Err(error),
@@ -402,18 +411,18 @@ impl Bench {
         }
     }
 
-    /// `fi_rma_tx_completion`: from the post to the completion, on the client alone.
+    /// `fi_rma_tx_completion`: the time from the post to the completion, at the client alone.
     fn completions(&mut self, size: usize) -> anyhow::Result<Row<'static>> {
-        self.begin(size)?;
+        self.prepare(size)?;
         self.is_one_sided = true;
         let options = &self.channel.options;
         let (iterations, warmup) = (count(options, size, 1), options.warmup);
-        let first = self.turns;
-        self.turns += (iterations + warmup) as u64;
+        let first = self.operations;
+        self.operations += (iterations + warmup) as u64;
         let mut start = Instant::now();
         match (self.is_client(), self.kind) {
             (true, _) => {
-                for turn in first..self.turns {
+                for turn in first..self.operations {
                     if turn == first + warmup as u64 {
                         start = Instant::now();
                     }
@@ -439,13 +448,13 @@ impl Bench {
     fn end_completions(&mut self, size: usize, last: usize) -> anyhow::Result<()> {
         self.channel.sync()?;
         if !self.is_client() {
-            self.check(self.turns - last as u64..self.turns, size)?;
+            self.check(self.operations - last as u64..self.operations, size)?;
         }
         self.channel.sync()
     }
 }
 
-/// What the last byte of a turn is, never that of the turn before.
-fn mark(turn: usize) -> u8 {
+/// The last byte of an operation, which differs from that of the operation before.
+fn last_byte(turn: usize) -> u8 {
     (turn % 251 + 1) as u8
 }

@@ -1,4 +1,4 @@
-//! `fi_rdm_bw_mt`: as many streams as there are threads, each over an endpoint of its own.
+//! `fi_rdm_bw_mt`: one stream for each thread, each with its own endpoint.
 
 use std::sync::Arc;
 use std::thread;
@@ -9,25 +9,25 @@ use selvedge::info::{EpType, Threading};
 use selvedge::{Caps, Info, OpFlags};
 use selvedge_testkit::domain::DomainContext;
 
-use crate::upstream::channel::{Channel, Manners};
+use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::ground;
+use crate::upstream::domain;
 use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::{
-    ADDRESS, BENCHMARK, FABRIC, INFO, Letters, OUT_OF_BAND_PORT, Options, OutOfBand, PAIR,
+    ADDRESS, BENCHMARK, FABRIC, INFO, OUT_OF_BAND_PORT, OptionSet, Options, OutOfBand, PAIR,
     WaitMethod,
 };
 use crate::upstream::perf::{Row, Table, count};
 
-/// Its letters.
-pub(in crate::upstream) const THREADS: Letters = Letters {
+/// Its options.
+pub(in crate::upstream) const THREADS: OptionSet = OptionSet {
     common: &[ADDRESS, FABRIC, INFO, PAIR, BENCHMARK],
     own: "n:gUr",
     long: &[],
 };
 
-/// The program. The server's threads receive what the client's send, and with `-g` the other way
-/// round at the same time.
+/// The program. The server's threads receive from the client's, and with `-g` in both directions at
+/// the same time.
 pub(in crate::upstream) fn rdm_bw_mt(options: &Options) -> anyhow::Result<()> {
     let threads: usize = options.number("n", 1)?;
     ensure!(
@@ -45,7 +45,7 @@ pub(in crate::upstream) fn rdm_bw_mt(options: &Options) -> anyhow::Result<()> {
     }
     let info = discover(&options, &hints(&options, Caps::MSG, EpType::Rdm)?)?;
     let sizes = options.sizes.list(info.ep_attr.max_msg_size);
-    let mut oob = OutOfBandChannel::meet(&options)?;
+    let mut oob = OutOfBandChannel::establish(&options)?;
     let largest = sizes.iter().copied().max().unwrap_or(0);
     let mut channels = open(&options, &info, &mut oob, threads, largest)?;
     let mut table = Table::new(&options);
@@ -54,11 +54,11 @@ pub(in crate::upstream) fn rdm_bw_mt(options: &Options) -> anyhow::Result<()> {
         channels.iter_mut().for_each(|channel| {
             channel.lay_out(size);
         });
-        together(&mut channels, Channel::sync)?;
+        run_in_threads(&mut channels, Channel::sync)?;
         let start = Instant::now();
-        together(&mut channels, |channel| {
+        run_in_threads(&mut channels, |channel| {
             stream(channel, size, iterations)?;
-            // Over the fabric: what was injected leaves while somebody makes progress.
+            // Over the fabric, because injected messages leave only while progress is made.
             channel.sync()
         })?;
         let time = start.elapsed();
@@ -70,12 +70,11 @@ pub(in crate::upstream) fn rdm_bw_mt(options: &Options) -> anyhow::Result<()> {
             time,
         });
     }
-    together(&mut channels, Channel::finish)?;
+    run_in_threads(&mut channels, Channel::finish)?;
     oob.barrier()
 }
 
-/// The channels: each has a domain of its own, or all have one if threads promise no more than not
-/// to share a queue.
+/// Opens the channels. Each has its own domain; all share one with `--threading completion`.
 fn open(
     options: &Options,
     info: &Info,
@@ -83,34 +82,34 @@ fn open(
     threads: usize,
     largest: usize,
 ) -> anyhow::Result<Vec<Channel>> {
-    let mut manners = Manners {
+    let mut config = ChannelConfig {
         largest,
-        ..Manners::default()
+        ..ChannelConfig::default()
     };
     let is_delivered = options.has("U");
-    manners.flags.set(OpFlags::DELIVERY_COMPLETE, is_delivered);
+    config.flags.set(OpFlags::DELIVERY_COMPLETE, is_delivered);
     let is_shared = options.threading == Threading::Completion;
     let mut shared: Option<Arc<DomainContext>> = None;
     let mut channels = Vec::new();
     for _ in 0..threads {
-        let ground = match &shared {
-            Some(ground) => Arc::clone(ground),
-            None => ground::open(options, info.clone())?,
+        let domain = match &shared {
+            Some(domain) => Arc::clone(domain),
+            None => domain::open(options, info.clone())?,
         };
         if is_shared {
-            shared.get_or_insert_with(|| Arc::clone(&ground));
+            shared.get_or_insert_with(|| Arc::clone(&domain));
         }
-        let mut channel = Channel::deaf(options, &ground, manners, None, None)?;
-        channel.post_rest()?;
-        let theirs = oob.exchange(&channel.end.name()?)?;
-        channel.know(&theirs)?;
+        let mut channel = Channel::without_receive(options, &domain, config, None, None)?;
+        channel.post_standing()?;
+        let from_peer = oob.exchange(&channel.endpoint.name()?)?;
+        channel.insert_peer(&from_peer)?;
         channels.push(channel);
     }
     Ok(channels)
 }
 
-/// Has every channel's thread do the same.
-fn together(
+/// Runs `work` for every channel, each in its own thread.
+fn run_in_threads(
     channels: &mut [Channel],
     work: impl Fn(&mut Channel) -> anyhow::Result<()> + Sync,
 ) -> anyhow::Result<()> {
@@ -135,14 +134,14 @@ fn stream(channel: &mut Channel, size: usize, iterations: usize) -> anyhow::Resu
     let verify = channel.options.verify;
     for _ in 0..iterations {
         if is_client || both {
-            channel.pass(size, channel.inject_size())?;
+            channel.post_or_inject(size, channel.inject_size())?;
             channel.await_sends()?;
         }
         if !is_client || both {
             let number = channel.arrived;
             channel.receive()?;
             if verify {
-                channel.check_rest(number..number + 1, size)?;
+                channel.check_standing(number..number + 1, size)?;
             }
         }
     }

@@ -4,85 +4,85 @@ use std::ops::Range;
 
 use selvedge_testkit::domain::{Block, DomainContext};
 
-use super::{CONTROL, Manners};
+use super::{CONTROL, ChannelConfig};
 use crate::upstream::payload::CANARY;
 
-/// Most memory of all slots of one direction.
+/// Maximum memory of all slots of one direction.
 const SLOTS: usize = 64 << 20;
 
-/// Memory of one direction: the buffers at rest, then the slots.
+/// The memory of one direction: two standing buffers, then the slots.
 #[derive(Clone, Debug)]
 pub(super) struct Buffers {
     pub(super) block: Block,
-    pub(super) rest: usize,
+    pub(super) standing: usize,
     slot: usize,
     pub(super) slots: usize,
-    /// Which receive each buffer at rest was last posted for, and how much of it was poisoned.
+    /// For each standing buffer, the number of its last receive, and how many bytes were poisoned.
     posted: [(u64, usize); 2],
-    /// How much of the next one will be.
+    /// How many bytes of the next one are poisoned.
     pub(super) size: usize,
 }
 
 impl Buffers {
-    pub(super) fn new(ground: &DomainContext, manners: &Manners) -> anyhow::Result<Self> {
-        let rest = room(manners.largest);
-        let window = match manners.window {
+    pub(super) fn new(domain: &DomainContext, config: &ChannelConfig) -> anyhow::Result<Self> {
+        let standing = slot_size(config.largest);
+        let window = match config.window {
             0 => 0,
-            window => ((window + 1) * rest).min(SLOTS.max(2 * rest)),
+            window => ((window + 1) * standing).min(SLOTS.max(2 * standing)),
         };
         Ok(Self {
-            block: ground.buffers(2 * rest + window)?,
-            rest,
-            slot: rest,
-            slots: window / rest,
+            block: domain.buffers(2 * standing + window)?,
+            standing,
+            slot: standing,
+            slots: window / standing,
             posted: [(0, 0); 2],
-            size: rest - 2 * CANARY,
+            size: standing - 2 * CANARY,
         })
     }
 
-    /// Lays the slots out for messages of a size.
+    /// Divides the memory into slots for messages of a size.
     pub(super) fn lay_out(&mut self, size: usize, window: usize) {
-        self.slot = room(size);
+        self.slot = slot_size(size);
         self.size = self.slot - 2 * CANARY;
-        self.slots = ((self.block.memory.len() - 2 * self.rest) / self.slot).min(window + 1);
+        self.slots = ((self.block.memory.len() - 2 * self.standing) / self.slot).min(window + 1);
     }
 
-    pub(super) fn rest(&self, which: usize) -> Range<usize> {
-        let at = which * self.rest + CANARY;
-        at..at + self.rest - 2 * CANARY
+    pub(super) fn standing(&self, index: usize) -> Range<usize> {
+        let at = index * self.standing + CANARY;
+        at..at + self.standing - 2 * CANARY
     }
 
-    /// Which buffer at rest a receive was posted with.
-    fn which(&self, number: u64) -> usize {
+    /// The index of the standing buffer of a receive.
+    fn index(&self, number: u64) -> usize {
         usize::from(self.posted[1].0 == number)
     }
 
-    /// The buffer at rest for the next receive: not the one that was posted last.
-    pub(super) fn next_rest(&mut self, number: u64) -> Range<usize> {
-        let which = usize::from(self.posted[0] >= self.posted[1]);
-        self.posted[which] = (number, self.size);
-        self.rest(which)
+    /// The standing buffer of the next receive: not the one that was posted last.
+    pub(super) fn next_standing(&mut self, number: u64) -> Range<usize> {
+        let index = usize::from(self.posted[0] >= self.posted[1]);
+        self.posted[index] = (number, self.size);
+        self.standing(index)
     }
 
-    pub(super) fn at_rest(&self, number: u64) -> Range<usize> {
-        self.rest(self.which(number))
+    pub(super) fn standing_of(&self, number: u64) -> Range<usize> {
+        self.standing(self.index(number))
     }
 
-    /// The part of a buffer at rest that was poisoned.
+    /// The poisoned part of a standing buffer.
     pub(super) fn poisoned(&self, number: u64) -> Range<usize> {
-        let which = self.which(number);
-        let at = self.rest(which).start;
-        at..at + self.posted[which].1
+        let index = self.index(number);
+        let at = self.standing(index).start;
+        at..at + self.posted[index].1
     }
 
     pub(super) fn at_slot(&self, number: u64) -> Range<usize> {
         let slots = self.slots.max(1) as u64;
-        let at = 2 * self.rest + (number % slots) as usize * self.slot + CANARY;
+        let at = 2 * self.standing + (number % slots) as usize * self.slot + CANARY;
         at..at + self.slot - 2 * CANARY
     }
 }
 
-/// A message with its canaries, in whole lines.
-fn room(size: usize) -> usize {
+/// The size of a slot: a message and its canaries, in whole cache lines.
+fn slot_size(size: usize) -> usize {
     size.max(CONTROL).next_multiple_of(64) + 2 * CANARY
 }

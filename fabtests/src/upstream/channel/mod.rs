@@ -1,12 +1,13 @@
-//! A client and a server that talk: numbered messages in both directions over one endpoint each.
+//! A channel between a client and a server: numbered messages in both directions, over one endpoint
+//! at each side.
 //!
-//! At rest each side has one receive posted, into one of two *rest* buffers. Benchmarks with
-//! windows post more, into *slots* whose size fits the messages.
+//! Between benchmarks, each side has one *standing* receive posted, into one of two buffers.
+//! Benchmarks with windows post more receives, into *slots* of the messages' size.
 
-mod agree;
 mod buffers;
 mod receive;
 mod send;
+mod sync;
 
 use std::sync::Arc;
 
@@ -15,167 +16,171 @@ use selvedge::{Counters, EventQueue, FiAddr, Info, OpFlags};
 use selvedge_testkit::domain::{Count, DomainContext, DomainEndpoint, EndpointConfig};
 
 use self::buffers::Buffers;
-use super::connect::Door;
+use super::connect::Connector;
 use super::oob::OutOfBandChannel;
 use super::options::Options;
 use super::payload::CANARY;
-use crate::upstream::ground;
+use crate::upstream::domain;
 
-/// Room for what the programs say to each other besides.
+/// Maximum size of control messages.
 pub(super) const CONTROL: usize = 1024;
 
-/// How a program uses its channel.
+/// The configuration of a channel.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Manners {
-    /// Tagged messages: a message's number is its tag.
+pub(super) struct ChannelConfig {
+    /// Tagged messages; a message's number is its tag.
     pub(super) tagged: bool,
     /// The largest message.
     pub(super) largest: usize,
-    /// Messages at once, at most; 0 for one after the other.
+    /// Maximum number of outstanding messages; 0 for one after the other.
     pub(super) window: usize,
-    /// Entries of the queues of sends and of receives; 0 for enough.
+    /// Entries of the queues of sends and of receives; 0 for the default.
     pub(super) queues: [usize; 2],
-    /// Counters in place of queues.
+    /// Counters instead of queues.
     pub(super) counters: bool,
-    /// Default flags of sends (`tx_attr.op_flags`), besides.
+    /// Additional default flags of sends (`tx_attr.op_flags`).
     pub(super) flags: OpFlags,
 }
 
-/// One side.
+/// One side of the channel.
 #[derive(Debug)]
 pub(super) struct Channel {
-    pub(super) end: DomainEndpoint,
+    pub(super) endpoint: DomainEndpoint,
     pub(super) peer: FiAddr,
     pub(super) options: Options,
     pub(super) oob: Option<OutOfBandChannel>,
-    /// What the connection was made with, if there is one.
-    pub(super) door: Option<Door>,
-    manners: Manners,
+    /// The objects of the connection, if there is one.
+    pub(super) connector: Option<Connector>,
+    config: ChannelConfig,
     counts: Option<[Count; 2]>,
     rx: Buffers,
     tx: Buffers,
-    /// Receives posted and messages arrived.
+    /// Receives posted, and messages arrived.
     pub(super) posted: u64,
     pub(super) arrived: u64,
-    /// Sends posted, those of them that complete, and those that have.
+    /// Sends posted, sends with a completion, and completed sends.
     pub(super) sent: u64,
     completing: u64,
     completed: u64,
-    /// The last entries of arrived messages.
+    /// The entries of messages that have arrived since the last check.
     log: Vec<Entry>,
     /// Bytes that have arrived.
     bytes: u64,
-    /// What the client was first heard by, over datagrams.
-    pub(super) greeting: Option<Vec<u8>>,
+    /// The client's first message, which may be repeated over datagrams.
+    pub(super) handshake_message: Option<Vec<u8>>,
 }
 
 impl Channel {
-    /// Opens an endpoint and meets the peer.
+    /// Opens an endpoint and connects to the peer.
     ///
     /// # Errors
-    /// When something does not open, or the peer does not answer.
-    pub(super) fn open(options: &Options, info: Info, manners: Manners) -> anyhow::Result<Self> {
+    /// An object cannot be opened, or the peer does not respond.
+    pub(super) fn open(
+        options: &Options,
+        info: Info,
+        config: ChannelConfig,
+    ) -> anyhow::Result<Self> {
         let oob = match options.out_of_band {
-            Some(_) => Some(OutOfBandChannel::meet(options)?),
+            Some(_) => Some(OutOfBandChannel::establish(options)?),
             None => None,
         };
-        let ground = ground::open(options, info)?;
-        Self::over(options, &ground, manners, oob)
+        let domain = domain::open(options, info)?;
+        Self::in_domain(options, &domain, config, oob)
     }
 
-    /// The same in a domain that is open, with a connection beside it.
+    /// As [`Self::open`], in an open domain, with an out-of-band connection.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub(super) fn over(
+    pub(super) fn in_domain(
         options: &Options,
-        ground: &Arc<DomainContext>,
-        manners: Manners,
+        domain: &Arc<DomainContext>,
+        config: ChannelConfig,
         oob: Option<OutOfBandChannel>,
     ) -> anyhow::Result<Self> {
-        let mut channel = Self::deaf(options, ground, manners, oob, None)?;
-        channel.post_rest()?;
-        channel.meet()?;
+        let mut channel = Self::without_receive(options, domain, config, oob, None)?;
+        channel.post_standing()?;
+        channel.handshake()?;
         Ok(channel)
     }
 
-    /// The same with more counters.
+    /// As [`Self::open`], with additional counters.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub(super) fn counting(
+    pub(super) fn with_counters(
         options: &Options,
-        ground: &Arc<DomainContext>,
-        manners: Manners,
+        domain: &Arc<DomainContext>,
+        config: ChannelConfig,
         bind: impl FnOnce(&mut Counters),
     ) -> anyhow::Result<Self> {
-        let mut plan = EndpointConfig::default();
-        bind(&mut plan.counters);
-        let mut channel = Self::planned(options, ground, manners, plan)?;
+        let mut endpoint_config = EndpointConfig::default();
+        bind(&mut endpoint_config.counters);
+        let mut channel = Self::with_config(options, domain, config, endpoint_config)?;
         if options.out_of_band.is_some() {
-            channel.oob = Some(OutOfBandChannel::meet(options)?);
+            channel.oob = Some(OutOfBandChannel::establish(options)?);
         }
-        channel.post_rest()?;
-        channel.meet()?;
+        channel.post_standing()?;
+        channel.handshake()?;
         Ok(channel)
     }
 
-    /// The same without a receive, and before the peer is known.
+    /// As [`Self::open`], without a posted receive and without the peer's address.
     ///
     /// # Errors
-    /// When something does not open.
-    pub(super) fn deaf(
+    /// An object cannot be opened.
+    pub(super) fn without_receive(
         options: &Options,
-        ground: &Arc<DomainContext>,
-        manners: Manners,
+        domain: &Arc<DomainContext>,
+        config: ChannelConfig,
         oob: Option<OutOfBandChannel>,
         eq: Option<Arc<dyn EventQueue>>,
     ) -> anyhow::Result<Self> {
-        let plan = EndpointConfig {
+        let endpoint_config = EndpointConfig {
             eq,
             ..EndpointConfig::default()
         };
-        let mut channel = Self::planned(options, ground, manners, plan)?;
+        let mut channel = Self::with_config(options, domain, config, endpoint_config)?;
         channel.oob = oob;
         Ok(channel)
     }
 
-    fn planned(
+    fn with_config(
         options: &Options,
-        ground: &Arc<DomainContext>,
-        manners: Manners,
-        mut plan: EndpointConfig,
+        domain: &Arc<DomainContext>,
+        config: ChannelConfig,
+        mut endpoint_config: EndpointConfig,
     ) -> anyhow::Result<Self> {
-        let enough = (2 * manners.window).max(1024);
-        let [tx, rx] = manners.queues.map(|size| match size {
+        let enough = (2 * config.window).max(1024);
+        let [tx, rx] = config.queues.map(|size| match size {
             0 => enough,
             size => size,
         });
-        plan.tx = Some(ground.queue(tx)?);
-        plan.rx = Some(ground.queue(rx)?);
-        let counts = match manners.counters {
-            true => Some([ground.count()?, ground.count()?]),
+        endpoint_config.tx = Some(domain.queue(tx)?);
+        endpoint_config.rx = Some(domain.queue(rx)?);
+        let counts = match config.counters {
+            true => Some([domain.count()?, domain.count()?]),
             false => None,
         };
         if let Some([tx, rx]) = &counts {
-            plan.tx_selective = true;
-            plan.rx_selective = true;
-            plan.counters.send = Some(Arc::clone(tx.cntr()));
-            plan.counters.recv = Some(Arc::clone(rx.cntr()));
+            endpoint_config.tx_selective = true;
+            endpoint_config.rx_selective = true;
+            endpoint_config.counters.send = Some(Arc::clone(tx.cntr()));
+            endpoint_config.counters.recv = Some(Arc::clone(rx.cntr()));
         }
-        let mut info = ground.info().clone();
-        info.tx_attr.op_flags |= manners.flags;
-        plan.info = Some(info);
+        let mut info = domain.info().clone();
+        info.tx_attr.op_flags |= config.flags;
+        endpoint_config.info = Some(info);
         Ok(Self {
-            end: ground.endpoint(plan)?,
+            endpoint: domain.endpoint(endpoint_config)?,
             peer: FiAddr::UNSPEC,
             options: options.clone(),
             oob: None,
-            door: None,
-            manners,
+            connector: None,
+            config,
             counts,
-            rx: Buffers::new(ground, &manners)?,
-            tx: Buffers::new(ground, &manners)?,
+            rx: Buffers::new(domain, &config)?,
+            tx: Buffers::new(domain, &config)?,
             posted: 0,
             arrived: 0,
             sent: 0,
@@ -183,7 +188,7 @@ impl Channel {
             completed: 0,
             log: Vec::new(),
             bytes: 0,
-            greeting: None,
+            handshake_message: None,
         })
     }
 
@@ -191,38 +196,39 @@ impl Channel {
         self.options.is_client()
     }
 
-    /// Whether counters stand in for queues.
+    /// Returns whether counters replace queues.
     pub(super) fn counts(&self) -> bool {
         self.counts.is_some()
     }
 
     /// The domain.
-    pub(super) fn ground(&self) -> &Arc<DomainContext> {
-        &self.end.context
+    pub(super) fn domain(&self) -> &Arc<DomainContext> {
+        &self.endpoint.context
     }
 
     /// The largest message that is injected.
     pub(super) fn inject_size(&self) -> usize {
-        let most = self.ground().info().tx_attr.inject_size;
+        let most = self.domain().info().tx_attr.inject_size;
         self.options.inject.map_or(most, |size| size.min(most))
     }
 
-    /// Whether barriers go beside the fabric.
-    fn syncs_beside(&self) -> bool {
+    /// Returns whether barriers use the out-of-band connection.
+    fn syncs_out_of_band(&self) -> bool {
         self.options.out_of_band.is_some_and(|oob| oob.sync)
     }
 
-    /// Prepares for messages of a size, and says how many of them may be on the way.
+    /// Prepares for messages of a size, and returns the maximum number of outstanding messages.
     pub(super) fn lay_out(&mut self, size: usize) -> usize {
-        let window = self.manners.window;
+        let window = self.config.window;
         self.rx.lay_out(size, window);
         self.tx.lay_out(size, window);
-        if self.syncs_beside() {
-            // The receive at rest is not used up by a barrier: it has to do for the next size.
-            self.rx.size = self.rx.rest - 2 * CANARY;
+        if self.syncs_out_of_band() {
+            // A barrier does not consume the standing receive, which must be large enough for the
+            // next size.
+            self.rx.size = self.rx.standing - 2 * CANARY;
         }
         match self.options.verify {
-            // Each message has a buffer of its own.
+            // Each message has its own buffer.
             true => window.min(self.rx.slots.saturating_sub(1)).max(1),
             false => window,
         }

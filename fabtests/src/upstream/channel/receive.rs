@@ -1,4 +1,4 @@
-//! Receiving: what is posted, what has arrived, and whether it is what the peer has sent.
+//! Receiving: posts, waits and checks.
 
 use std::ops::Range;
 
@@ -13,54 +13,55 @@ use super::buffers::Buffers;
 use crate::upstream::payload::{Stamp, check_around, poison};
 
 impl Channel {
-    /// Posts the receive that is there at rest.
+    /// Posts the standing receive.
     #[inline]
-    pub(in crate::upstream) fn post_rest(&mut self) -> anyhow::Result<()> {
-        let place = self.rx.next_rest(self.posted);
+    pub(in crate::upstream) fn post_standing(&mut self) -> anyhow::Result<()> {
+        let range = self.rx.next_standing(self.posted);
         if self.options.verify {
-            poison(&self.rx.block.memory, place.start, self.rx.size);
+            poison(&self.rx.block.memory, range.start, self.rx.size);
         }
-        self.post(place)
+        self.post(range)
     }
 
-    /// Posts the receive at rest once more that had this number: what it took was no message.
+    /// Posts a standing receive again under its number: it took a message that does not count.
     ///
     /// # Errors
-    /// The endpoint's.
+    /// The error of the endpoint.
     #[cold]
-    pub(in crate::upstream) fn post_rest_again(&mut self, number: u64) -> anyhow::Result<()> {
-        let place = self.rx.at_rest(number);
+    pub(in crate::upstream) fn repost_standing(&mut self, number: u64) -> anyhow::Result<()> {
+        let range = self.rx.standing_of(number);
         if self.options.verify {
-            poison(&self.rx.block.memory, place.start, self.rx.size);
+            poison(&self.rx.block.memory, range.start, self.rx.size);
         }
-        self.post_as(place, number)
+        self.post_as(range, number)
     }
 
     /// Posts a receive of a window.
     #[inline]
     pub(in crate::upstream) fn post_slot(&mut self) -> anyhow::Result<()> {
-        let place = self.rx.at_slot(self.posted);
+        let range = self.rx.at_slot(self.posted);
         if self.options.verify {
-            poison(&self.rx.block.memory, place.start, place.len());
+            poison(&self.rx.block.memory, range.start, range.len());
         }
-        self.post(place)
+        self.post(range)
     }
 
     #[inline]
-    fn post(&mut self, place: Range<usize>) -> anyhow::Result<()> {
-        self.post_as(place, self.posted)?;
+    fn post(&mut self, range: Range<usize>) -> anyhow::Result<()> {
+        self.post_as(range, self.posted)?;
         self.posted += 1;
         Ok(())
     }
 
     #[inline]
-    fn post_as(&mut self, place: Range<usize>, number: u64) -> anyhow::Result<()> {
-        let segment = self.rx.block.segment(place.start, place.len());
-        let recv = Recv::new(number).tag(self.manners.tagged.then(|| TagMatch::exact(number)));
-        self.end.push("receive", |end| end.recv(&[segment], &recv))
+    fn post_as(&mut self, range: Range<usize>, number: u64) -> anyhow::Result<()> {
+        let segment = self.rx.block.segment(range.start, range.len());
+        let recv = Recv::new(number).tag(self.config.tagged.then(|| TagMatch::exact(number)));
+        self.endpoint
+            .push("receive", |endpoint| endpoint.recv(&[segment], &recv))
     }
 
-    /// Waits until so many messages have arrived.
+    /// Waits until `total` messages have arrived.
     #[inline]
     pub(in crate::upstream) fn await_arrivals(&mut self, total: u64) -> anyhow::Result<()> {
         if let Some([_, rx]) = &self.counts {
@@ -71,10 +72,10 @@ impl Channel {
         let mut entries = [Entry::default(); 16];
         while self.arrived < total {
             let most = (total - self.arrived).min(16) as usize;
-            let count = self.end.rx.wait(&mut entries[..most])?;
+            let count = self.endpoint.rx.wait(&mut entries[..most])?;
             for entry in &entries[..count] {
-                if !self.heard_before(entry)? {
-                    self.note(entry)?;
+                if !self.is_repeated_handshake(entry)? {
+                    self.record(entry)?;
                 }
             }
         }
@@ -82,10 +83,10 @@ impl Channel {
     }
 
     #[inline]
-    fn note(&mut self, entry: &Entry) -> anyhow::Result<()> {
+    fn record(&mut self, entry: &Entry) -> anyhow::Result<()> {
         ensure!(
             entry.context.0 < self.posted,
-            "context {:#x} completes, but {} receives are posted",
+            "context {:#x} completed, but only {} receives are posted",
             entry.context.0,
             self.posted
         );
@@ -101,95 +102,99 @@ impl Channel {
     #[inline]
     pub(in crate::upstream) fn receive(&mut self) -> anyhow::Result<()> {
         self.await_arrivals(self.arrived + 1)?;
-        self.post_rest()
+        self.post_standing()
     }
 
-    /// Waits for the next message and answers its completion.
+    /// Waits for the next message and returns its completion.
     ///
     /// # Errors
-    /// When none comes, or another one completes.
+    /// No message arrives, or another receive completes.
     pub(in crate::upstream) fn next_entry(&mut self) -> anyhow::Result<Entry> {
-        let mut entry = self.end.rx.next()?;
-        while self.heard_before(&entry)? {
-            entry = self.end.rx.next()?;
+        let mut entry = self.endpoint.rx.next()?;
+        while self.is_repeated_handshake(&entry)? {
+            entry = self.endpoint.rx.next()?;
         }
-        self.in_turn(&entry)?;
+        self.record_in_order(&entry)?;
         Ok(entry)
     }
 
-    fn in_turn(&mut self, entry: &Entry) -> anyhow::Result<()> {
+    fn record_in_order(&mut self, entry: &Entry) -> anyhow::Result<()> {
         ensure!(
             entry.context.0 == self.arrived,
-            "receive {} completes before {}",
+            "receive {} completed before {}",
             entry.context.0,
             self.arrived
         );
-        self.note(entry)?;
-        self.forget();
+        self.record(entry)?;
+        self.clear_log();
         Ok(())
     }
 
-    /// Answers all bytes of a message whose completion was read, and posts the next receive.
+    /// Returns the bytes of a message whose completion was read, and posts the next receive.
     ///
     /// # Errors
-    /// When it is not the next one.
+    /// It is not the next message.
     pub(in crate::upstream) fn accept(&mut self, entry: &Entry) -> anyhow::Result<Vec<u8>> {
-        self.in_turn(entry)?;
-        let bytes = self.bytes_at_rest(entry);
-        self.post_rest()?;
+        self.record_in_order(entry)?;
+        let bytes = self.standing_bytes(entry);
+        self.post_standing()?;
         Ok(bytes)
     }
 
-    /// Waits for the next message, posts the next receive, and answers all bytes of the message.
+    /// Waits for the next message, posts the next receive, and returns the bytes of the message.
     ///
     /// # Errors
     /// As [`Self::next_entry`].
-    pub(in crate::upstream) fn take_whole(&mut self) -> anyhow::Result<Vec<u8>> {
+    pub(in crate::upstream) fn receive_whole(&mut self) -> anyhow::Result<Vec<u8>> {
         let entry = self.next_entry()?;
-        let bytes = self.bytes_at_rest(&entry);
-        self.post_rest()?;
+        let bytes = self.standing_bytes(&entry);
+        self.post_standing()?;
         Ok(bytes)
     }
 
-    /// What has come into a buffer at rest.
-    pub(in crate::upstream) fn bytes_at_rest(&self, entry: &Entry) -> Vec<u8> {
-        let place = self.rx.at_rest(entry.context.0);
-        self.rx.block.memory.get(place.start, entry.len)
+    /// The bytes in a standing buffer.
+    pub(in crate::upstream) fn standing_bytes(&self, entry: &Entry) -> Vec<u8> {
+        let range = self.rx.standing_of(entry.context.0);
+        self.rx.block.memory.get(range.start, entry.len)
     }
 
-    /// Checks that the last message is what the peer has sent as that number.
+    /// Checks that the last message is the peer's message of that number.
     ///
     /// # Errors
-    /// What it is instead.
+    /// The bytes differ.
     pub(in crate::upstream) fn check_last(&self, size: usize) -> anyhow::Result<()> {
         let number = self.arrived - 1;
         let stamp = Stamp::of_pair(!self.is_client(), number);
-        stamp.check(&self.rx.block.memory, self.rx.at_rest(number).start, size)
+        stamp.check(
+            &self.rx.block.memory,
+            self.rx.standing_of(number).start,
+            size,
+        )
     }
 
-    /// The same, and answers the message.
-    pub(in crate::upstream) fn take(&mut self, len: usize) -> anyhow::Result<Vec<u8>> {
+    /// Waits for the next message and returns its first `len` bytes.
+    pub(in crate::upstream) fn receive_bytes(&mut self, len: usize) -> anyhow::Result<Vec<u8>> {
         let number = self.arrived;
-        let at = self.rx.at_rest(number).start;
+        let at = self.rx.standing_of(number).start;
         self.await_arrivals(number + 1)?;
         let bytes = self.rx.block.memory.get(at, len);
-        self.post_rest()?;
+        self.post_standing()?;
         Ok(bytes)
     }
 
-    /// Checks the messages that have arrived since the last time: those of `numbers`, each of `size`
-    /// bytes, each once, with everything that their completions say. `place` says where each is.
+    /// Checks the messages since the last check: those of `numbers`, each of `size` bytes, each
+    /// once, with all fields of their completions. `range` gives the range of each message.
     ///
     /// # Errors
-    /// What is wrong with the first.
+    /// The first difference.
     fn check(
         &mut self,
         numbers: Range<u64>,
         size: usize,
-        place: impl Fn(&Buffers, u64) -> Range<usize>,
+        range: impl Fn(&Buffers, u64) -> Range<usize>,
     ) -> anyhow::Result<()> {
         if self.counts.is_none() {
-            let flags = match self.manners.tagged {
+            let flags = match self.config.tagged {
                 true => CompletionFlags::RECV | CompletionFlags::TAGGED,
                 false => CompletionFlags::RECV | CompletionFlags::MSG,
             };
@@ -197,27 +202,27 @@ impl Channel {
             contexts.sort_unstable();
             ensure!(
                 contexts.iter().copied().eq(numbers.clone()),
-                "receives {contexts:?} have completed, expected {numbers:?}"
+                "receives {contexts:?} completed instead of {numbers:?}"
             );
             for entry in &self.log {
-                check_entry(entry, size, flags, self.manners.tagged)?;
+                check_entry(entry, size, flags, self.config.tagged)?;
             }
         }
         self.log.clear();
         for number in numbers {
-            let place = place(&self.rx, number);
+            let range = range(&self.rx, number);
             let stamp = Stamp::of_pair(!self.options.is_client(), number);
-            stamp.check(&self.rx.block.memory, place.start, size)?;
-            check_around(&self.rx.block.memory, place.start, size, place.len())?;
+            stamp.check(&self.rx.block.memory, range.start, size)?;
+            check_around(&self.rx.block.memory, range.start, size, range.len())?;
         }
         Ok(())
     }
 
-    /// Checks messages that came one at a time.
+    /// Checks messages that were received in standing buffers.
     ///
     /// # Errors
-    /// What is wrong with the first.
-    pub(in crate::upstream) fn check_rest(
+    /// The first difference.
+    pub(in crate::upstream) fn check_standing(
         &mut self,
         numbers: Range<u64>,
         size: usize,
@@ -225,24 +230,26 @@ impl Channel {
         self.check(numbers, size, Buffers::poisoned)
     }
 
-    /// Checks the messages of a window, of which the first came into a buffer at rest.
+    /// Checks the messages of a window; the first one is in a standing buffer.
     ///
     /// # Errors
-    /// What is wrong with the first.
+    /// The first difference.
     pub(in crate::upstream) fn check_window(
         &mut self,
         numbers: Range<u64>,
         size: usize,
-        at_rest: u64,
+        standing_number: u64,
     ) -> anyhow::Result<()> {
-        self.check(numbers, size, |buffers, number| match number == at_rest {
-            true => buffers.poisoned(number),
-            false => buffers.at_slot(number),
+        self.check(numbers, size, |buffers, number| {
+            match number == standing_number {
+                true => buffers.poisoned(number),
+                false => buffers.at_slot(number),
+            }
         })
     }
 
-    /// Forgets what has arrived without a check.
-    pub(in crate::upstream) fn forget(&mut self) {
+    /// Drops the log of messages that are not checked.
+    pub(in crate::upstream) fn clear_log(&mut self) {
         self.log.clear();
     }
 }
@@ -258,7 +265,7 @@ fn check_entry(
     match same {
         true => Ok(()),
         false => Err(wrong(format!(
-            "the completion of a message of {size} bytes with flags {flags} and tag {tag}: {entry:?}"
+            "the completion of a message of {size} bytes with flags {flags} and tag {tag} is {entry:?}"
         ))),
     }
 }

@@ -1,4 +1,4 @@
-//! Sending, and waiting until what was sent is complete.
+//! Sending, and waiting for completions.
 
 use anyhow::ensure;
 use selvedge::OpFlags;
@@ -12,33 +12,34 @@ use crate::upstream::payload::Stamp;
 const SENT: u64 = 1 << 63;
 
 impl Channel {
-    /// Posts a message, with a completion.
+    /// Posts a message with a completion.
     #[inline]
     pub(in crate::upstream) fn post_send(
         &mut self,
         size: usize,
         flags: OpFlags,
     ) -> anyhow::Result<()> {
-        let at = self.place_of_send(size);
+        let at = self.send_offset(size);
         let segment = self.tx.block.segment(at, size);
-        let send = self.order(flags, SENT | self.sent);
-        self.end.push("send", |end| end.send(&[segment], &send))?;
+        let send = self.send_args(flags, SENT | self.sent);
+        self.endpoint
+            .push("send", |endpoint| endpoint.send(&[segment], &send))?;
         self.sent += 1;
         self.completing += 1;
         Ok(())
     }
 
-    /// Sends a message by inject: no completion, but a counter counts it.
+    /// Sends a message by inject, which has no completion but is counted.
     #[inline]
     pub(in crate::upstream) fn inject(&mut self, size: usize) -> anyhow::Result<()> {
-        let at = self.place_of_send(size);
+        let at = self.send_offset(size);
         let (peer, tag) = (self.peer, self.sent);
-        let tagged = self.manners.tagged;
+        let tagged = self.config.tagged;
         let tx = &self.tx.block.memory;
-        self.end.push("inject", |end| {
+        self.endpoint.push("inject", |endpoint| {
             tx.with(at, size, |bytes| match tagged {
-                true => end.ep.tinject(bytes, peer, tag, None),
-                false => end.ep.inject(bytes, peer, None),
+                true => endpoint.ep.tinject(bytes, peer, tag, None),
+                false => endpoint.ep.inject(bytes, peer, None),
             })
         })?;
         self.sent += 1;
@@ -46,20 +47,20 @@ impl Channel {
         Ok(())
     }
 
-    /// What the short forms promise: the endpoint's default flags.
+    /// The arguments of a send.
     #[inline]
-    fn order(&self, flags: OpFlags, context: u64) -> Send {
+    fn send_args(&self, flags: OpFlags, context: u64) -> Send {
         Send::new(self.peer, context)
-            .tag(self.manners.tagged.then_some(self.sent))
+            .tag(self.config.tagged.then_some(self.sent))
             .flags(flags)
     }
 
-    /// Where the next message is sent from, written under `-v`.
+    /// The offset of the next message, which is written under `-v`.
     #[inline]
-    fn place_of_send(&self, size: usize) -> usize {
+    fn send_offset(&self, size: usize) -> usize {
         let at = match self.tx.slots > 1 {
             true => self.tx.at_slot(self.sent).start,
-            false => self.tx.rest((self.sent % 2) as usize).start,
+            false => self.tx.standing((self.sent % 2) as usize).start,
         };
         if self.options.verify {
             Stamp::of_pair(self.options.is_client(), self.sent).write(
@@ -82,12 +83,12 @@ impl Channel {
         let mut entries = [Entry::default(); 16];
         while self.completed < self.completing {
             let most = (self.completing - self.completed).min(16) as usize;
-            let count = self.end.tx.wait(&mut entries[..most])?;
+            let count = self.endpoint.tx.wait(&mut entries[..most])?;
             for entry in &entries[..count] {
                 let number = entry.context.0 ^ SENT;
                 ensure!(
                     number < self.sent,
-                    "{entry:?} completes, which was not sent"
+                    "a completion of a send that was not posted: {entry:?}"
                 );
             }
             self.completed += count as u64;
@@ -95,29 +96,34 @@ impl Channel {
         Ok(())
     }
 
-    /// Sends a message and waits until it is sent.
+    /// Sends a message and waits for its completion.
     #[inline]
     pub(in crate::upstream) fn send(&mut self, size: usize) -> anyhow::Result<()> {
         self.post_send(size, OpFlags::DEFAULT)?;
         self.await_sends()
     }
 
-    /// Sends some bytes.
-    pub(in crate::upstream) fn say(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        ensure!(bytes.len() <= CONTROL, "{} bytes at once", bytes.len());
-        let at = self.tx.rest((self.sent % 2) as usize).start;
+    /// Sends `bytes` and waits for the completion.
+    pub(in crate::upstream) fn send_bytes(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        ensure!(
+            bytes.len() <= CONTROL,
+            "a control message of {} bytes is too long",
+            bytes.len()
+        );
+        let at = self.tx.standing((self.sent % 2) as usize).start;
         self.tx.block.memory.put(at, bytes);
         let segment = self.tx.block.segment(at, bytes.len());
-        let send = self.order(OpFlags::DEFAULT, SENT | self.sent);
-        self.end.push("send", |end| end.send(&[segment], &send))?;
+        let send = self.send_args(OpFlags::DEFAULT, SENT | self.sent);
+        self.endpoint
+            .push("send", |endpoint| endpoint.send(&[segment], &send))?;
         self.sent += 1;
         self.completing += 1;
         self.await_sends()
     }
 
-    /// Posts a message without waiting, by inject where it is small enough.
+    /// Posts a message without waiting, by inject if it is small enough.
     #[inline]
-    pub(in crate::upstream) fn pass(
+    pub(in crate::upstream) fn post_or_inject(
         &mut self,
         size: usize,
         inject_size: usize,
@@ -128,18 +134,18 @@ impl Channel {
         }
     }
 
-    /// How many messages were sent, to go back to.
-    pub(in crate::upstream) fn mark(&self) -> (u64, u64) {
+    /// The counts of sends, for [`Self::restore_sends`].
+    pub(in crate::upstream) fn sent_counts(&self) -> (u64, u64) {
         (self.sent, self.completing)
     }
 
-    /// What was sent since then was not sent after all.
-    pub(in crate::upstream) fn go_back_to(&mut self, (sent, completing): (u64, u64)) {
+    /// Restores the counts of sends, after sends that failed.
+    pub(in crate::upstream) fn restore_sends(&mut self, (sent, completing): (u64, u64)) {
         self.sent = sent;
         self.completing = completing;
     }
 
-    /// The program has sent a message itself.
+    /// Counts a message that the program has sent itself.
     pub(in crate::upstream) fn skip(&mut self) {
         self.sent += 1;
     }

@@ -1,5 +1,5 @@
-//! `fi_rdm_atomic`: every operation on every type, timed; with `-v` on operands whose results tell
-//! each operation from all others and from none.
+//! `fi_rdm_atomic`: every operation on every type, timed; with `-v`, on operands whose results
+//! distinguish each operation from all others and from a no-op.
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::atomic::{Datatype, Family, Op};
@@ -10,7 +10,7 @@ use selvedge_testkit::domain::{Access, AtomicBuffers, AtomicCall, Block, Remote,
 use selvedge_testkit::failure::{unsupported, wrong};
 
 use crate::upstream::atomics::{self, encode, expected};
-use crate::upstream::channel::{Channel, Manners};
+use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::discover::{discover, hints};
 use crate::upstream::options::Options;
 use crate::upstream::payload::POISON;
@@ -30,16 +30,16 @@ pub(in crate::upstream) fn rdm_atomic(options: &Options) -> anyhow::Result<()> {
     let info = discover(options, &hints(options, caps, EpType::Rdm)?)?;
     let mut flags = OpFlags::empty();
     flags.set(OpFlags::DELIVERY_COMPLETE, options.has("U"));
-    let manners = Manners {
+    let config = ChannelConfig {
         flags,
-        ..Manners::default()
+        ..ChannelConfig::default()
     };
-    let mut channel = Channel::open(options, info, manners)?;
-    let ground = channel.ground().clone();
-    let shared = ground.memory(ROOM, SHARED)?;
+    let mut channel = Channel::open(options, info, config)?;
+    let domain = channel.domain().clone();
+    let shared = domain.memory(CAPACITY, SHARED)?;
     let remote = channel.exchange_keys(&shared.rights)?;
     let mut side = Side {
-        local: ground.buffers(4 * ROOM)?,
+        local: domain.buffers(4 * CAPACITY)?,
         shared,
         remote,
         channel,
@@ -53,17 +53,17 @@ pub(in crate::upstream) fn rdm_atomic(options: &Options) -> anyhow::Result<()> {
     }
     side.channel.finish()?;
     match done {
-        0 => Err(unsupported("the provider has none of these atomics")),
+        0 => Err(unsupported("the provider supports none of these atomics")),
         _ => Ok(()),
     }
 }
 
-/// Room for the operands of a call.
-const ROOM: usize = 1024;
-/// Where operands, comparands and results lie.
+/// Maximum size of the operands of a call.
+const CAPACITY: usize = 1024;
+/// Offsets of operands, comparands and results.
 const OPERAND: usize = 0;
-const COMPARAND: usize = ROOM;
-const RESULT: usize = 2 * ROOM;
+const COMPARAND: usize = CAPACITY;
+const RESULT: usize = 2 * CAPACITY;
 
 struct Side {
     channel: Channel,
@@ -74,7 +74,7 @@ struct Side {
 }
 
 impl Side {
-    /// Runs an operation on a type in the families that it is in; says in how many.
+    /// Runs an operation on a type in all its families, and returns their number.
     fn run(&mut self, op: Op, datatype: Datatype) -> anyhow::Result<usize> {
         let mut done = 0;
         for &family in families(op) {
@@ -99,38 +99,40 @@ impl Side {
         Ok(done)
     }
 
-    /// The most elements of a call; endpoint and domain have to agree.
+    /// Maximum number of elements of a call, on which endpoint and domain must agree.
     fn limit(&self, family: Family, datatype: Datatype, op: Op) -> anyhow::Result<Option<usize>> {
-        let end = &self.channel.end;
-        let valid = end.ep.valid(family, datatype, op);
-        let query = end.context.domain().query_atomic(family, datatype, op);
+        let endpoint = &self.channel.endpoint;
+        let valid = endpoint.ep.valid(family, datatype, op);
+        let query = endpoint.context.domain().query_atomic(family, datatype, op);
         match (valid, query) {
             (Ok(valid), Ok(query)) => {
                 let size = datatype.size();
                 ensure!(
                     valid.size == size && query.size == size && valid.count > 0,
-                    "{datatype:?} has {size} bytes, but {valid:?} and {query:?}"
+                    "{datatype:?} has {size} bytes; the endpoint reports {valid:?}, the domain {query:?}"
                 );
                 Ok(Some(valid.count))
             }
             (Err(Errno::OpNotSupp | Errno::NoSys), Err(Errno::OpNotSupp | Errno::NoSys)) => {
                 Ok(None)
             }
-            (valid, query) => bail!("the endpoint says {valid:?}, the domain {query:?}"),
+            (valid, query) => bail!("the endpoint reports {valid:?}, the domain {query:?}"),
         }
     }
 
     fn post(&self, call: AtomicCall, count: usize, flags: OpFlags) -> anyhow::Result<()> {
         let len = count * call.datatype.size();
-        let end = &self.channel.end;
+        let endpoint = &self.channel.endpoint;
         let parts = AtomicBuffers {
             operand: self.local.segment(OPERAND, len),
             comparand: self.local.segment(COMPARAND, len),
             result: self.local.segment(RESULT, len),
         };
         let access = Access::new(self.channel.peer, self.remote, 0).flags(flags);
-        end.push("atomic", |end| end.atomic(call, &parts, count, &access))?;
-        end.tx.next().map(drop)
+        endpoint.push("atomic", |endpoint| {
+            endpoint.atomic(call, &parts, count, &access)
+        })?;
+        endpoint.tx.next().map(drop)
     }
 
     fn measure(&mut self, call: AtomicCall) -> anyhow::Result<()> {
@@ -158,17 +160,17 @@ impl Side {
         Ok(())
     }
 
-    /// Both sides change the other's elements, one for each case, and look at what became of theirs.
+    /// Both sides change the other's elements, one for each case, and check their own.
     fn verify(&mut self, call: AtomicCall, most: usize) -> anyhow::Result<()> {
         let cases = atomics::cases(call.datatype);
         let count = cases.len().min(most);
         let size = call.datatype.size();
         let cases = &cases[..count];
         for (at, case) in cases.iter().enumerate() {
-            let put = |block: &Block, place: usize, value: i64| {
+            let put = |block: &Block, offset: usize, value: i64| {
                 block
                     .memory
-                    .put(place + at * size, &encode(call.datatype, value));
+                    .put(offset + at * size, &encode(call.datatype, value));
             };
             put(&self.shared, 0, case.target);
             put(&self.local, OPERAND, case.operand);
@@ -180,11 +182,11 @@ impl Side {
         self.post(call, count, OpFlags::DEFAULT | OpFlags::DELIVERY_COMPLETE)?;
         self.channel.sync()?;
         for (at, case) in cases.iter().enumerate() {
-            let place = at * size;
-            let now = self.shared.memory.get(place, size);
+            let offset = at * size;
+            let now = self.shared.memory.get(offset, size);
             check(call, "the target", &now, expected(call.op, *case))?;
             if call.family != Family::Base {
-                let before = self.local.memory.get(RESULT + place, size);
+                let before = self.local.memory.get(RESULT + offset, size);
                 check(call, "the result", &before, case.target)?;
             }
         }
@@ -193,17 +195,17 @@ impl Side {
     }
 }
 
-fn check(call: AtomicCall, what: &str, has: &[u8], value: i64) -> anyhow::Result<()> {
-    let wants = encode(call.datatype, value);
-    let counts = atomics::bytes_that_count(call.datatype);
-    let same = has.iter().zip(&wants).zip(counts.iter().cycle());
+fn check(call: AtomicCall, what: &str, found: &[u8], value: i64) -> anyhow::Result<()> {
+    let expected_bytes = encode(call.datatype, value);
+    let counts = atomics::significant_bytes(call.datatype);
+    let same = found.iter().zip(&expected_bytes).zip(counts.iter().cycle());
     match same
         .filter(|(_, counts)| **counts)
-        .all(|((has, wants), _)| has == wants)
+        .all(|((found, expected_bytes), _)| found == expected_bytes)
     {
         true => Ok(()),
         false => Err(wrong(format!(
-            "{what} is {has:02x?}, expected {value}: {wants:02x?}"
+            "{what} is {found:02x?}, expected {value}: {expected_bytes:02x?}"
         ))),
     }
 }

@@ -4,13 +4,13 @@ use anyhow::{Context as _, ensure};
 use selvedge::info::EpType;
 use selvedge::{Caps, FiAddr};
 
-use crate::upstream::channel::{Channel, Manners};
+use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::discover::{discover, hints};
 use crate::upstream::options::Options;
 
 /// The program.
 pub(in crate::upstream) fn av_xfer(options: &Options) -> anyhow::Result<()> {
-    let mut options = super::beside(options, true);
+    let mut options = super::with_out_of_band(options, true);
     options.verify = true;
     println!("Testing with reversed transfer direction");
     let mut channel = open(&options)?;
@@ -18,7 +18,7 @@ pub(in crate::upstream) fn av_xfer(options: &Options) -> anyhow::Result<()> {
     channel.sync()?;
     remove(&mut channel)?;
     channel.sync()?;
-    learn(&mut channel)?;
+    insert(&mut channel)?;
     transfer(&mut channel, false)?;
     channel.sync()?;
     drop(channel);
@@ -28,14 +28,14 @@ pub(in crate::upstream) fn av_xfer(options: &Options) -> anyhow::Result<()> {
     transfer(&mut channel, true)?;
     channel.sync()?;
     remove(&mut channel)?;
-    learn(&mut channel)?;
+    insert(&mut channel)?;
     transfer(&mut channel, true)?;
     channel.sync()
 }
 
 fn open(options: &Options) -> anyhow::Result<Channel> {
     let info = discover(options, &hints(options, Caps::MSG, EpType::Rdm)?)?;
-    Channel::open(options, info, Manners::default())
+    Channel::open(options, info, ChannelConfig::default())
 }
 
 fn transfer(channel: &mut Channel, to_server: bool) -> anyhow::Result<()> {
@@ -45,30 +45,37 @@ fn transfer(channel: &mut Channel, to_server: bool) -> anyhow::Result<()> {
     }
     let number = channel.arrived;
     channel.receive()?;
-    channel.check_rest(number..number + 1, size)
+    channel.check_standing(number..number + 1, size)
 }
 
-/// Nothing can be sent to an index that is removed.
+/// Removes the peer, and checks that nothing can be sent to its index.
 fn remove(channel: &mut Channel) -> anyhow::Result<()> {
     let peer = channel.peer;
-    channel.end.av.remove(&[peer]).context("fi_av_remove")?;
+    channel
+        .endpoint
+        .av
+        .remove(&[peer])
+        .context("fi_av_remove")?;
     let number = channel.sent;
     let sent = channel.inject(1);
     ensure!(
         sent.is_err() && channel.sent == number,
-        "a message to a removed peer is sent"
+        "a message to a removed peer was sent"
     );
     ensure!(
-        channel.end.av.lookup(peer).is_err(),
-        "a removed peer is still found"
+        channel.endpoint.av.lookup(peer).is_err(),
+        "a lookup finds a removed peer"
     );
     channel.peer = FiAddr::UNSPEC;
     Ok(())
 }
 
-fn learn(channel: &mut Channel) -> anyhow::Result<()> {
-    let own = channel.end.name()?;
-    let oob = channel.oob.as_mut().context("no connection beside")?;
-    let theirs = oob.exchange(&own)?;
-    channel.know(&theirs)
+fn insert(channel: &mut Channel) -> anyhow::Result<()> {
+    let own = channel.endpoint.name()?;
+    let oob = channel
+        .oob
+        .as_mut()
+        .context("there is no out-of-band connection")?;
+    let from_peer = oob.exchange(&own)?;
+    channel.insert_peer(&from_peer)
 }

@@ -1,5 +1,5 @@
-//! `fi_recv_cancel`: of two receives one is taken back; the other one, and those posted later, take
-//! their messages.
+//! `fi_recv_cancel`: one of two receives is cancelled; the other one, and later ones, match their
+//! messages.
 
 use anyhow::{Context as _, ensure};
 use selvedge::{Caps, CompletionFlags, Context, Errno, TagMatch};
@@ -7,38 +7,38 @@ use selvedge_testkit::domain::{Block, Recv, Send};
 use selvedge_testkit::failure::wrong;
 
 use super::open;
-use crate::upstream::channel::{Channel, Manners};
+use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
 
 const KEPT: u64 = 0x1000_0001;
-const TAKEN_BACK: u64 = 0x1000_0002;
+const CANCELLED: u64 = 0x1000_0002;
 
 /// The program.
 pub(in crate::upstream) fn recv_cancel(options: &Options) -> anyhow::Result<()> {
     let size = options.sizes.one().unwrap_or(64);
-    let manners = Manners {
+    let config = ChannelConfig {
         tagged: true,
-        ..Manners::default()
+        ..ChannelConfig::default()
     };
-    let mut channel = open(options, Caps::TAGGED, manners)?;
-    let ground = channel.ground().clone();
-    let blocks = [ground.buffers(size)?, ground.buffers(size)?];
+    let mut channel = open(options, Caps::TAGGED, config)?;
+    let domain = channel.domain().clone();
+    let blocks = [domain.buffers(size)?, domain.buffers(size)?];
     if channel.is_client() {
         channel.sync()?;
-        for tag in [KEPT, TAKEN_BACK] {
+        for tag in [KEPT, CANCELLED] {
             send(&channel, &blocks[0], size, tag)?;
         }
     } else {
-        for (block, tag) in blocks.iter().zip([KEPT, TAKEN_BACK]) {
+        for (block, tag) in blocks.iter().zip([KEPT, CANCELLED]) {
             post(&channel, block, tag)?;
         }
-        take_back(&channel)?;
+        cancel(&channel)?;
         channel.sync()?;
-        take(&channel, &blocks[0], KEPT)?;
+        receive(&channel, &blocks[0], KEPT)?;
         blocks[1].memory.check_fill(0, size, POISON)?;
-        post(&channel, &blocks[1], TAKEN_BACK)?;
-        take(&channel, &blocks[1], TAKEN_BACK)?;
+        post(&channel, &blocks[1], CANCELLED)?;
+        receive(&channel, &blocks[1], CANCELLED)?;
     }
     channel.await_server()?;
     channel.finish()
@@ -48,28 +48,34 @@ fn post(channel: &Channel, block: &Block, tag: u64) -> anyhow::Result<()> {
     block.memory.fill(0, block.memory.len(), POISON);
     let recv = Recv::new(tag).tag(TagMatch::exact(tag));
     channel
-        .end
-        .push("receive", |end| end.recv(&[block.whole()], &recv))
+        .endpoint
+        .push("receive", |endpoint| endpoint.recv(&[block.whole()], &recv))
 }
 
-fn take_back(channel: &Channel) -> anyhow::Result<()> {
-    let end = &channel.end;
-    end.ep.cancel(Context(TAKEN_BACK)).context("fi_cancel")?;
-    let error = end.rx.next_error()?;
-    let is_right = error.errno == Errno::Canceled
-        && error.entry.context.0 == TAKEN_BACK
+fn cancel(channel: &Channel) -> anyhow::Result<()> {
+    let endpoint = &channel.endpoint;
+    endpoint
+        .ep
+        .cancel(Context(CANCELLED))
+        .context("fi_cancel")?;
+    let error = endpoint.rx.next_error()?;
+    let is_expected = error.errno == Errno::Canceled
+        && error.entry.context.0 == CANCELLED
         && error.entry.flags.contains(CompletionFlags::RECV);
-    ensure!(is_right, "a receive that is taken back says {error:?}");
-    match end.rx.cq().read_err() {
+    ensure!(is_expected, "a cancelled receive completed with {error:?}");
+    match endpoint.rx.cq().read_err() {
         Err(Errno::Again) => Ok(()),
-        other => Err(wrong(format!("behind it there is {other:?}"))),
+        other => Err(wrong(format!("the error queue then has {other:?}"))),
     }
 }
 
-fn take(channel: &Channel, block: &Block, tag: u64) -> anyhow::Result<()> {
-    let entry = channel.end.rx.next()?;
-    let is_right = entry.context.0 == tag && entry.tag == tag && entry.len == block.memory.len();
-    ensure!(is_right, "the message with tag {tag:#x} says {entry:?}");
+fn receive(channel: &Channel, block: &Block, tag: u64) -> anyhow::Result<()> {
+    let entry = channel.endpoint.rx.next()?;
+    let is_expected = entry.context.0 == tag && entry.tag == tag && entry.len == block.memory.len();
+    ensure!(
+        is_expected,
+        "the message with tag {tag:#x} completed with {entry:?}"
+    );
     Stamp::of_pair(true, tag).check(&block.memory, 0, entry.len)
 }
 
@@ -77,7 +83,7 @@ fn send(channel: &Channel, block: &Block, size: usize, tag: u64) -> anyhow::Resu
     Stamp::of_pair(true, tag).write(&block.memory, 0, size);
     let send = Send::new(channel.peer, tag).tag(tag);
     channel
-        .end
-        .push("send", |end| end.send(&[block.whole()], &send))?;
-    super::gather(&[&channel.end.tx], [tag])
+        .endpoint
+        .push("send", |endpoint| endpoint.send(&[block.whole()], &send))?;
+    super::wait_for_all(&[&channel.endpoint.tx], [tag])
 }

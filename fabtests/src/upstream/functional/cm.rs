@@ -1,4 +1,4 @@
-//! `fi_cm_data`: the bytes that travel with requests for connections, refusals and acceptances.
+//! `fi_cm_data`: private data of connection requests, rejections and acceptances.
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::eq::Event;
@@ -6,136 +6,156 @@ use selvedge::{Caps, EpOption, EpOptionName, Errno};
 use selvedge_testkit::domain::DomainEndpoint;
 use selvedge_testkit::failure::{failure, wrong};
 
-use crate::upstream::connect::Door;
-use crate::upstream::ground;
+use crate::upstream::connect::Connector;
+use crate::upstream::domain;
 use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::Options;
 use crate::upstream::payload::Stamp;
 
-/// The TCP port beside the fabric, if `-q` does not say which.
-const BESIDE: u16 = 2710;
-/// The most that is tried, however much the provider carries.
-const MOST: usize = 64 << 10;
+/// The TCP port outside the fabric without `-q`.
+const OUT_OF_BAND_PORT: u16 = 2710;
+/// Maximum size of tested data, whatever the provider carries.
+const MAX_SIZE: usize = 64 << 10;
 
 /// The program.
 pub(in crate::upstream) fn cm_data(options: &Options) -> anyhow::Result<()> {
-    let door = Door::open(options, Caps::MSG)?;
-    let mut line = OutOfBandChannel::meet_at(options, options.number("q", BESIDE)?)?;
+    let connector = Connector::open(options, Caps::MSG)?;
+    let mut oob = OutOfBandChannel::establish_at(options, options.number("q", OUT_OF_BAND_PORT)?)?;
     match options.is_client() {
-        true => client(options, &door, &mut line),
-        false => serve(options, &door, &mut line),
+        true => client(options, &connector, &mut oob),
+        false => serve(options, &connector, &mut oob),
     }
 }
 
-/// 1, 2, 4 and so on bytes, and last the most that there may be.
-fn sizes(most: usize) -> Vec<usize> {
+/// 1, 2, 4 and so on bytes, and last the maximum.
+fn sizes(max_size: usize) -> Vec<usize> {
     let powers = std::iter::successors(Some(1_usize), |size| size.checked_mul(2));
-    let mut sizes: Vec<_> = powers.take_while(|&size| size < most).collect();
-    sizes.push(most);
+    let mut sizes: Vec<_> = powers.take_while(|&size| size < max_size).collect();
+    sizes.push(max_size);
     sizes
 }
 
-fn most(end: &DomainEndpoint) -> anyhow::Result<usize> {
-    match end.ep.option(EpOptionName::CmDataSize) {
-        Ok(EpOption::CmDataSize(most)) if most > 0 => Ok(most.min(MOST)),
+fn max_size(endpoint: &DomainEndpoint) -> anyhow::Result<usize> {
+    match endpoint.ep.option(EpOptionName::CmDataSize) {
+        Ok(EpOption::CmDataSize(max_size)) if max_size > 0 => Ok(max_size.min(MAX_SIZE)),
         other => bail!("FI_OPT_CM_DATA_SIZE is {other:?}"),
     }
 }
 
-/// What a side says with a number of bytes.
-fn words(is_client: bool, size: usize) -> Vec<u8> {
+/// The data of one side with this size.
+fn data_of(is_client: bool, size: usize) -> Vec<u8> {
     Stamp::of_pair(is_client, size as u64).message(size)
 }
 
 fn check(data: &[u8], is_client: bool, size: usize, what: &str) -> anyhow::Result<()> {
     let stamp = Stamp::of_pair(is_client, size as u64);
-    let is_right = data.len() >= size && data[size..].iter().all(|&byte| byte == 0);
-    if !is_right {
+    let has_size = data.len() >= size && data[size..].iter().all(|&byte| byte == 0);
+    if !has_size {
         return Err(wrong(format!(
-            "{what} has {} bytes, not {size}",
+            "{what} has {} bytes instead of {size}",
             data.len()
         )));
     }
     stamp.check_bytes(&data[..size]).context(what.to_owned())
 }
 
-fn client(options: &Options, door: &Door, line: &mut OutOfBandChannel) -> anyhow::Result<()> {
-    let ground = ground::on(options, &*door.info.fabric()?, door.info.clone())?;
-    let open = || ground.endpoint(door.plan(door.info.clone()));
-    let most = most(&open()?)?;
-    for size in sizes(most) {
+fn client(
+    options: &Options,
+    connector: &Connector,
+    oob: &mut OutOfBandChannel,
+) -> anyhow::Result<()> {
+    let domain = domain::on(options, &*connector.info.fabric()?, connector.info.clone())?;
+    let open = || domain.endpoint(connector.endpoint_config(connector.info.clone()));
+    let max_size = max_size(&open()?)?;
+    for size in sizes(max_size) {
         println!("trying with data size: {size}");
-        door.patiently(|| {
-            let refused = open()?;
-            door.connect(&refused, &words(true, size))?;
-            refusal(door, size)
+        connector.retry_until_listening(|| {
+            let rejected = open()?;
+            connector.connect(&rejected, &data_of(true, size))?;
+            expect_rejection(connector, size)
         })?;
-        let end = open()?;
-        door.connect(&end, &words(true, size))?;
-        check(&door.connected(&end)?, false, size, "the acceptance")?;
-        shut_down(door, &end)?;
-        line.barrier()?;
+        let endpoint = open()?;
+        connector.connect(&endpoint, &data_of(true, size))?;
+        check(
+            &connector.connected(&endpoint)?,
+            false,
+            size,
+            "the acceptance",
+        )?;
+        shut_down(connector, &endpoint)?;
+        oob.barrier()?;
     }
-    if most < MOST {
-        let end = open()?;
-        let cm = end.ep.cm().context("the endpoint cannot be connected")?;
-        let server = door.info.dest_addr.as_ref().context("no server")?;
-        let answer = cm.connect(server, &vec![0; most + 1]);
+    if max_size < MAX_SIZE {
+        let endpoint = open()?;
+        let cm = endpoint
+            .ep
+            .cm()
+            .context("the endpoint cannot be connected")?;
+        let server = connector
+            .info
+            .dest_addr
+            .as_ref()
+            .context("the server's address is unknown")?;
+        let result = cm.connect(server, &vec![0; max_size + 1]);
         ensure!(
-            answer == Err(Errno::Inval),
-            "{} bytes with a request are {answer:?}",
-            most + 1
+            result == Err(Errno::Inval),
+            "a request with {} bytes returned {result:?}",
+            max_size + 1
         );
     }
     Ok(())
 }
 
-fn refusal(door: &Door, size: usize) -> anyhow::Result<()> {
-    // The error is read by hand, because its data counts.
-    let event = door.eq.wait(Some(std::time::Duration::from_secs(60)));
+fn expect_rejection(connector: &Connector, size: usize) -> anyhow::Result<()> {
+    // The error is read directly, because its data is checked.
+    let event = connector.eq.wait(Some(std::time::Duration::from_secs(60)));
     ensure!(
         matches!(event, Err(Errno::Avail)),
-        "a request that is refused says {event:?}"
+        "a rejected request returned {event:?}"
     );
-    let error = door.eq.read_err()?;
+    let error = connector.eq.read_err()?;
     ensure!(
         error.errno == Errno::ConnRefused,
-        "a request that is refused fails with {error:?}"
+        "a rejected request failed with {error:?}"
     );
     if error.data.is_empty() {
-        return Err(failure(Errno::ConnRefused, "nobody listens"));
+        return Err(failure(Errno::ConnRefused, "no server listens"));
     }
     check(&error.data, false, size, "the refusal")
 }
 
-fn serve(options: &Options, door: &Door, line: &mut OutOfBandChannel) -> anyhow::Result<()> {
-    let mut ground = None;
+fn serve(
+    options: &Options,
+    connector: &Connector,
+    oob: &mut OutOfBandChannel,
+) -> anyhow::Result<()> {
+    let mut domain = None;
     let mut round = 0;
     loop {
-        let (info, data) = door.request()?;
-        let ground = match &ground {
-            Some(ground) => ground,
-            None => ground.insert(ground::on(options, &*info.fabric()?, info.clone())?),
+        let (info, data) = connector.request()?;
+        let domain = match &domain {
+            Some(domain) => domain,
+            None => domain.insert(domain::on(options, &*info.fabric()?, info.clone())?),
         };
-        // Not the endpoint of the request, which is refused, nor at the address where requests come.
+        // Not the endpoint of the request, which is rejected, nor the listening address.
         let mut other = info.clone();
         (other.handle, other.src_addr) = (0, None);
-        let most = most(&ground.endpoint(door.plan(other))?)?;
-        let sizes = sizes(most);
+        let max_size = max_size(&domain.endpoint(connector.endpoint_config(other))?)?;
+        let sizes = sizes(max_size);
         let size = sizes[round];
         check(&data, true, size, "the first request")?;
-        let pep = door.pep.as_ref().context("no passive endpoint")?;
-        pep.reject(info.handle, &words(false, size))
+        let pep = connector.pep.as_ref().context("no passive endpoint")?;
+        pep.reject(info.handle, &data_of(false, size))
             .context("fi_reject")?;
 
-        let (info, data) = door.request()?;
+        let (info, data) = connector.request()?;
         check(&data, true, size, "the second request")?;
-        let end = ground.endpoint(door.plan(info))?;
-        door.connect(&end, &words(false, size))?;
-        door.connected(&end)?;
-        shut_down(door, &end)?;
-        // The next request may not overtake the end of this connection.
-        line.barrier()?;
+        let endpoint = domain.endpoint(connector.endpoint_config(info))?;
+        connector.connect(&endpoint, &data_of(false, size))?;
+        connector.connected(&endpoint)?;
+        shut_down(connector, &endpoint)?;
+        // The next request must not overtake the end of this connection.
+        oob.barrier()?;
         round += 1;
         if round == sizes.len() {
             return Ok(());
@@ -143,17 +163,17 @@ fn serve(options: &Options, door: &Door, line: &mut OutOfBandChannel) -> anyhow:
     }
 }
 
-/// Both end the connection, and both are told of the end.
-fn shut_down(door: &Door, end: &DomainEndpoint) -> anyhow::Result<()> {
-    let cm = end.ep.cm().context("the endpoint is not connected")?;
+/// Both sides shut the connection down, and both have an event.
+fn shut_down(connector: &Connector, endpoint: &DomainEndpoint) -> anyhow::Result<()> {
+    let cm = endpoint.ep.cm().context("the endpoint is not connected")?;
     match cm.shutdown() {
         // The peer may have been faster.
         Ok(()) | Err(Errno::NotConn) => {}
         Err(errno) => return Err(errno).context("fi_shutdown"),
     }
-    match door.event() {
-        Ok(Event::Shutdown { ep }) if std::sync::Arc::ptr_eq(&ep, &end.ep) => Ok(()),
-        Ok(other) => bail!("no end of the connection, but {other:?}"),
+    match connector.event() {
+        Ok(Event::Shutdown { ep }) if std::sync::Arc::ptr_eq(&ep, &endpoint.ep) => Ok(()),
+        Ok(other) => bail!("{other:?} instead of the end of the connection"),
         Err(error) => Err(error).context("waiting for the end of the connection"),
     }
 }

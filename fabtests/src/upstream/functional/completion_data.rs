@@ -1,4 +1,4 @@
-//! `fi_cq_data`: 8 bytes or fewer that reach the peer's completion, with a send or a write.
+//! `fi_cq_data`: remote data of up to 8 bytes in the peer's completion, with a send or a write.
 
 use anyhow::ensure;
 use selvedge::cq::Entry;
@@ -7,7 +7,7 @@ use selvedge_testkit::domain::{Access, SHARED, Send};
 use selvedge_testkit::failure::{unsupported, wrong};
 
 use super::open;
-use crate::upstream::channel::{Channel, Manners};
+use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
 
@@ -21,15 +21,15 @@ pub(in crate::upstream) fn cq_data(options: &Options) -> anyhow::Result<()> {
         true => Caps::MSG | Caps::RMA,
         false => Caps::MSG,
     };
-    let manners = Manners {
+    let config = ChannelConfig {
         largest: SIZE,
-        ..Manners::default()
+        ..ChannelConfig::default()
     };
-    let mut channel = open(options, caps, manners)?;
-    let bytes = channel.ground().info().domain_attr.cq_data_size;
+    let mut channel = open(options, caps, config)?;
+    let bytes = channel.domain().info().domain_attr.cq_data_size;
     if bytes < 4 {
         return Err(unsupported(format!(
-            "remote data has {bytes} bytes, not 4 or more"
+            "remote data has {bytes} bytes; 4 or more are needed"
         )));
     }
     let data = match bytes {
@@ -50,49 +50,51 @@ fn send(channel: &mut Channel, data: u64) -> anyhow::Result<()> {
         let kind = CompletionFlags::MSG | CompletionFlags::RECV;
         check(&entry, kind, data)?;
         channel.check_last(SIZE)?;
-        return channel.post_rest();
+        return channel.post_standing();
     }
-    let block = channel.ground().buffers(SIZE)?;
+    let block = channel.domain().buffers(SIZE)?;
     Stamp::of_pair(true, channel.sent).write(&block.memory, 0, SIZE);
     let send = Send::new(channel.peer, 77).data(data);
-    let end = &channel.end;
-    end.push("send with data", |end| end.send(&[block.whole()], &send))?;
-    let entry = end.tx.next()?;
-    ensure!(entry.context.0 == 77, "another send completes: {entry:?}");
+    let endpoint = &channel.endpoint;
+    endpoint.push("send with data", |endpoint| {
+        endpoint.send(&[block.whole()], &send)
+    })?;
+    let entry = endpoint.tx.next()?;
+    ensure!(entry.context.0 == 77, "another send completed: {entry:?}");
     channel.skip();
     Ok(())
 }
 
 fn write(channel: &mut Channel, data: u64) -> anyhow::Result<()> {
-    let ground = channel.ground().clone();
-    let (local, shared) = (ground.buffers(SIZE)?, ground.memory(SIZE, SHARED)?);
+    let domain = channel.domain().clone();
+    let (local, shared) = (domain.buffers(SIZE)?, domain.memory(SIZE, SHARED)?);
     shared.memory.fill(0, SIZE, POISON);
     let remote = channel.exchange_keys(&shared.rights)?;
     let stamp = Stamp::of_pair(true, 0);
     if !channel.is_client() {
-        let entry = channel.end.rx.next()?;
+        let entry = channel.endpoint.rx.next()?;
         let kind = CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE;
         check(&entry, kind, data)?;
         return stamp.check(&shared.memory, 0, SIZE);
     }
     stamp.write(&local.memory, 0, SIZE);
     let access = Access::new(channel.peer, remote, 78).data(data);
-    let end = &channel.end;
-    end.push("write with data", |end| {
-        end.write(&[local.whole()], &access)
+    let endpoint = &channel.endpoint;
+    endpoint.push("write with data", |endpoint| {
+        endpoint.write(&[local.whole()], &access)
     })?;
-    let entry = end.tx.next()?;
-    ensure!(entry.context.0 == 78, "another write completes: {entry:?}");
+    let entry = endpoint.tx.next()?;
+    ensure!(entry.context.0 == 78, "another write completed: {entry:?}");
     Ok(())
 }
 
 fn check(entry: &Entry, kind: CompletionFlags, data: u64) -> anyhow::Result<()> {
     let flags = kind | CompletionFlags::REMOTE_CQ_DATA;
-    let is_right = entry.flags == flags && entry.data == data && entry.len == SIZE;
-    match is_right {
+    let is_expected = entry.flags == flags && entry.data == data && entry.len == SIZE;
+    match is_expected {
         true => Ok(()),
         false => Err(wrong(format!(
-            "expected {flags}, {SIZE} bytes and data {data:#x}: {entry:?}"
+            "expected {flags}, {SIZE} bytes and data {data:#x} instead of {entry:?}"
         ))),
     }
 }

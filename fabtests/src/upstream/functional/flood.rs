@@ -1,5 +1,4 @@
-//! `fi_flood`: messages that nobody has posted a receive for, and then many registrations, one after
-//! the other.
+//! `fi_flood`: messages without posted receives, and then many registrations, one after the other.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -7,7 +6,7 @@ use std::time::Duration;
 use selvedge::{Caps, MsgOrder, OpFlags};
 use selvedge_testkit::domain::{Block, Send};
 
-use crate::upstream::channel::{Channel, Manners};
+use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::connect;
 use crate::upstream::discover::{discover, hints};
 use crate::upstream::options::Options;
@@ -21,20 +20,20 @@ pub(in crate::upstream) fn flood(options: &Options) -> anyhow::Result<()> {
     let pause = Duration::from_secs(options.number("T", 0)?);
     let mut flags = OpFlags::empty();
     flags.set(OpFlags::DELIVERY_COMPLETE, options.has("U"));
-    let manners = Manners {
+    let config = ChannelConfig {
         largest: size,
         window,
         flags,
-        ..Manners::default()
+        ..ChannelConfig::default()
     };
     let mut channel = match options.ep_type {
-        Some(EpType::Msg) => connect::channel(options, Caps::MSG, manners)?,
+        Some(EpType::Msg) => connect::channel(options, Caps::MSG, config)?,
         _ => {
             let mut hints = hints(options, Caps::MSG, EpType::Rdm)?;
             if options.verify {
                 hints = hints.msg_order(MsgOrder::SAS);
             }
-            Channel::open(options, discover(options, &hints)?, manners)?
+            Channel::open(options, discover(options, &hints)?, config)?
         }
     };
     channel.lay_out(size);
@@ -55,30 +54,30 @@ pub(in crate::upstream) fn flood(options: &Options) -> anyhow::Result<()> {
     channel.finish()
 }
 
-/// All at once, each from memory of its own registration.
+/// Sends all messages at once, each from separately registered memory.
 fn send_all(channel: &mut Channel, size: usize, window: usize) -> anyhow::Result<()> {
-    let ground = channel.ground().clone();
-    let blocks: Result<Vec<Block>, _> = (0..window).map(|_| ground.buffers(size)).collect();
+    let domain = channel.domain().clone();
+    let blocks: Result<Vec<Block>, _> = (0..window).map(|_| domain.buffers(size)).collect();
     let blocks = blocks?;
     let first = channel.sent;
     for block in &blocks {
         post(channel, block, size)?;
     }
-    super::gather(&[&channel.end.tx], first..first + window as u64)
+    super::wait_for_all(&[&channel.endpoint.tx], first..first + window as u64)
 }
 
 fn post(channel: &mut Channel, block: &Block, size: usize) -> anyhow::Result<()> {
     let number = channel.sent;
     Stamp::of_pair(true, number).write(&block.memory, 0, size);
     let send = Send::new(channel.peer, number);
-    channel
-        .end
-        .push("send", |end| end.send(&[block.segment(0, size)], &send))?;
+    channel.endpoint.push("send", |endpoint| {
+        endpoint.send(&[block.segment(0, size)], &send)
+    })?;
     channel.skip();
     Ok(())
 }
 
-/// Looks away first; the one receive that is posted takes the first message, the others wait.
+/// Sleeps first. The one posted receive matches the first message, and the others wait.
 fn receive_all(
     channel: &mut Channel,
     size: usize,
@@ -89,7 +88,7 @@ fn receive_all(
     let first = channel.arrived;
     for number in 1..=window {
         match number == window {
-            true => channel.post_rest()?,
+            true => channel.post_standing()?,
             false => channel.post_slot()?,
         }
     }
@@ -101,15 +100,15 @@ fn receive_all(
     }
 }
 
-/// One after the other, each registered for its message alone.
+/// Sends one message after the other, each with a new registration.
 fn register_and_send(channel: &mut Channel, size: usize, window: usize) -> anyhow::Result<()> {
-    let ground = channel.ground().clone();
-    let mut block = ground.buffers(size)?;
+    let domain = channel.domain().clone();
+    let mut block = domain.buffers(size)?;
     for _ in 0..window {
-        block.rights = ground.register(&block.memory, selvedge_testkit::domain::LOCAL)?;
+        block.rights = domain.register(&block.memory, selvedge_testkit::domain::LOCAL)?;
         let number = channel.sent;
         post(channel, &block, size)?;
-        super::gather(&[&channel.end.tx], [number])?;
+        super::wait_for_all(&[&channel.endpoint.tx], [number])?;
     }
     Ok(())
 }
@@ -118,7 +117,7 @@ fn receive(channel: &mut Channel, size: usize) -> anyhow::Result<()> {
     let number = channel.arrived;
     channel.receive()?;
     match channel.options.verify {
-        true => channel.check_rest(number..number + 1, size),
+        true => channel.check_standing(number..number + 1, size),
         false => Ok(()),
     }
 }

@@ -1,12 +1,12 @@
-//! `fi_inject_test`: a buffer is the sender's again when the call returns (`FI_INJECT`) or when the
-//! operation completes (`FI_INJECT_COMPLETE`), and is overwritten at once.
+//! `fi_inject_test`: the sender may reuse a buffer when the call returns (`FI_INJECT`) or when the
+//! operation completes (`FI_INJECT_COMPLETE`), and overwrites it immediately.
 
 use anyhow::{bail, ensure};
 use selvedge::{Caps, OpFlags};
 use selvedge_testkit::domain::Send;
 
 use super::open;
-use crate::upstream::channel::{CONTROL, Channel, Manners};
+use crate::upstream::channel::{CONTROL, Channel, ChannelConfig};
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
 
@@ -15,24 +15,24 @@ pub(in crate::upstream) fn inject_test(options: &Options) -> anyhow::Result<()> 
     let flag = match options.text("A") {
         Some("inject") | None => OpFlags::INJECT,
         Some("inj_complete") => OpFlags::INJECT_COMPLETE,
-        Some(other) => bail!("-A {other:?} is none of inject, inj_complete"),
+        Some(other) => bail!("-A {other:?}: the values are inject and inj_complete"),
     };
     let of_message = options.has("N");
-    let manners = Manners {
+    let config = ChannelConfig {
         tagged: true,
         largest: options.sizes.one().unwrap_or(0),
         flags: if of_message { OpFlags::empty() } else { flag },
-        ..Manners::default()
+        ..ChannelConfig::default()
     };
     let mut options = options.clone();
     options.verify = true;
-    let mut channel = open(&options, Caps::TAGGED, manners)?;
-    let most = match flag {
-        OpFlags::INJECT => channel.ground().info().tx_attr.inject_size,
+    let mut channel = open(&options, Caps::TAGGED, config)?;
+    let max_size = match flag {
+        OpFlags::INJECT => channel.domain().info().tx_attr.inject_size,
         _ => CONTROL,
     };
-    let asked = options.sizes.one().unwrap_or(most);
-    let sizes = [1, asked.min(64), asked.min(most).min(CONTROL)];
+    let requested = options.sizes.one().unwrap_or(max_size);
+    let sizes = [1, requested.min(64), requested.min(max_size).min(CONTROL)];
     let flags = match of_message {
         true => flag,
         false => OpFlags::DEFAULT,
@@ -55,21 +55,23 @@ pub(in crate::upstream) fn inject_test(options: &Options) -> anyhow::Result<()> 
 }
 
 fn send(channel: &mut Channel, size: usize, flags: OpFlags, kind: OpFlags) -> anyhow::Result<()> {
-    let block = channel.ground().buffers(size)?;
+    let block = channel.domain().buffers(size)?;
     Stamp::of_pair(channel.is_client(), channel.sent).write(&block.memory, 0, size);
     let send = Send::new(channel.peer, channel.sent)
         .tag(channel.sent)
         .flags(flags);
-    let end = &channel.end;
-    end.push("injected send", |end| end.send(&[block.whole()], &send))?;
+    let endpoint = &channel.endpoint;
+    endpoint.push("injected send", |endpoint| {
+        endpoint.send(&[block.whole()], &send)
+    })?;
     if kind == OpFlags::INJECT {
         block.memory.fill(0, size, POISON);
     }
-    let entry = end.tx.next()?;
+    let entry = endpoint.tx.next()?;
     block.memory.fill(0, size, POISON);
     ensure!(
         entry.context.0 == send.context,
-        "another send completes than {}: {entry:?}",
+        "another send than {} completed: {entry:?}",
         send.context
     );
     channel.skip();
@@ -79,5 +81,5 @@ fn send(channel: &mut Channel, size: usize, flags: OpFlags, kind: OpFlags) -> an
 fn receive(channel: &mut Channel, size: usize) -> anyhow::Result<()> {
     let number = channel.arrived;
     channel.receive()?;
-    channel.check_rest(number..number + 1, size)
+    channel.check_standing(number..number + 1, size)
 }

@@ -1,4 +1,5 @@
-//! `fi_multi_recv`: two halves of a buffer, each of which takes many messages, one behind the other.
+//! `fi_multi_recv`: two halves of a multi-receive buffer, each of which takes many messages in
+//! succession.
 
 use std::time::Instant;
 
@@ -8,39 +9,39 @@ use selvedge::{Caps, CompletionFlags, EpOption, OpFlags};
 use selvedge_testkit::domain::{Block, LOCAL, Recv, Send};
 use selvedge_testkit::failure::wrong;
 
-use crate::upstream::channel::{Channel, Manners};
-use crate::upstream::options::{Letters, Options};
+use crate::upstream::channel::{Channel, ChannelConfig};
+use crate::upstream::options::{OptionSet, Options};
 use crate::upstream::payload::{POISON, Stamp};
 use crate::upstream::perf::{Row, Table};
 
-/// Messages that a half of the buffer takes.
+/// Messages per half of the buffer.
 const HALF: u64 = 64;
 
-/// Its letters.
-pub(in crate::upstream) const LETTERS: Letters = super::letters("M");
+/// Its options.
+pub(in crate::upstream) const OPTIONS: OptionSet = super::option_set("M");
 
 /// The program: the client sends.
 pub(in crate::upstream) fn multi_recv(options: &Options) -> anyhow::Result<()> {
-    let mut options = super::beside(options, true);
+    let mut options = super::with_out_of_band(options, true);
     let size = options.sizes.one().unwrap_or(1024);
     options.sizes = crate::upstream::options::Sizes::Few;
     let caps = Caps::MSG | Caps::TAGGED | Caps::MULTI_RECV;
-    // The programs say the rest to each other by tagged messages.
-    let manners = Manners {
+    // The programs synchronise by tagged messages.
+    let config = ChannelConfig {
         tagged: true,
-        ..Manners::default()
+        ..ChannelConfig::default()
     };
-    let mut channel = super::open(&options, caps, manners)?;
+    let mut channel = super::open(&options, caps, config)?;
     let total = options
         .iterations
         .unwrap_or(10_000)
         .next_multiple_of(2 * HALF as usize);
-    let block = channel.ground().buffers(2 * HALF as usize * size)?;
+    let block = channel.domain().buffers(2 * HALF as usize * size)?;
     let mut flow = Flow {
         channel: &mut channel,
         block,
         size,
-        free: [0; 2],
+        released: [0; 2],
         taken: [[false; HALF as usize]; 2],
     };
     let start = match options.is_client() {
@@ -74,31 +75,34 @@ struct Flow<'a> {
     channel: &'a mut Channel,
     block: Block,
     size: usize,
-    /// How often each half was given back, and which messages it has taken since it was posted.
-    free: [u64; 2],
+    /// How often each half was released, and which messages it has received since it was posted.
+    released: [u64; 2],
     taken: [[bool; HALF as usize]; 2],
 }
 
 impl Flow<'_> {
     fn send(&mut self, total: u64) -> anyhow::Result<()> {
         let slots = 2 * HALF;
-        let mut busy = vec![false; slots as usize];
+        let mut in_flight = vec![false; slots as usize];
         let (mut posted, mut done) = (0, 0);
         while done < total {
-            // A slot is written again only when its message is sent.
-            while posted < total && !busy[(posted % slots) as usize] {
+            // A slot is written again only after its message is sent.
+            while posted < total && !in_flight[(posted % slots) as usize] {
                 self.post_send(posted)?;
-                busy[(posted % slots) as usize] = true;
+                in_flight[(posted % slots) as usize] = true;
                 posted += 1;
             }
             let mut entries = [Entry::default(); 16];
             let most = (posted - done).min(16) as usize;
-            let count = self.channel.end.tx.wait(&mut entries[..most])?;
+            let count = self.channel.endpoint.tx.wait(&mut entries[..most])?;
             for entry in &entries[..count] {
                 let slot = (entry.context.0 % slots) as usize;
-                let was_busy = entry.context.0 < posted && busy[slot];
-                ensure!(was_busy, "nobody waits for {entry:?}");
-                busy[slot] = false;
+                let was_in_flight = entry.context.0 < posted && in_flight[slot];
+                ensure!(
+                    was_in_flight,
+                    "a completion of a send that is not outstanding: {entry:?}"
+                );
+                in_flight[slot] = false;
             }
             done += count as u64;
         }
@@ -110,17 +114,17 @@ impl Flow<'_> {
         Stamp::of_pair(true, number).write(&self.block.memory, at, self.size);
         let send = Send::new(self.channel.peer, number);
         let segment = self.block.segment(at, self.size);
-        let end = &self.channel.end;
-        end.push("send", |end| end.send(&[segment], &send))
+        let endpoint = &self.channel.endpoint;
+        endpoint.push("send", |endpoint| endpoint.send(&[segment], &send))
     }
 
-    /// A half is given back when there is no room for another message.
+    /// A half is released when it has no room for another message.
     fn prepare(&mut self) -> anyhow::Result<()> {
         let least = EpOption::MinMultiRecv(self.size);
-        let ep = &self.channel.end.ep;
+        let ep = &self.channel.endpoint.ep;
         ep.set(least).context("FI_OPT_MIN_MULTI_RECV")?;
-        // As upstream's program has it: registered on its own.
-        let domain = self.channel.ground().clone();
+        // As in upstream's program: registered separately.
+        let domain = self.channel.domain().clone();
         self.block.rights = domain.register(&self.block.memory, LOCAL)?;
         (0..2).try_for_each(|half| self.post(half))
     }
@@ -132,19 +136,19 @@ impl Flow<'_> {
         let flags = OpFlags::DEFAULT | OpFlags::MULTI_RECV | OpFlags::COMPLETION;
         let recv = Recv::new(half).flags(flags);
         let segment = self.block.segment(at, len);
-        let end = &self.channel.end;
-        end.push("multi-receive", |end| end.recv(&[segment], &recv))
+        let endpoint = &self.channel.endpoint;
+        endpoint.push("multi-receive", |endpoint| endpoint.recv(&[segment], &recv))
     }
 
     fn receive(&mut self, total: u64) -> anyhow::Result<()> {
         let last = total / (2 * HALF);
         for _ in 0..total {
-            let entry = self.channel.end.rx.next()?;
+            let entry = self.channel.endpoint.rx.next()?;
             let half = self.check(&entry)?;
             if self.taken[half] == [true; HALF as usize] {
                 self.taken[half] = [false; HALF as usize];
-                self.free[half] += 1;
-                if self.free[half] < last {
+                self.released[half] += 1;
+                if self.released[half] < last {
                     self.post(half as u64)?;
                 }
             }
@@ -152,20 +156,20 @@ impl Flow<'_> {
         Ok(())
     }
 
-    /// Messages lie in the order in which they were sent; large ones may complete in another one.
+    /// Messages are placed in the order of the sends; large ones may complete in another order.
     fn check(&mut self, entry: &Entry) -> anyhow::Result<usize> {
-        let place = self.block.memory.offset(entry.buf);
-        let slot = place.filter(|place| place.is_multiple_of(self.size));
-        let slot = slot.map(|place| place / self.size).unwrap_or(usize::MAX);
+        let offset = self.block.memory.offset(entry.buf);
+        let slot = offset.filter(|offset| offset.is_multiple_of(self.size));
+        let slot = slot.map(|offset| offset / self.size).unwrap_or(usize::MAX);
         let half = slot / HALF as usize;
-        let fresh = self
+        let is_new = self
             .taken
             .get_mut(half)
             .and_then(|taken| taken.get_mut(slot % HALF as usize))
             .is_some_and(|taken| !std::mem::replace(taken, true));
-        if !fresh || entry.context.0 != half as u64 {
+        if !is_new || entry.context.0 != half as u64 {
             return Err(wrong(format!(
-                "a message at {place:?} of the buffer: {entry:?}"
+                "an unexpected message at offset {offset:?} of the buffer: {entry:?}"
             )));
         }
         let mut flags = CompletionFlags::MSG | CompletionFlags::RECV;
@@ -175,12 +179,12 @@ impl Flow<'_> {
         );
         if entry.flags != flags || entry.len != self.size {
             return Err(wrong(format!(
-                "expected {flags}, {} bytes: {entry:?}",
+                "expected {flags}, {} bytes instead of {entry:?}",
                 self.size
             )));
         }
         if self.channel.options.verify {
-            let number = self.free[half] * 2 * HALF + slot as u64;
+            let number = self.released[half] * 2 * HALF + slot as u64;
             let at = slot * self.size;
             Stamp::of_pair(true, number).check(&self.block.memory, at, self.size)?;
         }

@@ -1,8 +1,8 @@
 //! `fi_mcast`: a greeting to all members of a group.
 //!
-//! Every process names the group; those with `-M` listen, the other one sends. What nobody hears is
-//! lost, so listeners are started first, or one of them agrees with the sender beside the fabric
-//! (`-b`).
+//! Every process names the group; processes with `-M` receive, the other one sends. A message
+//! without a receiver is lost, so receivers are started first, or one of them synchronises with the
+//! sender outside the fabric (`-b`).
 
 use anyhow::{Context as _, ensure};
 use selvedge::eq::{self, Event};
@@ -12,18 +12,18 @@ use selvedge_testkit::domain::{Block, DomainEndpoint, EndpointConfig, Recv, Send
 use selvedge_testkit::failure::wrong;
 
 use super::greeting::GREETING;
-use super::letters;
-use crate::upstream::discover::{hints, toward};
-use crate::upstream::ground;
+use super::option_set;
+use crate::upstream::discover::{discover_peer, hints};
+use crate::upstream::domain;
 use crate::upstream::oob::OutOfBandChannel;
-use crate::upstream::options::{Letters, Options};
+use crate::upstream::options::{OptionSet, Options};
 use crate::upstream::payload::{CANARY, check_around, poison};
 
-/// Its letters.
-pub(in crate::upstream) const LETTERS: Letters = letters("M");
+/// Its options.
+pub(in crate::upstream) const OPTIONS: OptionSet = option_set("M");
 
-/// Room for the greeting, between canaries.
-const ROOM: usize = 256;
+/// Size of the receive buffer, between canaries.
+const CAPACITY: usize = 256;
 const JOINED: Context = Context(9);
 const GREETED: u64 = 1;
 
@@ -32,42 +32,42 @@ pub(in crate::upstream) fn mcast(options: &Options) -> anyhow::Result<()> {
     let group = options.server.as_deref();
     let group = group.context("the group's address is missing, as 239.1.2.3")?;
     let hints = hints(options, Caps::MSG | Caps::MULTICAST, EpType::Dgram)?;
-    let info = toward(options, &hints, group)?;
+    let info = discover_peer(options, &hints, group)?;
     let address = info.dest_addr.clone();
     let address = address.context("discovery gives no address of the group")?;
     let eq = info.fabric()?.eq(&eq::Attr::default())?;
-    let ground = ground::open(options, info)?;
-    let end = ground.endpoint(EndpointConfig {
+    let domain = domain::open(options, info)?;
+    let endpoint = domain.endpoint(EndpointConfig {
         eq: Some(eq.clone()),
         ..EndpointConfig::default()
     })?;
-    let group = join(&end, &*eq, &address)?;
-    let beside = beside(options)?;
+    let group = join(&endpoint, &*eq, &address)?;
+    let oob = connect_out_of_band(options)?;
     match options.has("M") {
-        true => listen(&end, beside),
-        false => greet(&end, group.addr(), beside),
+        true => listen(&endpoint, oob),
+        false => send_greeting(&endpoint, group.addr(), oob),
     }
 }
 
 fn join(
-    end: &DomainEndpoint,
+    endpoint: &DomainEndpoint,
     eq: &dyn selvedge::EventQueue,
     group: &Address,
 ) -> anyhow::Result<std::sync::Arc<dyn Membership>> {
-    let member = end.ep.join(group, JOINED);
+    let member = endpoint.ep.join(group, JOINED);
     let member = member.with_context(|| format!("cannot join {group}"))?;
-    match end
+    match endpoint
         .context
         .strategy()
         .until("the group", || Ok(eq.read().ok()))?
     {
         Event::JoinComplete { context } if context == JOINED => Ok(member),
-        other => Err(wrong(format!("joining {group} is answered with {other:?}"))),
+        other => Err(wrong(format!("joining {group} returned {other:?}"))),
     }
 }
 
-/// The connection between the sender and a listener, which waits for it.
-fn beside(options: &Options) -> anyhow::Result<Option<OutOfBandChannel>> {
+/// The out-of-band connection between the sender and a receiver, which waits for it.
+fn connect_out_of_band(options: &Options) -> anyhow::Result<Option<OutOfBandChannel>> {
     if options.out_of_band.is_none() {
         return Ok(None);
     }
@@ -76,25 +76,29 @@ fn beside(options: &Options) -> anyhow::Result<Option<OutOfBandChannel>> {
         true => None,
         false => Some("127.0.0.1".into()),
     };
-    OutOfBandChannel::meet(&options).map(Some)
+    OutOfBandChannel::establish(&options).map(Some)
 }
 
-fn listen(end: &DomainEndpoint, beside: Option<OutOfBandChannel>) -> anyhow::Result<()> {
-    let block = end.context.buffers(ROOM + 2 * CANARY)?;
-    poison(&block.memory, CANARY, ROOM);
+fn listen(endpoint: &DomainEndpoint, oob: Option<OutOfBandChannel>) -> anyhow::Result<()> {
+    let block = endpoint.context.buffers(CAPACITY + 2 * CANARY)?;
+    poison(&block.memory, CANARY, CAPACITY);
     let recv = Recv::new(GREETED);
-    let segment = block.segment(CANARY, ROOM);
-    end.push("receive", |end| end.recv(&[segment], &recv))?;
+    let segment = block.segment(CANARY, CAPACITY);
+    endpoint.push("receive", |endpoint| endpoint.recv(&[segment], &recv))?;
     println!("Waiting for message from client...");
-    if let Some(mut line) = beside {
-        line.barrier()?;
+    if let Some(mut oob) = oob {
+        oob.barrier()?;
     }
-    let endless = end.rx.with_strategy(WaitStrategy::endless);
+    let endless = endpoint.rx.with_strategy(WaitStrategy::endless);
     let entry = endless.next()?;
-    let is_right = entry.context.0 == GREETED
+    let is_expected = entry.context.0 == GREETED
         && entry.len == GREETING.len()
         && entry.flags == CompletionFlags::MSG | CompletionFlags::RECV;
-    ensure!(is_right, "{} bytes: {entry:?}", GREETING.len());
+    ensure!(
+        is_expected,
+        "the greeting of {} bytes completed with {entry:?}",
+        GREETING.len()
+    );
     check(&block, entry.len)?;
     println!("Received data from client: Hello from Client!");
     Ok(())
@@ -103,25 +107,27 @@ fn listen(end: &DomainEndpoint, beside: Option<OutOfBandChannel>) -> anyhow::Res
 fn check(block: &Block, len: usize) -> anyhow::Result<()> {
     let greeting = block.memory.get(CANARY, len);
     if greeting != GREETING {
-        return Err(wrong(format!("the greeting is {greeting:?}")));
+        return Err(wrong(format!(
+            "the greeting is {greeting:?} instead of \"Hello from Client!\""
+        )));
     }
-    check_around(&block.memory, CANARY, len, ROOM)
+    check_around(&block.memory, CANARY, len, CAPACITY)
 }
 
-fn greet(
-    end: &DomainEndpoint,
+fn send_greeting(
+    endpoint: &DomainEndpoint,
     group: FiAddr,
-    beside: Option<OutOfBandChannel>,
+    oob: Option<OutOfBandChannel>,
 ) -> anyhow::Result<()> {
-    let block = end.context.buffers(GREETING.len())?;
+    let block = endpoint.context.buffers(GREETING.len())?;
     block.memory.put(0, GREETING);
-    if let Some(mut line) = beside {
-        line.barrier()?;
+    if let Some(mut oob) = oob {
+        oob.barrier()?;
     }
     println!("Sending message...");
     let send = Send::new(group, GREETED).flags(OpFlags::MULTICAST | OpFlags::COMPLETION);
-    end.push("send", |end| end.send(&[block.whole()], &send))?;
-    super::gather(&[&end.tx], [GREETED])?;
+    endpoint.push("send", |endpoint| endpoint.send(&[block.whole()], &send))?;
+    super::wait_for_all(&[&endpoint.tx], [GREETED])?;
     println!("Send completion received");
     Ok(())
 }

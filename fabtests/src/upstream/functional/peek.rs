@@ -1,5 +1,5 @@
-//! `fi_rdm_tagged_peek`: the server's messages are looked at, claimed and dropped by the client, as
-//! they wait.
+//! `fi_rdm_tagged_peek`: the client peeks at, claims and discards unexpected messages of the
+//! server.
 
 use anyhow::{Context as _, ensure};
 use selvedge::cq::Entry;
@@ -8,35 +8,35 @@ use selvedge::{Caps, CompletionFlags, Errno, FiAddr, MsgOrder, OpFlags, TagMatch
 use selvedge_testkit::domain::{Block, Recv, Send};
 use selvedge_testkit::failure::errno;
 
-use crate::upstream::channel::{Channel, Manners};
+use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::discover::{discover, hints};
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
 
-/// The first tag; the server sends this one and the next nine.
+/// The first tag; the server sends messages with this tag and the next nine.
 const FIRST: u64 = 0x900d;
 const MESSAGES: u64 = 10;
 const ABSENT: u64 = 0xbad;
 
-/// The program.
+/// Runs the program.
 pub(in crate::upstream) fn rdm_tagged_peek(options: &Options) -> anyhow::Result<()> {
-    let options = super::beside(options, true);
+    let options = super::with_out_of_band(options, true);
     let hints = hints(&options, Caps::TAGGED, EpType::Rdm)?.msg_order(MsgOrder::SAS);
     let info = discover(&options, &hints)?;
-    let manners = Manners {
+    let config = ChannelConfig {
         tagged: true,
-        ..Manners::default()
+        ..ChannelConfig::default()
     };
-    let mut channel = Channel::open(&options, info, manners)?;
+    let mut channel = Channel::open(&options, info, config)?;
     let size = options.sizes.one().unwrap_or(1024);
-    let block = channel.ground().buffers(size * MESSAGES as usize)?;
+    let block = channel.domain().buffers(size * MESSAGES as usize)?;
     let mut side = Side {
         channel: &mut channel,
         block,
         size,
     };
     match options.is_client() {
-        true => side.look()?,
+        true => side.peek_messages()?,
         false => side.send()?,
     }
     side.channel.sync()
@@ -58,38 +58,38 @@ impl Side<'_> {
             let send = Send::new(self.channel.peer, tag).tag(tag);
             let segment = self.block.segment(at, self.size);
             self.channel
-                .end
-                .push("send", |end| end.send(&[segment], &send))?;
+                .endpoint
+                .push("send", |endpoint| endpoint.send(&[segment], &send))?;
         }
         self.channel.sync()?;
-        super::gather(&[&self.channel.end.tx], FIRST..FIRST + MESSAGES)
+        super::wait_for_all(&[&self.channel.endpoint.tx], FIRST..FIRST + MESSAGES)
     }
 
-    fn look(&mut self) -> anyhow::Result<()> {
-        self.finds_nothing(ABSENT, OpFlags::PEEK)?;
-        self.finds_nothing(ABSENT, OpFlags::PEEK | OpFlags::CLAIM)?;
-        // The first receive at rest has tag 0: nothing here is for it.
+    fn peek_messages(&mut self) -> anyhow::Result<()> {
+        self.expect_no_match(ABSENT, OpFlags::PEEK)?;
+        self.expect_no_match(ABSENT, OpFlags::PEEK | OpFlags::CLAIM)?;
+        // The first standing receive has tag 0 and therefore matches none of these messages.
         self.channel.sync()?;
         self.channel.sync()?;
 
-        self.finds(FIRST, OpFlags::PEEK)?;
-        self.takes(FIRST, OpFlags::empty())?;
+        self.expect_match(FIRST, OpFlags::PEEK)?;
+        self.receive(FIRST, OpFlags::empty())?;
 
-        self.finds(FIRST + 1, OpFlags::PEEK | OpFlags::CLAIM)?;
-        self.finds_nothing(FIRST + 1, OpFlags::PEEK)?;
-        self.takes(FIRST + 1, OpFlags::CLAIM)?;
+        self.expect_match(FIRST + 1, OpFlags::PEEK | OpFlags::CLAIM)?;
+        self.expect_no_match(FIRST + 1, OpFlags::PEEK)?;
+        self.receive(FIRST + 1, OpFlags::CLAIM)?;
 
-        self.finds(FIRST + 2, OpFlags::PEEK | OpFlags::DISCARD)?;
-        self.finds_nothing(FIRST + 2, OpFlags::PEEK)?;
+        self.expect_match(FIRST + 2, OpFlags::PEEK | OpFlags::DISCARD)?;
+        self.expect_no_match(FIRST + 2, OpFlags::PEEK)?;
 
-        self.finds(FIRST + 3, OpFlags::PEEK | OpFlags::CLAIM)?;
-        self.drops(FIRST + 3)?;
-        self.finds_nothing(FIRST + 3, OpFlags::PEEK)?;
+        self.expect_match(FIRST + 3, OpFlags::PEEK | OpFlags::CLAIM)?;
+        self.discard(FIRST + 3)?;
+        self.expect_no_match(FIRST + 3, OpFlags::PEEK)?;
 
         for number in [4, 5, 9, 7, 8, 6] {
-            self.takes(FIRST + number, OpFlags::empty())?;
+            self.receive(FIRST + number, OpFlags::empty())?;
         }
-        (FIRST..FIRST + MESSAGES).try_for_each(|tag| self.finds_nothing(tag, OpFlags::PEEK))
+        (FIRST..FIRST + MESSAGES).try_for_each(|tag| self.expect_no_match(tag, OpFlags::PEEK))
     }
 
     fn post(&self, tag: u64, flags: OpFlags) -> anyhow::Result<()> {
@@ -102,60 +102,70 @@ impl Side<'_> {
             .tag(TagMatch::exact(tag))
             .flags(flags);
         let segment = self.block.segment(0, self.size);
-        let end = &self.channel.end;
-        end.push("receive", |end| end.recv(&[segment], &recv))
+        let endpoint = &self.channel.endpoint;
+        endpoint
+            .push("receive", |endpoint| endpoint.recv(&[segment], &recv))
             .with_context(|| format!("tag {tag:#x}, {flags}"))
     }
 
-    fn finds_nothing(&self, tag: u64, flags: OpFlags) -> anyhow::Result<()> {
+    fn expect_no_match(&self, tag: u64, flags: OpFlags) -> anyhow::Result<()> {
         self.post(tag, flags)?;
-        let error = self.channel.end.rx.next_error();
+        let error = self.channel.endpoint.rx.next_error();
         let error = error.with_context(|| format!("tag {tag:#x}, {flags}"))?;
-        let is_right = error.errno == Errno::NoMsg && error.entry.context.0 == tag;
-        ensure!(is_right, "a look for tag {tag:#x} says {error:?}");
+        let is_expected = error.errno == Errno::NoMsg && error.entry.context.0 == tag;
+        ensure!(
+            is_expected,
+            "a peek for tag {tag:#x} fails with {error:?}, not FI_ENOMSG"
+        );
         Ok(())
     }
 
-    /// Waits for an entry of a message with this tag.
+    /// Waits for the completion of a message with this tag.
     fn entry(&self, tag: u64, flags: OpFlags) -> anyhow::Result<Entry> {
-        let entry = self.channel.end.rx.next();
+        let entry = self.channel.endpoint.rx.next();
         let entry = entry.with_context(|| format!("tag {tag:#x}, {flags}"))?;
-        let is_right = entry.context.0 == tag
+        let is_expected = entry.context.0 == tag
             && entry.tag == tag
             && entry.len == self.size
             && entry
                 .flags
                 .contains(CompletionFlags::TAGGED | CompletionFlags::RECV);
-        ensure!(is_right, "tag {tag:#x}, {flags}: {entry:?}");
+        ensure!(is_expected, "tag {tag:#x}, {flags}: {entry:?}");
         Ok(entry)
     }
 
-    /// A message that was sent is found sooner or later: a look does not wait for it.
-    fn finds(&self, tag: u64, flags: OpFlags) -> anyhow::Result<()> {
+    /// Peeks until the message has arrived: a peek does not wait for it.
+    fn expect_match(&self, tag: u64, flags: OpFlags) -> anyhow::Result<()> {
         self.block.memory.fill(0, self.size, POISON);
-        self.channel.ground().strategy().until("looking", || {
-            self.post(tag, flags)?;
-            match self.entry(tag, flags) {
-                Ok(_) => Ok(Some(())),
-                Err(error) if errno(&error) == Errno::NoMsg => Ok(None),
-                Err(error) => Err(error),
-            }
-        })?;
+        self.channel
+            .domain()
+            .strategy()
+            .until("peeking for a message", || {
+                self.post(tag, flags)?;
+                match self.entry(tag, flags) {
+                    Ok(_) => Ok(Some(())),
+                    Err(error) if errno(&error) == Errno::NoMsg => Ok(None),
+                    Err(error) => Err(error),
+                }
+            })?;
         self.block.memory.check_fill(0, self.size, POISON)
     }
 
-    fn takes(&self, tag: u64, flags: OpFlags) -> anyhow::Result<()> {
+    fn receive(&self, tag: u64, flags: OpFlags) -> anyhow::Result<()> {
         self.block.memory.fill(0, self.size, POISON);
         self.post(tag, flags)?;
         self.entry(tag, flags)?;
         Stamp::of_pair(false, tag).check(&self.block.memory, 0, self.size)
     }
 
-    /// Drops a claimed message; what its completion says of the length is the provider's affair.
-    fn drops(&self, tag: u64) -> anyhow::Result<()> {
+    /// Discards a claimed message. The length in its completion is the provider's choice.
+    fn discard(&self, tag: u64) -> anyhow::Result<()> {
         self.post(tag, OpFlags::CLAIM | OpFlags::DISCARD)?;
-        let entry = self.channel.end.rx.next()?;
-        ensure!(entry.context.0 == tag, "a dropped message says {entry:?}");
+        let entry = self.channel.endpoint.rx.next()?;
+        ensure!(
+            entry.context.0 == tag,
+            "discarding the message with tag {tag:#x} completes with {entry:?}"
+        );
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! `fi_poll`: a poll set names the queue in which something has completed, and no other.
+//! `fi_poll`: a poll set reports the queue that has a completion, and no other.
 
 use anyhow::ensure;
 use selvedge::cq::Entry;
@@ -9,29 +9,31 @@ use selvedge_testkit::failure::wrong;
 
 use super::greeting::GREETING;
 use super::open;
-use crate::upstream::channel::{Channel, Manners};
+use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::options::Options;
 
 const TX: Context = Context(1);
 const RX: Context = Context(2);
-/// Messages in each direction.
+/// The number of messages in each direction.
 const ROUNDS: usize = 10;
 
-/// The program: greetings from the client to the server, each of which is sent back.
+/// Runs the program: the client sends greetings to the server, which returns each of them.
 pub(in crate::upstream) fn poll(options: &Options) -> anyhow::Result<()> {
-    let mut channel = open(options, Caps::MSG, Manners::default())?;
+    let mut channel = open(options, Caps::MSG, ChannelConfig::default())?;
     let set = Set::new();
-    set.add(Member::Cq(channel.end.tx.cq().clone()), TX)?;
-    set.add(Member::Cq(channel.end.rx.cq().clone()), RX)?;
+    set.add(Member::Cq(channel.endpoint.tx.cq().clone()), TX)?;
+    set.add(Member::Cq(channel.endpoint.rx.cq().clone()), RX)?;
     for round in 0..ROUNDS {
         let greeting = [GREETING, &[round as u8]].concat();
         if channel.is_client() {
             send(&mut channel, &set, &greeting)?;
         }
-        let entry = ready(&channel, &set, RX)?;
-        let heard = channel.accept(&entry)?;
-        if heard != greeting {
-            return Err(wrong(format!("the greeting is {heard:?}")));
+        let entry = next_reported(&channel, &set, RX)?;
+        let received = channel.accept(&entry)?;
+        if received != greeting {
+            return Err(wrong(format!(
+                "the greeting received is {received:?}, expected {greeting:?}"
+            )));
         }
         if !channel.is_client() {
             send(&mut channel, &set, &greeting)?;
@@ -42,34 +44,37 @@ pub(in crate::upstream) fn poll(options: &Options) -> anyhow::Result<()> {
 }
 
 fn send(channel: &mut Channel, set: &Set, bytes: &[u8]) -> anyhow::Result<()> {
-    let block = channel.ground().buffers(bytes.len())?;
+    let block = channel.domain().buffers(bytes.len())?;
     block.memory.put(0, bytes);
     let send = Send::new(channel.peer, 77);
-    let end = &channel.end;
-    end.push("send", |end| end.send(&[block.whole()], &send))?;
-    let entry = ready(channel, set, TX)?;
-    ensure!(entry.context.0 == 77, "another send completes: {entry:?}");
+    let endpoint = &channel.endpoint;
+    endpoint.push("send", |endpoint| endpoint.send(&[block.whole()], &send))?;
+    let entry = next_reported(channel, set, TX)?;
+    ensure!(
+        entry.context.0 == 77,
+        "the completion is of another send: {entry:?}"
+    );
     channel.skip();
     Ok(())
 }
 
-/// Polls until a queue is named, and reads it: then it is not named any more, unless something else
-/// has come.
-fn ready(channel: &Channel, set: &Set, selection: Context) -> anyhow::Result<Entry> {
-    let named = || {
+/// Polls the set until it reports the queue, and reads the queue. Afterwards, the set does not
+/// report the queue unless another completion has arrived.
+fn next_reported(channel: &Channel, set: &Set, selection: Context) -> anyhow::Result<Entry> {
+    let is_reported = || {
         let mut out = [Context(0); 2];
         let count = set.poll(&mut out);
         Ok(out[..count].contains(&selection).then_some(()))
     };
-    let manner = channel.ground().strategy();
-    manner.until("polling", named)?;
+    let strategy = channel.domain().strategy();
+    strategy.until("polling the poll set", is_reported)?;
     let queue: &Queue = match selection {
-        TX => &channel.end.tx,
-        _ => &channel.end.rx,
+        TX => &channel.endpoint.tx,
+        _ => &channel.endpoint.rx,
     };
     let mut entry = [Entry::default()];
     match queue.poll(&mut entry)? {
-        0 => Err(wrong("a queue is ready that has nothing to read")),
+        0 => Err(wrong("the poll set reports a queue that has no completion")),
         _ => Ok(entry[0]),
     }
 }

@@ -1,37 +1,37 @@
-//! `fi_multi_mr`: regions of one endpoint, each with a counter of its own, by which alone the target
-//! of a write learns of it.
+//! `fi_multi_mr`: memory regions of one endpoint, each with its own counter, which is the only
+//! notification of a write at the target.
 
 use anyhow::ensure;
 use selvedge::{Caps, OpFlags};
 use selvedge_testkit::domain::{Access, Block, Count, Remote, SHARED};
 use selvedge_testkit::failure::wrong;
 
-use crate::upstream::channel::{Channel, Manners};
+use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
 
-/// Times that each region is written to, if `-I` does not say.
+/// The number of writes to each region without `-I`.
 const ROUNDS: usize = 10;
 
-/// A region of this side's, and the peer's of the same number.
+/// A local region and the peer's region with the same number.
 struct Region {
     shared: Block,
     arrivals: Count,
     remote: Remote,
 }
 
-/// The program: one write to each of the regions (`-c`), there and back, so many times.
+/// Runs the program: one write to each of the regions (`-c`) in each direction, per iteration.
 pub(in crate::upstream) fn multi_mr(options: &Options) -> anyhow::Result<()> {
     let count: usize = options.number("c", 2)?;
-    ensure!(count > 0, "-c 0: no regions");
+    ensure!(count > 0, "-c 0: the number of regions must be at least 1");
     let size = options.sizes.one().unwrap_or(1024);
     let caps = Caps::MSG | Caps::RMA | Caps::RMA_EVENT;
-    let mut channel = super::open(options, caps, Manners::default())?;
-    let ground = channel.ground().clone();
-    let local = ground.buffers(size)?;
+    let mut channel = super::open(options, caps, ChannelConfig::default())?;
+    let domain = channel.domain().clone();
+    let local = domain.buffers(size)?;
     let mut regions = Vec::new();
     for _ in 0..count {
-        let (shared, arrivals) = (ground.memory(size, SHARED)?, ground.count()?);
+        let (shared, arrivals) = (domain.memory(size, SHARED)?, domain.count()?);
         shared.memory.fill(0, size, POISON);
         shared.rights.count_writes(&arrivals)?;
         let remote = channel.exchange_keys(&shared.rights)?;
@@ -43,35 +43,35 @@ pub(in crate::upstream) fn multi_mr(options: &Options) -> anyhow::Result<()> {
     }
     for round in 0..options.iterations.unwrap_or(ROUNDS) as u64 {
         for number in 0..count {
-            let turn = Turn {
+            let round_trip = RoundTrip {
                 round,
                 number,
                 size,
             };
             match channel.is_client() {
                 true => {
-                    turn.write(&mut channel, &local, &regions)?;
-                    turn.await_write(&channel, &regions)?;
+                    round_trip.write(&mut channel, &local, &regions)?;
+                    round_trip.await_write(&channel, &regions)?;
                 }
                 false => {
-                    turn.await_write(&channel, &regions)?;
-                    turn.write(&mut channel, &local, &regions)?;
+                    round_trip.await_write(&channel, &regions)?;
+                    round_trip.write(&mut channel, &local, &regions)?;
                 }
             }
         }
     }
-    println!("{count} regions have counted what was written to each");
+    println!("The counters of {count} regions have counted the writes to each region");
     channel.finish()
 }
 
-/// A write to one region, and one back.
-struct Turn {
+/// A write to one region, and the write in the other direction.
+struct RoundTrip {
     round: u64,
     number: usize,
     size: usize,
 }
 
-impl Turn {
+impl RoundTrip {
     fn stamp(&self, is_client: bool) -> Stamp {
         Stamp::of_pair(is_client, self.round << 16 | self.number as u64)
     }
@@ -86,16 +86,22 @@ impl Turn {
         stamp.write(&local.memory, 0, self.size);
         let access = Access::new(channel.peer, regions[self.number].remote, self.round)
             .flags(OpFlags::COMPLETION);
-        let end = &channel.end;
-        end.push("write", |end| end.write(&[local.whole()], &access))?;
-        let entry = end.tx.next()?;
+        let endpoint = &channel.endpoint;
+        endpoint.push("write", |endpoint| {
+            endpoint.write(&[local.whole()], &access)
+        })?;
+        let entry = endpoint.tx.next()?;
         match entry.context.0 == self.round {
             true => Ok(()),
-            false => Err(wrong(format!("a write completes with {entry:?}"))),
+            false => Err(wrong(format!(
+                "the write has completion {entry:?}, expected context {}",
+                self.round
+            ))),
         }
     }
 
-    /// Waits for a write to the region, by its counter; the others have counted what came before.
+    /// Waits for a write to the region by its counter, and checks that the counters of the other
+    /// regions are unchanged.
     fn await_write(&self, channel: &Channel, regions: &[Region]) -> anyhow::Result<()> {
         let region = &regions[self.number];
         region.arrivals.wait(self.round + 1)?;
@@ -105,7 +111,8 @@ impl Turn {
             let expected = self.round + u64::from(number <= self.number);
             let counted = region.arrivals.read();
             if counted != expected {
-                let what = format!("region {number} has counted {counted} writes of {expected}");
+                let what =
+                    format!("the counter of region {number} is {counted}, expected {expected}");
                 return Err(wrong(what));
             }
         }

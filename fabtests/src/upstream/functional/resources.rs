@@ -1,5 +1,5 @@
-//! `fi_resmgmt_test`: posts until there is no more room, and takes everything back out of it.
-//! Nothing may get lost on the way.
+//! `fi_resmgmt_test`: posts operations until the queue is full and reads all completions. No
+//! operation may be lost.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -10,31 +10,32 @@ use selvedge::info::{EpType, ResourceMgmt};
 use selvedge::{Caps, Errno, TagMatch, av};
 use selvedge_testkit::domain::{Block, Recv, Send};
 
-use crate::upstream::channel::{Channel, Manners};
-use crate::upstream::connect::Door;
+use crate::upstream::channel::{Channel, ChannelConfig};
+use crate::upstream::connect::Connector;
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::options::{Letters, Options};
+use crate::upstream::options::{OptionSet, Options};
 use crate::upstream::payload::Stamp;
 
-/// Its letters. `-c`, `-v`, `-w` and `-V` change nothing: waiting and checking are always the same.
-pub(in crate::upstream) const LETTERS: Letters = super::letters("S:R:m:l:T:X:ActdwvV");
+/// Its options. `-c`, `-v`, `-w` and `-V` have no effect: the program always waits and checks in
+/// the same way.
+pub(in crate::upstream) const OPTIONS: OptionSet = super::option_set("S:R:m:l:T:X:ActdwvV");
 
-/// How long the server leaves the client alone with `-d`.
+/// The delay of the server with `-d`.
 const DELAY: Duration = Duration::from_secs(1);
 
-/// The program: the client sends.
+/// Runs the program: the client sends.
 pub(in crate::upstream) fn resmgmt_test(options: &Options) -> anyhow::Result<()> {
     let count = options.number("m", options.iterations.unwrap_or(100))? as u64;
     let tagged = options.has("t") || options.choice(&["msg", "tagged"])? == "tagged";
-    // What the programs say to each other besides is of the other kind.
-    let manners = Manners {
+    // Control messages are of the other kind than the tested messages.
+    let config = ChannelConfig {
         tagged: !tagged,
         queues: [options.number("S", 0)?, options.number("R", 0)?],
-        ..Manners::default()
+        ..ChannelConfig::default()
     };
-    let mut channel = open(options, manners)?;
+    let mut channel = open(options, config)?;
     let size = options.number("l", 64)?;
-    let block = channel.ground().buffers(size * count as usize)?;
+    let block = channel.domain().buffers(size * count as usize)?;
     channel.sync()?;
     let flow = Flow {
         channel: &channel,
@@ -49,14 +50,14 @@ pub(in crate::upstream) fn resmgmt_test(options: &Options) -> anyhow::Result<()>
             Duration::ZERO
         });
     }
-    let full = flow.run(count)?;
-    println!("{count} operations of {size} bytes, {full} times without room");
+    let refusals = flow.run(count)?;
+    println!("{count} operations of {size} bytes, {refusals} times FI_EAGAIN");
     channel.await_server()?;
     channel.finish()
 }
 
-/// Opens a channel with transmit and receive contexts of the sizes that are asked for.
-fn open(options: &Options, manners: Manners) -> anyhow::Result<Channel> {
+/// Opens a channel with the requested sizes of the transmit and receive contexts.
+fn open(options: &Options, config: ChannelConfig) -> anyhow::Result<Channel> {
     let caps = Caps::MSG | Caps::TAGGED;
     let ep_type = options.ep_type.unwrap_or(EpType::Rdm);
     let (tx, rx) = (options.number("T", 0)?, options.number("X", 0)?);
@@ -68,8 +69,8 @@ fn open(options: &Options, manners: Manners) -> anyhow::Result<Channel> {
         hints = hints.edit(|info| info.domain_attr.av_type = av::Type::Table);
     }
     match ep_type {
-        EpType::Msg => Door::with(options, &hints)?.channel(manners),
-        _ => Channel::open(options, discover(options, &hints)?, manners),
+        EpType::Msg => Connector::with_hints(options, &hints)?.channel(config),
+        _ => Channel::open(options, discover(options, &hints)?, config),
     }
 }
 
@@ -81,13 +82,18 @@ struct Flow<'a> {
 }
 
 impl Flow<'_> {
-    /// Posts all and waits for all; says how often there was no room.
+    /// Posts all operations and waits for all completions. Returns the number of times that posting
+    /// failed with `FI_EAGAIN`.
     fn run(&self, count: u64) -> anyhow::Result<usize> {
         let is_sender = self.channel.is_client();
-        let end = &self.channel.end;
-        let queue = if is_sender { &end.tx } else { &end.rx };
+        let endpoint = &self.channel.endpoint;
+        let queue = if is_sender {
+            &endpoint.tx
+        } else {
+            &endpoint.rx
+        };
         let mut entries = vec![Entry::default(); 16];
-        let (mut posted, mut full) = (0, 0);
+        let (mut posted, mut refusals) = (0, 0);
         let mut done = vec![false; count as usize];
         let mut missing = count;
         while missing > 0 {
@@ -95,23 +101,27 @@ impl Flow<'_> {
                 match self.post(posted, is_sender) {
                     Ok(()) => posted += 1,
                     Err(Errno::Again) => {
-                        full += 1;
+                        refusals += 1;
                         break;
                     }
                     Err(errno) => return Err(errno.into()),
                 }
             }
             if posted == count - missing {
-                // All are complete, and yet there is no room: the peer has to take something.
+                // All posted operations have completed and posting still fails: the peer has to
+                // receive first.
                 queue.progress()?;
                 continue;
             }
-            let most = (missing as usize).min(entries.len());
-            let count = queue.wait(&mut entries[..most])?;
+            let max = (missing as usize).min(entries.len());
+            let count = queue.wait(&mut entries[..max])?;
             for entry in &entries[..count] {
                 let number = entry.context.0;
-                let is_new = number < posted && !done[number as usize];
-                ensure!(is_new, "{entry:?} of {posted} operations");
+                let is_expected = number < posted && !done[number as usize];
+                ensure!(
+                    is_expected,
+                    "unexpected or repeated completion of {posted} posted operations: {entry:?}"
+                );
                 done[number as usize] = true;
                 if !is_sender {
                     self.check(number, entry)?;
@@ -119,7 +129,7 @@ impl Flow<'_> {
             }
             missing -= count as u64;
         }
-        Ok(full)
+        Ok(refusals)
     }
 
     fn post(&self, number: u64, is_sender: bool) -> Result<(), Errno> {
@@ -128,14 +138,18 @@ impl Flow<'_> {
         if is_sender {
             Stamp::of_pair(true, number).write(&self.block.memory, at, self.size);
             let send = Send::new(self.channel.peer, number).tag(self.tagged.then_some(number));
-            return self.channel.end.send(&[segment], &send);
+            return self.channel.endpoint.send(&[segment], &send);
         }
         let recv = Recv::new(number).tag(self.tagged.then(|| TagMatch::exact(number)));
-        self.channel.end.recv(&[segment], &recv)
+        self.channel.endpoint.recv(&[segment], &recv)
     }
 
     fn check(&self, number: u64, entry: &Entry) -> anyhow::Result<()> {
-        ensure!(entry.len == self.size, "receive {number}: {entry:?}");
+        ensure!(
+            entry.len == self.size,
+            "receive {number} of {} bytes completes with {entry:?}",
+            self.size
+        );
         let at = number as usize * self.size;
         Stamp::of_pair(true, number).check(&self.block.memory, at, self.size)
     }

@@ -1,4 +1,4 @@
-//! `fi_rdm_rma_event`: the target of a write learns of it by a counter alone.
+//! `fi_rdm_rma_event`: a counter is the only notification of a write at the target.
 
 use std::sync::Arc;
 
@@ -6,29 +6,29 @@ use selvedge::Caps;
 use selvedge::info::EpType;
 use selvedge_testkit::domain::{Access, SHARED};
 
-use crate::upstream::channel::{Channel, Manners};
+use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::ground;
+use crate::upstream::domain;
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
 
-/// The program.
+/// Runs the program.
 pub(in crate::upstream) fn rdm_rma_event(options: &Options) -> anyhow::Result<()> {
     let size = options.sizes.one().unwrap_or(1000);
     let caps = Caps::MSG | Caps::RMA | Caps::RMA_EVENT;
     let info = discover(options, &hints(options, caps, EpType::Rdm)?)?;
-    let ground = ground::open(options, info)?;
-    let (writes, arrivals) = (ground.count()?, ground.count()?);
-    let manners = Manners {
+    let domain = domain::open(options, info)?;
+    let (writes, arrivals) = (domain.count()?, domain.count()?);
+    let config = ChannelConfig {
         counters: true,
-        ..Manners::default()
+        ..ChannelConfig::default()
     };
-    let mut channel = Channel::counting(options, &ground, manners, |counters| {
+    let mut channel = Channel::with_counters(options, &domain, config, |counters| {
         counters.write = Some(Arc::clone(writes.cntr()));
         counters.remote_write = Some(Arc::clone(arrivals.cntr()));
         counters.remote_read = Some(Arc::clone(arrivals.cntr()));
     })?;
-    let (local, shared) = (ground.buffers(size)?, ground.memory(size, SHARED)?);
+    let (local, shared) = (domain.buffers(size)?, domain.memory(size, SHARED)?);
     shared.memory.fill(0, size, POISON);
     let remote = channel.exchange_keys(&shared.rights)?;
     let stamp = Stamp::of_pair(true, 0);
@@ -36,9 +36,9 @@ pub(in crate::upstream) fn rdm_rma_event(options: &Options) -> anyhow::Result<()
         stamp.write(&local.memory, 0, size);
         let access = Access::new(channel.peer, remote, 1);
         println!("RMA write to server");
-        channel
-            .end
-            .push("write", |end| end.write(&[local.whole()], &access))?;
+        channel.endpoint.push("write", |endpoint| {
+            endpoint.write(&[local.whole()], &access)
+        })?;
         writes.wait(1)?;
         println!("Received a completion event for RMA write");
     } else {
@@ -51,7 +51,7 @@ pub(in crate::upstream) fn rdm_rma_event(options: &Options) -> anyhow::Result<()
     let counted = arrivals.read();
     anyhow::ensure!(
         counted == expected,
-        "{counted} accesses of the peer were counted"
+        "the counter of remote accesses is {counted}, expected {expected}"
     );
     Ok(())
 }

@@ -7,48 +7,48 @@ use selvedge::info::{EpType, Info};
 use selvedge::{Address, Caps, FiAddr, OpFlags, SharedReceives};
 use selvedge_testkit::domain::{DomainContext, DomainEndpoint, EndpointConfig, Queue, Recv, Send};
 
-use super::gather;
-use crate::upstream::connect::Door;
+use super::wait_for_all;
+use crate::upstream::connect::Connector;
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::ground;
+use crate::upstream::domain;
 use crate::upstream::oob::OutOfBandChannel;
-use crate::upstream::options::{Letters, Options};
+use crate::upstream::options::{OptionSet, Options};
 use crate::upstream::payload::{POISON, Stamp};
 
-/// Its letters.
-pub(in crate::upstream) const SHARED_CONTEXTS: Letters = Letters {
+/// Its options.
+pub(in crate::upstream) const SHARED_CONTEXTS: OptionSet = OptionSet {
     long: &["no-tx-shared-ctx", "no-rx-shared-ctx", "ep-count="],
-    ..super::letters("")
+    ..super::option_set("")
 };
 
-/// What the endpoints have in common.
-struct Common {
-    ground: Arc<DomainContext>,
+/// The resources that the endpoints share.
+struct SharedResources {
+    domain: Arc<DomainContext>,
     srx: Option<Arc<dyn SharedReceives>>,
     tx: Queue,
     rx: Queue,
 }
 
-/// The program.
+/// Runs the program.
 pub(in crate::upstream) fn shared_ctx(options: &Options) -> anyhow::Result<()> {
-    let options = super::beside(options, false);
+    let options = super::with_out_of_band(options, false);
     let count = options.number("ep-count", 4)?;
-    let mut oob = OutOfBandChannel::meet(&options)?;
-    let (common, ends) = match options.ep_type {
+    let mut oob = OutOfBandChannel::establish(&options)?;
+    let (shared, endpoints) = match options.ep_type {
         Some(EpType::Msg) => connected(&options, count)?,
         ep_type => unconnected(&options, ep_type.unwrap_or(EpType::Rdm), count, &mut oob)?,
     };
     for round in 0..3 {
-        exchange(&options, &common, &ends, round, &mut oob)?;
+        exchange(&options, &shared, &endpoints, round, &mut oob)?;
     }
     oob.barrier()
 }
 
-/// `FI_SHARED_CONTEXT`, as a number of contexts.
+/// `FI_SHARED_CONTEXT` as a number of contexts.
 const SHARED_CONTEXT: usize = usize::MAX;
 
-/// Asks for the contexts that are to be shared.
-fn ask(options: &Options, info: &mut Info) {
+/// Requests the shared contexts in the endpoint attributes.
+fn request_shared(options: &Options, info: &mut Info) {
     if !options.has("no-tx-shared-ctx") {
         info.ep_attr.tx_ctx_cnt = SHARED_CONTEXT;
     }
@@ -57,25 +57,25 @@ fn ask(options: &Options, info: &mut Info) {
     }
 }
 
-impl Common {
-    fn of(options: &Options, ground: Arc<DomainContext>) -> anyhow::Result<Self> {
+impl SharedResources {
+    fn of(options: &Options, domain: Arc<DomainContext>) -> anyhow::Result<Self> {
         let srx = match options.has("no-rx-shared-ctx") {
             true => None,
             false => {
-                let srx = ground.domain().srx(&ground.info().rx_attr);
+                let srx = domain.domain().srx(&domain.info().rx_attr);
                 Some(srx.context("cannot open a shared receive context")?)
             }
         };
-        let (tx, rx) = (ground.queue(64)?, ground.queue(64)?);
+        let (tx, rx) = (domain.queue(64)?, domain.queue(64)?);
         Ok(Self {
-            ground,
+            domain,
             srx,
             tx,
             rx,
         })
     }
 
-    fn plan(&self) -> EndpointConfig {
+    fn endpoint_config(&self) -> EndpointConfig {
         EndpointConfig {
             tx: Some(self.tx.clone()),
             rx: Some(self.rx.clone()),
@@ -85,114 +85,119 @@ impl Common {
     }
 }
 
-type Ends = Vec<(DomainEndpoint, FiAddr)>;
+type Endpoints = Vec<(DomainEndpoint, FiAddr)>;
 
 fn unconnected(
     options: &Options,
     ep_type: EpType,
     count: usize,
     oob: &mut OutOfBandChannel,
-) -> anyhow::Result<(Common, Ends)> {
-    let hints = hints(options, Caps::MSG, ep_type)?.edit(|info| ask(options, info));
-    let ground = ground::open(options, discover(options, &hints)?)?;
-    let av = ground.av()?;
-    let common = Common::of(options, ground)?;
-    let mut ends = Vec::new();
+) -> anyhow::Result<(SharedResources, Endpoints)> {
+    let hints = hints(options, Caps::MSG, ep_type)?.edit(|info| request_shared(options, info));
+    let domain = domain::open(options, discover(options, &hints)?)?;
+    let av = domain.av()?;
+    let shared = SharedResources::of(options, domain)?;
+    let mut endpoints = Vec::new();
     for _ in 0..count {
-        let end = common.ground.endpoint(EndpointConfig {
+        let endpoint = shared.domain.endpoint(EndpointConfig {
             av: Some(Arc::clone(&av)),
-            ..common.plan()
+            ..shared.endpoint_config()
         })?;
-        let theirs = oob.exchange(&end.name()?)?;
-        let address = Address::from_bytes(&theirs).context("the peer's address is none")?;
-        let peer = end.av.insert_one(&address)?;
-        ends.push((end, peer));
+        let from_peer = oob.exchange(&endpoint.name()?)?;
+        let address = Address::from_bytes(&from_peer).context("the peer's address is invalid")?;
+        let peer = endpoint.av.insert_one(&address)?;
+        endpoints.push((endpoint, peer));
     }
-    Ok((common, ends))
+    Ok((shared, endpoints))
 }
 
-fn connected(options: &Options, count: usize) -> anyhow::Result<(Common, Ends)> {
+fn connected(options: &Options, count: usize) -> anyhow::Result<(SharedResources, Endpoints)> {
     let mut options = options.clone();
-    // The server is known by its address; the connection beside is for barriers.
+    // The client reaches the server by its fabric address; the out-of-band connection is for
+    // barriers only.
     options.out_of_band = None;
-    let door = Door::open(&options, Caps::MSG)?;
-    let mut common: Option<Common> = None;
-    let mut ends = Vec::new();
+    let connector = Connector::open(&options, Caps::MSG)?;
+    let mut shared: Option<SharedResources> = None;
+    let mut endpoints = Vec::new();
     for _ in 0..count {
-        let mut info = match door.pep {
-            Some(_) => door.request()?.0,
-            None => door.info.clone(),
+        let mut info = match connector.pep {
+            Some(_) => connector.request()?.0,
+            None => connector.info.clone(),
         };
-        ask(&options, &mut info);
-        let common = match &common {
-            Some(common) => common,
+        request_shared(&options, &mut info);
+        let shared = match &shared {
+            Some(shared) => shared,
             None => {
-                let ground = ground::on(&options, &*info.fabric()?, info.clone())?;
-                common.insert(Common::of(&options, ground)?)
+                let domain = domain::on(&options, &*info.fabric()?, info.clone())?;
+                shared.insert(SharedResources::of(&options, domain)?)
             }
         };
-        let end = door.patiently(|| {
-            let end = common.ground.endpoint(EndpointConfig {
-                eq: door.plan(info.clone()).eq,
+        let endpoint = connector.retry_until_listening(|| {
+            let endpoint = shared.domain.endpoint(EndpointConfig {
+                eq: connector.endpoint_config(info.clone()).eq,
                 info: Some(info.clone()),
-                ..common.plan()
+                ..shared.endpoint_config()
             })?;
-            door.connect(&end, &[])?;
-            door.connected(&end)?;
-            Ok(end)
+            connector.connect(&endpoint, &[])?;
+            connector.connected(&endpoint)?;
+            Ok(endpoint)
         })?;
-        ends.push((end, FiAddr(0)));
+        endpoints.push((endpoint, FiAddr(0)));
     }
-    Ok((common.context("no endpoint")?, ends))
+    Ok((
+        shared.context("--ep-count 0: no endpoint was opened")?,
+        endpoints,
+    ))
 }
 
 const LEN: usize = 200;
 
-/// One message of each endpoint to its peer, in both directions.
+/// Sends one message from each endpoint to its peer, in both directions.
 fn exchange(
     options: &Options,
-    common: &Common,
-    ends: &Ends,
+    shared: &SharedResources,
+    endpoints: &Endpoints,
     round: u64,
     oob: &mut OutOfBandChannel,
 ) -> anyhow::Result<()> {
-    let count = ends.len();
-    let (out, room) = (
-        common.ground.buffers(count * LEN)?,
-        common.ground.buffers(count * LEN)?,
+    let count = endpoints.len();
+    let (sent, received) = (
+        shared.domain.buffers(count * LEN)?,
+        shared.domain.buffers(count * LEN)?,
     );
-    room.memory.fill(0, count * LEN, POISON);
+    received.memory.fill(0, count * LEN, POISON);
     let stamp = |from_client, number: usize| {
         Stamp::of_pair(from_client, round * count as u64 + number as u64)
     };
-    for (number, (end, _)) in ends.iter().enumerate() {
+    for (number, (endpoint, _)) in endpoints.iter().enumerate() {
         let recv = Recv::new(100 + number as u64).flags(OpFlags::COMPLETION);
-        let segment = [room.segment(number * LEN, LEN)];
-        match &common.srx {
-            Some(srx) => end.recv_at(&**srx, &segment, &recv),
-            None => end.recv(&segment, &recv),
+        let segment = [received.segment(number * LEN, LEN)];
+        match &shared.srx {
+            Some(srx) => endpoint.recv_at(&**srx, &segment, &recv),
+            None => endpoint.recv(&segment, &recv),
         }
-        .context("posting a receive")?;
+        .context("cannot post a receive")?;
     }
     oob.barrier()?;
-    for (number, (end, peer)) in ends.iter().enumerate() {
-        stamp(options.is_client(), number).write(&out.memory, number * LEN, LEN);
+    for (number, (endpoint, peer)) in endpoints.iter().enumerate() {
+        stamp(options.is_client(), number).write(&sent.memory, number * LEN, LEN);
         let send = Send::new(*peer, number as u64).flags(OpFlags::COMPLETION);
-        let segment = [out.segment(number * LEN, LEN)];
-        end.push("send", |end| end.send(&segment, &send))?;
+        let segment = [sent.segment(number * LEN, LEN)];
+        endpoint.push("send", |endpoint| endpoint.send(&segment, &send))?;
     }
     let contexts = (0..count as u64).flat_map(|number| [number, 100 + number]);
-    gather(&[&common.tx, &common.rx], contexts)?;
-    // Which receive took which message is the context's affair.
+    wait_for_all(&[&shared.tx, &shared.rx], contexts)?;
+    // A shared receive context chooses which receive matches which message.
     let mut missing: Vec<_> = (0..count).collect();
-    for place in 0..count {
-        let is_in_place = |number: &usize| {
-            stamp(!options.is_client(), *number).check(&room.memory, place * LEN, LEN)
+    for slot in 0..count {
+        let matches_slot = |number: &usize| {
+            stamp(!options.is_client(), *number).check(&received.memory, slot * LEN, LEN)
         };
         let found = missing
             .iter()
-            .position(|number| is_in_place(number).is_ok());
-        let found = found.with_context(|| format!("what is in buffer {place} was not sent"))?;
+            .position(|number| matches_slot(number).is_ok());
+        let found =
+            found.with_context(|| format!("receive buffer {slot} holds no message of the peer"))?;
         missing.swap_remove(found);
     }
     oob.barrier()

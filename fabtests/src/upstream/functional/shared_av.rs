@@ -1,5 +1,5 @@
-//! `fi_rdm_shared_av`: the client makes an address vector with a name, and another process of it
-//! sends to the server by an index that it finds there.
+//! `fi_rdm_shared_av`: the client creates a named address vector, and a second client process, the
+//! reader, opens it and sends to the server by an index in it.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -14,99 +14,111 @@ use selvedge_testkit::failure::wrong;
 use super::greeting::GREETING;
 use crate::suite::control::RUNNER;
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::ground;
+use crate::upstream::domain;
 use crate::upstream::oob::OutOfBandChannel;
-use crate::upstream::options::{Letters, Options};
+use crate::upstream::options::{OptionSet, Options};
 
-/// Its letters; `--reader` makes it the client's other process.
-pub(in crate::upstream) const SHARED_AV: Letters = Letters {
+/// Its options; `--reader` selects the role of the reader.
+pub(in crate::upstream) const SHARED_AV: OptionSet = OptionSet {
     long: &["reader="],
-    ..super::letters("")
+    ..super::option_set("")
 };
 
-/// The program.
+/// Runs the program.
 pub(in crate::upstream) fn rdm_shared_av(options: &Options) -> anyhow::Result<()> {
     let mut hints = hints(options, Caps::MSG | Caps::SHARED_AV, EpType::Rdm)?;
     if options.has("reader") {
-        // It has no address that anybody knows beforehand.
+        // The reader has no address that is known in advance.
         hints = hints.edit(|info| info.src_addr = None);
     }
-    let ground = ground::open(options, discover(options, &hints)?)?;
+    let domain = domain::open(options, discover(options, &hints)?)?;
     if let Some(name) = options.text("reader") {
-        return greet(&ground, name);
+        return run_reader(&domain, name);
     }
-    let options = super::beside(options, false);
-    let mut oob = OutOfBandChannel::meet(&options)?;
+    let options = super::with_out_of_band(options, false);
+    let mut oob = OutOfBandChannel::establish(&options)?;
     match options.is_client() {
-        true => lead(&options, &ground, &mut oob)?,
-        false => listen(&ground, &mut oob)?,
+        true => run_client(&options, &domain, &mut oob)?,
+        false => run_server(&domain, &mut oob)?,
     }
     oob.barrier()
 }
 
-/// The server.
-fn listen(ground: &Arc<DomainContext>, oob: &mut OutOfBandChannel) -> anyhow::Result<()> {
-    let end = ground.endpoint(EndpointConfig::default())?;
-    let room = ground.buffers(GREETING.len())?;
+/// Runs the server.
+fn run_server(domain: &Arc<DomainContext>, oob: &mut OutOfBandChannel) -> anyhow::Result<()> {
+    let endpoint = domain.endpoint(EndpointConfig::default())?;
+    let received = domain.buffers(GREETING.len())?;
     let recv = Recv::new(1).flags(OpFlags::COMPLETION);
-    end.recv(&[room.whole()], &recv)
-        .context("posting a receive")?;
-    oob.exchange(&end.name()?)?;
-    super::gather(&[&end.rx], [1])?;
-    let greeting = room.memory.get(0, GREETING.len());
+    endpoint
+        .recv(&[received.whole()], &recv)
+        .context("cannot post a receive")?;
+    oob.exchange(&endpoint.name()?)?;
+    super::wait_for_all(&[&endpoint.rx], [1])?;
+    let greeting = received.memory.get(0, GREETING.len());
     match greeting == GREETING {
         true => Ok(()),
-        false => Err(wrong(format!("the greeting is {greeting:?}"))),
+        false => Err(wrong(format!(
+            "the greeting received is {greeting:?}, expected {GREETING:?}"
+        ))),
     }
 }
 
-/// The client: it has made the vector before the other process looks, and closes it afterwards.
-fn lead(
+/// Runs the client: creates the address vector before the reader opens it, and closes it
+/// afterwards.
+fn run_client(
     options: &Options,
-    ground: &Arc<DomainContext>,
+    domain: &Arc<DomainContext>,
     oob: &mut OutOfBandChannel,
 ) -> anyhow::Result<()> {
     let name = format!("fi_rdm_shared_av {}", std::process::id());
-    let own = ground.av_with(|attr| attr.name = Some(SharedName::Create(name.clone())))?;
-    let server = oob.exchange(&Address::Str("nobody".into()).to_bytes())?;
-    let server = Address::from_bytes(&server).context("the server's address is none")?;
-    let index = own.insert_one(&server)?;
-    ensure!(index == FiAddr(0), "the first index is {index:?}");
-    let program = std::env::current_exe().context("this program's path")?;
+    let created = domain.av_with(|attr| attr.name = Some(SharedName::Create(name.clone())))?;
+    let server = oob.exchange(&Address::Str("client".into()).to_bytes())?;
+    let server = Address::from_bytes(&server).context("the server's address is invalid")?;
+    let index = created.insert_one(&server)?;
+    ensure!(
+        index == FiAddr(0),
+        "the first inserted address has index {index:?}, expected 0"
+    );
+    let program = std::env::current_exe().context("cannot find this program's path")?;
     let status = Command::new(program)
         .args([options.program, "--reader", &name])
         .args(&options.command_line[1..])
         .env(RUNNER, std::process::id().to_string())
         .stdin(Stdio::null())
         .status()
-        .context("starting the other process")?;
-    ensure!(status.success(), "the other process: {status}");
-    drop(own);
-    let gone = ground.av_with(|attr| attr.name = Some(SharedName::Open(name)));
-    ensure!(gone.is_err(), "the vector has outlived its maker");
+        .context("cannot start the reader process")?;
+    ensure!(status.success(), "the reader process ended with {status}");
+    drop(created);
+    let reopened = domain.av_with(|attr| attr.name = Some(SharedName::Open(name)));
+    ensure!(
+        reopened.is_err(),
+        "the named address vector can be opened after its creator has closed it"
+    );
     Ok(())
 }
 
-/// The client's other process.
-fn greet(ground: &Arc<DomainContext>, name: &str) -> anyhow::Result<()> {
-    let av = ground.av_with(|attr| attr.name = Some(SharedName::Open(name.to_owned())))?;
-    let server = av.lookup(FiAddr(0)).context("who has the first index")?;
+/// Runs the reader.
+fn run_reader(domain: &Arc<DomainContext>, name: &str) -> anyhow::Result<()> {
+    let av = domain.av_with(|attr| attr.name = Some(SharedName::Open(name.to_owned())))?;
+    let server = av
+        .lookup(FiAddr(0))
+        .context("cannot look up the address at index 0")?;
     let refused = av.insert_one(&server).map_err(Errno::from);
     ensure!(
         refused == Err(Errno::Acces),
-        "an insertion into a vector to read: {refused:?}"
+        "inserting into a read-only address vector returns {refused:?}, expected FI_EACCES"
     );
-    let end = ground.endpoint(EndpointConfig {
+    let endpoint = domain.endpoint(EndpointConfig {
         av: Some(av as Arc<dyn AddressVector>),
         ..EndpointConfig::default()
     })?;
-    say(ground, &end)
+    send_greeting(domain, &endpoint)
 }
 
-fn say(ground: &Arc<DomainContext>, end: &DomainEndpoint) -> anyhow::Result<()> {
-    let out = ground.buffers(GREETING.len())?;
-    out.memory.put(0, GREETING);
+fn send_greeting(domain: &Arc<DomainContext>, endpoint: &DomainEndpoint) -> anyhow::Result<()> {
+    let sent = domain.buffers(GREETING.len())?;
+    sent.memory.put(0, GREETING);
     let send = Send::new(FiAddr(0), 1).flags(OpFlags::COMPLETION | OpFlags::TRANSMIT_COMPLETE);
-    end.push("send", |end| end.send(&[out.whole()], &send))?;
-    super::gather(&[&end.tx], [1])
+    endpoint.push("send", |endpoint| endpoint.send(&[sent.whole()], &send))?;
+    super::wait_for_all(&[&endpoint.tx], [1])
 }

@@ -1,4 +1,5 @@
-//! `fi_rdm_rma_trigger` and `fi_rdm_deferred_wq`: operations that wait for a counter.
+//! `fi_rdm_rma_trigger` and `fi_rdm_deferred_wq`: operations that wait for the threshold of a
+//! counter.
 
 use std::sync::Arc;
 
@@ -12,15 +13,15 @@ use selvedge_testkit::domain::{
 };
 use selvedge_testkit::failure::wrong;
 
-use super::{beside, letters};
-use crate::upstream::channel::{Channel, Manners};
+use super::{option_set, with_out_of_band};
+use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::ground;
-use crate::upstream::options::{Letters, Options};
+use crate::upstream::domain;
+use crate::upstream::options::{OptionSet, Options};
 use crate::upstream::payload::{POISON, Stamp};
 
-/// `-T` is a word here: what is deferred.
-pub(in crate::upstream) const DEFERRED: Letters = letters("T:a");
+/// Its options; `-T` names the kind of deferred operation.
+pub(in crate::upstream) const DEFERRED: OptionSet = option_set("T:a");
 
 const CAPS: Caps = Caps::MSG
     .union(Caps::TAGGED)
@@ -28,11 +29,11 @@ const CAPS: Caps = Caps::MSG
     .union(Caps::RMA_EVENT)
     .union(Caps::TRIGGER);
 
-/// Two sides that count, and memory of the peer.
-struct Stage {
-    ground: Arc<DomainContext>,
+/// A channel with counters, local memory, and memory shared with the peer.
+struct Setup {
+    domain: Arc<DomainContext>,
     channel: Channel,
-    /// Own writes, and all accesses of the peer.
+    /// Counts the local writes; `arrivals` counts all accesses of the peer.
     writes: Count,
     arrivals: Count,
     local: Block,
@@ -40,28 +41,28 @@ struct Stage {
     remote: Remote,
 }
 
-impl Stage {
+impl Setup {
     fn open(options: &Options, caps: Caps, size: usize) -> anyhow::Result<Self> {
         let info = discover(options, &hints(options, caps, EpType::Rdm)?)?;
-        let ground = ground::open(options, info)?;
-        let (writes, arrivals) = (ground.count()?, ground.count()?);
-        let manners = Manners {
-            // Untagged messages are what is deferred.
+        let domain = domain::open(options, info)?;
+        let (writes, arrivals) = (domain.count()?, domain.count()?);
+        let config = ChannelConfig {
+            // Control messages are tagged, because untagged messages are deferred.
             tagged: true,
             counters: true,
-            ..Manners::default()
+            ..ChannelConfig::default()
         };
         let bind = |counters: &mut Counters| {
             counters.write = Some(Arc::clone(writes.cntr()));
             counters.remote_write = Some(Arc::clone(arrivals.cntr()));
             counters.remote_read = Some(Arc::clone(arrivals.cntr()));
         };
-        let mut channel = Channel::counting(options, &ground, manners, bind)?;
-        let (local, shared) = (ground.buffers(2 * size)?, ground.memory(2 * size, SHARED)?);
+        let mut channel = Channel::with_counters(options, &domain, config, bind)?;
+        let (local, shared) = (domain.buffers(2 * size)?, domain.memory(2 * size, SHARED)?);
         shared.memory.fill(0, 2 * size, POISON);
         let remote = channel.exchange_keys(&shared.rights)?;
         Ok(Self {
-            ground,
+            domain,
             channel,
             writes,
             arrivals,
@@ -76,33 +77,39 @@ impl Stage {
     }
 }
 
-/// The program: a write that is posted first, and waits for the one that is posted second.
+/// Runs the program: the write that is posted first waits for the write that is posted second.
 pub(in crate::upstream) fn rdm_rma_trigger(options: &Options) -> anyhow::Result<()> {
     let size = options.sizes.one().unwrap_or(1000);
-    let mut stage = Stage::open(&beside(options, true), CAPS, size)?;
+    let mut setup = Setup::open(&with_out_of_band(options, true), CAPS, size)?;
     let (first, second) = (Stamp::of_pair(true, 0), Stamp::of_pair(true, 1));
-    if stage.channel.is_client() {
-        first.write(&stage.local.memory, 0, size);
-        second.write(&stage.local.memory, size, size);
+    if setup.channel.is_client() {
+        first.write(&setup.local.memory, 0, size);
+        second.write(&setup.local.memory, size, size);
         println!("Triggered RMA write to server");
-        let later = Deferred::triggered(&stage.writes, stage.writes.read() + 1);
-        let late = stage.local.segment(size, size);
-        let end = &stage.channel.end;
-        end.write_deferred(&[late], &stage.write(OpFlags::DEFAULT, 2), &later)?;
+        let deferral = Deferred::triggered(&setup.writes, setup.writes.read() + 1);
+        let deferred_segment = setup.local.segment(size, size);
+        let endpoint = &setup.channel.endpoint;
+        endpoint.write_deferred(
+            &[deferred_segment],
+            &setup.write(OpFlags::DEFAULT, 2),
+            &deferral,
+        )?;
         println!("RMA write to server");
-        let access = stage.write(OpFlags::DEFAULT, 1);
-        let now = stage.local.segment(0, size);
-        end.push("write", |end| end.write(&[now], &access))?;
-        stage.writes.wait(2)?;
+        let access = setup.write(OpFlags::DEFAULT, 1);
+        let trigger_segment = setup.local.segment(0, size);
+        endpoint.push("write", |endpoint| {
+            endpoint.write(&[trigger_segment], &access)
+        })?;
+        setup.writes.wait(2)?;
     } else {
-        stage.arrivals.wait(2)?;
+        setup.arrivals.wait(2)?;
         println!("Received data from Client: both writes");
-        second.check(&stage.shared.memory, 0, size)?;
+        second.check(&setup.shared.memory, 0, size)?;
     }
-    stage.channel.finish()
+    setup.channel.finish()
 }
 
-/// What is deferred.
+/// The kind of deferred operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Counters,
@@ -115,7 +122,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(options: &Options) -> anyhow::Result<Self> {
+    fn from_options(options: &Options) -> anyhow::Result<Self> {
         Ok(match options.text("T") {
             None => Self::Counters,
             Some("msg") => Self::Message,
@@ -124,7 +131,9 @@ impl Kind {
             Some("atomic") => Self::Atomic,
             Some("f_atomic") => Self::Fetch,
             Some("c_atomic") => Self::Compare,
-            Some(other) => anyhow::bail!("-T {other} is no kind of deferred work"),
+            Some(other) => anyhow::bail!(
+                "-T {other}: unknown kind of deferred operation; use msg, tagged, rma, atomic, f_atomic or c_atomic"
+            ),
         })
     }
 
@@ -136,74 +145,83 @@ impl Kind {
     }
 }
 
-/// Rounds of each kind.
+/// The number of rounds of each kind.
 const ROUNDS: u64 = 5;
 const TAG: u64 = 0xcafe;
 
-/// The program.
+/// Runs the program.
 pub(in crate::upstream) fn rdm_deferred_wq(options: &Options) -> anyhow::Result<()> {
     let size = options.sizes.one().unwrap_or(1000).max(32);
-    let kind = Kind::of(options)?;
-    let mut stage = Stage::open(&beside(options, true), kind.caps(), size)?;
-    let done = stage.ground.count()?;
+    let kind = Kind::from_options(options)?;
+    let mut setup = Setup::open(&with_out_of_band(options, true), kind.caps(), size)?;
+    let done = setup.domain.count()?;
     for round in 0..ROUNDS {
         match kind {
-            Kind::Counters => counters(&stage, round)?,
-            Kind::Message | Kind::Tagged => messages(&mut stage, &done, kind, size, round)?,
-            _ => remote(&mut stage, &done, kind, size, round)?,
+            Kind::Counters => counters(&setup, round)?,
+            Kind::Message | Kind::Tagged => messages(&mut setup, &done, kind, size, round)?,
+            _ => remote(&mut setup, &done, kind, size, round)?,
         }
-        stage.channel.sync()?;
+        setup.channel.sync()?;
     }
-    stage.channel.finish()
+    setup.channel.finish()
 }
 
-/// A counter that sets one and adds to another.
-fn counters(stage: &Stage, round: u64) -> anyhow::Result<()> {
-    let (gate, set, added) = (
-        stage.ground.count()?,
-        stage.ground.count()?,
-        stage.ground.count()?,
+/// Defers a counter operation that sets one counter, and operations that add to another.
+fn counters(setup: &Setup, round: u64) -> anyhow::Result<()> {
+    let (trigger, set, added) = (
+        setup.domain.count()?,
+        setup.domain.count()?,
+        setup.domain.count()?,
     );
-    stage
-        .ground
-        .count_deferred(&gate, 1, Action::Set(set.cntr(), 100 + round))?;
-    stage
-        .ground
-        .count_deferred(&gate, 2, Action::Add(added.cntr(), 10))?;
-    stage
-        .ground
-        .count_deferred(&gate, 2, Action::Add(added.cntr(), round))?;
-    let early = || {
-        let all = [set.read(), added.read()];
-        anyhow::ensure!(all[1] == 0, "counters that were to wait: {all:?}");
-        Ok(all[0])
+    setup
+        .domain
+        .count_deferred(&trigger, 1, Action::Set(set.cntr(), 100 + round))?;
+    setup
+        .domain
+        .count_deferred(&trigger, 2, Action::Add(added.cntr(), 10))?;
+    setup
+        .domain
+        .count_deferred(&trigger, 2, Action::Add(added.cntr(), round))?;
+    let check_waiting = || {
+        let values = [set.read(), added.read()];
+        anyhow::ensure!(
+            values[1] == 0,
+            "a deferred counter operation ran before its threshold: {values:?}"
+        );
+        Ok(values[0])
     };
-    anyhow::ensure!(early()? == 0, "a counter was set before its time");
-    gate.cntr().add(1);
+    anyhow::ensure!(
+        check_waiting()? == 0,
+        "a counter was set before the threshold was reached"
+    );
+    trigger.cntr().add(1);
     set.wait(100 + round)?;
-    early()?;
-    gate.cntr().add(1);
+    check_waiting()?;
+    trigger.cntr().add(1);
     added.wait(10 + round)?;
-    let all = [set.read(), added.read()];
-    match all == [100 + round, 10 + round] {
+    let values = [set.read(), added.read()];
+    match values == [100 + round, 10 + round] {
         true => Ok(()),
-        false => Err(wrong(format!("counters that were set off: {all:?}"))),
+        false => Err(wrong(format!(
+            "the triggered counters are {values:?}, expected {:?}",
+            [100 + round, 10 + round]
+        ))),
     }
 }
 
-/// A message whose send and receive both wait for a write of ours to the peer.
+/// Defers a send and a receive until a local write to the peer completes.
 fn messages(
-    stage: &mut Stage,
+    setup: &mut Setup,
     done: &Count,
     kind: Kind,
     size: usize,
     round: u64,
 ) -> anyhow::Result<()> {
-    let (mine, theirs) = stamps(stage, round);
-    let (end, peer) = (stage.channel.end.clone(), stage.channel.peer);
-    mine.write(&stage.local.memory, 0, size);
-    stage.local.memory.fill(size, size, POISON);
-    let later = Deferred::with_counter(&stage.writes, stage.writes.read() + 1, done);
+    let (own_stamp, peer_stamp) = stamps(setup, round);
+    let (endpoint, peer) = (setup.channel.endpoint.clone(), setup.channel.peer);
+    own_stamp.write(&setup.local.memory, 0, size);
+    setup.local.memory.fill(size, size, POISON);
+    let deferral = Deferred::with_counter(&setup.writes, setup.writes.read() + 1, done);
     let is_tagged = kind == Kind::Tagged;
     let recv = Recv::new(1)
         .tag(is_tagged.then_some(TagMatch::exact(TAG)))
@@ -211,40 +229,40 @@ fn messages(
     let send = Send::new(peer, 2)
         .tag(is_tagged.then_some(TAG))
         .flags(OpFlags::empty());
-    end.recv_deferred(&[stage.local.segment(size, size)], &recv, &later)?;
-    end.send_deferred(&[stage.local.segment(0, size)], &send, &later)?;
-    set_off(stage)?;
+    endpoint.recv_deferred(&[setup.local.segment(size, size)], &recv, &deferral)?;
+    endpoint.send_deferred(&[setup.local.segment(0, size)], &send, &deferral)?;
+    post_trigger(setup)?;
     done.wait(2 * (round + 1))?;
-    theirs.check(&stage.local.memory, size, size)
+    peer_stamp.check(&setup.local.memory, size, size)
 }
 
-/// A write or an atomic that waits for another write of ours.
+/// Defers a write or an atomic until another local write completes.
 fn remote(
-    stage: &mut Stage,
+    setup: &mut Setup,
     done: &Count,
     kind: Kind,
     size: usize,
     round: u64,
 ) -> anyhow::Result<()> {
-    let (mine, theirs) = stamps(stage, round);
-    let end = stage.channel.end.clone();
-    mine.write(&stage.local.memory, 0, size);
-    stage.shared.memory.put(0, &7_u64.to_ne_bytes());
-    stage.channel.sync()?;
-    let later = Deferred::with_counter(&stage.writes, stage.writes.read() + 1, done);
-    let access = stage.write(OpFlags::DELIVERY_COMPLETE, 3);
+    let (own_stamp, peer_stamp) = stamps(setup, round);
+    let endpoint = setup.channel.endpoint.clone();
+    own_stamp.write(&setup.local.memory, 0, size);
+    setup.shared.memory.put(0, &7_u64.to_ne_bytes());
+    setup.channel.sync()?;
+    let deferral = Deferred::with_counter(&setup.writes, setup.writes.read() + 1, done);
+    let access = setup.write(OpFlags::DELIVERY_COMPLETE, 3);
     if kind == Kind::Write {
-        end.write_deferred(&[stage.local.segment(0, size)], &access, &later)?;
+        endpoint.write_deferred(&[setup.local.segment(0, size)], &access, &deferral)?;
     } else {
         let (family, op) = match kind {
             Kind::Atomic => (Family::Base, AtomicOp::Sum),
             Kind::Fetch => (Family::Fetch, AtomicOp::Sum),
             _ => (Family::Compare, AtomicOp::Cswap),
         };
-        let numbers = &stage.local.memory;
-        numbers.put(0, &5_u64.to_ne_bytes());
-        numbers.put(8, &7_u64.to_ne_bytes());
-        let [operand, comparand, result] = [0, 8, 16].map(|at| stage.local.segment(at, 8));
+        let operands = &setup.local.memory;
+        operands.put(0, &5_u64.to_ne_bytes());
+        operands.put(8, &7_u64.to_ne_bytes());
+        let [operand, comparand, result] = [0, 8, 16].map(|at| setup.local.segment(at, 8));
         let call = AtomicCall {
             family,
             datatype: Datatype::Uint64,
@@ -255,45 +273,50 @@ fn remote(
             comparand,
             result,
         };
-        end.atomic_deferred(call, &parts, &access, &later)?;
+        endpoint.atomic_deferred(call, &parts, &access, &deferral)?;
     }
-    set_off(stage)?;
+    post_trigger(setup)?;
     done.wait(round + 1)?;
-    // The peer's operations need this side's progress, which a barrier beside the fabric is none.
-    stage.arrivals.wait(2 * (round + 1))?;
-    stage.channel.sync()?;
+    // The peer's operations need progress in this process, which an out-of-band barrier does not
+    // make.
+    setup.arrivals.wait(2 * (round + 1))?;
+    setup.channel.sync()?;
     if kind == Kind::Write {
-        return theirs.check(&stage.shared.memory, 0, size);
+        return peer_stamp.check(&setup.shared.memory, 0, size);
     }
-    let word = |block: &Block, at| {
+    let number = |block: &Block, at| {
         let bytes = block.memory.get(at, 8);
         u64::from_ne_bytes(bytes.try_into().unwrap_or_default())
     };
     let expected = if kind == Kind::Compare { 5 } else { 12 };
-    let has = word(&stage.shared, 0);
+    let value = number(&setup.shared, 0);
     anyhow::ensure!(
-        has == expected,
-        "the peer's atomic left {has}, not {expected}"
+        value == expected,
+        "the target of the peer's atomic holds {value}, expected {expected}"
     );
     if kind != Kind::Atomic {
-        let earlier = word(&stage.local, 16);
-        anyhow::ensure!(earlier == 7, "an atomic brought {earlier}, not 7");
+        let earlier = number(&setup.local, 16);
+        anyhow::ensure!(
+            earlier == 7,
+            "the fetching atomic returned {earlier}, expected 7"
+        );
     }
     Ok(())
 }
 
-/// The write that sets the work off: it goes behind what the work writes to.
-fn set_off(stage: &mut Stage) -> anyhow::Result<()> {
-    let mut access = stage.write(OpFlags::DEFAULT, 9);
-    access.remote.addr += stage.shared.memory.len() as u64 - 8;
-    let segment = stage.local.segment(24, 8);
-    let end = &stage.channel.end;
-    end.push("write", |end| end.write(&[segment], &access))
+/// Posts the write that triggers the deferred operations. Its target lies behind the memory that
+/// they use.
+fn post_trigger(setup: &mut Setup) -> anyhow::Result<()> {
+    let mut access = setup.write(OpFlags::DEFAULT, 9);
+    access.remote.addr += setup.shared.memory.len() as u64 - 8;
+    let segment = setup.local.segment(24, 8);
+    let endpoint = &setup.channel.endpoint;
+    endpoint.push("write", |endpoint| endpoint.write(&[segment], &access))
 }
 
-/// What this side sends in a round, and what comes.
-fn stamps(stage: &Stage, round: u64) -> (Stamp, Stamp) {
-    let of = |is_client| Stamp::of_pair(is_client, round);
-    let is_client = stage.channel.is_client();
-    (of(is_client), of(!is_client))
+/// The stamps of the messages that this side and the peer send in a round.
+fn stamps(setup: &Setup, round: u64) -> (Stamp, Stamp) {
+    let stamp = |is_client| Stamp::of_pair(is_client, round);
+    let is_client = setup.channel.is_client();
+    (stamp(is_client), stamp(!is_client))
 }

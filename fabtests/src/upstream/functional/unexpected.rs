@@ -1,34 +1,34 @@
-//! `fi_unexpected_msg`: messages that are there before their receives, and before their sender is
-//! in the address vector.
+//! `fi_unexpected_msg`: messages that arrive before their receives are posted and before the sender
+//! is in the address vector.
 
 use anyhow::{Context as _, ensure};
 use selvedge::info::EpType;
 use selvedge::{Caps, FiAddr, TagMatch};
 use selvedge_testkit::domain::{Block, Recv, Send};
 
-use crate::upstream::channel::{Channel, Manners};
+use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::connect;
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::ground;
+use crate::upstream::domain;
 use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
 
-/// The program: the client sends.
+/// Runs the program: the client sends.
 pub(in crate::upstream) fn unexpected_msg(options: &Options) -> anyhow::Result<()> {
-    let options = super::beside(options, true);
+    let options = super::with_out_of_band(options, true);
     let size = options.sizes.one().unwrap_or(1024);
     let count: usize = options.number("M", 4)?;
-    let manners = Manners {
+    let config = ChannelConfig {
         tagged: true,
-        ..Manners::default()
+        ..ChannelConfig::default()
     };
     let is_connected = options.ep_type == Some(EpType::Msg);
     let mut channel = match is_connected {
-        true => connect::channel(&options, Caps::TAGGED, manners)?,
-        false => one_sided(&options, manners)?,
+        true => connect::channel(&options, Caps::TAGGED, config)?,
+        false => open_one_sided(&options, config)?,
     };
-    let block = channel.ground().buffers(size * count.max(2))?;
+    let block = channel.domain().buffers(size * count.max(2))?;
     let mut side = Side {
         channel: &mut channel,
         block,
@@ -37,7 +37,7 @@ pub(in crate::upstream) fn unexpected_msg(options: &Options) -> anyhow::Result<(
         next: FIRST,
     };
     if !is_connected {
-        side.strangers()?;
+        side.unknown_sender()?;
     }
     for _ in 0..options.iterations.unwrap_or(10) {
         side.round(count as u64)?;
@@ -45,16 +45,16 @@ pub(in crate::upstream) fn unexpected_msg(options: &Options) -> anyhow::Result<(
     side.channel.sync()
 }
 
-/// No tag of the channel's own messages.
+/// The first tag; control messages have none of these tags.
 const FIRST: u64 = 1 << 32;
 
-/// An endpoint that knows its peer only if it is the sender.
-fn one_sided(options: &Options, manners: Manners) -> anyhow::Result<Channel> {
+/// Opens an endpoint that has the peer's address only if it is the sender.
+fn open_one_sided(options: &Options, config: ChannelConfig) -> anyhow::Result<Channel> {
     let caps = Caps::TAGGED | Caps::DIRECTED_RECV;
     let info = discover(options, &hints(options, caps, EpType::Rdm)?)?;
-    let oob = OutOfBandChannel::meet(options)?;
-    let ground = ground::open(options, info)?;
-    Channel::deaf(options, &ground, manners, Some(oob), None)
+    let oob = OutOfBandChannel::establish(options)?;
+    let domain = domain::open(options, info)?;
+    Channel::without_receive(options, &domain, config, Some(oob), None)
 }
 
 struct Side<'a> {
@@ -66,33 +66,38 @@ struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// Two messages of a sender that the receiver does not know yet: the first one for a receive
-    /// from anybody, the second for one that names the sender, which is known by then.
-    fn strangers(&mut self) -> anyhow::Result<()> {
-        let own = self.channel.end.name()?;
-        let oob = self.channel.oob.as_mut().context("no connection beside")?;
-        let theirs = oob.exchange(&own)?;
+    /// Receives two messages of a sender that is not in the address vector when they arrive: the
+    /// first with a receive from any source, the second, after the address has been inserted, with
+    /// a directed receive.
+    fn unknown_sender(&mut self) -> anyhow::Result<()> {
+        let address = self.channel.endpoint.name()?;
+        let oob = self
+            .channel
+            .oob
+            .as_mut()
+            .context("there is no out-of-band connection")?;
+        let from_peer = oob.exchange(&address)?;
         if self.channel.is_client() {
-            self.channel.know(&theirs)?;
+            self.channel.insert_peer(&from_peer)?;
             self.send(2)?;
             self.channel.sync()?;
-            self.complete(2)?;
+            self.gather_sends(2)?;
         } else {
             self.channel.sync()?;
             self.receive(0, FiAddr::UNSPEC)?;
-            self.channel.know(&theirs)?;
+            self.channel.insert_peer(&from_peer)?;
             self.receive(1, self.channel.peer)?;
         }
         self.next += 2;
         Ok(())
     }
 
-    /// Messages that are received in the reverse order of their tags.
+    /// Receives the messages in the reverse order of their tags.
     fn round(&mut self, count: u64) -> anyhow::Result<()> {
         if self.channel.is_client() {
             self.send(count)?;
             self.channel.sync()?;
-            self.complete(count)?;
+            self.gather_sends(count)?;
         } else {
             self.channel.sync()?;
             for number in (0..count).rev() {
@@ -112,14 +117,14 @@ impl Side<'_> {
                 .data(self.data.then_some(self.size as u64));
             let segment = self.block.segment(at, self.size);
             self.channel
-                .end
-                .push("send", |end| end.send(&[segment], &send))?;
+                .endpoint
+                .push("send", |endpoint| endpoint.send(&[segment], &send))?;
         }
         Ok(())
     }
 
-    fn complete(&self, count: u64) -> anyhow::Result<()> {
-        super::gather(&[&self.channel.end.tx], self.next..self.next + count)
+    fn gather_sends(&self, count: u64) -> anyhow::Result<()> {
+        super::wait_for_all(&[&self.channel.endpoint.tx], self.next..self.next + count)
     }
 
     fn receive(&mut self, number: u64, src: FiAddr) -> anyhow::Result<()> {
@@ -127,19 +132,23 @@ impl Side<'_> {
         self.block.memory.fill(0, self.size, POISON);
         let recv = Recv::new(tag).from(src).tag(TagMatch::exact(tag));
         let segment = self.block.segment(0, self.size);
-        let end = &self.channel.end;
-        end.push("receive", |end| end.recv(&[segment], &recv))?;
-        let entry = end.rx.next()?;
+        let endpoint = &self.channel.endpoint;
+        endpoint.push("receive", |endpoint| endpoint.recv(&[segment], &recv))?;
+        let entry = endpoint.rx.next()?;
         let data = if self.data {
             self.size as u64
         } else {
             entry.data
         };
-        let is_right = entry.context.0 == tag
+        let is_expected = entry.context.0 == tag
             && entry.tag == tag
             && entry.len == self.size
             && entry.data == data;
-        ensure!(is_right, "tag {tag:#x} of {} bytes: {entry:?}", self.size);
+        ensure!(
+            is_expected,
+            "receive with tag {tag:#x} and {} bytes completes with {entry:?}",
+            self.size
+        );
         Stamp::of_pair(true, tag).check(&self.block.memory, 0, self.size)
     }
 }

@@ -1,7 +1,7 @@
-//! The command lines of upstream's programs: getopt's letters, and the long options.
+//! The command lines of upstream's programs: getopt's short options, and long options.
 //!
-//! A program names the letters that it takes, as for getopt(3): those that many have in common are
-//! read into [`Options`], its own stay texts. A letter that it does not take is an error.
+//! A program declares its short options as for getopt(3). Common options are parsed into
+//! [`Options`]; a program's own options stay strings. An undeclared option is an error.
 
 mod parse;
 mod sizes;
@@ -18,38 +18,38 @@ pub use selvedge_testkit::domain::WaitMethod;
 pub use parse::{Refusal, parse};
 pub use sizes::{Sizes, iterations};
 
-/// Addresses and ports.
+/// The options for addresses and ports.
 pub(super) const ADDRESS: &str = "B:P:s:a:b::E::C:F:O:";
-/// Fabric and domain, device memory.
+/// The options for the fabric, the domain and device memory.
 pub(super) const FABRIC: &str = "f:d:p:KD:i:HR";
-/// What discovery is asked besides.
+/// The further options for discovery.
 pub(super) const INFO: &str = "e:M:";
-/// What programs with a server and a client have.
+/// The options of programs with a server and a client.
 pub(super) const PAIR: &str = "I:QS:mc:t:w:l";
-/// What benchmarks have.
+/// The options of benchmarks.
 pub(super) const BENCHMARK: &str = "o:vkj:W:";
 
-/// The letters of a program.
+/// The options of a program.
 #[derive(Clone, Copy, Debug)]
-pub struct Letters {
-    /// Those in common.
+pub struct OptionSet {
+    /// The common short options.
     pub common: &'static [&'static str],
-    /// Its own, which hide those of the same name.
+    /// The program's own short options, which override common options of the same name.
     pub own: &'static str,
-    /// Its own long options: with `=` behind those that take a value.
+    /// The program's own long options, with a final `=` if they take a value.
     pub long: &'static [&'static str],
 }
 
-/// What a command line asks for.
+/// A parsed command line.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The program.
+    /// The name of the program.
     pub program: &'static str,
-    /// The command line, as it was written.
+    /// The command line as written.
     pub command_line: Vec<String>,
-    /// The server to go to; without one the program is the server.
+    /// The server to connect to; without it, the program is the server.
     pub server: Option<String>,
-    /// All that stands without a letter.
+    /// The positional arguments.
     pub arguments: Vec<String>,
     /// `-p`, `-f`, `-d`.
     pub provider: Option<String>,
@@ -121,25 +121,25 @@ pub struct Options {
     pub expected_error: Option<i32>,
     /// `--pin-core`.
     pub cores: Vec<usize>,
-    /// `--debug-assert`: a program that has failed stops, so that a debugger can be attached.
+    /// `--debug-assert`: a program that fails stops, so that a debugger can attach.
     pub stops_on_failure: bool,
-    /// `--special`: buffers are special memory.
+    /// `--special`: buffers are in special memory.
     pub special: bool,
     own: BTreeMap<String, String>,
 }
 
-/// How addresses are exchanged beside the fabric.
+/// How addresses are exchanged out of band.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfBand {
     /// The TCP port.
     pub port: u16,
-    /// Barriers go this way, too (`-b`).
+    /// Whether barriers use the connection too (`-b`).
     pub sync: bool,
 }
 
-/// The TCP port of `-b` and `-E` without one.
+/// The default TCP port of `-b` and `-E`.
 pub const OUT_OF_BAND_PORT: u16 = 3000;
-/// The port of `-B` and `-P`, if they are not there.
+/// The default port of `-B` and `-P`.
 pub const PORT: &str = "9228";
 
 impl Options {
@@ -148,34 +148,34 @@ impl Options {
         self.server.is_some()
     }
 
-    /// Whether a letter or a long option of the program's own is there.
+    /// Whether one of the program's own options is present.
     pub fn has(&self, own: &str) -> bool {
         self.own.contains_key(own)
     }
 
-    /// The text behind an option of the program's own.
+    /// The value of one of the program's own options.
     pub fn text(&self, own: &str) -> Option<&str> {
         self.own.get(own).map(String::as_str)
     }
 
-    /// The number behind an option of the program's own.
+    /// The number in one of the program's own options.
     ///
     /// # Errors
-    /// When it is none.
+    /// The value is no number in range.
     pub fn number<T: FromStr>(&self, own: &str, default: T) -> anyhow::Result<T> {
         let Some(text) = self.text(own) else {
             return Ok(default);
         };
         match text.parse() {
             Ok(number) => Ok(number),
-            Err(_) => bail!("option {own}: {text:?} is no number in range"),
+            Err(_) => bail!("option {own}: {text:?} is no number in the valid range"),
         }
     }
 
-    /// One of some words behind `-o`, or the first of them.
+    /// The value of `-o`, which must be one of `words`; without `-o`, the first of them.
     ///
     /// # Errors
-    /// When it is another one.
+    /// The value is none of them.
     pub fn choice<'a>(&self, words: &[&'a str]) -> anyhow::Result<&'a str> {
         let Some(text) = &self.operation else {
             return Ok(words[0]);
@@ -183,7 +183,11 @@ impl Options {
         let found = words.iter().find(|word| **word == text.as_str());
         match found {
             Some(word) => Ok(word),
-            None => bail!("-o {text:?}: {} has {}", self.program, words.join(", ")),
+            None => bail!(
+                "-o {text:?}: unknown operation; {} has {}",
+                self.program,
+                words.join(", ")
+            ),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reads a command line into [`Options`].
+//! Parses a command line into [`Options`].
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,14 +9,14 @@ use lexopt::{Arg, Parser, ValueExt as _};
 use selvedge::info::{EpType, Progress, Threading};
 use selvedge::{AddrFormat, OpFlags};
 
-use super::{Letters, OUT_OF_BAND_PORT, Options, OutOfBand, Sizes, WaitMethod};
+use super::{OUT_OF_BAND_PORT, OptionSet, Options, OutOfBand, Sizes, WaitMethod};
 
-/// Why there are no options: help was asked for, or something cannot be read.
+/// Why parsing returned no options.
 #[derive(Debug)]
 pub enum Refusal {
-    /// `-h`.
+    /// Help was requested (`-h`).
     Help,
-    /// The sentence.
+    /// The command line is invalid.
     Bad(anyhow::Error),
 }
 
@@ -26,15 +26,15 @@ impl<E: Into<anyhow::Error>> From<E> for Refusal {
     }
 }
 
-/// What a letter takes behind it.
+/// Whether an option takes a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Takes {
-    Nothing,
-    Value,
-    PerhapsValue,
+enum HasArg {
+    No,
+    Required,
+    Optional,
 }
 
-/// Long options that all programs have, and whether they take a value.
+/// The long options of all programs, and whether they take a value.
 const LONG: [(&str, bool); 12] = [
     ("pin-core", true),
     ("timeout", true),
@@ -50,13 +50,13 @@ const LONG: [(&str, bool); 12] = [
     ("special", false),
 ];
 
-/// Reads the arguments behind the program's name.
+/// Parses the arguments after the program's name.
 ///
 /// # Errors
-/// Help, and whatever the program does not take.
+/// Help was requested, or an option or value is invalid.
 pub fn parse(
     program: &'static str,
-    letters: &Letters,
+    option_set: &OptionSet,
     args: impl IntoIterator<Item = OsString>,
 ) -> Result<Options, Refusal> {
     let args: Vec<OsString> = args.into_iter().collect();
@@ -66,10 +66,10 @@ pub fn parse(
         match arg {
             Arg::Short('h' | '?') => return Err(Refusal::Help),
             Arg::Long("help") => return Err(Refusal::Help),
-            Arg::Short(letter) => short(&mut options, letters, letter, &mut parser)?,
+            Arg::Short(option) => short(&mut options, option_set, option, &mut parser)?,
             Arg::Long(name) => {
                 let name = name.to_owned();
-                long(&mut options, letters, &name, &mut parser)?;
+                long(&mut options, option_set, &name, &mut parser)?;
             }
             Arg::Value(value) => options.arguments.push(value.string()?),
         }
@@ -80,56 +80,61 @@ pub fn parse(
 
 fn short(
     options: &mut Options,
-    letters: &Letters,
-    letter: char,
+    option_set: &OptionSet,
+    option: char,
     parser: &mut Parser,
 ) -> Result<(), Refusal> {
-    let is_own = takes(letters.own, letter).is_some();
-    let taken = takes(letters.own, letter)
-        .or_else(|| letters.common.iter().find_map(|set| takes(set, letter)))
-        .with_context(|| format!("there is no option -{letter}"))?;
-    let value = match taken {
-        Takes::Nothing => None,
-        Takes::Value => Some(parser.value()?.string()?),
-        Takes::PerhapsValue => parser.optional_value().map(|v| v.string()).transpose()?,
+    let is_own = has_arg_in(option_set.own, option).is_some();
+    let has_arg = has_arg_in(option_set.own, option)
+        .or_else(|| {
+            option_set
+                .common
+                .iter()
+                .find_map(|set| has_arg_in(set, option))
+        })
+        .with_context(|| format!("unknown option -{option}"))?;
+    let value = match has_arg {
+        HasArg::No => None,
+        HasArg::Required => Some(parser.value()?.string()?),
+        HasArg::Optional => parser.optional_value().map(|v| v.string()).transpose()?,
     };
     if is_own {
-        options.own.insert(letter.into(), value.unwrap_or_default());
+        options.own.insert(option.into(), value.unwrap_or_default());
         return Ok(());
     }
     let text = value.as_deref().unwrap_or_default();
-    match taken {
-        Takes::Nothing => set_switch(options, letter),
-        _ => set_value(options, letter, text).with_context(|| format!("-{letter} {text}"))?,
+    match has_arg {
+        HasArg::No => set_switch(options, option),
+        _ => set_value(options, option, text).with_context(|| format!("-{option} {text}"))?,
     }
     Ok(())
 }
 
-/// What a letter of a getopt(3) text takes.
-fn takes(set: &str, letter: char) -> Option<Takes> {
-    let (_, behind) = set.split_once(letter)?;
-    Some(match behind {
-        _ if behind.starts_with("::") => Takes::PerhapsValue,
-        _ if behind.starts_with(':') => Takes::Value,
-        _ => Takes::Nothing,
+/// Whether a short option takes a value according to a getopt(3) string.
+fn has_arg_in(set: &str, option: char) -> Option<HasArg> {
+    let (_, rest) = set.split_once(option)?;
+    Some(match rest {
+        _ if rest.starts_with("::") => HasArg::Optional,
+        _ if rest.starts_with(':') => HasArg::Required,
+        _ => HasArg::No,
     })
 }
 
-fn set_switch(options: &mut Options, letter: char) {
-    match letter {
+fn set_switch(options: &mut Options, option: char) {
+    match option {
         'm' => options.machine = true,
         'v' => options.verify = true,
         'k' => options.prefix = true,
         'K' => options.fork = true,
         'H' | 'R' => options.device_memory = true,
-        // Buffers are aligned to pages anyway, and there is no queue that belongs to a domain.
+        // Buffers are page-aligned anyway, and there are no queues of domains.
         _ => {}
     }
 }
 
-fn set_value(options: &mut Options, letter: char, text: &str) -> anyhow::Result<()> {
+fn set_value(options: &mut Options, option: char, text: &str) -> anyhow::Result<()> {
     let owned = || Some(text.to_owned());
-    match letter {
+    match option {
         'p' => options.provider = owned(),
         'f' => options.fabric = owned(),
         'd' => options.domain = owned(),
@@ -138,7 +143,7 @@ fn set_value(options: &mut Options, letter: char, text: &str) -> anyhow::Result<
         'P' => options.port = owned(),
         'O' => options.out_of_band_host = owned(),
         'o' => options.operation = owned(),
-        'b' | 'E' => options.out_of_band = Some(out_of_band(options, letter == 'b', text)?),
+        'b' | 'E' => options.out_of_band = Some(out_of_band(options, option == 'b', text)?),
         'e' => options.ep_type = Some(ep_type(text)?),
         'F' => options.addr_format = text.parse::<AddrFormat>()?,
         'C' => options.connections = text.parse()?,
@@ -148,15 +153,15 @@ fn set_value(options: &mut Options, letter: char, text: &str) -> anyhow::Result<
         'W' => options.window = positive(text)?,
         'j' => options.inject = Some(text.parse()?),
         't' => {
-            options.counters = word(
+            options.counters = parse_word(
                 text,
                 &[("queue", false), ("comp", false), ("counter", true)],
             )?
         }
-        'c' => options.waiting = word(text, WAITING)?,
-        'M' => options.without_mr_local = word(text, &[("mr_local", true)])?,
+        'c' => options.waiting = parse_word(text, WAITING)?,
+        'M' => options.without_mr_local = parse_word(text, &[("mr_local", true)])?,
         'D' => options.device_memory = text != "system",
-        // Names of address vectors and devices: for what there is not.
+        // Names of address vectors and devices, which are not supported.
         _ => {}
     }
     Ok(())
@@ -171,12 +176,12 @@ const WAITING: &[(&str, WaitMethod)] = &[
 
 fn positive(text: &str) -> anyhow::Result<usize> {
     match text.parse()? {
-        0 => bail!("is not positive"),
+        0 => bail!("must be positive"),
         number => Ok(number),
     }
 }
 
-/// `-b` includes `-E`, whichever comes first.
+/// `-b` includes `-E`, in either order.
 fn out_of_band(options: &Options, sync: bool, text: &str) -> anyhow::Result<OutOfBand> {
     let before = options.out_of_band;
     let port = match text {
@@ -193,25 +198,25 @@ fn ep_type(text: &str) -> anyhow::Result<EpType> {
         ("rdm", EpType::Rdm),
         ("dgram", EpType::Dgram),
     ];
-    word(&text.to_ascii_lowercase(), &types)
+    parse_word(&text.to_ascii_lowercase(), &types)
 }
 
-fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> anyhow::Result<T> {
+fn parse_word<T: Copy>(text: &str, words: &[(&str, T)]) -> anyhow::Result<T> {
     let found = words.iter().find(|(word, _)| *word == text);
     let known = || words.iter().map(|(word, _)| *word).collect::<Vec<_>>();
     match found {
         Some((_, value)) => Ok(*value),
-        None => bail!("{text:?} is none of {}", known().join(", ")),
+        None => bail!("unknown value {text:?}; use one of {}", known().join(", ")),
     }
 }
 
 fn long(
     options: &mut Options,
-    letters: &Letters,
+    option_set: &OptionSet,
     name: &str,
     parser: &mut Parser,
 ) -> Result<(), Refusal> {
-    let own = letters
+    let own = option_set
         .long
         .iter()
         .find(|own| own.trim_end_matches('=') == name);
@@ -224,7 +229,7 @@ fn long(
         return Ok(());
     }
     let common = LONG.iter().find(|(known, _)| *known == name);
-    let (_, takes_value) = common.with_context(|| format!("there is no option --{name}"))?;
+    let (_, takes_value) = common.with_context(|| format!("unknown option --{name}"))?;
     let value = match takes_value {
         true => parser.value()?.string()?,
         false => String::new(),
@@ -240,17 +245,17 @@ fn set_long(options: &mut Options, name: &str, text: &str) -> anyhow::Result<()>
             options.cores = cores?;
         }
         "timeout" => {
-            // -1, upstream's default, is no limit of the application's.
+            // A timeout of -1 is upstream's default: no limit.
             let seconds: i64 = text.parse()?;
             options.timeout = u64::try_from(seconds).ok().map(Duration::from_secs);
         }
         "data-progress" => options.data_progress = progress(text)?,
         "control-progress" => options.control_progress = progress(text)?,
-        "threading" => options.threading = word(text, THREADING)?,
+        "threading" => options.threading = parse_word(text, THREADING)?,
         "max-msg-size" => options.max_msg_size = Some(text.parse()?),
         "use-fi-more" => options.more = true,
         "no-rx-cq-data" => options.without_rx_cq_data = true,
-        "sync-comp" => options.sync_level = word(text, LEVELS)?,
+        "sync-comp" => options.sync_level = parse_word(text, LEVELS)?,
         "expect-error" => options.expected_error = Some(text.parse()?),
         "debug-assert" => options.stops_on_failure = true,
         _ => options.special = true,
@@ -276,7 +281,7 @@ fn progress(text: &str) -> anyhow::Result<Progress> {
         ("manual", Progress::Manual),
         ("unified", Progress::ControlUnified),
     ];
-    word(text, &words)
+    parse_word(text, &words)
 }
 
 impl Options {
@@ -334,7 +339,7 @@ mod tests {
     use super::super::{ADDRESS, BENCHMARK, FABRIC, INFO, PAIR};
     use super::*;
 
-    const LETTERS: Letters = Letters {
+    const OPTIONS: OptionSet = OptionSet {
         common: &[ADDRESS, FABRIC, INFO, PAIR, BENCHMARK],
         own: "UA:Q",
         long: &["no-tx-shared-ctx", "ep-count="],
@@ -343,13 +348,13 @@ mod tests {
     fn read(line: &str) -> Result<Options, Refusal> {
         parse(
             "fi_test",
-            &LETTERS,
+            &OPTIONS,
             line.split_whitespace().map(OsString::from),
         )
     }
 
     #[test]
-    fn letters_long_options_and_arguments_come_in_any_order() {
+    fn options_and_arguments_parse_in_any_order() {
         let line = "-p shm host -I 5 -S64 -v -UE=3001 -b --timeout 7 -A x -Q --ep-count 9";
         let options = read(line).unwrap();
         assert_eq!(options.provider.as_deref(), Some("shm"));
@@ -372,7 +377,7 @@ mod tests {
         assert_eq!(options.command_line[1..].join(" "), line);
     }
 
-    /// The common options of libfabric 2.6's suite, with a value for each that takes one.
+    /// The common options of libfabric 2.6's suite, with a value for each option that takes one.
     const COMMON: &str = "-p shm -f fabric -d domain -e rdm -s here -B 1 -P 2 -F fi_addr_str -b=3001 \
         -E=3001 -O there -C 2 -I 5 -w 2 -S all -W 8 -l -m -t counter -c fd -o write -v -k -j 16 \
         -M mr_local -K -Q -a name -D cuda -i 0 -H -R --pin-core 0 --timeout 5 \
@@ -381,7 +386,7 @@ mod tests {
         --expect-error 61 --debug-assert";
 
     #[test]
-    fn every_common_option_of_upstream_s_is_taken() {
+    fn every_common_upstream_option_is_accepted() {
         let options = read(COMMON).unwrap();
         assert!(options.stops_on_failure && options.more && options.counters);
         assert_eq!(options.max_msg_size, Some(4096));
@@ -389,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_open_is_as_upstream_has_it() {
+    fn defaults_are_upstream_s() {
         let options = read("").unwrap();
         assert_eq!((options.warmup, options.window), (10, 64));
         assert_eq!(options.threading, Threading::Domain);
@@ -400,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn errors_name_the_invalid_option() {
         for (line, word) in [
             ("-Z", "-Z"),
             ("--nonsense", "--nonsense"),
@@ -413,7 +418,7 @@ mod tests {
             ("--threading none", "none"),
         ] {
             let Err(Refusal::Bad(error)) = read(line) else {
-                panic!("{line} is taken");
+                panic!("{line} is accepted");
             };
             let text = format!("{error:#}");
             assert!(text.contains(word), "{line}: {text}");

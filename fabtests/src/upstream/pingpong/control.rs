@@ -1,11 +1,11 @@
-//! The control connection of `fi_pingpong`: addresses, barriers and counts, over TCP beside the
-//! fabric, as libfabric's own program of this name says them.
+//! The control connection of `fi_pingpong`: addresses, barriers and counts over TCP in the
+//! protocol of libfabric's program of this name.
 //!
-//! | what | client | server |
+//! | message | client | server |
 //! |---|---|---|
-//! | a name | length, big-endian; address format, as the host has it; the bytes | the same |
-//! | a barrier | `q`, 0 | `a`, 0 |
-//! | a count | ten characters, zeros behind the digits | `cnt ok`, 0 |
+//! | name | length, big-endian; address format, in host order; the bytes | the same |
+//! | barrier | `q`, 0 | `a`, 0 |
+//! | count | ten characters, zeros after the digits | `cnt ok`, 0 |
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
@@ -15,16 +15,16 @@ use anyhow::{Context as _, bail, ensure};
 use selvedge::{AddrFormat, Address, Errno};
 use selvedge_testkit::failure::failure;
 
-/// How long the peer may be silent.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// After so long without a word of the peer the fabric has its turn.
-const TURN: Duration = Duration::from_millis(1);
+/// The limit of a wait for the peer.
+const PEER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time after which a wait for the peer is interrupted to make progress on the fabric.
+const READ_TIMEOUT: Duration = Duration::from_millis(1);
 /// The longest name.
 const NAME_MAX: usize = 64;
-const COUNT: usize = 10;
-const COUNTED: &[u8] = b"cnt ok\0";
+const COUNT_LEN: usize = 10;
+const COUNT_RESPONSE: &[u8] = b"cnt ok\0";
 
-/// The connection.
+/// A control connection.
 #[derive(Debug)]
 pub(super) struct Control {
     stream: TcpStream,
@@ -32,14 +32,12 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// The client's end: from a port of its own, if one is asked for.
+    /// Connects to a server, from port `from` unless it is 0.
     ///
     /// # Errors
-    /// When nobody listens there.
-    pub(super) fn call(server: SocketAddr, from: u16) -> anyhow::Result<Self> {
-        use nix::sys::socket::{
-            AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket,
-        };
+    /// No process listens there.
+    pub(super) fn connect(server: SocketAddr, from: u16) -> anyhow::Result<Self> {
+        use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, socket};
         use std::os::fd::AsRawFd as _;
         let (family, any): (_, IpAddr) = match server {
             SocketAddr::V4(_) => (AddressFamily::Inet, Ipv4Addr::UNSPECIFIED.into()),
@@ -51,122 +49,137 @@ impl Control {
             &SockaddrStorage::from(SocketAddr::new(any, from)),
         )
         .with_context(|| format!("cannot connect from port {from}"))?;
-        connect(fd.as_raw_fd(), &SockaddrStorage::from(server)).map_err(|cause| {
-            let errno = Errno::from_raw(cause as i32);
-            failure(errno, format!("cannot reach {server}: {cause}"))
-        })?;
-        Self::over(TcpStream::from(fd), true)
+        nix::sys::socket::connect(fd.as_raw_fd(), &SockaddrStorage::from(server)).map_err(
+            |cause| {
+                let errno = Errno::from_raw(cause as i32);
+                failure(errno, format!("cannot connect to {server}: {cause}"))
+            },
+        )?;
+        Self::wrap(TcpStream::from(fd), true)
     }
 
-    /// The server's end: waits for a client.
+    /// Waits for a client.
     ///
     /// # Errors
-    /// When the port is taken.
-    pub(super) fn answer(at: SocketAddr) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind(at).with_context(|| format!("cannot listen at {at}"))?;
-        let (stream, _) = listener.accept().context("cannot take a connection")?;
-        Self::over(stream, false)
+    /// The port is in use.
+    pub(super) fn accept(at: SocketAddr) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind(at).with_context(|| format!("cannot listen on {at}"))?;
+        let (stream, _) = listener.accept().context("cannot accept a connection")?;
+        Self::wrap(stream, false)
     }
 
-    fn over(stream: TcpStream, is_client: bool) -> anyhow::Result<Self> {
+    fn wrap(stream: TcpStream, is_client: bool) -> anyhow::Result<Self> {
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(TURN))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(READ_TIMEOUT))?;
+        stream.set_write_timeout(Some(PEER_TIMEOUT))?;
         Ok(Self { stream, is_client })
     }
 
-    /// Tells the peer where we are.
+    /// Sends the local address to the peer.
     ///
     /// # Errors
-    /// When it is gone.
+    /// The connection is closed.
     pub(super) fn send_name(&mut self, address: &Address) -> anyhow::Result<()> {
         let name = encode(address);
-        ensure!(name.len() <= NAME_MAX, "{address} is too long a name");
+        ensure!(
+            name.len() <= NAME_MAX,
+            "the address {address} is longer than {NAME_MAX} bytes"
+        );
         self.send(&(name.len() as u32).to_be_bytes())?;
         self.send(&(address.format() as u32).to_ne_bytes())?;
         self.send(&name)
     }
 
-    /// Where the peer is.
+    /// Receives the peer's address.
     ///
     /// # Errors
-    /// When it says no address, or is gone.
+    /// The bytes are no address, or the connection is closed.
     pub(super) fn receive_name(&mut self) -> anyhow::Result<Address> {
         let idle = &mut || Ok(());
         let (mut len, mut format) = ([0; 4], [0; 4]);
         self.receive(&mut len, idle)?;
         self.receive(&mut format, idle)?;
         let (len, format) = (u32::from_be_bytes(len), u32::from_ne_bytes(format));
-        ensure!(len as usize <= NAME_MAX, "a name of {len} bytes");
+        ensure!(
+            len as usize <= NAME_MAX,
+            "the peer sends a name of {len} bytes, more than {NAME_MAX}"
+        );
         let mut name = vec![0; len as usize];
         self.receive(&mut name, idle)?;
-        decode(&name, format)
-            .with_context(|| format!("{name:02x?} is no address of format {format}"))
+        decode(&name, format).with_context(|| {
+            format!("the peer sends the name {name:02x?}, which is no address of format {format}")
+        })
     }
 
-    /// Waits until the peer is here, too, and has `idle` called meanwhile.
+    /// Waits until the peer reaches the barrier, and calls `idle` meanwhile.
     ///
     /// # Errors
-    /// When it is gone, or says something else.
+    /// The connection is closed, or the peer sends something else.
     pub(super) fn sync(&mut self, idle: &mut Idle<'_>) -> anyhow::Result<()> {
-        let mut word = [0; 2];
+        let mut message = [0; 2];
         if self.is_client {
             self.send(b"q\0")?;
-            self.receive(&mut word, idle)?;
+            self.receive(&mut message, idle)?;
             ensure!(
-                &word == b"a\0",
-                "the server answers {word:02x?} to a barrier"
+                &message == b"a\0",
+                "the server responds to a barrier with {message:02x?}"
             );
         } else {
-            self.receive(&mut word, idle)?;
-            ensure!(&word == b"q\0", "the client says {word:02x?} for a barrier");
+            self.receive(&mut message, idle)?;
+            ensure!(
+                &message == b"q\0",
+                "the client sends {message:02x?} for a barrier"
+            );
             self.send(b"a\0")?;
         }
         Ok(())
     }
 
-    /// The client tells the server how many messages it has got; both know it then.
+    /// Sends the client's count of received messages to the server, and returns it on both sides.
     ///
     /// # Errors
-    /// When the peer is gone, or says something else.
+    /// The connection is closed, or the peer sends something else.
     pub(super) fn count(&mut self, own: usize, idle: &mut Idle<'_>) -> anyhow::Result<usize> {
         if self.is_client {
             let mut text = own.to_string().into_bytes();
-            text.resize(COUNT, 0);
+            text.resize(COUNT_LEN, 0);
             self.send(&text)?;
-            let mut word = [0; COUNTED.len()];
-            self.receive(&mut word, idle)?;
-            ensure!(word == COUNTED, "the server answers {word:02x?} to a count");
+            let mut message = [0; COUNT_RESPONSE.len()];
+            self.receive(&mut message, idle)?;
+            ensure!(
+                message == COUNT_RESPONSE,
+                "the server responds to a count with {message:02x?}"
+            );
             return Ok(own);
         }
-        let mut text = [0; COUNT];
+        let mut text = [0; COUNT_LEN];
         self.receive(&mut text, idle)?;
-        self.send(COUNTED)?;
+        self.send(COUNT_RESPONSE)?;
         let digits = text.split(|&byte| byte == 0).next().unwrap_or_default();
         let count = std::str::from_utf8(digits).ok();
         let count = count.and_then(|digits| digits.parse().ok());
-        count.with_context(|| format!("the client counts {text:02x?}"))
+        count.with_context(|| format!("the client sends {text:02x?}, which is no count"))
     }
 
     fn send(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         let sent = self.stream.write_all(bytes);
-        sent.context("the peer takes nothing on the control connection")
+        sent.context("cannot send on the control connection")
     }
 
     fn receive(&mut self, bytes: &mut [u8], idle: &mut Idle<'_>) -> anyhow::Result<()> {
-        let (start, mut have) = (Instant::now(), 0);
-        while have < bytes.len() {
-            match self.stream.read(&mut bytes[have..]) {
+        let (start, mut received) = (Instant::now(), 0);
+        while received < bytes.len() {
+            match self.stream.read(&mut bytes[received..]) {
                 Ok(0) => bail!("the peer has closed the control connection"),
-                Ok(count) => have += count,
+                Ok(count) => received += count,
                 Err(cause) => match cause.kind() {
                     ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {}
-                    _ => return Err(cause).context("the control connection is lost"),
+                    _ => return Err(cause).context("cannot receive on the control connection"),
                 },
             }
             ensure!(
-                start.elapsed() < PATIENCE,
-                "the peer says nothing on the control connection for {PATIENCE:?}"
+                start.elapsed() < PEER_TIMEOUT,
+                "the peer has sent nothing on the control connection for {PEER_TIMEOUT:?}"
             );
             idle()?;
         }
@@ -174,11 +187,11 @@ impl Control {
     }
 }
 
-/// What is done while the peer is silent.
+/// A function that is called while a process waits for the peer.
 pub(super) type Idle<'a> = dyn FnMut() -> anyhow::Result<()> + 'a;
 
-/// An address as libfabric has it in memory: `sockaddr_in`, `sockaddr_in6`, or a string with its
-/// zero.
+/// Encodes an address in libfabric's format in memory: `sockaddr_in`, `sockaddr_in6`, or a string
+/// with its terminating zero.
 fn encode(address: &Address) -> Vec<u8> {
     let Address::Ip(ip) = address else {
         return address.to_bytes();
@@ -232,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_the_bytes_that_libfabric_sends() {
+    fn names_have_libfabric_s_encoding() {
         let v4: Address = "192.0.2.2:36959".parse().unwrap();
         let bytes = [2, 0, 0x90, 0x5f, 192, 0, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0];
         if cfg!(target_endian = "little") {
@@ -240,8 +253,8 @@ mod tests {
         }
         for text in ["192.0.2.2:36959", "[fd00::2]:5", "fi_shm://a:b"] {
             let address: Address = text.parse().unwrap();
-            let back = decode(&encode(&address), address.format() as u32);
-            assert_eq!(back, Some(address));
+            let decoded = decode(&encode(&address), address.format() as u32);
+            assert_eq!(decoded, Some(address));
         }
         assert_eq!(decode(&bytes[..7], AddrFormat::SockaddrIn as u32), None);
         assert_eq!(decode(&[9; 16], AddrFormat::SockaddrIn as u32), None);

@@ -1,5 +1,5 @@
-//! `fi_pingpong`, the tool that comes with libfabric itself: its options, its table, its words
-//! beside the fabric, and over the fabric the same messages, so that either end may be libfabric's.
+//! `fi_pingpong`, compatible with libfabric's tool of this name: the same options, table, control
+//! protocol and messages, so that either side may be libfabric's.
 
 mod control;
 
@@ -12,14 +12,14 @@ use selvedge::{Address, Caps, Errno, FiAddr, Hints, OpFlags, Registry, TagMatch}
 use selvedge_testkit::domain::{Block, DomainContext, DomainEndpoint, EndpointConfig, Recv, Send};
 use selvedge_testkit::failure::{unsupported, wrong};
 
-use super::connect::Door;
+use super::connect::Connector;
 use super::discover::hints;
-use super::options::{Letters, Options, Sizes};
+use super::options::{OptionSet, Options, Sizes};
 use super::perf::{BINARY, DECIMAL, short};
-use crate::upstream::ground;
+use crate::upstream::domain;
 use control::Control;
 
-pub(super) const LETTERS: Letters = Letters {
+pub(super) const OPTIONS: OptionSet = OptionSet {
     common: &["B:P:d:p:e:I:S:"],
     own: "cm:v6",
     long: &[],
@@ -29,23 +29,23 @@ pub(super) const LETTERS: Letters = Letters {
 const PORT: u16 = 47592;
 /// The tag of all messages with `-m tagged`.
 const TAG: u64 = 1234;
-/// The largest message of all.
+/// The largest message of a run without `-S`.
 const LARGEST: usize = 6 << 20;
-/// Room for a message that is none of the measured ones.
-const LEAST: usize = 64;
+/// The least buffer size, for messages that are not measured.
+const MIN_BUFFER: usize = 64;
 const ITERATIONS: usize = 10;
 /// The last message of either side.
-const FAREWELL: &[u8] = b"fin\0";
+const FINAL_MESSAGE: &[u8] = b"fin\0";
 
-/// Runs it.
+/// Runs the program.
 pub(super) fn run(options: &Options) -> anyhow::Result<()> {
-    let mut game = Game::begin(options)?;
-    let sizes = sizes(options, game.largest);
+    let mut pingpong = Pingpong::open(options)?;
+    let sizes = sizes(options, pingpong.largest);
     println!("{}", heading());
     for size in sizes {
-        game.play(size, options.iterations.unwrap_or(ITERATIONS))?;
+        pingpong.run_size(size, options.iterations.unwrap_or(ITERATIONS))?;
     }
-    game.finish()
+    pingpong.finish()
 }
 
 /// The sizes of a run.
@@ -59,15 +59,15 @@ fn sizes(options: &Options, limit: usize) -> Vec<usize> {
     all.take_while(|&size| size <= limit).collect()
 }
 
-/// One side.
+/// One side of the test.
 #[derive(Debug)]
-struct Game {
+struct Pingpong {
     control: Control,
     is_client: bool,
-    end: DomainEndpoint,
+    endpoint: DomainEndpoint,
     peer: FiAddr,
-    /// What connections are made with, of connected endpoints.
-    door: Option<Door>,
+    /// The connector of a connected endpoint.
+    connector: Option<Connector>,
     tag: Option<u64>,
     verify: bool,
     inject_size: usize,
@@ -75,23 +75,23 @@ struct Game {
     largest: usize,
     tx: Block,
     rx: Block,
-    /// Receives posted, messages received, and sends.
+    /// The numbers of receives posted, messages received, and messages sent.
     posted: u64,
     received: u64,
     sent: u64,
-    /// Messages with the pattern, either way.
+    /// The numbers of messages with the pattern, in both directions.
     filled: usize,
     checked: usize,
 }
 
-impl Game {
-    /// Meets the peer.
-    fn begin(options: &Options) -> anyhow::Result<Self> {
+impl Pingpong {
+    /// Connects to the peer and opens the endpoint.
+    fn open(options: &Options) -> anyhow::Result<Self> {
         let ep_type = options.ep_type.unwrap_or(EpType::Dgram);
         let tag = match options.text("m") {
             None | Some("msg") => None,
             Some("tagged") => Some(TAG),
-            Some(other) => bail!("-m {other:?}: it has msg and tagged"),
+            Some(other) => bail!("-m {other:?}: unknown mode; use msg or tagged"),
         };
         let caps = if tag.is_some() {
             Caps::TAGGED
@@ -99,25 +99,25 @@ impl Game {
             Caps::MSG
         };
         let hints = hints(options, caps, ep_type)?;
-        let control = meet(options)?;
-        let start = Start {
+        let control = connect_control(options)?;
+        let setup = Setup {
             options,
             hints,
             tag,
             control,
         };
         match ep_type {
-            EpType::Msg => start.connect(),
-            _ => start.exchange(),
+            EpType::Msg => setup.connect(),
+            _ => setup.exchange(),
         }
     }
 
     fn post_recv(&mut self) -> anyhow::Result<()> {
-        let room = self.largest.max(LEAST);
+        let room = self.largest.max(MIN_BUFFER);
         let segment = self.rx.segment((self.posted % 2) as usize * room, room);
         let recv = Recv::new(self.posted).tag(self.tag.map(TagMatch::exact));
-        self.end
-            .push("receive", |end| end.recv(&[segment], &recv))?;
+        self.endpoint
+            .push("receive", |endpoint| endpoint.recv(&[segment], &recv))?;
         self.posted += 1;
         Ok(())
     }
@@ -125,11 +125,12 @@ impl Game {
     fn send(&mut self, size: usize, flags: OpFlags) -> anyhow::Result<()> {
         let send = Send::new(self.peer, self.sent).tag(self.tag).flags(flags);
         let segment = self.tx.segment(0, size);
-        self.end.push("send", |end| end.send(&[segment], &send))?;
-        let done = self.end.tx.next()?;
+        self.endpoint
+            .push("send", |endpoint| endpoint.send(&[segment], &send))?;
+        let done = self.endpoint.tx.next()?;
         ensure!(
             done.context.0 == self.sent,
-            "send {} completes before {}",
+            "send {} completes before send {}",
             done.context.0,
             self.sent
         );
@@ -147,27 +148,27 @@ impl Game {
         self.send(size, flags)
     }
 
-    /// Waits for the next message; where it lies.
-    fn arrived(&mut self, size: usize) -> anyhow::Result<usize> {
-        let done = self.end.rx.next()?;
+    /// Waits for the next message, and returns its offset in the receive buffer.
+    fn await_message(&mut self, size: usize) -> anyhow::Result<usize> {
+        let done = self.endpoint.rx.next()?;
         if (done.context.0, done.len) != (self.received, size) {
             return Err(wrong(format!(
-                "message {} has {} bytes, expected number {} with {size}",
+                "received message {} with {} bytes, expected message {} with {size}",
                 done.context.0, done.len, self.received
             )));
         }
         self.received += 1;
-        Ok((done.context.0 % 2) as usize * self.largest.max(LEAST))
+        Ok((done.context.0 % 2) as usize * self.largest.max(MIN_BUFFER))
     }
 
     fn receive_payload(&mut self, size: usize) -> anyhow::Result<()> {
-        let at = self.arrived(size)?;
+        let at = self.await_message(size)?;
         if self.verify {
-            let selection = pattern(self.checked, size);
-            if self.rx.memory.get(at, size) != selection {
+            let expected = pattern(self.checked, size);
+            if self.rx.memory.get(at, size) != expected {
                 let number = self.checked;
                 return Err(wrong(format!(
-                    "message {number} of {size} bytes is garbled"
+                    "message {number} of {size} bytes has wrong contents"
                 )));
             }
             self.checked += 1;
@@ -175,8 +176,8 @@ impl Game {
         self.post_recv()
     }
 
-    /// Messages of one size there and back.
-    fn play(&mut self, size: usize, iterations: usize) -> anyhow::Result<()> {
+    /// Runs the round trips of one size.
+    fn run_size(&mut self, size: usize, iterations: usize) -> anyhow::Result<()> {
         self.sync()?;
         let start = Instant::now();
         for _ in 0..iterations {
@@ -189,8 +190,10 @@ impl Game {
             }
         }
         let time = start.elapsed();
-        let end = &self.end;
-        let acked = self.control.count(iterations, &mut || end.progress())?;
+        let endpoint = &self.endpoint;
+        let acked = self
+            .control
+            .count(iterations, &mut || endpoint.progress())?;
         if iterations > 0 {
             println!("{}", row(size, iterations, acked, time));
         }
@@ -198,110 +201,119 @@ impl Game {
     }
 
     fn sync(&mut self) -> anyhow::Result<()> {
-        let end = &self.end;
-        self.control.sync(&mut || end.progress())
+        let endpoint = &self.endpoint;
+        self.control.sync(&mut || endpoint.progress())
     }
 
-    /// Says farewell, and hears the peer's.
+    /// Sends the final message, and receives the peer's.
     fn finish(mut self) -> anyhow::Result<()> {
-        self.tx.memory.put(0, FAREWELL);
-        self.send(FAREWELL.len(), OpFlags::INJECT | OpFlags::TRANSMIT_COMPLETE)?;
-        let at = self.arrived(FAREWELL.len())?;
+        self.tx.memory.put(0, FINAL_MESSAGE);
+        self.send(
+            FINAL_MESSAGE.len(),
+            OpFlags::INJECT | OpFlags::TRANSMIT_COMPLETE,
+        )?;
+        let at = self.await_message(FINAL_MESSAGE.len())?;
         ensure!(
-            self.rx.memory.get(at, FAREWELL.len()) == FAREWELL,
-            "the last message is no farewell"
+            self.rx.memory.get(at, FINAL_MESSAGE.len()) == FINAL_MESSAGE,
+            "the peer's final message has wrong contents"
         );
-        let Some(cm) = self.end.ep.cm() else {
+        let Some(cm) = self.endpoint.ep.cm() else {
             return Ok(());
         };
         match cm.shutdown() {
-            // The peer may have been faster.
+            // The peer may have shut the connection down first.
             Ok(()) | Err(Errno::NotConn) => Ok(()),
             Err(errno) => Err(errno).context("fi_shutdown"),
         }
     }
 }
 
-/// The control connection, by the role.
-fn meet(options: &Options) -> anyhow::Result<Control> {
+/// Establishes the control connection according to the role.
+fn connect_control(options: &Options) -> anyhow::Result<Control> {
     let port = |text: &Option<String>, default| match text {
         None => Ok(default),
         Some(text) => text
             .parse()
-            .with_context(|| format!("{text:?} is no number of a port")),
+            .with_context(|| format!("{text:?} is no port number")),
     };
-    let is_six = options.has("6");
+    let is_ipv6 = options.has("6");
     let Some(server) = &options.server else {
-        let any: IpAddr = match is_six {
+        let any: IpAddr = match is_ipv6 {
             true => Ipv6Addr::UNSPECIFIED.into(),
             false => Ipv4Addr::UNSPECIFIED.into(),
         };
-        return Control::answer(SocketAddr::new(any, port(&options.source_port, PORT)?));
+        return Control::accept(SocketAddr::new(any, port(&options.source_port, PORT)?));
     };
     let to = (server.as_str(), port(&options.port, PORT)?).to_socket_addrs();
-    let mut to = to.map_err(|cause| unsupported(format!("no host {server:?}: {cause}")))?;
-    let to = to.find(|addr| addr.is_ipv6() == is_six);
+    let mut to =
+        to.map_err(|cause| unsupported(format!("cannot resolve the host {server:?}: {cause}")))?;
+    let to = to.find(|addr| addr.is_ipv6() == is_ipv6);
     let to = to.ok_or_else(|| unsupported(format!("{server:?} has no address of this family")))?;
-    Control::call(to, port(&options.source_port, 0)?)
+    Control::connect(to, port(&options.source_port, 0)?)
 }
 
-/// What is known before the fabric is opened.
-struct Start<'a> {
+/// The settings before the fabric is opened.
+struct Setup<'a> {
     options: &'a Options,
     hints: Hints,
     tag: Option<u64>,
     control: Control,
 }
 
-impl Start<'_> {
-    /// Endpoints without connections tell each other where they are; the server speaks first.
-    fn exchange(mut self) -> anyhow::Result<Game> {
-        let theirs = match self.options.is_client() {
+impl Setup<'_> {
+    /// Exchanges the addresses of unconnected endpoints. The server sends first.
+    fn exchange(mut self) -> anyhow::Result<Pingpong> {
+        let peer = match self.options.is_client() {
             true => Some(self.control.receive_name()?),
             false => None,
         };
-        let ground = ground::open(self.options, self.discover(theirs.as_ref())?)?;
-        let end = ground.endpoint(EndpointConfig::default())?;
-        let is_datagram = ground.info().ep_attr.ep_type == EpType::Dgram;
-        let mut game = self.game(&ground, end)?;
-        game.post_recv()?;
+        let domain = domain::open(self.options, self.discover(peer.as_ref())?)?;
+        let endpoint = domain.endpoint(EndpointConfig::default())?;
+        let is_datagram = domain.info().ep_attr.ep_type == EpType::Dgram;
+        let mut pingpong = self.pingpong(&domain, endpoint)?;
+        pingpong.post_recv()?;
         if is_datagram {
-            // The farewell must not find nothing posted.
-            game.post_recv()?;
+            // A second receive is posted for the peer's final message.
+            pingpong.post_recv()?;
         }
-        game.control.send_name(&game.end.ep.address()?)?;
-        let theirs = match theirs {
+        pingpong
+            .control
+            .send_name(&pingpong.endpoint.ep.address()?)?;
+        let peer = match peer {
             Some(name) => name,
-            None => game.control.receive_name()?,
+            None => pingpong.control.receive_name()?,
         };
-        game.peer = game.end.av.insert_one(&theirs)?;
-        Ok(game)
+        pingpong.peer = pingpong.endpoint.av.insert_one(&peer)?;
+        Ok(pingpong)
     }
 
-    /// Connected endpoints: the server tells where it listens.
-    fn connect(mut self) -> anyhow::Result<Game> {
+    /// Connects endpoints: the server sends the address at which it listens.
+    fn connect(mut self) -> anyhow::Result<Pingpong> {
         let is_client = self.options.is_client();
-        let door = match is_client {
+        let connector = match is_client {
             true => {
                 let server = self.control.receive_name()?;
-                Door::of(self.options, self.discover(Some(&server))?)?
+                Connector::for_info(self.options, self.discover(Some(&server))?)?
             }
             false => {
-                let door = Door::of(self.options, self.discover(None)?)?;
-                let pep = door.pep.as_ref().context("a server listens")?;
+                let connector = Connector::for_info(self.options, self.discover(None)?)?;
+                let pep = connector
+                    .pep
+                    .as_ref()
+                    .context("the server has no passive endpoint")?;
                 self.control.send_name(&pep.address()?)?;
-                door
+                connector
             }
         };
-        let ground = door.ground()?;
-        let end = ground.endpoint(door.plan(ground.info().clone()))?;
-        let mut game = self.game(&ground, end)?;
-        game.peer = FiAddr(0);
-        game.post_recv()?;
-        door.connect(&game.end, &[])?;
-        door.connected(&game.end)?;
-        game.door = Some(door);
-        Ok(game)
+        let domain = connector.domain()?;
+        let endpoint = domain.endpoint(connector.endpoint_config(domain.info().clone()))?;
+        let mut pingpong = self.pingpong(&domain, endpoint)?;
+        pingpong.peer = FiAddr(0);
+        pingpong.post_recv()?;
+        connector.connect(&pingpong.endpoint, &[])?;
+        connector.connected(&pingpong.endpoint)?;
+        pingpong.connector = Some(connector);
+        Ok(pingpong)
     }
 
     fn discover(&self, peer: Option<&Address>) -> anyhow::Result<selvedge::Info> {
@@ -311,25 +323,29 @@ impl Start<'_> {
             None => self.hints.clone(),
         };
         let first = registry.infos(&hints)?.into_iter().next();
-        first.context("discovery found nothing and gave no reason")
+        first.context("fi_getinfo returned an empty list")
     }
 
-    fn game(self, ground: &DomainContext, end: DomainEndpoint) -> anyhow::Result<Game> {
-        let most = ground.info().ep_attr.max_msg_size;
-        let largest = self.options.sizes.one().unwrap_or(LARGEST).min(most);
-        let room = largest.max(LEAST);
-        Ok(Game {
+    fn pingpong(
+        self,
+        domain: &DomainContext,
+        endpoint: DomainEndpoint,
+    ) -> anyhow::Result<Pingpong> {
+        let max = domain.info().ep_attr.max_msg_size;
+        let largest = self.options.sizes.one().unwrap_or(LARGEST).min(max);
+        let room = largest.max(MIN_BUFFER);
+        Ok(Pingpong {
             is_client: self.options.is_client(),
             control: self.control,
-            end,
+            endpoint,
             peer: FiAddr::UNSPEC,
-            door: None,
+            connector: None,
             tag: self.tag,
             verify: self.options.has("c"),
-            inject_size: ground.info().tx_attr.inject_size,
+            inject_size: domain.info().tx_attr.inject_size,
             largest,
-            tx: ground.buffers(room)?,
-            rx: ground.buffers(2 * room)?,
+            tx: domain.buffers(room)?,
+            rx: domain.buffers(2 * room)?,
             posted: 0,
             received: 0,
             sent: 0,
@@ -339,7 +355,7 @@ impl Start<'_> {
     }
 }
 
-/// What message `number` of a side has to contain.
+/// The contents of message `number` of a side.
 fn pattern(number: usize, size: usize) -> Vec<u8> {
     let digits = (b'0'..=b'9').chain(b'a'..=b'z').chain(b'A'..=b'Z');
     let start = number * 7 % 62;
@@ -379,17 +395,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_those_of_libfabric_s_tool() {
-        let heading_of_theirs =
+    fn rows_are_libfabric_s() {
+        let upstream_heading =
             "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec";
-        assert_eq!(heading(), heading_of_theirs);
-        let theirs = "1m      10      =10      20m         0.08s    277.85    3773.85       0.00";
+        assert_eq!(heading(), upstream_heading);
+        let upstream_row =
+            "1m      10      =10      20m         0.08s    277.85    3773.85       0.00";
         let time = Duration::from_nanos(75_477_000);
-        assert_eq!(row(1 << 20, 10, 10, time), theirs);
+        assert_eq!(row(1 << 20, 10, 10, time), upstream_row);
     }
 
     #[test]
-    fn messages_are_filled_as_by_libfabric_s_tool() {
+    fn message_contents_are_libfabric_s() {
         assert_eq!(pattern(0, 12), b"0123456789ab");
         assert_eq!(pattern(1, 4), b"789a");
         assert_eq!(pattern(8, 8), b"UVWXYZ01");

@@ -1,4 +1,4 @@
-//! A client: plays its script, and checks what it gets.
+//! A client, which runs its script and checks the responses.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,125 +13,135 @@ use selvedge_testkit::domain::{
 use selvedge_testkit::failure::{errno, wrong};
 
 use super::script::Step;
-use super::wire::{ANSWER, Kind, LONGEST, Request};
+use super::wire::{Kind, LONGEST, RESPONSE, Request};
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
 
 struct Client {
-    end: DomainEndpoint,
+    endpoint: DomainEndpoint,
     server: FiAddr,
     number: u32,
     requests: u64,
     request: Block,
-    answer: Block,
-    /// What has been asked for and not come yet.
+    response: Block,
+    /// The requests without a response yet.
     pending: VecDeque<Pending>,
 }
 
-/// Something that was asked for.
+/// A request without a response.
 struct Pending {
     kind: Kind,
     number: u64,
     size: usize,
-    /// Where it goes, or where it is read.
+    /// The memory for the response, or the memory that the server accesses.
     block: Block,
     offset: usize,
 }
 
-/// How long to try to reach a server that has not opened its endpoint yet.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time in which a client tries to reach a server that has not opened its endpoint yet.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Plays a script.
-pub(super) fn play(
+/// Runs a script.
+pub(super) fn run(
     options: &Options,
-    ground: &Arc<DomainContext>,
+    domain: &Arc<DomainContext>,
     steps: &[Step],
 ) -> anyhow::Result<()> {
-    let mut client = Client::open(options, ground)?;
-    client.hello()?;
+    let mut client = Client::open(options, domain)?;
+    client.introduce()?;
     for (number, step) in steps.iter().enumerate() {
-        let step_failed = || format!("step {number}, {step:?}");
-        client.step(*step).with_context(step_failed)?;
+        let step_failed = || format!("step {number} of the script, {step:?}");
+        client.run_step(*step).with_context(step_failed)?;
     }
-    client.ask_and_wait(Kind::Goodbye)
+    client.request_and_wait(Kind::Goodbye)
 }
 
-/// Says that it is enough.
-pub(super) fn stop(options: &Options, ground: &Arc<DomainContext>) -> anyhow::Result<()> {
-    let mut client = Client::open(options, ground)?;
-    client.hello()?;
-    client.ask_and_wait(Kind::Stop)
+/// Requests that the server stops.
+pub(super) fn stop(options: &Options, domain: &Arc<DomainContext>) -> anyhow::Result<()> {
+    let mut client = Client::open(options, domain)?;
+    client.introduce()?;
+    client.request_and_wait(Kind::Stop)
 }
 
 impl Client {
-    fn open(options: &Options, ground: &Arc<DomainContext>) -> anyhow::Result<Self> {
-        let end = ground.endpoint(EndpointConfig::default())?;
-        let server = ground.info().dest_addr.as_ref();
-        let server = server.context("the server's address is not known")?;
+    fn open(options: &Options, domain: &Arc<DomainContext>) -> anyhow::Result<Self> {
+        let endpoint = domain.endpoint(EndpointConfig::default())?;
+        let server = domain.info().dest_addr.as_ref();
+        let server = server.context("fi_getinfo gives no address of the server")?;
         Ok(Self {
-            server: end.av.insert_one(server)?,
+            server: endpoint.av.insert_one(server)?,
             number: options.number("child", 0)?,
             requests: 0,
-            request: ground.buffers(LONGEST)?,
-            answer: ground.buffers(ANSWER)?,
+            request: domain.buffers(LONGEST)?,
+            response: domain.buffers(RESPONSE)?,
             pending: VecDeque::new(),
-            end,
+            endpoint,
         })
     }
 
-    /// Reaches the server, which may not be there yet.
-    fn hello(&mut self) -> anyhow::Result<()> {
+    /// Introduces the client to the server, which may not be reachable yet.
+    fn introduce(&mut self) -> anyhow::Result<()> {
         let start = Instant::now();
         loop {
-            match self.ask_and_wait(Kind::Hello) {
+            match self.request_and_wait(Kind::Hello) {
                 Err(error)
                     if [Errno::ConnRefused, Errno::NotConn].contains(&errno(&error))
-                        && start.elapsed() < PATIENCE =>
+                        && start.elapsed() < CONNECT_TIMEOUT =>
                 {
                     sleep(Duration::from_millis(20));
                 }
-                answer => return answer,
+                response => return response,
             }
         }
     }
 
-    fn step(&mut self, step: Step) -> anyhow::Result<()> {
+    fn run_step(&mut self, step: Step) -> anyhow::Result<()> {
         match step {
             Step::Noop => Ok(()),
             Step::Sleep { .. } => {
                 sleep(step.pause());
                 Ok(())
             }
-            // Without a word, and without closing anything.
+            // Exits without a message and without closing anything.
             Step::Exit => std::process::exit(0),
-            Step::Hello => self.ask_and_wait(Kind::Hello),
-            Step::Goodbye => self.ask_and_wait(Kind::Goodbye),
+            Step::Hello => self.request_and_wait(Kind::Hello),
+            Step::Goodbye => self.request_and_wait(Kind::Goodbye),
             Step::MsgReq { size } | Step::MsgInjectReq { size } => {
                 let is_injected = matches!(step, Step::MsgInjectReq { .. });
-                self.ask(Kind::Msg, size, 0, is_injected).map(drop)
+                self.send_request(Kind::Msg, size, 0, is_injected).map(drop)
             }
-            Step::TagReq { size } => self.ask(Kind::Tag, size, 0, false).map(drop),
-            Step::ReadReq { size, offset } => self.ask(Kind::Read, size, offset, false).map(drop),
-            Step::WriteReq { size, offset } => self.ask(Kind::Write, size, offset, false).map(drop),
-            Step::MsgResp => self.message(),
-            Step::TagResp => self.tagged(),
-            Step::ReadResp => self.accessed(Kind::Read),
-            Step::WriteResp => self.accessed(Kind::Write),
+            Step::TagReq { size } => self.send_request(Kind::Tag, size, 0, false).map(drop),
+            Step::ReadReq { size, offset } => {
+                self.send_request(Kind::Read, size, offset, false).map(drop)
+            }
+            Step::WriteReq { size, offset } => self
+                .send_request(Kind::Write, size, offset, false)
+                .map(drop),
+            Step::MsgResp => self.receive_message(),
+            Step::TagResp => self.receive_tagged(),
+            Step::ReadResp => self.await_access(Kind::Read),
+            Step::WriteResp => self.await_access(Kind::Write),
         }
     }
 
-    fn ask_and_wait(&mut self, kind: Kind) -> anyhow::Result<()> {
-        let number = self.ask(kind, 0, 0, false)?;
-        self.await_answer(number)
+    fn request_and_wait(&mut self, kind: Kind) -> anyhow::Result<()> {
+        let number = self.send_request(kind, 0, 0, false)?;
+        self.await_response(number)
     }
 
-    /// Asks for something, which is pending from now on.
-    fn ask(&mut self, kind: Kind, size: usize, offset: usize, inject: bool) -> anyhow::Result<u64> {
+    /// Sends a request. With a size, it is pending from now on.
+    fn send_request(
+        &mut self,
+        kind: Kind,
+        size: usize,
+        offset: usize,
+        inject: bool,
+    ) -> anyhow::Result<u64> {
         self.requests += 1;
         let number = (u64::from(self.number) << 32) | self.requests;
         let mut remote = Remote::default();
         if size > 0 {
-            let block = self.end.context.memory(size + offset, SHARED)?;
+            let block = self.endpoint.context.memory(size + offset, SHARED)?;
             block.memory.fill(0, size + offset, POISON);
             if kind == Kind::Read {
                 Stamp::of_pair(true, number).write(&block.memory, offset, size);
@@ -155,7 +165,7 @@ impl Client {
             size,
             remote,
             name: match kind {
-                Kind::Hello => self.end.name()?,
+                Kind::Hello => self.endpoint.name()?,
                 _ => Vec::new(),
             },
         };
@@ -164,16 +174,20 @@ impl Client {
     }
 
     fn send(&self, bytes: &[u8], inject: bool) -> anyhow::Result<()> {
-        ensure!(bytes.len() <= LONGEST, "a request of {} bytes", bytes.len());
-        let (end, dest) = (&self.end, self.server);
+        ensure!(
+            bytes.len() <= LONGEST,
+            "a request of {} bytes exceeds the limit of {LONGEST}",
+            bytes.len()
+        );
+        let (endpoint, dest) = (&self.endpoint, self.server);
         if inject {
-            return end.push("inject", |end| end.ep.inject(bytes, dest, None));
+            return endpoint.push("inject", |endpoint| endpoint.ep.inject(bytes, dest, None));
         }
         self.request.memory.put(0, bytes);
         let segment = self.request.segment(0, bytes.len());
         let send = Send::new(dest, 0);
-        end.push("send", |end| end.send(&[segment], &send))?;
-        end.tx.next().map(drop)
+        endpoint.push("send", |endpoint| endpoint.send(&[segment], &send))?;
+        endpoint.tx.next().map(drop)
     }
 
     fn receive(
@@ -185,49 +199,59 @@ impl Client {
     ) -> anyhow::Result<usize> {
         let segment = block.segment(at, size);
         let recv = Recv::new(0).tag(tag.map(TagMatch::exact));
-        self.end
-            .push("receive", |end| end.recv(&[segment], &recv))?;
-        Ok(self.end.rx.next()?.len)
+        self.endpoint
+            .push("receive", |endpoint| endpoint.recv(&[segment], &recv))?;
+        Ok(self.endpoint.rx.next()?.len)
     }
 
-    fn await_answer(&self, number: u64) -> anyhow::Result<()> {
-        let len = self.receive(&self.answer, 0, ANSWER, Some(number))?;
-        ensure!(len == ANSWER, "an answer of {len} bytes");
+    fn await_response(&self, number: u64) -> anyhow::Result<()> {
+        let len = self.receive(&self.response, 0, RESPONSE, Some(number))?;
+        ensure!(
+            len == RESPONSE,
+            "the response has {len} bytes, expected {RESPONSE}"
+        );
         Ok(())
     }
 
     fn next(&mut self, kind: Kind) -> anyhow::Result<Pending> {
-        let place = self.pending.iter().position(|it| it.kind == kind);
-        let pending = place.and_then(|place| self.pending.remove(place));
-        pending.with_context(|| format!("nothing was asked for: {kind:?}"))
+        let at = self.pending.iter().position(|pending| pending.kind == kind);
+        let pending = at.and_then(|at| self.pending.remove(at));
+        pending
+            .with_context(|| format!("the script waits for a {kind:?} response without a request"))
     }
 
-    /// The server's threads answer in no order: the message is one of those that are pending.
-    fn message(&mut self) -> anyhow::Result<()> {
-        let sizes = self.pending.iter().filter(|it| it.kind == Kind::Msg);
+    /// The server's threads respond in any order: the message may be the response to any pending
+    /// request.
+    fn receive_message(&mut self) -> anyhow::Result<()> {
+        let sizes = self
+            .pending
+            .iter()
+            .filter(|pending| pending.kind == Kind::Msg);
         let largest = sizes
-            .max_by_key(|it| it.size)
-            .context("no message was asked for")?;
+            .max_by_key(|pending| pending.size)
+            .context("the script waits for a message without a request")?;
         let block = largest.block.clone();
         let len = self.receive(&block, 0, largest.size, None)?;
         let bytes = block.memory.get(0, len);
-        let is_it = |it: &Pending| {
-            it.kind == Kind::Msg
-                && it.size == len
-                && Stamp::of_pair(false, it.number).check_bytes(&bytes).is_ok()
+        let is_response = |pending: &Pending| {
+            pending.kind == Kind::Msg
+                && pending.size == len
+                && Stamp::of_pair(false, pending.number)
+                    .check_bytes(&bytes)
+                    .is_ok()
         };
-        match self.pending.iter().position(is_it) {
-            Some(place) => {
-                self.pending.remove(place);
+        match self.pending.iter().position(is_response) {
+            Some(at) => {
+                self.pending.remove(at);
                 Ok(())
             }
             None => Err(wrong(format!(
-                "a message of {len} bytes that nobody asked for"
+                "a message of {len} bytes is the response to no request"
             ))),
         }
     }
 
-    fn tagged(&mut self) -> anyhow::Result<()> {
+    fn receive_tagged(&mut self) -> anyhow::Result<()> {
         let Pending {
             number,
             size,
@@ -235,13 +259,16 @@ impl Client {
             ..
         } = self.next(Kind::Tag)?;
         let len = self.receive(&block, 0, size, Some(number))?;
-        ensure!(len == size, "{len} bytes instead of {size}");
+        ensure!(
+            len == size,
+            "the tagged message has {len} bytes, expected {size}"
+        );
         Stamp::of_pair(false, number).check(&block.memory, 0, size)
     }
 
-    fn accessed(&mut self, kind: Kind) -> anyhow::Result<()> {
+    fn await_access(&mut self, kind: Kind) -> anyhow::Result<()> {
         let pending = self.next(kind)?;
-        self.await_answer(pending.number)?;
+        self.await_response(pending.number)?;
         if kind == Kind::Write {
             let stamp = Stamp::of_pair(false, pending.number);
             stamp.check(&pending.block.memory, pending.offset, pending.size)?;

@@ -1,5 +1,5 @@
-//! A request and what answers it: an access to the client's memory if it asks for one, then a
-//! message. Each operation is complete when the client has it.
+//! A request and its processing: an access to the client's memory if it requests one, then the
+//! response. Each operation completes when the client has its data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use selvedge::{AddressVector, Errno, FiAddr, OpFlags};
 use selvedge_testkit::domain::{Access, Block, DomainEndpoint, Send};
 
-use super::wire::{ANSWER, Kind, Request};
+use super::wire::{Kind, RESPONSE, Request};
 use crate::upstream::payload::{POISON, Stamp};
 
-/// A client's address. When it is gone, it is removed with the last exchange that uses it, so that
-/// nothing is sent to whoever has it next.
+/// The address of a client. After the client has disconnected, the last exchange that uses the
+/// address removes it, so that nothing is sent to a later owner of the address.
 pub(super) struct Peer {
     pub(super) addr: FiAddr,
     av: Arc<dyn AddressVector>,
-    is_gone: AtomicBool,
+    is_disconnected: AtomicBool,
 }
 
 impl Peer {
@@ -23,23 +23,23 @@ impl Peer {
         Self {
             addr,
             av,
-            is_gone: AtomicBool::new(false),
+            is_disconnected: AtomicBool::new(false),
         }
     }
 
-    pub(super) fn is_gone(&self) -> bool {
-        self.is_gone.load(Ordering::Acquire)
+    pub(super) fn is_disconnected(&self) -> bool {
+        self.is_disconnected.load(Ordering::Acquire)
     }
 
-    /// Says that it is gone; whether that is new.
-    pub(super) fn gone(&self) -> bool {
-        !self.is_gone.swap(true, Ordering::AcqRel)
+    /// Marks the client as disconnected; whether it was connected before.
+    pub(super) fn mark_disconnected(&self) -> bool {
+        !self.is_disconnected.swap(true, Ordering::AcqRel)
     }
 }
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        if self.is_gone() {
+        if self.is_disconnected() {
             let _ = self.av.remove(&[self.addr]);
         }
     }
@@ -49,16 +49,16 @@ impl Drop for Peer {
 pub(super) struct Exchange {
     pub(super) request: Request,
     pub(super) peer: Arc<Peer>,
-    /// What is sent or written, or read into.
+    /// The data that is sent or written, or the memory that is read into.
     pub(super) buffer: Block,
     stage: Stage,
 }
 
-/// The operation that is next, or under way.
+/// The next operation, or the operation in flight.
 #[derive(Clone, Copy)]
 enum Stage {
     Access,
-    Answer,
+    Respond,
 }
 
 impl Exchange {
@@ -66,7 +66,7 @@ impl Exchange {
         let size = request.size;
         let stage = match request.kind {
             Kind::Read | Kind::Write => Stage::Access,
-            _ => Stage::Answer,
+            _ => Stage::Respond,
         };
         match request.kind {
             Kind::Read => buffer.memory.fill(0, size, POISON),
@@ -80,22 +80,22 @@ impl Exchange {
         }
     }
 
-    pub(super) fn post(&self, end: &DomainEndpoint, context: u64) -> Result<(), Errno> {
+    pub(super) fn post(&self, endpoint: &DomainEndpoint, context: u64) -> Result<(), Errno> {
         match self.stage {
-            Stage::Access => self.access(end, context),
-            Stage::Answer => self.answer(end, context),
+            Stage::Access => self.access(endpoint, context),
+            Stage::Respond => self.respond(endpoint, context),
         }
     }
 
-    /// Its operation is complete; whether there is another one.
+    /// Advances to the next operation after a completion; whether there is one.
     ///
     /// # Errors
-    /// What was read is wrong.
+    /// The data that was read is wrong.
     pub(super) fn advance(&mut self) -> anyhow::Result<bool> {
-        if let Stage::Answer = self.stage {
+        if let Stage::Respond = self.stage {
             return Ok(false);
         }
-        self.stage = Stage::Answer;
+        self.stage = Stage::Respond;
         if self.request.kind == Kind::Read {
             let stamp = Stamp::of_pair(true, self.request.number);
             stamp.check(&self.buffer.memory, 0, self.request.size)?;
@@ -103,25 +103,25 @@ impl Exchange {
         Ok(true)
     }
 
-    fn access(&self, end: &DomainEndpoint, context: u64) -> Result<(), Errno> {
+    fn access(&self, endpoint: &DomainEndpoint, context: u64) -> Result<(), Errno> {
         let segment = self.buffer.segment(0, self.request.size);
         let mut access = Access::new(self.peer.addr, self.request.remote, context);
         if self.request.kind == Kind::Read {
-            return end.read(&[segment], &access);
+            return endpoint.read(&[segment], &access);
         }
         access.flags |= OpFlags::DELIVERY_COMPLETE;
-        end.write(&[segment], &access)
+        endpoint.write(&[segment], &access)
     }
 
-    fn answer(&self, end: &DomainEndpoint, context: u64) -> Result<(), Errno> {
+    fn respond(&self, endpoint: &DomainEndpoint, context: u64) -> Result<(), Errno> {
         let (tag, size) = match self.request.kind {
             Kind::Msg => (None, self.request.size),
             Kind::Tag => (Some(self.request.number), self.request.size),
-            _ => (Some(self.request.number), ANSWER),
+            _ => (Some(self.request.number), RESPONSE),
         };
         let send = Send::new(self.peer.addr, context)
             .tag(tag)
             .flags(OpFlags::DEFAULT | OpFlags::DELIVERY_COMPLETE);
-        end.send(&[self.buffer.segment(0, size)], &send)
+        endpoint.send(&[self.buffer.segment(0, size)], &send)
     }
 }

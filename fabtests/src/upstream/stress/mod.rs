@@ -1,5 +1,6 @@
-//! `fi_rdm_stress`: clients ask a server for messages and accesses, several at a time, and some of
-//! them end in the midst. The server's threads share an endpoint, and survive.
+//! `fi_rdm_stress`: clients request messages and memory accesses from a server concurrently, and
+//! some of them exit with requests in flight. The server's threads share an endpoint and have to
+//! continue.
 
 mod client;
 mod exchange;
@@ -16,24 +17,24 @@ use selvedge_testkit::domain::DomainContext;
 use selvedge_testkit::failure::wrong;
 
 use super::discover::{discover, hints};
-use super::options::{ADDRESS, FABRIC, INFO, Letters, Options, PAIR, WaitMethod};
+use super::options::{ADDRESS, FABRIC, INFO, OptionSet, Options, PAIR, WaitMethod};
 use crate::suite::control::RUNNER;
-use crate::upstream::ground;
+use crate::upstream::domain;
 
-/// Its letters.
-pub(super) const LETTERS: Letters = Letters {
+/// Its options.
+pub(super) const OPTIONS: OptionSet = OptionSet {
     common: &[ADDRESS, FABRIC, INFO, PAIR],
     own: "u:n:x",
     long: &["child=", "threads="],
 };
 
-/// Clients, where neither `-n` nor `-C` says how many.
+/// The number of clients without `-n` and `-C`.
 const CLIENTS: usize = 4;
 
-/// What both sides ask discovery for.
+/// The capabilities of both sides.
 const CAPS: Caps = Caps::MSG.union(Caps::TAGGED).union(Caps::RMA);
 
-/// The program. With `-x` a server ends with the clients of one client program.
+/// Runs the program. With `-x`, the server ends after one client program.
 pub(super) fn rdm_stress(options: &Options) -> anyhow::Result<()> {
     let mut options = options.clone();
     options.waiting = WaitMethod::Yield;
@@ -42,39 +43,39 @@ pub(super) fn rdm_stress(options: &Options) -> anyhow::Result<()> {
         return server::serve(&options, &open(&options)?);
     }
     let text = match options.text("u") {
-        None => script::OWN.to_owned(),
+        None => script::DEFAULT_SCRIPT.to_owned(),
         Some(path) => {
             std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?
         }
     };
     let steps = script::parse(&text)?;
     if options.text("child").is_some() {
-        return client::play(&options, &open(&options)?, &steps);
+        return client::run(&options, &open(&options)?, &steps);
     }
-    let asked = match options.connections {
+    let requested = match options.connections {
         1 => CLIENTS,
-        asked => asked,
+        requested => requested,
     };
-    let clients: usize = options.number("n", asked)?;
+    let clients: usize = options.number("n", requested)?;
     ensure!(
         (1..=256).contains(&clients),
-        "-n {clients}: 1 to 256 clients"
+        "-n {clients}: the number of clients must be 1 to 256"
     );
     for _ in 0..options.iterations.unwrap_or(1) {
         run_clients(&options, clients)?;
     }
-    // After all of that it is still there for somebody else.
+    // The server must still serve a further client.
     client::stop(&options, &open(&options)?)
 }
 
-/// Starts so many clients, and waits until they have ended.
+/// Starts the clients, and waits until they have ended.
 fn run_clients(options: &Options, count: usize) -> anyhow::Result<()> {
     let children: Result<Vec<_>, _> = (1..=count).map(|number| start(options, number)).collect();
     let mut children = children?;
     for (number, child) in children.iter_mut().enumerate() {
         let status = child.0.wait()?;
         if !status.success() {
-            return Err(wrong(format!("client {}: {status}", number + 1)));
+            return Err(wrong(format!("client {} ended with {status}", number + 1)));
         }
     }
     Ok(())
@@ -82,25 +83,27 @@ fn run_clients(options: &Options, count: usize) -> anyhow::Result<()> {
 
 fn open(options: &Options) -> anyhow::Result<std::sync::Arc<DomainContext>> {
     let info = discover(options, &hints(options, CAPS, EpType::Rdm)?)?;
-    ground::open(options, info)
+    domain::open(options, info)
 }
 
-/// Killed if it is left.
-struct Running(Child);
+/// A client process, which is killed when the value is dropped.
+struct ClientProcess(Child);
 
-impl Drop for Running {
+impl Drop for ClientProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-fn start(options: &Options, number: usize) -> anyhow::Result<Running> {
+fn start(options: &Options, number: usize) -> anyhow::Result<ClientProcess> {
     let mut command = Command::new("/proc/self/exe");
     command
         .args(&options.command_line)
         .arg(format!("--child={number}"))
         .env_remove(RUNNER)
         .stdin(Stdio::null());
-    Ok(Running(command.spawn().context("cannot start a client")?))
+    Ok(ClientProcess(
+        command.spawn().context("cannot start a client process")?,
+    ))
 }

@@ -1,68 +1,69 @@
-//! What a client does: upstream's files, a comment in quotes and a list of JSON.
+//! The script of a client, in upstream's file format: a comment in quotes, and a JSON list.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 
-/// One step.
+/// A step of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "op")]
 pub(super) enum Step {
-    /// Nothing.
+    /// Does nothing.
     Noop,
-    /// Says who it is; every client does so first.
+    /// Introduces the client to the server; every client does so first.
     Hello,
-    /// Says that it goes.
+    /// Tells the server that the client leaves.
     Goodbye,
-    /// Asks for a message.
+    /// Requests a message.
     MsgReq { size: usize },
-    /// Asks for a message, by inject.
+    /// Requests a message with an injected request.
     MsgInjectReq { size: usize },
-    /// Waits for a message that it has asked for.
+    /// Waits for a requested message.
     MsgResp,
-    /// Asks for a tagged message.
+    /// Requests a tagged message.
     TagReq { size: usize },
-    /// Waits for the one that it has asked for first.
+    /// Waits for the tagged message that was requested first.
     TagResp,
-    /// Has its memory read.
+    /// Requests a read of the client's memory.
     ReadReq {
         size: usize,
         #[serde(default)]
         offset: usize,
     },
-    /// Waits until it is.
+    /// Waits for the end of the read.
     ReadResp,
-    /// Has its memory written.
+    /// Requests a write to the client's memory.
     WriteReq {
         size: usize,
         #[serde(default)]
         offset: usize,
     },
-    /// Waits until it is.
+    /// Waits for the end of the write.
     WriteResp,
-    /// Does nothing for a while.
+    /// Sleeps.
     Sleep { ms: u64 },
-    /// Ends at once, whatever is under way.
+    /// Exits immediately, with requests in flight.
     Exit,
 }
 
 /// The largest message or access.
-pub(super) const MOST: usize = 12 << 20;
+pub(super) const MAX_SIZE: usize = 12 << 20;
 
-/// What clients do without a file.
-pub(super) const OWN: &str = include_str!("mixed.json");
+/// The script of clients without a file.
+pub(super) const DEFAULT_SCRIPT: &str = include_str!("mixed.json");
 
-/// Reads a script.
+/// Parses a script.
 ///
 /// # Errors
-/// What of it is none, or too large.
+/// The text is no list of steps, or a size is too large.
 pub(super) fn parse(text: &str) -> anyhow::Result<Vec<Step>> {
     let list = text.find("\n[").map_or(text, |at| &text[at..]);
-    let steps: Vec<Step> = serde_json::from_str(list).context("this is no list of steps")?;
+    let steps: Vec<Step> =
+        serde_json::from_str(list).context("the script is no JSON list of steps")?;
     for step in &steps {
         let size = step.size();
-        ensure!(size <= MOST, "{step:?}: at most {MOST} bytes");
+        ensure!(size <= MAX_SIZE, "{step:?}: the limit is {MAX_SIZE} bytes");
     }
     Ok(steps)
 }
@@ -78,7 +79,7 @@ impl Step {
         }
     }
 
-    /// How long to do nothing.
+    /// The length of a sleep.
     pub(super) fn pause(self) -> Duration {
         match self {
             Self::Sleep { ms } => Duration::from_millis(ms),
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn upstreams_form_is_read() {
+    fn upstream_s_scripts_parse() {
         let text = "\"\nA comment [with brackets].\n\"\n[\n\t{ \"op\" : \"msg_req\", \"size\" : 1000 },\n\
                     \t{ \"op\" : \"write_req\", \"size\" : 5, \"offset\" : 7 },\n\
                     \t{ \"op\" : \"sleep\", \"ms\" : 3 },\n\t{ \"op\" : \"exit\" }\n]\n";
@@ -101,11 +102,11 @@ mod tests {
         assert_eq!(steps[1], Step::WriteReq { size: 5, offset: 7 });
         assert_eq!(steps[2].pause(), Duration::from_millis(3));
         assert_eq!(steps[3], Step::Exit);
-        parse(OWN).unwrap();
+        parse(DEFAULT_SCRIPT).unwrap();
     }
 
     #[test]
-    fn what_is_no_step_is_refused() {
+    fn invalid_steps_are_refused() {
         for text in [
             "[{\"op\": \"dance\"}]",
             "{}",

@@ -1,5 +1,6 @@
-//! The server: threads that share an endpoint and its queue. None of them waits for a client, which
-//! may want another answer first: whoever finds an operation complete has the next one posted.
+//! The server: threads that share an endpoint and its completion queue. No thread waits for a
+//! particular client, which may need another response first: the thread that reads a completion
+//! queues the next operation of its exchange.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,60 +15,63 @@ use selvedge_testkit::domain::{
 };
 
 use super::exchange::{Exchange, Peer};
-use super::script::MOST;
+use super::script::MAX_SIZE;
 use super::wire::{Kind, LONGEST, Request};
 use crate::upstream::options::Options;
 
-/// Receives for requests.
+/// The number of receives for requests.
 const RECEIVES: u64 = 64;
-/// Contexts of everything else.
-const OWN: u64 = 1 << 32;
+/// The operation contexts of all other operations.
+const FIRST_CONTEXT: u64 = 1 << 32;
 
 struct Server {
-    end: DomainEndpoint,
+    endpoint: DomainEndpoint,
     requests: Block,
-    /// Buffers that no answer is sent from.
+    /// The free buffers.
     buffers: Mutex<Vec<Block>>,
-    /// Exchanges whose next operation is to be posted.
+    /// The exchanges whose next operation has to be posted.
     ready: Mutex<VecDeque<Exchange>>,
-    /// Exchanges with an operation under way, by its context.
-    under_way: Mutex<HashMap<u64, Exchange>>,
+    /// The exchanges with an operation in flight, by operation context.
+    in_flight: Mutex<HashMap<u64, Exchange>>,
     clients: Mutex<HashMap<u32, Arc<Peer>>>,
     next: AtomicU64,
     served: AtomicU64,
-    is_over: AtomicBool,
-    /// A client may end it.
-    ends: bool,
+    is_stopped: AtomicBool,
+    /// Whether a client may stop the server (`-x`).
+    may_stop: bool,
 }
 
-/// Serves until a client says that it is enough; without `-x` for ever.
-pub(super) fn serve(options: &Options, ground: &Arc<DomainContext>) -> anyhow::Result<()> {
+/// Serves until a client stops the server; without `-x`, without end.
+pub(super) fn serve(options: &Options, domain: &Arc<DomainContext>) -> anyhow::Result<()> {
     let threads: usize = options.number("threads", 4)?;
-    ensure!((1..=64).contains(&threads), "--threads {threads}: 1 to 64");
-    let queue = ground.queue(4096)?;
-    let plan = EndpointConfig {
+    ensure!(
+        (1..=64).contains(&threads),
+        "--threads {threads}: the number of threads must be 1 to 64"
+    );
+    let queue = domain.queue(4096)?;
+    let endpoint_config = EndpointConfig {
         tx: Some(queue.clone()),
         rx: Some(queue),
         ..EndpointConfig::default()
     };
     let server = Server {
-        end: ground.endpoint(plan)?,
-        requests: ground.buffers(RECEIVES as usize * LONGEST)?,
+        endpoint: domain.endpoint(endpoint_config)?,
+        requests: domain.buffers(RECEIVES as usize * LONGEST)?,
         buffers: Mutex::default(),
         ready: Mutex::default(),
-        under_way: Mutex::default(),
+        in_flight: Mutex::default(),
         clients: Mutex::default(),
-        next: AtomicU64::new(OWN),
+        next: AtomicU64::new(FIRST_CONTEXT),
         served: AtomicU64::new(0),
-        is_over: AtomicBool::new(false),
-        ends: options.has("x"),
+        is_stopped: AtomicBool::new(false),
+        may_stop: options.has("x"),
     };
     for slot in 0..RECEIVES {
         server.post_receive(slot)?;
     }
     thread::scope(|scope| {
-        let work = || scope.spawn(|| server.work());
-        let threads: Vec<_> = (0..threads).map(|_| work()).collect();
+        let run_thread = || scope.spawn(|| server.run_thread());
+        let threads: Vec<_> = (0..threads).map(|_| run_thread()).collect();
         let results = threads.into_iter().map(|thread| match thread.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -86,52 +90,53 @@ impl Server {
     fn post_receive(&self, slot: u64) -> anyhow::Result<()> {
         let segment = self.requests.segment(slot as usize * LONGEST, LONGEST);
         let recv = Recv::new(slot);
-        self.end.push("receive", |end| end.recv(&[segment], &recv))
+        self.endpoint
+            .push("receive", |endpoint| endpoint.recv(&[segment], &recv))
     }
 
-    fn work(&self) -> anyhow::Result<()> {
-        while !self.is_over.load(Ordering::Acquire) {
+    fn run_thread(&self) -> anyhow::Result<()> {
+        while !self.is_stopped.load(Ordering::Acquire) {
             let ready = lock(&self.ready).pop_front();
             let result = match ready {
                 Some(exchange) => self.post(exchange),
-                None => self.pump(),
+                None => self.take_completion(),
             };
-            result.inspect_err(|_| self.is_over.store(true, Ordering::Release))?;
+            result.inspect_err(|_| self.is_stopped.store(true, Ordering::Release))?;
         }
         Ok(())
     }
 
-    /// Posts an exchange's operation; while there is no room for it, completions make some.
+    /// Posts the operation of an exchange. If the queue is full, reads a completion instead.
     fn post(&self, exchange: Exchange) -> anyhow::Result<()> {
-        if exchange.peer.is_gone() {
+        if exchange.peer.is_disconnected() {
             lock(&self.buffers).push(exchange.buffer);
             return Ok(());
         }
         let context = self.next.fetch_add(1, Ordering::Relaxed);
-        // Before it is posted: another thread may find it complete at once.
-        lock(&self.under_way).insert(context, exchange.clone());
-        let Err(errno) = exchange.post(&self.end, context) else {
+        // Inserted before posting: another thread may read the completion immediately.
+        lock(&self.in_flight).insert(context, exchange.clone());
+        let Err(errno) = exchange.post(&self.endpoint, context) else {
             return Ok(());
         };
-        lock(&self.under_way).remove(&context);
+        lock(&self.in_flight).remove(&context);
         if errno == Errno::Again {
             lock(&self.ready).push_back(exchange);
-            return self.pump();
+            return self.take_completion();
         }
-        self.lost(exchange, errno)
+        self.handle_failure(exchange, errno)
     }
 
-    /// Takes one completion, if there is one: a request, or an exchange's operation.
-    fn pump(&self) -> anyhow::Result<()> {
+    /// Reads one completion if there is one: of a request, or of an exchange's operation.
+    fn take_completion(&self) -> anyhow::Result<()> {
         let mut entry = [Entry::default()];
-        match self.end.rx.poll(&mut entry) {
+        match self.endpoint.rx.poll(&mut entry) {
             Ok(0) => {
                 thread::yield_now();
                 Ok(())
             }
             Ok(_) if entry[0].context.0 < RECEIVES => self.request(&entry[0]),
             Ok(_) => self.complete(entry[0].context.0),
-            Err(error) => self.failed(error),
+            Err(error) => self.handle_error(error),
         }
     }
 
@@ -144,23 +149,25 @@ impl Server {
 
     fn begin(&self, request: Request) -> anyhow::Result<()> {
         if request.kind == Kind::Hello {
-            let address = Address::from_bytes(&request.name).context("a client without address")?;
-            let addr = self.end.av.insert_one(&address)?;
-            let peer = Peer::new(addr, self.end.av.clone());
+            let address = Address::from_bytes(&request.name)
+                .context("the address in the client's first request is invalid")?;
+            let addr = self.endpoint.av.insert_one(&address)?;
+            let peer = Peer::new(addr, self.endpoint.av.clone());
             lock(&self.clients).insert(request.client, Arc::new(peer));
         }
-        let known = lock(&self.clients).get(&request.client).cloned();
-        let Some(peer) = known else {
-            // Forgotten because it was gone, and asks from beyond.
+        let peer = lock(&self.clients).get(&request.client).cloned();
+        let Some(peer) = peer else {
+            // The client has disconnected and was removed; this is a late request.
             return Ok(());
         };
         if request.kind == Kind::Goodbye {
-            // Before the answer: it may be back with the next request. Its address stays.
+            // Removed before the response: the client may send its next request right after it. The
+            // address stays.
             lock(&self.clients).remove(&request.client);
         }
         self.served.fetch_add(1, Ordering::Relaxed);
         let free = lock(&self.buffers).pop();
-        let buffer = free.map_or_else(|| self.end.context.buffers(MOST), Ok)?;
+        let buffer = free.map_or_else(|| self.endpoint.context.buffers(MAX_SIZE), Ok)?;
         lock(&self.ready).push_back(Exchange::new(request, peer, buffer));
         Ok(())
     }
@@ -171,28 +178,32 @@ impl Server {
             lock(&self.ready).push_back(exchange);
             return Ok(());
         }
-        if exchange.request.kind == Kind::Stop && self.ends {
-            self.is_over.store(true, Ordering::Release);
+        if exchange.request.kind == Kind::Stop && self.may_stop {
+            self.is_stopped.store(true, Ordering::Release);
         }
         lock(&self.buffers).push(exchange.buffer);
         Ok(())
     }
 
-    fn failed(&self, error: anyhow::Error) -> anyhow::Result<()> {
-        let failed = error.downcast::<CompletionError>()?.0;
-        match failed.entry.context.0 {
+    fn handle_error(&self, error: anyhow::Error) -> anyhow::Result<()> {
+        let error = error.downcast::<CompletionError>()?.0;
+        match error.entry.context.0 {
             slot @ 0..RECEIVES => self.post_receive(slot),
-            context => self.lost(self.take(context)?, failed.errno),
+            context => self.handle_failure(self.take(context)?, error.errno),
         }
     }
 
     fn take(&self, context: u64) -> anyhow::Result<Exchange> {
-        let exchange = lock(&self.under_way).remove(&context);
-        exchange.with_context(|| format!("a completion of {context}, which is not under way"))
+        let exchange = lock(&self.in_flight).remove(&context);
+        exchange.with_context(|| {
+            format!(
+                "a completion has the context {context}, which belongs to no operation in flight"
+            )
+        })
     }
 
-    /// An exchange failed: its client is gone.
-    fn lost(&self, exchange: Exchange, errno: Errno) -> anyhow::Result<()> {
+    /// Handles a failed exchange: its client has disconnected.
+    fn handle_failure(&self, exchange: Exchange, errno: Errno) -> anyhow::Result<()> {
         let Exchange {
             request,
             peer,
@@ -200,20 +211,20 @@ impl Server {
             ..
         } = exchange;
         lock(&self.buffers).push(buffer);
-        if !peer.gone() {
+        if !peer.mark_disconnected() {
             return Ok(());
         }
-        if !GONE.contains(&errno) {
+        if !DISCONNECT_ERRORS.contains(&errno) {
             return Err(anyhow::Error::from(errno).context(format!("{request:?}")));
         }
-        println!("client {} is gone: {errno}", request.client);
+        println!("client {} has disconnected: {errno}", request.client);
         lock(&self.clients).remove(&request.client);
         Ok(())
     }
 }
 
-/// What operations with clients that have ended fail with.
-const GONE: [Errno; 6] = [
+/// The errors of operations with clients that have exited.
+const DISCONNECT_ERRORS: [Errno; 6] = [
     Errno::ConnReset,
     Errno::ConnRefused,
     Errno::NotConn,

@@ -1,9 +1,9 @@
-//! What clients ask a server for.
+//! The requests of clients to the server.
 
 use anyhow::{Context as _, ensure};
 use selvedge_testkit::domain::Remote;
 
-/// What is asked for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Kind {
@@ -16,8 +16,8 @@ pub(super) enum Kind {
     Stop = 7,
 }
 
-/// A request. Requests are untagged messages; what answers them, but messages, is tagged with their
-/// number.
+/// A request. Requests are untagged messages; responses, except untagged messages, are tagged with
+/// the number of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) kind: Kind,
@@ -30,11 +30,11 @@ pub(super) struct Request {
     pub(super) name: Vec<u8>,
 }
 
-const HEAD: usize = 48;
-/// The longest request.
+const HEADER: usize = 48;
+/// The length of the longest request.
 pub(super) const LONGEST: usize = 512;
-/// Bytes of an answer that has no others.
-pub(super) const ANSWER: usize = 8;
+/// The length of a response without data.
+pub(super) const RESPONSE: usize = 8;
 
 impl Request {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
@@ -49,14 +49,20 @@ impl Request {
         bytes
     }
 
+    /// Parses a request.
+    ///
     /// # Errors
-    /// When the bytes are no request.
+    /// The bytes are no request.
     pub(super) fn from_bytes(bytes: &[u8]) -> anyhow::Result<Self> {
-        ensure!(bytes.len() >= HEAD, "a request of {} bytes", bytes.len());
-        let half = |at: usize| -> anyhow::Result<u32> {
+        ensure!(
+            bytes.len() >= HEADER,
+            "the request has {} bytes, fewer than its header",
+            bytes.len()
+        );
+        let u32_at = |at: usize| -> anyhow::Result<u32> {
             Ok(u32::from_le_bytes(bytes[at..at + 4].try_into()?))
         };
-        let word = |at: usize| -> anyhow::Result<u64> {
+        let u64_at = |at: usize| -> anyhow::Result<u64> {
             Ok(u64::from_le_bytes(bytes[at..at + 8].try_into()?))
         };
         let kinds = [
@@ -68,18 +74,21 @@ impl Request {
             Kind::Write,
             Kind::Stop,
         ];
-        let number = half(0)?;
+        let number = u32_at(0)?;
         let kind = kinds.into_iter().find(|kind| *kind as u32 == number);
-        let size = word(16)? as usize;
-        ensure!(size <= super::script::MOST, "a request for {size} bytes");
-        let len = word(40)? as usize;
-        let name = bytes[HEAD..]
+        let size = u64_at(16)? as usize;
+        ensure!(
+            size <= super::script::MAX_SIZE,
+            "the request is for {size} bytes, more than the limit"
+        );
+        let len = u64_at(40)? as usize;
+        let name = bytes[HEADER..]
             .get(..len)
-            .context("a name that is cut short")?;
+            .context("the name in the request is truncated")?;
         Ok(Self {
-            kind: kind.with_context(|| format!("a request of kind {number}"))?,
-            client: half(4)?,
-            number: word(8)?,
+            kind: kind.with_context(|| format!("the request has the unknown kind {number}"))?,
+            client: u32_at(4)?,
+            number: u64_at(8)?,
             size,
             remote: Remote::from_bytes(&bytes[24..40])?,
             name: name.to_vec(),
@@ -92,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_what_they_were_and_others_are_refused() {
+    fn requests_decode_and_invalid_bytes_are_refused() {
         let request = Request {
             kind: Kind::Write,
             client: 3,

@@ -1,4 +1,4 @@
-//! Atomics on the peer's elements.
+//! Atomic operations on the peer's memory.
 
 use anyhow::Context as _;
 use selvedge::atomic::Family;
@@ -6,45 +6,46 @@ use selvedge::{Errno, OpFlags};
 use selvedge_testkit::domain::{AtomicCall, Block, Memory};
 use selvedge_testkit::failure::wrong;
 
-use super::call::{self, Beside, Order};
-use super::case::What;
+use super::call::{self, CallArgs, ExtraBuffers};
+use super::case::Operation;
 use super::side::Side;
-use crate::upstream::atomics::{Case, bytes_that_count, cases, encode, expected, name};
+use crate::upstream::atomics::{Case, cases, encode, expected, name, significant_bytes};
 use crate::upstream::payload::{check_around, poison};
 
-/// Numbers of the two places of local memory.
+/// The slot numbers of the operands and the comparands in local memory.
 const OPERANDS: u64 = 0;
 const COMPARANDS: u64 = 1;
 
-/// The most elements of a call; none where endpoint and domain agree that there is no such atomic.
+/// The largest number of elements in a call, or `None` if endpoint and domain agree that the
+/// operation is not supported.
 ///
 /// # Errors
-/// That they do not agree.
+/// Endpoint and domain disagree.
 pub(super) fn limit(side: &Side) -> anyhow::Result<Option<usize>> {
     let AtomicCall {
         family,
         datatype,
         op,
     } = call(side);
-    let end = side.end();
-    let valid = end.ep.valid(family, datatype, op);
+    let endpoint = side.endpoint();
+    let valid = endpoint.ep.valid(family, datatype, op);
     match (
         valid,
-        end.context.domain().query_atomic(family, datatype, op),
+        endpoint.context.domain().query_atomic(family, datatype, op),
     ) {
         (Ok(valid), Ok(query)) if valid.size == query.size && valid.size == datatype.size() => {
             Ok(Some(valid.count))
         }
         (Err(Errno::OpNotSupp | Errno::NoSys), Err(Errno::OpNotSupp | Errno::NoSys)) => Ok(None),
         (valid, query) => Err(wrong(format!(
-            "the endpoint says {valid:?}, the domain {query:?}"
+            "the endpoint reports {valid:?}, but the domain {query:?}"
         ))),
     }
 }
 
 fn call(side: &Side) -> AtomicCall {
-    let family = match side.case.function.what {
-        What::Atomic(family) => family,
+    let family = match side.case.function.operation {
+        Operation::Atomic(family) => family,
         _ => Family::Base,
     };
     AtomicCall {
@@ -54,92 +55,100 @@ fn call(side: &Side) -> AtomicCall {
     }
 }
 
-/// One call each way, on elements that tell the operation from all others and from none.
-pub(super) fn unit(side: &mut Side, most: usize) -> anyhow::Result<()> {
+/// Tests one call in each direction, with elements whose results distinguish the operation from all
+/// others.
+pub(super) fn unit(side: &mut Side, max: usize) -> anyhow::Result<()> {
     let all = cases(side.case.datatype);
-    let few = &all[..all.len().min(most)];
-    for client_acts in [true, false] {
-        match side.is_client() == client_acts {
-            true => act(side, few)?,
-            false => suffer(side, few)?,
+    let selected = &all[..all.len().min(max)];
+    for client_initiates in [true, false] {
+        match side.is_client() == client_initiates {
+            true => initiate(side, selected)?,
+            false => serve_as_target(side, selected)?,
         }
         side.sync()?;
     }
     Ok(())
 }
 
-fn act(side: &mut Side, cases: &[Case]) -> anyhow::Result<()> {
+fn initiate(side: &mut Side, cases: &[Case]) -> anyhow::Result<()> {
     let size = side.case.datatype.size();
     put(side, &side.tx, OPERANDS, cases, |case| case.operand);
     put(side, &side.tx, COMPARANDS, cases, |case| case.comparand);
-    let result = side.place(OPERANDS);
-    poison(&side.rx.memory, result, side.room());
+    let result = side.offset(OPERANDS);
+    poison(&side.rx.memory, result, side.slot_len());
     side.sync()?;
     post(side, cases.len())?;
     side.complete()?;
     if call(side).family != Family::Base {
         let memory = &side.rx.memory;
-        let look = || check(side, "the result", memory, cases, |case| case.target);
-        match side.is_certain() {
-            true => look()?,
-            false => side.settle(look)?,
+        let check_results = || check(side, "the result", memory, cases, |case| case.target);
+        match side.is_completion_visible() {
+            true => check_results()?,
+            false => side.check_until_visible(check_results)?,
         }
-        check_around(memory, result, cases.len() * size, side.room())?;
+        check_around(memory, result, cases.len() * size, side.slot_len())?;
     }
     Ok(())
 }
 
-fn suffer(side: &mut Side, cases: &[Case]) -> anyhow::Result<()> {
+fn serve_as_target(side: &mut Side, cases: &[Case]) -> anyhow::Result<()> {
     let memory = &side.shared.memory;
-    let (at, room) = (side.place(OPERANDS), side.room());
-    poison(memory, at, room);
+    let (at, slot_len) = (side.offset(OPERANDS), side.slot_len());
+    poison(memory, at, slot_len);
     put(side, &side.shared, OPERANDS, cases, |case| case.target);
     side.sync()?;
     let (memory, op) = (&side.shared.memory, side.case.op);
-    side.settle(|| check(side, "the target", memory, cases, |case| expected(op, case)))?;
-    check_around(memory, at, cases.len() * side.case.datatype.size(), room)
+    side.check_until_visible(|| {
+        check(side, "the target", memory, cases, |case| expected(op, case))
+    })?;
+    check_around(
+        memory,
+        at,
+        cases.len() * side.case.datatype.size(),
+        slot_len,
+    )
 }
 
-fn put(side: &Side, block: &Block, place: u64, cases: &[Case], value: fn(&Case) -> i64) {
+fn put(side: &Side, block: &Block, offset: u64, cases: &[Case], value: fn(&Case) -> i64) {
     let datatype = side.case.datatype;
     for (number, case) in cases.iter().enumerate() {
-        let at = side.place(place) + number * datatype.size();
+        let at = side.offset(offset) + number * datatype.size();
         block.memory.put(at, &encode(datatype, value(case)));
     }
 }
 
 fn check(
     side: &Side,
-    what: &str,
+    name: &str,
     memory: &Memory,
     cases: &[Case],
     value: impl Fn(Case) -> i64,
 ) -> anyhow::Result<()> {
     let datatype = side.case.datatype;
-    let counts = bytes_that_count(datatype);
+    let counts = significant_bytes(datatype);
     for (number, case) in cases.iter().enumerate() {
-        let at = side.place(OPERANDS) + number * datatype.size();
-        let has = memory.get(at, datatype.size());
-        let wants = encode(datatype, value(*case));
-        let both = has.iter().zip(&wants).zip(counts.iter().cycle());
-        if both
+        let at = side.offset(OPERANDS) + number * datatype.size();
+        let found = memory.get(at, datatype.size());
+        let expected_value = encode(datatype, value(*case));
+        let pairs = found.iter().zip(&expected_value).zip(counts.iter().cycle());
+        if pairs
             .into_iter()
-            .any(|((has, wants), counts)| *counts && has != wants)
+            .any(|((found, expected_value), counts)| *counts && found != expected_value)
         {
             return Err(wrong(format!(
-                "{what} of {case:?} is {has:02x?}, expected {wants:02x?}"
+                "{name} of {case:?} is {found:02x?}, expected {expected_value:02x?}"
             )));
         }
     }
     Ok(())
 }
 
-/// Calls of the client on one element, one after the other.
+/// Measures successive calls of the client on one element.
 pub(super) fn latency(side: &mut Side, count: usize) -> anyhow::Result<()> {
     windows(side, count, 1)
 }
 
-/// Calls of the client on one element, in windows.
+/// Measures windows of calls of the client on one element.
 pub(super) fn bandwidth(side: &mut Side, count: usize) -> anyhow::Result<()> {
     windows(side, count, side.window())
 }
@@ -157,8 +166,8 @@ fn windows(side: &mut Side, count: usize, window: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Operands that every type has, before anything is timed.
-pub(super) fn before(side: &Side) {
+/// Initializes the operands with values that every datatype has, before a measurement.
+pub(super) fn initialize(side: &Side) {
     let one = [cases(side.case.datatype)[0]];
     put(side, &side.tx, OPERANDS, &one, |case| case.operand);
     put(side, &side.tx, COMPARANDS, &one, |case| case.comparand);
@@ -168,14 +177,14 @@ pub(super) fn before(side: &Side) {
 fn post(side: &mut Side, count: usize) -> anyhow::Result<()> {
     let number = side.sent;
     let call = call(side);
-    let (size, at) = (call.datatype.size(), side.place(OPERANDS));
-    let segments = |block, at| side.cut(block, at, count * size, size);
+    let (size, at) = (call.datatype.size(), side.offset(OPERANDS));
+    let segments = |block, at| side.segments_of(block, at, count * size, size);
     let operands = segments(&side.tx, at);
-    let comparands = segments(&side.tx, side.place(COMPARANDS));
+    let comparands = segments(&side.tx, side.offset(COMPARANDS));
     let results = segments(&side.rx, at);
     let mut remote = side.remote;
     remote.addr = remote.addr.wrapping_add(at as u64);
-    let order = Order {
+    let args = CallArgs {
         form: side.case.function.form,
         segments: &operands,
         peer: side.peer(),
@@ -185,13 +194,15 @@ fn post(side: &mut Side, count: usize) -> anyhow::Result<()> {
         flags: side.case.msg_flags - OpFlags::REMOTE_CQ_DATA,
         context: number,
     };
-    let beside = Beside {
+    let extra = ExtraBuffers {
         comparands: &comparands,
         results: &results,
     };
-    side.end()
-        .push("atomic", |end| call::atomic(end, call, &order, beside))
+    side.endpoint()
+        .push("atomic", |endpoint| {
+            call::atomic(endpoint, call, &args, extra)
+        })
         .with_context(|| name(call))?;
-    side.note(number);
+    side.record_post(number);
     Ok(())
 }

@@ -1,8 +1,9 @@
-//! The configurations that come with the suite.
+//! The configuration files included in the suite.
 
 use anyhow::Context as _;
 
-/// By name: those of the quick set, all calls with checks, all calls timed, and connections.
+/// The files by name: `quick` for the quick set, `verify` with all calls checked, `all` with all
+/// calls measured, and `connected` with connected endpoints.
 const BUNDLED: [(&str, &str); 4] = [
     ("quick", include_str!("configs/quick.test")),
     ("verify", include_str!("configs/verify.test")),
@@ -10,25 +11,25 @@ const BUNDLED: [(&str, &str); 4] = [
     ("connected", include_str!("configs/connected.test")),
 ];
 
-/// The text of a file, or of the one that comes with the suite under that name.
+/// The text of a file, or of an included file by its name.
 ///
 /// # Errors
-/// The system's, with the names that there are.
+/// The system's error, with the names of the included files.
 pub(super) fn find(name: &str) -> anyhow::Result<String> {
-    if let Some((_, text)) = BUNDLED.iter().find(|(own, _)| *own == name) {
+    if let Some((_, text)) = BUNDLED.iter().find(|(bundled, _)| *bundled == name) {
         return Ok((*text).to_owned());
     }
     std::fs::read_to_string(name).with_context(|| {
-        let names = BUNDLED.map(|(own, _)| own).join(", ");
-        format!("cannot read {name}, which is none of {names}")
+        let names = BUNDLED.map(|(bundled, _)| bundled).join(", ");
+        format!("cannot read the file {name}; the included configurations are {names}")
     })
 }
 
-/// Where packages put upstream's files, and where its sources have them.
+/// The folders in which packages and upstream's sources have upstream's configuration files.
 const FOLDERS: [&str; 3] = [".", "/usr/local/share/fabtests", "/usr/share/fabtests"];
 
-/// The file of a test of a provider (`-p PROVIDER -t NAME`): upstream's where it is installed, and
-/// otherwise the one that comes with the suite under that name.
+/// The file for a test of a provider (`-p PROVIDER -t NAME`): upstream's if it is installed, and
+/// otherwise the included file with this name.
 pub(super) fn of_test(provider: &str, name: &str) -> String {
     let path = |folder| format!("{folder}/test_configs/{provider}/{name}.test");
     let found = FOLDERS.into_iter().map(path);
@@ -43,13 +44,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_is_bundled_can_be_read_and_makes_sense() {
+    fn bundled_configurations_are_valid() {
         for (name, text) in BUNDLED {
             let configs = config::parse(text).unwrap();
             let cases = configs.iter().map(|config| Case::read(config).unwrap());
-            let with_sense = cases.filter(|case| case.nonsense().is_none()).count();
-            println!("{name}: {with_sense} of {}", configs.len());
-            assert_eq!(with_sense, configs.len(), "{name}");
+            let valid = cases.filter(|case| case.invalid_reason().is_none()).count();
+            println!("{name}: {valid} of {}", configs.len());
+            assert_eq!(valid, configs.len(), "{name}");
         }
     }
 }

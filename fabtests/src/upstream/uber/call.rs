@@ -1,6 +1,9 @@
-//! The calls of the man pages, each posted under its own name.
+//! The data transfer calls of the man pages, each by its own function.
 
-#![expect(unsafe_code, reason = "posts are promises about memory")]
+#![expect(
+    unsafe_code,
+    reason = "posting requires that memory outlives the operation"
+)]
 
 use selvedge::atomic::{AtomicExt as _, AtomicMsg, Family, Ioc, IocMut, RmaIoc, Target};
 use selvedge::{
@@ -12,214 +15,216 @@ use selvedge_testkit::domain::{
 
 use super::case::Form;
 
-/// What every call says.
+/// The arguments that all calls have in common.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Order<'a> {
+pub(super) struct CallArgs<'a> {
     pub(super) form: Form,
-    /// The buffer, in as many pieces as the form has.
+    /// The buffer, in as many segments as the form takes.
     pub(super) segments: &'a [Segment<'a>],
     pub(super) peer: FiAddr,
     pub(super) tag: Option<u64>,
     pub(super) data: Option<u64>,
     pub(super) remote: Remote,
-    /// Of the forms that take flags.
+    /// The flags, for the forms that take flags.
     pub(super) flags: OpFlags,
     pub(super) context: u64,
 }
 
-/// Posts a message, once.
+/// Posts a message once.
 ///
 /// # Errors
-/// The provider's.
-pub(super) fn send(end: &DomainEndpoint, order: &Order<'_>) -> Result<(), Errno> {
-    let &Order { peer, tag, .. } = order;
+/// The provider's error.
+pub(super) fn send(endpoint: &DomainEndpoint, args: &CallArgs<'_>) -> Result<(), Errno> {
+    let &CallArgs { peer, tag, .. } = args;
     let mut lists = Lists::default();
-    let (iov, desc) = lists.read(end, order.segments);
-    let context = Context(order.context);
-    match (order.form, tag, order.data) {
-        (Form::Inject, None, data) => inject(order, |bytes| end.ep.inject(bytes, peer, data)),
+    let (iov, desc) = lists.read(endpoint, args.segments);
+    let context = Context(args.context);
+    match (args.form, tag, args.data) {
+        (Form::Inject, None, data) => inject(args, |bytes| endpoint.ep.inject(bytes, peer, data)),
         (Form::Inject, Some(tag), data) => {
-            inject(order, |bytes| end.ep.tinject(bytes, peer, tag, data))
+            inject(args, |bytes| endpoint.ep.tinject(bytes, peer, tag, data))
         }
         (Form::Message, ..) => {
-            let send = Send::new(peer, order.context)
+            let send = Send::new(peer, args.context)
                 .tag(tag)
-                .data(order.data)
-                .flags(order.flags);
-            end.send(order.segments, &send)
+                .data(args.data)
+                .flags(args.flags);
+            endpoint.send(args.segments, &send)
         }
         (Form::Plain, None, None) => {
-            // SAFETY: the memory is of the endpoint's domain (`Lists`), which the endpoint's owner
-            // keeps longer than the endpoint; nobody has references to it.
-            unsafe { end.ep.send(iov[0], desc[0], peer, context) }
+            // SAFETY: the memory belongs to the endpoint's domain (`Lists`), which the owner of the
+            // endpoint keeps longer than the endpoint; there are no references to it.
+            unsafe { endpoint.ep.send(iov[0], desc[0], peer, context) }
         }
         (Form::Plain, None, Some(data)) => {
             // SAFETY: as above.
-            unsafe { end.ep.senddata(iov[0], desc[0], data, peer, context) }
+            unsafe { endpoint.ep.senddata(iov[0], desc[0], data, peer, context) }
         }
         (Form::Plain, Some(tag), None) => {
             // SAFETY: as above.
-            unsafe { end.ep.tsend(iov[0], desc[0], peer, tag, context) }
+            unsafe { endpoint.ep.tsend(iov[0], desc[0], peer, tag, context) }
         }
         (Form::Plain, Some(tag), Some(data)) => {
             // SAFETY: as above.
-            unsafe { end.ep.tsenddata(iov[0], desc[0], data, peer, tag, context) }
+            unsafe {
+                endpoint
+                    .ep
+                    .tsenddata(iov[0], desc[0], data, peer, tag, context)
+            }
         }
         // SAFETY: as above.
-        (Form::List, None, _) => unsafe { end.ep.sendv(iov, desc, peer, context) },
+        (Form::List, None, _) => unsafe { endpoint.ep.sendv(iov, desc, peer, context) },
         // SAFETY: as above.
-        (Form::List, Some(tag), _) => unsafe { end.ep.tsendv(iov, desc, peer, tag, context) },
+        (Form::List, Some(tag), _) => unsafe { endpoint.ep.tsendv(iov, desc, peer, tag, context) },
     }
 }
 
-/// Posts a receive from anybody, once.
+/// Posts a receive from any source once.
 ///
 /// # Errors
-/// The provider's.
-pub(super) fn recv(end: &DomainEndpoint, order: &Order<'_>) -> Result<(), Errno> {
+/// The provider's error.
+pub(super) fn recv(endpoint: &DomainEndpoint, args: &CallArgs<'_>) -> Result<(), Errno> {
     let mut lists = Lists::default();
-    let (iov, desc) = lists.write(end, order.segments);
-    let (src, context) = (FiAddr::UNSPEC, Context(order.context));
-    let tag = order.tag.map(TagMatch::exact);
-    match (order.form, tag) {
+    let (iov, desc) = lists.write(endpoint, args.segments);
+    let (src, context) = (FiAddr::UNSPEC, Context(args.context));
+    let tag = args.tag.map(TagMatch::exact);
+    match (args.form, tag) {
         (Form::Message, tag) => {
-            let recv = Recv::new(order.context)
-                .from(src)
-                .tag(tag)
-                .flags(order.flags);
-            end.recv(order.segments, &recv)
+            let recv = Recv::new(args.context).from(src).tag(tag).flags(args.flags);
+            endpoint.recv(args.segments, &recv)
         }
         // SAFETY: as in `send`.
-        (Form::List, None) => unsafe { end.ep.recvv(iov, desc, src, context) },
+        (Form::List, None) => unsafe { endpoint.ep.recvv(iov, desc, src, context) },
         // SAFETY: as in `send`.
-        (Form::List, Some(tag)) => unsafe { end.ep.trecvv(iov, desc, src, tag, context) },
+        (Form::List, Some(tag)) => unsafe { endpoint.ep.trecvv(iov, desc, src, tag, context) },
         // SAFETY: as in `send`.
-        (_, None) => unsafe { end.ep.recv(iov[0], desc[0], src, context) },
+        (_, None) => unsafe { endpoint.ep.recv(iov[0], desc[0], src, context) },
         (_, Some(tag)) => {
             // SAFETY: as in `send`.
-            unsafe { end.ep.trecv(iov[0], desc[0], src, tag, context) }
+            unsafe { endpoint.ep.trecv(iov[0], desc[0], src, tag, context) }
         }
     }
 }
 
-/// Posts a write, once.
+/// Posts a write once.
 ///
 /// # Errors
-/// The provider's.
-pub(super) fn write(end: &DomainEndpoint, order: &Order<'_>) -> Result<(), Errno> {
-    let &Order { peer, remote, .. } = order;
+/// The provider's error.
+pub(super) fn write(endpoint: &DomainEndpoint, args: &CallArgs<'_>) -> Result<(), Errno> {
+    let &CallArgs { peer, remote, .. } = args;
     let Remote { addr, key } = remote;
     let mut lists = Lists::default();
-    let (iov, desc) = lists.read(end, order.segments);
-    let context = Context(order.context);
-    match (order.form, order.data) {
-        (Form::Inject, data) => inject(order, |bytes| {
-            end.ep.inject_write(bytes, peer, addr, key, data)
+    let (iov, desc) = lists.read(endpoint, args.segments);
+    let context = Context(args.context);
+    match (args.form, args.data) {
+        (Form::Inject, data) => inject(args, |bytes| {
+            endpoint.ep.inject_write(bytes, peer, addr, key, data)
         }),
-        (Form::Message, _) => end.write(order.segments, &access(order)),
+        (Form::Message, _) => endpoint.write(args.segments, &access(args)),
         (Form::Plain, None) => {
             // SAFETY: as in `send`.
-            unsafe { end.ep.write(iov[0], desc[0], peer, addr, key, context) }
+            unsafe { endpoint.ep.write(iov[0], desc[0], peer, addr, key, context) }
         }
         (Form::Plain, Some(data)) => {
             // SAFETY: as in `send`.
             unsafe {
-                end.ep
+                endpoint
+                    .ep
                     .writedata(iov[0], desc[0], data, peer, addr, key, context)
             }
         }
         // SAFETY: as in `send`.
-        (Form::List, _) => unsafe { end.ep.writev(iov, desc, peer, addr, key, context) },
+        (Form::List, _) => unsafe { endpoint.ep.writev(iov, desc, peer, addr, key, context) },
     }
 }
 
-/// Posts a read, once.
+/// Posts a read once.
 ///
 /// # Errors
-/// The provider's.
-pub(super) fn read(end: &DomainEndpoint, order: &Order<'_>) -> Result<(), Errno> {
-    let &Order { peer, remote, .. } = order;
+/// The provider's error.
+pub(super) fn read(endpoint: &DomainEndpoint, args: &CallArgs<'_>) -> Result<(), Errno> {
+    let &CallArgs { peer, remote, .. } = args;
     let Remote { addr, key } = remote;
     let mut lists = Lists::default();
-    let (iov, desc) = lists.write(end, order.segments);
-    let context = Context(order.context);
-    match order.form {
-        Form::Message => end.read(order.segments, &access(order)),
+    let (iov, desc) = lists.write(endpoint, args.segments);
+    let context = Context(args.context);
+    match args.form {
+        Form::Message => endpoint.read(args.segments, &access(args)),
         // SAFETY: as in `send`.
-        Form::List => unsafe { end.ep.readv(iov, desc, peer, addr, key, context) },
+        Form::List => unsafe { endpoint.ep.readv(iov, desc, peer, addr, key, context) },
         Form::Plain | Form::Inject => {
             // SAFETY: as in `send`.
-            unsafe { end.ep.read(iov[0], desc[0], peer, addr, key, context) }
+            unsafe { endpoint.ep.read(iov[0], desc[0], peer, addr, key, context) }
         }
     }
 }
 
-fn access(order: &Order<'_>) -> Access {
-    Access::new(order.peer, order.remote, order.context)
-        .data(order.data)
-        .flags(order.flags)
+fn access(args: &CallArgs<'_>) -> Access {
+    Access::new(args.peer, args.remote, args.context)
+        .data(args.data)
+        .flags(args.flags)
 }
 
-/// Calls with the bytes of the only piece.
-fn inject(order: &Order<'_>, call: impl FnOnce(&[u8]) -> Result<(), Errno>) -> Result<(), Errno> {
-    let segment = &order.segments[0];
+/// Calls a function with the bytes of the only segment.
+fn inject(args: &CallArgs<'_>, call: impl FnOnce(&[u8]) -> Result<(), Errno>) -> Result<(), Errno> {
+    let segment = &args.segments[0];
     segment.memory.with(segment.at, segment.len, call)
 }
 
-/// The memory of an atomic besides its operands.
+/// The buffers of an atomic operation besides its operands.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Beside<'a> {
+pub(super) struct ExtraBuffers<'a> {
     pub(super) comparands: &'a [Segment<'a>],
     pub(super) results: &'a [Segment<'a>],
 }
 
-/// Posts an atomic, once.
+/// Posts an atomic once.
 ///
 /// # Errors
-/// The provider's.
+/// The provider's error.
 pub(super) fn atomic(
-    end: &DomainEndpoint,
+    endpoint: &DomainEndpoint,
     call: AtomicCall,
-    order: &Order<'_>,
-    beside: Beside<'_>,
+    args: &CallArgs<'_>,
+    extra: ExtraBuffers<'_>,
 ) -> Result<(), Errno> {
     let target = Target {
-        dest: order.peer,
-        addr: order.remote.addr,
-        key: order.remote.key,
+        dest: args.peer,
+        addr: args.remote.addr,
+        key: args.remote.key,
         datatype: call.datatype,
         op: call.op,
     };
-    if order.form == Form::Inject {
-        return inject(order, |bytes| end.ep.inject_atomic(bytes, &target));
+    if args.form == Form::Inject {
+        return inject(args, |bytes| endpoint.ep.inject_atomic(bytes, &target));
     }
-    let elements = |segments| Elements::of(end, segments, call.datatype.size());
+    let elements = |segments| Elements::of(endpoint, segments, call.datatype.size());
     let parts = Parts {
-        operands: elements(order.segments),
-        comparands: elements(beside.comparands),
-        results: elements(beside.results),
+        operands: elements(args.segments),
+        comparands: elements(extra.comparands),
+        results: elements(extra.results),
     };
-    match order.form {
-        Form::Message => with_flags(end, call, order, &parts),
-        form => short(
-            end,
+    match args.form {
+        Form::Message => with_flags(endpoint, call, args, &parts),
+        form => without_flags(
+            endpoint,
             call.family,
             form,
             &parts,
             &target,
-            Context(order.context),
+            Context(args.context),
         ),
     }
 }
 
-/// The memory of an atomic.
+/// The elements of all buffers of an atomic operation.
 struct Parts {
     operands: Elements,
     comparands: Elements,
     results: Elements,
 }
 
-/// Pieces as elements, to be read or written, with their descriptors.
+/// Segments as vectors of elements to read or to write, with their descriptors.
 struct Elements {
     read: Vec<Ioc>,
     write: Vec<IocMut>,
@@ -227,8 +232,8 @@ struct Elements {
 }
 
 impl Elements {
-    fn of(end: &DomainEndpoint, segments: &[Segment<'_>], size: usize) -> Self {
-        let base = |segment: &Segment<'_>| (segment.base(end), segment.len / size);
+    fn of(endpoint: &DomainEndpoint, segments: &[Segment<'_>], size: usize) -> Self {
+        let base = |segment: &Segment<'_>| (segment.base(endpoint), segment.len / size);
         let read = |segment| {
             let (base, count) = base(segment);
             Ioc::from_raw(base.cast_const().cast(), count)
@@ -249,30 +254,30 @@ impl Elements {
 }
 
 fn with_flags(
-    end: &DomainEndpoint,
+    endpoint: &DomainEndpoint,
     call: AtomicCall,
-    order: &Order<'_>,
+    args: &CallArgs<'_>,
     parts: &Parts,
 ) -> Result<(), Errno> {
     let (operands, results) = (&parts.operands, &parts.results);
     let msg = AtomicMsg {
         iov: &operands.read,
         desc: &operands.desc,
-        dest: order.peer,
+        dest: args.peer,
         rma_iov: &[RmaIoc {
-            addr: order.remote.addr,
+            addr: args.remote.addr,
             count: operands.read.iter().map(|operand| operand.count).sum(),
-            key: order.remote.key,
+            key: args.remote.key,
         }],
         datatype: call.datatype,
         op: call.op,
-        context: Context(order.context),
+        context: Context(args.context),
         data: 0,
     };
-    let (ep, flags) = (&end.ep, order.flags);
+    let (ep, flags) = (&endpoint.ep, args.flags);
     match call.family {
-        // SAFETY: the memory is of the endpoint's domain (`Elements`), which the endpoint's owner
-        // keeps longer than the endpoint; nobody has references to it.
+        // SAFETY: the memory belongs to the endpoint's domain (`Elements`), which the owner of the
+        // endpoint keeps longer than the endpoint; there are no references to it.
         Family::Base => unsafe { ep.atomicmsg(&msg, flags) },
         Family::Fetch => {
             // SAFETY: as above.
@@ -286,8 +291,8 @@ fn with_flags(
     }
 }
 
-fn short(
-    end: &DomainEndpoint,
+fn without_flags(
+    endpoint: &DomainEndpoint,
     family: Family,
     form: Form,
     parts: &Parts,
@@ -299,7 +304,7 @@ fn short(
         comparands,
         results,
     } = parts;
-    let ep = &end.ep;
+    let ep = &endpoint.ep;
     if form == Form::List {
         let buf = (&operands.read[..], &operands.desc[..]);
         let compare = (&comparands.read[..], &comparands.desc[..]);

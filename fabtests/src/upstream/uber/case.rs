@@ -1,4 +1,4 @@
-//! What a configuration says: its words, read.
+//! Parses the values of a configuration into a test case.
 
 use anyhow::{Context as _, bail};
 use selvedge::atomic::{Datatype, Family, Op};
@@ -9,22 +9,22 @@ use selvedge_testkit::atomics::families;
 use super::config::Config;
 use crate::upstream::atomics;
 
-/// One configuration.
+/// A test case.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) provider: Option<String>,
-    /// Where the server is, other than the options say.
+    /// The server's node, which overrides the options.
     pub(super) node: Option<String>,
     pub(super) service: Option<String>,
     pub(super) test: Test,
     pub(super) class: Class,
     pub(super) function: Function,
-    /// Besides those of the class.
+    /// The capabilities besides those of the class.
     pub(super) caps: Caps,
     pub(super) ep_type: EpType,
-    /// Queues tell of completions.
+    /// Whether completions are reported by queues.
     pub(super) queues: bool,
-    /// Counters tell of completions.
+    /// Whether completions are reported by counters.
     pub(super) counters: bool,
     pub(super) av_type: av::Type,
     pub(super) eq_wait: wait::Object,
@@ -34,15 +34,15 @@ pub(super) struct Case {
     pub(super) threading: Option<Threading>,
     pub(super) op: Op,
     pub(super) datatype: Datatype,
-    /// Of the calls that take flags.
+    /// The flags, for the calls that take flags.
     pub(super) msg_flags: OpFlags,
     pub(super) tx: Direction,
     pub(super) rx: Direction,
-    /// Few sizes, few iterations.
+    /// Whether the case uses few sizes and iterations.
     pub(super) is_quick: bool,
 }
 
-/// What the operations of one direction are reported by.
+/// How the completions of one direction are reported.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Direction {
     pub(super) selective: bool,
@@ -66,95 +66,94 @@ pub(super) enum Class {
     Atomic,
 }
 
-/// `class_function`: a call of the man pages.
+/// `class_function`: a data transfer call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Function {
-    pub(super) what: What,
+    pub(super) operation: Operation,
     pub(super) form: Form,
     pub(super) data: bool,
 }
 
-/// What is moved.
+/// The operation of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum Operation {
     Send,
     Write,
     Read,
     Atomic(Family),
 }
 
-/// How it is said.
+/// The form of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// One buffer.
     Plain,
-    /// A list (`v`).
+    /// A vector of buffers (`v`).
     List,
-    /// A structure and flags (`msg`).
+    /// A message structure and flags (`msg`).
     Message,
-    /// A copy at once (`inject`).
+    /// An injected copy (`inject`).
     Inject,
 }
 
 impl Case {
-    /// Reads a configuration.
+    /// Parses a configuration.
     ///
     /// # Errors
-    /// The key and the word that is none of its words.
+    /// The key and its unknown value.
     pub(super) fn read(config: &Config) -> anyhow::Result<Self> {
-        let read = Reader(config);
-        let completion = read.word("comp_type", COMPLETIONS)?;
-        let class = read.word("test_class", CLASSES)?;
+        let reader = Reader(config);
+        let completion = reader.word("comp_type", COMPLETIONS)?;
+        let class = reader.word("test_class", CLASSES)?;
         Ok(Self {
             provider: config.get("prov_name").cloned(),
             node: config.get("node").cloned(),
             service: config.get("service").cloned(),
-            test: read.word("test_type", TESTS)?,
+            test: reader.word("test_type", TESTS)?,
             class,
-            function: read.function(class)?,
-            caps: read.caps()?,
-            ep_type: read.with("ep_type", EpType::Rdm, |word| Ok(word.parse()?))?,
+            function: reader.function(class)?,
+            caps: reader.caps()?,
+            ep_type: reader.parse_with("ep_type", EpType::Rdm, |word| Ok(word.parse()?))?,
             queues: completion != "counter",
             counters: completion != "queue",
-            av_type: read.word("av_type", VECTORS)?,
-            eq_wait: read.word("eq_wait_obj", WAITS)?,
-            cq_wait: read.word("cq_wait_obj", WAITS)?,
+            av_type: reader.word("av_type", VECTORS)?,
+            eq_wait: reader.word("eq_wait_obj", WAITS)?,
+            cq_wait: reader.word("cq_wait_obj", WAITS)?,
             mr_mode: config
                 .get("mr_mode")
-                .map(|_| read.flags("mr_mode", "FI_MR_", MrMode::from_name))
+                .map(|_| reader.flags("mr_mode", "FI_MR_", MrMode::from_name))
                 .transpose()?,
-            progress: read.with("progress", Progress::Unspec, |word| Ok(word.parse()?))?,
-            threading: read.with("threading", None, |word| Ok(Some(word.parse()?)))?,
-            op: read.with("op", Op::Min, atomics::op)?,
-            datatype: read.with("datatype", Datatype::Int8, atomics::datatype)?,
-            msg_flags: read.flags("msg_flags", "FI_", OpFlags::from_name)?,
-            tx: read.direction("tx_cq_bind_flags", "tx_op_flags")?,
-            rx: read.direction("rx_cq_bind_flags", "rx_op_flags")?,
-            is_quick: read.has("test_flags", "FT_FLAG_QUICKTEST"),
+            progress: reader.parse_with("progress", Progress::Unspec, |word| Ok(word.parse()?))?,
+            threading: reader.parse_with("threading", None, |word| Ok(Some(word.parse()?)))?,
+            op: reader.parse_with("op", Op::Min, atomics::op)?,
+            datatype: reader.parse_with("datatype", Datatype::Int8, atomics::datatype)?,
+            msg_flags: reader.flags("msg_flags", "FI_", OpFlags::from_name)?,
+            tx: reader.direction("tx_cq_bind_flags", "tx_op_flags")?,
+            rx: reader.direction("rx_cq_bind_flags", "rx_op_flags")?,
+            is_quick: reader.has("test_flags", "FT_FLAG_QUICKTEST"),
         })
     }
 
-    /// Why there is no such test, if there is none: the calls of one class in another, operations
-    /// that are not of the call's family, completions that nobody could notice.
-    pub(super) fn nonsense(&self) -> Option<&'static str> {
-        let own = match (self.class, self.function.what) {
-            (Class::Msg | Class::Tagged, What::Send) | (Class::Rma, What::Write | What::Read) => {
-                true
-            }
-            (Class::Atomic, What::Atomic(family)) => families(self.op).contains(&family),
+    /// Why the combination is invalid, if it is: the call belongs to another class, the operation
+    /// to another family, or no completion would be reported.
+    pub(super) fn invalid_reason(&self) -> Option<&'static str> {
+        let matches_class = match (self.class, self.function.operation) {
+            (Class::Msg | Class::Tagged, Operation::Send)
+            | (Class::Rma, Operation::Write | Operation::Read) => true,
+            (Class::Atomic, Operation::Atomic(family)) => families(self.op).contains(&family),
             _ => false,
         };
-        if !own {
-            return Some("the call is of another class");
+        if !matches_class {
+            return Some("the call belongs to another class");
         }
         let is_received = matches!(self.class, Class::Msg | Class::Tagged);
         match is_received && !self.is_reported(self.rx) && !self.counters {
-            true => Some("nobody would know that a message has come"),
+            true => Some("no completion would report a received message"),
             false => None,
         }
     }
 
-    /// Whether the queue of a direction has an entry for each success.
+    /// Whether the queue of a direction has an entry for each successful operation.
     pub(super) fn is_reported(&self, direction: Direction) -> bool {
         let flags = match self.function.form {
             Form::Message => self.msg_flags,
@@ -163,7 +162,7 @@ impl Case {
         (self.queues && !direction.selective) || flags.contains(OpFlags::COMPLETION)
     }
 
-    /// What discovery is asked for.
+    /// The capabilities for discovery.
     pub(super) fn all_caps(&self) -> Caps {
         self.caps
             | match self.class {
@@ -174,7 +173,7 @@ impl Case {
             }
     }
 
-    /// What it is called in tables.
+    /// The name of the case in tables.
     pub(super) fn name(&self) -> String {
         let function = FUNCTIONS.iter().find(|(_, f)| *f == self.function);
         let function = function.map_or("", |(name, _)| name);
@@ -191,22 +190,22 @@ impl Case {
     }
 }
 
-/// Looks words up.
+/// Parses the values of a configuration.
 struct Reader<'a>(&'a Config);
 
 impl Reader<'_> {
-    /// The value of a word, or that of the first one where the key is not there.
+    /// The value of a word; without the key, that of the first word.
     fn word<T: Copy>(&self, key: &str, words: &[(&str, T)]) -> anyhow::Result<T> {
         let Some(text) = self.0.get(key) else {
             return Ok(words[0].1);
         };
         match words.iter().find(|(word, _)| word == text) {
             Some((_, value)) => Ok(*value),
-            None => bail!("{key}: {text:?} is none of its words"),
+            None => bail!("{key}: unknown value {text:?}"),
         }
     }
 
-    fn with<T>(
+    fn parse_with<T>(
         &self,
         key: &str,
         default: T,
@@ -231,11 +230,11 @@ impl Reader<'_> {
         &self,
         key: &str,
         prefix: &str,
-        named: fn(&str) -> Option<F>,
+        from_name: fn(&str) -> Option<F>,
     ) -> anyhow::Result<F> {
         let flags = self.words(key).map(|word| {
-            let bare = word.strip_prefix(prefix).unwrap_or(word);
-            named(bare).with_context(|| format!("{key}: there is no {word:?}"))
+            let name = word.strip_prefix(prefix).unwrap_or(word);
+            from_name(name).with_context(|| format!("{key}: unknown value {word:?}"))
         });
         flags.collect()
     }
@@ -250,7 +249,7 @@ impl Reader<'_> {
     fn direction(&self, bind: &str, op: &str) -> anyhow::Result<Direction> {
         for word in self.words(bind) {
             let known = ["FI_SELECTIVE_COMPLETION", "FI_TRANSMIT", "FI_RECV"];
-            anyhow::ensure!(known.contains(&word), "{bind}: there is no {word:?}");
+            anyhow::ensure!(known.contains(&word), "{bind}: unknown value {word:?}");
         }
         Ok(Direction {
             selective: self.has(bind, "FI_SELECTIVE_COMPLETION"),
@@ -258,7 +257,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The call; the simplest of its class where none is named.
+    /// The call; without the key, the simplest of the class.
     fn function(&self, class: Class) -> anyhow::Result<Function> {
         if self.0.contains_key("class_function") {
             return self.word("class_function", FUNCTIONS);
@@ -303,84 +302,90 @@ const WAITS: &[(&str, wait::Object)] = &[
     ("FI_WAIT_UNSPEC", wait::Object::Unspec),
     ("FI_WAIT_FD", wait::Object::Fd),
     ("FI_WAIT_YIELD", wait::Object::Yield),
-    // Nobody here asks a queue for its mutex: all that is done with it are blocking reads.
+    // The mutex of a queue is not used: only blocking reads wait.
     ("FI_WAIT_MUTEX_COND", wait::Object::Unspec),
 ];
 
-const fn call(what: What, form: Form) -> Function {
+const fn call(operation: Operation, form: Form) -> Function {
     Function {
-        what,
+        operation,
         form,
         data: false,
     }
 }
 
-const fn with_data(what: What, form: Form) -> Function {
+const fn with_data(operation: Operation, form: Form) -> Function {
     Function {
-        what,
+        operation,
         form,
         data: true,
     }
 }
 
 const FUNCTIONS: &[(&str, Function)] = &[
-    ("FT_FUNC_SEND", call(What::Send, Form::Plain)),
-    ("FT_FUNC_SENDV", call(What::Send, Form::List)),
-    ("FT_FUNC_SENDMSG", call(What::Send, Form::Message)),
-    ("FT_FUNC_INJECT", call(What::Send, Form::Inject)),
-    ("FT_FUNC_INJECTDATA", with_data(What::Send, Form::Inject)),
-    ("FT_FUNC_SENDDATA", with_data(What::Send, Form::Plain)),
-    ("FT_FUNC_READ", call(What::Read, Form::Plain)),
-    ("FT_FUNC_READV", call(What::Read, Form::List)),
-    ("FT_FUNC_READMSG", call(What::Read, Form::Message)),
-    ("FT_FUNC_WRITE", call(What::Write, Form::Plain)),
-    ("FT_FUNC_WRITEV", call(What::Write, Form::List)),
-    ("FT_FUNC_WRITEMSG", call(What::Write, Form::Message)),
-    ("FT_FUNC_WRITEDATA", with_data(What::Write, Form::Plain)),
-    ("FT_FUNC_INJECT_WRITE", call(What::Write, Form::Inject)),
+    ("FT_FUNC_SEND", call(Operation::Send, Form::Plain)),
+    ("FT_FUNC_SENDV", call(Operation::Send, Form::List)),
+    ("FT_FUNC_SENDMSG", call(Operation::Send, Form::Message)),
+    ("FT_FUNC_INJECT", call(Operation::Send, Form::Inject)),
+    (
+        "FT_FUNC_INJECTDATA",
+        with_data(Operation::Send, Form::Inject),
+    ),
+    ("FT_FUNC_SENDDATA", with_data(Operation::Send, Form::Plain)),
+    ("FT_FUNC_READ", call(Operation::Read, Form::Plain)),
+    ("FT_FUNC_READV", call(Operation::Read, Form::List)),
+    ("FT_FUNC_READMSG", call(Operation::Read, Form::Message)),
+    ("FT_FUNC_WRITE", call(Operation::Write, Form::Plain)),
+    ("FT_FUNC_WRITEV", call(Operation::Write, Form::List)),
+    ("FT_FUNC_WRITEMSG", call(Operation::Write, Form::Message)),
+    (
+        "FT_FUNC_WRITEDATA",
+        with_data(Operation::Write, Form::Plain),
+    ),
+    ("FT_FUNC_INJECT_WRITE", call(Operation::Write, Form::Inject)),
     (
         "FT_FUNC_INJECT_WRITEDATA",
-        with_data(What::Write, Form::Inject),
+        with_data(Operation::Write, Form::Inject),
     ),
     (
         "FT_FUNC_ATOMIC",
-        call(What::Atomic(Family::Base), Form::Plain),
+        call(Operation::Atomic(Family::Base), Form::Plain),
     ),
     (
         "FT_FUNC_ATOMICV",
-        call(What::Atomic(Family::Base), Form::List),
+        call(Operation::Atomic(Family::Base), Form::List),
     ),
     (
         "FT_FUNC_ATOMICMSG",
-        call(What::Atomic(Family::Base), Form::Message),
+        call(Operation::Atomic(Family::Base), Form::Message),
     ),
     (
         "FT_FUNC_INJECT_ATOMIC",
-        call(What::Atomic(Family::Base), Form::Inject),
+        call(Operation::Atomic(Family::Base), Form::Inject),
     ),
     (
         "FT_FUNC_FETCH_ATOMIC",
-        call(What::Atomic(Family::Fetch), Form::Plain),
+        call(Operation::Atomic(Family::Fetch), Form::Plain),
     ),
     (
         "FT_FUNC_FETCH_ATOMICV",
-        call(What::Atomic(Family::Fetch), Form::List),
+        call(Operation::Atomic(Family::Fetch), Form::List),
     ),
     (
         "FT_FUNC_FETCH_ATOMICMSG",
-        call(What::Atomic(Family::Fetch), Form::Message),
+        call(Operation::Atomic(Family::Fetch), Form::Message),
     ),
     (
         "FT_FUNC_COMPARE_ATOMIC",
-        call(What::Atomic(Family::Compare), Form::Plain),
+        call(Operation::Atomic(Family::Compare), Form::Plain),
     ),
     (
         "FT_FUNC_COMPARE_ATOMICV",
-        call(What::Atomic(Family::Compare), Form::List),
+        call(Operation::Atomic(Family::Compare), Form::List),
     ),
     (
         "FT_FUNC_COMPARE_ATOMICMSG",
-        call(What::Atomic(Family::Compare), Form::Message),
+        call(Operation::Atomic(Family::Compare), Form::Message),
     ),
 ];
 
@@ -395,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn words_become_a_case() {
+    fn configurations_parse_into_cases() {
         let case = read(
             "{ prov_name: shm test_type: FT_TEST_BANDWIDTH test_class: FT_CAP_TAGGED \
              class_function: FT_FUNC_SENDMSG ep_type: FI_EP_RDM comp_type: FT_COMP_QUEUE \
@@ -409,12 +414,12 @@ mod tests {
         assert_eq!(case.caps, Caps::ATOMIC | Caps::SOURCE);
         assert_eq!(case.mr_mode, Some(MrMode::VIRT_ADDR));
         assert_eq!(case.progress, Progress::Auto);
-        assert_eq!(case.nonsense(), None);
+        assert_eq!(case.invalid_reason(), None);
         assert_eq!(case.name(), "bandwidth tsendmsg");
     }
 
     #[test]
-    fn words_that_are_none_are_named() {
+    fn errors_name_the_unknown_value() {
         for (text, word) in [
             ("test_type: FT_TEST_SPEED", "FT_TEST_SPEED"),
             ("mr_mode: [FI_MR_NICE]", "FI_MR_NICE"),
@@ -428,14 +433,14 @@ mod tests {
     }
 
     #[test]
-    fn combinations_without_sense_are_skipped() {
-        let nonsense = |text: &str| read(&format!("{{ {text} }}")).unwrap().nonsense();
-        assert!(nonsense("test_class: FT_CAP_RMA class_function: FT_FUNC_SEND").is_some());
+    fn invalid_combinations_have_a_reason() {
+        let invalid_reason = |text: &str| read(&format!("{{ {text} }}")).unwrap().invalid_reason();
+        assert!(invalid_reason("test_class: FT_CAP_RMA class_function: FT_FUNC_SEND").is_some());
         assert!(
-            nonsense("test_class: FT_CAP_ATOMIC class_function: FT_FUNC_ATOMIC op: FI_CSWAP")
+            invalid_reason("test_class: FT_CAP_ATOMIC class_function: FT_FUNC_ATOMIC op: FI_CSWAP")
                 .is_some()
         );
-        assert!(nonsense("rx_cq_bind_flags: [FI_SELECTIVE_COMPLETION]").is_some());
-        assert!(nonsense("test_class: FT_CAP_RMA").is_none());
+        assert!(invalid_reason("rx_cq_bind_flags: [FI_SELECTIVE_COMPLETION]").is_some());
+        assert!(invalid_reason("test_class: FT_CAP_RMA").is_none());
     }
 }

@@ -1,17 +1,17 @@
-//! Files of configurations: relaxed JSON, whose lists are multiplied out.
+//! Configuration files: relaxed JSON, whose lists are expanded to all combinations.
 //!
-//! Words need no quotes, commas may be missing or too many, and a line that begins with `#` is a
-//! comment. Each object stands for all combinations of its values, but for the keys whose lists are
-//! sets of flags.
+//! Words need no quotes, commas are optional, and a line that begins with `#` is a comment. Each
+//! object stands for all combinations of the values of its keys, except keys whose lists are sets
+//! of flags.
 
 use std::collections::BTreeMap;
 
 use anyhow::{bail, ensure};
 
-/// One configuration: a value for each key.
+/// A configuration: one value for each key.
 pub(super) type Config = BTreeMap<String, String>;
 
-/// Keys whose lists are sets.
+/// The keys whose lists are sets of flags.
 const SETS: [&str; 9] = [
     "constant_caps",
     "mode",
@@ -23,8 +23,8 @@ const SETS: [&str; 9] = [
     "tx_op_flags",
     "test_flags",
 ];
-/// Keys whose values are tried in turn.
-const CHOICES: [&str; 17] = [
+/// The keys whose values are combined.
+const COMBINED: [&str; 17] = [
     "node",
     "service",
     "prov_name",
@@ -44,10 +44,10 @@ const CHOICES: [&str; 17] = [
     "cq_format",
 ];
 
-/// Reads a file: all configurations, in the order of the objects.
+/// Parses a file into all configurations, in the order of the objects.
 ///
 /// # Errors
-/// What of it is no configuration.
+/// The part that is invalid.
 pub(super) fn parse(text: &str) -> anyhow::Result<Vec<Config>> {
     let mut tokens = tokens(text).into_iter().peekable();
     let mut configs = Vec::new();
@@ -58,56 +58,56 @@ pub(super) fn parse(text: &str) -> anyhow::Result<Vec<Config>> {
                 loop {
                     match tokens.next().as_deref() {
                         Some("}") => break,
-                        Some(key) if !is_mark(key) => {
+                        Some(key) if !is_bracket(key) => {
                             check_key(key)?;
                             lists.push((key.to_owned(), values(key, &mut tokens)?));
                         }
-                        other => bail!("{other:?} where a key or }} should be"),
+                        other => bail!("{other:?} where a key or }} is expected"),
                     }
                 }
-                configs.extend(multiply(&lists));
+                configs.extend(expand(&lists));
             }
             "[" | "]" => {}
-            other => bail!("{other:?} outside of an object"),
+            other => bail!("{other:?} outside an object"),
         }
     }
-    ensure!(!configs.is_empty(), "there is no configuration");
+    ensure!(!configs.is_empty(), "the file has no configuration");
     Ok(configs)
 }
 
 fn check_key(key: &str) -> anyhow::Result<()> {
-    let is_known = SETS.contains(&key) || CHOICES.contains(&key);
-    ensure!(is_known, "{key:?} is no key of a configuration");
+    let is_known = SETS.contains(&key) || COMBINED.contains(&key);
+    ensure!(is_known, "unknown key {key:?}");
     Ok(())
 }
 
 fn values(key: &str, tokens: &mut impl Iterator<Item = String>) -> anyhow::Result<Vec<String>> {
     match tokens.next().as_deref() {
         Some("[") => {}
-        Some(word) if !is_mark(word) => return Ok(vec![word.to_owned()]),
-        other => bail!("{key}: {other:?} where a value should be"),
+        Some(word) if !is_bracket(word) => return Ok(vec![word.to_owned()]),
+        other => bail!("{key}: {other:?} where a value is expected"),
     }
     let mut values = Vec::new();
     loop {
         match tokens.next().as_deref() {
             Some("]") => break,
-            Some(word) if !is_mark(word) => values.push(word.to_owned()),
+            Some(word) if !is_bracket(word) => values.push(word.to_owned()),
             other => bail!("{key}: {other:?} in a list"),
         }
     }
-    // Of flags there may be none.
+    // A set of flags may be empty.
     ensure!(
         !values.is_empty() || SETS.contains(&key),
-        "{key}: an empty list"
+        "{key}: the list is empty"
     );
     Ok(values)
 }
 
-fn is_mark(token: &str) -> bool {
+fn is_bracket(token: &str) -> bool {
     matches!(token, "{" | "}" | "[" | "]")
 }
 
-/// Words and brackets; colons and commas only part them.
+/// Splits a text into words and brackets. Colons and commas only separate words.
 fn tokens(text: &str) -> Vec<String> {
     let lines = text
         .lines()
@@ -115,24 +115,24 @@ fn tokens(text: &str) -> Vec<String> {
     let mut tokens = Vec::new();
     for line in lines {
         let mut word = String::new();
-        for letter in line.chars().chain([' ']) {
-            let parts = matches!(letter, '{' | '}' | '[' | ']' | ':' | ',' | '"' | '\'');
-            if !parts && !letter.is_whitespace() {
-                word.push(letter);
+        for character in line.chars().chain([' ']) {
+            let is_separator = matches!(character, '{' | '}' | '[' | ']' | ':' | ',' | '"' | '\'');
+            if !is_separator && !character.is_whitespace() {
+                word.push(character);
                 continue;
             }
             if !word.is_empty() {
                 tokens.push(std::mem::take(&mut word));
             }
-            if is_mark(letter.encode_utf8(&mut [0; 4])) {
-                tokens.push(letter.to_string());
+            if is_bracket(character.encode_utf8(&mut [0; 4])) {
+                tokens.push(character.to_string());
             }
         }
     }
     tokens
 }
 
-fn multiply(lists: &[(String, Vec<String>)]) -> Vec<Config> {
+fn expand(lists: &[(String, Vec<String>)]) -> Vec<Config> {
     let mut configs = vec![Config::new()];
     for (key, values) in lists {
         let values = match SETS.contains(&key.as_str()) {
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_multiplied_and_sets_are_not() {
+    fn lists_expand_and_sets_do_not() {
         let text = "# a comment\n{ prov_name: shm, test_type: [FT_TEST_UNIT FT_TEST_LATENCY,],\n\
                     \"ep_type\": [FI_EP_RDM], constant_caps: [FI_RMA, FI_MSG] mr_mode: [], }\n\
                     {op:FI_SUM}";
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_configuration_is_named() {
+    fn errors_name_the_invalid_part() {
         for (text, word) in [
             ("", "no configuration"),
             ("{ tset_type: x }", "tset_type"),

@@ -1,53 +1,53 @@
-//! Messages: one, one there and one back, and windows of them.
+//! Messages: single ones, round trips, and windows.
 
 use anyhow::ensure;
 use selvedge::CompletionFlags;
 use selvedge::cq::Entry;
 use selvedge_testkit::domain::Remote;
 
-use super::call::{self, Order};
+use super::call::{self, CallArgs};
 use super::case::Class;
 use super::side::{Side, flags};
 use crate::upstream::payload::{Stamp, check_around, poison};
 
-/// Bytes of an acknowledgement.
-const ACK: usize = 16;
+/// The length of an acknowledgement.
+const ACK_LEN: usize = 16;
 
-/// One message each way, of which everything is checked.
+/// Tests one message in each direction and checks everything.
 pub(super) fn unit(side: &mut Side, size: usize) -> anyhow::Result<()> {
     for client_sends in [true, false] {
         if side.is_client() == client_sends {
             side.sync()?;
             let stamp = Stamp::of_pair(client_sends, side.sent);
-            stamp.write(&side.tx.memory, side.place(side.sent), size);
+            stamp.write(&side.tx.memory, side.offset(side.sent), size);
             send(side, size)?;
             side.complete()?;
         } else {
             let number = side.posted;
-            let at = side.place(number);
-            let watched = side.watched(size);
-            poison(&side.rx.memory, at, watched);
+            let at = side.offset(number);
+            let checked_len = side.checked_len(size);
+            poison(&side.rx.memory, at, checked_len);
             post(side)?;
             side.sync()?;
-            if let Some(entry) = side.arrive()? {
+            if let Some(entry) = side.await_message()? {
                 check(side, &entry, number, size)?;
             }
             Stamp::of_pair(client_sends, number).check(&side.rx.memory, at, size)?;
-            check_around(&side.rx.memory, at, size, watched)?;
+            check_around(&side.rx.memory, at, size, checked_len)?;
         }
         side.sync()?;
     }
     Ok(())
 }
 
-/// Messages that wait for each other.
+/// Measures round trips.
 pub(super) fn latency(side: &mut Side, size: usize, count: usize) -> anyhow::Result<()> {
-    for turn in 0..count {
+    for iteration in 0..count {
         if side.is_client() {
             send(side, size)?;
         }
-        side.arrive()?;
-        if turn + 1 < count {
+        side.await_message()?;
+        if iteration + 1 < count {
             post(side)?;
         }
         if !side.is_client() {
@@ -58,37 +58,37 @@ pub(super) fn latency(side: &mut Side, size: usize, count: usize) -> anyhow::Res
     Ok(())
 }
 
-/// What has to be posted before the first turn of [`latency`].
+/// Posts the receive of the first round trip of [`latency`].
 pub(super) fn before_latency(side: &mut Side) -> anyhow::Result<()> {
     post(side)
 }
 
-/// Windows of the client, each of which the server acknowledges.
+/// Measures windows of the client, each of which the server acknowledges.
 pub(super) fn bandwidth(side: &mut Side, size: usize, windows: usize) -> anyhow::Result<()> {
     for number in 1..=windows {
         if side.is_client() {
             for _ in 0..side.window() {
                 send(side, size)?;
             }
-            side.arrive()?;
+            side.await_message()?;
             if number < windows {
                 post(side)?;
             }
         } else {
             for _ in 0..side.window() {
-                side.arrive()?;
+                side.await_message()?;
             }
             if number < windows {
                 before_bandwidth(side)?;
             }
-            send(side, size.min(ACK))?;
+            send(side, size.min(ACK_LEN))?;
         }
         side.complete()?;
     }
     Ok(())
 }
 
-/// What has to be posted before a window: room for it, or for its acknowledgement.
+/// Posts the receives for a window or for its acknowledgement.
 pub(super) fn before_bandwidth(side: &mut Side) -> anyhow::Result<()> {
     let count = if side.is_client() { 1 } else { side.window() };
     (0..count).try_for_each(|_| post(side))
@@ -96,27 +96,28 @@ pub(super) fn before_bandwidth(side: &mut Side) -> anyhow::Result<()> {
 
 fn send(side: &mut Side, size: usize) -> anyhow::Result<()> {
     let number = side.sent;
-    let segments = side.cut(&side.tx, side.place(number), size, 1);
+    let segments = side.segments_of(&side.tx, side.offset(number), size, 1);
     let data = side.case.function.data;
-    let order = Order {
+    let args = CallArgs {
         form: side.case.function.form,
         segments: &segments,
         peer: side.peer(),
         tag: (side.case.class == Class::Tagged).then(|| tag(number)),
-        data: data.then(|| side.end().context.cut_data(number)),
+        data: data.then(|| side.endpoint().context.cut_data(number)),
         remote: Remote::default(),
         flags: flags(&side.case),
         context: number,
     };
-    side.end().push("send", |end| call::send(end, &order))?;
-    side.note(number);
+    side.endpoint()
+        .push("send", |endpoint| call::send(endpoint, &args))?;
+    side.record_post(number);
     Ok(())
 }
 
 fn post(side: &mut Side) -> anyhow::Result<()> {
     let number = side.posted;
-    let segments = side.cut(&side.rx, side.place(number), side.room(), 1);
-    let order = Order {
+    let segments = side.segments_of(&side.rx, side.offset(number), side.slot_len(), 1);
+    let args = CallArgs {
         form: side.case.function.form,
         segments: &segments,
         peer: side.peer(),
@@ -126,8 +127,9 @@ fn post(side: &mut Side) -> anyhow::Result<()> {
         flags: side.case.msg_flags,
         context: number,
     };
-    side.end().push("receive", |end| call::recv(end, &order))?;
-    side.note_receive();
+    side.endpoint()
+        .push("receive", |endpoint| call::recv(endpoint, &args))?;
+    side.record_receive();
     Ok(())
 }
 
@@ -136,7 +138,7 @@ fn tag(number: u64) -> u64 {
     number << 32 | number
 }
 
-/// Everything that the completion of a receive says.
+/// Checks all fields of a receive's completion.
 fn check(side: &Side, entry: &Entry, number: u64, size: usize) -> anyhow::Result<()> {
     let tagged = side.case.class == Class::Tagged;
     let mut flags = CompletionFlags::RECV;
@@ -147,17 +149,17 @@ fn check(side: &Side, entry: &Entry, number: u64, size: usize) -> anyhow::Result
     let mut data = entry.data;
     if side.case.function.data {
         flags |= CompletionFlags::REMOTE_CQ_DATA;
-        data = side.end().context.cut_data(number);
+        data = side.endpoint().context.cut_data(number);
     }
     let tag = if tagged { tag(number) } else { entry.tag };
-    let is_right = entry.context.0 == number
+    let is_expected = entry.context.0 == number
         && entry.flags == flags
         && entry.len == size
         && entry.data == data
         && entry.tag == tag;
     ensure!(
-        is_right,
-        "message {number} of {size} bytes, {flags}, data {data:#x}: {entry:?}"
+        is_expected,
+        "message {number} of {size} bytes, {flags}, data {data:#x}, completes with {entry:?}"
     );
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! `fi_ubertest`: a matrix of configurations, each of which opens everything afresh in both
-//! processes. The client reads the file and tells the server each configuration.
+//! `fi_ubertest`: a matrix of test configurations, for each of which both processes open new
+//! objects. The client reads the file and sends each configuration to the server.
 
-mod apart;
 mod atomics;
 mod bundled;
 mod call;
 mod case;
+mod child;
 mod config;
 mod messages;
 mod remote;
@@ -19,26 +19,26 @@ use selvedge::Errno;
 use selvedge_testkit::failure::{errno, unsupported, wrong};
 
 use super::oob::{Listener, OutOfBandChannel};
-use super::options::{ADDRESS, FABRIC, INFO, Letters, Options};
+use super::options::{ADDRESS, FABRIC, INFO, OptionSet, Options};
 use super::perf::Table;
-use crate::upstream::ground;
+use crate::upstream::domain;
 use case::Case;
 use config::Config;
 use side::Side;
 
-/// Its letters.
-pub(super) const LETTERS: Letters = Letters {
+/// Its options.
+pub(super) const OPTIONS: OptionSet = OptionSet {
     common: &[ADDRESS, FABRIC, INFO, "mI:"],
     own: "u:t:q:xy:z:f",
     long: &[],
 };
 
-/// The TCP port of configurations, if `-q` does not say which.
+/// The TCP port for configurations without `-q`.
 const CONTROL: u16 = 2710;
 /// The longest description of a configuration.
 const LONGEST: usize = 64 << 10;
 
-/// The program.
+/// Runs the program.
 pub(super) fn ubertest(options: &Options) -> anyhow::Result<()> {
     let port = options.number("q", CONTROL)?;
     match &options.server {
@@ -47,29 +47,30 @@ pub(super) fn ubertest(options: &Options) -> anyhow::Result<()> {
     }
 }
 
-/// Serves clients; with `-x` one of them.
+/// Serves clients; with `-x`, only one.
 fn serve(options: &Options, port: u16) -> anyhow::Result<()> {
     let listener = Listener::open(None, port)?;
     loop {
-        let line = listener.accept(ground::timeout(options))?;
-        let tally = answer(options, line)?;
+        let oob = listener.accept(domain::timeout(options))?;
+        let counts = serve_client(options, oob)?;
         if options.has("x") {
-            return tally.end();
+            return counts.finish();
         }
     }
 }
 
-fn answer(options: &Options, mut line: OutOfBandChannel) -> anyhow::Result<Tally> {
-    let mut tally = Tally::default();
+fn serve_client(options: &Options, mut oob: OutOfBandChannel) -> anyhow::Result<Counts> {
+    let mut counts = Counts::default();
     let mut table = Table::new(options);
     loop {
-        let text = hear(&mut line)?;
+        let text = receive_text(&mut oob)?;
         if text.is_empty() {
-            return Ok(tally);
+            return Ok(counts);
         }
-        let config: Config = serde_json::from_slice(&text).context("an odd configuration")?;
+        let config: Config =
+            serde_json::from_slice(&text).context("the client sends an invalid configuration")?;
         let case = Case::read(&config)?;
-        line = next(options, case, line, &mut table, &mut tally)?;
+        oob = run_next(options, case, oob, &mut table, &mut counts)?;
     }
 }
 
@@ -83,136 +84,142 @@ fn client(options: &Options, server: &str, port: u16) -> anyhow::Result<()> {
     let last = options.number("z", configs.len())?;
     ensure!(
         (1..=configs.len()).contains(&first) && first <= last,
-        "-y {first} -z {last}: there are {} configurations",
+        "-y {first} -z {last}: the range must lie within 1 to {}",
         configs.len()
     );
-    let mut line = OutOfBandChannel::connect(server, port, ground::timeout(options))?;
+    let mut oob = OutOfBandChannel::connect(server, port, domain::timeout(options))?;
     let mut table = Table::new(options);
-    let mut tally = Tally::default();
+    let mut counts = Counts::default();
     let all = (1..).zip(configs.iter().zip(cases));
     for (number, (config, case)) in all.take(last).skip(first - 1) {
-        let words = serde_json::to_string(config)?;
-        say(&mut line, words.as_bytes())?;
-        line = next(options, case, line, &mut table, &mut tally)
-            .with_context(|| format!("configuration {number}: {words}"))?;
+        let description = serde_json::to_string(config)?;
+        send_text(&mut oob, description.as_bytes())?;
+        oob = run_next(options, case, oob, &mut table, &mut counts)
+            .with_context(|| format!("configuration {number}: {description}"))?;
     }
-    say(&mut line, &[])?;
-    tally.end()
+    send_text(&mut oob, &[])?;
+    counts.finish()
 }
 
-/// `-u`, or the file of `-p` and `-t`.
+/// The file of `-u`, or of `-p` and `-t`.
 fn file(options: &Options) -> anyhow::Result<String> {
     match (options.text("u"), options.text("t"), &options.provider) {
         (Some(file), ..) => Ok(file.to_owned()),
         (None, Some(test), Some(provider)) => Ok(bundled::of_test(provider, test)),
-        _ => bail!("-u FILE is missing, or -p PROVIDER with -t TEST"),
+        _ => bail!("no configuration file: use -u FILE, or -p PROVIDER with -t TEST"),
     }
 }
 
-fn say(line: &mut OutOfBandChannel, text: &[u8]) -> anyhow::Result<()> {
-    line.send(&(text.len() as u64).to_ne_bytes())?;
-    line.send(text)
+fn send_text(oob: &mut OutOfBandChannel, text: &[u8]) -> anyhow::Result<()> {
+    oob.send(&(text.len() as u64).to_ne_bytes())?;
+    oob.send(text)
 }
 
-fn hear(line: &mut OutOfBandChannel) -> anyhow::Result<Vec<u8>> {
-    let len = line.receive(8)?;
+fn receive_text(oob: &mut OutOfBandChannel) -> anyhow::Result<Vec<u8>> {
+    let len = oob.receive(8)?;
     let len = u64::from_ne_bytes(len.as_slice().try_into()?) as usize;
-    ensure!(len <= LONGEST, "a configuration of {len} bytes");
-    line.receive(len)
+    ensure!(
+        len <= LONGEST,
+        "the client sends a configuration of {len} bytes, more than {LONGEST}"
+    );
+    oob.receive(len)
 }
 
-/// Runs one configuration on this side, with `-f` in a child.
-fn next(
+/// Runs one configuration on this side; with `-f`, in a child process.
+fn run_next(
     options: &Options,
     case: Case,
-    line: OutOfBandChannel,
+    oob: OutOfBandChannel,
     table: &mut Table,
-    tally: &mut Tally,
+    counts: &mut Counts,
 ) -> anyhow::Result<OutOfBandChannel> {
     if !options.has("f") {
-        let (line, outcome) = one(options, case, line, table)?;
-        tally.count(outcome);
-        return Ok(line);
+        let (oob, outcome) = run_case(options, case, oob, table)?;
+        counts.count(outcome);
+        return Ok(oob);
     }
     if options.is_client() && case.test != case::Test::Unit {
-        table.begin(true);
+        table.print_heading(true);
     }
     let name = case.name();
-    let inherited = line.again()?;
-    let code = apart::apart(|| match one(options, case, inherited, table) {
+    let inherited = oob.duplicate()?;
+    let code = child::run_in_child(|| match run_case(options, case, inherited, table) {
         Ok((_, Ok(()))) => 0,
         Ok((_, Err(errno))) => u8::try_from(errno.as_raw()).unwrap_or(1),
         Err(error) => {
             eprintln!("{error:#}");
-            apart::BROKEN
+            child::FAILED
         }
     })?;
-    ensure!(code != apart::BROKEN, "the process of {name} has failed");
-    tally.count(match code {
+    ensure!(
+        code != child::FAILED,
+        "the process of the configuration {name} has failed"
+    );
+    counts.count(match code {
         0 => Ok(()),
         code => Err(Errno::from_raw(code.into())),
     });
-    Ok(line)
+    Ok(oob)
 }
 
-/// Runs one configuration. What the provider lacks is counted, and the next one goes
-/// on; what goes wrong leaves the two sides out of step, and ends the run.
-fn one(
+/// Runs one configuration. An unsupported configuration is counted, and the run continues. A
+/// failure ends the run, because the two sides are no longer synchronized.
+fn run_case(
     options: &Options,
     case: Case,
-    mut line: OutOfBandChannel,
+    mut oob: OutOfBandChannel,
     table: &mut Table,
 ) -> anyhow::Result<(OutOfBandChannel, Outcome)> {
-    if case.nonsense().is_some() {
-        return Ok((line, Err(SKIPPED)));
+    if case.invalid_reason().is_some() {
+        return Ok((oob, Err(SKIPPED)));
     }
     let prepared = side::prepare(options, &case);
     let own = prepared.as_ref().err().map(errno);
-    let theirs = both(&mut line, own.map_or(0, Errno::as_raw))?;
+    let peer_status = exchange_status(&mut oob, own.map_or(0, Errno::as_raw))?;
     let (options, prepared) = match prepared {
-        Ok(prepared) if theirs == 0 => prepared,
-        Ok(_) => return Ok((line, Err(Errno::from_raw(theirs)))),
+        Ok(prepared) if peer_status == 0 => prepared,
+        Ok(_) => return Ok((oob, Err(Errno::from_raw(peer_status)))),
         Err(error) => {
             let own = errno(&error);
             if ![Errno::NoData, Errno::NoSys].contains(&own) {
                 println!("{}: {error:#}", case.name());
             }
-            return Ok((line, Err(own)));
+            return Ok((oob, Err(own)));
         }
     };
     let largest = match case.class {
         case::Class::Atomic => 0,
         _ => run::sizes(case.is_quick).last().copied().unwrap_or(0),
     };
-    let mut side = Side::open(options, case, prepared, line, largest)?;
-    let is_there = run::is_there(&side)?;
-    if is_there {
+    let mut side = Side::open(options, case, prepared, oob, largest)?;
+    let is_supported = run::is_supported(&side)?;
+    if is_supported {
         run::run(&mut side, table)?;
     }
-    let outcome = if is_there { Ok(()) } else { Err(SKIPPED) };
+    let outcome = if is_supported { Ok(()) } else { Err(SKIPPED) };
     Ok((side.close()?, outcome))
 }
 
-/// What became of a configuration: by its number, what was lacking or failed.
+/// The result of a configuration: the error of an unsupported or failed one.
 type Outcome = Result<(), Errno>;
 
-/// What stands for combinations that make no sense, and atomics that are not there.
+/// The result of invalid combinations and unsupported atomics.
 const SKIPPED: Errno = Errno::Already;
 
-/// Tells the other side a number, and hears its.
-fn both(line: &mut OutOfBandChannel, own: i32) -> anyhow::Result<i32> {
-    line.send(&own.to_ne_bytes())?;
-    Ok(i32::from_ne_bytes(line.receive(4)?.as_slice().try_into()?))
+/// Sends a status to the other side and returns its status.
+fn exchange_status(oob: &mut OutOfBandChannel, own: i32) -> anyhow::Result<i32> {
+    oob.send(&own.to_ne_bytes())?;
+    Ok(i32::from_ne_bytes(oob.receive(4)?.as_slice().try_into()?))
 }
 
-/// What became of the configurations.
+/// The counts of results.
 #[derive(Debug, Default)]
-struct Tally {
+struct Counts {
     success: usize,
     others: BTreeMap<&'static str, usize>,
 }
 
-impl Tally {
+impl Counts {
     fn count(&mut self, outcome: Outcome) {
         let name = match outcome {
             Ok(()) => {
@@ -228,7 +235,7 @@ impl Tally {
         *self.others.entry(name).or_default() += 1;
     }
 
-    fn end(self) -> anyhow::Result<()> {
+    fn finish(self) -> anyhow::Result<()> {
         println!("\nSuccess: {}", self.success);
         for name in ["Skipped", "ENODATA", "ENOSYS", "EIO", "ERROR"] {
             println!("{name}: {}", self.others.get(name).copied().unwrap_or(0));
@@ -237,7 +244,7 @@ impl Tally {
         match self.success {
             _ if bad("EIO") || bad("ERROR") => Err(wrong("some configurations failed")),
             _ if bad("ENOSYS") || bad("ENODATA") => {
-                Err(unsupported("some configurations are lacking"))
+                Err(unsupported("some configurations are not supported"))
             }
             0 => bail!("no configuration was run"),
             _ => Ok(()),

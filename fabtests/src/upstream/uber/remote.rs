@@ -2,78 +2,88 @@
 
 use selvedge_testkit::domain::Remote;
 
-use super::call::{self, Order};
-use super::case::What;
+use super::call::{self, CallArgs};
+use super::case::Operation;
 use super::side::{Side, flags};
 use crate::upstream::payload::{Stamp, check_around, poison};
 
-/// One access each way, of which everything is checked.
+/// Tests one access in each direction and checks everything.
 pub(super) fn unit(side: &mut Side, size: usize) -> anyhow::Result<()> {
-    for client_acts in [true, false] {
-        let acts = side.is_client() == client_acts;
-        match side.case.function.what {
-            What::Read => read(side, acts, client_acts, size)?,
-            _ => write(side, acts, client_acts, size)?,
+    for client_initiates in [true, false] {
+        let initiates = side.is_client() == client_initiates;
+        match side.case.function.operation {
+            Operation::Read => read(side, initiates, client_initiates, size)?,
+            _ => write(side, initiates, client_initiates, size)?,
         }
         side.sync()?;
     }
     Ok(())
 }
 
-/// The target's memory is what the initiator had.
-fn write(side: &mut Side, acts: bool, client_acts: bool, size: usize) -> anyhow::Result<()> {
-    if acts {
+/// Writes: the target's memory must hold the initiator's data.
+fn write(
+    side: &mut Side,
+    initiates: bool,
+    client_initiates: bool,
+    size: usize,
+) -> anyhow::Result<()> {
+    if initiates {
         side.sync()?;
-        let stamp = Stamp::of_pair(client_acts, side.sent);
-        stamp.write(&side.tx.memory, side.place(side.sent), size);
+        let stamp = Stamp::of_pair(client_initiates, side.sent);
+        stamp.write(&side.tx.memory, side.offset(side.sent), size);
         post(side, size)?;
         return side.complete();
     }
-    let (number, room) = (side.arrived, side.watched(size));
-    let at = side.place(number);
-    poison(&side.shared.memory, at, room);
+    let (number, len) = (side.arrived, side.checked_len(size));
+    let at = side.offset(number);
+    poison(&side.shared.memory, at, len);
     side.sync()?;
     if side.case.function.data {
-        side.arrive_data(side.end().context.cut_data(number), size)?;
+        side.await_data(side.endpoint().context.cut_data(number), size)?;
     } else {
         side.arrived += 1;
     }
     let memory = &side.shared.memory;
-    let stamp = Stamp::of_pair(client_acts, number);
-    side.settle(|| stamp.check(memory, at, size))?;
-    check_around(memory, at, size, room)
+    let stamp = Stamp::of_pair(client_initiates, number);
+    side.check_until_visible(|| stamp.check(memory, at, size))?;
+    check_around(memory, at, size, len)
 }
 
-/// What the initiator has is what the target's memory was.
-fn read(side: &mut Side, acts: bool, client_acts: bool, size: usize) -> anyhow::Result<()> {
-    if !acts {
+/// Reads: the initiator must get the data of the target's memory.
+fn read(
+    side: &mut Side,
+    initiates: bool,
+    client_initiates: bool,
+    size: usize,
+) -> anyhow::Result<()> {
+    if !initiates {
         let number = side.arrived;
         side.arrived += 1;
-        let stamp = Stamp::of_pair(!client_acts, number);
-        stamp.write(&side.shared.memory, side.place(number), size);
+        let stamp = Stamp::of_pair(!client_initiates, number);
+        stamp.write(&side.shared.memory, side.offset(number), size);
         return side.sync();
     }
-    let (number, room) = (side.sent, side.watched(size));
-    let at = side.place(number);
-    poison(&side.rx.memory, at, room);
+    let (number, len) = (side.sent, side.checked_len(size));
+    let at = side.offset(number);
+    poison(&side.rx.memory, at, len);
     side.sync()?;
     post(side, size)?;
     side.complete()?;
     let memory = &side.rx.memory;
-    let stamp = Stamp::of_pair(!client_acts, number);
-    match side.is_certain() {
+    let stamp = Stamp::of_pair(!client_initiates, number);
+    match side.is_completion_visible() {
         true => stamp.check(memory, at, size)?,
-        false => side.settle(|| stamp.check(memory, at, size))?,
+        false => side.check_until_visible(|| stamp.check(memory, at, size))?,
     }
-    check_around(memory, at, size, room)
+    check_around(memory, at, size, len)
 }
 
-/// Accesses of the client, one after the other.
+/// Measures successive accesses of the client.
 pub(super) fn latency(side: &mut Side, size: usize, count: usize) -> anyhow::Result<()> {
     windows(side, size, count, 1)
 }
 
-/// Accesses of the client, in windows.
+/// Measures windows of accesses of the client.
 pub(super) fn bandwidth(side: &mut Side, size: usize, count: usize) -> anyhow::Result<()> {
     windows(side, size, count, side.window())
 }
@@ -84,8 +94,8 @@ fn windows(side: &mut Side, size: usize, count: usize, window: usize) -> anyhow:
             match side.is_client() {
                 true => post(side, size)?,
                 false if side.case.function.data => {
-                    let data = side.end().context.cut_data(side.arrived);
-                    side.arrive_data(data, size)?;
+                    let data = side.endpoint().context.cut_data(side.arrived);
+                    side.await_data(data, size)?;
                 }
                 false => side.arrived += 1,
             }
@@ -97,11 +107,11 @@ fn windows(side: &mut Side, size: usize, count: usize, window: usize) -> anyhow:
 
 fn post(side: &mut Side, size: usize) -> anyhow::Result<()> {
     let number = side.sent;
-    let at = side.place(number);
-    let is_read = side.case.function.what == What::Read;
+    let at = side.offset(number);
+    let is_read = side.case.function.operation == Operation::Read;
     let block = if is_read { &side.rx } else { &side.tx };
-    let segments = side.cut(block, at, size, 1);
-    let order = Order {
+    let segments = side.segments_of(block, at, size, 1);
+    let args = CallArgs {
         form: side.case.function.form,
         segments: &segments,
         peer: side.peer(),
@@ -110,7 +120,7 @@ fn post(side: &mut Side, size: usize) -> anyhow::Result<()> {
             .case
             .function
             .data
-            .then(|| side.end().context.cut_data(number)),
+            .then(|| side.endpoint().context.cut_data(number)),
         remote: Remote {
             addr: side.remote.addr.wrapping_add(at as u64),
             ..side.remote
@@ -118,10 +128,11 @@ fn post(side: &mut Side, size: usize) -> anyhow::Result<()> {
         flags: flags(&side.case),
         context: number,
     };
-    side.end().push("remote access", |end| match is_read {
-        true => call::read(end, &order),
-        false => call::write(end, &order),
-    })?;
-    side.note(number);
+    side.endpoint()
+        .push("remote access", |endpoint| match is_read {
+            true => call::read(endpoint, &args),
+            false => call::write(endpoint, &args),
+        })?;
+    side.record_post(number);
     Ok(())
 }

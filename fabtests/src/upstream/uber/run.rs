@@ -1,47 +1,50 @@
-//! One configuration: its sizes, and what is done with messages of each.
+//! Runs one configuration with each of its sizes.
 
 use std::time::{Duration, Instant};
 
 use super::atomics;
-use super::case::{Class, Form, Test, What};
+use super::case::{Class, Form, Operation, Test};
 use super::messages;
 use super::remote;
 use super::side::Side;
 use crate::upstream::perf::{Row, Table};
 
-/// Iterations of a quick configuration, and of another one: fewer of what is large.
+/// The iterations of a quick configuration, and of others by size.
 const QUICK: usize = 5;
 const SMALL: usize = 100;
 const MEDIUM: usize = 10;
 const LARGE: usize = 2;
-/// Sizes of a quick configuration end here.
-const QUICKEST: usize = 1 << 20;
+/// The largest size of a quick configuration.
+const QUICK_LARGEST: usize = 1 << 20;
 
-/// The sizes of messages: from 16 bytes to 6 MiB, and in quick configurations every fourth.
+/// The sizes of messages: 16 bytes to 6 MiB; in quick configurations, every fourth of them.
 pub(super) fn sizes(is_quick: bool) -> Vec<usize> {
     let powers = (4..23).map(|power| 1_usize << power);
     let all = powers.flat_map(|size| [size, size + size / 2]);
     match is_quick {
-        true => all.step_by(4).filter(|&size| size <= QUICKEST).collect(),
+        true => all
+            .step_by(4)
+            .filter(|&size| size <= QUICK_LARGEST)
+            .collect(),
         false => all.collect(),
     }
 }
 
-/// Whether the provider has what is to be run, now that everything is open.
+/// Whether the open provider supports the operation.
 ///
 /// # Errors
 /// As [`atomics::limit`].
-pub(super) fn is_there(side: &Side) -> anyhow::Result<bool> {
+pub(super) fn is_supported(side: &Side) -> anyhow::Result<bool> {
     match side.case.class {
         Class::Atomic => Ok(atomics::limit(side)?.is_some()),
         _ => Ok(true),
     }
 }
 
-/// Runs it; the client prints a row for each size that is measured.
+/// Runs the configuration. The client prints a row for each measured size.
 ///
 /// # Errors
-/// What goes wrong.
+/// The first failure.
 pub(super) fn run(side: &mut Side, table: &mut Table) -> anyhow::Result<()> {
     if side.case.class == Class::Atomic {
         return atomic(side, table);
@@ -63,7 +66,7 @@ pub(super) fn run(side: &mut Side, table: &mut Table) -> anyhow::Result<()> {
 
 /// The longest message of the call.
 fn limit(side: &Side) -> usize {
-    let info = side.end().context.info();
+    let info = side.endpoint().context.info();
     match side.case.function.form {
         Form::Inject => info.tx_attr.inject_size,
         _ => info.ep_attr.max_msg_size,
@@ -78,13 +81,13 @@ fn unit(side: &mut Side, size: usize) -> anyhow::Result<()> {
 }
 
 fn count(side: &Side, size: usize) -> usize {
-    let usual = match (side.case.is_quick, size) {
+    let default = match (side.case.is_quick, size) {
         (true, _) => QUICK,
         (false, 0..0x1_0000) => SMALL,
         (false, 0x1_0000..0x10_0000) => MEDIUM,
         (false, _) => LARGE,
     };
-    side.options.iterations.unwrap_or(usual).max(1)
+    side.options.iterations.unwrap_or(default).max(1)
 }
 
 fn measure(side: &mut Side, size: usize, count: usize) -> anyhow::Result<Duration> {
@@ -107,13 +110,13 @@ fn measure(side: &mut Side, size: usize, count: usize) -> anyhow::Result<Duratio
 }
 
 fn atomic(side: &mut Side, table: &mut Table) -> anyhow::Result<()> {
-    let most = atomics::limit(side)?.unwrap_or(0);
+    let max = atomics::limit(side)?.unwrap_or(0);
     if side.case.test == Test::Unit {
-        return atomics::unit(side, most);
+        return atomics::unit(side, max);
     }
     let size = side.case.datatype.size();
     let count = count(side, size);
-    atomics::before(side);
+    atomics::initialize(side);
     side.sync()?;
     let start = Instant::now();
     match side.case.test {
@@ -130,7 +133,7 @@ fn print(side: &Side, table: &mut Table, size: usize, iterations: usize, time: D
     if !side.is_client() {
         return;
     }
-    let is_message = side.case.function.what == What::Send;
+    let is_message = side.case.function.operation == Operation::Send;
     let name = side.case.name();
     table.print(&Row {
         name: Some(&name),

@@ -1,4 +1,4 @@
-//! One side of a configuration: its endpoint and memory, and what it waits for.
+//! One side of a configuration: its endpoint, its memory, and its waits for completions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,31 +14,32 @@ use selvedge_testkit::domain::{
 };
 use selvedge_testkit::failure::wrong;
 
-use super::case::{Case, Class, Form, Test, What};
-use crate::upstream::connect::Door;
+use super::case::{Case, Class, Form, Operation, Test};
+use crate::upstream::connect::Connector;
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::ground;
+use crate::upstream::domain;
 use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::{Options, OutOfBand, WaitMethod};
 use crate::upstream::payload::CANARY;
 
-/// What discovery has found: an unconnected endpoint, or a door to connected ones.
+/// The result of discovery: the attributes of an unconnected endpoint, or a connector for connected
+/// ones.
 pub(super) enum Prepared {
-    Alone(Box<Info>),
-    Door(Box<Door>),
+    Unconnected(Box<Info>),
+    Connected(Box<Connector>),
 }
 
-/// Asks discovery, and on the server listens where there are connections.
+/// Discovers the endpoint; a server with connected endpoints also listens.
 ///
 /// # Errors
-/// What the provider lacks.
+/// The provider does not support the configuration.
 pub(super) fn prepare(options: &Options, case: &Case) -> anyhow::Result<(Options, Prepared)> {
     let mut options = options.clone();
     options.ep_type = None;
     if options.provider.is_none() {
         options.provider.clone_from(&case.provider);
     }
-    place(&mut options, case);
+    set_address(&mut options, case);
     options.data_progress = case.progress;
     options.threading = case.threading.unwrap_or(options.threading);
     options.waiting = match case.cq_wait {
@@ -52,20 +53,21 @@ pub(super) fn prepare(options: &Options, case: &Case) -> anyhow::Result<(Options
         hints = hints.mr_mode(mode);
     }
     if case.ep_type == EpType::Msg {
-        let door = Door::waiting(&options, discover(&options, &hints)?, case.eq_wait)?;
-        return Ok((options, Prepared::Door(Box::new(door))));
+        let connector =
+            Connector::with_wait_object(&options, discover(&options, &hints)?, case.eq_wait)?;
+        return Ok((options, Prepared::Connected(Box::new(connector))));
     }
-    // Addresses go over the line that the configurations go over.
+    // Addresses use the same connection as configurations.
     options.out_of_band = Some(OutOfBand {
         port: 0,
         sync: true,
     });
     let info = discover(&options, &hints)?;
-    Ok((options, Prepared::Alone(Box::new(info))))
+    Ok((options, Prepared::Unconnected(Box::new(info))))
 }
 
-/// `node` and `service` go before what the options say.
-fn place(options: &mut Options, case: &Case) {
+/// Sets the addresses: `node` and `service` override the options.
+fn set_address(options: &mut Options, case: &Case) {
     let (node, service) = (case.node.clone(), case.service.clone());
     let is_client = options.is_client();
     if let Some(node) = node {
@@ -87,63 +89,65 @@ fn place(options: &mut Options, case: &Case) {
 pub(super) struct Side {
     pub(super) case: Case,
     pub(super) options: Options,
-    pub(super) line: OutOfBandChannel,
-    end: DomainEndpoint,
+    pub(super) oob: OutOfBandChannel,
+    endpoint: DomainEndpoint,
     peer: FiAddr,
-    _door: Option<Box<Door>>,
+    _door: Option<Box<Connector>>,
     counts: Option<[Count; 2]>,
     pub(super) tx: Block,
     pub(super) rx: Block,
-    /// What the peer reads and writes.
+    /// The memory that the peer accesses.
     pub(super) shared: Block,
     pub(super) remote: Remote,
-    /// Bytes of a message with its canaries, and how many of them the memory has.
+    /// The length of a slot, which holds a message and its canaries, and the number of slots.
     slot: usize,
     slots: usize,
-    /// Operations so far, and those that have yet to show up in the queue and in the counter.
+    /// The number of posted operations, those whose queue entry is outstanding, and the expected
+    /// counter value.
     pub(super) sent: u64,
     outstanding: BTreeSet<u64>,
     counted: u64,
-    /// Receives so far, and what has come.
+    /// The number of posted receives, and the numbers of messages and receives that have completed.
     pub(super) posted: u64,
     pub(super) arrived: u64,
     received: u64,
-    /// Receives that have yet to show up in the queue.
+    /// The receives whose queue entry is outstanding.
     receiving: BTreeSet<u64>,
 }
 
-/// Most memory for messages in one direction, if one message is not more.
+/// The limit of the memory for messages in one direction, unless one message is larger.
 const MEMORY: usize = 8 << 20;
-/// Messages on the way in a test of bandwidth.
+/// The number of messages in flight in a bandwidth test.
 const WINDOW: usize = 16;
-/// Entries of queues.
+/// The size of completion queues.
 const QUEUE: usize = 256;
 
 impl Side {
-    /// Opens everything, and meets the peer.
+    /// Opens all objects and connects to the peer.
     ///
     /// # Errors
-    /// The provider's; that the peer does not answer.
+    /// The provider's error; the peer does not respond.
     pub(super) fn open(
         options: Options,
         case: Case,
         prepared: Prepared,
-        mut line: OutOfBandChannel,
+        mut oob: OutOfBandChannel,
         largest: usize,
     ) -> anyhow::Result<Self> {
-        let (end, counts, door, peer) = match prepared {
-            Prepared::Alone(info) => {
-                let ground = ground::open(&options, *info)?;
-                let (plan, counts) = plan(&case, &ground, None)?;
-                let end = ground.endpoint(plan)?;
-                let theirs = line.exchange(&end.name()?)?;
-                let theirs = Address::from_bytes(&theirs).context("the peer's address is none")?;
-                let peer = end.av.insert_one(&theirs)?;
-                (end, counts, None, peer)
+        let (endpoint, counts, connector, peer) = match prepared {
+            Prepared::Unconnected(info) => {
+                let domain = domain::open(&options, *info)?;
+                let (config, counts) = config(&case, &domain, None)?;
+                let endpoint = domain.endpoint(config)?;
+                let from_peer = oob.exchange(&endpoint.name()?)?;
+                let address =
+                    Address::from_bytes(&from_peer).context("the peer's address is invalid")?;
+                let peer = endpoint.av.insert_one(&address)?;
+                (endpoint, counts, None, peer)
             }
-            Prepared::Door(door) => {
-                let (end, counts) = connect(&options, &case, &door)?;
-                (end, counts, Some(door), FiAddr(0))
+            Prepared::Connected(connector) => {
+                let (endpoint, counts) = connect(&options, &case, &connector)?;
+                (endpoint, counts, Some(connector), FiAddr(0))
             }
         };
         let slot = largest.max(1024).next_multiple_of(64) + 2 * CANARY;
@@ -151,21 +155,21 @@ impl Side {
             Test::Bandwidth => (MEMORY / slot).clamp(2, WINDOW + 1),
             _ => 2,
         };
-        let ground = Arc::clone(&end.context);
+        let domain = Arc::clone(&endpoint.context);
         let shared = match case.class {
-            Class::Rma | Class::Atomic => ground.memory(slots * slot, SHARED)?,
-            Class::Msg | Class::Tagged => ground.buffers(slot)?,
+            Class::Rma | Class::Atomic => domain.memory(slots * slot, SHARED)?,
+            Class::Msg | Class::Tagged => domain.buffers(slot)?,
         };
         let mut side = Self {
-            tx: ground.buffers(slots * slot)?,
-            rx: ground.buffers(slots * slot)?,
+            tx: domain.buffers(slots * slot)?,
+            rx: domain.buffers(slots * slot)?,
             shared,
             case,
             options,
-            line,
-            end,
+            oob,
+            endpoint,
             peer,
-            _door: door,
+            _door: connector,
             counts,
             remote: Remote::default(),
             slot,
@@ -185,8 +189,8 @@ impl Side {
     fn exchange_keys(&mut self) -> anyhow::Result<()> {
         if matches!(self.case.class, Class::Rma | Class::Atomic) {
             let own = self.shared.rights.remote()?.to_bytes();
-            self.line.send(&own)?;
-            self.remote = Remote::from_bytes(&self.line.receive(own.len())?)?;
+            self.oob.send(&own)?;
+            self.remote = Remote::from_bytes(&self.oob.receive(own.len())?)?;
         }
         Ok(())
     }
@@ -195,83 +199,86 @@ impl Side {
         self.options.is_client()
     }
 
-    pub(super) fn end(&self) -> &DomainEndpoint {
-        &self.end
+    pub(super) fn endpoint(&self) -> &DomainEndpoint {
+        &self.endpoint
     }
 
     pub(super) fn peer(&self) -> FiAddr {
         self.peer
     }
 
-    /// Where the message of a number lies.
-    pub(super) fn place(&self, number: u64) -> usize {
+    /// The offset of a message's slot.
+    pub(super) fn offset(&self, number: u64) -> usize {
         (number % self.slots as u64) as usize * self.slot + CANARY
     }
 
-    /// How much there is between canaries.
-    pub(super) fn room(&self) -> usize {
+    /// The length of a slot without its canaries.
+    pub(super) fn slot_len(&self) -> usize {
         self.slot - 2 * CANARY
     }
 
-    /// How much of it a test of messages of `size` bytes looks after: what it fills, as much again
-    /// behind it, and a page. All of it, for each size, would take longer than the messages.
-    pub(super) fn watched(&self, size: usize) -> usize {
-        (2 * size + 4096).min(self.room())
+    /// The part of a slot that a test of messages of `size` bytes poisons and checks: the message,
+    /// as much again after it, and a page. Checking the entire slot for each size would take longer
+    /// than the messages.
+    pub(super) fn checked_len(&self, size: usize) -> usize {
+        (2 * size + 4096).min(self.slot_len())
     }
 
-    /// Messages on the way at once: one place is for the acknowledgement.
+    /// The number of messages in flight; one slot is for the acknowledgement.
     pub(super) fn window(&self) -> usize {
         (self.slots - 1).min(WINDOW)
     }
 
-    /// Some memory in as many pieces as the call takes.
-    pub(super) fn cut<'a>(
+    /// Divides memory into as many segments as the call takes.
+    pub(super) fn segments_of<'a>(
         &self,
         block: &'a Block,
         at: usize,
         len: usize,
         unit: usize,
     ) -> Vec<Segment<'a>> {
-        let info = self.end.context.info();
-        let most = info.tx_attr.iov_limit.min(info.rx_attr.iov_limit);
+        let info = self.endpoint.context.info();
+        let max = info.tx_attr.iov_limit.min(info.rx_attr.iov_limit);
         let count = match self.case.function.form {
-            Form::List => most.min(len / unit).clamp(1, 4),
+            Form::List => max.min(len / unit).clamp(1, 4),
             _ => 1,
         };
-        let part = len / unit / count * unit;
+        let len_each = len / unit / count * unit;
         let segment = |number: usize| {
-            let from = number * part;
+            let from = number * len_each;
             let until = if number + 1 == count {
                 len
             } else {
-                from + part
+                from + len_each
             };
             block.segment(at + from, until - from)
         };
         (0..count).map(segment).collect()
     }
 
-    /// An operation was posted: what is to be heard of it?
-    pub(super) fn note(&mut self, context: u64) {
+    /// Records a posted operation and the completion that it will have.
+    pub(super) fn record_post(&mut self, context: u64) {
         self.sent += 1;
         self.counted += 1;
-        let is_silent = self.case.function.form == Form::Inject;
-        if self.case.is_reported(self.case.tx) && !is_silent {
+        let is_injected = self.case.function.form == Form::Inject;
+        if self.case.is_reported(self.case.tx) && !is_injected {
             self.outstanding.insert(context);
         }
     }
 
-    /// Waits until every operation so far has been heard of, once.
+    /// Waits until every operation has completed exactly once.
     ///
     /// # Errors
-    /// What is heard of besides, or wrong; that something is missing.
+    /// An unexpected or wrong completion; a missing one.
     pub(super) fn complete(&mut self) -> anyhow::Result<()> {
         let kind = kind(&self.case);
         while !self.outstanding.is_empty() {
-            let entry = self.end.tx.next()?;
-            let is_ours = self.outstanding.remove(&entry.context.0);
-            if !is_ours || !entry.flags.contains(kind) {
-                return Err(wrong(format!("nobody waits for {entry:?} of {kind}")));
+            let entry = self.endpoint.tx.next()?;
+            let is_outstanding = self.outstanding.remove(&entry.context.0);
+            if !is_outstanding || !entry.flags.contains(kind) {
+                return Err(wrong(format!(
+                    "unexpected completion {entry:?}; the operations in flight are of kind {kind}"
+                )));
             }
         }
         if let Some([tx, _]) = &self.counts {
@@ -280,30 +287,30 @@ impl Side {
         Ok(())
     }
 
-    /// Whether it can be known that an operation is complete.
-    pub(super) fn is_certain(&self) -> bool {
-        let is_silent = self.case.function.form == Form::Inject;
-        self.counts.is_some() || (self.case.is_reported(self.case.tx) && !is_silent)
+    /// Whether the completion of an operation is reported.
+    pub(super) fn is_completion_visible(&self) -> bool {
+        let is_injected = self.case.function.form == Form::Inject;
+        self.counts.is_some() || (self.case.is_reported(self.case.tx) && !is_injected)
     }
 
-    /// A receive was posted.
-    pub(super) fn note_receive(&mut self) {
+    /// Records a posted receive.
+    pub(super) fn record_receive(&mut self) {
         if self.case.is_reported(self.case.rx) {
             self.receiving.insert(self.posted);
         }
         self.posted += 1;
     }
 
-    /// Waits for a receive, whichever is complete first: large messages may be overtaken. Its entry,
-    /// if queues tell of it.
+    /// Waits for the first receive that completes: small messages may overtake large ones. Returns
+    /// its entry if queues report receives.
     ///
     /// # Errors
-    /// That something else completes, or nothing.
-    pub(super) fn arrive(&mut self) -> anyhow::Result<Option<Entry>> {
+    /// Another operation completes, or none.
+    pub(super) fn await_message(&mut self) -> anyhow::Result<Option<Entry>> {
         self.arrived += 1;
         self.received += 1;
         let entry = match self.case.is_reported(self.case.rx) {
-            true => Some(self.end.rx.next()?),
+            true => Some(self.endpoint.rx.next()?),
             false => None,
         };
         if let Some([_, rx]) = &self.counts {
@@ -311,51 +318,51 @@ impl Side {
         }
         if let Some(entry) = &entry {
             let is_posted = self.receiving.remove(&entry.context.0);
-            ensure!(is_posted, "nobody waits for {entry:?}");
+            ensure!(is_posted, "unexpected completion {entry:?} of a receive");
         }
         Ok(entry)
     }
 
-    /// Waits for the data of the next write, which is reported whatever the queue is like.
+    /// Waits for the completion data of the next write, which every queue reports.
     ///
     /// # Errors
-    /// That something else completes, or nothing.
-    pub(super) fn arrive_data(&mut self, data: u64, len: usize) -> anyhow::Result<()> {
+    /// Another operation completes, or none.
+    pub(super) fn await_data(&mut self, data: u64, len: usize) -> anyhow::Result<()> {
         self.arrived += 1;
-        let entry = self.end.rx.next()?;
+        let entry = self.endpoint.rx.next()?;
         let flags =
             CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE | CompletionFlags::REMOTE_CQ_DATA;
-        let is_right = entry.flags == flags && entry.len == len && entry.data == data;
+        let is_expected = entry.flags == flags && entry.len == len && entry.data == data;
         ensure!(
-            is_right,
-            "a write of {len} bytes with data {data:#x}: {entry:?}"
+            is_expected,
+            "a remote write of {len} bytes with data {data:#x} completes with {entry:?}"
         );
         Ok(())
     }
 
-    /// Waits for the peer, and makes progress meanwhile.
+    /// Waits for the peer at a barrier, and makes progress meanwhile.
     ///
     /// # Errors
-    /// That the peer is gone, or silent.
+    /// The peer has exited or does not reach the barrier.
     pub(super) fn sync(&mut self) -> anyhow::Result<()> {
-        let end = &self.end;
-        self.line
-            .barrier_with(ground::timeout(&self.options), || end.progress())
+        let endpoint = &self.endpoint;
+        self.oob
+            .barrier_with(domain::timeout(&self.options), || endpoint.progress())
     }
 
-    /// Looks again and again, making progress, until what a peer does here can be seen.
+    /// Repeats a check and makes progress until the peer's operation is visible.
     ///
     /// # Errors
-    /// Those of the last look.
-    pub(super) fn settle(
+    /// That of the last check.
+    pub(super) fn check_until_visible(
         &self,
-        mut look: impl FnMut() -> anyhow::Result<()>,
+        mut check: impl FnMut() -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let start = Instant::now();
         loop {
-            match look() {
-                Err(error) if start.elapsed() > SETTLES => return Err(error),
-                Err(_) => self.end.rx.progress()?,
+            match check() {
+                Err(error) if start.elapsed() > VISIBLE_WITHIN => return Err(error),
+                Err(_) => self.endpoint.rx.progress()?,
                 Ok(()) => return Ok(()),
             }
             std::thread::yield_now();
@@ -363,67 +370,67 @@ impl Side {
     }
 }
 
-/// A write that is on its way is there by then.
-const SETTLES: std::time::Duration = std::time::Duration::from_secs(10);
+/// The time in which a write in flight must become visible.
+const VISIBLE_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Queues, counters and flags of an endpoint.
-fn plan(
+/// The queues, counters and flags of an endpoint.
+fn config(
     case: &Case,
-    ground: &DomainContext,
-    door: Option<&Door>,
+    domain: &DomainContext,
+    connector: Option<&Connector>,
 ) -> anyhow::Result<(EndpointConfig, Option<[Count; 2]>)> {
-    let mut info = ground.info().clone();
+    let mut info = domain.info().clone();
     info.tx_attr.op_flags |= case.tx.op_flags;
     info.rx_attr.op_flags |= case.rx.op_flags;
-    let mut plan = match door {
-        Some(door) => door.plan(info),
+    let mut config = match connector {
+        Some(connector) => connector.endpoint_config(info),
         None => EndpointConfig {
             info: Some(info),
             ..EndpointConfig::default()
         },
     };
-    plan.tx = Some(ground.queue(QUEUE)?);
-    plan.rx = Some(ground.queue(QUEUE)?);
-    plan.tx_selective = case.tx.selective || !case.queues;
-    plan.rx_selective = case.rx.selective || !case.queues;
+    config.tx = Some(domain.queue(QUEUE)?);
+    config.rx = Some(domain.queue(QUEUE)?);
+    config.tx_selective = case.tx.selective || !case.queues;
+    config.rx_selective = case.rx.selective || !case.queues;
     if !case.counters {
-        return Ok((plan, None));
+        return Ok((config, None));
     }
-    let counts = [ground.count()?, ground.count()?];
+    let counts = [domain.count()?, domain.count()?];
     let tx = || Some(Arc::clone(counts[0].cntr()));
-    plan.counters.send = tx();
-    plan.counters.read = tx();
-    plan.counters.write = tx();
-    plan.counters.recv = Some(Arc::clone(counts[1].cntr()));
-    Ok((plan, Some(counts)))
+    config.counters.send = tx();
+    config.counters.read = tx();
+    config.counters.write = tx();
+    config.counters.recv = Some(Arc::clone(counts[1].cntr()));
+    Ok((config, Some(counts)))
 }
 
 fn connect(
     options: &Options,
     case: &Case,
-    door: &Door,
+    connector: &Connector,
 ) -> anyhow::Result<(DomainEndpoint, Option<[Count; 2]>)> {
-    let info = match &door.pep {
-        None => door.info.clone(),
-        Some(_) => match door.event()? {
+    let info = match &connector.pep {
+        None => connector.info.clone(),
+        Some(_) => match connector.event()? {
             Event::ConnReq { info, .. } => *info,
-            other => bail!("no request for a connection, but {other:?}"),
+            other => bail!("expected a connection request, got the event {other:?}"),
         },
     };
-    let ground = ground::open(options, info)?;
-    let (plan, counts) = plan(case, &ground, Some(door))?;
-    let end = ground.endpoint(plan)?;
-    door.connect(&end, &[])?;
-    door.connected(&end)?;
-    Ok((end, counts))
+    let domain = domain::open(options, info)?;
+    let (config, counts) = config(case, &domain, Some(connector))?;
+    let endpoint = domain.endpoint(config)?;
+    connector.connect(&endpoint, &[])?;
+    connector.connected(&endpoint)?;
+    Ok((endpoint, counts))
 }
 
-/// What the entries of own operations say that they are.
+/// The completion flags of local operations.
 fn kind(case: &Case) -> CompletionFlags {
-    match (case.class, case.function.what) {
+    match (case.class, case.function.operation) {
         (Class::Tagged, _) => CompletionFlags::TAGGED | CompletionFlags::SEND,
         (Class::Msg, _) => CompletionFlags::MSG | CompletionFlags::SEND,
-        (Class::Rma, What::Read) => CompletionFlags::RMA | CompletionFlags::READ,
+        (Class::Rma, Operation::Read) => CompletionFlags::RMA | CompletionFlags::READ,
         (Class::Rma, _) => CompletionFlags::RMA | CompletionFlags::WRITE,
         (Class::Atomic, _) => CompletionFlags::ATOMIC,
     }
@@ -438,12 +445,12 @@ pub(super) fn flags(case: &Case) -> OpFlags {
 }
 
 impl Side {
-    /// Both sides are done: closes everything, and gives the line back.
+    /// Waits for the peer, closes all objects, and returns the out-of-band connection.
     ///
     /// # Errors
-    /// That the other side is not done.
+    /// The peer does not finish.
     pub(super) fn close(mut self) -> anyhow::Result<OutOfBandChannel> {
         self.sync()?;
-        Ok(self.line)
+        Ok(self.oob)
     }
 }

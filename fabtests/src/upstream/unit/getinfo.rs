@@ -1,4 +1,4 @@
-//! `fi_getinfo_test`: discovery, with and without hints.
+//! `fi_getinfo_test`: discovery with and without hints.
 
 use anyhow::{Context as _, ensure};
 use selvedge::info::{EpType, Progress, Version};
@@ -10,27 +10,27 @@ use super::Cases;
 use crate::suite::defect::registry;
 use crate::upstream::options::{Options, PORT};
 
-/// The program: `fi_getinfo_test -s SOURCE DESTINATION`.
+/// Runs the program: `fi_getinfo_test -s SOURCE DESTINATION`.
 pub(in crate::upstream) fn getinfo_test(options: &Options) -> anyhow::Result<()> {
     let base = hints(options);
-    ask(&base).context("no provider at all")?;
+    infos_of(&base).context("fi_getinfo finds no provider")?;
     let mut cases = Cases::default();
     addresses(&mut cases, options, &Hints::anything(), "without hints");
     addresses(&mut cases, options, &base, "with hints");
     cases.run("api version", || versions(&base));
-    cases.run("results open", || opens(&base));
-    cases.run("a domain that is not there", || bad_domain(&base));
-    cases.run("FI_PROVIDER is read each time", || environment(&base));
+    cases.run("returned attributes open", || open_all(&base));
+    cases.run("unknown domain name", || bad_domain(&base));
+    cases.run("FI_PROVIDER is applied to each call", || environment(&base));
     cases.run("message order", || orders(&base));
-    cases.run("sizes of ordered accesses", || ordered_sizes(&base));
-    cases.run("duties of registration", || mr_modes(&base));
+    cases.run("maximum ordered sizes", || ordered_sizes(&base));
+    cases.run("memory registration modes", || mr_modes(&base));
     cases.run("progress", || progress(&base));
     cases.run("capabilities", || capabilities(&base));
-    cases.run("capabilities of domains", || domain_caps(&base));
-    cases.end()
+    cases.run("domain capabilities", || domain_caps(&base));
+    cases.finish()
 }
 
-/// All duties are taken on: nothing is refused for their sake.
+/// Hints that accept every mode bit, so that none excludes a provider.
 fn hints(options: &Options) -> Hints {
     let text = |option: &Option<String>| option.clone().unwrap_or_default();
     Hints::new()
@@ -42,20 +42,20 @@ fn hints(options: &Options) -> Hints {
         .ep_type(options.ep_type.unwrap_or(EpType::Unspec))
 }
 
-fn ask(hints: &Hints) -> Result<Vec<Info>, selvedge::Error> {
+fn infos_of(hints: &Hints) -> Result<Vec<Info>, selvedge::Error> {
     registry()?.infos(hints)
 }
 
-/// Asks, and says whether there is nothing.
-fn ask_or_nothing(hints: &Hints) -> anyhow::Result<Option<Vec<Info>>> {
-    match ask(hints) {
+/// Calls fi_getinfo; `None` if there is no data.
+fn find_infos(hints: &Hints) -> anyhow::Result<Option<Vec<Info>>> {
+    match infos_of(hints) {
         Ok(infos) => Ok(Some(infos)),
         Err(error) if error.errno() == Errno::NoData => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Nodes and services, of here and of there.
+/// Tests nodes and services as source and as destination.
 fn addresses(cases: &mut Cases, options: &Options, hints: &Hints, which: &str) {
     let source = options.source.as_deref().unwrap_or("127.0.0.1");
     let peer = options.server.as_deref().unwrap_or("127.0.0.1");
@@ -81,11 +81,11 @@ fn addresses(cases: &mut Cases, options: &Options, hints: &Hints, which: &str) {
                 let is_source = flags.contains(InfoFlags::SOURCE);
                 ensure!(
                     !is_source || info.src_addr.is_some(),
-                    "no local address: {info:?}"
+                    "the attributes have no source address: {info:?}"
                 );
                 ensure!(
                     is_source || node.is_none() || info.dest_addr.is_some(),
-                    "no address of the peer: {info:?}"
+                    "the attributes have no destination address: {info:?}"
                 );
             }
             Ok(())
@@ -104,34 +104,41 @@ fn versions(base: &Hints) -> anyhow::Result<()> {
         let infos = registry.getinfo(version, None, None, InfoFlags::empty(), base)?;
         for info in infos {
             let echo = info.fabric_attr.api_version;
-            ensure!(echo == version, "asked for {version}, {echo} comes back");
+            ensure!(
+                echo == version,
+                "requested API version {version}, but {echo} is returned"
+            );
         }
     }
     let above = Version::new(Version::API.major, Version::API.minor + 1);
-    let answer = registry.getinfo(above, None, None, InfoFlags::empty(), base);
+    let result = registry.getinfo(above, None, None, InfoFlags::empty(), base);
     ensure!(
-        answer.is_err_and(|error| error.errno() == Errno::NoSys),
-        "version {above} is answered"
+        result.is_err_and(|error| error.errno() == Errno::NoSys),
+        "fi_getinfo accepts the API version {above}, expected FI_ENOSYS"
     );
     Ok(())
 }
 
-fn opens(base: &Hints) -> anyhow::Result<()> {
-    for info in ask(base)? {
+fn open_all(base: &Hints) -> anyhow::Result<()> {
+    for info in infos_of(base)? {
         let name = info.fabric_attr.prov_name.clone();
-        info.open().with_context(|| format!("a result of {name}"))?;
+        info.open()
+            .with_context(|| format!("cannot open the attributes of provider {name}"))?;
     }
     Ok(())
 }
 
 fn bad_domain(base: &Hints) -> anyhow::Result<()> {
-    let answer = ask_or_nothing(&base.clone().domain("no domain has this name"))?;
-    ensure!(answer.is_none(), "a domain of any name is found");
+    let result = find_infos(&base.clone().domain("no domain has this name"))?;
+    ensure!(
+        result.is_none(),
+        "fi_getinfo finds a domain that does not exist"
+    );
     Ok(())
 }
 
 fn environment(base: &Hints) -> anyhow::Result<()> {
-    for info in ask(base)? {
+    for info in infos_of(base)? {
         let name = info.fabric_attr.prov_name;
         let named = |value: &str| {
             let params: Params = [("FI_PROVIDER", value)].into_iter().collect();
@@ -140,23 +147,26 @@ fn environment(base: &Hints) -> anyhow::Result<()> {
         let found = named(&name)?.infos(base)?;
         ensure!(
             found.iter().all(|info| info.fabric_attr.prov_name == name),
-            "FI_PROVIDER={name} finds others"
+            "FI_PROVIDER={name} finds other providers"
         );
         let others = named(&format!("^{name}"))?.infos(base).unwrap_or_default();
         ensure!(
             others.iter().all(|info| info.fabric_attr.prov_name != name),
-            "FI_PROVIDER=^{name} finds it"
+            "FI_PROVIDER=^{name} finds the excluded provider"
         );
     }
     Ok(())
 }
 
-/// Each order alone, and all together: kept if it is answered.
+/// Each order, and all orders together: what is returned must include them.
 fn orders(base: &Hints) -> anyhow::Result<()> {
     for order in MsgOrder::all().iter().chain([MsgOrder::all()]) {
-        for info in ask_or_nothing(&base.clone().msg_order(order))?.unwrap_or_default() {
-            let kept = info.tx_attr.msg_order & info.rx_attr.msg_order;
-            ensure!(kept.contains(order), "asked for {order}, {kept} is kept");
+        for info in find_infos(&base.clone().msg_order(order))?.unwrap_or_default() {
+            let returned = info.tx_attr.msg_order & info.rx_attr.msg_order;
+            ensure!(
+                returned.contains(order),
+                "requested message order {order}, but {returned} is returned"
+            );
         }
     }
     Ok(())
@@ -172,33 +182,36 @@ fn ordered_sizes(base: &Hints) -> anyhow::Result<()> {
     let mut tried = 0;
     for (order, size) in sizes {
         let hints = base.clone().caps(Caps::RMA).msg_order(order);
-        for mut info in ask_or_nothing(&hints)?.unwrap_or_default() {
+        for mut info in find_infos(&hints)?.unwrap_or_default() {
             tried += 1;
-            let most = *size(&mut info);
-            ensure!(most > 0, "{order} is kept up to 0 bytes");
+            let max = *size(&mut info);
+            ensure!(max > 0, "the maximum ordered size of {order} is 0");
             let name = info.fabric_attr.prov_name.clone();
-            let asked = |bytes: usize| {
+            let requested = |bytes: usize| {
                 let hints = hints.clone().provider(&name);
-                ask_or_nothing(&hints.edit(|info| *size(info) = bytes))
+                find_infos(&hints.edit(|info| *size(info) = bytes))
             };
-            for mut info in asked(most)?.unwrap_or_default() {
-                ensure!(*size(&mut info) >= most, "less than asked for: {info:?}");
-            }
-            if let Some(more) = most.checked_add(1) {
+            for mut info in requested(max)?.unwrap_or_default() {
                 ensure!(
-                    asked(more)?.is_none(),
-                    "{order} of {more} bytes is answered"
+                    *size(&mut info) >= max,
+                    "the maximum ordered size is less than requested: {info:?}"
+                );
+            }
+            if let Some(more) = max.checked_add(1) {
+                ensure!(
+                    requested(more)?.is_none(),
+                    "fi_getinfo accepts {more} bytes for {order}, more than the maximum"
                 );
             }
         }
     }
     match tried {
-        0 => Err(unsupported("no order of remote accesses is kept")),
+        0 => Err(unsupported("the provider orders no remote accesses")),
         _ => Ok(()),
     }
 }
 
-/// Duties that come back are among those that were offered.
+/// The memory registration modes returned must be among those offered.
 fn mr_modes(base: &Hints) -> anyhow::Result<()> {
     let modes = [
         MrMode::LOCAL,
@@ -215,29 +228,35 @@ fn mr_modes(base: &Hints) -> anyhow::Result<()> {
             .iter()
             .enumerate()
             .filter(|(at, _)| mask >> at & 1 == 1);
-        let asked: MrMode = chosen.map(|(_, mode)| *mode).collect();
-        let hints = base.clone().caps(Caps::MSG | Caps::RMA).mr_mode(asked);
-        for info in ask_or_nothing(&hints)?.unwrap_or_default() {
-            let got = info.domain_attr.mr_mode;
-            ensure!(asked.contains(got), "offered {asked}, {got} is wanted");
+        let requested: MrMode = chosen.map(|(_, mode)| *mode).collect();
+        let hints = base.clone().caps(Caps::MSG | Caps::RMA).mr_mode(requested);
+        for info in find_infos(&hints)?.unwrap_or_default() {
+            let returned = info.domain_attr.mr_mode;
+            ensure!(
+                requested.contains(returned),
+                "offered the modes {requested}, but {returned} are required"
+            );
         }
     }
     Ok(())
 }
 
 fn progress(base: &Hints) -> anyhow::Result<()> {
-    for asked in [Progress::Manual, Progress::Auto] {
-        for info in ask_or_nothing(&base.clone().data_progress(asked))?.unwrap_or_default() {
-            let got = info.domain_attr.data_progress;
-            // Automatic progress is more than was asked for.
-            let fits = got == asked || got == Progress::Auto;
-            ensure!(fits, "asked for {asked}, got {got}");
+    for requested in [Progress::Manual, Progress::Auto] {
+        for info in find_infos(&base.clone().data_progress(requested))?.unwrap_or_default() {
+            let returned = info.domain_attr.data_progress;
+            // Automatic progress includes manual progress.
+            let is_sufficient = returned == requested || returned == Progress::Auto;
+            ensure!(
+                is_sufficient,
+                "requested {requested}, but {returned} is returned"
+            );
         }
     }
     Ok(())
 }
 
-/// What sending, receiving and neither of them can have.
+/// The capabilities that transmit attributes, receive attributes, and neither of them can have.
 const NEVER_TX: Caps = Caps::RECV
     .union(Caps::REMOTE_READ)
     .union(Caps::REMOTE_WRITE)
@@ -252,7 +271,7 @@ const NEVER_RX: Caps = Caps::SEND
     .union(Caps::FENCE)
     .union(Caps::MULTICAST)
     .union(NEVER_EITHER);
-/// The last three are given only to those that ask for them.
+/// The last three are returned only if they are requested.
 const NEVER_EITHER: Caps = Caps::LOCAL_COMM
     .union(Caps::REMOTE_COMM)
     .union(Caps::SHARED_AV)
@@ -260,13 +279,13 @@ const NEVER_EITHER: Caps = Caps::LOCAL_COMM
     .union(Caps::TAGGED_MULTI_RECV)
     .union(Caps::EXACT_DIRECTED_RECV);
 
-/// Ways to move data.
-const WAYS: Caps = Caps::MSG
+/// The primary capabilities.
+const PRIMARY: Caps = Caps::MSG
     .union(Caps::RMA)
     .union(Caps::TAGGED)
     .union(Caps::ATOMIC);
 
-/// All combinations of nine capabilities.
+/// Tests all combinations of nine capabilities.
 fn capabilities(base: &Hints) -> anyhow::Result<()> {
     let caps = [
         Caps::MSG,
@@ -279,36 +298,50 @@ fn capabilities(base: &Hints) -> anyhow::Result<()> {
         Caps::DIRECTED_RECV,
         Caps::HMEM,
     ];
-    let mut answered = 0;
+    let mut found = 0;
     for mask in 1_u32..1 << caps.len() {
         let chosen = caps
             .iter()
             .enumerate()
             .filter(|(at, _)| mask >> at & 1 == 1);
-        let asked: Caps = chosen.map(|(_, caps)| *caps).collect();
-        for info in ask_or_nothing(&base.clone().caps(asked))?.unwrap_or_default() {
-            answered += 1;
-            check_caps(&info, asked)?;
+        let requested: Caps = chosen.map(|(_, caps)| *caps).collect();
+        for info in find_infos(&base.clone().caps(requested))?.unwrap_or_default() {
+            found += 1;
+            check_caps(&info, requested)?;
         }
     }
-    ensure!(answered > 0, "no combination of capabilities is answered");
+    ensure!(
+        found > 0,
+        "fi_getinfo returns no data for every combination of capabilities"
+    );
     Ok(())
 }
 
-fn check_caps(info: &Info, asked: Caps) -> anyhow::Result<()> {
-    let got = info.caps;
-    ensure!(got.contains(asked), "asked for {asked}, got {got}");
-    // Who asks for no way to move data gets all of them.
-    if asked.intersects(WAYS) {
-        let unasked = (got & WAYS) - asked;
+fn check_caps(info: &Info, requested: Caps) -> anyhow::Result<()> {
+    let returned = info.caps;
+    ensure!(
+        returned.contains(requested),
+        "requested {requested}, but {returned} is returned"
+    );
+    // Without a requested primary capability, all of them are returned.
+    if requested.intersects(PRIMARY) {
+        let unrequested = (returned & PRIMARY) - requested;
         ensure!(
-            unasked.is_empty(),
-            "asked for {asked}, got {unasked} besides"
+            unrequested.is_empty(),
+            "requested {requested}, but {unrequested} is returned too"
         );
     }
     let (tx, rx) = (info.tx_attr.caps, info.rx_attr.caps);
-    ensure!(!tx.intersects(NEVER_TX), "sending has {}", tx & NEVER_TX);
-    ensure!(!rx.intersects(NEVER_RX), "receiving has {}", rx & NEVER_RX);
+    ensure!(
+        !tx.intersects(NEVER_TX),
+        "the transmit attributes have the capabilities {}",
+        tx & NEVER_TX
+    );
+    ensure!(
+        !rx.intersects(NEVER_RX),
+        "the receive attributes have the capabilities {}",
+        rx & NEVER_RX
+    );
     Ok(())
 }
 
@@ -316,12 +349,18 @@ fn domain_caps(base: &Hints) -> anyhow::Result<()> {
     let all = Caps::LOCAL_COMM | Caps::REMOTE_COMM | Caps::SHARED_AV;
     for mask in 0_u32..8 {
         let chosen = all.iter().enumerate().filter(|(at, _)| mask >> at & 1 == 1);
-        let asked: Caps = chosen.map(|(_, caps)| caps).collect();
-        for info in ask_or_nothing(&base.clone().caps(asked))?.unwrap_or_default() {
-            let got = info.caps;
-            ensure!(got.contains(asked), "asked for {asked}, got {got}");
-            let reach = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
-            ensure!(got.intersects(reach), "nobody can be reached: {got}");
+        let requested: Caps = chosen.map(|(_, caps)| caps).collect();
+        for info in find_infos(&base.clone().caps(requested))?.unwrap_or_default() {
+            let returned = info.caps;
+            ensure!(
+                returned.contains(requested),
+                "requested {requested}, but {returned} is returned"
+            );
+            let communication = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
+            ensure!(
+                returned.intersects(communication),
+                "neither local nor remote communication is returned: {returned}"
+            );
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The unit programs: one process, no peer, one object at a time.
+//! The unit programs: a single process without a peer tests one object at a time.
 
 mod getinfo;
 mod objects;
@@ -8,23 +8,23 @@ mod signals;
 use selvedge::Errno;
 use selvedge_testkit::failure::{errno, unsupported, wrong};
 
-use super::options::{ADDRESS, FABRIC, INFO, Letters};
+use super::options::{ADDRESS, FABRIC, INFO, OptionSet};
 
 pub(super) use getinfo::getinfo_test;
 pub(super) use objects::{av_test, dom_test, mr_test, setopt_test};
 pub(super) use queues::{cntr_test, cq_test, eq_test};
-pub(super) use signals::{LETTERS as SIGNALS, sighandler_test};
+pub(super) use signals::{OPTIONS as SIGNALS, sighandler_test};
 
-/// The letters of a program with some of its own.
-pub(super) const fn letters(own: &'static str) -> Letters {
-    Letters {
+/// The options of a program with additional options.
+pub(super) const fn option_set(own: &'static str) -> OptionSet {
+    OptionSet {
         common: &[ADDRESS, FABRIC, INFO],
         own,
         long: &[],
     }
 }
 
-/// Runs cases, and counts what became of them.
+/// Runs cases and counts their results.
 #[derive(Debug, Default)]
 struct Cases {
     passed: usize,
@@ -33,7 +33,7 @@ struct Cases {
 }
 
 impl Cases {
-    /// Runs one. What the provider lacks is no failure.
+    /// Runs a case. A case that the provider does not support is skipped.
     fn run(&mut self, name: &str, case: impl FnOnce() -> anyhow::Result<()>) {
         match case() {
             Ok(()) => {
@@ -51,8 +51,8 @@ impl Cases {
         }
     }
 
-    /// What the program says in the end.
-    fn end(self) -> anyhow::Result<()> {
+    /// Prints the summary and returns the result of the program.
+    fn finish(self) -> anyhow::Result<()> {
         let Self {
             passed,
             skipped,
@@ -61,7 +61,7 @@ impl Cases {
         println!("Summary: {passed} passed, {failed} failed, {skipped} skipped");
         match (passed, failed) {
             (_, 1..) => Err(wrong(format!("{failed} cases failed"))),
-            (0, _) => Err(unsupported("nothing of it is there")),
+            (0, _) => Err(unsupported("the provider supports none of the cases")),
             _ => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! `fi_dom_test`, `fi_av_test`, `fi_mr_test`, `fi_setopt_test`.
+//! `fi_dom_test`, `fi_av_test`, `fi_mr_test` and `fi_setopt_test`.
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::info::EpType;
@@ -12,7 +12,7 @@ use selvedge_testkit::failure::unsupported;
 use super::Cases;
 use crate::suite::defect::registry;
 use crate::upstream::discover::hints;
-use crate::upstream::ground;
+use crate::upstream::domain;
 use crate::upstream::options::{Options, Sizes};
 
 fn info(options: &Options, caps: Caps) -> anyhow::Result<Info> {
@@ -20,7 +20,7 @@ fn info(options: &Options, caps: Caps) -> anyhow::Result<Info> {
     Ok(registry()?.infos(&hints)?.remove(0))
 }
 
-/// `fi_dom_test -n N`: domains of one fabric.
+/// Runs `fi_dom_test -n N`: domains of one fabric.
 pub(in crate::upstream) fn dom_test(options: &Options) -> anyhow::Result<()> {
     let count: usize = options.number("n", 1)?;
     let info = info(options, Caps::empty())?;
@@ -29,35 +29,39 @@ pub(in crate::upstream) fn dom_test(options: &Options) -> anyhow::Result<()> {
     cases.run("open and close", || {
         let domains: Result<Vec<_>, _> = (0..count).map(|_| fabric.domain(&info)).collect();
         let domains = domains?;
-        ensure!(domains.len() == count, "{} domains", domains.len());
-        // Each is of use on its own, whichever goes first.
+        ensure!(
+            domains.len() == count,
+            "opened {} domains, expected {count}",
+            domains.len()
+        );
+        // Each domain works on its own, in any order of closing.
         for domain in domains {
             domain.av(&av::Attr::default())?;
         }
         Ok(())
     });
-    cases.end()
+    cases.finish()
 }
 
-/// `fi_av_test -g GOOD -n N -s SOURCE`: address vectors, with addresses that are good and bad.
+/// Runs `fi_av_test -g GOOD -n N -s SOURCE`: address vectors with valid and invalid addresses.
 pub(in crate::upstream) fn av_test(options: &Options) -> anyhow::Result<()> {
     let info = info(options, Caps::MSG)?;
     let good = options.text("g").context("-g ADDRESS is missing")?;
     let count: usize = options.number("n", 1)?;
-    let ground = ground::open(options, info.clone())?;
+    let domain = domain::open(options, info.clone())?;
     let addresses = good_addresses(&info, good, count.max(1))?;
     let bad = bad_address(&info)?;
-    if info.addr_format == AddrFormat::Str && ground.av()?.insert_one(&addresses[0]).is_err() {
+    if info.addr_format == AddrFormat::Str && domain.av()?.insert_one(&addresses[0]).is_err() {
         let name = &info.fabric_attr.prov_name;
         return Err(unsupported(format!(
-            "{name} has addresses that nobody can make up"
+            "the addresses of provider {name} cannot be constructed"
         )));
     }
     let open = |count: usize, av_type| {
         let mut attr = av::Attr::default();
         attr.count = count;
         attr.av_type = av_type;
-        ground.domain().av(&attr)
+        domain.domain().av(&attr)
     };
     let mut cases = Cases::default();
     cases.run("open", || {
@@ -69,32 +73,35 @@ pub(in crate::upstream) fn av_test(options: &Options) -> anyhow::Result<()> {
     for av_type in [av::Type::Unspec, av::Type::Table, av::Type::Map] {
         let name = av_type.text();
         cases.run(&format!("{name}: good addresses"), || {
-            good_ones(&*open(count, av_type)?, &addresses)
+            check_valid(&*open(count, av_type)?, &addresses)
         });
         cases.run(&format!("{name}: bad addresses"), || {
-            bad_ones(&*open(count, av_type)?, &addresses[0], &bad)
+            check_invalid(&*open(count, av_type)?, &addresses[0], &bad)
         });
-        cases.run(&format!("{name}: what is not there"), || {
-            absent_ones(&*open(count, av_type)?, &addresses[0])
+        cases.run(&format!("{name}: absent indices"), || {
+            check_absent(&*open(count, av_type)?, &addresses[0])
         });
     }
     cases.run("insertions before and after an endpoint is opened", || {
-        let av = ground.av()?;
+        let av = domain.av()?;
         let before = av.insert_one(&addresses[0])?;
-        let end = ground.endpoint(EndpointConfig {
+        let endpoint = domain.endpoint(EndpointConfig {
             av: Some(av.clone()),
             ..EndpointConfig::default()
         })?;
-        let own = end.ep.address()?;
+        let own = endpoint.ep.address()?;
         let after = av.insert_one(&own)?;
-        ensure!(before != after, "two addresses have one index");
-        ensure!(av.lookup(after)? == own, "another address is found");
+        ensure!(before != after, "two addresses have the same index");
+        ensure!(
+            av.lookup(after)? == own,
+            "the lookup returns another address"
+        );
         Ok(())
     });
-    cases.end()
+    cases.finish()
 }
 
-/// Addresses that count up from a good one.
+/// Addresses that are derived from a valid one by counting.
 fn good_addresses(info: &Info, good: &str, count: usize) -> anyhow::Result<Vec<Address>> {
     (0..count)
         .map(|number| match info.addr_format {
@@ -103,7 +110,8 @@ fn good_addresses(info: &Info, good: &str, count: usize) -> anyhow::Result<Vec<A
                 let ip = good
                     .parse()
                     .with_context(|| format!("-g {good:?} is no address"))?;
-                let port = u16::try_from(number + 2000).context("too many addresses")?;
+                let port =
+                    u16::try_from(number + 2000).context("-n exceeds the number of ports")?;
                 Ok(Address::Ip(std::net::SocketAddr::new(ip, port)))
             }
         })
@@ -117,18 +125,18 @@ fn bad_address(info: &Info) -> anyhow::Result<Address> {
     }
 }
 
-fn good_ones(av: &dyn AddressVector, addresses: &[Address]) -> anyhow::Result<()> {
+fn check_valid(av: &dyn AddressVector, addresses: &[Address]) -> anyhow::Result<()> {
     let mut indices = vec![FiAddr::NOTAVAIL; addresses.len()];
     let inserted = av.insert(addresses, &mut indices)?;
     ensure!(
         inserted == addresses.len(),
-        "{inserted} of {}",
+        "inserted {inserted} of {} addresses",
         addresses.len()
     );
     for (index, address) in indices.iter().zip(addresses) {
         let found = av.lookup(*index)?;
         let same = found.to_string().ends_with(&address.to_string());
-        ensure!(same, "{address} is inserted, and {found} is found");
+        ensure!(same, "inserted {address}, but the lookup returns {found}");
     }
     let mut sorted = indices.clone();
     sorted.sort();
@@ -142,18 +150,18 @@ fn good_ones(av: &dyn AddressVector, addresses: &[Address]) -> anyhow::Result<()
         let found = av.lookup(index);
         ensure!(
             found == Err(Errno::Inval),
-            "removed, and yet found: {found:?}"
+            "the lookup of a removed index returns {found:?}, expected FI_EINVAL"
         );
     }
     Ok(())
 }
 
-fn bad_ones(av: &dyn AddressVector, good: &Address, bad: &Address) -> anyhow::Result<()> {
+fn check_invalid(av: &dyn AddressVector, good: &Address, bad: &Address) -> anyhow::Result<()> {
     let mut index = [FiAddr(0)];
     let inserted = av.insert(std::slice::from_ref(bad), &mut index)?;
     ensure!(
         inserted == 0 && index[0] == FiAddr::NOTAVAIL,
-        "a bad address has index {index:?}"
+        "an invalid address has index {index:?}, expected FI_ADDR_NOTAVAIL"
     );
     let mixed = [bad.clone(), good.clone(), bad.clone()];
     let mut indices = [FiAddr(0); 3];
@@ -161,14 +169,20 @@ fn bad_ones(av: &dyn AddressVector, good: &Address, bad: &Address) -> anyhow::Re
     let has_one = indices[0] == FiAddr::NOTAVAIL
         && indices[1] != FiAddr::NOTAVAIL
         && indices[2] == FiAddr::NOTAVAIL;
-    ensure!(inserted == 1 && has_one, "{inserted} of {indices:?}");
+    ensure!(
+        inserted == 1 && has_one,
+        "inserting one valid and two invalid addresses returns {inserted} with the indices {indices:?}"
+    );
     av.lookup(indices[1])?;
     let short = av.insert(&mixed, &mut [FiAddr(0)]);
-    ensure!(short == Err(Errno::Inval), "a short list is {short:?}");
+    ensure!(
+        short == Err(Errno::Inval),
+        "inserting with too few index slots returns {short:?}, expected FI_EINVAL"
+    );
     Ok(())
 }
 
-fn absent_ones(av: &dyn AddressVector, good: &Address) -> anyhow::Result<()> {
+fn check_absent(av: &dyn AddressVector, good: &Address) -> anyhow::Result<()> {
     let used = av.insert_one(good)?;
     for index in [
         FiAddr(used.0 + 1),
@@ -179,16 +193,19 @@ fn absent_ones(av: &dyn AddressVector, good: &Address) -> anyhow::Result<()> {
         let (found, removed) = (av.lookup(index), av.remove(&[index]));
         ensure!(
             found == Err(Errno::Inval) && removed == Err(Errno::Inval),
-            "index {index:?}: {found:?}, {removed:?}"
+            "lookup and removal of the absent index {index:?} return {found:?} and {removed:?}, expected FI_EINVAL"
         );
     }
     av.remove(&[used])?;
     let again = av.remove(&[used]);
-    ensure!(again == Err(Errno::Inval), "removed twice: {again:?}");
+    ensure!(
+        again == Err(Errno::Inval),
+        "the second removal of an index returns {again:?}, expected FI_EINVAL"
+    );
     Ok(())
 }
 
-/// Every right, alone and with others.
+/// All access rights, for all combinations.
 const RIGHTS: [MrAccess; 6] = [
     MrAccess::SEND,
     MrAccess::RECV,
@@ -198,71 +215,75 @@ const RIGHTS: [MrAccess; 6] = [
     MrAccess::REMOTE_WRITE,
 ];
 
-/// `fi_mr_test`: registrations of every size with every right.
+/// Runs `fi_mr_test`: registrations of all sizes with all access rights.
 pub(in crate::upstream) fn mr_test(options: &Options) -> anyhow::Result<()> {
     let info = info(options, Caps::MSG | Caps::RMA)?;
     let limit = info.domain_attr.mr_iov_limit;
-    let ground = ground::open(options, info)?;
+    let domain = domain::open(options, info)?;
     let mut cases = Cases::default();
     cases.run("register every size with every right", || {
         for size in Sizes::All.list(usize::MAX) {
-            let block = ground.buffers(size)?;
+            let block = domain.buffers(size)?;
             for mask in 0_u32..1 << RIGHTS.len() {
                 let chosen = RIGHTS
                     .iter()
                     .enumerate()
                     .filter(|(at, _)| mask >> at & 1 == 1);
                 let access: MrAccess = chosen.map(|(_, right)| *right).collect();
-                // The same key again and again: it is free when the region is gone.
-                let rights = block.memory.register(ground.domain(), access, 0xC0DE);
-                rights.with_context(|| format!("{size} bytes with {access}"))?;
+                // The same key is used repeatedly: it is free after the region is closed.
+                let rights = block.memory.register(domain.domain(), access, 0xC0DE);
+                rights.with_context(|| format!("cannot register {size} bytes with {access}"))?;
             }
         }
         Ok(())
     });
-    cases.run("a key that is taken", || {
+    cases.run("a key in use", || {
         let access = MrAccess::REMOTE_READ;
-        let (one, two) = (ground.buffers(64)?, ground.buffers(64)?);
-        let first = one.memory.register(ground.domain(), access, 0xC0DE)?;
+        let (one, two) = (domain.buffers(64)?, domain.buffers(64)?);
+        let first = one.memory.register(domain.domain(), access, 0xC0DE)?;
         if first.remote()?.key != 0xC0DE {
             return Err(unsupported("the provider chooses the keys"));
         }
-        let second = two.memory.register(ground.domain(), access, 0xC0DE);
-        ensure!(second.is_err(), "two regions have one key");
+        let second = two.memory.register(domain.domain(), access, 0xC0DE);
+        ensure!(second.is_err(), "two regions have the same key");
         Ok(())
     });
-    cases.run("regions in pieces", || {
-        ensure!(limit > 0, "mr_iov_limit is 0, and there is remote access");
-        let block = ground.buffers(64 * limit.min(16))?;
+    cases.run("regions of several segments", || {
+        ensure!(
+            limit > 0,
+            "mr_iov_limit is 0 although remote access is supported"
+        );
+        let block = domain.buffers(64 * limit.min(16))?;
         for count in 1..=limit.min(16) {
             let access = MrAccess::REMOTE_WRITE;
             let region = block
                 .memory
-                .register_segments(ground.domain(), access, 0xC0DE, count);
-            region.with_context(|| format!("{count} pieces"))?;
+                .register_segments(domain.domain(), access, 0xC0DE, count);
+            region.with_context(|| format!("cannot register {count} segments"))?;
         }
         Ok(())
     });
-    cases.run("memory whose pages are others each time", || {
-        let block = ground.buffers(1 << 20)?;
+    cases.run("memory whose pages are replaced", || {
+        let block = domain.buffers(1 << 20)?;
         for _ in 0..5 {
             let access = MrAccess::REMOTE_WRITE;
-            drop(block.memory.register(ground.domain(), access, 0xC0DE)?);
+            drop(block.memory.register(domain.domain(), access, 0xC0DE)?);
             block.memory.renew()?;
         }
         Ok(())
     });
-    cases.end()
+    cases.finish()
 }
 
-/// `fi_setopt_test`: options of endpoints that are read, set to the same again, and read.
+/// Runs `fi_setopt_test`: reads endpoint options, sets them to the same value, and reads them
+/// again.
 pub(in crate::upstream) fn setopt_test(options: &Options) -> anyhow::Result<()> {
     use EpOptionName as Name;
     let mut options = options.clone();
     options.ep_type.get_or_insert(EpType::Rdm);
-    // An option of an interface is known to endpoints that have it.
-    let ground = ground::open(&options, info(&options, Caps::empty())?)?;
-    let end = ground.endpoint(EndpointConfig::default())?;
+    // Interface-specific options are known only to endpoints with that interface.
+    let domain = domain::open(&options, info(&options, Caps::empty())?)?;
+    let endpoint = domain.endpoint(EndpointConfig::default())?;
     let mut cases = Cases::default();
     for name in [
         Name::MinMultiRecv,
@@ -277,29 +298,39 @@ pub(in crate::upstream) fn setopt_test(options: &Options) -> anyhow::Result<()> 
         Name::InjectAtomicSize,
     ] {
         cases.run(&format!("{name:?}"), || {
-            let value = match end.ep.option(name) {
+            let value = match endpoint.ep.option(name) {
                 Ok(value) => value,
-                Err(Errno::NoProtoOpt) => return Err(unsupported("not known")),
+                Err(Errno::NoProtoOpt) => {
+                    return Err(unsupported("the provider does not know the option"));
+                }
                 Err(errno) => return Err(errno).context("fi_getopt"),
             };
-            match end.ep.set(value) {
+            match endpoint.ep.set(value) {
                 Ok(()) | Err(Errno::NoProtoOpt | Errno::OpNotSupp | Errno::Inval) => {}
                 Err(errno) => return Err(errno).context("fi_setopt"),
             }
-            let after = end.ep.option(name)?;
-            ensure!(after == value, "{value:?} has become {after:?}");
+            let after = endpoint.ep.option(name)?;
+            ensure!(
+                after == value,
+                "set {value:?}, but reading returns {after:?}"
+            );
             Ok(())
         });
     }
-    cases.run("a value that is set is there", || {
-        match end.ep.set(EpOption::MinMultiRecv(12345)) {
+    cases.run("set and read a value", || {
+        match endpoint.ep.set(EpOption::MinMultiRecv(12345)) {
             Ok(()) => {}
-            Err(Errno::NoProtoOpt | Errno::OpNotSupp) => return Err(unsupported("cannot be set")),
+            Err(Errno::NoProtoOpt | Errno::OpNotSupp) => {
+                return Err(unsupported("the provider cannot set the option"));
+            }
             Err(errno) => bail!("FI_OPT_MIN_MULTI_RECV: {errno}"),
         }
-        let now = end.ep.option(Name::MinMultiRecv)?;
-        ensure!(now == EpOption::MinMultiRecv(12345), "it is {now:?}");
+        let now = endpoint.ep.option(Name::MinMultiRecv)?;
+        ensure!(
+            now == EpOption::MinMultiRecv(12345),
+            "reading the option returns {now:?}, expected 12345"
+        );
         Ok(())
     });
-    cases.end()
+    cases.finish()
 }

@@ -1,4 +1,4 @@
-//! `fi_eq_test`, `fi_cq_test`, `fi_cntr_test`.
+//! `fi_eq_test`, `fi_cq_test` and `fi_cntr_test`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use selvedge_testkit::failure::unsupported;
 use super::Cases;
 use crate::suite::defect::registry;
 use crate::upstream::discover::hints;
-use crate::upstream::ground;
+use crate::upstream::domain;
 use crate::upstream::options::Options;
 
-/// How long a wait for nothing takes.
+/// The length of a wait that must time out.
 const PAUSE: Duration = Duration::from_millis(300);
 
 fn info(options: &Options) -> anyhow::Result<selvedge::Info> {
@@ -24,7 +24,7 @@ fn info(options: &Options) -> anyhow::Result<selvedge::Info> {
     Ok(registry()?.infos(&hints)?.remove(0))
 }
 
-fn note(number: u64) -> Event {
+fn notification(number: u64) -> Event {
     Event::Notify {
         context: Context(number),
         data: number + 1,
@@ -32,14 +32,14 @@ fn note(number: u64) -> Event {
     }
 }
 
-fn is_note(event: &Event, number: u64) -> anyhow::Result<()> {
+fn check_notification(event: &Event, number: u64) -> anyhow::Result<()> {
     match event {
         Event::Notify { context, data, .. } if context.0 == number && *data == number + 1 => Ok(()),
-        other => bail!("event {number} is {other:?}"),
+        other => bail!("event {number} is read as {other:?}"),
     }
 }
 
-/// `fi_eq_test`: events of the application's own.
+/// Runs `fi_eq_test`: events of the application.
 pub(in crate::upstream) fn eq_test(options: &Options) -> anyhow::Result<()> {
     let fabric = info(options)?.fabric()?;
     let open = |size: usize, wait_obj: wait::Object| -> anyhow::Result<Arc<dyn EventQueue>> {
@@ -55,80 +55,89 @@ pub(in crate::upstream) fn eq_test(options: &Options) -> anyhow::Result<()> {
         }
         Ok(())
     });
-    cases.run("write, look and read", || {
-        written_and_read(&*open(32, wait::Object::None)?)
+    cases.run("write, peek and read", || {
+        check_write_and_read(&*open(32, wait::Object::None)?)
     });
-    cases.run("as many events as the size says", || {
+    cases.run("as many events as the size", || {
         let eq = open(32, wait::Object::None)?;
         for number in 0..32 {
-            eq.write(note(number))
+            eq.write(notification(number))
                 .with_context(|| format!("event {number} of 32"))?;
         }
-        (0..32).try_for_each(|number| is_note(&eq.read()?, number))
+        (0..32).try_for_each(|number| check_notification(&eq.read()?, number))
     });
-    cases.run("the descriptor", || {
-        at_descriptor(&*open(32, wait::Object::Fd)?)
+    cases.run("file descriptor", || {
+        check_descriptor(&*open(32, wait::Object::Fd)?)
     });
-    cases.run("waiting", || waited_for(&*open(32, wait::Object::Fd)?));
+    cases.run("waiting", || check_wait(&*open(32, wait::Object::Fd)?));
     cases.run("no error", || {
         let eq = open(32, wait::Object::None)?;
         let error = eq.read_err();
         ensure!(matches!(error, Err(Errno::Again)), "{error:?}");
         Ok(())
     });
-    cases.end()
+    cases.finish()
 }
 
-fn written_and_read(eq: &dyn EventQueue) -> anyhow::Result<()> {
-    let nothing = eq.read();
-    ensure!(matches!(nothing, Err(Errno::Again)), "{nothing:?}");
+fn check_write_and_read(eq: &dyn EventQueue) -> anyhow::Result<()> {
+    let empty = eq.read();
+    ensure!(matches!(empty, Err(Errno::Again)), "{empty:?}");
     for number in 0..5 {
-        eq.write(note(number))?;
+        eq.write(notification(number))?;
     }
     for number in 0..5 {
-        is_note(&eq.peek()?, number)?;
-        is_note(&eq.peek()?, number)?;
-        is_note(&eq.read()?, number)?;
+        check_notification(&eq.peek()?, number)?;
+        check_notification(&eq.peek()?, number)?;
+        check_notification(&eq.read()?, number)?;
     }
-    let nothing = eq.peek();
-    ensure!(matches!(nothing, Err(Errno::Again)), "{nothing:?}");
+    let empty = eq.peek();
+    ensure!(matches!(empty, Err(Errno::Again)), "{empty:?}");
     Ok(())
 }
 
-fn at_descriptor(eq: &dyn EventQueue) -> anyhow::Result<()> {
-    let descriptor = eq.wait_fd().context("no descriptor")?;
+fn check_descriptor(eq: &dyn EventQueue) -> anyhow::Result<()> {
+    let descriptor = eq
+        .wait_fd()
+        .context("the event queue has no file descriptor")?;
     let is_ready = || -> anyhow::Result<bool> {
         let mut polled = [PollFd::new(descriptor, PollFlags::POLLIN)];
         Ok(poll(&mut polled, PollTimeout::ZERO)? > 0)
     };
-    eq.try_wait().context("fi_trywait of an empty queue")?;
-    ensure!(!is_ready()?, "ready for nothing");
-    eq.write(note(1))?;
+    eq.try_wait()
+        .context("fi_trywait fails for an empty queue")?;
+    ensure!(!is_ready()?, "the descriptor is ready without an event");
+    eq.write(notification(1))?;
     let must_read = eq.try_wait() == Err(Errno::Again);
-    ensure!(must_read || is_ready()?, "nobody is told of an event");
-    is_note(&eq.read()?, 1)?;
-    eq.try_wait().context("fi_trywait of an empty queue")
+    ensure!(
+        must_read || is_ready()?,
+        "neither fi_trywait nor the descriptor reports the event"
+    );
+    check_notification(&eq.read()?, 1)?;
+    eq.try_wait().context("fi_trywait fails for an empty queue")
 }
 
-fn waited_for(eq: &dyn EventQueue) -> anyhow::Result<()> {
+fn check_wait(eq: &dyn EventQueue) -> anyhow::Result<()> {
     let start = Instant::now();
-    let nothing = eq.wait(Some(PAUSE));
+    let empty = eq.wait(Some(PAUSE));
     let waited = start.elapsed();
-    ensure!(matches!(nothing, Err(Errno::Again)), "{nothing:?}");
-    ensure!(waited >= PAUSE, "waited for {waited:?} of {PAUSE:?}");
-    eq.write(note(2))?;
-    is_note(&eq.wait(Some(Duration::from_secs(60)))?, 2)
+    ensure!(matches!(empty, Err(Errno::Again)), "{empty:?}");
+    ensure!(
+        waited >= PAUSE,
+        "the wait took {waited:?}, less than its timeout of {PAUSE:?}"
+    );
+    eq.write(notification(2))?;
+    check_notification(&eq.wait(Some(Duration::from_secs(60)))?, 2)
 }
 
-/// `fi_cq_test`: completion queues, empty ones.
+/// Runs `fi_cq_test`: empty completion queues.
 pub(in crate::upstream) fn cq_test(options: &Options) -> anyhow::Result<()> {
     let info = info(options)?;
-    let most = info.domain_attr.cq_cnt.min(options.number("L", 1024)?);
-    let ground = ground::open(options, info)?;
+    let max = info.domain_attr.cq_cnt.min(options.number("L", 1024)?);
+    let domain = domain::open(options, info)?;
     let open = |size: usize, wait_obj: wait::Object| {
         let mut attr = cq::Attr::with_size(size);
         attr.wait_obj = wait_obj;
-        ground.domain().cq(&attr)
+        domain.domain().cq(&attr)
     };
     let mut cases = Cases::default();
     cases.run("open", || {
@@ -136,101 +145,108 @@ pub(in crate::upstream) fn cq_test(options: &Options) -> anyhow::Result<()> {
             let cq = open(1 << power, wait::Object::None)?;
             ensure!(
                 cq.read(&mut [cq::Entry::default()]) == Ok(0),
-                "it is not empty"
+                "a new completion queue is not empty"
             );
         }
         open(0, wait::Object::None)?;
         Ok(())
     });
-    cases.run("many at once", || {
-        let all: Result<Vec<_>, _> = (0..most).map(|_| open(16, wait::Object::None)).collect();
-        ensure!(all?.len() == most, "not {most}");
+    cases.run("many queues at once", || {
+        let counters: Result<Vec<_>, _> = (0..max).map(|_| open(16, wait::Object::None)).collect();
+        ensure!(
+            counters?.len() == max,
+            "fewer than {max} queues were opened"
+        );
         Ok(())
     });
     cases.run("no error", || {
         let cq = open(16, wait::Object::None)?;
-        ensure!(matches!(cq.read_err(), Err(Errno::Again)), "there is one");
+        ensure!(
+            matches!(cq.read_err(), Err(Errno::Again)),
+            "a new completion queue has an error entry"
+        );
         Ok(())
     });
     for wait_obj in [wait::Object::Unspec, wait::Object::Fd] {
-        cases.run(&format!("a signal wakes, {wait_obj:?}"), || {
-            woken(&open(16, wait_obj)?)
+        cases.run(&format!("a signal ends a wait, {wait_obj:?}"), || {
+            check_signal(&open(16, wait_obj)?)
         });
     }
-    cases.end()
+    cases.finish()
 }
 
-fn woken(cq: &Arc<dyn CompletionQueue>) -> anyhow::Result<()> {
+fn check_signal(cq: &Arc<dyn CompletionQueue>) -> anyhow::Result<()> {
     let start = Instant::now();
-    let nothing = cq.wait(&mut [cq::Entry::default()], Some(PAUSE));
+    let empty = cq.wait(&mut [cq::Entry::default()], Some(PAUSE));
     ensure!(
-        nothing == Err(Errno::Again) && start.elapsed() >= PAUSE,
-        "{nothing:?} after {:?}",
+        empty == Err(Errno::Again) && start.elapsed() >= PAUSE,
+        "a wait on an empty queue returns {empty:?} after {:?}, expected FI_EAGAIN after the timeout",
         start.elapsed()
     );
-    let sleeper = Arc::clone(cq);
+    let waiting_cq = Arc::clone(cq);
     let thread = std::thread::spawn(move || {
-        sleeper.wait(&mut [cq::Entry::default()], Some(Duration::from_secs(3600)))
+        waiting_cq.wait(&mut [cq::Entry::default()], Some(Duration::from_secs(3600)))
     });
-    // It may not sleep yet: then the signal is kept, or the next one finds it asleep.
+    // The thread may not wait yet: then the signal is kept, or a later one wakes the thread.
     while !thread.is_finished() {
         cq.signal()?;
         std::thread::sleep(Duration::from_millis(1));
     }
     match thread.join() {
         Ok(Err(Errno::Again | Errno::Canceled)) => Ok(()),
-        other => bail!("who is woken learns {other:?}"),
+        other => bail!("the signalled wait returns {other:?}, expected FI_EAGAIN or FI_ECANCELED"),
     }
 }
 
-/// `fi_cntr_test`: counters that are set and added to.
+/// Runs `fi_cntr_test`: setting and adding to counters.
 pub(in crate::upstream) fn cntr_test(options: &Options) -> anyhow::Result<()> {
     let info = info(options)?;
     let count = info.domain_attr.cntr_cnt.min(100) as u64;
-    let ground = ground::open(options, info)?;
+    let domain = domain::open(options, info)?;
     let mut cases = Cases::default();
     cases.run("set, add and read", || {
         if count == 0 {
-            return Err(unsupported("there are no counters"));
+            return Err(unsupported("the domain has no counters"));
         }
         let attr = cntr::Attr::default();
-        let all: Result<Vec<_>, _> = (0..count).map(|_| ground.domain().cntr(&attr)).collect();
-        let all = all?;
-        for (cntr, at) in all.iter().zip(0..) {
+        let counters: Result<Vec<_>, _> = (0..count).map(|_| domain.domain().cntr(&attr)).collect();
+        let counters = counters?;
+        for (cntr, at) in counters.iter().zip(0..) {
             ensure!(
                 cntr.read() == 0 && cntr.read_err() == 0,
-                "it is not 0 at first"
+                "a new counter is not 0"
             );
             cntr.set(at);
             cntr.set_err(1000 + at);
         }
-        for (cntr, at) in all.iter().zip(0..) {
+        for (cntr, at) in counters.iter().zip(0..) {
             cntr.add(at);
             cntr.add_err(at);
         }
-        for (cntr, at) in all.iter().zip(0..) {
+        for (cntr, at) in counters.iter().zip(0..) {
             let numbers = (cntr.read(), cntr.read_err());
             ensure!(
                 numbers == (2 * at, 1000 + 2 * at),
-                "counter {at}: {numbers:?}"
+                "counter {at} has the values {numbers:?}, expected {:?}",
+                (2 * at, 1000 + 2 * at)
             );
         }
         Ok(())
     });
-    cases.run("what is reached is not waited for", || {
+    cases.run("a reached threshold ends a wait immediately", || {
         let mut attr = cntr::Attr::default();
         attr.wait_obj = wait::Object::Unspec;
-        let cntr = ground.domain().cntr(&attr)?;
+        let cntr = domain.domain().cntr(&attr)?;
         cntr.set(7);
         cntr.wait(7, Some(Duration::from_secs(60)))?;
         let start = Instant::now();
-        let late = cntr.wait(8, Some(PAUSE));
+        let result = cntr.wait(8, Some(PAUSE));
         ensure!(
-            late == Err(Errno::TimedOut) && start.elapsed() >= PAUSE,
-            "{late:?} after {:?}",
+            result == Err(Errno::TimedOut) && start.elapsed() >= PAUSE,
+            "a wait for an unreached threshold returns {result:?} after {:?}, expected FI_ETIMEDOUT",
             start.elapsed()
         );
         Ok(())
     });
-    cases.end()
+    cases.finish()
 }

@@ -1,4 +1,5 @@
-//! `sighandler_test`: a process with an open endpoint dies of a signal as any other does.
+//! `sighandler_test`: a process with an open endpoint is terminated by a signal like any other
+//! process.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
@@ -14,57 +15,62 @@ use selvedge::info::EpType;
 use selvedge_testkit::failure::wrong;
 
 use crate::suite::control::RUNNER;
-use crate::upstream::channel::{Channel, Manners};
+use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::ground;
-use crate::upstream::options::{Letters, Options};
+use crate::upstream::domain;
+use crate::upstream::options::{OptionSet, Options};
 
-/// Its letters.
-pub(in crate::upstream) const LETTERS: Letters = Letters {
+/// Its options.
+pub(in crate::upstream) const OPTIONS: OptionSet = OptionSet {
     long: &["child"],
-    ..super::letters("")
+    ..super::option_set("")
 };
 
-/// What the child says when its endpoint is open.
+/// The line that the child prints when its endpoint is open.
 const OPEN: &str = "open";
-/// How long a signal may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The time in which a signal must terminate the child.
+const TERMINATION_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The program; with `--child` the process that dies.
+/// Runs the program; with `--child`, the process that is terminated.
 pub(in crate::upstream) fn sighandler_test(options: &Options) -> anyhow::Result<()> {
     if options.has("child") {
         return serve(options);
     }
-    let mut child = Killed(start(options)?);
+    let mut child = ChildGuard(start(options)?);
     let out = child.0.stdout.take().context("the child has no output")?;
-    let said = BufReader::new(out).lines().next().transpose()?;
-    if said.as_deref() != Some(OPEN) {
+    let line = BufReader::new(out).lines().next().transpose()?;
+    if line.as_deref() != Some(OPEN) {
         let code = child.0.wait()?.code().unwrap_or(1);
-        // Whatever the provider lacks is the child's exit code.
+        // The child's exit code is the error of an unsupported provider.
         return Err(selvedge::Error::new(
             selvedge::Errno::from_raw(code),
             "the child did not open its endpoint",
         )
         .into());
     }
-    let signal = deadly()?;
+    let signal = terminating_signal()?;
     kill(Pid::from_raw(child.0.id().cast_signed()), signal)?;
     let start = Instant::now();
     let status = loop {
         match child.0.try_wait()? {
             Some(status) => break status,
-            None if start.elapsed() > PATIENCE => bail!("the child does not die of {signal}"),
+            None if start.elapsed() > TERMINATION_TIMEOUT => {
+                bail!("{signal} has not terminated the child in time")
+            }
             None => sleep(Duration::from_millis(5)),
         }
     };
     match status.signal() {
         Some(number) if number == signal as i32 => Ok(()),
-        _ => Err(wrong(format!("the child was to die of {signal}: {status}"))),
+        _ => Err(wrong(format!(
+            "the child ended with {status}, expected {signal}"
+        ))),
     }
 }
 
-/// SIGINT, unless it is ignored here, as in the background jobs of a shell, and so by the child, too.
-fn deadly() -> anyhow::Result<Signal> {
+/// SIGINT, unless this process and therefore the child ignores it, as background jobs of a shell
+/// do.
+fn terminating_signal() -> anyhow::Result<Signal> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let ignored = status
         .lines()
@@ -85,23 +91,24 @@ fn start(options: &Options) -> anyhow::Result<Child> {
         .env_remove(RUNNER)
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    command.spawn().context("cannot start a child")
+    command.spawn().context("cannot start the child process")
 }
 
-/// A server that waits for a client that never comes.
+/// Runs a server that waits for a client that never connects.
 fn serve(options: &Options) -> anyhow::Result<()> {
     let info = discover(options, &hints(options, Caps::MSG, EpType::Rdm)?)?;
-    let ground = ground::open(options, info)?;
-    let mut channel = Channel::deaf(options, &ground, Manners::default(), None, None)?;
-    channel.post_rest()?;
+    let domain = domain::open(options, info)?;
+    let mut channel =
+        Channel::without_receive(options, &domain, ChannelConfig::default(), None, None)?;
+    channel.post_standing()?;
     println!("{OPEN}");
-    channel.meet()
+    channel.handshake()
 }
 
-/// Does not outlive the test.
-struct Killed(Child);
+/// A child that is killed when the value is dropped.
+struct ChildGuard(Child);
 
-impl Drop for Killed {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -4,7 +4,7 @@ use selvedge::atomic::Op;
 
 use super::number::{Exchange, Number, Plan, calculation, swap_by_equality};
 
-/// `_Complex` of C: the real part lies first.
+/// `_Complex` of C: the real part comes first.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Complex<F> {
     re: F,

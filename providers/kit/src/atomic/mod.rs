@@ -1,18 +1,18 @@
-//! Atomics as instructions of this processor: what carries out fi_atomic(3) on memory that is
-//! mapped here.
+//! Atomics as instructions of this processor: the operations of fi_atomic(3) on memory that this
+//! process has mapped.
 //!
-//! A [`Kernel`] is one operation on one type. There is one if and only if it can be carried out:
-//! [`query`] and the execution ask the same table. How operands get here, who may do what, and
-//! which memory is meant is the provider's part.
+//! A [`Kernel`] is one operation on one type. There is a kernel if and only if the operation can be
+//! carried out: [`query`] and the execution use the same table. The provider transfers the
+//! operands, checks the rights and finds the memory.
 //!
 //! # What an operation does
 //!
-//! Each element is changed by one atomic access of the processor, so that nothing is lost between
-//! kernels, other processes and the owner's own atomics: for integers of 8 bytes a native
-//! read-modify-write where there is one, a loop of compare-exchange for the rest. Smaller elements
-//! are changed in the granule around them, which is what the owner loads and stores
-//! ([`selvedge::shared`]). Elements of a vector are changed one after the other; the vector as a
-//! whole is not atomic.
+//! Each element is changed by one atomic access of the processor, so that no change is lost between
+//! kernels, other processes and the owner's own atomics. Integers of 8 bytes use a native
+//! read-modify-write where there is one, and a compare-exchange loop for the other operations.
+//! Smaller elements are changed in the granule around them, which is what the owner loads and
+//! stores ([`selvedge::shared`]). Elements of a vector are changed one after the other; the vector
+//! as a whole is not atomic.
 //!
 //! - Integers wrap around.
 //! - Floating-point numbers are added and multiplied with one rounding, to the nearest and ties to
@@ -21,18 +21,18 @@
 //!   is true. So [`Op::Min`] and [`Op::Max`] leave the target as it is if either number is a NaN,
 //!   [`Op::Cswap`] swaps `-0` for a compared `+0` and never a NaN, and [`Op::CswapNe`] always swaps
 //!   a NaN. A target that an operation leaves keeps its bits.
-//! - Which NaN comes out of a calculation is not said.
+//! - Which NaN results from a calculation is unspecified.
 //! - [`Datatype::Float8E4m3`] and [`Datatype::Float8E5m2`] are those of arXiv 2209.05433 (OCP FP8):
 //!   the former has no infinity, and what is too large becomes a NaN.
 //! - [`Datatype::LongDouble`] is the C compiler's for this processor: 80 bits in 16 bytes on x86-64,
 //!   IEEE binary128 on others. Its unused bytes are no part of the value; after a calculation they
 //!   are 0.
 //!
-//! # What there is not
+//! # Unsupported types
 //!
-//! Types of 16 bytes where the processor has no atomics of that size (found out at run time), and
-//! [`Datatype::LongDoubleComplex`], for whose 32 bytes no processor has any. Bits of anything but
-//! integers, and the order of complex numbers, do not exist.
+//! Types of 16 bytes where the processor has no atomics of that size (detected at run time), and
+//! [`Datatype::LongDoubleComplex`], for whose 32 bytes no processor has any. Bitwise operations on
+//! other types than integers, and comparisons by order of complex numbers, are not defined.
 
 mod complex;
 mod number;
@@ -64,51 +64,53 @@ pub struct Kernel {
 
 type Run = fn(Family, Op, Vector<'_>);
 
-/// The private bytes of an operation: as many elements in each as are changed, in any alignment.
+/// The private operands of an operation: as many elements in each slice as are changed, in any
+/// alignment.
 #[derive(Debug)]
 pub struct Args<'a> {
-    /// The operands; [`Op::AtomicRead`] does not look at them.
+    /// The operands; [`Op::AtomicRead`] ignores them.
     pub operand: &'a [u8],
-    /// What [`Family::Compare`] compares with; empty otherwise.
+    /// The values that [`Family::Compare`] compares with; empty otherwise.
     pub compare: &'a [u8],
-    /// Where the earlier values go; empty for [`Family::Base`].
+    /// The destination of the earlier values; empty for [`Family::Base`].
     pub result: &'a mut [u8],
 }
 
-/// A target whose address no atomic of its size can have.
+/// A target whose address is not aligned to its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unaligned {
     /// The address.
     pub addr: u64,
-    /// What it should be a multiple of.
+    /// The required alignment.
     pub align: usize,
 }
 
-/// What is carried, and how much at a time, where a message has room for `room` bytes of operands.
+/// The attributes of an operation (fi_query_atomic(3)), where a message has room for `room` bytes
+/// of operands.
 ///
 /// # Errors
-/// [`Errno::OpNotSupp`] for what is not carried.
+/// [`Errno::OpNotSupp`] if it is not supported.
 pub fn attr(room: usize, family: Family, datatype: Datatype, op: Op) -> Result<Attr, Errno> {
     query(family, datatype, op).map(|kernel| Attr {
-        count: kernel.most(room),
+        count: kernel.max_count(room),
         size: kernel.size(),
     })
 }
 
-/// Whether the operation can be carried out (fi_query_atomic(3)).
+/// The kernel of an operation (fi_query_atomic(3)).
 ///
 /// # Errors
-/// [`Errno::OpNotSupp`] where it cannot.
+/// [`Errno::OpNotSupp`] if it is not supported.
 pub fn query(family: Family, datatype: Datatype, op: Op) -> Result<Kernel, Errno> {
-    let row = row(datatype).ok_or(Errno::OpNotSupp)?;
-    if !(row.carries)(family, op) {
+    let entry = entry(datatype).ok_or(Errno::OpNotSupp)?;
+    if !(entry.supports)(family, op) {
         return Err(Errno::OpNotSupp);
     }
     Ok(Kernel {
         family,
         datatype,
         op,
-        run: row.run,
+        run: entry.run,
     })
 }
 
@@ -119,13 +121,14 @@ impl Kernel {
         self.datatype.size()
     }
 
-    /// Most elements whose operands, and values to compare with, take up to `room` bytes.
-    pub fn most(&self, room: usize) -> usize {
+    /// The largest number of elements whose operands, and values to compare with, take up to `room`
+    /// bytes.
+    pub fn max_count(&self, room: usize) -> usize {
         let values = if self.has_compare() { 2 } else { 1 };
         room / values / self.size()
     }
 
-    /// Whether operands of `len` bytes may be posted where `room` bytes are.
+    /// Checks that operands of `len` bytes may be posted where `room` bytes are available.
     ///
     /// # Errors
     /// [`Errno::Inval`] for none; [`Errno::MsgSize`] for too many.
@@ -133,12 +136,12 @@ impl Kernel {
     pub fn check_len(&self, len: usize, room: usize) -> selvedge::Result {
         match len {
             0 => Err(Errno::Inval),
-            _ if len > self.most(room) * self.size() => Err(Errno::MsgSize),
+            _ if len > self.max_count(room) * self.size() => Err(Errno::MsgSize),
             _ => Ok(()),
         }
     }
 
-    /// Which of the three families it is of.
+    /// The family of the operation.
     #[inline]
     pub const fn family(&self) -> Family {
         self.family
@@ -150,13 +153,13 @@ impl Kernel {
         self.datatype
     }
 
-    /// What it does.
+    /// The operation.
     #[inline]
     pub const fn op(&self) -> Op {
         self.op
     }
 
-    /// What its completion says at whoever posted it.
+    /// The flags of its completion at the initiator.
     #[inline]
     pub fn sent(&self) -> CompletionFlags {
         let direction = match self.has_result() {
@@ -166,7 +169,7 @@ impl Kernel {
         CompletionFlags::ATOMIC.union(direction)
     }
 
-    /// Whether earlier values come back.
+    /// Whether it returns the earlier values.
     #[inline]
     pub fn has_result(&self) -> bool {
         self.family != Family::Base
@@ -191,16 +194,16 @@ impl Kernel {
         self.op != Op::AtomicRead || self.size() == 16
     }
 
-    /// The rights over the target that it takes (fi_atomic(3): to fetch is to read).
+    /// The rights over the target that it requires (fi_atomic(3): a fetch is a read).
     #[inline]
     pub fn access(&self) -> MrAccess {
         access(self.family, self.op == Op::AtomicRead)
     }
 
-    /// Whether elements may lie at this address.
+    /// Checks that elements may be at this address.
     ///
     /// # Errors
-    /// The address and what it should be a multiple of.
+    /// The address and the required alignment.
     #[inline]
     pub fn check(&self, addr: u64) -> Result<(), Unaligned> {
         let align = self.size();
@@ -210,14 +213,14 @@ impl Kernel {
         Err(Unaligned { addr, align })
     }
 
-    /// Changes the elements of `target`, one after the other, whatever else accesses them at the same
-    /// time. Memory that is only valid for reads is enough where [`Self::writes`] says so.
+    /// Changes the elements of `target`, one after the other; other code may access them at the
+    /// same time. If [`Self::writes`] is `false`, memory that is valid for reads is enough.
     ///
     /// # Errors
-    /// [`Unaligned`], before anything is touched.
+    /// [`Unaligned`], before any element is accessed.
     ///
     /// # Panics
-    /// When `args` do not hold as many elements.
+    /// If `args` have fewer elements than the target.
     #[inline]
     pub fn apply(&self, target: SharedBytes, args: Args<'_>) -> Result<(), Unaligned> {
         self.check(target.as_ptr().addr() as u64)?;
@@ -238,7 +241,7 @@ impl Kernel {
     }
 }
 
-/// The rights over the target that an operation takes.
+/// The rights over the target that an operation requires.
 #[inline(always)]
 const fn access(family: Family, only_reads: bool) -> MrAccess {
     match family {
@@ -265,13 +268,13 @@ impl fmt::Display for Unaligned {
     }
 }
 
-/// What the table says of a type.
-struct Row {
-    carries: fn(Family, Op) -> bool,
+/// The table entry of a type.
+struct Entry {
+    supports: fn(Family, Op) -> bool,
     run: Run,
 }
 
-fn row(datatype: Datatype) -> Option<Row> {
+fn entry(datatype: Datatype) -> Option<Entry> {
     if datatype.size() == 16 && !word::has_16_bytes() {
         return None;
     }
@@ -299,8 +302,8 @@ fn row(datatype: Datatype) -> Option<Row> {
     })
 }
 
-/// Where the C compiler has yet another `long double`, there is none here.
-const fn long_double() -> Option<Row> {
+/// On targets with another `long double`, the type is not supported.
+const fn long_double() -> Option<Entry> {
     cfg_select! {
         all(target_os = "linux", target_arch = "x86_64") => Some(of::<soft::X87>()),
         all(target_os = "linux", any(target_arch = "aarch64", target_arch = "riscv64")) => {
@@ -310,9 +313,9 @@ const fn long_double() -> Option<Row> {
     }
 }
 
-const fn of<N: Number>() -> Row {
-    Row {
-        carries: |family, op| number::plan::<N>(family, op).is_some(),
+const fn of<N: Number>() -> Entry {
+    Entry {
+        supports: |family, op| number::plan::<N>(family, op).is_some(),
         run: number::run::<N>,
     }
 }

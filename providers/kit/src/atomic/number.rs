@@ -1,14 +1,14 @@
-//! The table: which operations a type has, and what each does to one element.
+//! The table of operations: which ones a type has, and what each does to one element.
 
 use selvedge::atomic::{Family, Op};
 
 use super::word::{Vector, Word};
 
-/// What the elements of a type are.
+/// The type of an element.
 pub(super) trait Number: Copy + PartialEq + 'static {
     type Word: Word;
 
-    /// Whether equal values have equal bits, and the other way round.
+    /// Whether values are equal if and only if their bits are.
     const IS_EXACT: bool;
 
     fn of(word: Self::Word) -> Self;
@@ -22,19 +22,19 @@ pub(super) trait Number: Copy + PartialEq + 'static {
         self != Self::from_truth(false)
     }
 
-    /// The operations that replace the target by what comes out of it and an operand, but
+    /// The operations that replace the target by a function of it and an operand, except
     /// [`Op::AtomicWrite`].
     fn update(op: Op) -> Option<Plan<Self>>;
 
-    /// The operations that replace the target by an operand under a condition.
+    /// The operations that replace the target by an operand if a condition holds.
     fn exchange(op: Op) -> Option<Exchange<Self>>;
 }
 
-/// How an operation is carried out on an element.
+/// The implementation of an operation on one element.
 pub(super) enum Plan<N: Number> {
     Read,
     Write,
-    /// One instruction, or what the processor has in its place.
+    /// One instruction, or the processor's replacement for it.
     Native(fn(&<N::Word as Word>::Cell<'_>, N::Word) -> N::Word),
     /// A compare-exchange loop around a calculation with target and operand.
     Compute(fn(N, N) -> N),
@@ -44,11 +44,11 @@ pub(super) enum Plan<N: Number> {
     Exchange(Exchange<N>),
 }
 
-/// What replaces the target, if anything does: given target, comparison and operand.
+/// The new value of the target, if it is replaced: a function of target, comparison and operand.
 pub(super) type Exchange<N> = fn(N, N, N) -> Option<N>;
 
-/// How `op` is carried out on numbers of this type; nothing if it is not. This is the table that
-/// queries and execution have in common.
+/// The implementation of `op` on numbers of this type, if it is supported. Queries and execution
+/// share this table.
 #[inline]
 pub(super) fn plan<N: Number>(family: Family, op: Op) -> Option<Plan<N>> {
     match (family, op) {
@@ -60,7 +60,7 @@ pub(super) fn plan<N: Number>(family: Family, op: Op) -> Option<Plan<N>> {
     }
 }
 
-/// Carries out an operation that [`plan`] has.
+/// Carries out an operation that [`plan`] supports.
 pub(super) fn run<N: Number>(family: Family, op: Op, vector: Vector<'_>) {
     let nothing = N::from_truth(false).word();
     match plan::<N>(family, op).expect("a kernel is an operation of the table") {
@@ -81,7 +81,7 @@ pub(super) fn run<N: Number>(family: Family, op: Op, vector: Vector<'_>) {
     }
 }
 
-/// Replaces the target by what `next` makes of it, if anything; the word before.
+/// Replaces the target by the result of `next`, if there is one; returns the word before.
 fn exchange<N: Number>(
     cell: &<N::Word as Word>::Cell<'_>,
     next: impl Fn(N) -> Option<N>,
@@ -96,7 +96,7 @@ fn exchange<N: Number>(
     old
 }
 
-/// What every number has.
+/// The operations of every number.
 pub(super) fn calculation<N: Number>(op: Op) -> Option<Plan<N>> {
     Some(Plan::Compute(match op {
         Op::Sum => N::sum,
@@ -109,7 +109,7 @@ pub(super) fn calculation<N: Number>(op: Op) -> Option<Plan<N>> {
     }))
 }
 
-/// What numbers with an order have besides. Comparisons with a NaN are false.
+/// The additional operations of ordered numbers. Comparisons with a NaN are false.
 pub(super) fn extreme<N: Number + PartialOrd>(op: Op) -> Option<Plan<N>> {
     Some(Plan::Compute(match op {
         Op::Min => |target, operand| if operand < target { operand } else { target },
@@ -118,7 +118,7 @@ pub(super) fn extreme<N: Number + PartialOrd>(op: Op) -> Option<Plan<N>> {
     }))
 }
 
-/// What integers have besides, and what the processor does with them in one step.
+/// The additional operations of integers, and those that the processor does in one step.
 fn integer<N: Number + PartialOrd>(op: Op) -> Option<Plan<N>> {
     Some(Plan::Native(match op {
         Op::Sum => N::Word::fetch_add,

@@ -1,5 +1,5 @@
-//! Singles: what one instruction does to one integer of eight bytes. That is what most atomics are,
-//! and they are done in less time than the tables take to say how.
+//! Operations that are one instruction on one integer of eight bytes. Most atomics are of this
+//! kind, and they take less time than the lookup of a [`super::Kernel`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use selvedge::MrAccess;
 use selvedge::atomic::{Datatype, Family, Op};
 
 /// One operation on one integer of eight bytes that is one instruction, on processors that have it.
-/// It does what the [`super::Kernel`] of the same operation does.
+/// It has the effect of the [`super::Kernel`] of the same operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Single {
     family: Family,
@@ -27,7 +27,7 @@ enum Step {
 }
 
 impl Single {
-    /// The operation, if it is a single one.
+    /// The operation, if it is a single instruction.
     #[inline(always)]
     pub const fn of(family: Family, datatype: Datatype, op: Op) -> Option<Self> {
         if !matches!(datatype, Datatype::Int64 | Datatype::Uint64) {
@@ -48,7 +48,7 @@ impl Single {
         Some(Self { family, step })
     }
 
-    /// Which of the three families it is of.
+    /// The family of the operation.
     #[inline(always)]
     pub const fn family(&self) -> Family {
         self.family
@@ -60,7 +60,7 @@ impl Single {
         !matches!(self.step, Step::Read)
     }
 
-    /// The rights over the target that it takes, as [`super::Kernel::access`] has them.
+    /// The rights over the target that it requires, as [`super::Kernel::access`].
     #[inline(always)]
     pub const fn access(&self) -> MrAccess {
         super::access(self.family, !self.writes())
@@ -72,7 +72,7 @@ impl Single {
         !matches!(self.step, Step::Read)
     }
 
-    /// What it leaves in a target that nobody else has.
+    /// The value of the target afterwards, if no other code accesses it.
     #[inline(always)]
     pub const fn value(self, target: u64, operand: u64) -> u64 {
         match self.step {
@@ -86,12 +86,12 @@ impl Single {
         }
     }
 
-    /// Carries it out; the target before. A target that is only valid for reads is enough where
-    /// [`Self::writes`] says so: a load of this size and order does not write.
+    /// Carries it out; returns the target's value before. If [`Self::writes`] is `false`, a target
+    /// that is valid for reads is enough: a load of this size and order does not write.
     #[inline(always)]
     pub fn apply(self, cell: &AtomicU64, operand: u64, compare: u64) -> u64 {
-        // As the words of kernels: what was written before is released, what the last change
-        // released is acquired.
+        // As for the words of kernels: the change releases earlier writes, and acquires those that
+        // the last change has released.
         let order = Ordering::AcqRel;
         match self.step {
             Step::Read => cell.load(Ordering::Acquire),

@@ -1,5 +1,5 @@
-//! Floating-point numbers that Rust has no type for: calculated by `rustc_apfloat`, the compiler's
-//! own arithmetic, which takes some tens of nanoseconds each.
+//! Floating-point formats that Rust has no type for, calculated by `rustc_apfloat`, the compiler's
+//! own arithmetic, which takes some tens of nanoseconds for each operation.
 
 use std::cmp::Ordering;
 use std::marker::PhantomData;
@@ -14,10 +14,10 @@ pub(super) type Float16 = Soft<ieee::Half, u16>;
 pub(super) type Bfloat16 = Soft<ieee::BFloat, u16>;
 pub(super) type E4m3 = Soft<ieee::Float8E4M3FN, u8>;
 pub(super) type E5m2 = Soft<ieee::Float8E5M2, u8>;
-/// `long double` of C on x86-64: 80 bits, and 6 bytes that mean nothing.
+/// `long double` of C on x86-64: 80 bits, and 6 unused bytes.
 #[cfg(target_arch = "x86_64")]
 pub(super) type X87 = Soft<ieee::X87DoubleExtended, u128>;
-/// `long double` of C on others.
+/// `long double` of C on other processors.
 #[cfg(any(target_arch = "aarch64", target_arch = "riscv64"))]
 pub(super) type Binary128 = Soft<ieee::Quad, u128>;
 

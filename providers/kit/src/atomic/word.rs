@@ -1,4 +1,4 @@
-//! Words of memory that others change at the same time: the only place where kernels touch it.
+//! Words of shared memory: the only code of the kernels that accesses it.
 
 #![expect(unsafe_code, reason = "atomics at addresses that a caller vouched for")]
 
@@ -9,33 +9,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use portable_atomic::AtomicU128;
 use selvedge::shared::SharedBytes;
 
-/// Whether the processor has atomics of 16 bytes. What stands in for them otherwise is a lock of
-/// this process, which other processes do not know.
+/// Whether the processor has atomics of 16 bytes. Without them, `portable_atomic` uses a lock of
+/// this process, which other processes do not see.
 pub(super) fn has_16_bytes() -> bool {
     AtomicU128::is_lock_free()
 }
 
 /// An unsigned integer that the processor changes atomically.
 ///
-/// A change releases what was written before it and acquires what the word's last change released:
-/// pairs with whatever atomics the other side uses, and with nothing of ours.
+/// A change releases the writes before it and acquires those that the word's last change has
+/// released. It pairs with the atomics of the other side, and with none of this package.
 pub(super) trait Word: Copy + Eq + fmt::Debug + 'static {
     /// The word in shared memory.
     type Cell<'a>;
 
-    /// The word at `at`, which is inside and aligned.
+    /// The word at offset `at`, which is inside and aligned.
     fn cell(memory: &SharedBytes, at: usize) -> Self::Cell<'_>;
     fn load(cell: &Self::Cell<'_>) -> Self;
-    /// Stores `new`; the word before.
+    /// Stores `new`; returns the word before.
     fn swap(cell: &Self::Cell<'_>, new: Self) -> Self;
-    /// Stores `new` if the word is `old`; the word before.
+    /// Stores `new` if the word is `old`; returns the word before.
     fn compare_exchange(cell: &Self::Cell<'_>, old: Self, new: Self) -> Result<Self, Self>;
     fn fetch_add(cell: &Self::Cell<'_>, operand: Self) -> Self;
     fn fetch_sub(cell: &Self::Cell<'_>, operand: Self) -> Self;
     fn fetch_or(cell: &Self::Cell<'_>, operand: Self) -> Self;
     fn fetch_and(cell: &Self::Cell<'_>, operand: Self) -> Self;
     fn fetch_xor(cell: &Self::Cell<'_>, operand: Self) -> Self;
-    /// The word number `index` of private bytes.
+    /// The word with this index in private bytes.
     fn get(bytes: &[u8], index: usize) -> Self;
     fn put(self, bytes: &mut [u8], index: usize);
 }
@@ -113,8 +113,8 @@ impl Word for u64 {
 }
 
 /// The compiler sees neither the size nor the instructions: they are inline assembly
-/// (`portable_atomic`), whose meaning is that of accesses to both granules. That both change at once
-/// is the processor's doing.
+/// (`portable_atomic`), whose semantics are accesses to both granules. That both change at once is
+/// a property of the processor.
 impl Word for u128 {
     type Cell<'a> = &'a AtomicU128;
 
@@ -122,7 +122,7 @@ impl Word for u128 {
     fn cell(memory: &SharedBytes, at: usize) -> &AtomicU128 {
         let word: *mut Self = memory.part(at, size_of::<Self>()).as_ptr().cast();
         assert!(word.is_aligned(), "elements are aligned");
-        // SAFETY: aligned bytes of a region, which its maker vouched for.
+        // SAFETY: aligned bytes of a region, whose creator has promised that they are valid.
         unsafe { AtomicU128::from_ptr(word) }
     }
 
@@ -140,7 +140,7 @@ pub(super) struct Narrow<'a, W> {
 macro_rules! narrow_words {
     ($($word:ident)+) => {$(
         impl Narrow<'_, $word> {
-            /// Replaces the word by what `change` makes of it; the word before.
+            /// Replaces the word by the result of `change`; returns the word before.
             #[inline]
             fn update(&self, change: impl Fn($word) -> $word) -> $word {
                 let change = |old| Some(change($word::from_ne_bytes(old)).to_ne_bytes());
@@ -212,7 +212,7 @@ macro_rules! narrow_words {
 
 narrow_words! { u8 u16 u32 }
 
-/// The elements of one call: targets in shared memory, the rest in private memory.
+/// The elements of one call: targets in shared memory, the others in private memory.
 pub(super) struct Vector<'a> {
     /// Whole elements, aligned to their size.
     pub(super) target: SharedBytes,
@@ -222,8 +222,8 @@ pub(super) struct Vector<'a> {
 }
 
 impl Vector<'_> {
-    /// Has `change` make a new word of each target, given its cell, operand and comparison, and
-    /// keeps what it says was there before. Words that there are not are given as `nothing`.
+    /// Applies `change` to the cell, operand and comparison of each target, and stores its result,
+    /// the word before. Missing words are passed as `nothing`.
     #[inline]
     pub(super) fn each<W: Word>(mut self, nothing: W, change: impl Fn(&W::Cell<'_>, W, W) -> W) {
         let word = |bytes: &[u8], index| match bytes {

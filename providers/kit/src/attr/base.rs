@@ -1,15 +1,16 @@
-//! What the offers of every provider over this package have in common.
+//! The base of every provider's offers.
 
 use selvedge::info::{Progress, ResourceMgmt, Threading, Version};
 use selvedge::{Info, MrMode};
 
 use crate::mr::MR_IOV_LIMIT;
 
-/// Most objects of a kind that are opened from one domain, as offers have it: no limit of ours.
+/// The reported limit of objects of one kind in one domain; the kit itself has no limit.
 const OBJECTS: usize = 1 << 16;
 
-/// An offer of the provider `name` with the limits of this package: its locks, queues, counters and
-/// registered memory. Capabilities, operations and everything that travels are the provider's to add.
+/// Makes an offer of the provider `name` with the limits of this package: its locks, queues,
+/// counters and registered memory. The provider adds capabilities, operations and limits of
+/// transfers.
 pub fn base_info(name: &str) -> Info {
     let mut info = Info::default();
     info.ep_attr.tx_ctx_cnt = 1;

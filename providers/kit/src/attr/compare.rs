@@ -1,11 +1,11 @@
-//! One rule each of matching an attribute.
+//! The rules for matching attributes, one function each.
 
 use std::fmt::Display;
 use std::ops::BitAnd;
 
 use selvedge::info::{MemTagFormat, Mismatch};
 
-/// A set: every bit asked for is there.
+/// A set: every requested bit is present.
 pub(super) fn subset<F>(field: &'static str, asked: F, has: F) -> Result<(), Mismatch>
 where
     F: Copy + Display + PartialEq + BitAnd<Output = F>,
@@ -13,15 +13,15 @@ where
     accept(asked & has == asked, field, asked, has)
 }
 
-/// Duties: every one that the provider lays on the application is accepted.
-pub(super) fn duties<F>(field: &'static str, accepted: F, has: F) -> Result<(), Mismatch>
+/// Required modes: the application accepts every one that the provider requires.
+pub(super) fn required_modes<F>(field: &'static str, accepted: F, has: F) -> Result<(), Mismatch>
 where
     F: Copy + Display + PartialEq + BitAnd<Output = F>,
 {
     accept(accepted & has == has, field, accepted, has)
 }
 
-/// A choice: the one asked for, unless any will do.
+/// A choice: the requested one, unless any will do.
 pub(super) fn equal<T>(field: &'static str, asked: T, has: T) -> Result<(), Mismatch>
 where
     T: Copy + Default + Display + PartialEq,
@@ -29,7 +29,7 @@ where
     accept(asked == T::default() || asked == has, field, asked, has)
 }
 
-/// A limit: at least what is asked for.
+/// A limit: at least the requested one.
 pub(super) fn at_most<T>(field: &'static str, asked: T, has: T) -> Result<(), Mismatch>
 where
     T: Copy + Display + PartialOrd,
@@ -37,7 +37,7 @@ where
     accept(asked <= has, field, asked, has)
 }
 
-/// A guarantee: the provider's rank is as good as the one asked for.
+/// A guarantee: the provider's rank is as good as the requested one.
 pub(super) fn ranked<T>(
     field: &'static str,
     asked: T,
@@ -50,7 +50,7 @@ where
     accept(rank(has) <= rank(asked), field, asked, has)
 }
 
-/// A name, in any case, unless any will do.
+/// A name, compared without case, unless any will do.
 pub(super) fn name(field: &'static str, asked: &str, has: &str) -> Result<(), Mismatch> {
     accept(
         asked.is_empty() || asked.eq_ignore_ascii_case(has),
@@ -60,8 +60,8 @@ pub(super) fn name(field: &'static str, asked: &str, has: &str) -> Result<(), Mi
     )
 }
 
-/// [`MemTagFormat::BITS`] carries any format. Formats with a number of their own (below 2^16)
-/// are carried by themselves only, masks by wider ones.
+/// [`MemTagFormat::BITS`] fits any format. Formats with a number of their own (below 2^16) fit
+/// themselves only; masks fit wider ones.
 pub(super) fn tag_format_fits(asked: MemTagFormat, has: MemTagFormat) -> bool {
     const FIRST_MASK: u64 = 1 << 16;
     if asked == has || asked == MemTagFormat::BITS || has == MemTagFormat::BITS {

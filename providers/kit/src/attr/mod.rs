@@ -1,9 +1,9 @@
-//! Holds what a provider offers against what an application asks for, and fits one to the other.
+//! Matches a provider's offer against an application's hints, and adapts the offer.
 //!
-//! The rules are fi_getinfo(3)'s: capabilities are asked for, duties are accepted, limits are at
-//! least what is asked. A provider keeps its [`Info`]s complete and unreduced, and answers
-//! [`selvedge::Provider::getinfo`] with one [`check`] for each. Addresses that come from `node`
-//! and `service` are its own business.
+//! The rules are those of fi_getinfo(3): capabilities are requested, modes have to be accepted,
+//! limits are at least the requested ones. A provider keeps its [`Info`]s complete, and implements
+//! [`selvedge::Provider::getinfo`] with one [`check`] for each. Addresses that result from `node`
+//! and `service` are the provider's part.
 
 mod base;
 mod caps;
@@ -16,19 +16,19 @@ use selvedge::info::{
 use selvedge::{AddrFormat, Address, Caps, Info, InfoFlags, Mode, Query};
 
 pub use base::base_info;
-use compare::{at_most, duties, equal, name, ranked, subset};
+use compare::{at_most, equal, name, ranked, required_modes, subset};
 
-/// Holds one offer against a query; the result is the offer as the application will see it.
+/// Matches one offer against a query; returns the offer as the application will see it.
 ///
-/// In the result, capabilities are reduced to the ones asked for and those that cost nothing,
-/// queue sizes, list lengths and the inject size to what was asked, the registration mode to the
-/// duties that the capabilities need, and default operation flags and authorization keys are the
-/// application's; a provider's keys say by their length how long one may be. What was not asked for
-/// stays the provider's.
+/// In the result, capabilities are reduced to the requested ones and those that cost nothing; queue
+/// sizes, list lengths and the inject size are the requested ones; the registration mode has the
+/// bits that the capabilities need; default operation flags and authorization keys are the
+/// application's. The length of a key in the offer is the largest length that the provider
+/// supports. Attributes that are not requested stay the provider's.
 ///
 /// # Errors
-/// The first attribute that refuses, in this order: names, endpoint, capabilities and duties,
-/// addresses, domain, sending, receiving.
+/// The first attribute that does not match, in this order: names, endpoint, capabilities and modes,
+/// addresses, domain, transmit, receive.
 ///
 /// # Examples
 /// ```
@@ -41,11 +41,11 @@ use compare::{at_most, duties, equal, name, ranked, subset};
 /// }
 /// ```
 pub fn check(offered: &Info, query: &Query<'_>) -> Candidate {
-    fit(offered, query).map_err(|mismatch| mismatch.of(offered))
+    negotiate(offered, query).map_err(|mismatch| mismatch.of(offered))
 }
 
-/// Has what is offered have queues as long as the program asks for, up to `most` operations in either
-/// direction: the sizes of an offer are those for programs that do not ask.
+/// Raises the queue sizes of an offer to the requested ones, up to `most` operations in either
+/// direction. The sizes in the offer are those for programs that request none.
 pub fn grow_queues(offered: &mut Info, query: &Query<'_>, most: usize) {
     let asked = query.hints.info();
     let grown = |size: usize, asked: usize| size.max(asked.min(most));
@@ -53,14 +53,14 @@ pub fn grow_queues(offered: &mut Info, query: &Query<'_>, most: usize) {
     offered.rx_attr.size = grown(offered.rx_attr.size, asked.rx_attr.size);
 }
 
-/// Has what is offered take injected messages as long as the program asks for, up to `most` bytes.
+/// Raises the inject size of an offer to the requested one, up to `most` bytes.
 pub fn grow_inject(offered: &mut Info, query: &Query<'_>, most: usize) {
     let asked = query.hints.info().tx_attr.inject_size;
     let size = &mut offered.tx_attr.inject_size;
     *size = (*size).max(asked.min(most));
 }
 
-fn fit(has: &Info, query: &Query<'_>) -> Candidate {
+fn negotiate(has: &Info, query: &Query<'_>) -> Candidate {
     let asked = query.hints.info();
     name(
         "fabric_attr.name",
@@ -74,7 +74,7 @@ fn fit(has: &Info, query: &Query<'_>) -> Candidate {
     )?;
     check_endpoint(&asked.ep_attr, has, asked.caps)?;
     subset("caps", caps::implied(asked.caps), has.caps)?;
-    duties("mode", asked.mode, has.mode)?;
+    required_modes("mode", asked.mode, has.mode)?;
     let (src, dest) = asked_addresses(query);
     check_addresses(asked.addr_format, src, dest, has.addr_format)?;
     check_domain(&asked.domain_attr, has, asked.mode)?;
@@ -85,7 +85,7 @@ fn fit(has: &Info, query: &Query<'_>) -> Candidate {
     info.caps = caps::granted(asked.caps, has.caps)
         | caps::granted_beside(asked.tx_attr.caps, has.tx_attr.caps)
         | caps::granted_beside(asked.rx_attr.caps, has.rx_attr.caps);
-    info.domain_attr.mr_mode = mr_mode::fit(
+    info.domain_attr.mr_mode = mr_mode::negotiate(
         asked.domain_attr.mr_mode,
         has.domain_attr.mr_mode,
         info.caps,
@@ -111,9 +111,9 @@ fn check_endpoint(asked: &EpAttr, of: &Info, caps: Caps) -> Result<(), Mismatch>
         asked.protocol_version,
         has.protocol_version,
     )?;
-    // No memory is larger, and libfabric's providers say `SIZE_MAX`.
-    let longest = asked.max_msg_size.min(isize::MAX as usize);
-    at_most("max_msg_size", longest, has.max_msg_size)?;
+    // No memory is larger; libfabric's providers report `SIZE_MAX`.
+    let max_msg_size = asked.max_msg_size.min(isize::MAX as usize);
+    at_most("max_msg_size", max_msg_size, has.max_msg_size)?;
     if caps.intersects(Caps::RMA | Caps::ATOMIC) {
         at_most(
             "max_order_raw_size",
@@ -143,7 +143,7 @@ fn check_endpoint(asked: &EpAttr, of: &Info, caps: Caps) -> Result<(), Mismatch>
     check_contexts(asked, &of.domain_attr)
 }
 
-/// `usize::MAX` asks for a shared context (`FI_SHARED_CONTEXT`).
+/// `usize::MAX` requests a shared context (`FI_SHARED_CONTEXT`).
 fn check_contexts(asked: &EpAttr, domain: &DomainAttr) -> Result<(), Mismatch> {
     match asked.tx_ctx_cnt {
         usize::MAX => at_most("max_ep_stx_ctx", 1, domain.max_ep_stx_ctx)?,
@@ -155,7 +155,8 @@ fn check_contexts(asked: &EpAttr, domain: &DomainAttr) -> Result<(), Mismatch> {
     }
 }
 
-/// The hints' addresses, local and remote, as far as `node` and `service` do not take their place.
+/// The addresses in the hints, source and destination, except the one that `node` and `service`
+/// replace.
 fn asked_addresses<'a>(query: &Query<'a>) -> (Option<&'a Address>, Option<&'a Address>) {
     let asked = query.hints.info();
     let (src, dest) = (asked.src_addr.as_ref(), asked.dest_addr.as_ref());
@@ -211,7 +212,11 @@ fn check_domain(asked: &DomainAttr, of: &Info, accepted: Mode) -> Result<(), Mis
         equal("av_type", asked.av_type, has.av_type)?;
     }
     subset("domain_attr.caps", asked.caps, has.caps)?;
-    duties("domain_attr.mode", either(asked.mode, accepted), has.mode)?;
+    required_modes(
+        "domain_attr.mode",
+        part_or_whole(asked.mode, accepted),
+        has.mode,
+    )?;
     at_most(
         "domain_attr.auth_key_size",
         asked.auth_key.len(),
@@ -257,7 +262,11 @@ fn check_domain_limits(asked: &DomainAttr, has: &DomainAttr) -> Result<(), Misma
 fn check_tx(asked: &TxAttr, of: &Info, accepted: Mode) -> Result<(), Mismatch> {
     let has = &of.tx_attr;
     subset("tx_attr.caps", asked.caps, has.caps)?;
-    duties("tx_attr.mode", either(asked.mode, accepted), has.mode)?;
+    required_modes(
+        "tx_attr.mode",
+        part_or_whole(asked.mode, accepted),
+        has.mode,
+    )?;
     subset("tx_attr.op_flags", asked.op_flags, has.op_flags)?;
     subset("tx_attr.msg_order", asked.msg_order, has.msg_order)?;
     subset("tx_attr.comp_order", asked.comp_order, has.comp_order)?;
@@ -274,7 +283,11 @@ fn check_tx(asked: &TxAttr, of: &Info, accepted: Mode) -> Result<(), Mismatch> {
 fn check_rx(asked: &RxAttr, of: &Info, accepted: Mode) -> Result<(), Mismatch> {
     let has = &of.rx_attr;
     subset("rx_attr.caps", asked.caps, has.caps)?;
-    duties("rx_attr.mode", either(asked.mode, accepted), has.mode)?;
+    required_modes(
+        "rx_attr.mode",
+        part_or_whole(asked.mode, accepted),
+        has.mode,
+    )?;
     subset("rx_attr.op_flags", asked.op_flags, has.op_flags)?;
     subset("rx_attr.msg_order", asked.msg_order, has.msg_order)?;
     subset("rx_attr.comp_order", asked.comp_order, has.comp_order)?;
@@ -289,7 +302,7 @@ fn fit_endpoint(ep: &mut EpAttr, asked: &EpAttr) {
     ep.auth_key.clone_from(&asked.auth_key);
 }
 
-/// An application that asks for a weaker guarantee sees the one it asked for.
+/// An application that requests a weaker guarantee sees the one that it requested.
 fn fit_domain(domain: &mut DomainAttr, asked: &DomainAttr) {
     set(&mut domain.threading, asked.threading);
     set(&mut domain.control_progress, asked.control_progress);
@@ -302,7 +315,8 @@ fn fit_domain(domain: &mut DomainAttr, asked: &DomainAttr) {
 fn fit_tx(tx: &mut TxAttr, asked: &TxAttr, caps: Caps) {
     tx.caps = caps::granted_part(asked.caps, tx.caps, caps);
     tx.op_flags = asked.op_flags;
-    // Libraries of API version 2 have none, and an order that nobody asks for costs nothing.
+    // Libraries of API version 2 have no completion order, and one that is not requested costs
+    // nothing.
     tx.comp_order = asked.comp_order;
     set(&mut tx.inject_size, asked.inject_size);
     set(&mut tx.size, asked.size);
@@ -318,19 +332,19 @@ fn fit_rx(rx: &mut RxAttr, asked: &RxAttr, caps: Caps) {
     set(&mut rx.iov_limit, asked.iov_limit);
 }
 
-/// Overwrites what was asked for; the default means "any".
+/// Overwrites a field with the requested value; the default value means "any".
 fn set<T: Default + PartialEq>(field: &mut T, asked: T) {
     if asked != T::default() {
         *field = asked;
     }
 }
 
-/// The duties accepted for a part: its own, or those of the whole.
-fn either(part: Mode, whole: Mode) -> Mode {
+/// The modes accepted for a part: its own, or those of the whole.
+fn part_or_whole(part: Mode, whole: Mode) -> Mode {
     if part.is_empty() { whole } else { part }
 }
 
-/// Lower ranks give more: a provider that is safe serves applications that serialize.
+/// Lower ranks allow more: a thread-safe provider serves applications that serialize.
 fn threading_rank(threading: Threading) -> u32 {
     match threading {
         Threading::Safe => 1,
@@ -342,7 +356,7 @@ fn threading_rank(threading: Threading) -> u32 {
     }
 }
 
-/// Lower ranks ask less of the application.
+/// Lower ranks require less of the application.
 fn progress_rank(progress: Progress) -> u32 {
     match progress {
         Progress::Auto => 1,

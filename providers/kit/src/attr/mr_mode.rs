@@ -1,48 +1,49 @@
-//! Memory registration: which duties remain for the capabilities asked for, and who accepts them.
+//! Memory registration: which mode bits remain for the requested capabilities, and which modes
+//! satisfy them.
 
 use selvedge::info::{Mismatch, Version};
 use selvedge::{Caps, MrMode};
 
-/// What the deprecated [`MrMode::BASIC`] stands for.
-const BASIC_DUTIES: MrMode = MrMode::VIRT_ADDR
+/// The bits that the deprecated [`MrMode::BASIC`] stands for.
+const BASIC_MODES: MrMode = MrMode::VIRT_ADDR
     .union(MrMode::ALLOCATED)
     .union(MrMode::PROV_KEY);
 
-/// Duties that only exist towards peers that access the memory.
-const TARGET_DUTIES: MrMode = MrMode::RAW
+/// Bits that matter only if peers access the memory.
+const TARGET_MODES: MrMode = MrMode::RAW
     .union(MrMode::VIRT_ADDR)
     .union(MrMode::PROV_KEY)
     .union(MrMode::RMA_EVENT);
 
-/// Before this version, an empty mode meant "any", and there were only the two old ones.
-const FIRST_WITH_DUTIES: Version = Version::new(1, 5);
+/// Before this version, an empty mode meant "any", and there were only the two old modes.
+const FIRST_WITH_MODES: Version = Version::new(1, 5);
 
-/// The mode of the result, or a refusal.
-pub(super) fn fit(
+/// The mode of the result, or the mismatch.
+pub(super) fn negotiate(
     accepted: MrMode,
     has: MrMode,
     caps: Caps,
     version: Version,
 ) -> Result<MrMode, Mismatch> {
-    let needed = needed(has, caps);
-    let basic = has.contains(MrMode::BASIC) || needed == BASIC_DUTIES;
-    let scalable = has.contains(MrMode::SCALABLE) || needed.is_empty();
+    let required = required(has, caps);
+    let basic = has.contains(MrMode::BASIC) || required == BASIC_MODES;
+    let scalable = has.contains(MrMode::SCALABLE) || required.is_empty();
     let fits = if accepted == MrMode::BASIC {
         basic.then_some(MrMode::BASIC)
     } else if accepted == MrMode::SCALABLE {
         scalable.then_some(MrMode::SCALABLE)
     } else if accepted.intersects(MrMode::BASIC | MrMode::SCALABLE) {
         None
-    } else if accepted.is_empty() && version < FIRST_WITH_DUTIES {
+    } else if accepted.is_empty() && version < FIRST_WITH_MODES {
         let old = [(scalable, MrMode::SCALABLE), (basic, MrMode::BASIC)];
         old.into_iter().find_map(|(can, mode)| can.then_some(mode))
     } else {
-        accepted.contains(needed).then_some(needed)
+        accepted.contains(required).then_some(required)
     };
     fits.ok_or_else(|| Mismatch::new("mr_mode", accepted, has))
 }
 
-fn needed(has: MrMode, caps: Caps) -> MrMode {
+fn required(has: MrMode, caps: Caps) -> MrMode {
     let mut mode = has - MrMode::BASIC - MrMode::SCALABLE;
     if !caps.contains(Caps::HMEM) {
         mode -= MrMode::HMEM;
@@ -51,7 +52,7 @@ fn needed(has: MrMode, caps: Caps) -> MrMode {
         mode -= MrMode::COLLECTIVE;
     }
     if !is_target(caps) {
-        mode -= TARGET_DUTIES;
+        mode -= TARGET_MODES;
     }
     let registers =
         is_target(caps) || mode.intersects(MrMode::LOCAL | MrMode::HMEM | MrMode::COLLECTIVE);

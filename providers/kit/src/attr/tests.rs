@@ -1,4 +1,4 @@
-//! Tests of the attributes: what fits an offer, and which attribute refuses.
+//! Tests of the attributes: which hints match an offer, and which attribute refuses.
 
 use selvedge::info::{EpType, MemTagFormat, Protocol, Version};
 use selvedge::param::Params;
@@ -77,7 +77,7 @@ fn ask(hints: &Hints) -> Candidate {
     ask_of(&offered(), hints, Version::API)
 }
 
-/// Hints that take on the duty that the demo provider always lays on.
+/// Hints that accept the mode that the demo provider requires.
 fn hints() -> Hints {
     Hints::new().mr_mode(MrMode::VIRT_ADDR)
 }
@@ -244,7 +244,7 @@ const TX_CAPS_REFUSAL: &str = "tx_attr.caps: asked for FI_RECV, has FI_MSG | FI_
     FI_READ | FI_WRITE | FI_SEND | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_LOCAL_COMM";
 
 #[test]
-fn duties_must_be_accepted_by_the_part_or_the_whole() {
+fn required_modes_must_be_accepted_by_the_part_or_the_whole() {
     let mut duty = offered();
     duty.mode = Mode::CONTEXT;
     duty.rx_attr.mode = Mode::RX_CQ_DATA;
@@ -272,7 +272,7 @@ fn hints_for_anything_leave_the_offer_as_it_is() {
 }
 
 #[test]
-fn capabilities_are_reduced_to_the_asked_and_the_free() {
+fn capabilities_are_reduced_to_the_requested_and_the_free() {
     let free = Caps::MULTI_RECV | Caps::LOCAL_COMM;
     let both = Caps::SEND | Caps::RECV;
     let table = [
@@ -292,7 +292,7 @@ fn capabilities_are_reduced_to_the_asked_and_the_free() {
 }
 
 #[test]
-fn parts_have_what_the_whole_was_given() {
+fn parts_have_the_capabilities_of_the_whole() {
     let info = ask(&hints().caps(Caps::MSG)).unwrap();
     assert_eq!(info.tx_attr.caps, Caps::MSG | Caps::SEND | Caps::LOCAL_COMM);
     let rx = Caps::MSG | Caps::RECV | Caps::MULTI_RECV | Caps::LOCAL_COMM;
@@ -300,7 +300,7 @@ fn parts_have_what_the_whole_was_given() {
 }
 
 #[test]
-fn limits_are_lowered_to_what_was_asked() {
+fn limits_are_lowered_to_the_requested_ones() {
     let hints = hints()
         .tx_size(7)
         .rx_size(8)
@@ -336,7 +336,7 @@ fn names_match_in_any_case() {
 }
 
 #[test]
-fn weaker_guarantees_are_met_and_shown() {
+fn weaker_guarantees_are_met_and_reported() {
     let hints = hints()
         .control_progress(Progress::ControlUnified)
         .resource_mgmt(ResourceMgmt::Disabled)
@@ -364,7 +364,7 @@ fn a_provider_that_needs_serialized_threads_refuses_others() {
 }
 
 #[test]
-fn registration_modes_are_reduced_to_what_the_capabilities_need() {
+fn registration_modes_are_reduced_to_those_that_the_capabilities_need() {
     let three = MrMode::VIRT_ADDR | MrMode::ALLOCATED | MrMode::PROV_KEY;
     let templates = MrMode::BASIC | MrMode::SCALABLE;
     let (old, new) = (Version::new(1, 4), Version::API);
@@ -453,7 +453,7 @@ fn addresses_of_the_hints_reach_the_result() {
 }
 
 #[test]
-fn a_node_takes_the_place_of_the_hinted_address() {
+fn a_node_replaces_the_address_of_the_hints() {
     let named = |scheme: &str| Some(Address::Str(format!("{scheme}://x")));
     let mut own = offered();
     own.src_addr = named("own-src");
@@ -545,8 +545,8 @@ mod properties {
             prop_assert_eq!(info.ep_attr.ep_type, EpType::Rdm);
         }
 
-        /// An application that hands a result back as its hints gets the same result, unless the
-        /// parts' capabilities contradicted the whole's.
+        /// An application that passes a result back as its hints gets the same result, unless the
+        /// capabilities of the parts contradicted those of the whole.
         #[test]
         fn results_are_hints_for_themselves((hints, version) in satisfiable()) {
             let own = offered();

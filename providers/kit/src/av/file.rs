@@ -1,13 +1,13 @@
-//! The file behind a named address vector: written by the process that made it, read by others of
-//! the same user on this host.
+//! The file of a named address vector: written by the process that has created it, read by other
+//! processes of the same user on this host.
 //!
-//! A head, then a place of a fixed size for each index. A place is written in one piece and has a
-//! number that follows from what is in it, so whoever reads a place that is half written, or was
-//! never written, finds nobody in it. What is read is copied and checked; nothing of the file is
-//! mapped.
+//! It has a header, then an entry of a fixed size for each index. An entry is written in one piece
+//! and ends with a checksum, so a reader finds no peer in an entry that is half written or was
+//! never written. Readers copy and check the data; nothing of the file is mapped.
 //!
-//! The maker keeps the file locked for life. It removes it when it closes the vector; if it dies,
-//! the lock says so, and the next one who makes a vector removes the file, or takes it over.
+//! The creator keeps the file locked as long as it lives. It removes the file when it closes the
+//! vector. If it dies, the lock is free, and the next process that creates a vector removes the
+//! file, or takes it over.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -19,77 +19,78 @@ use selvedge::{Address, Errno, Error};
 
 use crate::close_on_fork::CloseOnFork;
 
-/// Where the files are: a place that every process of the host has, and no reboot keeps.
+/// The directory of the files: accessible to every process of the host, and empty after a reboot.
 const DIRECTORY: &str = "/dev/shm";
-/// `selvedge` and the number of the format.
+/// `selvedge` and the version of the format.
 const MAGIC: [u8; 16] = *b"selvedge av   01";
-/// Bytes before the first place.
-const HEAD: u64 = 64;
-/// Bytes of a place: length, address, number.
-const PLACE: usize = 128;
+/// Bytes before the first entry.
+const HEADER_LEN: u64 = 64;
+/// Bytes of an entry: length, address, checksum.
+const ENTRY_LEN: usize = 128;
 /// Bytes of the longest address.
-const ADDRESS: usize = PLACE - 2 - 8;
-/// RmaSegments that are read together.
-const TOGETHER: usize = 512;
-/// The most places.
-pub(super) const MOST: usize = 1 << 20;
-/// Bytes of the longest name of a file.
-const NAME: usize = 200;
-/// How often the file is opened anew because somebody has just removed it or looks at it.
-const TRIES: usize = 16;
-/// Files of dead makers that are looked for when a vector is made.
-const SWEEP: usize = 64;
-/// Between two tries.
-const MOMENT: Duration = Duration::from_millis(1);
+const MAX_ADDRESS_LEN: usize = ENTRY_LEN - 2 - 8;
+/// The number of entries in one read.
+const ENTRIES_PER_READ: usize = 512;
+/// The largest number of entries.
+pub(super) const MAX_ENTRIES: usize = 1 << 20;
+/// Bytes of the longest file name.
+const MAX_NAME_LEN: usize = 200;
+/// How often the file is opened again because another process has just removed it or tests its
+/// lock.
+const ATTEMPTS: usize = 16;
+/// The number of files that are examined for dead creators when a vector is created.
+const SWEEP_LIMIT: usize = 64;
+/// The time between two attempts.
+const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The file, by one of its two sides.
+/// The file, as its creator or a reader has it open.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct AvFile {
     file: CloseOnFork<File>,
     path: PathBuf,
-    is_maker: bool,
+    is_creator: bool,
 }
 
-impl Shared {
-    /// Makes the file, or takes it over from a process that is gone.
+impl AvFile {
+    /// Creates the file, or takes it over from a process that has ended.
     ///
     /// # Errors
-    /// [`Errno::AddrInUse`] while a process has a vector with this name; the system's.
-    pub(super) fn make(family: &str, name: &str) -> Result<Self, Error> {
+    /// [`Errno::AddrInUse`] while another process has a vector with this name; the system's.
+    pub(super) fn create(family: &str, name: &str) -> Result<Self, Error> {
         let path = path(family, name)?;
         sweep();
-        for _ in 0..TRIES {
+        for _ in 0..ATTEMPTS {
             let file = open(&path, true)?;
             check(&path, &file)?;
             match file.try_lock() {
                 Ok(()) => {}
-                // Who only looks whether there is a maker holds it for a moment.
+                // A process that only tests whether there is a creator holds the lock for a moment.
                 Err(TryLockError::WouldBlock) => {
-                    std::thread::sleep(MOMENT);
+                    std::thread::sleep(RETRY_INTERVAL);
                     continue;
                 }
                 Err(TryLockError::Error(cause)) => return Err(failed(&path, cause)),
             }
-            // Its maker may have removed it while we opened it.
+            // Its creator may have removed it while this process opened it.
             if is_at(&path, &file) {
                 let begin = file.set_len(0).and_then(|()| file.write_all_at(&MAGIC, 0));
                 begin.map_err(|cause| failed(&path, cause))?;
                 return Ok(Self {
                     file: CloseOnFork::new(file),
                     path,
-                    is_maker: true,
+                    is_creator: true,
                 });
             }
         }
         Err(in_use(name, &path))
     }
 
-    /// Opens the file that another process has made.
+    /// Opens a file that another process has created.
     ///
     /// # Errors
-    /// [`Errno::NoEnt`] when nobody has a vector with this name, [`Errno::Inval`] when the file is
-    /// none, [`Errno::Acces`] when it is another user's; the system's.
-    pub(super) fn find(family: &str, name: &str) -> Result<Self, Error> {
+    /// [`Errno::NoEnt`] if no process has a vector with this name, [`Errno::Inval`] if the file has
+    /// another format, [`Errno::Acces`] if it is another user's; the system's.
+    pub(super) fn open_existing(family: &str, name: &str) -> Result<Self, Error> {
         let path = path(family, name)?;
         let file = open(&path, false)?;
         check(&path, &file)?;
@@ -98,131 +99,151 @@ impl Shared {
             Err(TryLockError::Error(cause)) => Err(failed(&path, cause)),
             Ok(()) => Ok(false),
         };
-        let mut is_made = is_held()?;
-        if is_made {
-            // A process that sweeps holds what a dead maker has left, for a moment.
-            std::thread::sleep(MOMENT);
-            is_made = is_held()? && is_at(&path, &file);
+        let mut is_held_by_creator = is_held()?;
+        if is_held_by_creator {
+            // A process that sweeps holds the lock of a dead creator's file for a moment.
+            std::thread::sleep(RETRY_INTERVAL);
+            is_held_by_creator = is_held()? && is_at(&path, &file);
         }
-        if !is_made {
-            let what = format!("address vector {name:?}: the process that has made it is gone");
-            return Err(Error::new(Errno::NoEnt, what));
+        if !is_held_by_creator {
+            let message =
+                format!("address vector {name:?}: the process that has created it has ended");
+            return Err(Error::new(Errno::NoEnt, message));
         }
         let mut head = [0; MAGIC.len()];
         let read = file.read_exact_at(&mut head, 0);
         if read.is_err() || head != MAGIC {
-            let what = format!("address vector {name:?}: {} is none", path.display());
-            return Err(Error::new(Errno::Inval, what));
+            let message = format!(
+                "address vector {name:?}: {} is not the file of an address vector",
+                path.display()
+            );
+            return Err(Error::new(Errno::Inval, message));
         }
         Ok(Self {
             file: CloseOnFork::new(file),
             path,
-            is_maker: false,
+            is_creator: false,
         })
     }
 
-    pub(super) const fn is_maker(&self) -> bool {
-        self.is_maker
+    pub(super) const fn is_creator(&self) -> bool {
+        self.is_creator
     }
 
-    /// Writes who is at an index, or that nobody is.
+    /// Writes the peer at an index, or that there is none.
     ///
     /// # Errors
-    /// [`Errno::TooSmall`] for an address that is too long for a place, [`Errno::NoBufs`] beyond the
-    /// last one; the system's.
+    /// [`Errno::TooSmall`] for an address that is too long for an entry, [`Errno::NoBufs`] beyond
+    /// the last entry; the system's.
     pub(super) fn write(&self, index: usize, peer: Option<&Address>) -> Result<(), Errno> {
-        let place = encode(index, peer)?;
-        let at = at(index).ok_or(Errno::NoBufs)?;
-        self.file.fd().write_all_at(&place, at).map_err(|cause| {
-            let error = failed(&self.path, cause);
-            log::warn!(target: "selvedge::core::av", "{error}");
-            error.errno()
-        })
+        let entry = encode(index, peer)?;
+        let offset_of = offset_of(index).ok_or(Errno::NoBufs)?;
+        self.file
+            .fd()
+            .write_all_at(&entry, offset_of)
+            .map_err(|cause| {
+                let error = failed(&self.path, cause);
+                log::warn!(target: "selvedge::core::av", "{error}");
+                error.errno()
+            })
     }
 
-    /// Who is at an index, as far as the file says.
+    /// Reads the peer at an index.
     pub(super) fn read(&self, index: usize) -> Option<Address> {
-        let mut place = [0; PLACE];
-        self.file.fd().read_exact_at(&mut place, at(index)?).ok()?;
-        decode(index, &place)
+        let mut entry = [0; ENTRY_LEN];
+        self.file
+            .fd()
+            .read_exact_at(&mut entry, offset_of(index)?)
+            .ok()?;
+        decode(index, &entry)
     }
 
-    /// Tells who is at each of the first `places` indices.
-    pub(super) fn read_all(&self, places: usize, mut tell: impl FnMut(usize, Option<Address>)) {
-        let mut many = vec![0; PLACE * TOGETHER];
-        for first in (0..places).step_by(TOGETHER) {
-            let len = read_at_most(self.file.fd(), &mut many, first);
-            let (whole, _) = many[..len].as_chunks::<PLACE>();
-            for (index, place) in (first..places).zip(whole) {
-                tell(index, decode(index, place));
+    /// Passes the peer at each of the first `entries` indices to `visit`.
+    pub(super) fn read_all(
+        &self,
+        entry_count: usize,
+        mut visit: impl FnMut(usize, Option<Address>),
+    ) {
+        let mut many = vec![0; ENTRY_LEN * ENTRIES_PER_READ];
+        for first in (0..entry_count).step_by(ENTRIES_PER_READ) {
+            let len = read_up_to(self.file.fd(), &mut many, first);
+            let (whole, _) = many[..len].as_chunks::<ENTRY_LEN>();
+            for (index, entry) in (first..entry_count).zip(whole) {
+                visit(index, decode(index, entry));
             }
         }
     }
 
-    /// How many places the file has: those beyond are nobody's. No more than there may be.
-    pub(super) fn places(&self) -> usize {
+    /// The number of entries in the file; the indices beyond have no peer. At most [`MAX_ENTRIES`].
+    pub(super) fn entry_count(&self) -> usize {
         let len = self.file.fd().metadata().map_or(0, |it| it.len());
-        let places = len.saturating_sub(HEAD) / PLACE as u64;
-        usize::try_from(places).unwrap_or(MOST).min(MOST)
+        let entry_count = len.saturating_sub(HEADER_LEN) / ENTRY_LEN as u64;
+        usize::try_from(entry_count)
+            .unwrap_or(MAX_ENTRIES)
+            .min(MAX_ENTRIES)
     }
 
-    /// Removes the file, unless it is somebody else's by now.
+    /// Removes the file, unless another process has replaced it.
     pub(super) fn remove(&self) {
-        if self.is_maker && is_at(&self.path, self.file.fd()) {
-            // It stays until the next one of this name, if it must.
+        if self.is_creator && is_at(&self.path, self.file.fd()) {
+            // If it cannot be removed, it stays until the next process creates a vector of this
+            // name.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// How many bytes there are from a place on, as far as they are read.
-fn read_at_most(file: &File, room: &mut [u8], first: usize) -> usize {
+/// Reads entries from the one at an index on; returns the number of bytes that were read.
+fn read_up_to(file: &File, buf: &mut [u8], first: usize) -> usize {
     let mut len = 0;
-    while let Some(at) = at(first)
-        && let Ok(more @ 1..) = file.read_at(&mut room[len..], at + len as u64)
+    while let Some(offset_of) = offset_of(first)
+        && let Ok(more @ 1..) = file.read_at(&mut buf[len..], offset_of + len as u64)
     {
         len += more;
     }
     len
 }
 
-fn at(index: usize) -> Option<u64> {
-    (index < MOST).then(|| HEAD + index as u64 * PLACE as u64)
+fn offset_of(index: usize) -> Option<u64> {
+    (index < MAX_ENTRIES).then(|| HEADER_LEN + index as u64 * ENTRY_LEN as u64)
 }
 
-fn encode(index: usize, peer: Option<&Address>) -> Result<[u8; PLACE], Errno> {
-    let mut place = [0; PLACE];
+fn encode(index: usize, peer: Option<&Address>) -> Result<[u8; ENTRY_LEN], Errno> {
+    let mut entry = [0; ENTRY_LEN];
     let Some(peer) = peer else {
-        return Ok(place);
+        return Ok(entry);
     };
     let bytes = peer.to_bytes();
-    let room = place.get_mut(2..2 + bytes.len().min(ADDRESS + 1));
-    let room = room.filter(|room| room.len() == bytes.len() && bytes.len() <= ADDRESS);
-    room.ok_or(Errno::TooSmall)?.copy_from_slice(&bytes);
-    place[..2].copy_from_slice(&(bytes.len() as u16).to_le_bytes());
-    let number = number(index, &place).to_le_bytes();
-    place[PLACE - 8..].copy_from_slice(&number);
-    Ok(place)
+    let buf = entry.get_mut(2..2 + bytes.len().min(MAX_ADDRESS_LEN + 1));
+    let buf = buf.filter(|buf| buf.len() == bytes.len() && bytes.len() <= MAX_ADDRESS_LEN);
+    buf.ok_or(Errno::TooSmall)?.copy_from_slice(&bytes);
+    entry[..2].copy_from_slice(&(bytes.len() as u16).to_le_bytes());
+    let checksum = checksum(index, &entry).to_le_bytes();
+    entry[ENTRY_LEN - 8..].copy_from_slice(&checksum);
+    Ok(entry)
 }
 
-fn decode(index: usize, place: &[u8; PLACE]) -> Option<Address> {
-    let len = usize::from(u16::from_le_bytes([place[0], place[1]]));
-    if !(1..=ADDRESS).contains(&len) || place[PLACE - 8..] != number(index, place).to_le_bytes() {
+fn decode(index: usize, entry: &[u8; ENTRY_LEN]) -> Option<Address> {
+    let len = usize::from(u16::from_le_bytes([entry[0], entry[1]]));
+    if !(1..=MAX_ADDRESS_LEN).contains(&len)
+        || entry[ENTRY_LEN - 8..] != checksum(index, entry).to_le_bytes()
+    {
         return None;
     }
-    Address::from_bytes(&place[2..2 + len])
+    Address::from_bytes(&entry[2..2 + len])
 }
 
-/// FNV-1a of the index and of all before the number.
-fn number(index: usize, place: &[u8; PLACE]) -> u64 {
+/// FNV-1a of the index and of the entry without the checksum.
+fn checksum(index: usize, entry: &[u8; ENTRY_LEN]) -> u64 {
     let index = (index as u64).to_le_bytes();
-    let bytes = index.iter().chain(&place[..PLACE - 8]);
-    bytes.fold(0xcbf2_9ce4_8422_2325, |number, byte| {
-        (number ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    let bytes = index.iter().chain(&entry[..ENTRY_LEN - 8]);
+    bytes.fold(0xcbf2_9ce4_8422_2325, |checksum, byte| {
+        (checksum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
     })
 }
 
-/// The path of a vector's file: what file names may not have is written in hexadecimal.
+/// The path of a vector's file. Bytes that are not allowed in file names are written in
+/// hexadecimal.
 pub(super) fn path(family: &str, name: &str) -> Result<PathBuf, Error> {
     let mut file = prefix();
     for byte in family.bytes().chain(*b"/").chain(name.bytes()) {
@@ -233,75 +254,78 @@ pub(super) fn path(family: &str, name: &str) -> Result<PathBuf, Error> {
             _ => file.push_str(&format!("%{byte:02x}")),
         }
     }
-    if name.is_empty() || file.len() > NAME {
-        let what = format!("address vector {name:?}: a name of that length cannot be");
-        return Err(Error::new(Errno::Inval, what));
+    if name.is_empty() || file.len() > MAX_NAME_LEN {
+        let message = format!("address vector {name:?}: the name is empty or too long");
+        return Err(Error::new(Errno::Inval, message));
     }
     Ok(Path::new(DIRECTORY).join(file))
 }
 
-/// The beginning of the names of this user's files.
+/// The common prefix of this user's files.
 fn prefix() -> String {
     format!("selvedge-av.{}.", nix::unistd::geteuid())
 }
 
-/// Removes what makers that were killed have left. Who is just making one of these files finds it
-/// gone when it has the lock, and makes it anew.
+/// Removes the files of creators that were killed. A process that creates one of these files at the
+/// same time finds it removed once it has the lock, and creates it again.
 fn sweep() {
     let Ok(entries) = std::fs::read_dir(DIRECTORY) else {
         return;
     };
     let prefix = prefix();
-    let is_ours = |path: &PathBuf| {
+    let is_own = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| name.starts_with(&prefix))
     };
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    for path in paths.filter(is_ours).take(SWEEP) {
+    for path in paths.filter(is_own).take(SWEEP_LIMIT) {
         if let Ok(file) = open(&path, false)
             && check(&path, &file).is_ok()
             && file.try_lock().is_ok()
             && is_at(&path, &file)
         {
-            // Another one may have been faster.
+            // Another process may have removed it first.
             let _ = std::fs::remove_file(&path);
         }
     }
 }
 
-fn open(path: &Path, makes: bool) -> Result<File, Error> {
+fn open(path: &Path, creates: bool) -> Result<File, Error> {
     let mut options = File::options();
-    options.read(true).write(makes).create(makes);
-    // Whoever puts something else at the path gets nothing of us.
+    options.read(true).write(creates).create(creates);
+    // Anything but a regular file at the path is neither followed nor waited for.
     let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
     let file = options.mode(0o600).custom_flags(flags).open(path);
     file.map_err(|cause| failed(path, cause))
 }
 
-/// Whether a file is one that only this user can have written.
+/// Checks that only this user can have written the file.
 fn check(path: &Path, file: &File) -> Result<(), Error> {
     let is = file.metadata().map_err(|cause| failed(path, cause))?;
-    let is_own = is.is_file() && is.uid() == nix::unistd::geteuid().as_raw();
-    // Another name of the file may be anywhere: it was linked here.
-    if !is_own || is.mode() & 0o022 != 0 || is.nlink() > 1 {
-        let what = format!(
-            "{} may be written by others, or has another name",
+    let is_private = is.is_file() && is.uid() == nix::unistd::geteuid().as_raw();
+    // The file may be linked from a place where another name gives access.
+    if !is_private || is.mode() & 0o022 != 0 || is.nlink() > 1 {
+        let message = format!(
+            "{} is not a regular file of this user alone, or has a second link",
             path.display()
         );
-        return Err(Error::new(Errno::Acces, what));
+        return Err(Error::new(Errno::Acces, message));
     }
     Ok(())
 }
 
 fn is_at(path: &Path, file: &File) -> bool {
-    let there = std::fs::symlink_metadata(path);
-    let here = file.metadata();
-    matches!((there, here), (Ok(a), Ok(b)) if (a.dev(), a.ino()) == (b.dev(), b.ino()))
+    let at_path = std::fs::symlink_metadata(path);
+    let opened = file.metadata();
+    matches!((at_path, opened), (Ok(a), Ok(b)) if (a.dev(), a.ino()) == (b.dev(), b.ino()))
 }
 
 fn in_use(name: &str, path: &Path) -> Error {
-    let what = format!("address vector {name:?}: a process has {}", path.display());
-    Error::new(Errno::AddrInUse, what)
+    let message = format!(
+        "address vector {name:?}: another process has {} open",
+        path.display()
+    );
+    Error::new(Errno::AddrInUse, message)
 }
 
 fn failed(path: &Path, cause: io::Error) -> Error {
@@ -320,30 +344,30 @@ mod tests {
     }
 
     #[test]
-    fn a_place_says_who_is_there_and_of_which_index() {
-        let name = address(&"x".repeat(ADDRESS - 1));
+    fn an_entry_is_bound_to_its_peer_and_index() {
+        let name = address(&"x".repeat(MAX_ADDRESS_LEN - 1));
         for peer in [address("fi_shm://1:2:3"), address("[::1]:7"), name] {
-            let place = encode(3, Some(&peer)).unwrap();
-            assert_eq!(decode(3, &place), Some(peer));
-            assert_eq!(decode(4, &place), None);
+            let entry = encode(3, Some(&peer)).unwrap();
+            assert_eq!(decode(3, &entry), Some(peer));
+            assert_eq!(decode(4, &entry), None);
         }
         assert_eq!(decode(0, &encode(0, None).unwrap()), None);
-        let long = address(&"x".repeat(ADDRESS));
+        let long = address(&"x".repeat(MAX_ADDRESS_LEN));
         assert_eq!(encode(0, Some(&long)), Err(Errno::TooSmall));
     }
 
     #[test]
-    fn names_of_files_tell_vectors_apart_and_stay_in_their_directory() {
+    fn file_names_are_unique_and_stay_in_their_directory() {
         let one = path("tcp/lo", "../a b").unwrap();
         assert_eq!(one.parent(), Some(Path::new(DIRECTORY)));
         assert!(one.to_str().unwrap().ends_with("tcp%2flo%2f..%2fa%20b"));
-        for (family, name) in [("shm", ""), ("shm", &"x".repeat(NAME))] {
+        for (family, name) in [("shm", ""), ("shm", &"x".repeat(MAX_NAME_LEN))] {
             path(family, name).unwrap_err();
         }
     }
 
     #[test]
-    fn a_file_with_another_name_is_refused() {
+    fn a_file_with_a_second_link_is_refused() {
         let path = std::env::temp_dir().join(format!("vector-{}", std::process::id()));
         let other = path.with_extension("other");
         let file = open(&path, true).unwrap();
@@ -357,24 +381,24 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_place_with_any_flaw_is_nobody_s(
-            flaws in prop::collection::vec((0..PLACE, 1..=255_u8), 1..4),
+        fn a_damaged_entry_has_no_peer(
+            damage in prop::collection::vec((0..ENTRY_LEN, 1..=255_u8), 1..4),
         ) {
             let whole = encode(7, Some(&address("fi_shm://17:0:1"))).unwrap();
-            let mut place = whole;
-            for (at, flaw) in flaws {
-                place[at] ^= flaw;
+            let mut entry = whole;
+            for (offset_of, mask) in damage {
+                entry[offset_of] ^= mask;
             }
-            prop_assert!(place == whole || decode(7, &place).is_none());
+            prop_assert!(entry == whole || decode(7, &entry).is_none());
         }
 
         #[test]
-        fn any_bytes_are_a_place(bytes in prop::array::uniform32(any::<u8>()), index in 0..MOST) {
-            let mut place = [0; PLACE];
-            for (at, byte) in place.iter_mut().enumerate() {
-                *byte = bytes[at % 32];
+        fn arbitrary_bytes_are_an_empty_entry(bytes in prop::array::uniform32(any::<u8>()), index in 0..MAX_ENTRIES) {
+            let mut entry = [0; ENTRY_LEN];
+            for (offset_of, byte) in entry.iter_mut().enumerate() {
+                *byte = bytes[offset_of % 32];
             }
-            prop_assert_eq!(decode(index, &place), None);
+            prop_assert_eq!(decode(index, &entry), None);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The table of an address vector that may have a name, by which processes have it in common.
+//! The table of an address vector, which processes share if the vector has a name.
 //!
-//! Who has made it inserts and removes; the others read what the file says, and have the same
-//! indices. They look into it when an index is used for the first time, when an address is looked
-//! up, and when a message comes from somebody whom they do not know while the file has grown.
+//! The process that has created a named vector inserts and removes; the others read its file, and
+//! have the same indices. They read it when an index is used for the first time, when an address is
+//! looked up, and when a message comes from an unknown sender while the file has grown.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -13,55 +13,55 @@ use selvedge::av::{Attr, SharedName};
 use selvedge::{Address, Errno, Error, FiAddr, Result};
 
 use super::Table;
-use super::file::Shared;
+use super::file::AvFile;
 use crate::fork_guard::ForkGuard;
 
-/// What stands for a peer in a table.
+/// The representation of a peer in a table.
 pub trait Peer: Clone + Debug + Eq + Hash {
-    /// Its address.
+    /// The peer's address.
     fn to_address(&self) -> Address;
 
-    /// Who has an address; nobody, if it is none of this kind.
+    /// The peer with this address; `None` if the address is of another kind.
     fn from_address(address: &Address) -> Option<Self>;
 }
 
-/// The table, and the file behind it.
+/// The table and its file.
 #[derive(Debug)]
 pub struct Vector<T> {
     fork_guard: ForkGuard,
     table: Table<T>,
-    shared: Option<Shared>,
+    file: Option<AvFile>,
     /// Held while table and file change.
     order: Mutex<()>,
-    /// How many places the file had when all of it was read.
-    seen: AtomicUsize,
+    /// The number of entries in the file when all of it was last read.
+    entries_read: AtomicUsize,
 }
 
 impl<T: Peer> Vector<T> {
-    /// Opens one; `family` says whose addresses are in it: provider and domain.
+    /// Opens a vector. `family` identifies the provider and the domain in the file name.
     ///
     /// # Errors
-    /// As [`Table::open`]; [`Errno::AddrInUse`] for a name that a living process has given to one,
-    /// [`Errno::NoEnt`] for one to read that nobody has made; the system's.
+    /// As [`Table::open`]; [`Errno::AddrInUse`] for a name that a living process has created a
+    /// vector with, [`Errno::NoEnt`] for a name to open that no process has; the system's.
     pub fn open(attr: &Attr, family: &str) -> Result<Self, Error> {
         let table = Table::open(attr)?;
-        let shared = match &attr.name {
+        let file = match &attr.name {
             None => None,
-            Some(SharedName::Create(name)) => Some(Shared::make(family, name)?),
-            Some(SharedName::Open(name)) => Some(Shared::find(family, name)?),
+            Some(SharedName::Create(name)) => Some(AvFile::create(family, name)?),
+            Some(SharedName::Open(name)) => Some(AvFile::open_existing(family, name)?),
         };
         let vector = Self {
             fork_guard: ForkGuard::current(),
             table,
-            shared,
+            file,
             order: Mutex::default(),
-            seen: AtomicUsize::new(0),
+            entries_read: AtomicUsize::new(0),
         };
-        vector.look_at_all();
+        vector.refresh_all();
         Ok(vector)
     }
 
-    /// What neither changes anybody nor looks further than what is known.
+    /// The table, for calls that neither change it nor read the file.
     pub const fn table(&self) -> &Table<T> {
         &self.table
     }
@@ -72,19 +72,19 @@ impl<T: Peer> Vector<T> {
         self.table.epoch()
     }
 
-    /// Adds a peer, or finds the one that is equal to it.
+    /// Adds a peer, or finds the equal one that is there.
     ///
     /// # Errors
-    /// [`Errno::Acces`] for a vector that is only read; [`Errno::NoBufs`] when the file is full;
-    /// the system's.
+    /// [`Errno::Acces`] for a vector that another process has created; [`Errno::NoBufs`] if the
+    /// file is full; the system's.
     pub fn insert(&self, peer: T) -> Result<FiAddr> {
-        let Some(shared) = self.own_file()? else {
+        let Some(file) = self.writable_file()? else {
             return Ok(self.table.insert(peer));
         };
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let (address, is_new) = (peer.to_address(), self.table.find(&peer).is_none());
         let addr = self.table.insert(peer);
-        let written = shared.write(addr.0 as usize, Some(&address));
+        let written = file.write(addr.0 as usize, Some(&address));
         if let (Err(errno), true) = (written, is_new) {
             self.table.remove(&[addr])?;
             return Err(errno);
@@ -95,28 +95,29 @@ impl<T: Peer> Vector<T> {
     /// Removes peers.
     ///
     /// # Errors
-    /// [`Errno::Acces`] for a vector that is only read; as [`Table::remove`].
+    /// [`Errno::Acces`] for a vector that another process has created; as [`Table::remove`].
     pub fn remove(&self, addrs: &[FiAddr]) -> Result {
-        let Some(shared) = self.own_file()? else {
+        let Some(file) = self.writable_file()? else {
             return self.table.remove(addrs);
         };
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         self.table.remove(addrs)?;
-        let written = addrs.iter().map(|addr| shared.write(addr.0 as usize, None));
+        let written = addrs.iter().map(|addr| file.write(addr.0 as usize, None));
         written.fold(Ok(()), Result::and)
     }
 
-    /// The peer behind an index, as it is now.
+    /// The peer at an index, as the file has it now.
     pub fn lookup(&self, addr: FiAddr) -> Option<T> {
-        self.look_at(addr);
+        self.refresh(addr);
         self.table.lookup(addr)
     }
 
     /// As [`Table::source`].
     pub fn source(&self, peer: &T) -> Option<FiAddr> {
         self.table.source(peer).or_else(|| {
-            let places = self.read_file()?.places();
-            (places > self.seen.load(Ordering::Relaxed)).then(|| self.look_at_all())?;
+            let entry_count = self.readonly_file()?.entry_count();
+            (entry_count > self.entries_read.load(Ordering::Relaxed))
+                .then(|| self.refresh_all())?;
             self.table.source(peer)
         })
     }
@@ -129,61 +130,61 @@ impl<T: Peer> Vector<T> {
 
     /// As [`Table::peers`].
     pub fn peers(&self) -> Vec<(FiAddr, T)> {
-        self.look_at_all();
+        self.refresh_all();
         self.table.peers()
     }
 
     /// As [`Table::members`].
     pub fn members(&self) -> Vec<FiAddr> {
-        self.look_at_all();
+        self.refresh_all();
         self.table.members()
     }
 
-    /// The file, if there is one; an error if it is another process's.
-    fn own_file(&self) -> Result<Option<&Shared>> {
-        match &self.shared {
-            Some(shared) if !shared.is_maker() => Err(Errno::Acces),
-            shared => Ok(shared.as_ref()),
+    /// The file, if there is one; an error if another process has created it.
+    fn writable_file(&self) -> Result<Option<&AvFile>> {
+        match &self.file {
+            Some(file) if !file.is_creator() => Err(Errno::Acces),
+            file => Ok(file.as_ref()),
         }
     }
 
-    fn read_file(&self) -> Option<&Shared> {
-        self.shared.as_ref().filter(|it| !it.is_maker())
+    fn readonly_file(&self) -> Option<&AvFile> {
+        self.file.as_ref().filter(|it| !it.is_creator())
     }
 
-    fn look_at(&self, addr: FiAddr) {
+    fn refresh(&self, addr: FiAddr) {
         let Ok(index) = usize::try_from(addr.0) else {
             return;
         };
-        if let Some(shared) = self.read_file() {
-            let peer = shared.read(index);
+        if let Some(file) = self.readonly_file() {
+            let peer = file.read(index);
             self.table
                 .mirror(index, peer.and_then(|peer| T::from_address(&peer)));
         }
     }
 
-    fn look_at_all(&self) {
-        if let Some(shared) = self.read_file() {
-            let places = shared.places();
-            shared.read_all(places, |index, peer| {
+    fn refresh_all(&self) {
+        if let Some(file) = self.readonly_file() {
+            let entry_count = file.entry_count();
+            file.read_all(entry_count, |index, peer| {
                 let peer = peer.and_then(|peer| T::from_address(&peer));
                 self.table.mirror(index, peer);
             });
-            (places..self.table.places()).for_each(|index| self.table.mirror(index, None));
-            self.seen.store(places, Ordering::Relaxed);
+            (entry_count..self.table.slots_len()).for_each(|index| self.table.mirror(index, None));
+            self.entries_read.store(entry_count, Ordering::Relaxed);
         }
     }
 }
 
 impl<T> Drop for Vector<T> {
     fn drop(&mut self) {
-        // A forked child's copy is the parent's business.
-        if let Some(shared) = self
-            .shared
+        // In a forked child, the file is the parent's.
+        if let Some(file) = self
+            .file
             .as_ref()
             .filter(|_| self.fork_guard.check().is_ok())
         {
-            shared.remove();
+            file.remove();
         }
     }
 }
@@ -216,7 +217,7 @@ mod tests {
         Vector::open(&attr, "kit")
     }
 
-    fn make(test: &str) -> Vector<u32> {
+    fn create(test: &str) -> Vector<u32> {
         opened(SharedName::Create(name(test))).unwrap()
     }
 
@@ -229,8 +230,8 @@ mod tests {
     }
 
     #[test]
-    fn what_one_inserts_and_removes_others_find_at_the_same_indices() {
-        let one = make("common");
+    fn readers_see_the_creators_changes_at_the_same_indices() {
+        let one = create("common");
         one.insert(10).unwrap();
         let other = read("common");
         assert_eq!(other.lookup(FiAddr(0)), Some(10));
@@ -251,8 +252,8 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_does_not_write_and_a_name_is_one_vector_s() {
-        let one = make("rights");
+    fn readers_cannot_write_and_a_name_has_one_creator() {
+        let one = create("rights");
         one.insert(1).unwrap();
         let other = read("rights");
         assert_eq!(other.insert(2), Err(Errno::Acces));
@@ -265,8 +266,8 @@ mod tests {
     }
 
     #[test]
-    fn a_vector_is_gone_with_its_maker_but_for_those_who_have_it_open() {
-        let one = make("closed");
+    fn the_file_is_removed_with_its_creator_and_open_readers_keep_it() {
+        let one = create("closed");
         one.insert(1).unwrap();
         let other = read("closed");
         drop(one);
@@ -274,25 +275,25 @@ mod tests {
         assert_eq!(other.lookup(FiAddr(0)), Some(1));
         let gone = opened(SharedName::Open(name("closed"))).unwrap_err();
         assert_eq!(gone.errno(), Errno::NoEnt);
-        make("closed").insert(2).unwrap();
+        create("closed").insert(2).unwrap();
     }
 
     #[test]
-    fn a_file_that_nobody_holds_is_not_read_and_is_taken_over() {
+    fn a_file_without_creator_is_not_read_and_is_taken_over() {
         std::fs::write(path("left"), b"selvedge av   01").unwrap();
         // Another test may have swept it by now.
         let gone = opened(SharedName::Open(name("left"))).unwrap_err();
         assert_eq!(gone.errno(), Errno::NoEnt);
-        let one = make("left");
+        let one = create("left");
         one.insert(5).unwrap();
         assert_eq!(read("left").members(), [FiAddr(0)]);
     }
 
     #[test]
-    fn what_a_dead_maker_has_left_is_swept_by_the_next_one() {
-        let living = make("living");
+    fn files_of_dead_creators_are_swept_by_the_next_creator() {
+        let living = create("living");
         std::fs::write(path("dead"), b"selvedge av   01").unwrap();
-        make("another").insert(1).unwrap();
+        create("another").insert(1).unwrap();
         assert!(!path("dead").exists());
         assert!(path("living").exists());
         assert_eq!(living.insert(1), Ok(FiAddr(0)));
@@ -300,11 +301,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_in_a_file_is_nobody() {
-        let one = make("wrong");
+    fn damaged_entries_have_no_peer() {
+        let one = create("wrong");
         (0..5).for_each(|peer| assert_eq!(one.insert(peer), Ok(FiAddr(u64::from(peer)))));
         let file = File::options().write(true).open(path("wrong")).unwrap();
-        // Half a place, another index's, one twice, and more places than there may be.
+        // Half an entry, another index's entry, one entry twice, and more entries than the limit.
         file.write_all_at(&[0; 60], 64 + 128).unwrap();
         let mut first = [0; 128];
         File::open(path("wrong"))
@@ -326,7 +327,7 @@ mod tests {
     #[test]
     fn a_file_that_others_may_write_or_that_is_a_link_is_refused() {
         use std::os::unix::fs::{PermissionsExt, symlink};
-        let one = make("open to all");
+        let one = create("open to all");
         let all = std::fs::Permissions::from_mode(0o666);
         std::fs::set_permissions(path("open to all"), all).unwrap();
         for named in [SharedName::Open, SharedName::Create] {

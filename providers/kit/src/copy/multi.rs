@@ -1,83 +1,83 @@
-//! The memory of a multi-receive buffer: cut into parts, one for each message.
+//! The memory of a multi-receive buffer, cut into parts, one for each message.
 
 use std::fmt;
 use std::sync::Arc;
 
 use selvedge::IovMut;
 
-use super::{Piece, Pieces, RxBuf};
+use super::{RxBuf, Segment, Segments};
 
 /// The part of a multi-receive buffer that no message has taken yet.
 ///
-/// What it was made of, this rest and all [parts](Self::cut) name disjoint bytes; whichever of them
-/// is [ended](RxBuf::end) last says so, and the whole buffer is the caller's again.
+/// The rest and all [parts](Self::cut) name disjoint bytes. The one that is
+/// [finished](RxBuf::finish) last reports it, and then the whole buffer is the caller's again.
 pub struct MultiBuf {
     rest: IovMut,
-    whole: Arc<Whole>,
+    buffer: Arc<Buffer>,
 }
 
-/// What the parts of one buffer have in common; it is alive while one of them is.
-pub(super) struct Whole;
+/// The buffer that parts are cut from; it exists while one of them does.
+pub(super) struct Buffer;
 
-/// What became of a part of a multi-receive buffer.
+/// A finished part of a multi-receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Where it begins.
+    /// The address of its first byte.
     pub start: usize,
-    /// Whether it was the last that was in use of its buffer.
+    /// Whether it was the last part of its buffer in use.
     pub is_last: bool,
 }
 
 impl MultiBuf {
-    /// Makes a multi-receive buffer of a buffer in one piece; any other comes back.
+    /// Makes a multi-receive buffer of a buffer with one segment.
     ///
     /// # Errors
-    /// The buffer, if it has several pieces.
+    /// The buffer, if it has several segments.
     pub fn new(buf: RxBuf) -> Result<Self, RxBuf> {
         match buf.0 {
-            Pieces::One(rest) => Ok(Self {
+            Segments::One(rest) => Ok(Self {
                 rest,
-                whole: Arc::new(Whole),
+                buffer: Arc::new(Buffer),
             }),
             _ => Err(buf),
         }
     }
 
-    /// Bytes that are left.
+    /// The number of bytes that are left.
     pub fn len(&self) -> usize {
         self.rest.len
     }
 
-    /// Whether nothing is left.
+    /// Whether no byte is left.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Cuts the next `len` bytes off, or as many as are left.
+    /// Cuts off the next `len` bytes, or as many as are left.
     pub fn cut(&mut self, len: usize) -> RxBuf {
         let part = self.rest.part(0, len);
         self.rest = self.rest.part(part.len, usize::MAX);
-        RxBuf(Pieces::Part(Box::new((part, Arc::clone(&self.whole)))))
+        RxBuf(Segments::Part(Box::new((part, Arc::clone(&self.buffer)))))
     }
 
-    /// The rest as one part: no more are cut.
+    /// Makes one part of the rest; no more are cut.
     pub fn into_rest(self) -> RxBuf {
-        RxBuf(Pieces::Part(Box::new((self.rest, self.whole))))
+        RxBuf(Segments::Part(Box::new((self.rest, self.buffer))))
     }
 }
 
 impl RxBuf {
-    /// Ends the access to the memory, like dropping it, and says what it was if it was a part of a
+    /// Ends the access to the memory, as dropping it does; returns the part, if it was one of a
     /// multi-receive buffer.
     #[inline]
-    pub fn end(self) -> Option<Part> {
+    pub fn finish(self) -> Option<Part> {
         match self.0 {
-            Pieces::One(_) | Pieces::Many(_) => None,
-            Pieces::Part(part) => {
-                let (piece, whole) = *part;
+            Segments::One(_) | Segments::Many(_) => None,
+            Segments::Part(part) => {
+                let (segment, buffer) = *part;
                 Some(Part {
-                    start: piece.base.addr(),
-                    is_last: Arc::into_inner(whole).is_some(),
+                    start: segment.base.addr(),
+                    is_last: Arc::into_inner(buffer).is_some(),
                 })
             }
         }
@@ -85,9 +85,9 @@ impl RxBuf {
 }
 
 impl Default for RxBuf {
-    /// No room at all.
+    /// Makes a buffer of length 0.
     fn default() -> Self {
-        Self(Pieces::One(IovMut::EMPTY))
+        Self(Segments::One(IovMut::EMPTY))
     }
 }
 
@@ -101,9 +101,9 @@ impl fmt::Debug for MultiBuf {
 mod tests {
     use super::*;
 
-    #[expect(unsafe_code, reason = "memory that is never reached")]
+    #[expect(unsafe_code, reason = "memory that is never accessed")]
     fn buf(iov: &[IovMut]) -> RxBuf {
-        // SAFETY: the tests reach no byte of it.
+        // SAFETY: the tests access no byte of it.
         unsafe { RxBuf::new(iov) }
     }
 
@@ -117,10 +117,10 @@ mod tests {
     }
 
     #[test]
-    fn parts_lie_one_behind_the_other_and_end_with_the_rest() {
+    fn parts_are_adjacent_and_end_with_the_rest() {
         let mut multi = multi(100);
         let lens = [10, 0, 30, 90, 5].map(|len| (multi.len(), multi.cut(len)));
-        let lens = lens.map(|(left, part)| (left, part.len(), part.end()));
+        let lens = lens.map(|(left, part)| (left, part.len(), part.finish()));
         let expected = [
             (100, 10, part(4096, false)),
             (90, 0, part(4106, false)),
@@ -133,28 +133,32 @@ mod tests {
     }
 
     #[test]
-    fn whichever_part_ends_last_says_so() {
+    fn the_part_that_is_finished_last_reports_it() {
         for last in 0..3 {
             let mut multi = multi(100);
             let mut parts = vec![multi.cut(10), multi.cut(10), multi.into_rest()];
             let kept = parts.remove(last);
-            assert!(parts.into_iter().all(|part| !part.end().unwrap().is_last));
-            assert!(kept.end().unwrap().is_last);
+            assert!(
+                parts
+                    .into_iter()
+                    .all(|part| !part.finish().unwrap().is_last)
+            );
+            assert!(kept.finish().unwrap().is_last);
         }
     }
 
     #[test]
-    fn a_part_that_is_dropped_is_ended() {
+    fn a_dropped_part_is_finished() {
         let mut multi = multi(100);
         drop(multi.cut(10));
         let rest = multi.into_rest();
-        assert_eq!((rest.len(), rest.end()), (90, part(4106, true)));
+        assert_eq!((rest.len(), rest.finish()), (90, part(4106, true)));
     }
 
     #[test]
-    fn a_buffer_in_pieces_comes_back() {
+    fn a_buffer_of_several_segments_is_returned() {
         let iov = IovMut::from_raw(std::ptr::dangling_mut(), 8);
         let back = MultiBuf::new(buf(&[iov, iov])).unwrap_err();
-        assert_eq!((back.len(), back.end()), (16, None));
+        assert_eq!((back.len(), back.finish()), (16, None));
     }
 }

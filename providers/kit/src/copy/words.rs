@@ -1,24 +1,24 @@
-//! Short messages as words: what fits a command is loaded and stored without a call of `memcpy`,
-//! which costs more than the bytes.
+//! Short messages as words: a message that fits into a command is loaded and stored without a call
+//! of `memcpy`, which costs more than the bytes.
 
 #![expect(
     unsafe_code,
     reason = "loads and stores of words in the caller's memory"
 )]
 
-use super::{Pieces, RxBuf, TxBuf};
+use super::{RxBuf, Segments, TxBuf};
 
 const WORD: usize = size_of::<u64>();
 
 impl TxBuf {
-    /// The first eight bytes; those that are missing are zero.
+    /// The first eight bytes; missing bytes are zero.
     #[inline(always)]
     pub fn word(&self) -> u64 {
         match &self.0 {
-            Pieces::One(piece) if piece.len >= WORD => {
-                // SAFETY: `new`'s caller promised that the piece is valid for reads, and it has
+            Segments::One(segment) if segment.len >= WORD => {
+                // SAFETY: `new`'s caller promised that the segment is valid for reads, and it has
                 // eight bytes.
-                unsafe { piece.base.cast::<u64>().read_unaligned() }
+                unsafe { segment.base.cast::<u64>().read_unaligned() }
             }
             _ => {
                 let mut bytes = [0; WORD];
@@ -28,13 +28,14 @@ impl TxBuf {
         }
     }
 
-    /// Hands all bytes on in whole words, each with its number; the last is filled up with zeros.
+    /// Passes all bytes to `put` in whole words, each with its index; the last is filled up with
+    /// zeros.
     #[inline]
     pub fn read_words(&self, mut put: impl FnMut(usize, u64)) {
         match &self.0 {
-            Pieces::One(piece) => {
-                // SAFETY: `new`'s caller promised that the piece is valid for reads, all of it.
-                unsafe { load(piece.base.cast(), piece.len, put) };
+            Segments::One(segment) => {
+                // SAFETY: `new`'s caller promised that the segment is valid for reads, all of it.
+                unsafe { load(segment.base.cast(), segment.len, put) };
             }
             _ => (0..self.len().div_ceil(WORD)).for_each(|index| {
                 let mut bytes = [0; WORD];
@@ -46,29 +47,29 @@ impl TxBuf {
 }
 
 impl RxBuf {
-    /// Puts eight bytes at the front, as far as they fit; says how many did.
+    /// Writes eight bytes at the front, as far as they fit; returns how many did.
     #[inline(always)]
     pub fn write_word(&mut self, word: u64) -> usize {
         match &self.0 {
-            Pieces::One(piece) if piece.len >= WORD => {
-                // SAFETY: `new`'s caller promised that the piece is valid for writes and left
-                // alone, and it has eight bytes.
-                unsafe { piece.base.cast::<u64>().write_unaligned(word) };
+            Segments::One(segment) if segment.len >= WORD => {
+                // SAFETY: `new`'s caller promised that the segment is valid for writes and accessed
+                // by no other code, and it has eight bytes.
+                unsafe { segment.base.cast::<u64>().write_unaligned(word) };
                 WORD
             }
             _ => self.write(0, &word.to_ne_bytes()),
         }
     }
 
-    /// Puts `len` bytes at the front, as far as they fit; says how many did. They are in whole
-    /// words, which `word` tells by their number, each asked for once.
+    /// Writes `len` bytes at the front, as far as they fit; returns how many did. `word` returns
+    /// the words by their index; each is requested once.
     #[inline]
     pub fn write_words(&mut self, len: usize, mut word: impl FnMut(usize) -> u64) -> usize {
         match &self.0 {
-            Pieces::One(piece) if piece.len >= len => {
-                // SAFETY: `new`'s caller promised that the piece is valid for writes and left
-                // alone, and it has `len` bytes.
-                unsafe { store(piece.base.cast(), len, word) };
+            Segments::One(segment) if segment.len >= len => {
+                // SAFETY: `new`'s caller promised that the segment is valid for writes and accessed
+                // by no other code, and it has `len` bytes.
+                unsafe { store(segment.base.cast(), len, word) };
                 len
             }
             _ => (0..len.div_ceil(WORD))
@@ -82,7 +83,7 @@ impl RxBuf {
     }
 }
 
-/// Loads `len` bytes, and hands them on in words.
+/// Loads `len` bytes, and passes them on in words.
 ///
 /// # Safety
 /// `len` bytes from `from` on are valid for reads and not written meanwhile.
@@ -107,7 +108,7 @@ unsafe fn load(from: *const u8, len: usize, mut put: impl FnMut(usize, u64)) {
     }
 }
 
-/// Fewer than eight bytes as a word.
+/// Loads fewer than eight bytes as a word.
 ///
 /// # Safety
 /// As [`load`].
@@ -132,10 +133,10 @@ unsafe fn load_rest(from: *const u8, len: usize) -> u64 {
     u64::from_le(word)
 }
 
-/// Stores `len` bytes, which `word` tells word by word.
+/// Stores `len` bytes, which `word` returns word by word.
 ///
 /// # Safety
-/// `len` bytes from `to` on are valid for writes, and nobody else uses them meanwhile.
+/// `len` bytes from `to` on are valid for writes, and no other code accesses them meanwhile.
 #[inline]
 unsafe fn store(to: *mut u8, len: usize, mut word: impl FnMut(usize) -> u64) {
     let whole = len / WORD;
@@ -154,7 +155,7 @@ unsafe fn store(to: *mut u8, len: usize, mut word: impl FnMut(usize) -> u64) {
     }
 }
 
-/// The first bytes of a word, fewer than eight.
+/// Stores the first bytes of a word, fewer than eight.
 ///
 /// # Safety
 /// As [`store`].
@@ -198,8 +199,8 @@ mod tests {
         words.map(u64::from_ne_bytes)
     }
 
-    fn read(pieces: &[&[u8]]) -> Vec<u64> {
-        let iov: Vec<_> = pieces.iter().map(|piece| Iov::new(piece)).collect();
+    fn read(segments: &[&[u8]]) -> Vec<u64> {
+        let iov: Vec<_> = segments.iter().map(|segment| Iov::new(segment)).collect();
         // SAFETY: the pieces outlive the value.
         let buf = unsafe { TxBuf::new(&iov) };
         let mut words = Vec::new();
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_is_loaded_from_one_piece_and_from_two() {
+    fn every_length_is_loaded_from_one_segment_and_from_two() {
         for len in 0..=BYTES.len() {
             let bytes = &BYTES[..len];
             let words = &as_words(bytes)[..len.div_ceil(WORD)];
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_is_stored_and_nothing_behind_it() {
+    fn every_length_is_stored_and_no_byte_beyond_it() {
         for len in 0..=BYTES.len() {
             for room in 0..=BYTES.len() + 1 {
                 let mut target = [b'.'; BYTES.len() + 2];

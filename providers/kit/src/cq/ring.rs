@@ -20,21 +20,22 @@ use crate::wait::{SPIN, WaitCondition, WaitObject};
 
 /// A completion queue for one or many endpoints.
 ///
-/// Reading an empty queue first drives the endpoints that are attached, and a read without an array
-/// always does. Of the entries that are read, every 64th has it done, too: who posts what completes
-/// at once and reads it never finds the queue empty, and others wait for progress all the same.
-/// Providers ask [`Self::room`] before they take on work that will complete here; what is pushed
-/// beyond it is kept all the same.
+/// Reads return stored entries. A read of an empty queue, and every read without an array, first
+/// drives the attached endpoints. So does every 64th entry that is read: a program that posts
+/// operations which complete at once and reads their entries never finds the queue empty, and its
+/// other operations still need progress. Providers check [`Self::room`] before they start
+/// operations that will complete here; entries beyond it are stored all the same.
 ///
-/// It belongs to the process that opened it: in a forked child, every call fails with
+/// The queue belongs to the process that opened it: in a forked child, every call fails with
 /// [`Errno::BadF`].
 pub struct CqRing {
     fork_guard: ForkGuard,
     domain: DomainId,
     store: Lock<Store>,
-    /// What waits in `store`, errors included: it lets a poll of an empty queue pass its lock by.
+    /// The number of entries in `store`, errors included. A poll of an empty queue reads it without
+    /// the lock.
     stored: AtomicUsize,
-    /// Entries that it was opened for.
+    /// The number of entries that it was opened for.
     size: usize,
     drops_failed_injects: bool,
     /// Its lock is held while progress runs, which pushes: taken before `store`, never after it.
@@ -43,12 +44,11 @@ pub struct CqRing {
 }
 
 impl CqRing {
-    /// Opens a queue (fi_cq_open(3)). Threads that wait look for some microseconds before they
-    /// sleep.
+    /// Opens a queue (fi_cq_open(3)). Waiting threads poll for some microseconds before they park.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for a size beyond [`Self::MAX_SIZE`]; [`Errno::NoSys`] for a wait object that
-    /// is not offered. The sentence names the value. The system's, when descriptors are short.
+    /// [`Errno::Inval`] for a size beyond [`Self::MAX_SIZE`]; [`Errno::NoSys`] for a wait object
+    /// that is not supported. The text has the value. The system's, if it has no descriptor left.
     ///
     /// # Safety
     /// Under [`Mode::Asserted`], no two threads use the queue, or the endpoints that complete on
@@ -59,8 +59,8 @@ impl CqRing {
         unsafe { Self::open_in_domain(attr, &DomainId::unnamed(), mode, SPIN) }
     }
 
-    /// As [`Self::open`], for a domain; threads that wait look for `spin` at most before they sleep,
-    /// unless the attributes say otherwise.
+    /// As [`Self::open`], for a domain; waiting threads poll for `spin` at most before they park,
+    /// unless the attributes specify a time.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -77,7 +77,7 @@ impl CqRing {
         // SAFETY: the caller promises that no two threads are inside; `read` and `push` never take
         // the store's lock twice.
         let store = unsafe { Lock::with_mode(mode, Store::new()) };
-        // SAFETY: as above; `Progress` must not come back to the queue that drives it but to push.
+        // SAFETY: as above; `Progress` must not use the queue that drives it except to push.
         let endpoints = unsafe { ProgressList::new(mode) };
         Ok(Arc::new(Self {
             fork_guard: ForkGuard::current(),
@@ -98,28 +98,28 @@ impl CqRing {
     /// The largest size that a queue can be opened with.
     pub const MAX_SIZE: usize = 1 << 24;
 
-    /// Has threads keep apart by locks from here on, whatever was promised: the queue of an endpoint
-    /// that an event queue drives, which is of no domain.
+    /// Makes threads take the locks from now on, whatever was promised: for the queue of an
+    /// endpoint that an event queue drives, which belongs to no domain.
     pub(crate) fn share(&self) {
         self.store.share();
         self.endpoints.share();
     }
 
-    /// Who keeps threads apart that use the queue.
+    /// The mode of the queue's locks.
     #[cfg(test)]
     pub(crate) fn mode(&self) -> Mode {
         self.store.mode()
     }
 
-    /// Whether injects that fail have no entry here.
+    /// Whether failed injects have no entry here.
     pub const fn drops_failed_injects(&self) -> bool {
         self.drops_failed_injects
     }
 
-    /// Has the queue drive `ep` from now on. Attaching twice is attaching once.
+    /// Makes the queue drive `ep` from now on. Attaching twice is attaching once.
     ///
     /// # Errors
-    /// The system's, when memory is too short to wait for it; it is not attached then.
+    /// The system's, if it has no memory to wait for the endpoint, which is not attached then.
     pub fn attach(&self, ep: &Arc<dyn Progress>) -> Result<(), Error> {
         self.endpoints.attach(Arc::clone(ep));
         self.wait_object
@@ -127,8 +127,8 @@ impl CqRing {
             .inspect_err(|_| self.endpoints.detach(ep))
     }
 
-    /// Ends what [`Self::attach`] began. When it returns, no call of `ep`'s progress by this queue
-    /// is running, nor will one start.
+    /// Reverts [`Self::attach`]. When it returns, no call of `ep`'s progress by this queue is
+    /// running, nor will one start.
     pub fn detach(&self, ep: &Arc<dyn Progress>) {
         self.wait_object.remove(&**ep);
         self.endpoints.detach(ep);
@@ -145,7 +145,8 @@ impl CqRing {
         }
     }
 
-    /// Adds a completion that says nothing but its context and what completed: an own operation's.
+    /// Adds a completion that has only a context and flags: that of an operation this endpoint
+    /// initiated.
     #[inline(always)]
     pub fn push_plain(&self, context: Context, flags: CompletionFlags) {
         if let Some(mut store) = self.store.try_lock()
@@ -156,7 +157,7 @@ impl CqRing {
         self.push_plain_slow(context, flags);
     }
 
-    /// What [`Self::push_plain`] does if it has to wait, make room, or wake somebody.
+    /// Slow path of [`Self::push_plain`]: waits for the lock, grows the store, or wakes a thread.
     #[cold]
     #[inline(never)]
     fn push_plain_slow(&self, context: Context, flags: CompletionFlags) {
@@ -179,19 +180,20 @@ impl CqRing {
         }
     }
 
-    /// Completions that fit before the queue is as full as it was opened for.
+    /// The number of completions that fit before the queue reaches the size that it was opened
+    /// with.
     #[inline]
     pub fn room(&self) -> usize {
         self.size
             .saturating_sub(self.stored.load(Ordering::Relaxed))
     }
 
-    /// Completions and errors that nobody has read.
+    /// The number of completions and errors that the application has not read.
     pub(crate) fn unread(&self) -> usize {
         self.stored.load(Ordering::Relaxed)
     }
 
-    /// Takes what waits, after driving the endpoints if nothing does or nothing is wanted. `src`
+    /// Takes stored entries, after driving the endpoints if there are none or `out` is empty. `src`
     /// may be empty.
     #[inline]
     fn take(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
@@ -201,7 +203,7 @@ impl CqRing {
         }
     }
 
-    /// Takes one entry, if that is all there is to do: most programs read so.
+    /// Fast path of a read into an array of one: takes one entry if nothing else has to be done.
     #[inline(always)]
     fn take_one_fast(&self, copy: impl FnOnce(&Slot)) -> bool {
         if !self.fork_guard.is_owner() {
@@ -218,7 +220,7 @@ impl CqRing {
         true
     }
 
-    /// Drives the endpoints, and takes what that brings.
+    /// Drives the endpoints, and takes the resulting entries.
     #[inline(never)]
     fn drive_and_take(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
         let filled = self.drive(out, src);
@@ -231,7 +233,7 @@ impl CqRing {
         self.take_stored_and_drive(out, src)
     }
 
-    /// Takes what waits, and drives the endpoints now and then.
+    /// Takes stored entries, and drives the endpoints at every 64th.
     #[inline(never)]
     fn take_stored_and_drive(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
         self.fork_guard.check()?;
@@ -242,7 +244,7 @@ impl CqRing {
         Ok(taken)
     }
 
-    /// Takes what waits, without driving anybody.
+    /// Takes stored entries, without driving the endpoints.
     fn take_stored(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
         self.take_locked(out, src).map(|(taken, _)| taken)
     }
@@ -255,16 +257,16 @@ impl CqRing {
         taken
     }
 
-    /// Drives the endpoints although something waited. What that brings goes behind it, and is not
-    /// more than was read meanwhile.
+    /// Drives the endpoints although entries were stored. The new entries go behind those, and are
+    /// not more than were read meanwhile.
     #[cold]
     #[inline(never)]
     fn drive_after_take(&self) {
         self.endpoints.drive(DRIVE_INTERVAL, &mut Sink::none());
     }
 
-    /// Drives the attached endpoints, unless another thread is at it: that one's messages show up
-    /// here all the same. Says how many completions went straight to `out`.
+    /// Drives the attached endpoints, unless another thread does: the entries that it brings become
+    /// visible here, too. Returns how many completions went directly to `out`.
     #[inline]
     fn drive(&self, out: &mut [Entry], src: &mut [FiAddr]) -> usize {
         let budget = if out.is_empty() { BUDGET } else { out.len() };
@@ -273,13 +275,13 @@ impl CqRing {
         sink.filled()
     }
 
-    /// Whether neither a completion nor an error waits.
+    /// Whether there is neither a completion nor an error.
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
         self.stored.load(Ordering::Relaxed) == 0
     }
 
-    /// Publishes how much waits; called under the store's lock.
+    /// Publishes the number of stored entries; called under the store's lock.
     #[inline]
     fn publish_len(&self, store: &Store) {
         self.stored.store(store.stored(), Ordering::Relaxed);
@@ -428,10 +430,7 @@ fn checked_size(size: usize) -> Result<usize, Error> {
         1..=CqRing::MAX_SIZE => Ok(size),
         _ => Err(Error::new(
             Errno::Inval,
-            format!(
-                "completion queue: size {size} is beyond {}",
-                CqRing::MAX_SIZE
-            ),
+            format!("completion queue: size {size} exceeds {}", CqRing::MAX_SIZE),
         )),
     }
 }
@@ -449,7 +448,7 @@ mod tests {
 
     #[expect(unsafe_code, reason = "opens with the real locks")]
     fn open(attr: &Attr) -> Result<Arc<CqRing>, Error> {
-        // SAFETY: the safe mode asks for nothing.
+        // SAFETY: the safe mode requires nothing.
         unsafe { CqRing::open(attr, Mode::Safe) }
     }
 
@@ -480,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_drives_what_is_attached_once_and_as_far_as_asked() {
+    fn a_read_drives_each_attached_endpoint_once_and_up_to_its_budget() {
         let cq = open(&Attr::default()).unwrap();
         let ep: Arc<dyn Progress> = Arc::new(Source(Arc::clone(&cq)));
         cq.attach(&ep).unwrap();
@@ -532,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ready_is_read_without_driving_anybody() {
+    fn read_ready_drives_no_endpoint() {
         let cq = open(&Attr::default()).unwrap();
         let source: Arc<dyn Progress> = Arc::new(Source(Arc::clone(&cq)));
         cq.attach(&source).unwrap();
@@ -562,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absurd_size_is_refused_by_its_value() {
+    fn an_excessive_size_is_refused_with_its_value() {
         let error = open(&Attr::with_size(usize::MAX)).unwrap_err();
         assert_eq!(error.errno(), Errno::Inval);
         assert!(error.message().contains(&usize::MAX.to_string()), "{error}");
@@ -577,16 +576,16 @@ mod tests {
         assert!(cq.wait_fd().is_none());
     }
 
-    /// Has something in its third turn, and nothing to say against sleep.
+    /// An endpoint that completes an operation at its third progress call, and lets threads park.
     #[derive(Debug)]
     struct Late {
         cq: Arc<CqRing>,
-        turns: AtomicUsize,
+        calls: AtomicUsize,
     }
 
     impl Progress for Late {
         fn progress(&self, _: usize, _: &mut Sink<'_>) -> usize {
-            let is_third = self.turns.fetch_add(1, Ordering::Relaxed) == 2;
+            let is_third = self.calls.fetch_add(1, Ordering::Relaxed) == 2;
             if is_third {
                 self.cq.push(entry(3), FiAddr::UNSPEC);
             }
@@ -598,38 +597,38 @@ mod tests {
         }
     }
 
-    fn cq_of_a_late_one(spin_time: Duration) -> Arc<CqRing> {
+    fn cq_of_late_endpoint(spin_time: Duration) -> Arc<CqRing> {
         let mut attr = Attr::default();
         attr.wait_obj = wait::Object::Fd;
         attr.spin_time = Some(spin_time);
         let cq = open(&attr).unwrap();
-        let turns = AtomicUsize::new(0);
+        let calls = AtomicUsize::new(0);
         let late: Arc<dyn Progress> = Arc::new(Late {
             cq: Arc::clone(&cq),
-            turns,
+            calls,
         });
         cq.attach(&late).unwrap();
         cq
     }
 
     #[test]
-    fn who_asks_whether_it_may_sleep_looks_for_a_while() {
-        // A thread that is kept from its processor between two looks stops looking: the next one may
+    fn try_wait_polls_for_the_spin_time() {
+        // A thread that loses its processor between two polls stops polling: the next attempt may
         // have more luck.
         let found = || {
-            let cq = cq_of_a_late_one(Duration::from_hours(1));
+            let cq = cq_of_late_endpoint(Duration::from_hours(1));
             (cq.try_wait() == Err(Errno::Again)).then_some(cq)
         };
         let cq = (0..100).find_map(|_| found()).unwrap();
-        assert_eq!(cq.try_wait(), Err(Errno::Again), "it was left there");
+        assert_eq!(cq.try_wait(), Err(Errno::Again), "the entry stays");
         let mut out = [Entry::default(); 2];
         assert_eq!(cq.read(&mut out), Ok(1));
         assert_eq!(out[0], entry(3));
     }
 
     #[test]
-    fn who_wants_no_time_of_looking_may_sleep_at_once() {
-        let cq = cq_of_a_late_one(Duration::ZERO);
+    fn without_spin_time_try_wait_does_not_poll() {
+        let cq = cq_of_late_endpoint(Duration::ZERO);
         assert_eq!(cq.try_wait(), Ok(()));
     }
 

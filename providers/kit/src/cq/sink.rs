@@ -1,4 +1,4 @@
-//! The short way of a completion: straight into the array of the reader who drives progress.
+//! The fast path of a completion: directly into the array of the reader that drives progress.
 
 use std::{hint, ptr};
 
@@ -7,18 +7,18 @@ use selvedge::cq::Entry;
 
 use super::CqRing;
 
-/// The array of a reader that waits while its queue drives progress.
+/// The array of the reader whose call of `read` drives progress.
 #[derive(Debug)]
 pub struct Sink<'a> {
     reader: Option<&'a CqRing>,
     out: &'a mut [Entry],
     src: &'a mut [FiAddr],
-    /// Entries that the reader got.
+    /// The number of entries in the array.
     filled: usize,
 }
 
 impl<'a> Sink<'a> {
-    /// Nobody waits: everything goes to its queue.
+    /// A sink without a reader: every completion goes to its queue.
     pub fn none() -> Self {
         Self {
             reader: None,
@@ -28,8 +28,8 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// A reader of `queue` waits for entries in `out`, and for their sources in `src` if that is
-    /// not empty.
+    /// A sink for a reader of `queue`, with room for entries in `out`, and for their sources in
+    /// `src` if that is not empty.
     #[inline]
     pub(super) fn new(queue: &'a CqRing, out: &'a mut [Entry], src: &'a mut [FiAddr]) -> Self {
         Self {
@@ -40,18 +40,18 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Entries that the reader got.
+    /// The number of entries in the array.
     #[inline]
     pub(super) fn filled(&self) -> usize {
         self.filled
     }
 
-    /// Reports a completion of `queue`: to the reader, if it is the one who waits, nothing older is
-    /// in the queue, and there is room; else to the queue.
+    /// Reports a completion of `queue`: directly to the reader, if it reads this queue, the queue
+    /// is empty, and the array has room; otherwise to the queue.
     #[inline(always)]
     pub fn push(&mut self, queue: &CqRing, entry: Entry, src: FiAddr) {
-        let waits = self.reader.is_some_and(|reader| ptr::eq(reader, queue));
-        if waits
+        let is_its_queue = self.reader.is_some_and(|reader| ptr::eq(reader, queue));
+        if is_its_queue
             && queue.is_empty()
             && let Some(slot) = self.out.get_mut(self.filled)
         {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_waiting_reader_gets_what_fits_and_the_queue_the_rest() {
+    fn the_reader_gets_what_fits_and_the_queue_the_rest() {
         let cq = queue();
         let (mut out, mut src) = ([Entry::default(); 2], [FiAddr::UNSPEC; 2]);
         let mut sink = Sink::new(&cq, &mut out, &mut src);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_overtakes_what_is_in_the_queue() {
+    fn no_completion_overtakes_those_in_the_queue() {
         let cq = queue();
         cq.push(entry(0), FiAddr::UNSPEC);
         let mut out = [Entry::default(); 2];
@@ -118,9 +118,9 @@ mod tests {
 
     #[test]
     fn a_reader_of_another_queue_gets_nothing() {
-        let (mine, other) = (queue(), queue());
+        let (own, other) = (queue(), queue());
         let mut out = [Entry::default(); 1];
-        let mut sink = Sink::new(&mine, &mut out, &mut []);
+        let mut sink = Sink::new(&own, &mut out, &mut []);
         sink.push(&other, entry(7), FiAddr::UNSPEC);
         assert_eq!(sink.filled(), 0);
         assert_eq!(other.read(&mut out), Ok(1));

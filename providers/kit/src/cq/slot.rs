@@ -1,38 +1,38 @@
-//! Slots: where a completion waits until it is read. That of an own operation is its context and its
-//! flags, and nothing else is written or read.
+//! The slots in which completions are stored until they are read. A slot of an operation that this
+//! endpoint initiated holds its context and flags only; nothing else is written or read.
 
 use selvedge::cq::Entry;
 use selvedge::{CompletionFlags, Context, FiAddr};
 
-/// Room for a completion and its source, a cache line.
+/// Storage for a completion and its source: one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(super) struct Slot {
-    /// With [`PLAIN`] in its flags, what is not context or flags is of an earlier one.
+    /// With [`PLAIN`] in its flags, every field but context and flags is of an earlier completion.
     entry: Entry,
     src: FiAddr,
 }
 
-/// In the flags of a completion that is an operation's own: context and flags are all it says.
+/// A flag of a completion that has only a context and flags.
 const PLAIN: CompletionFlags = CompletionFlags::from_bits_retain(1 << 63);
 
 const _: () = assert!(!CompletionFlags::all().intersects(PLAIN));
 
 impl Slot {
-    /// Puts in what an own operation has to say.
+    /// Stores a completion that has only a context and flags.
     #[inline(always)]
     pub(super) fn put_plain(&mut self, context: Context, flags: CompletionFlags) {
         self.entry.context = context;
         self.entry.flags = flags.union(PLAIN);
     }
 
-    /// Puts in an entry and its source.
+    /// Stores an entry and its source.
     #[inline(always)]
     pub(super) fn put(&mut self, entry: Entry, src: FiAddr) {
         *self = Self { entry, src };
     }
 
-    /// What was put in.
+    /// The stored entry.
     #[inline(always)]
     pub(super) fn entry(&self) -> Entry {
         let Entry { context, flags, .. } = self.entry;
@@ -46,7 +46,7 @@ impl Slot {
         }
     }
 
-    /// Its source.
+    /// The stored source.
     #[inline]
     pub(super) fn src(&self) -> FiAddr {
         match self.entry.flags.intersects(PLAIN) {
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_put_in_comes_out() {
+    fn a_stored_entry_is_read_unchanged() {
         let entry = Entry {
             context: Context(u64::MAX),
             flags: CompletionFlags::all(),
@@ -86,9 +86,9 @@ mod tests {
         assert_eq!((slot.entry(), slot.src()), (entry, FiAddr(7)));
     }
 
-    /// Nothing of what was in the slot before shows.
+    /// Nothing of the earlier entry shows.
     #[test]
-    fn a_plain_completion_says_nothing_else() {
+    fn a_plain_completion_has_only_context_and_flags() {
         let old = Entry {
             len: 3,
             buf: 4,

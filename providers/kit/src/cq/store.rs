@@ -7,30 +7,29 @@ use selvedge::{CompletionFlags, Context, Errno, FiAddr, Result};
 
 use super::slot::Slot;
 
-/// A ring of entries that grows with what waits in it rather than lose one, and a list of errors
-/// beside it.
+/// A ring of entries that grows rather than lose one, and a list of errors beside it.
 ///
-/// It stands behind a lock instead of being `crossbeam_queue::ArrayQueue`. Measured on one EPYC core
-/// in one run, push and read of an entry in batches of eight: 10.1 ns here in thread-safe mode, 10.6
-/// single-threaded, 22 with `ArrayQueue`, which pays two atomic read-modify-writes per entry where a
-/// lock pays one per push and one per batch. An `ArrayQueue` also takes all its memory at once, can
-/// be full, and cannot keep errors in their place between entries.
+/// It is protected by a lock instead of being `crossbeam_queue::ArrayQueue`. Measured on one EPYC
+/// core in one run, push and read of an entry in batches of eight: 10.1 ns here in thread-safe
+/// mode, 10.6 single-threaded, 22 with `ArrayQueue`, which pays two atomic read-modify-writes per
+/// entry where a lock pays one per push and one per batch. An `ArrayQueue` also allocates all its
+/// memory at once, can be full, and cannot keep errors in their place between entries.
 #[derive(Debug)]
 pub(super) struct Store {
     slots: Box<[Slot]>,
-    /// Entries ever read and ever pushed; the place of the n-th is n modulo the capacity, which is
-    /// a power of two.
+    /// The numbers of entries ever read and ever pushed. The slot of the n-th is n modulo the
+    /// capacity, which is a power of two.
     read: usize,
     pushed: usize,
-    /// How many entries may wait before a push has something else to do: grow, or wake somebody.
-    /// As many as there are slots, and none while the store is watched.
-    room: usize,
+    /// The number of stored entries from which a push has to do something else first: grow, or wake
+    /// a thread. The capacity, or 0 while a wake-up is armed.
+    fast_limit: usize,
     /// Each with the number of entries that were pushed before it.
     errors: VecDeque<(usize, ErrEntry)>,
 }
 
-/// Entries that are read, of which the last has the endpoints driven, too: seldom enough to cost
-/// less than a nanosecond each.
+/// Every read whose entries cross a multiple of this number also drives the endpoints: seldom
+/// enough to cost less than a nanosecond for each entry.
 pub(super) const DRIVE_INTERVAL: usize = 64;
 
 impl Store {
@@ -39,40 +38,40 @@ impl Store {
             slots: empty(MIN_CAPACITY),
             read: 0,
             pushed: 0,
-            room: MIN_CAPACITY,
+            fast_limit: MIN_CAPACITY,
             errors: VecDeque::new(),
         }
     }
 
-    /// Entries that wait, errors not counted.
+    /// The number of stored entries, without errors.
     #[inline]
     const fn len(&self) -> usize {
         self.pushed.wrapping_sub(self.read)
     }
 
-    /// Entries and errors that wait.
+    /// The number of stored entries and errors.
     #[inline]
     pub(super) fn stored(&self) -> usize {
         self.len() + self.errors.len()
     }
 
-    /// Adds an entry. `true` when whoever watches is to be woken.
+    /// Adds an entry. `true` if a wake-up was armed.
     #[inline(always)]
     pub(super) fn push(&mut self, entry: Entry, src: FiAddr) -> bool {
-        let has_room = self.len() < self.room;
-        let is_watched = !has_room && self.prepare_push();
-        let place = self.place(self.pushed);
-        self.slots[place].put(entry, src);
+        let has_fast_limit = self.len() < self.fast_limit;
+        let was_armed = !has_fast_limit && self.prepare_push();
+        let index = self.index_of(self.pushed);
+        self.slots[index].put(entry, src);
         self.pushed = self.pushed.wrapping_add(1);
-        is_watched
+        was_armed
     }
 
-    /// Adds what an own operation has to say, if there is nothing else to do.
+    /// Adds a completion that has only a context and flags, if nothing else has to be done.
     #[inline(always)]
     pub(super) fn try_push_plain(&mut self, context: Context, flags: CompletionFlags) -> bool {
-        let (number, has_room) = (self.pushed, self.len() < self.room);
-        let place = self.place(number);
-        let Some(slot) = self.slots.get_mut(place).filter(|_| has_room) else {
+        let (number, has_fast_limit) = (self.pushed, self.len() < self.fast_limit);
+        let index = self.index_of(number);
+        let Some(slot) = self.slots.get_mut(index).filter(|_| has_fast_limit) else {
             return false;
         };
         slot.put_plain(context, flags);
@@ -80,64 +79,65 @@ impl Store {
         true
     }
 
-    /// Adds an error, likewise.
+    /// Adds an error. `true` if a wake-up was armed.
     pub(super) fn push_err(&mut self, error: ErrEntry) -> bool {
         self.errors.push_back((self.pushed, error));
         self.disarm_wakeup()
     }
 
-    /// Has the next push say that somebody is to be woken.
+    /// Arms a wake-up: the next push reports it.
     pub(super) fn arm_wakeup(&mut self) {
-        self.room = 0;
+        self.fast_limit = 0;
     }
 
-    /// Ends what [`Self::arm_wakeup`] began; whether it was on.
+    /// Disarms the wake-up; whether it was armed.
     pub(super) fn disarm_wakeup(&mut self) -> bool {
-        std::mem::replace(&mut self.room, self.slots.len()) == 0
+        std::mem::replace(&mut self.fast_limit, self.slots.len()) == 0
     }
 
-    /// Does what a push has to do first; whether the store was watched.
+    /// Disarms the wake-up and grows the ring if it is full; whether a wake-up was armed.
     #[cold]
     fn prepare_push(&mut self) -> bool {
-        let was_watched = self.disarm_wakeup();
+        let was_armed = self.disarm_wakeup();
         if self.len() == self.slots.len() {
             self.grow();
         }
-        was_watched
+        was_armed
     }
 
-    /// Takes the next entry, if that is all there is to do: there is one, no error, and it is nobody's
-    /// turn to drive the endpoints.
+    /// Takes the next entry, if nothing else has to be done: there is an entry, no error, and the
+    /// read does not have to drive the endpoints.
     #[inline(always)]
     pub(super) fn take_one_fast(&mut self) -> Option<&Slot> {
         let (read, next) = (self.read, self.read.wrapping_add(1));
         if self.len() == 0 || !self.errors.is_empty() || next.is_multiple_of(DRIVE_INTERVAL) {
             return None;
         }
-        let slot = self.slots.get(self.place(read))?;
+        let slot = self.slots.get(self.index_of(read))?;
         self.read = next;
         Some(slot)
     }
 
-    /// Moves entries to `out`, up to the next error, and their sources to `src`, as far as it goes;
-    /// says how many entries, and whether it is time to drive the endpoints, too.
+    /// Moves entries to `out`, up to the next error, and their sources to `src`, as far as it
+    /// reaches. Returns the number of entries, and whether the read has to drive the endpoints,
+    /// too.
     ///
     /// # Errors
-    /// [`Errno::Avail`] when an error is at the head.
+    /// [`Errno::Avail`] if an error is next.
     pub(super) fn take(&mut self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<(usize, bool)> {
         let count = out.len().min(self.ready()?);
         let read = self.read;
         for (index, out) in out[..count].iter_mut().enumerate() {
-            *out = self.slots[self.place(read.wrapping_add(index))].entry();
+            *out = self.slots[self.index_of(read.wrapping_add(index))].entry();
         }
         for (index, src) in src.iter_mut().take(count).enumerate() {
-            *src = self.slots[self.place(read.wrapping_add(index))].src();
+            *src = self.slots[self.index_of(read.wrapping_add(index))].src();
         }
         self.read = read.wrapping_add(count);
         Ok((count, self.read / DRIVE_INTERVAL != read / DRIVE_INTERVAL))
     }
 
-    /// Takes the error at the head.
+    /// Takes the error, if it is next.
     pub(super) fn take_err(&mut self) -> Option<ErrEntry> {
         let (before, _) = self.errors.front()?;
         (*before == self.read)
@@ -145,7 +145,7 @@ impl Store {
             .map(|(_, error)| error)
     }
 
-    /// Entries before the next error.
+    /// The number of entries before the next error.
     #[inline]
     fn ready(&self) -> Result<usize> {
         match self.errors.front() {
@@ -156,23 +156,23 @@ impl Store {
     }
 
     #[inline]
-    const fn place(&self, number: usize) -> usize {
+    const fn index_of(&self, number: usize) -> usize {
         number & (self.slots.len() - 1)
     }
 
-    /// Doubles the capacity; the oldest entry moves to the front.
+    /// Doubles the capacity; the oldest entry moves to slot 0.
     #[cold]
     fn grow(&mut self) {
         let len = self.len();
         let mut slots = empty(self.slots.len() * 2);
         for (index, slot) in slots[..len].iter_mut().enumerate() {
-            let old = &self.slots[self.place(self.read.wrapping_add(index))];
+            let old = &self.slots[self.index_of(self.read.wrapping_add(index))];
             slot.put(old.entry(), old.src());
         }
         for (before, _) in &mut self.errors {
             *before = before.wrapping_sub(self.read);
         }
-        self.room = slots.len();
+        self.fast_limit = slots.len();
         self.slots = slots;
         (self.read, self.pushed) = (0, len);
     }
@@ -182,7 +182,7 @@ fn empty(count: usize) -> Box<[Slot]> {
     vec![Slot::default(); count].into_boxed_slice()
 }
 
-/// What an idle queue holds: 4 KiB.
+/// The capacity of an idle queue: 4 KiB.
 const MIN_CAPACITY: usize = 64;
 
 #[cfg(test)]
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_back_in_order_over_every_turn_of_the_ring() {
+    fn entries_stay_in_order_when_the_ring_wraps_around() {
         let mut store = Store::new();
         let (mut pushed, mut expected) = (0, 0);
         for round in 0..500 {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watched_store_says_so_at_the_next_push_alone() {
+    fn an_armed_wakeup_is_reported_by_the_next_push_alone() {
         let mut store = Store::new();
         assert!(!store.push(entry(0), FiAddr(0)));
         store.arm_wakeup();
@@ -275,7 +275,7 @@ mod tests {
         assert!(!store.push(entry(2), FiAddr(2)));
         store.arm_wakeup();
         assert_eq!(read(&mut store, 9).unwrap(), [0, 1, 2]);
-        assert!(store.push_err(error(3)), "reading ends no watch");
+        assert!(store.push_err(error(3)), "reading does not disarm");
         assert!(!store.push_err(error(4)));
         store.arm_wakeup();
         assert!(store.disarm_wakeup());
@@ -284,7 +284,10 @@ mod tests {
             assert!(!store.push(entry(number), FiAddr(number)));
         }
         store.arm_wakeup();
-        assert!(store.push(entry(64), FiAddr(64)), "it grows and says so");
+        assert!(
+            store.push(entry(64), FiAddr(64)),
+            "it grows and reports the wake-up"
+        );
         assert!(!store.push(entry(65), FiAddr(65)));
     }
 }

@@ -1,4 +1,4 @@
-//! The queues and counters that an endpoint is bound to, as this package's own.
+//! The queues and counters that an endpoint is bound to, downcast to the kit's types.
 
 use std::any::Any;
 use std::fmt;
@@ -31,15 +31,15 @@ pub(crate) struct Cntrs {
     pub(super) remote_write: Option<Arc<Cntr>>,
 }
 
-/// The queues, counters and threads that drive an endpoint, apart from it: detaching waits for progress,
-/// which takes the endpoint's own lock.
+/// The queues, counters and threads that drive an endpoint. They are kept apart from the endpoint's
+/// state because detaching waits for progress, which takes the endpoint's lock.
 #[derive(Debug)]
 pub struct Drivers {
     pub(super) bound: Mutex<Bound>,
     pub(crate) auto: Option<Arc<AutoProgress>>,
     /// The counters of the domain's regions.
     pub(crate) region_counters: Arc<RegionCounters>,
-    /// The queue may hold the endpoint, and so must not be held by it.
+    /// Weak, because the queue may hold the endpoint.
     pub(super) eq: Weak<Queue>,
     pub(super) deferred_ops: Arc<DeferredOps>,
 }
@@ -57,7 +57,7 @@ impl Bound {
         self.cntrs.iter().try_for_each(|it| it.attach(progress))
     }
 
-    /// Has threads keep apart by locks at all of them, whatever was promised.
+    /// Makes threads take the locks of all of them from now on, whatever was promised.
     fn share(&self) {
         self.cqs.iter().for_each(|cq| cq.share());
         self.cntrs.iter().for_each(|it| it.share());
@@ -74,8 +74,8 @@ impl Drivers {
         self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the queues and counters of [`Late`] drive `progress`, too. The caller binds the endpoint
-    /// to them afterwards.
+    /// Makes the queues and counters of [`Late`] drive `progress`, too. The caller binds the
+    /// endpoint to them afterwards.
     ///
     /// # Errors
     /// As [`Self::attach`].
@@ -96,9 +96,9 @@ impl Drivers {
         attached
     }
 
-    /// Has an event queue drive the endpoint, too. Its readers have promised nothing about threads:
-    /// the endpoint has the lock of [`crate::domain::Base::mode_of`], and what it completes at has
-    /// locks from here on.
+    /// Makes an event queue drive the endpoint, too. Its readers have promised nothing about
+    /// threads: the endpoint has the lock of [`crate::domain::Base::mode_of`], and the queues and
+    /// counters that it completes at have real locks from now on.
     #[must_use]
     pub fn with_eq(mut self, eq: &Weak<Queue>) -> Self {
         self.eq.clone_from(eq);
@@ -108,10 +108,10 @@ impl Drivers {
         self
     }
 
-    /// Has all of them drive `progress`.
+    /// Makes all of them drive `progress`.
     ///
     /// # Errors
-    /// The system's, when memory is too short to wait for it; it is attached nowhere then.
+    /// The system's, if it has no memory to wait for the endpoint, which is attached nowhere then.
     pub fn attach(&self, progress: &Arc<dyn Progress>) -> Result<(), Error> {
         let attach = || {
             self.bound().clone().attach(progress)?;
@@ -125,9 +125,9 @@ impl Drivers {
         attach().inspect_err(|_| self.detach(progress))
     }
 
-    /// Ends an endpoint: has nothing drive `progress` any more, and then `close`s its `state`. In a
-    /// forked child there is nothing to end, because all of it is the parent's: the child's copy is
-    /// forgotten, and its queues still name it.
+    /// Closes an endpoint: detaches `progress` everywhere, and then `close`s its `state`. In a
+    /// forked child this does nothing, because all of it is the parent's: the child's copy is
+    /// leaked, and its queues still refer to it.
     pub fn end<T>(
         &self,
         progress: &Arc<dyn Progress>,
@@ -137,14 +137,14 @@ impl Drivers {
         if state.lock().is_err() {
             return;
         }
-        // Without the lock: a queue waits here until its call of progress is over.
+        // Without the lock: detaching waits until the queue's call of progress has returned.
         self.detach(progress);
         if let Ok(mut state) = state.lock() {
             close(&mut state);
         }
     }
 
-    /// Ends what [`Self::attach`] began; no call of `progress` from there is running afterwards.
+    /// Reverts [`Self::attach`]; no call of `progress` from there is running afterwards.
     pub fn detach(&self, progress: &Arc<dyn Progress>) {
         let bound = self.bound().clone();
         bound.detach(progress);
@@ -159,8 +159,8 @@ impl Drivers {
     }
 }
 
-/// The address vector that an endpoint of `domain` is bound to, as a provider's own; `title` is what
-/// messages call the endpoint.
+/// The address vector that an endpoint of `domain` is bound to, as the provider's type; error texts
+/// call the endpoint `title`.
 ///
 /// # Errors
 /// [`Errno::NoAv`] without one, [`Errno::Inval`] for one of another domain.
@@ -170,52 +170,52 @@ pub fn bound_av<T: AddressVector + OfDomain>(
     title: &str,
 ) -> Result<Arc<T>, Error> {
     let Some(av) = &bind.av else {
-        let what = format!("{title} needs an address vector");
-        return Err(Error::new(Errno::NoAv, what));
+        let message = format!("{title} needs an address vector; bind one before it is enabled");
+        return Err(Error::new(Errno::NoAv, message));
     };
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn AddressVector>::clone(av);
     domain.downcast("address vector of an endpoint", any, av)
 }
 
-/// The shared receives that an endpoint of `domain` is bound to, as this package's own.
+/// The shared receive context that an endpoint of `domain` is bound to, as the kit's type.
 ///
 /// # Errors
-/// [`Errno::Inval`] for those of another domain.
+/// [`Errno::Inval`] for a context of another domain.
 pub fn bound_srx(bind: &Bindings, domain: &DomainId) -> Result<Option<Arc<Shared>>, Error> {
     let Some(srx) = &bind.srx else {
         return Ok(None);
     };
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn SharedReceives>::clone(srx);
-    let own = domain.downcast("shared receive context of an endpoint", any, srx);
-    own.map(Some)
+    let resolved = domain.downcast("shared receive context of an endpoint", any, srx);
+    resolved.map(Some)
 }
 
 impl Cntrs {
     /// # Errors
     /// [`Errno::Inval`] for a counter of another domain.
     pub(super) fn resolve(bound: &Counters, domain: &DomainId) -> Result<Self, Error> {
-        let own = |cntr: &Option<Arc<dyn Counter>>, name| {
-            let own = |cntr| cntr::resolve(domain, name, cntr);
-            cntr.as_ref().map(own).transpose()
+        let resolved = |cntr: &Option<Arc<dyn Counter>>, name| {
+            let resolved = |cntr| cntr::resolve(domain, name, cntr);
+            cntr.as_ref().map(resolved).transpose()
         };
         Ok(Self {
-            send: own(&bound.send, "send counter of an endpoint")?,
-            recv: own(&bound.recv, "recv counter of an endpoint")?,
-            read: own(&bound.read, "read counter of an endpoint")?,
-            write: own(&bound.write, "write counter of an endpoint")?,
-            remote_read: own(&bound.remote_read, "remote_read counter of an endpoint")?,
-            remote_write: own(&bound.remote_write, "remote_write counter of an endpoint")?,
+            send: resolved(&bound.send, "send counter of an endpoint")?,
+            recv: resolved(&bound.recv, "recv counter of an endpoint")?,
+            read: resolved(&bound.read, "read counter of an endpoint")?,
+            write: resolved(&bound.write, "write counter of an endpoint")?,
+            remote_read: resolved(&bound.remote_read, "remote_read counter of an endpoint")?,
+            remote_write: resolved(&bound.remote_write, "remote_write counter of an endpoint")?,
         })
     }
 
-    /// The counter of operations of which completions say this.
+    /// The counter of operations of this kind.
     #[inline]
-    pub(crate) fn of(&self, what: CompletionFlags) -> Option<&Arc<Cntr>> {
-        if what.contains(CompletionFlags::SEND) {
+    pub(crate) fn of(&self, kind: CompletionFlags) -> Option<&Arc<Cntr>> {
+        if kind.contains(CompletionFlags::SEND) {
             self.send.as_ref()
-        } else if what.contains(CompletionFlags::READ) {
+        } else if kind.contains(CompletionFlags::READ) {
             self.read.as_ref()
-        } else if what.contains(CompletionFlags::RECV) {
+        } else if kind.contains(CompletionFlags::RECV) {
             self.recv.as_ref()
         } else {
             self.write.as_ref()
@@ -237,15 +237,15 @@ impl Cntrs {
         ]
     }
 
-    /// Whether both have a counter of the same operations.
+    /// Whether both have a counter of the same kind of operations.
     pub(super) fn have_any_of(&self, other: &Self) -> bool {
         let mut pairs = self.all().into_iter().zip(other.all());
-        pairs.any(|(own, other)| own.is_some() && other.is_some())
+        pairs.any(|(resolved, other)| resolved.is_some() && other.is_some())
     }
 
-    /// Takes those of `other`.
+    /// Adds the counters of `other`, which replace those of the same kind.
     pub(super) fn add(&mut self, other: &Self) {
-        let own = [
+        let resolved = [
             &mut self.send,
             &mut self.recv,
             &mut self.read,
@@ -253,16 +253,16 @@ impl Cntrs {
             &mut self.remote_read,
             &mut self.remote_write,
         ];
-        for (own, other) in own.into_iter().zip(other.all()) {
+        for (resolved, other) in resolved.into_iter().zip(other.all()) {
             if other.is_some() {
-                own.clone_from(other);
+                resolved.clone_from(other);
             }
         }
     }
 }
 
-/// A completion queue of an endpoint of `domain`, called `name` in messages.
-pub(super) fn own_cq(
+/// A completion queue of an endpoint of `domain`, as the kit's type; error texts call it `name`.
+pub(super) fn bound_cq(
     cq: &Arc<dyn CompletionQueue>,
     domain: &DomainId,
     name: &str,
@@ -271,7 +271,7 @@ pub(super) fn own_cq(
     domain.downcast(name, any, cq)
 }
 
-/// An event queue, as this package's own of `fabric`; `user` is what is bound to it.
+/// An event queue of `fabric`, as the kit's type; `user` is the object that is bound to it.
 ///
 /// # Errors
 /// [`Errno::Inval`] for one of another fabric.
@@ -281,13 +281,13 @@ pub fn bound_eq(
     user: &dyn fmt::Debug,
 ) -> Result<Arc<Queue>, Error> {
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn EventQueue>::clone(eq);
-    let own: Arc<Queue> = any.downcast().map_err(|_| {
-        let what = format!(
+    let resolved: Arc<Queue> = any.downcast().map_err(|_| {
+        let message = format!(
             "{user:?} ({fabric:?}): the event queue is of another provider ({eq:?}); open both from \
              one fabric"
         );
-        Error::new(Errno::Inval, what)
+        Error::new(Errno::Inval, message)
     })?;
-    fabric.check(user, "event queue", own.fabric())?;
-    Ok(own)
+    fabric.check(user, "event queue", resolved.fabric())?;
+    Ok(resolved)
 }

@@ -1,10 +1,11 @@
-//! Queues and counters that an open endpoint is bound to (fi_ep_bind(3) after fi_enable(3)).
+//! Queues and counters that an endpoint is bound to after it was opened (fi_ep_bind(3) after
+//! fi_enable(3)).
 
 use std::sync::Arc;
 
 use selvedge::{CompletionQueue, Errno, Error, LateBindings};
 
-use super::bound::{Bound, own_cq};
+use super::bound::{Bound, bound_cq};
 use super::{Cntrs, Drivers, Ep, RX_CQ, TX_CQ};
 use crate::cq::{CqRing, Progress};
 use crate::fork_guard::ForkGuarded;
@@ -13,18 +14,18 @@ use crate::identity::DomainId;
 /// [`LateBindings`], resolved.
 #[derive(Debug)]
 pub(super) struct Late {
-    /// The queue of a direction, and whether every operation reports there.
+    /// The queue of a direction, and whether it reports every operation.
     tx_cq: Option<(Arc<CqRing>, bool)>,
     rx_cq: Option<(Arc<CqRing>, bool)>,
     cntrs: Cntrs,
 }
 
-/// Whether an endpoint takes counters of what peers do after it was opened.
+/// Whether an endpoint accepts counters of remote accesses after it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoteCounters {
-    /// It sees every access of its peers.
+    /// It does: it sees every access of its peers.
     Late,
-    /// Peers were told whether their accesses are counted when they connected.
+    /// It does not: peers learn when they connect whether their accesses are counted.
     BeforeOpen,
 }
 
@@ -36,16 +37,16 @@ impl Late {
     ) -> Result<Self, Error> {
         let counts_peers = late.cntrs.remote_read.is_some() || late.cntrs.remote_write.is_some();
         if counts_peers && remote == RemoteCounters::BeforeOpen {
-            let what = "a counter of FI_REMOTE_READ or FI_REMOTE_WRITE: this provider tells peers \
-                        when they connect whether their accesses are counted; bind it before the \
+            let message = "a counter of FI_REMOTE_READ or FI_REMOTE_WRITE: peers learn when they \
+                        connect whether their accesses are counted; bind the counter before the \
                         endpoint is enabled";
-            return Err(Error::new(Errno::OpBadState, what));
+            return Err(Error::new(Errno::OpBadState, message));
         }
         let queue = |bound: &Option<(Arc<dyn CompletionQueue>, bool)>, name| {
             let Some((cq, is_selective)) = bound else {
                 return Ok(None);
             };
-            Ok::<_, Error>(Some((own_cq(cq, domain, name)?, !is_selective)))
+            Ok::<_, Error>(Some((bound_cq(cq, domain, name)?, !is_selective)))
         };
         Ok(Self {
             tx_cq: queue(&late.tx_cq, TX_CQ)?,
@@ -76,24 +77,24 @@ impl Ep {
         self.deferred_ops.bind(tx_cq, rx_cq, self.cntrs.clone());
     }
 
-    /// Whether a counter is bound already for something that `late` has one for.
+    /// Checks that the endpoint has no counter yet for the operations of `late`'s counters.
     fn check_late(&self, late: &Late) -> Result<(), Error> {
         match self.cntrs.have_any_of(&late.cntrs) {
             false => Ok(()),
             true => {
-                let what = "a counter: the endpoint has one for these operations";
-                Err(Error::new(Errno::Inval, what))
+                let message = "a counter: the endpoint has one for these operations already";
+                Err(Error::new(Errno::Inval, message))
             }
         }
     }
 }
 
 impl Drivers {
-    /// Carries [`selvedge::Endpoint::bind_late`] out for an endpoint with this `state`.
+    /// Implements [`selvedge::Endpoint::bind_late`] for an endpoint with this `state`.
     ///
     /// # Errors
-    /// As [`selvedge::Endpoint::bind_late`]; the system's, when memory is too short to wait for what
-    /// is bound.
+    /// As [`selvedge::Endpoint::bind_late`]; the system's, if it has no memory to wait for the
+    /// bound objects.
     pub fn bind_late<T: AsMut<Ep>>(
         &self,
         late: &LateBindings,
@@ -103,8 +104,8 @@ impl Drivers {
     ) -> Result<(), Error> {
         let late = Late::resolve(late, self.deferred_ops.domain(), remote)?;
         let locked = || {
-            let busy = |errno| Error::new(errno, "binding an open endpoint");
-            state.lock().map_err(busy)
+            let failed = |errno| Error::new(errno, "binding an open endpoint");
+            state.lock().map_err(failed)
         };
         locked()?.as_mut().check_late(&late)?;
         // Without the lock: attaching waits for progress, which takes it.
@@ -112,7 +113,7 @@ impl Drivers {
         let mut state = locked()?;
         let ep = state.as_mut();
         ep.bind_late(&late);
-        // A thread that sleeps at a queue of the endpoint goes on to count for the new ones.
+        // A thread that is parked at a queue of the endpoint has to progress for the new ones, too.
         ep.wake();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What every endpoint keeps: its queues, default flags and completion policy.
+//! The common part of every endpoint: its queues, default flags and completion policy.
 
 mod bound;
 mod late;
@@ -24,31 +24,31 @@ use crate::wait::Waiters;
 use crate::work::DeferredOps;
 
 pub(crate) use bound::Cntrs;
-use bound::{Bound, own_cq};
+use bound::{Bound, bound_cq};
 pub use bound::{Drivers, bound_av, bound_eq, bound_srx};
 pub use late::RemoteCounters;
 
-/// The resolved bindings of an endpoint, and how its operations report that they are done.
+/// The resolved bindings of an endpoint, and the reporting of its completed operations.
 ///
-/// Under selective completion only operations with [`OpFlags::COMPLETION`] report success; errors
-/// always do, and so does the last message of a multi-receive buffer, which gives the buffer back.
-/// Counters count both.
+/// Under selective completion only operations with [`OpFlags::COMPLETION`] report success. Errors
+/// are always reported, and so is the last message of a multi-receive buffer, which gives the
+/// buffer back. Counters count all of them.
 #[derive(Debug)]
 pub struct Ep {
-    /// Where sends and other own operations complete.
+    /// The queue for sends and other operations that this endpoint initiates.
     pub tx_cq: Arc<CqRing>,
-    /// Where receives complete; may be the same queue.
+    /// The queue for receives; may be the same queue.
     pub rx_cq: Arc<CqRing>,
-    /// Report every operation on `tx_cq`.
+    /// Whether every operation is reported on `tx_cq`.
     tx_all: bool,
-    /// Report every operation on `rx_cq`.
+    /// Whether every operation is reported on `rx_cq`.
     rx_all: bool,
     tx_default: OpFlags,
     rx_default: OpFlags,
     tagged_rx_default: OpFlags,
     /// Whether messages of unknown sources are reported as errors ([`Caps::SOURCE_ERR`]).
     source_err: bool,
-    /// Bytes of provider data that an error entry has at most.
+    /// The largest length of provider data in an error entry, in bytes.
     max_err_data: usize,
     cntrs: Cntrs,
     deferred_ops: Arc<DeferredOps>,
@@ -60,7 +60,7 @@ pub struct Ep {
 }
 
 impl Ep {
-    /// Resolves what an endpoint was bound to.
+    /// Resolves the bindings of an endpoint.
     ///
     /// # Errors
     /// [`Errno::Inval`] for a completion queue or counter of another domain, and for an `FI_SIGHT_*`
@@ -89,8 +89,8 @@ impl Ep {
         info: &Info,
         domain: &DomainId,
     ) -> Result<Self, Error> {
-        let tx_cq = own_cq(&bind.tx_cq, domain, TX_CQ)?;
-        let rx_cq = own_cq(&bind.rx_cq, domain, RX_CQ)?;
+        let tx_cq = bound_cq(&bind.tx_cq, domain, TX_CQ)?;
+        let rx_cq = bound_cq(&bind.rx_cq, domain, RX_CQ)?;
         let cntrs = Cntrs::resolve(&bind.cntrs, domain)?;
         Ok(Self {
             deferred_ops: Arc::new(DeferredOps::new(domain, &tx_cq, &rx_cq, cntrs.clone())),
@@ -110,13 +110,13 @@ impl Ep {
         })
     }
 
-    /// What the endpoint owes for deferred work.
+    /// The deferred operations of the endpoint.
     pub const fn deferred_ops(&self) -> &Arc<DeferredOps> {
         &self.deferred_ops
     }
 
-    /// Serves a layer, too: operations with [`OpFlags::PEER_TRANSFER`] are told to it alone, and
-    /// counted nowhere.
+    /// Serves a layer, too: operations with [`OpFlags::PEER_TRANSFER`] are reported to it alone,
+    /// and not counted.
     #[must_use]
     pub fn with_layer(mut self, layer: Option<Arc<LayerCompletions>>) -> Self {
         self.layer = layer;
@@ -128,7 +128,7 @@ impl Ep {
         self.layer.is_some()
     }
 
-    /// Tells the layer of the end of one of its operations.
+    /// Reports the completion of one of its operations to the layer.
     #[cold]
     #[inline(never)]
     fn report_to_layer(&self, context: Context, outcome: Result<usize, (Errno, String)>) {
@@ -138,7 +138,7 @@ impl Ep {
         }
     }
 
-    /// What drives the endpoint.
+    /// The queues and counters that drive the endpoint.
     pub fn drivers(&self) -> Drivers {
         Drivers {
             bound: Mutex::new(Bound {
@@ -155,19 +155,19 @@ impl Ep {
         }
     }
 
-    /// Has everybody who sleeps at a queue or counter of this endpoint ask again whether it may
-    /// ([`crate::cq::Progress::arm`]).
+    /// Wakes the threads that are parked at the queues and counters of this endpoint; they arm it
+    /// again before they park ([`crate::cq::Progress::arm`]).
     #[cold]
     pub fn wake(&self) {
         self.waiters.wake();
     }
 
-    /// Where threads that sleep for this endpoint are registered.
+    /// The wait objects at which threads are parked for this endpoint.
     pub const fn waiters(&self) -> &Arc<Waiters> {
         &self.waiters
     }
 
-    /// Completions that nobody has read.
+    /// The number of completions that the application has not read.
     pub fn unread(&self) -> usize {
         let own = self.tx_cq.unread();
         match Arc::ptr_eq(&self.tx_cq, &self.rx_cq) {
@@ -176,23 +176,24 @@ impl Ep {
         }
     }
 
-    /// The flags of a send or another own operation, with the endpoint's defaults where
-    /// [`OpFlags::DEFAULT`] asks for them.
+    /// The flags of a send or another operation that this endpoint initiates, with the endpoint's
+    /// defaults where [`OpFlags::DEFAULT`] requests them.
     #[inline]
     pub const fn tx_flags(&self, flags: OpFlags) -> OpFlags {
         resolved(flags, self.tx_default)
     }
 
-    /// The flags of an operation that is injected (fi_inject(3), fi_inject_write(3),
-    /// fi_inject_atomic(3)): the endpoint's defaults, of which a completion level decides when the
-    /// operation is counted (fi_endpoint(3), "op_flags").
+    /// The flags of an injected operation (fi_inject(3), fi_inject_write(3), fi_inject_atomic(3)):
+    /// the endpoint's defaults. The completion level among them decides when the operation is
+    /// counted (fi_endpoint(3), "op_flags").
     #[inline]
     pub const fn inject_flags(&self) -> OpFlags {
         self.tx_flags(OpFlags::INJECT.union(OpFlags::DEFAULT))
     }
 
-    /// The flags of a receive, likewise. A default [`OpFlags::MULTI_RECV`] is for untagged receives;
-    /// tagged ones have to say it.
+    /// The flags of a receive, with the defaults as in [`Self::tx_flags`]. A default
+    /// [`OpFlags::MULTI_RECV`] applies to untagged receives only; tagged ones have to set it
+    /// themselves.
     #[inline]
     pub const fn rx_flags(&self, kind: Kind, flags: OpFlags) -> OpFlags {
         match kind {
@@ -201,37 +202,37 @@ impl Ep {
         }
     }
 
-    /// An own operation of `len` bytes with the resolved flags `op` is done. `what` says which, for
-    /// instance [`crate::srx::Kind::sent`].
+    /// Reports success of an operation of `len` bytes with the resolved flags `op`. `kind` is its
+    /// kind, for instance [`crate::srx::Kind::sent`].
     #[inline(always)]
-    pub fn tx_done(&self, context: Context, what: CompletionFlags, op: OpFlags, len: usize) {
+    pub fn tx_done(&self, context: Context, kind: CompletionFlags, op: OpFlags, len: usize) {
         let reports = self.tx_all || op.contains(OpFlags::COMPLETION);
         if !reports && op.contains(OpFlags::PEER_TRANSFER) {
             return self.report_to_layer(context, Ok(len));
         }
-        let (cntr, tally) = self.tx_counts(what);
-        self.stats.count(tally, len);
+        let (cntr, counter) = self.tx_counts(kind);
+        self.stats.count(counter, len);
         if let Some(cntr) = cntr {
-            return self.tx_done_counted(cntr, (context, what), reports, len);
+            return self.tx_done_counted(cntr, (context, kind), reports, len);
         }
         if reports {
-            self.tx_cq.push_plain(context, what);
+            self.tx_cq.push_plain(context, kind);
         }
     }
 
-    /// The rest of [`Self::tx_done`] where it is counted. Apart, so that where it is not no register
-    /// is put aside for the call.
+    /// The part of [`Self::tx_done`] for endpoints with a counter. It is a function of its own so
+    /// that no register is saved for the call on endpoints without one.
     #[inline(never)]
     fn tx_done_counted(
         &self,
         cntr: &Cntr,
-        (context, what): (Context, CompletionFlags),
+        (context, kind): (Context, CompletionFlags),
         reports: bool,
         len: usize,
     ) {
         cntr.count(len);
         if reports {
-            self.tx_cq.push_plain(context, what);
+            self.tx_cq.push_plain(context, kind);
         }
     }
 
@@ -240,30 +241,30 @@ impl Ep {
     pub(crate) fn tx_deferred_done(
         &self,
         context: Context,
-        what: CompletionFlags,
+        kind: CompletionFlags,
         op: OpFlags,
         len: usize,
     ) {
         let Some(op) = self.deferred_ops.complete(context) else {
-            return self.tx_done(context, what, op, len);
+            return self.tx_done(context, kind, op, len);
         };
-        self.stats.count(self.tx_counts(what).1, len);
+        self.stats.count(self.tx_counts(kind).1, len);
         if op.succeeded() {
-            self.tx_cq.push_plain(op.context, what);
+            self.tx_cq.push_plain(op.context, kind);
         }
     }
 
-    /// An own operation of the kind that never completes (fi_inject(3)) is done: it only counts.
+    /// Counts an operation of a kind that never has a completion (fi_inject(3)).
     #[inline(always)]
-    pub fn tx_counted(&self, what: CompletionFlags, len: usize) {
-        let (cntr, tally) = self.tx_counts(what);
-        self.stats.count(tally, len);
+    pub fn tx_counted(&self, kind: CompletionFlags, len: usize) {
+        let (cntr, counter) = self.tx_counts(kind);
+        self.stats.count(counter, len);
         if let Some(cntr) = cntr {
             cntr.count(len);
         }
     }
 
-    /// A peer has read `len` bytes of this endpoint's memory.
+    /// Counts a read by a peer of `len` bytes of this endpoint's memory.
     #[inline]
     pub fn peer_read(&self, len: usize) {
         self.stats.count(OpCounter::PeerRead, len);
@@ -272,7 +273,7 @@ impl Ep {
         }
     }
 
-    /// A peer has written `len` bytes of this endpoint's memory.
+    /// Counts a write by a peer of `len` bytes of this endpoint's memory.
     #[inline]
     pub fn peer_wrote(&self, len: usize) {
         self.stats.count(OpCounter::PeerWritten, len);
@@ -281,13 +282,14 @@ impl Ep {
         }
     }
 
-    /// Whether anybody counts what peers read or write.
+    /// Whether the endpoint has a counter of reads or writes by peers.
     #[inline]
     pub fn counts_remote_access(&self) -> bool {
         self.cntrs.remote_read.is_some() || self.cntrs.remote_write.is_some()
     }
 
-    /// What counts reads and writes by peers, for a provider over others, which count themselves.
+    /// The counters of reads and of writes by peers, for a provider over other providers, which
+    /// count themselves.
     pub fn remote_cntrs(&self) -> [Option<&Arc<Cntr>>; 2] {
         let Cntrs {
             remote_read,
@@ -297,17 +299,17 @@ impl Ep {
         [remote_read.as_ref(), remote_write.as_ref()]
     }
 
-    /// An own operation to `peer` has failed; `detail` says which peer and what happened.
+    /// Reports that an operation to `peer` has failed. `detail` names the peer and the cause.
     #[cold]
     pub fn tx_failed(
         &self,
         context: Context,
-        what: CompletionFlags,
+        kind: CompletionFlags,
         errno: Errno,
         peer: FiAddr,
         detail: impl Into<String>,
     ) {
-        let Some(context) = self.failed_context(context, what) else {
+        let Some(context) = self.failed_context(context, kind) else {
             return;
         };
         let detail = detail.into();
@@ -316,7 +318,7 @@ impl Ep {
             .record_event(EventKind::SendFailed, &detail, errno.as_raw() as u64);
         let entry = Entry {
             context,
-            flags: what,
+            flags: kind,
             ..Entry::default()
         };
         let mut error = ErrEntry::new(entry, errno, detail);
@@ -324,21 +326,21 @@ impl Ep {
         self.tx_cq.push_err(error);
     }
 
-    /// As [`Self::tx_failed`], for an operation of the kind that never completes: without an entry
-    /// where the queue wants none ([`selvedge::cq::Attr::drops_failed_injects`]).
+    /// As [`Self::tx_failed`], for an operation of a kind that never has a completion: without an
+    /// entry where the queue is opened for none ([`selvedge::cq::Attr::drops_failed_injects`]).
     #[cold]
     pub(crate) fn inject_failed(
         &self,
-        what: CompletionFlags,
+        kind: CompletionFlags,
         errno: Errno,
         peer: FiAddr,
         detail: impl Into<String>,
     ) {
         if !self.tx_cq.drops_failed_injects() {
-            return self.tx_failed(Context::default(), what, errno, peer, detail);
+            return self.tx_failed(Context::default(), kind, errno, peer, detail);
         }
         let detail = detail.into();
-        if let Some(cntr) = self.cntrs.of(what) {
+        if let Some(cntr) = self.cntrs.of(kind) {
             cntr.add_err(1);
         }
         self.stats.count(OpCounter::SendErrors, 0);
@@ -347,36 +349,36 @@ impl Ep {
         warn_limited(TARGET, format_args!("an inject has failed: {detail}"));
     }
 
-    /// Counts a failure where that is due. The context that its entry carries, if it is to have one.
+    /// Counts a failure. The context of its error entry, if it is to have one.
     #[cold]
-    fn failed_context(&self, context: Context, what: CompletionFlags) -> Option<Context> {
+    fn failed_context(&self, context: Context, kind: CompletionFlags) -> Option<Context> {
         if let Some(op) = self.deferred_ops.complete(context) {
             return op.failed().then_some(op.context);
         }
-        if let Some(cntr) = self.cntrs.of(what) {
+        if let Some(cntr) = self.cntrs.of(kind) {
             cntr.add_err(1);
         }
         Some(context)
     }
 
-    /// Whether an own operation with the resolved flags `op` is reported when it succeeds.
+    /// Whether success of an operation with the resolved flags `op` is reported.
     #[inline]
     pub const fn reports(&self, op: OpFlags) -> bool {
         self.tx_all || op.contains(OpFlags::COMPLETION)
     }
 
-    /// An operation of the layer's has failed.
+    /// Reports to the layer that one of its operations has failed.
     #[cold]
     pub(crate) fn layer_failed(&self, context: Context, errno: Errno, detail: impl Into<String>) {
         self.report_to_layer(context, Err((errno, detail.into())));
     }
 
     #[inline(always)]
-    fn tx_counts(&self, what: CompletionFlags) -> (Option<&Arc<Cntr>>, OpCounter) {
+    fn tx_counts(&self, kind: CompletionFlags) -> (Option<&Arc<Cntr>>, OpCounter) {
         let cntrs = &self.cntrs;
-        if what.contains(CompletionFlags::SEND) {
+        if kind.contains(CompletionFlags::SEND) {
             (cntrs.send.as_ref(), OpCounter::Sent)
-        } else if what.contains(CompletionFlags::READ) {
+        } else if kind.contains(CompletionFlags::READ) {
             (cntrs.read.as_ref(), OpCounter::Read)
         } else {
             (cntrs.write.as_ref(), OpCounter::Written)
@@ -395,7 +397,7 @@ const fn resolved(flags: OpFlags, default: OpFlags) -> OpFlags {
 
 const TARGET: &str = "selvedge::core::ep_data";
 
-/// What messages call the queues of an endpoint.
+/// The names of the queues in error texts.
 const TX_CQ: &str = "tx_cq of an endpoint";
 const RX_CQ: &str = "rx_cq of an endpoint";
 

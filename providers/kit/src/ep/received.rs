@@ -1,4 +1,4 @@
-//! How receives report that they are done, or what became of them.
+//! The reporting of completed and failed receives.
 
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{Address, CompletionFlags, Context, Errno, FiAddr, OpFlags};
@@ -10,8 +10,8 @@ use crate::srx::{Envelope, Posted};
 use crate::telemetry::{EventKind, OpCounter};
 
 impl Ep {
-    /// A receive is done: `len` bytes of the message are in its buffer, which is the caller's again
-    /// from here on. A message that was longer is reported as truncated.
+    /// Reports a receive: `len` bytes of the message are in its buffer, which is the caller's again
+    /// from now on. A longer message is reported as truncated.
     #[inline(always)]
     pub fn rx_done(
         &self,
@@ -45,15 +45,16 @@ impl Ep {
         }
     }
 
-    /// Whether a message of this source is to be reported with [`Self::rx_unknown`]: its sender is
-    /// not in the address vector, and the application wants to know who that is.
+    /// Whether a message from this source has to be reported with [`Self::rx_unknown`]: its sender
+    /// is not in the address vector, and the application has asked for such senders
+    /// ([`selvedge::Caps::SOURCE_ERR`]).
     #[inline(always)]
     pub fn is_unknown(&self, src: FiAddr) -> bool {
         src == FiAddr::UNSPEC && self.source_err
     }
 
-    /// As [`Self::rx_done`], for a message whose sender is not in the address vector: an error that
-    /// carries its address, in the form that address vectors take.
+    /// As [`Self::rx_done`], for a message whose sender is not in the address vector: reports an
+    /// error that carries the sender's address, in the form that address vectors take.
     #[cold]
     pub fn rx_unknown(&self, posted: Posted, env: &Envelope, len: usize, address: &Address) {
         if posted.flags.contains(OpFlags::PEER_TRANSFER) {
@@ -66,7 +67,7 @@ impl Ep {
             true => truncated(posted, env, len),
             false => {
                 let (entry, _) = received(posted, env, len);
-                let detail = format!("{address}, which sent it, is not in the address vector");
+                let detail = format!("the sender {address} is not in the address vector");
                 ErrEntry::new(entry, Errno::AddrNotAvail, detail)
             }
         };
@@ -75,7 +76,8 @@ impl Ep {
         self.rx_error(error, FiAddr::UNSPEC);
     }
 
-    /// Reports a whole message whose receive, posted with the resolved flags `op`, is no more.
+    /// Reports a complete message whose receive, posted with the resolved flags `op`, is already
+    /// dropped.
     #[inline(always)]
     pub fn rx_report(&self, entry: Entry, op: OpFlags, src: FiAddr, sink: &mut Sink<'_>) {
         if !self.rx_all && !op.contains(OpFlags::COMPLETION) {
@@ -85,7 +87,7 @@ impl Ep {
         sink.push(&self.rx_cq, entry, src);
     }
 
-    /// A receive is over that asked for no completion, or was a layer's.
+    /// Counts a receive that requested no completion, or reports it to the layer.
     #[inline(never)]
     fn rx_silent(&self, context: Context, len: usize, op: OpFlags) {
         match op.contains(OpFlags::PEER_TRANSFER) {
@@ -102,18 +104,21 @@ impl Ep {
         }
     }
 
-    /// A receive took the `len` bytes of a longer message that fitted.
+    /// Reports a receive that took the first `len` bytes of a longer message.
     #[cold]
     pub fn rx_trunc(&self, posted: Posted, env: &Envelope, len: usize, src: FiAddr) {
         if posted.flags.contains(OpFlags::PEER_TRANSFER) {
-            let detail = format!("a message of {} bytes where {len} were due", env.len);
+            let detail = format!(
+                "a message of {} bytes, where {len} bytes were expected",
+                env.len
+            );
             return self.layer_failed(posted.context, Errno::Trunc, detail);
         }
         self.rx_error(truncated(posted, env, len), src);
     }
 
-    /// A receive has failed before or in the middle of a message; `detail` says which peer and what
-    /// happened.
+    /// Reports that a receive has failed, before or during a message. `detail` names the peer and
+    /// the cause.
     #[cold]
     pub fn rx_failed(&self, posted: Posted, errno: Errno, src: FiAddr, detail: impl Into<String>) {
         if posted.flags.contains(OpFlags::PEER_TRANSFER) {
@@ -121,30 +126,30 @@ impl Ep {
         }
         let entry = Entry {
             context: posted.context,
-            flags: posted.kind.received() | released(posted.buf.end()),
+            flags: posted.kind.received() | released(posted.buf.finish()),
             tag: posted.tag.tag,
             ..Entry::default()
         };
         self.rx_error(ErrEntry::new(entry, errno, detail), src);
     }
 
-    /// A receive was taken back.
+    /// Reports that a receive was cancelled.
     #[cold]
     pub fn rx_cancelled(&self, posted: Posted) {
         let detail = "the receive was cancelled";
         self.rx_failed(posted, Errno::Canceled, FiAddr::UNSPEC, detail);
     }
 
-    /// A look for a message, claim or discard is done: this is the message. It always reports, and
-    /// counts nothing.
+    /// Reports the message that a peek, claim or discard has found. It always reports, and counts
+    /// nothing.
     #[cold]
-    pub fn rx_peeked(&self, posted: &Posted, env: &Envelope, more: CompletionFlags, src: FiAddr) {
+    pub fn rx_peeked(&self, posted: &Posted, env: &Envelope, extra: CompletionFlags, src: FiAddr) {
         if posted.flags.contains(OpFlags::PEER_TRANSFER) {
             return self.report_to_layer(posted.context, Ok(env.len));
         }
         let entry = Entry {
             context: posted.context,
-            flags: posted.kind.received() | data_flag(env) | more,
+            flags: posted.kind.received() | data_flag(env) | extra,
             len: env.len,
             buf: 0,
             data: env.data,
@@ -153,7 +158,7 @@ impl Ep {
         self.rx_cq.push(entry, src);
     }
 
-    /// A look for a message has found none.
+    /// Reports that a peek has found no message.
     #[cold]
     pub fn rx_no_message(&self, posted: &Posted) {
         let entry = Entry {
@@ -162,7 +167,7 @@ impl Ep {
             tag: posted.tag.tag,
             ..Entry::default()
         };
-        let detail = "no message waits for such a receive";
+        let detail = "no unexpected message matches";
         if posted.flags.contains(OpFlags::PEER_TRANSFER) {
             return self.layer_failed(posted.context, Errno::NoMsg, detail);
         }
@@ -171,8 +176,8 @@ impl Ep {
     }
 
     fn rx_error(&self, mut error: ErrEntry, src: FiAddr) {
-        let (context, what) = (error.entry.context, CompletionFlags::RECV);
-        let Some(context) = self.failed_context(context, what) else {
+        let (context, kind) = (error.entry.context, CompletionFlags::RECV);
+        let Some(context) = self.failed_context(context, kind) else {
             return;
         };
         (error.entry.context, error.src) = (context, src);
@@ -184,8 +189,8 @@ impl Ep {
     }
 }
 
-/// The entry of a message that was received, and the flags that decide whether it is reported; takes
-/// the receive, so that nothing touches its buffer once the entry can be read.
+/// The entry of a received message, and the flags that decide whether it is reported. Consumes the
+/// receive, so that its buffer is not accessed once the entry can be read.
 #[inline(always)]
 fn received(posted: Posted, env: &Envelope, len: usize) -> (Entry, OpFlags) {
     let Posted {
@@ -203,7 +208,7 @@ fn received(posted: Posted, env: &Envelope, len: usize) -> (Entry, OpFlags) {
         data: env.data,
         tag: env.tag,
     };
-    match buf.end() {
+    match buf.finish() {
         None => (entry, flags),
         Some(part) => in_multi(entry, flags, part),
     }
@@ -229,7 +234,7 @@ fn in_multi(mut entry: Entry, mut flags: OpFlags, part: Part) -> (Entry, OpFlags
     (entry, flags)
 }
 
-/// What the last entry of a multi-receive buffer says.
+/// The flag of the last entry of a multi-receive buffer.
 fn released(part: Option<Part>) -> CompletionFlags {
     match part {
         Some(Part { is_last: true, .. }) => CompletionFlags::MULTI_RECV,

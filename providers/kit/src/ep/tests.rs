@@ -1,4 +1,4 @@
-//! What endpoints report, and where.
+//! Tests of the reporting of endpoints.
 
 use std::sync::{Barrier, OnceLock, mpsc};
 use std::thread;
@@ -76,7 +76,7 @@ impl Counter for ForeignCounter {
     }
 }
 
-/// The domain of all objects here.
+/// The domain of all objects in these tests.
 fn domain() -> &'static DomainId {
     static DOMAIN: OnceLock<DomainId> = OnceLock::new();
     DOMAIN.get_or_init(DomainId::unnamed)
@@ -86,7 +86,7 @@ fn domain() -> &'static DomainId {
 fn open_cntr(events: Events) -> Arc<Cntr> {
     let mut attr = cntr::Attr::default();
     attr.events = events;
-    // SAFETY: the safe mode asks for nothing.
+    // SAFETY: the safe mode requires nothing.
     unsafe { Cntr::open_in_domain(&attr, domain(), Mode::Safe, SPIN) }.unwrap()
 }
 
@@ -96,7 +96,7 @@ fn open_cq() -> Arc<CqRing> {
 
 #[expect(unsafe_code, reason = "opens with the real locks")]
 fn open_cq_of(domain: &DomainId, mode: Mode) -> Arc<CqRing> {
-    // SAFETY: one thread uses those that are asserted, until they are shared.
+    // SAFETY: one thread uses the asserted ones, until they are shared.
     unsafe { CqRing::open_in_domain(&cq::Attr::default(), domain, mode, SPIN) }.unwrap()
 }
 
@@ -121,7 +121,7 @@ fn selective_ep() -> Ep {
 fn receive(flags: OpFlags) -> Posted {
     let iov = IovMut::new(Box::leak(Box::new([0; 8])));
     Posted {
-        // SAFETY: nobody else knows these bytes, and they are never freed.
+        // SAFETY: no other code has these bytes, and they are never freed.
         buf: unsafe { RxBuf::new(&[iov]) },
         src: Source::ANY,
         tag: TagMatch::exact(5),
@@ -178,7 +178,7 @@ fn a_queue_or_counter_of_another_domain_is_refused_by_name() {
 }
 
 #[test]
-fn what_an_event_queue_drives_completes_at_queues_with_locks() {
+fn an_endpoint_that_an_event_queue_drives_completes_at_queues_with_locks() {
     let mut bind = bindings();
     bind.tx_cq = open_cq_of(domain(), Mode::Asserted);
     let ep = Ep::resolve(&bind, &Info::default(), domain()).unwrap();
@@ -204,7 +204,7 @@ fn a_send_completes_without_a_length() {
 }
 
 #[test]
-fn a_receive_completes_with_what_the_sender_said() {
+fn a_receive_completes_with_the_metadata_of_the_sender() {
     let ep = ep();
     ep.rx_done(
         receive(OpFlags::empty()),
@@ -226,7 +226,7 @@ fn a_receive_completes_with_what_the_sender_said() {
 }
 
 #[test]
-fn a_longer_message_is_truncated_and_the_loss_is_counted() {
+fn a_longer_message_is_truncated_and_the_rest_is_counted() {
     let ep = ep();
     let long = Envelope { len: 20, ..MESSAGE };
     ep.rx_done(
@@ -268,7 +268,7 @@ fn under_selective_completion_success_is_reported_on_request_alone() {
 #[test]
 fn under_selective_completion_errors_are_always_reported() {
     let ep = selective_ep();
-    let detail = "peer 4 is gone";
+    let detail = "peer 4 has failed";
     ep.tx_failed(
         Context(1),
         Kind::Msg.sent(),
@@ -362,7 +362,7 @@ fn a_counter_of_another_provider_is_refused_by_name() {
 }
 
 #[test]
-fn a_stranger_is_told_of_in_so_many_bytes() {
+fn an_unknown_sender_is_reported_in_a_limited_number_of_bytes() {
     let mut info = Info::default();
     info.domain_attr.max_err_data = 6;
     assert!(!ep().is_unknown(FiAddr::UNSPEC));
@@ -382,7 +382,7 @@ fn a_stranger_is_told_of_in_so_many_bytes() {
 }
 
 #[test]
-fn a_look_that_finds_nothing_is_an_error_and_counts_nothing() {
+fn a_peek_that_finds_nothing_is_an_error_and_counts_nothing() {
     let mut bind = bindings();
     let recv = open_cntr(Events::default());
     bind.cntrs.recv = Some(Arc::<Cntr>::clone(&recv));
@@ -397,7 +397,8 @@ fn a_look_that_finds_nothing_is_an_error_and_counts_nothing() {
     assert_eq!((recv.read(), recv.read_err()), (0, 0));
 }
 
-/// An endpoint in the middle of progress, which wakes whoever sleeps for it when it is told to.
+/// An endpoint in the middle of progress, which wakes the threads that are parked for it on
+/// request.
 #[derive(Debug)]
 struct Busy {
     ep: Ep,
@@ -415,7 +416,7 @@ impl Progress for Busy {
 }
 
 #[test]
-fn a_counter_of_work_is_attached_while_its_endpoint_wakes_sleepers() {
+fn a_counter_of_work_is_attached_while_its_endpoint_wakes_parked_threads() {
     let busy = Arc::new(Busy {
         ep: ep(),
         is_inside: Barrier::new(2),
@@ -435,11 +436,12 @@ fn a_counter_of_work_is_attached_while_its_endpoint_wakes_sleepers() {
     busy.is_inside.wait();
     let following = Arc::clone(&busy);
     thread::spawn(move || {
-        // Nothing is attached to this counter but what is being driven.
+        // Only the endpoint that is being driven is attached to this counter.
         following.ep.deferred_ops().add_driver(&cntr).unwrap();
         over.send(())
     });
-    // The follower may be anywhere in its call when progress goes on; mostly it waits for progress.
+    // The attaching thread may be anywhere in its call when progress continues; mostly it waits for
+    // progress.
     thread::sleep(Duration::from_millis(50));
     busy.goes_on.wait();
     for _ in 0..2 {

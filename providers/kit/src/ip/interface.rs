@@ -51,12 +51,12 @@ pub fn all(only: Option<&str>) -> Result<Vec<Interface>, Error> {
     // The sort is stable: equal entries keep the system's order. Link-local addresses come after
     // the others of their kind.
     found.sort_by_key(|it| {
-        let is_local = matches!(it.addr, SocketAddr::V6(v6) if v6.scope_id() != 0);
+        let is_link_local = matches!(it.addr, SocketAddr::V6(v6) if v6.scope_id() != 0);
         (
             it.is_loopback,
             Reverse(it.speed),
             it.addr.is_ipv6(),
-            is_local,
+            is_link_local,
         )
     });
     Ok(found)

@@ -1,4 +1,4 @@
-//! The objects that other objects are bound to: they are passed on without their layers.
+//! The bindings of objects: bound objects are passed on without their layers.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use selvedge::{
 
 use super::{AvLayer, CntrLayer, CqLayer, EndpointLayer, EqLayer, Layered, SrxLayer};
 
-/// The layers of one kind, by the object that each is around, as far as objects are bound to each
-/// other. `()` where there are none.
+/// The layers of one kind, by the kind of object that each is around, for objects that are bound to
+/// others. `()` where there are none.
 pub trait Layers: Sized + 'static {
-    /// Layered completion queues.
+    /// The layer of completion queues.
     type Cq: CqLayer;
-    /// Layered counters.
+    /// The layer of counters.
     type Cntr: CntrLayer;
-    /// Layered address vectors.
+    /// The layer of address vectors.
     type Av: AvLayer;
-    /// Layered event queues.
+    /// The layer of event queues.
     type Eq: EqLayer;
-    /// Layered shared receives.
+    /// The layer of shared receives.
     type Srx: SrxLayer;
-    /// Layered endpoints.
+    /// The layer of endpoints.
     type Endpoint: EndpointLayer;
 
     /// The counter below.
@@ -36,7 +36,7 @@ pub trait Layers: Sized + 'static {
         Layered::<_, Self::Eq>::below(eq)
     }
 
-    /// What an endpoint is bound to, below.
+    /// The bindings of an endpoint, with the objects below.
     fn bindings(mut bind: Bindings) -> Bindings {
         let (av, srx) = (
             Layered::<dyn AddressVector, Self::Av>::below,
@@ -51,7 +51,7 @@ pub trait Layers: Sized + 'static {
         bind
     }
 
-    /// What an open endpoint is bound to afterwards, below.
+    /// The late bindings of an endpoint, with the objects below.
     fn late_bindings(late: &LateBindings) -> LateBindings {
         let cq = |(cq, is_selective): &(Arc<dyn CompletionQueue>, bool)| {
             (Layered::<_, Self::Cq>::below(cq), *is_selective)
@@ -63,7 +63,7 @@ pub trait Layers: Sized + 'static {
         }
     }
 
-    /// Has `queue` queue work whose objects are those below.
+    /// Calls `queue` with the work, with the objects below.
     fn work<R>(work: &Work<'_>, queue: impl FnOnce(&Work<'_>) -> R) -> R {
         let (cntr, threshold) = (&Self::counter(work.cntr), work.threshold);
         let queue = |action| {
@@ -82,7 +82,7 @@ pub trait Layers: Sized + 'static {
                 flags,
                 done,
             } => {
-                let told = match done {
+                let target = match done {
                     CompletionTarget::Counter(cntr) => cntr.map(Self::counter),
                     CompletionTarget::Endpoint => None,
                 };
@@ -91,7 +91,7 @@ pub trait Layers: Sized + 'static {
                     op,
                     flags,
                     done: match done {
-                        CompletionTarget::Counter(_) => CompletionTarget::Counter(told.as_ref()),
+                        CompletionTarget::Counter(_) => CompletionTarget::Counter(target.as_ref()),
                         CompletionTarget::Endpoint => CompletionTarget::Endpoint,
                     },
                 })

@@ -27,11 +27,11 @@ use selvedge::{
 use super::named::{error, event};
 use super::{Layered, Layers, Object, ObjectLayer};
 
-/// Makes of a list of calls the trait of a layer, which passes each of them on by default, and the
-/// object around another, which hands each of them to its layer.
+/// Makes, from a list of calls, the trait of a layer, which forwards each of them by default, and
+/// the object with the layer, which passes each of them to its layer.
 ///
-/// `= EXPR` behind a call is another default; `=> FUNCTION` is applied to what the layer answers.
-/// Methods that no line fits follow in `layer` and `object`.
+/// `= EXPR` after a call is another default; `=> FUNCTION` is applied to the layer's result.
+/// Methods that fit no line follow in `layer` and `object`.
 macro_rules! layered {
     (
         $(#[$doc:meta])*
@@ -40,7 +40,7 @@ macro_rules! layered {
         {
             $(
                 fn $name:ident $(<$life:lifetime>)? ($($arg:ident: $type:ty),* $(,)?)
-                    $(-> $answer:ty)? $(= $default:expr)? $(=> $function:path)?;
+                    $(-> $result:ty)? $(= $default:expr)? $(=> $function:path)?;
             )*
         }
         $(layer { $($layer:tt)* })?
@@ -52,18 +52,18 @@ macro_rules! layered {
                 #[doc = concat!("[`", stringify!($Object), "::", stringify!($name), "`]")]
                 fn $name $(<$life>)? (
                     &$($life)? self, $below: &$($life)? dyn $Object $(, $arg: $type)*
-                ) $(-> $answer)? {
+                ) $(-> $result)? {
                     layered!(@default $below.$name($($arg),*) $(, $default)?)
                 }
             )*
             $($($layer)*)?
         }
 
-        // SAFETY: where the object promises something, so does the layer.
+        // SAFETY: if the object below keeps its promise, so does the layer, as the trait requires.
         $($unsafe)? impl<L: $Layer $(, $Below: $($bound)+)?> $Object for $Layered {
             $(
-                fn $name $(<$life>)? (&$($life)? self $(, $arg: $type)*) $(-> $answer)? {
-                    layered!(@answer self.layer.$name(&*self.below $(, $arg)*) $(, $function)?)
+                fn $name $(<$life>)? (&$($life)? self $(, $arg: $type)*) $(-> $result)? {
+                    layered!(@result self.layer.$name(&*self.below $(, $arg)*) $(, $function)?)
                 }
             )*
             $($($object)*)?
@@ -74,8 +74,8 @@ macro_rules! layered {
     };
     (@default $pass:expr) => { $pass };
     (@default $pass:expr, $default:expr) => { $default };
-    (@answer $answer:expr) => { $answer };
-    (@answer $answer:expr, $function:path) => { $answer.map($function) };
+    (@result $result:expr) => { $result };
+    (@result $result:expr, $function:path) => { $result.map($function) };
 }
 pub(super) use layered;
 
@@ -149,8 +149,8 @@ layered! {
     /// A layer around a domain.
     ///
     /// # Safety
-    /// For implementors: with a domain below that keeps the promise of [`Domain`], the layer keeps it
-    /// for what is opened through it.
+    /// For implementors: with a domain below that keeps the promise of [`Domain`], the layer keeps
+    /// it for the objects that are opened through it.
     [unsafe] trait DomainLayer |below| Domain in Layered<dyn Domain, L> {
         fn cq(attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error>;
         fn cntr(attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error>;
@@ -294,12 +294,12 @@ layered! {
 }
 
 layered! {
-    /// A layer around receives that endpoints share.
+    /// A layer around a shared receive context.
     trait SrxLayer |below| SharedReceives in Layered<dyn SharedReceives, L> {
         fn cancel(context: Context) -> Result;
     }
     layer {
-        /// A receive that is posted.
+        /// Posts a receive.
         ///
         /// # Safety
         /// As [`Op::post_shared`].
@@ -330,12 +330,12 @@ impl<L: SrxLayer> Tagged for Layered<dyn SharedReceives, L> {
 }
 
 layered! {
-    /// A layer around a region: registered memory, or memory that the domain has made.
+    /// A layer around a region: registered memory, or memory that the domain has allocated.
     trait RegionLayer |below| MemoryRegion in Layered<dyn MemoryRegion, L> {
         fn key() -> u64;
         fn desc() -> Desc;
-        fn bind_counter(cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error>
-            = below.bind_counter(&Self::Layers::counter(cntr), what);
+        fn bind_counter(cntr: &Arc<dyn Counter>, events: MrAccess) -> Result<(), Error>
+            = below.bind_counter(&Self::Layers::counter(cntr), events);
     }
 }
 
@@ -348,8 +348,8 @@ impl<L: RegionLayer> MemoryRegion for Layered<dyn Allocation, L> {
         self.layer.desc(&*self.below)
     }
 
-    fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
-        self.layer.bind_counter(&*self.below, cntr, what)
+    fn bind_counter(&self, cntr: &Arc<dyn Counter>, events: MrAccess) -> Result<(), Error> {
+        self.layer.bind_counter(&*self.below, cntr, events)
     }
 }
 

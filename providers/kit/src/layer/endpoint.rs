@@ -1,4 +1,5 @@
-//! Endpoints with a layer around them: what is posted to them as [`Op`] values, and their other calls.
+//! Endpoints with a layer: operations that are posted to them, as [`Op`] values, and their other
+//! calls.
 
 #![expect(unsafe_code, reason = "an endpoint around an endpoint")]
 
@@ -18,8 +19,8 @@ layered! {
     /// A layer around an endpoint.
     ///
     /// # Safety
-    /// For implementors: with an endpoint below that keeps the promise of [`Endpoint`], the layer keeps
-    /// it for what is posted to it.
+    /// For implementors: with an endpoint below that keeps the promise of [`Endpoint`], the layer
+    /// keeps it for the operations that are posted to it.
     [unsafe] trait EndpointLayer |below| Endpoint in Layered<dyn Endpoint, L> {
         fn address() -> Result<Address>;
         fn bind_late(late: &LateBindings) -> Result<(), Error>
@@ -30,7 +31,8 @@ layered! {
         fn join(group: &Address, context: Context) -> Result<Arc<dyn Membership>>;
     }
     layer {
-        /// Everything that is posted, unless one of the next six methods is the layer's own.
+        /// Posts an operation. The layer may handle some operations in the next six methods
+        /// instead.
         ///
         /// # Safety
         /// As [`Op::post`].
@@ -39,7 +41,7 @@ layered! {
             unsafe { op.post(below, flags) }
         }
 
-        /// [`Msg::sendmsg`], for layers that are in the way of every message.
+        /// [`Msg::sendmsg`], for layers whose overhead on every message matters.
         ///
         /// # Safety
         /// As there.
@@ -78,7 +80,7 @@ layered! {
             dest: FiAddr,
             data: Option<u64>,
         ) -> Result {
-            // SAFETY: an inject asks for no promise.
+            // SAFETY: an inject requires no promise.
             unsafe { self.post(below, &Op::Inject { buf, dest, data }, OpFlags::empty()) }
         }
 
@@ -123,7 +125,7 @@ layered! {
             data: Option<u64>,
         ) -> Result {
             let op = Op::TaggedInject { buf, dest, tag, data };
-            // SAFETY: an inject asks for no promise.
+            // SAFETY: an inject requires no promise.
             unsafe { self.post(below, &op, OpFlags::empty()) }
         }
 
@@ -264,8 +266,9 @@ impl<L: EndpointLayer> ConnectionManagement for Layered<dyn Endpoint, L> {
 }
 
 /// Implements [`selvedge::Rma`] or [`selvedge::Atomic`] for a type that has one method for all
-/// operations, `unsafe fn post(&self, op: &Op<'_>, flags: OpFlags) -> Result`, which asks for what
-/// [`Op::post`] asks for. Injects come without flags. Methods that post nothing follow in braces.
+/// operations, `unsafe fn post(&self, op: &Op<'_>, flags: OpFlags) -> Result`, with the safety
+/// requirements of [`Op::post`]. Injects are posted without flags. Methods that post nothing follow
+/// in braces.
 ///
 /// [`Op::post`]: selvedge::Op::post
 #[macro_export]
@@ -299,7 +302,7 @@ macro_rules! one_sided_as_ops {
                 data: Option<u64>,
             ) -> ::selvedge::Result {
                 let op = ::selvedge::Op::InjectWrite { buf, dest, addr, key, data };
-                // SAFETY: an inject asks for no promise.
+                // SAFETY: an inject requires no promise.
                 unsafe { self.post(&op, ::selvedge::OpFlags::empty()) }
             }
         }
@@ -348,7 +351,7 @@ macro_rules! one_sided_as_ops {
                 target: &::selvedge::atomic::Target,
             ) -> ::selvedge::Result {
                 let op = ::selvedge::Op::InjectAtomic { buf, target: *target };
-                // SAFETY: an inject asks for no promise.
+                // SAFETY: an inject requires no promise.
                 unsafe { self.post(&op, ::selvedge::OpFlags::empty()) }
             }
 

@@ -1,9 +1,9 @@
-//! Layers around the objects of a provider: each call passes through the layer, and goes on to the
-//! object below unless the layer changes it.
+//! Layers around the objects of a provider: each call goes to the layer, which forwards it to the
+//! object below unless it changes the call.
 //!
-//! [`Layered`] is an object of the contract around another one of the same kind. Its layer implements
-//! the trait of that kind, whose methods are the calls of the contract with the object below in front
-//! of their arguments; each passes the call on by default:
+//! [`Layered`] is an object of the contract around another one of the same kind. Its layer
+//! implements the layer trait of that kind, whose methods are the calls of the contract with the
+//! object below as first argument. By default, each forwards the call:
 //!
 //! ```
 //! use selvedge::{Address, AddressVector, Errno, FiAddr, Result};
@@ -11,30 +11,30 @@
 //! # use std::sync::Arc;
 //!
 //! /// Refuses removals.
-//! struct Forever;
+//! struct NoRemoval;
 //!
-//! impl ObjectLayer for Forever {
+//! impl ObjectLayer for NoRemoval {
 //!     type Layers = ();
 //! }
 //!
-//! impl AvLayer for Forever {
+//! impl AvLayer for NoRemoval {
 //!     fn remove(&self, _below: &dyn AddressVector, _addrs: &[FiAddr]) -> Result {
 //!         Err(Errno::Acces)
 //!     }
 //! }
 //!
-//! fn forever(av: Arc<dyn AddressVector>) -> Arc<dyn AddressVector> {
-//!     Layered::new(av, Forever)
+//! fn without_removal(av: Arc<dyn AddressVector>) -> Arc<dyn AddressVector> {
+//!     Layered::new(av, NoRemoval)
 //! }
 //! ```
 //!
-//! A layer puts itself around what is opened, too: [`DomainLayer::cq`] and its like open the object
-//! below, and answer with an [`Layered`]. Objects that are bound to others are passed on as those below
-//! ([`Layers`]), and events name the endpoints of the layer ([`Layered::name_in_events`]). Everything
-//! that is posted to an endpoint comes to one method, [`EndpointLayer::post`], as an
-//! [`Op`](selvedge::Op).
+//! A layer also wraps the objects that are opened through it: [`DomainLayer::cq`] and its like open
+//! the object below, and return a [`Layered`]. Objects that are bound to others are replaced by
+//! those below ([`Layers`]), and events name the endpoints of the layer
+//! ([`Layered::name_in_events`]). Every operation that is posted to an endpoint goes to one method,
+//! [`EndpointLayer::post`], as an [`Op`](selvedge::Op).
 //!
-//! A call that the contract gains is added in `calls.rs`, and nowhere else.
+//! A new call of the contract is added in `calls.rs`, and nowhere else.
 
 mod bound;
 mod calls;
@@ -54,12 +54,12 @@ pub use calls::{
 };
 pub use endpoint::EndpointLayer;
 
-/// A layer around one object. `()` is one that changes nothing.
+/// A layer around one object. `()` is a layer that changes nothing.
 pub trait ObjectLayer: Send + Sync + 'static {
-    /// The layers of the same kind, which are around the objects that this one is bound to.
+    /// The layers of the same kind around the objects that this one is bound to.
     type Layers: Layers;
 
-    /// The handle of the object was dropped; the object below is still there.
+    /// Called when the handle of the object is dropped; the object below still exists.
     fn close(&self) {}
 }
 
@@ -87,14 +87,14 @@ impl<T: ?Sized, L: ObjectLayer> Layered<T, L> {
 }
 
 impl<T: ?Sized + Object, L: ObjectLayer> Layered<T, L> {
-    /// The object as one that has this layer around it, if it is one.
+    /// Downcasts an object to one with this layer, if it has this layer.
     pub fn downcast(object: &T) -> Option<&Self> {
         object.as_any().downcast_ref()
     }
 
-    /// The object below the layer; `object` itself if this layer is not around it.
+    /// The object below the layer; `object` itself if it does not have this layer.
     pub fn below(object: &Arc<T>) -> Arc<T> {
-        let below = Self::downcast(object).map_or(object, |own| &own.below);
+        let below = Self::downcast(object).map_or(object, |layered| &layered.below);
         Arc::clone(below)
     }
 }
@@ -113,6 +113,6 @@ impl<T: ?Sized + fmt::Debug, L: ObjectLayer> fmt::Debug for Layered<T, L> {
 
 /// An object of the contract, as a trait object.
 pub trait Object: 'static {
-    /// The object as any other type, to find out which.
+    /// The object as `Any`, for a downcast.
     fn as_any(&self) -> &dyn Any;
 }

@@ -1,4 +1,5 @@
-//! Every call of the contract goes through layers that change nothing, and arrives below.
+//! Tests that every call of the contract reaches the object below, through layers that change
+//! nothing.
 
 #![expect(unsafe_code, reason = "objects of the contract, and posts to them")]
 
@@ -28,31 +29,31 @@ use selvedge::{
 
 use super::{Layered, LayeredProvider};
 
-/// The calls that have arrived below, as `Trait::method`.
-static ARRIVED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+/// The calls that have reached the objects below, as `Trait::method`.
+static CALLS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
 
-/// Every object below the layers.
+/// The object below the layers, of every kind.
 #[derive(Debug)]
 struct Below;
 
 static BELOW: Below = Below;
 
-/// What calls answer: nothing that a method of the contract answers by default.
-const ANSWER: Errno = Errno::NoSpc;
+/// The error of every call: none that a default method of the contract returns.
+const BELOW_ERROR: Errno = Errno::NoSpc;
 
-fn answer<T>() -> Result<T, Error> {
-    Err(Error::new(ANSWER, "from below"))
+fn fail<T>() -> Result<T, Error> {
+    Err(Error::new(BELOW_ERROR, "from below"))
 }
 
-/// Implements a trait of the contract by methods that note that they were called.
+/// Implements a trait of the contract by methods that record their calls.
 macro_rules! below {
     ($([$impl:tt])? $Object:ident {
-        $($([$fn:tt])? fn $name:ident($($args:tt)*) $(-> $answer:ty)? { $value:expr })*
+        $($([$fn:tt])? fn $name:ident($($args:tt)*) $(-> $fail:ty)? { $value:expr })*
     }) => {
-        // SAFETY: it touches no memory.
+        // SAFETY: it accesses no memory.
         $($impl)? impl $Object for Below {
-            $($($fn)? fn $name(&self, $($args)*) $(-> $answer)? {
-                ARRIVED.lock().unwrap().insert(concat!(stringify!($Object), "::", stringify!($name)));
+            $($($fn)? fn $name(&self, $($args)*) $(-> $fail)? {
+                CALLS.lock().unwrap().insert(concat!(stringify!($Object), "::", stringify!($name)));
                 $value
             })*
         }
@@ -65,124 +66,124 @@ below! { Provider {
     fn aliases() -> &'static [Alias] { &[Alias::SameProtocol("under")] }
     fn params() -> &'static [param::Spec] { &[] }
     fn is_enabled(_: &Params) -> bool { false }
-    fn getinfo(_: &Query<'_>) -> Result<Vec<Candidate>, Error> { answer() }
+    fn getinfo(_: &Query<'_>) -> Result<Vec<Candidate>, Error> { fail() }
     fn fabric(_: &Info) -> Result<Arc<dyn Fabric>, Error> { Ok(Arc::new(Below)) }
 } }
 
 below! { Fabric {
-    fn domain(_: &Info) -> Result<Arc<dyn Domain>, Error> { answer() }
-    fn eq(_: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> { answer() }
+    fn domain(_: &Info) -> Result<Arc<dyn Domain>, Error> { fail() }
+    fn eq(_: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> { fail() }
     fn passive_endpoint(_: &Info, eq: Arc<dyn EventQueue>)
-        -> Result<Arc<dyn PassiveEndpoint>, Error> { is_below(&eq).then(answer).unwrap() }
+        -> Result<Arc<dyn PassiveEndpoint>, Error> { is_below(&eq).then(fail).unwrap() }
 } }
 
 below! { [unsafe] Domain {
-    fn cq(_: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> { answer() }
-    fn cntr(_: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> { answer() }
-    fn av(_: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> { answer() }
+    fn cq(_: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> { fail() }
+    fn cntr(_: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> { fail() }
+    fn av(_: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> { fail() }
     fn endpoint(_: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
-        are_below(&bind).then(answer).unwrap()
+        are_below(&bind).then(fail).unwrap()
     }
-    fn option(_: &Info, _: EpOptionName) -> Result<EpOption> { Err(ANSWER) }
-    fn scalable_endpoint(_: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> { answer() }
-    fn srx(_: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> { answer() }
+    fn option(_: &Info, _: EpOptionName) -> Result<EpOption> { Err(BELOW_ERROR) }
+    fn scalable_endpoint(_: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> { fail() }
+    fn srx(_: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> { fail() }
     fn mr_mode() -> MrMode { MrMode::RAW }
-    [unsafe] fn reg(_: &[IovMut], _: &mr::Attr) -> Result<Arc<dyn MemoryRegion>, Error> { answer() }
-    fn alloc(_: usize, _: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> { answer() }
+    [unsafe] fn reg(_: &[IovMut], _: &mr::Attr) -> Result<Arc<dyn MemoryRegion>, Error> { fail() }
+    fn alloc(_: usize, _: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> { fail() }
     [unsafe] fn queue_work(work: &Work<'_>) -> Result<WorkId, Error> {
-        is_work_below(work).then(answer).unwrap()
+        is_work_below(work).then(fail).unwrap()
     }
-    fn cancel_work(_: WorkId) -> Result { Err(ANSWER) }
+    fn cancel_work(_: WorkId) -> Result { Err(BELOW_ERROR) }
     fn flush_work(cntr: Option<&Arc<dyn Counter>>) -> Result {
-        is_below(cntr.unwrap()).then_some(Err(ANSWER)).unwrap()
+        is_below(cntr.unwrap()).then_some(Err(BELOW_ERROR)).unwrap()
     }
-    fn query_atomic(_: Family, _: Datatype, _: atomic::Op) -> Result<atomic::Attr> { Err(ANSWER) }
-    fn query_collective(_: &collective::Query) -> Result<collective::Attr> { Err(ANSWER) }
+    fn query_atomic(_: Family, _: Datatype, _: atomic::Op) -> Result<atomic::Attr> { Err(BELOW_ERROR) }
+    fn query_collective(_: &collective::Query) -> Result<collective::Attr> { Err(BELOW_ERROR) }
 } }
 
 below! { [unsafe] Endpoint {
-    fn address() -> Result<Address> { Err(ANSWER) }
-    fn cancel(_: Context) -> Result { Err(ANSWER) }
-    fn set(_: EpOption) -> Result { Err(ANSWER) }
-    fn option(_: EpOptionName) -> Result<EpOption> { Err(ANSWER) }
+    fn address() -> Result<Address> { Err(BELOW_ERROR) }
+    fn cancel(_: Context) -> Result { Err(BELOW_ERROR) }
+    fn set(_: EpOption) -> Result { Err(BELOW_ERROR) }
+    fn option(_: EpOptionName) -> Result<EpOption> { Err(BELOW_ERROR) }
     fn bind_late(late: &LateBindings) -> Result<(), Error> {
-        is_below(&late.tx_cq.as_ref().unwrap().0).then(answer).unwrap()
+        is_below(&late.tx_cq.as_ref().unwrap().0).then(fail).unwrap()
     }
-    fn join(_: &Address, _: Context) -> Result<Arc<dyn Membership>> { Err(ANSWER) }
+    fn join(_: &Address, _: Context) -> Result<Arc<dyn Membership>> { Err(BELOW_ERROR) }
     fn collective() -> Option<&dyn Collective> { Some(&BELOW) }
     fn cm() -> Option<&dyn ConnectionManagement> { Some(&BELOW) }
 } }
 
 below! { Msg {
-    [unsafe] fn sendmsg(_: &msg::SendMsg<'_>, _: OpFlags) -> Result { Err(ANSWER) }
-    [unsafe] fn recvmsg(_: &msg::RecvMsg<'_>, _: OpFlags) -> Result { Err(ANSWER) }
-    fn inject(_: &[u8], _: FiAddr, _: Option<u64>) -> Result { Err(ANSWER) }
+    [unsafe] fn sendmsg(_: &msg::SendMsg<'_>, _: OpFlags) -> Result { Err(BELOW_ERROR) }
+    [unsafe] fn recvmsg(_: &msg::RecvMsg<'_>, _: OpFlags) -> Result { Err(BELOW_ERROR) }
+    fn inject(_: &[u8], _: FiAddr, _: Option<u64>) -> Result { Err(BELOW_ERROR) }
 } }
 
 below! { Tagged {
-    [unsafe] fn tsendmsg(_: &tagged::SendMsg<'_>, _: OpFlags) -> Result { Err(ANSWER) }
-    [unsafe] fn trecvmsg(_: &tagged::RecvMsg<'_>, _: OpFlags) -> Result { Err(ANSWER) }
-    fn tinject(_: &[u8], _: FiAddr, _: u64, _: Option<u64>) -> Result { Err(ANSWER) }
+    [unsafe] fn tsendmsg(_: &tagged::SendMsg<'_>, _: OpFlags) -> Result { Err(BELOW_ERROR) }
+    [unsafe] fn trecvmsg(_: &tagged::RecvMsg<'_>, _: OpFlags) -> Result { Err(BELOW_ERROR) }
+    fn tinject(_: &[u8], _: FiAddr, _: u64, _: Option<u64>) -> Result { Err(BELOW_ERROR) }
 } }
 
 below! { Rma {
-    [unsafe] fn readmsg(_: &ReadMsg<'_>, _: OpFlags) -> Result { Err(ANSWER) }
-    [unsafe] fn writemsg(_: &WriteMsg<'_>, _: OpFlags) -> Result { Err(ANSWER) }
-    fn inject_write(_: &[u8], _: FiAddr, _: u64, _: u64, _: Option<u64>) -> Result { Err(ANSWER) }
+    [unsafe] fn readmsg(_: &ReadMsg<'_>, _: OpFlags) -> Result { Err(BELOW_ERROR) }
+    [unsafe] fn writemsg(_: &WriteMsg<'_>, _: OpFlags) -> Result { Err(BELOW_ERROR) }
+    fn inject_write(_: &[u8], _: FiAddr, _: u64, _: u64, _: Option<u64>) -> Result { Err(BELOW_ERROR) }
 } }
 
 below! { Atomic {
-    [unsafe] fn atomicmsg(_: &AtomicMsg<'_>, _: OpFlags) -> Result { Err(ANSWER) }
+    [unsafe] fn atomicmsg(_: &AtomicMsg<'_>, _: OpFlags) -> Result { Err(BELOW_ERROR) }
     [unsafe] fn fetch_atomicmsg(_: &AtomicMsg<'_>, _: &[IocMut], _: &[Desc], _: OpFlags) -> Result {
-        Err(ANSWER)
+        Err(BELOW_ERROR)
     }
     [unsafe] fn compare_atomicmsg(
         _: &AtomicMsg<'_>, _: &[Ioc], _: &[Desc], _: &[IocMut], _: &[Desc], _: OpFlags,
-    ) -> Result { Err(ANSWER) }
-    fn inject_atomic(_: &[u8], _: &Target) -> Result { Err(ANSWER) }
-    fn valid(_: Family, _: Datatype, _: atomic::Op) -> Result<atomic::Attr> { Err(ANSWER) }
+    ) -> Result { Err(BELOW_ERROR) }
+    fn inject_atomic(_: &[u8], _: &Target) -> Result { Err(BELOW_ERROR) }
+    fn valid(_: Family, _: Datatype, _: atomic::Op) -> Result<atomic::Attr> { Err(BELOW_ERROR) }
 } }
 
 below! { Collective {
-    fn join(_: &av::Set, _: Context) -> Result<Arc<dyn Membership>> { Err(ANSWER) }
-    [unsafe] fn collective(_: &CollectiveMsg, _: OpFlags) -> Result { Err(ANSWER) }
+    fn join(_: &av::Set, _: Context) -> Result<Arc<dyn Membership>> { Err(BELOW_ERROR) }
+    [unsafe] fn collective(_: &CollectiveMsg, _: OpFlags) -> Result { Err(BELOW_ERROR) }
 } }
 
 below! { ConnectionManagement {
-    fn connect(_: &Address, _: &[u8]) -> Result { Err(ANSWER) }
-    fn accept(_: &[u8]) -> Result { Err(ANSWER) }
-    fn shutdown() -> Result { Err(ANSWER) }
-    fn peer() -> Result<Address> { Err(ANSWER) }
+    fn connect(_: &Address, _: &[u8]) -> Result { Err(BELOW_ERROR) }
+    fn accept(_: &[u8]) -> Result { Err(BELOW_ERROR) }
+    fn shutdown() -> Result { Err(BELOW_ERROR) }
+    fn peer() -> Result<Address> { Err(BELOW_ERROR) }
 } }
 
 below! { ScalableEndpoint {
-    fn address() -> Result<Address> { Err(ANSWER) }
+    fn address() -> Result<Address> { Err(BELOW_ERROR) }
     fn context(_: usize, _: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
-        are_below(&bind).then(answer).unwrap()
+        are_below(&bind).then(fail).unwrap()
     }
 } }
 
 below! { PassiveEndpoint {
-    fn listen() -> Result { Err(ANSWER) }
-    fn address() -> Result<Address> { Err(ANSWER) }
-    fn set_address(_: &Address) -> Result<(), Error> { answer() }
-    fn handle() -> Result<u64> { Err(ANSWER) }
-    fn reject(_: u64, _: &[u8]) -> Result { Err(ANSWER) }
+    fn listen() -> Result { Err(BELOW_ERROR) }
+    fn address() -> Result<Address> { Err(BELOW_ERROR) }
+    fn set_address(_: &Address) -> Result<(), Error> { fail() }
+    fn handle() -> Result<u64> { Err(BELOW_ERROR) }
+    fn reject(_: u64, _: &[u8]) -> Result { Err(BELOW_ERROR) }
 } }
 
 below! { SharedReceives {
-    fn cancel(_: Context) -> Result { Err(ANSWER) }
+    fn cancel(_: Context) -> Result { Err(BELOW_ERROR) }
 } }
 
 below! { CompletionQueue {
-    fn read(_: &mut [Entry]) -> Result<usize> { Err(ANSWER) }
-    fn read_from(_: &mut [Entry], _: &mut [FiAddr]) -> Result<usize> { Err(ANSWER) }
-    fn read_ready(_: &mut [Entry], _: &mut [FiAddr]) -> Result<usize> { Err(ANSWER) }
+    fn read(_: &mut [Entry]) -> Result<usize> { Err(BELOW_ERROR) }
+    fn read_from(_: &mut [Entry], _: &mut [FiAddr]) -> Result<usize> { Err(BELOW_ERROR) }
+    fn read_ready(_: &mut [Entry], _: &mut [FiAddr]) -> Result<usize> { Err(BELOW_ERROR) }
     fn is_ready() -> bool { false }
-    fn read_err() -> Result<cq::ErrEntry> { Err(ANSWER) }
-    fn wait(_: &mut [Entry], _: Option<Duration>) -> Result<usize> { Err(ANSWER) }
-    fn signal() -> Result { Err(ANSWER) }
-    fn try_wait() -> Result { Err(ANSWER) }
+    fn read_err() -> Result<cq::ErrEntry> { Err(BELOW_ERROR) }
+    fn wait(_: &mut [Entry], _: Option<Duration>) -> Result<usize> { Err(BELOW_ERROR) }
+    fn signal() -> Result { Err(BELOW_ERROR) }
+    fn try_wait() -> Result { Err(BELOW_ERROR) }
     fn wait_fd() -> Option<BorrowedFd<'_>> { Some(stdin()) }
 } }
 
@@ -194,31 +195,31 @@ below! { Counter {
     fn set(_: u64) { () }
     fn set_err(_: u64) { () }
     fn is_ready() -> bool { false }
-    fn wait(_: u64, _: Option<Duration>) -> Result { Err(ANSWER) }
-    fn try_wait() -> Result { Err(ANSWER) }
+    fn wait(_: u64, _: Option<Duration>) -> Result { Err(BELOW_ERROR) }
+    fn try_wait() -> Result { Err(BELOW_ERROR) }
     fn wait_fd() -> Option<BorrowedFd<'_>> { Some(stdin()) }
 } }
 
 below! { EventQueue {
-    fn read() -> Result<Event> { Err(ANSWER) }
-    fn peek() -> Result<Event> { Err(ANSWER) }
-    fn read_err() -> Result<eq::ErrEntry> { Err(ANSWER) }
-    fn write(_: Event) -> Result { Err(ANSWER) }
-    fn wait(_: Option<Duration>) -> Result<Event> { Err(ANSWER) }
-    fn try_wait() -> Result { Err(ANSWER) }
+    fn read() -> Result<Event> { Err(BELOW_ERROR) }
+    fn peek() -> Result<Event> { Err(BELOW_ERROR) }
+    fn read_err() -> Result<eq::ErrEntry> { Err(BELOW_ERROR) }
+    fn write(_: Event) -> Result { Err(BELOW_ERROR) }
+    fn wait(_: Option<Duration>) -> Result<Event> { Err(BELOW_ERROR) }
+    fn try_wait() -> Result { Err(BELOW_ERROR) }
     fn wait_fd() -> Option<BorrowedFd<'_>> { Some(stdin()) }
 } }
 
 below! { AddressVector {
-    fn insert(_: &[Address], _: &mut [FiAddr]) -> Result<usize> { Err(ANSWER) }
-    fn rejection(_: &Address) -> Error { Error::new(ANSWER, "from below") }
-    fn insert_service(_: &str, _: &str) -> Result<FiAddr, Error> { answer() }
+    fn insert(_: &[Address], _: &mut [FiAddr]) -> Result<usize> { Err(BELOW_ERROR) }
+    fn rejection(_: &Address) -> Error { Error::new(BELOW_ERROR, "from below") }
+    fn insert_service(_: &str, _: &str) -> Result<FiAddr, Error> { fail() }
     fn insert_symmetric(_: &str, _: usize, _: &str, _: usize, _: &mut [FiAddr])
-        -> Result<usize, Error> { answer() }
-    fn set_user_id(_: FiAddr, _: FiAddr) -> Result { Err(ANSWER) }
-    fn remove(_: &[FiAddr]) -> Result { Err(ANSWER) }
-    fn lookup(_: FiAddr) -> Result<Address> { Err(ANSWER) }
-    fn members() -> Result<Vec<FiAddr>> { Err(ANSWER) }
+        -> Result<usize, Error> { fail() }
+    fn set_user_id(_: FiAddr, _: FiAddr) -> Result { Err(BELOW_ERROR) }
+    fn remove(_: &[FiAddr]) -> Result { Err(BELOW_ERROR) }
+    fn lookup(_: FiAddr) -> Result<Address> { Err(BELOW_ERROR) }
+    fn members() -> Result<Vec<FiAddr>> { Err(BELOW_ERROR) }
     fn identity() -> Option<&av::Identity> { Some(identity()) }
 } }
 
@@ -226,7 +227,7 @@ below! { MemoryRegion {
     fn key() -> u64 { 5 }
     fn desc() -> Desc { Desc::NONE }
     fn bind_counter(cntr: &Arc<dyn Counter>, _: MrAccess) -> Result<(), Error> {
-        is_below(cntr).then(answer).unwrap()
+        is_below(cntr).then(fail).unwrap()
     }
 } }
 
@@ -238,11 +239,11 @@ below! { [unsafe] Allocation {
 } }
 
 fn stdin() -> BorrowedFd<'static> {
-    // SAFETY: it is open as long as the process, and nobody uses it.
+    // SAFETY: it is open as long as the process.
     unsafe { BorrowedFd::borrow_raw(0) }
 }
 
-/// Whether an object has no layer around it.
+/// Whether an object has no layer.
 fn is_below<T: ?Sized + super::Object>(object: &Arc<T>) -> bool {
     Layered::<T, ()>::downcast(object).is_none()
 }
@@ -270,11 +271,11 @@ fn are_below(bind: &Bindings) -> bool {
 fn is_work_below(work: &Work<'_>) -> bool {
     let is_action_below = match work.action {
         Action::Post { ep, done, .. } => {
-            let is_told_below = match done {
+            let is_target_below = match done {
                 CompletionTarget::Counter(cntr) => cntr.is_none_or(is_below),
                 CompletionTarget::Endpoint => true,
             };
-            is_below(ep) && is_told_below
+            is_below(ep) && is_target_below
         }
         Action::Set(cntr, _) | Action::Add(cntr, _) => is_below(cntr),
     };
@@ -434,7 +435,7 @@ impl LayeredObjects {
         fails(eq.try_wait());
         assert!(eq.wait_fd().is_some());
         fails(av.insert(&[], &mut src));
-        assert_eq!(av.rejection(&address()).errno(), ANSWER);
+        assert_eq!(av.rejection(&address()).errno(), BELOW_ERROR);
         fails(av.insert_service("", ""));
         fails(av.insert_symmetric("", 1, "", 1, &mut src));
         fails(av.set_user_id(FiAddr(0), FiAddr(1)));
@@ -482,15 +483,15 @@ struct Nobody;
 
 impl AddressVector for Nobody {
     fn insert(&self, _: &[Address], _: &mut [FiAddr]) -> Result<usize> {
-        Err(ANSWER)
+        Err(BELOW_ERROR)
     }
 
     fn remove(&self, _: &[FiAddr]) -> Result {
-        Err(ANSWER)
+        Err(BELOW_ERROR)
     }
 
     fn lookup(&self, _: FiAddr) -> Result<Address> {
-        Err(ANSWER)
+        Err(BELOW_ERROR)
     }
 }
 
@@ -620,24 +621,24 @@ fn operations() -> Vec<Op<'static>> {
     ]
 }
 
-/// What a call answers is what the object below has answered.
-fn fails<T, E: Into<Errno>>(answer: Result<T, E>) {
-    let errno = answer.map(drop).map_err(Into::into);
-    assert_eq!(errno, Err(ANSWER));
+/// Checks that a call returns the error of the object below.
+fn fails<T, E: Into<Errno>>(fail: Result<T, E>) {
+    let errno = fail.map(drop).map_err(Into::into);
+    assert_eq!(errno, Err(BELOW_ERROR));
 }
 
-/// Methods of the contract that are written by others of its methods: a layer sees those.
-const FORMS: [&str; 5] = [
+/// Default methods of the contract that call other methods of it: a layer sees those calls.
+const DERIVED: [&str; 5] = [
     "AddressVector::insert_one",
     "Rma::read_one",
     "Rma::write_one",
     "Atomic::atomic_one",
     "Atomic::fetch_atomic_one",
 ];
-/// Memberships pass as they are: there is nothing to change in them.
-const BARE: &str = "Membership";
+/// Memberships are passed on without a layer: there is nothing to change in them.
+const UNLAYERED: &str = "Membership";
 
-/// The methods of the objects of the contract, as its sources have them.
+/// The methods of the objects of the contract, read from its sources.
 fn contract() -> BTreeSet<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../src");
     let files = fs::read_dir(root).unwrap().map(|file| file.unwrap().path());
@@ -653,7 +654,7 @@ fn methods(text: &str) -> Vec<String> {
         let declared = line.strip_prefix("pub trait ");
         if let Some(rest) = declared.or_else(|| line.strip_prefix("pub unsafe trait ")) {
             let name = rest.split([':', ' ', '{']).next().unwrap();
-            object = Some(name).filter(|name| !name.ends_with("Ext") && *name != BARE);
+            object = Some(name).filter(|name| !name.ends_with("Ext") && *name != UNLAYERED);
         } else if line == "}" {
             object = None;
         }
@@ -668,7 +669,7 @@ fn methods(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_call_of_the_contract_arrives_below_a_layer_that_changes_nothing() {
+fn every_call_of_the_contract_reaches_the_object_below_a_layer_that_changes_nothing() {
     let layered = LayeredObjects::new();
     layered.call_provider_and_fabric();
     layered.call_domain();
@@ -676,10 +677,10 @@ fn every_call_of_the_contract_arrives_below_a_layer_that_changes_nothing() {
     layered.call_queues();
     layered.call_endpoint();
     let mut contract = contract();
-    for form in FORMS {
-        assert!(contract.remove(form), "{form} is no method");
+    for derived in DERIVED {
+        assert!(contract.remove(derived), "{derived} is no method");
     }
-    let arrived = ARRIVED.lock().unwrap();
-    let arrived: BTreeSet<_> = arrived.iter().map(|&call| call.to_owned()).collect();
-    assert_eq!(arrived, contract);
+    let calls = CALLS.lock().unwrap();
+    let calls: BTreeSet<_> = calls.iter().map(|&call| call.to_owned()).collect();
+    assert_eq!(calls, contract);
 }

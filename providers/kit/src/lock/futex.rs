@@ -1,4 +1,4 @@
-//! The words of a lock as the system's threads use them: `futex(2)`.
+//! The words of a lock for the threads of this process: `futex(2)`.
 
 #![expect(unsafe_code, reason = "no wrapper for futex(2)")]
 
@@ -14,11 +14,11 @@ use crate::barrier::{self, Scope};
 #[derive(Debug)]
 pub(super) struct Futex {
     state: AtomicU32,
-    sleepers: AtomicU32,
+    parked: AtomicU32,
     arrived: AtomicU32,
     served: AtomicU32,
-    passers: AtomicU32,
-    /// Whether this process can have a fence run on the processors of its threads.
+    pass_waiters: AtomicU32,
+    /// Whether this process can run a fence on the processors of its threads.
     has_heavy_fence: bool,
 }
 
@@ -29,10 +29,10 @@ impl Futex {
         let register = || barrier::register(Scope::Process);
         Self {
             state: AtomicU32::new(FREE),
-            sleepers: AtomicU32::new(0),
+            parked: AtomicU32::new(0),
             arrived: AtomicU32::new(0),
             served: AtomicU32::new(0),
-            passers: AtomicU32::new(0),
+            pass_waiters: AtomicU32::new(0),
             has_heavy_fence: *HAS_HEAVY_FENCE.get_or_init(register),
         }
     }
@@ -41,10 +41,10 @@ impl Futex {
     const fn word(&self, word: Word) -> &AtomicU32 {
         match word {
             Word::State => &self.state,
-            Word::Sleepers => &self.sleepers,
+            Word::Parked => &self.parked,
             Word::Arrived => &self.arrived,
             Word::Served => &self.served,
-            Word::Passers => &self.passers,
+            Word::PassWaiters => &self.pass_waiters,
         }
     }
 }
@@ -75,18 +75,18 @@ impl Words for Futex {
             .is_ok()
     }
 
-    fn sleep_while(&self, word: Word, value: u32) {
+    fn park_while(&self, word: Word, value: u32) {
         let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-        let forever = ptr::null::<libc::timespec>();
-        // SAFETY: a live, aligned 32-bit word, which the kernel only reads. Every way in which the
-        // call returns is a reason to look again.
+        let no_timeout = ptr::null::<libc::timespec>();
+        // SAFETY: a live, aligned 32-bit word, which the kernel only reads. Every return is a
+        // reason to check the word again.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
                 self.word(word).as_ptr(),
                 wait,
                 value,
-                forever,
+                no_timeout,
             )
         };
     }
@@ -130,6 +130,6 @@ impl Words for Futex {
 
 fn wake(word: &AtomicU32, threads: i32) {
     let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the kernel takes the word's address as a name and does not touch the word.
+    // SAFETY: the kernel uses the word's address as a key and does not access the word.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wake, threads) };
 }

@@ -1,28 +1,34 @@
-//! `RawLock`: the protocol of [`super::Lock`], over words that a machine or a model provides.
+//! `RawLock`: the protocol of [`super::Lock`], over words that the system or a model provides.
+//! - A thread that finds it taken polls for about the time of a short call, adds itself to the
+//!   number of parked threads, and parks until the state changes. A thread that frees the lock
+//!   wakes one parked thread.
+//! - A thread that finds it taken polls for about the time of a short call, adds itself to the
+//!   number of parked threads, and parks until the state changes. A thread that frees the lock
+//!   wakes one parked thread.
 //!
 //! - A thread takes the lock by a compare-exchange of the state, and frees it by a store.
 //! - A thread that finds it taken polls for about the time of a short call, counts itself among the
 //!   sleepers and sleeps until the state changes. A thread that frees the lock wakes one sleeper.
-//! - A thread that takes the lock again and again, to make progress, lets those pass that wait for
-//!   it: [`RawLock::lock_for_pass`].
+//! - A thread that takes the lock again and again, to make progress, lets waiting threads go first:
+//!   [`RawLock::lock_for_pass`].
 //!
 //! # No wake-up is lost
 //!
-//! The thread that frees the lock stores the state and then loads the number of sleepers; a thread
-//! that is about to sleep adds itself and then loads the state (the system does, and sleeps only if
-//! the lock is still taken). Each needs a full fence in between, or both miss the other. The
-//! sleeper's is heavy: it runs on the processors of all threads, so that the other's, which every
-//! call would pay for, is one for the compiler alone ([`crate::barrier`]). Where the system has no
-//! such fence the light one is a full one.
+//! The thread that frees the lock stores the state and then loads the number of parked threads; a
+//! thread that is about to park adds itself and then loads the state (the system does, and parks
+//! the thread only if the lock is still taken). Each needs a full fence in between, or both miss
+//! the other. The parking thread's fence is heavy: it runs on the processors of all threads, so
+//! that the other's, which every call would pay for, is a compiler fence only ([`crate::barrier`]).
+//! Where the system has no such fence, the light one is a full one.
 //!
 //! # Turns
 //!
-//! A thread that polls takes the lock some 100 ns after it has freed it, and a sleeper needs 50 us
-//! to wake up, so the polling thread would take the lock hundreds of times before the sleeper. Here
-//! no pass begins before as many threads were served as had arrived. A thread that waits for them
-//! sleeps rather than offers its processor (`sched_yield`), which goes to whatever thread wants one,
-//! for milliseconds on a busy machine. No thread is handed the lock while it sleeps: until it runs,
-//! no other could use it.
+//! A thread that polls takes the lock some 100 ns after it has freed it, and a parked thread needs
+//! 50 us to run, so the polling thread would take the lock hundreds of times before the parked one.
+//! Here no pass begins before as many threads were served as had arrived. A thread that waits for
+//! them parks rather than yield its processor (`sched_yield`), which would go to whatever thread
+//! wants one, for milliseconds on a busy machine. The lock is not handed to a parked thread: until
+//! that thread runs, no other could use it.
 
 use std::sync::atomic::Ordering;
 
@@ -31,19 +37,19 @@ use std::sync::atomic::Ordering;
 pub enum Word {
     /// [`FREE`] or [`TAKEN`].
     State,
-    /// Threads that sleep until the state changes.
-    Sleepers,
+    /// Threads that are parked until the state changes.
+    Parked,
     /// Threads that have found the lock taken, modulo 2^32.
     Arrived,
-    /// Of these, those that have got it.
+    /// Of these, the threads that have taken it since, modulo 2^32.
     Served,
-    /// Threads that sleep until others are served.
-    Passers,
+    /// Threads that are parked until others are served.
+    PassWaiters,
 }
 
-/// Words, and what a system does with them.
+/// The words of a lock, and the operations of a system on them.
 pub trait Words {
-    /// How often the state is looked at before a thread sleeps.
+    /// How often a thread polls the state before it parks.
     const POLLS: u32;
 
     /// Loads a word.
@@ -54,25 +60,25 @@ pub trait Words {
     fn add(&self, word: Word, value: u32);
     /// Makes the state [`TAKEN`] if it is [`FREE`], and acquires what the thread that freed it wrote.
     fn take(&self) -> bool;
-    /// Sleeps while a word has a value. It may return at any time.
-    fn sleep_while(&self, word: Word, value: u32);
-    /// Wakes one thread that sleeps while this word has some value.
+    /// Parks while a word has a value. It may return at any time.
+    fn park_while(&self, word: Word, value: u32);
+    /// Wakes one thread that is parked while this word has some value.
     fn wake_one(&self, word: Word);
     /// Wakes all of them.
     fn wake_all(&self, word: Word);
     /// A full fence.
     fn fence(&self);
-    /// Orders stores before it and loads behind it against [`Self::heavy_fence`].
+    /// Orders stores before it and loads after it against [`Self::heavy_fence`].
     fn light_fence(&self);
-    /// A full fence here and on the processors of all threads; `false` when that did not work.
+    /// A full fence here and on the processors of all threads; `false` if the system call failed.
     fn heavy_fence(&self) -> bool;
-    /// Passes the time of a look, or more where a thread has no other way to wait.
+    /// Pauses between two polls; for longer where a thread has no other way to wait.
     fn pause(&self, is_long: bool);
 }
 
 /// The state of a lock that can be taken.
 pub const FREE: u32 = 0;
-/// The state of a lock that a thread has.
+/// The state of a lock that a thread has taken.
 pub const TAKEN: u32 = 1;
 
 /// A lock without a value.
@@ -80,12 +86,12 @@ pub const TAKEN: u32 = 1;
 pub struct RawLock<W>(W);
 
 impl<W: Words> RawLock<W> {
-    /// A lock of these words, which are all zero.
+    /// Makes a lock of these words, which are all zero.
     pub const fn new(words: W) -> Self {
         Self(words)
     }
 
-    /// Its words.
+    /// The words.
     #[inline(always)]
     pub const fn words(&self) -> &W {
         &self.0
@@ -108,8 +114,8 @@ impl<W: Words> RawLock<W> {
     /// Takes the lock for a progress pass, after the threads that wait for it now.
     #[inline(always)]
     pub fn lock_for_pass(&self) {
-        if self.is_wanted() {
-            self.give_turns();
+        if self.has_waiters() {
+            self.yield_to_waiters();
         }
         self.lock();
     }
@@ -119,14 +125,14 @@ impl<W: Words> RawLock<W> {
     pub fn unlock(&self) {
         self.0.store(Word::State, FREE, Ordering::Release);
         self.0.light_fence();
-        if self.0.load(Word::Sleepers, Ordering::Relaxed) != 0 {
+        if self.0.load(Word::Parked, Ordering::Relaxed) != 0 {
             self.0.wake_one(Word::State);
         }
     }
 
     /// Whether threads wait for the lock.
     #[inline(always)]
-    pub fn is_wanted(&self) -> bool {
+    pub fn has_waiters(&self) -> bool {
         let served = self.0.load(Word::Served, Ordering::Relaxed);
         self.0.load(Word::Arrived, Ordering::Relaxed) != served
     }
@@ -136,13 +142,13 @@ impl<W: Words> RawLock<W> {
     fn wait(&self) {
         self.0.add(Word::Arrived, 1);
         if !self.poll() {
-            self.sleep();
+            self.park();
         }
         self.0.add(Word::Served, 1);
-        // PAIRS WITH: the fence of `give_turns`. Either this sees the thread that is about to sleep,
-        // or that thread sees the turn.
+        // PAIRS WITH: the fence of `yield_to_waiters`. Either this load sees the thread that is
+        // about to park, or that thread sees this count.
         self.0.fence();
-        if self.0.load(Word::Passers, Ordering::Relaxed) != 0 {
+        if self.0.load(Word::PassWaiters, Ordering::Relaxed) != 0 {
             self.0.wake_all(Word::Served);
         }
     }
@@ -159,41 +165,41 @@ impl<W: Words> RawLock<W> {
         })
     }
 
-    /// Sleeps until the lock is free, and takes it.
-    fn sleep(&self) {
-        self.0.add(Word::Sleepers, 1);
+    /// Parks until the lock is free, and takes it.
+    fn park(&self) {
+        self.0.add(Word::Parked, 1);
         let is_ordered = self.0.heavy_fence();
         while !self.0.take() {
             match is_ordered {
-                true => self.0.sleep_while(Word::State, TAKEN),
+                true => self.0.park_while(Word::State, TAKEN),
                 false => self.0.pause(true),
             }
         }
-        self.0.add(Word::Sleepers, 0_u32.wrapping_sub(1));
+        self.0.add(Word::Parked, 0_u32.wrapping_sub(1));
     }
 
-    /// Returns when as many threads were served as have arrived until now. Threads that come later
-    /// do not count, so calls without end cannot keep a thread from its pass.
+    /// Returns when as many threads were served as have arrived until now. Threads that arrive
+    /// later do not count, so an endless series of calls cannot keep a thread from its pass.
     #[cold]
     #[inline(never)]
-    fn give_turns(&self) {
+    fn yield_to_waiters(&self) {
         let arrived = self.0.load(Word::Arrived, Ordering::Relaxed);
-        let is_over = |served: u32| served.wrapping_sub(arrived) as i32 >= 0;
+        let are_served = |served: u32| served.wrapping_sub(arrived) as i32 >= 0;
         for _ in 0..W::POLLS {
-            if is_over(self.0.load(Word::Served, Ordering::Relaxed)) {
+            if are_served(self.0.load(Word::Served, Ordering::Relaxed)) {
                 return;
             }
             self.0.pause(false);
         }
-        self.0.add(Word::Passers, 1);
+        self.0.add(Word::PassWaiters, 1);
         self.0.fence();
         loop {
             let served = self.0.load(Word::Served, Ordering::Relaxed);
-            if is_over(served) {
+            if are_served(served) {
                 break;
             }
-            self.0.sleep_while(Word::Served, served);
+            self.0.park_while(Word::Served, served);
         }
-        self.0.add(Word::Passers, 0_u32.wrapping_sub(1));
+        self.0.add(Word::PassWaiters, 0_u32.wrapping_sub(1));
     }
 }

@@ -1,23 +1,24 @@
-//! The posted receives by ignore mask, source and tag.
+//! The indices of the posted receives, by ignore mask, source and tag.
 
 use super::index::{Index, Key};
-use super::queue::{NONE, Queue, Slot, TooMany};
-use super::{Envelope, MASKS, Posted, SHORT, Source, examine};
+use super::queue::{LimitReached, NONE, Queue, Slot};
+use super::{Envelope, LINEAR_LIMIT, MASKS, Posted, Source, examine};
 
-/// The indices of the posted receives: one per ignore mask, and one list for the receives whose
-/// mask found all of them taken.
+/// The indices of the posted receives: one for each ignore mask, and one list for the receives
+/// whose mask has no index because all are in use.
 #[derive(Debug)]
 pub(super) struct ByMask {
     masks: Vec<Mask>,
-    /// Which of `masks` a receive is in, by place; [`REST`] for the list.
-    homes: Vec<u8>,
-    rest: Index,
+    /// The index into `masks` for each receive, by its slot; [`NO_MASK`] for the list.
+    mask_of: Vec<u8>,
+    unmasked: Index,
     /// Receives with a lower number are indexed.
-    upto: u64,
-    /// The first receive that is not, with its number; out of date when the number is another's.
-    newer: (Slot, u64),
-    /// Source and tag of a message that none of the indexed receives takes.
-    missed: Option<(Source, u64)>,
+    indexed_upto: u64,
+    /// The first receive that is not indexed, with its number. Out of date if the number is another
+    /// receive's.
+    first_new: (Slot, u64),
+    /// Source and tag of the last message that no indexed receive takes.
+    last_miss: Option<(Source, u64)>,
 }
 
 #[derive(Debug)]
@@ -30,130 +31,131 @@ impl ByMask {
     pub(super) fn new() -> Self {
         Self {
             masks: Vec::new(),
-            homes: Vec::new(),
-            rest: Index::default(),
-            upto: 0,
-            newer: (NONE, 0),
-            missed: None,
+            mask_of: Vec::new(),
+            unmasked: Index::default(),
+            indexed_upto: 0,
+            first_new: (NONE, 0),
+            last_miss: None,
         }
     }
 
-    /// The receive that takes the message: the one posted first.
+    /// The receive that takes the message: the one that was posted first.
     pub(super) fn first(&mut self, posted: &Queue<Posted>, env: &Envelope) -> Option<Slot> {
-        // A stream of messages for newer receives would ask the same for each of them.
+        // Messages for receives that are not indexed would repeat this search.
         let wanted = Some((env.src, env.tag));
-        if self.missed != wanted {
+        if self.last_miss != wanted {
             let indexed = self.first_indexed(posted, env);
             if indexed.is_some() {
                 return indexed;
             }
-            self.missed = wanted;
+            self.last_miss = wanted;
         }
-        let newer = self.first_newer(posted);
-        match posted.find_near(newer, SHORT, |rx| rx.accepts(env)) {
+        let first_new = self.find_first_new(posted);
+        match posted.find_near(first_new, LINEAR_LIMIT, |rx| rx.accepts(env)) {
             Ok(slot) => slot,
-            Err(TooMany) => {
-                self.catch_up(posted, newer);
+            Err(LimitReached) => {
+                self.catch_up(posted, first_new);
                 self.first_indexed(posted, env)
             }
         }
     }
 
-    /// The first receive that has not been added.
-    fn first_newer(&mut self, posted: &Queue<Posted>) -> Slot {
-        if self.newer_slot(posted).is_none() {
-            self.set_newer(posted, posted.first_since(self.upto));
+    /// The first receive that is not indexed.
+    fn find_first_new(&mut self, posted: &Queue<Posted>) -> Slot {
+        if self.first_new_slot(posted).is_none() {
+            self.set_first_new(posted, posted.first_since(self.indexed_upto));
         }
-        self.newer.0
+        self.first_new.0
     }
 
-    /// The same, if it is known.
+    /// The first receive that is not indexed, if it is known.
     #[inline]
-    pub(super) fn newer_slot(&self, posted: &Queue<Posted>) -> Option<Slot> {
-        let (slot, number) = self.newer;
+    pub(super) fn first_new_slot(&self, posted: &Queue<Posted>) -> Option<Slot> {
+        let (slot, number) = self.first_new;
         (posted.get(slot).is_some() && posted.number(slot) == number).then_some(slot)
     }
 
-    /// The same for a message that none of those takes that have been added, if that is known.
+    /// The first receive that is not indexed, if it is known and the last search has shown that no
+    /// indexed receive takes messages of this source and tag.
     #[inline]
-    pub(super) fn newer_of_missed(
+    pub(super) fn first_new_after_miss(
         &self,
         posted: &Queue<Posted>,
         src: Source,
         tag: u64,
     ) -> Option<Slot> {
-        let is_missed = self.missed == Some((src, tag));
-        is_missed.then(|| self.newer_slot(posted)).flatten()
+        let is_missed = self.last_miss == Some((src, tag));
+        is_missed.then(|| self.first_new_slot(posted)).flatten()
     }
 
-    fn set_newer(&mut self, posted: &Queue<Posted>, slot: Slot) {
+    fn set_first_new(&mut self, posted: &Queue<Posted>, slot: Slot) {
         let number = if slot == NONE { 0 } else { posted.number(slot) };
-        self.newer = (slot, number);
+        self.first_new = (slot, number);
     }
 
-    /// A receive is about to be removed.
+    /// Prepares for the removal of a receive.
     #[inline]
-    pub(super) fn pass(&mut self, posted: &Queue<Posted>, slot: Slot) {
-        if (slot, posted.number(slot)) == self.newer {
-            self.set_newer(posted, posted.next(slot));
+    pub(super) fn before_removal(&mut self, posted: &Queue<Posted>, slot: Slot) {
+        if (slot, posted.number(slot)) == self.first_new {
+            self.set_first_new(posted, posted.next(slot));
         }
     }
 
-    /// Adds the receives from `newer` on, which were posted since the last time.
-    fn catch_up(&mut self, posted: &Queue<Posted>, newer: Slot) {
-        for (slot, rx) in posted.iter_from(newer) {
+    /// Indexes the receives from `first` on, which were posted since the last time.
+    fn catch_up(&mut self, posted: &Queue<Posted>, first_new: Slot) {
+        for (slot, rx) in posted.iter_from(first_new) {
             examine();
-            let home = self.home_for(rx.tag.ignore);
-            self.set_home(slot, home);
-            let (index, key) = self.place(home, rx);
+            let mask = self.mask_for(rx.tag.ignore);
+            self.set_mask_of(slot, mask);
+            let (index, key) = self.index_of(mask, rx);
             index.add(key, slot);
         }
-        self.upto = posted.pushes();
-        self.newer = (NONE, 0);
-        self.missed = None;
+        self.indexed_upto = posted.pushes();
+        self.first_new = (NONE, 0);
+        self.last_miss = None;
     }
 
-    /// Of all masks the receive that was posted first, among those added.
+    /// The receive that was posted first among the indexed ones of all masks.
     fn first_indexed(&self, posted: &Queue<Posted>, env: &Envelope) -> Option<Slot> {
         let in_masks = self.masks.iter().flat_map(|Mask { ignore, index }| {
             [env.src, Source::ANY].map(|src| index.first(Key::new(src, env.tag, *ignore)))
         });
         in_masks
-            .chain([self.first_of_rest(posted, env)])
+            .chain([self.first_unmasked(posted, env)])
             .filter(|&slot| slot != NONE)
             .inspect(|_| examine())
             .min_by_key(|&slot| posted.number(slot))
     }
 
-    fn first_of_rest(&self, posted: &Queue<Posted>, env: &Envelope) -> Slot {
-        let mut slot = self.rest.first(REST_KEY);
+    fn first_unmasked(&self, posted: &Queue<Posted>, env: &Envelope) -> Slot {
+        let mut slot = self.unmasked.first(UNMASKED_KEY);
         while posted.get(slot).is_some_and(|rx| !rx.accepts(env)) {
             examine();
-            slot = self.rest.next(slot);
+            slot = self.unmasked.next(slot);
         }
         slot
     }
 
-    /// Receives with a lower number have been added.
-    pub(super) const fn upto(&self) -> u64 {
-        self.upto
+    /// Receives with a lower number are indexed.
+    pub(super) const fn indexed_upto(&self) -> u64 {
+        self.indexed_upto
     }
 
-    /// Whether the receive with this number has been added.
+    /// Whether the receive with this number is indexed.
     #[inline]
-    pub(super) const fn has(&self, number: u64) -> bool {
-        number < self.upto
+    pub(super) const fn is_indexed(&self, number: u64) -> bool {
+        number < self.indexed_upto
     }
 
-    /// Removes a receive that has been added.
-    pub(super) fn forget(&mut self, rx: &Posted, slot: Slot) {
+    /// Removes a receive that is indexed.
+    pub(super) fn remove(&mut self, rx: &Posted, slot: Slot) {
         examine();
-        let (index, key) = self.place(self.homes[slot as usize], rx);
+        let (index, key) = self.index_of(self.mask_of[slot as usize], rx);
         index.remove(key, slot);
     }
 
-    /// The index for a mask: its own, a new one, one that has become empty, or the rest.
-    fn home_for(&mut self, ignore: u64) -> u8 {
+    /// The index for a mask: its own, a new one, one that has become empty, or else the list.
+    fn mask_for(&mut self, ignore: u64) -> u8 {
         let masks = &mut self.masks;
         let own = masks.iter().position(|mask| mask.ignore == ignore);
         if own.is_none() && masks.len() < MASKS {
@@ -163,30 +165,30 @@ impl ByMask {
             });
             return (masks.len() - 1) as u8;
         }
-        let home = own.or_else(|| masks.iter().position(|mask| mask.index.is_empty()));
-        let Some(home) = home else { return REST };
-        masks[home].ignore = ignore;
-        home as u8
+        let mask = own.or_else(|| masks.iter().position(|mask| mask.index.is_empty()));
+        let Some(mask) = mask else { return NO_MASK };
+        masks[mask].ignore = ignore;
+        mask as u8
     }
 
-    fn place(&mut self, home: u8, rx: &Posted) -> (&mut Index, Key) {
-        match self.masks.get_mut(home as usize) {
+    fn index_of(&mut self, mask: u8, rx: &Posted) -> (&mut Index, Key) {
+        match self.masks.get_mut(mask as usize) {
             Some(mask) => (&mut mask.index, Key::new(rx.src, rx.tag.tag, rx.tag.ignore)),
-            None => (&mut self.rest, REST_KEY),
+            None => (&mut self.unmasked, UNMASKED_KEY),
         }
     }
 
-    fn set_home(&mut self, slot: Slot, home: u8) {
-        let place = slot as usize;
-        if place >= self.homes.len() {
-            self.homes.resize(place + 1, REST);
+    fn set_mask_of(&mut self, slot: Slot, mask: u8) {
+        let index_of = slot as usize;
+        if index_of >= self.mask_of.len() {
+            self.mask_of.resize(index_of + 1, NO_MASK);
         }
-        self.homes[place] = home;
+        self.mask_of[index_of] = mask;
     }
 }
 
-/// The home of a receive that found no index.
-const REST: u8 = u8::MAX;
+/// The mask index of a receive in the list.
+const NO_MASK: u8 = u8::MAX;
 
-/// The one key of the rest.
-const REST_KEY: Key = Key::new(Source::ANY, 0, 0);
+/// The only key of the list.
+const UNMASKED_KEY: Key = Key::new(Source::ANY, 0, 0);

@@ -1,12 +1,12 @@
-//! Members of a queue by source and tag.
+//! An index of the members of a queue by source and tag.
 
 use rustc_hash::FxHashMap;
 
 use super::Source;
 use super::queue::{NONE, Slot};
 
-/// What members are found by: a source, or [`Source::ANY`] where sources are not told apart, and
-/// the part of the tag that is compared.
+/// The key of a member: a source, or [`Source::ANY`] where sources are not distinguished, and the
+/// compared part of the tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     src: u32,
@@ -23,18 +23,18 @@ impl Key {
     }
 }
 
-/// For each key the members with it, in the order in which they were added.
+/// For each key, the members with it in the order in which they were added.
 ///
-/// The lists are threaded through one vector of links, one per place of the queue, so that an index
-/// that has reached its size allocates no more.
+/// The lists are linked through one vector with an entry for each slot of the queue, so that an
+/// index that has reached its size does not allocate.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    lists: FxHashMap<Key, Ends>,
+    lists: FxHashMap<Key, List>,
     links: Vec<Link>,
 }
 
 #[derive(Debug)]
-struct Ends {
+struct List {
     first: Slot,
     last: Slot,
 }
@@ -52,7 +52,7 @@ impl Index {
 
     /// The member with this key that was added first, or [`NONE`].
     pub(super) fn first(&self, key: Key) -> Slot {
-        self.lists.get(&key).map_or(NONE, |ends| ends.first)
+        self.lists.get(&key).map_or(NONE, |list| list.first)
     }
 
     /// The member with the same key that was added after `slot`, or [`NONE`].
@@ -62,11 +62,11 @@ impl Index {
 
     /// Adds a member behind those with the same key.
     pub(super) fn add(&mut self, key: Key, slot: Slot) {
-        let ends = self.lists.entry(key).or_insert(Ends {
+        let list = self.lists.entry(key).or_insert(List {
             first: slot,
             last: NONE,
         });
-        let prev = std::mem::replace(&mut ends.last, slot);
+        let prev = std::mem::replace(&mut list.last, slot);
         self.set(slot, Link { prev, next: NONE });
         if prev != NONE {
             self.links[prev as usize].next = slot;
@@ -81,29 +81,29 @@ impl Index {
             return;
         }
         match prev {
-            NONE => self.ends(key).first = next,
+            NONE => self.list(key).first = next,
             prev => self.links[prev as usize].next = next,
         }
         match next {
-            NONE => self.ends(key).last = prev,
+            NONE => self.list(key).last = prev,
             next => self.links[next as usize].prev = prev,
         }
     }
 
-    fn ends(&mut self, key: Key) -> &mut Ends {
+    fn list(&mut self, key: Key) -> &mut List {
         self.lists.get_mut(&key).expect("the key has members")
     }
 
     fn set(&mut self, slot: Slot, link: Link) {
-        let place = slot as usize;
-        if place >= self.links.len() {
+        let index = slot as usize;
+        if index >= self.links.len() {
             let none = Link {
                 prev: NONE,
                 next: NONE,
             };
-            self.links.resize(place + 1, none);
+            self.links.resize(index + 1, none);
         }
-        self.links[place] = link;
+        self.links[index] = link;
     }
 }
 

@@ -1,46 +1,46 @@
 //! The matcher: posted receives on one side, unexpected messages on the other.
 //!
-//! Most programs post and send in the same order, so the oldest member is looked at first, and a
-//! short queue is searched from the front. A long queue is looked up in indices, which are filled
-//! only when such a look-up happens, each member once per index.
+//! Most programs post and send in the same order, so the oldest member is examined first, and a
+//! short queue is searched linearly from the front. A long queue is searched by indices, which are
+//! filled only when such a search happens, each member once per index.
 
 use std::sync::Arc;
 
 use selvedge::{Context, OpFlags, TagMatch};
 
 use super::by_mask::ByMask;
-use super::multi::Multis;
+use super::multi::MultiBuffers;
 use super::queue::{Queue, Slot};
 use super::views::{NoView, Views};
-use super::{Envelope, Kind, Posted, SHORT, Shared, Source, examine};
+use super::{Envelope, Kind, LINEAR_LIMIT, Posted, Shared, Source, examine};
 
 /// Posted receives and unexpected messages of one endpoint and interface.
 ///
-/// `U` is what the provider keeps of an unexpected message: its bytes, or where they are.
+/// `U` is the provider's data of an unexpected message: its bytes, or their location.
 ///
-/// The cost of a verb does not grow with the number of receives or messages, as long as there are
-/// no more than eight different ignore masks at a time among the receives, or different pairs
-/// of mask and directedness among those that look for a message; the rest is searched from the
-/// front, and so are multi-receive buffers and claimed messages. [`Self::cancel`] and the verbs that
-/// work on many members look at all of them.
+/// The cost of a method does not grow with the number of receives or messages, as long as there are
+/// no more than eight different ignore masks at a time among the receives, or different pairs of
+/// mask and directedness among the searches for a message; the others are searched linearly, and so
+/// are multi-receive buffers and claimed messages. [`Self::cancel`] and the methods that work on
+/// many members examine all of them.
 #[derive(Debug)]
 pub struct Matcher<U> {
     posted: Queue<Posted>,
     by_mask: ByMask,
-    multis: Multis,
-    /// Receives with a lower number are not for the short way: they are indexed, or there are
-    /// multi-receive buffers, which may come before them.
-    short_from: u64,
-    /// Receives with a lower number were kept from the short way by [`Self::post_deferred`].
-    apart_upto: u64,
+    multis: MultiBuffers,
+    /// Receives with a lower number are not for the fast path: they are indexed, or there are
+    /// multi-receive buffers, which may have precedence.
+    fast_from: u64,
+    /// Receives with a lower number were excluded from the fast path by [`Self::post_deferred`].
+    deferred_upto: u64,
     unexpected: Queue<Unexpected<U>>,
     views: Views,
     claimed: Vec<Claimed<U>>,
-    /// Receives that others take from, too, and which of them.
+    /// The shared receive context, and the interface whose receives this matcher takes from it.
     shared: Option<(Arc<Shared>, Kind)>,
 }
 
-/// A message that only the receive with this context takes.
+/// A message that only a receive with this context takes.
 #[derive(Debug)]
 struct Claimed<U> {
     context: Context,
@@ -66,9 +66,9 @@ impl<U> Matcher<U> {
         Self {
             posted: Queue::new(),
             by_mask: ByMask::new(),
-            multis: Multis::default(),
-            short_from: 0,
-            apart_upto: 0,
+            multis: MultiBuffers::default(),
+            fast_from: 0,
+            deferred_upto: 0,
             unexpected: Queue::new(),
             views: Views::default(),
             claimed: Vec::new(),
@@ -76,7 +76,7 @@ impl<U> Matcher<U> {
         }
     }
 
-    /// Posts a receive. If a message has been waiting for it, both come back; otherwise the
+    /// Posts a receive. If an unexpected message matches it, both are returned; otherwise the
     /// receive is kept.
     #[inline(always)]
     pub fn post(&mut self, rx: Posted) -> Option<(Posted, Envelope, U)> {
@@ -89,22 +89,22 @@ impl<U> Matcher<U> {
         None
     }
 
-    /// As [`Self::post`], for a receive with [`OpFlags::DEFERRED`], which neither [`Self::oldest`] nor
-    /// [`Self::first_unindexed`] finds: it ends differently.
+    /// As [`Self::post`], for a receive with [`OpFlags::DEFERRED`], which neither [`Self::oldest`]
+    /// nor [`Self::first_unindexed`] returns, because it completes differently.
     #[cold]
     pub fn post_deferred(&mut self, rx: Posted) -> Option<(Posted, Envelope, U)> {
-        let met = self.post(rx);
-        self.apart_upto = self.posted.pushes();
-        self.note_short_way();
-        met
+        let matched = self.post(rx);
+        self.deferred_upto = self.posted.pushes();
+        self.update_fast_from();
+        matched
     }
 
-    /// Has messages that no receive of its own takes meet shared ones.
+    /// Makes messages that no receive of this matcher takes match receives of a shared context.
     pub fn share(&mut self, shared: &Arc<Shared>, kind: Kind) {
         self.shared = Some((Arc::clone(shared), kind));
     }
 
-    /// A shared receive, and a message that waits for it.
+    /// Takes a shared receive and an unexpected message that match.
     #[cold]
     pub fn take_shared(&mut self) -> Option<(Posted, Envelope, U)> {
         let (shared, kind) = self.shared.clone()?;
@@ -114,62 +114,66 @@ impl<U> Matcher<U> {
         Some((rx, env, payload))
     }
 
-    /// Finds the receive for a message that arrives, and takes it out.
+    /// Finds the receive for a message that has arrived, and takes it out.
     ///
-    /// `None` leaves nothing behind: [`Self::store`] keeps the message.
+    /// `None` changes nothing: the caller keeps the message with [`Self::store`].
     #[inline]
     pub fn match_message(&mut self, env: &Envelope) -> Option<Posted> {
         let Some((oldest, number)) = self.posted.first() else {
-            return self.arrive_in_multi(env);
+            return self.match_multi(env);
         };
         examine();
-        if oldest.accepts(env) && number >= self.short_from {
+        if oldest.accepts(env) && number >= self.fast_from {
             return self.posted.pop();
         }
-        self.arrive_behind_head(env)
+        self.match_slow(env)
     }
 
-    /// The oldest receive, if it takes a message with this source and tag: [`Self::match_message`] for the
-    /// usual case and without moving the receive. [`Self::drop_oldest`] takes it out.
+    /// The oldest receive, if it takes a message with this source and tag: the fast path of
+    /// [`Self::match_message`], which does not move the receive. [`Self::drop_oldest`] takes it
+    /// out.
     #[inline(always)]
     pub fn oldest(&mut self, src: Source, tag: u64) -> Option<&mut Posted> {
         let (oldest, number) = self.posted.first_mut()?;
         examine();
         let takes = oldest.tag.accepts(tag) && oldest.src.accepts(src);
-        (takes && number >= self.short_from).then_some(oldest)
+        (takes && number >= self.fast_from).then_some(oldest)
     }
 
-    /// Takes out what [`Self::oldest`] has found; its buffer is not reached any more.
+    /// Takes out the receive that [`Self::oldest`] has returned; its buffer is not accessed any
+    /// more.
     #[inline(always)]
     pub fn drop_oldest(&mut self) {
         drop(self.posted.pop());
     }
 
-    /// As [`Self::oldest`], for a message like the last one that no receive took which was posted
-    /// early: the first of the others, if it takes this one. [`Self::drop_first_unindexed`] takes it out.
+    /// As [`Self::oldest`], for a message whose source and tag the last search has found no indexed
+    /// receive for: the first receive that is not indexed, if it takes this message.
+    /// [`Self::drop_first_unindexed`] takes it out.
     ///
-    /// A program that has many receives posted which wait long finds those of its present exchange
-    /// behind them, one after the other.
+    /// In a program with many long-posted receives, the receives of the present exchange are behind
+    /// them, one after the other.
     #[inline]
     pub fn first_unindexed(&mut self, src: Source, tag: u64) -> Option<&mut Posted> {
         examine();
-        let slot = self.by_mask.newer_of_missed(&self.posted, src, tag)?;
-        let newer = self.posted.get_mut(slot)?;
-        let takes = newer.tag.accepts(tag) && newer.src.accepts(src);
-        let is_apart = newer.flags.contains(OpFlags::DEFERRED);
-        (takes && !is_apart && self.multis.is_empty()).then_some(newer)
+        let slot = self.by_mask.first_new_after_miss(&self.posted, src, tag)?;
+        let first = self.posted.get_mut(slot)?;
+        let takes = first.tag.accepts(tag) && first.src.accepts(src);
+        let is_deferred = first.flags.contains(OpFlags::DEFERRED);
+        (takes && !is_deferred && self.multis.is_empty()).then_some(first)
     }
 
-    /// Takes out what [`Self::first_unindexed`] has found; its buffer is not reached any more.
+    /// Takes out the receive that [`Self::first_unindexed`] has returned; its buffer is not
+    /// accessed any more.
     #[inline]
     pub fn drop_first_unindexed(&mut self) {
-        if let Some(slot) = self.by_mask.newer_slot(&self.posted) {
-            self.by_mask.pass(&self.posted, slot);
+        if let Some(slot) = self.by_mask.first_new_slot(&self.posted) {
+            self.by_mask.before_removal(&self.posted, slot);
             drop(self.posted.remove(slot));
         }
     }
 
-    /// Keeps a message for which [`Self::match_message`] found no receive.
+    /// Stores a message for which [`Self::match_message`] has found no receive.
     pub fn store(&mut self, env: Envelope, payload: U) {
         self.unexpected.push(Unexpected { env, payload });
     }
@@ -187,32 +191,32 @@ impl<U> Matcher<U> {
         self.take_unexpected(slot)
     }
 
-    /// Posts a multi-receive buffer, which is given back when less than `least` bytes of it are
-    /// left. [`Self::feed_multi`] has to follow until it gives nothing.
+    /// Posts a multi-receive buffer, which is given back when fewer than `least` bytes of it are
+    /// left. The caller has to call [`Self::feed_multi`] afterwards until it returns `None`.
     ///
     /// # Errors
-    /// The receive, if its buffer has more than one piece.
+    /// The receive, if its buffer has more than one segment.
     #[cold]
     pub fn post_multi(&mut self, rx: Posted, least: usize) -> Result<(), Posted> {
         self.multis.add(rx, self.posted.pushes(), least)?;
-        self.note_short_way();
+        self.update_fast_from();
         Ok(())
     }
 
-    /// The next message that has been waiting for the multi-receive buffer that was just posted,
-    /// with a receive for it.
+    /// The next unexpected message that matches the multi-receive buffer that was just posted, with
+    /// a receive for it.
     #[cold]
     pub fn feed_multi(&mut self) -> Option<(Posted, Envelope, U)> {
-        let (place, rx) = self.multis.newest()?;
+        let (index, rx) = self.multis.newest()?;
         let (src, tag) = (rx.src, rx.tag);
         let (env, payload) = self.take(src, tag)?;
-        let rx = self.multis.cut(place, env.len);
-        self.note_short_way();
+        let rx = self.multis.cut(index, env.len);
+        self.update_fast_from();
         Some((rx, env, payload))
     }
 
-    /// Sets the first unexpected message that such a receive would take aside, for
-    /// [`Self::take_claimed`] with this context.
+    /// Claims the first unexpected message that such a receive would take: from now on only
+    /// [`Self::take_claimed`] with this context returns it.
     #[cold]
     pub fn claim(&mut self, src: Source, tag: TagMatch, context: Context) -> Option<Envelope> {
         let (env, payload) = self.take(src, tag)?;
@@ -225,40 +229,40 @@ impl<U> Matcher<U> {
     #[cold]
     pub fn take_claimed(&mut self, context: Context) -> Option<(Envelope, U)> {
         let is_its = |claimed: &Claimed<U>| claimed.context == context;
-        let place = self.claimed.iter().position(is_its)?;
-        let Unexpected { env, payload } = self.claimed.remove(place).message;
+        let index = self.claimed.iter().position(is_its)?;
+        let Unexpected { env, payload } = self.claimed.remove(index).message;
         Some((env, payload))
     }
 
-    /// Whether a message of this source waits, claimed or not.
+    /// Whether there is an unexpected message of this source, claimed or not.
     pub fn has_from(&mut self, src: Source) -> bool {
         let claimed = |claimed: &Claimed<U>| claimed.message.env.src == src;
         self.claimed.iter().any(claimed) || self.find_unexpected(src, TagMatch::ANY).is_some()
     }
 
-    /// Whether a receive waits for this source alone.
+    /// Whether a posted receive names this source.
     pub fn awaits(&self, src: Source) -> bool {
         self.posted.iter().any(|(_, rx)| rx.src == src) || self.multis.awaits(src)
     }
 
-    /// Takes back the first receive posted with this context, or a multi-receive buffer.
+    /// Removes the first receive posted with this context, or a multi-receive buffer.
     pub fn cancel(&mut self, context: Context) -> Option<Posted> {
         let posted = self.posted.iter().find(|(_, rx)| rx.context == context);
         if let Some(slot) = posted.map(|(slot, _)| slot) {
             return self.take_posted(slot);
         }
         let rx = self.multis.cancel(context);
-        self.note_short_way();
+        self.update_fast_from();
         rx
     }
 
-    /// Takes back the receives that wait for this peer alone, in the order of their posts and
-    /// multi-receive buffers last: it will send no more.
+    /// Removes the receives that name this source, in the order of their posts and multi-receive
+    /// buffers last: the peer has failed.
     pub fn fail_source(&mut self, src: Source) -> Vec<Posted> {
         self.take_posted_if(|rx| rx.src == src)
     }
 
-    /// Takes out the unexpected messages that `which` names, in the order of their arrival.
+    /// Removes the unexpected messages that `which` selects, in the order of their arrival.
     pub fn drop_unexpected(
         &mut self,
         mut which: impl FnMut(&Envelope, &U) -> bool,
@@ -270,98 +274,99 @@ impl<U> Matcher<U> {
         taken.flatten().collect()
     }
 
-    /// Takes back every receive, in the order of their posts and multi-receive buffers last.
+    /// Removes every receive, in the order of their posts and multi-receive buffers last.
     pub fn drain_posted(&mut self) -> Vec<Posted> {
         self.take_posted_if(|_| true)
     }
 
-    /// Takes out every unexpected message that is not claimed, in the order of their arrival.
+    /// Removes every unexpected message that is not claimed, in the order of their arrival.
     pub fn drain_unexpected(&mut self) -> Vec<(Envelope, U)> {
         self.drop_unexpected(|_, _| true)
     }
 
-    /// Receives that wait.
+    /// The number of posted receives.
     #[inline]
     pub fn posted_len(&self) -> usize {
         self.posted.len() + self.multis.len()
     }
 
-    /// Messages that wait, claimed ones included.
+    /// The number of unexpected messages, claimed ones included.
     #[inline]
     pub fn unexpected_len(&self) -> usize {
         self.unexpected.len() + self.claimed.len()
     }
 
-    /// The receives that wait, in the order of their posts, multi-receive buffers left out.
+    /// The posted receives in the order of their posts, without multi-receive buffers.
     pub fn posted(&self) -> impl Iterator<Item = &Posted> {
         self.posted.iter().map(|(_, posted)| posted)
     }
 
-    /// The messages that wait, in the order of their arrival, claimed ones left out.
+    /// The unexpected messages in the order of their arrival, without claimed ones.
     pub fn unexpected(&self) -> impl Iterator<Item = &Envelope> {
         self.unexpected.iter().map(|(_, message)| &message.env)
     }
 
-    /// Whether nothing waits on either side.
+    /// Whether there is neither a posted receive nor an unexpected message.
     pub fn is_empty(&self) -> bool {
         self.posted_len() == 0 && self.unexpected_len() == 0
     }
 
-    /// As [`Self::take`], apart from the short way of [`Self::post`], whose receive stays in
-    /// registers because it is not passed here.
+    /// [`Self::take`] out of line, for the fast path of [`Self::post`], whose receive stays in
+    /// registers because it is not an argument here.
     #[cold]
     fn take_for(&mut self, src: Source, tag: TagMatch) -> Option<(Envelope, U)> {
         self.take(src, tag)
     }
 
-    /// Finds the receive when it is not the oldest, the oldest is indexed, or there are
+    /// Finds the receive if it is not the oldest, if the oldest is indexed, or if there are
     /// multi-receive buffers.
     #[cold]
-    fn arrive_behind_head(&mut self, env: &Envelope) -> Option<Posted> {
+    fn match_slow(&mut self, env: &Envelope) -> Option<Posted> {
         let head = self.posted.head();
         let slot = if self.posted.get(head)?.accepts(env) {
             Some(head)
         } else {
             self.by_mask.first(&self.posted, env)
         };
-        self.note_short_way();
+        self.update_fast_from();
         let Some(slot) = slot else {
-            return self.arrive_in_multi(env);
+            return self.match_multi(env);
         };
         if !self.multis.is_empty()
-            && let Some(place) = self.multis.find(env)
-            && self.multis.is_before(place, self.posted.number(slot))
+            && let Some(index) = self.multis.find(env)
+            && self.multis.is_before(index, self.posted.number(slot))
         {
-            return self.arrive_in_multi(env);
+            return self.match_multi(env);
         }
         self.take_posted(slot)
     }
 
-    /// Finds the multi-receive buffer for a message that no other receive takes first.
+    /// Finds the multi-receive buffer, or the shared receive, for a message that no other receive
+    /// takes first.
     #[cold]
-    fn arrive_in_multi(&mut self, env: &Envelope) -> Option<Posted> {
-        let Some(place) = self.multis.find(env) else {
+    fn match_multi(&mut self, env: &Envelope) -> Option<Posted> {
+        let Some(index) = self.multis.find(env) else {
             let (shared, kind) = self.shared.as_ref()?;
             return shared.take(*kind, env);
         };
-        let rx = self.multis.cut(place, env.len);
-        self.note_short_way();
+        let rx = self.multis.cut(index, env.len);
+        self.update_fast_from();
         Some(rx)
     }
 
-    fn note_short_way(&mut self) {
-        self.short_from = match self.multis.is_empty() {
-            true => self.by_mask.upto().max(self.apart_upto),
+    fn update_fast_from(&mut self) {
+        self.fast_from = match self.multis.is_empty() {
+            true => self.by_mask.indexed_upto().max(self.deferred_upto),
             false => u64::MAX,
         };
     }
 
     fn take_posted(&mut self, slot: Slot) -> Option<Posted> {
-        let indexed = self.by_mask.has(self.posted.number(slot));
-        self.by_mask.pass(&self.posted, slot);
+        let indexed = self.by_mask.is_indexed(self.posted.number(slot));
+        self.by_mask.before_removal(&self.posted, slot);
         let rx = self.posted.remove(slot)?;
         if indexed {
-            self.by_mask.forget(&rx, slot);
+            self.by_mask.remove(&rx, slot);
         }
         Some(rx)
     }
@@ -372,7 +377,7 @@ impl<U> Matcher<U> {
         let taken = slots.into_iter().map(|slot| self.take_posted(slot));
         let mut taken: Vec<_> = taken.flatten().collect();
         taken.extend(self.multis.take(which));
-        self.note_short_way();
+        self.update_fast_from();
         taken
     }
 
@@ -382,7 +387,7 @@ impl<U> Matcher<U> {
         if self.unexpected.get(head)?.is_taken_by(src, tag) {
             return Some(head);
         }
-        if self.unexpected.len() <= SHORT {
+        if self.unexpected.len() <= LINEAR_LIMIT {
             return self.scan_unexpected(src, tag);
         }
         match self.views.first(&self.unexpected, src, tag) {
@@ -400,7 +405,7 @@ impl<U> Matcher<U> {
     fn take_unexpected(&mut self, slot: Slot) -> Option<(Envelope, U)> {
         let number = self.unexpected.number(slot);
         let Unexpected { env, payload } = self.unexpected.remove(slot)?;
-        self.views.forget(&env, number, slot);
+        self.views.remove(&env, number, slot);
         Some((env, payload))
     }
 }

@@ -136,4 +136,4 @@ thread_local! {
 const MASKS: usize = 8;
 
 /// Up to this many members, a linear search is faster than maintaining an index.
-const SHORT: usize = 16;
+const LINEAR_LIMIT: usize = 16;

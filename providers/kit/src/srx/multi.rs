@@ -1,6 +1,6 @@
-//! Posted multi-receive buffers, which take one message after the other.
+//! Posted multi-receive buffers, each of which takes one message after the other.
 //!
-//! Programs keep a few of them: they are searched from the front.
+//! Programs keep a few of them, so a linear search is enough.
 
 use selvedge::Context;
 
@@ -9,24 +9,24 @@ use crate::copy::{MultiBuf, RxBuf};
 
 /// The posted multi-receive buffers, in the order of their posts.
 #[derive(Debug, Default)]
-pub(super) struct Multis(Vec<Multi>);
+pub(super) struct MultiBuffers(Vec<MultiBuffer>);
 
 #[derive(Debug)]
-struct Multi {
+struct MultiBuffer {
     buf: MultiBuf,
     /// The receive, without its memory.
     rx: Posted,
-    /// The number that the next single receive was to get when this was posted.
+    /// The number of the next single receive when this was posted.
     number: u64,
-    /// The buffer is given back when less than this is left.
-    least: usize,
+    /// The buffer is given back when fewer bytes than this are left.
+    min_left: usize,
 }
 
-/// A place in the list.
+/// The index of a buffer in the list.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place(usize);
+pub(super) struct MultiIndex(usize);
 
-impl Multis {
+impl MultiBuffers {
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -39,8 +39,8 @@ impl Multis {
     /// Adds the buffer of a receive, posted before the single receive with this number.
     ///
     /// # Errors
-    /// The receive, if its buffer is not in one piece.
-    pub(super) fn add(&mut self, rx: Posted, number: u64, least: usize) -> Result<(), Posted> {
+    /// The receive, if its buffer has more than one segment.
+    pub(super) fn add(&mut self, rx: Posted, number: u64, min_left: usize) -> Result<(), Posted> {
         let Posted { buf, .. } = rx;
         let rx = Posted {
             buf: RxBuf::default(),
@@ -48,12 +48,12 @@ impl Multis {
         };
         match MultiBuf::new(buf) {
             Ok(buf) => {
-                self.0.push(Multi {
+                self.0.push(MultiBuffer {
                     buf,
                     rx,
                     number,
-                    // A buffer without room takes nothing.
-                    least: least.max(1),
+                    // An empty buffer takes no message.
+                    min_left: min_left.max(1),
                 });
                 Ok(())
             }
@@ -62,15 +62,15 @@ impl Multis {
     }
 
     /// The buffer that takes this message: the one posted first.
-    pub(super) fn find(&self, env: &Envelope) -> Option<Place> {
-        let place = self.0.iter().position(|multi| multi.rx.accepts(env));
-        place.map(Place)
+    pub(super) fn find(&self, env: &Envelope) -> Option<MultiIndex> {
+        let index = self.0.iter().position(|multi| multi.rx.accepts(env));
+        index.map(MultiIndex)
     }
 
-    /// The buffer that was posted last, and whose messages it takes.
-    pub(super) fn newest(&self) -> Option<(Place, &Posted)> {
-        let place = self.0.len().checked_sub(1)?;
-        Some((Place(place), &self.0[place].rx))
+    /// The buffer that was posted last, and its receive.
+    pub(super) fn newest(&self) -> Option<(MultiIndex, &Posted)> {
+        let index = self.0.len().checked_sub(1)?;
+        Some((MultiIndex(index), &self.0[index].rx))
     }
 
     /// Whether a buffer waits for this source alone.
@@ -79,41 +79,41 @@ impl Multis {
     }
 
     /// Whether a buffer was posted before the single receive with this number.
-    pub(super) fn is_before(&self, Place(place): Place, number: u64) -> bool {
-        self.0[place].number <= number
+    pub(super) fn is_before(&self, MultiIndex(index): MultiIndex, number: u64) -> bool {
+        self.0[index].number <= number
     }
 
-    /// A receive for a message of `len` bytes in the next part of a buffer. The buffer takes no more
-    /// when less than its least is left.
-    pub(super) fn cut(&mut self, Place(place): Place, len: usize) -> Posted {
-        let multi = &mut self.0[place];
-        let is_last = multi.buf.len().saturating_sub(len) < multi.least;
+    /// Makes a receive for a message of `len` bytes in the next part of a buffer. The buffer takes
+    /// no more messages once fewer bytes than its minimum are left.
+    pub(super) fn cut(&mut self, MultiIndex(index): MultiIndex, len: usize) -> Posted {
+        let multi = &mut self.0[index];
+        let is_last = multi.buf.len().saturating_sub(len) < multi.min_left;
         let rx = Posted {
             buf: multi.buf.cut(len),
             ..multi.rx
         };
         if is_last {
-            self.0.remove(place);
+            self.0.remove(index);
         }
         rx
     }
 
-    /// Takes back the buffers that `which` names, in the order of their posts.
+    /// Removes the buffers that `which` selects, in the order of their posts.
     pub(super) fn take(&mut self, which: impl Fn(&Posted) -> bool) -> Vec<Posted> {
-        let gone = self.0.extract_if(.., |multi| which(&multi.rx));
-        gone.map(Multi::end).collect()
+        let taken = self.0.extract_if(.., |multi| which(&multi.rx));
+        taken.map(MultiBuffer::into_posted).collect()
     }
 
-    /// Takes back the first buffer posted with this context.
+    /// Removes the first buffer posted with this context.
     pub(super) fn cancel(&mut self, context: Context) -> Option<Posted> {
-        let place = self.0.iter().position(|multi| multi.rx.context == context);
-        place.map(|place| self.0.remove(place).end())
+        let index = self.0.iter().position(|multi| multi.rx.context == context);
+        index.map(|index| self.0.remove(index).into_posted())
     }
 }
 
-impl Multi {
-    /// The receive as one for the rest of its buffer.
-    fn end(self) -> Posted {
+impl MultiBuffer {
+    /// A receive for the rest of the buffer.
+    fn into_posted(self) -> Posted {
         Posted {
             buf: self.buf.into_rest(),
             ..self.rx

@@ -1,18 +1,18 @@
-//! A list in order of arrival whose members can be removed from the middle.
+//! A linked list in order of arrival, from whose middle members can be removed.
 
 use super::examine;
 
-/// A member's place; it is given out again after the member's removal.
+/// The slot of a member; it is reused after the member's removal.
 pub(super) type Slot = u32;
 
-/// No member.
+/// The slot of no member.
 pub(super) const NONE: Slot = u32::MAX;
 
 /// Values in the order in which they were pushed.
 ///
-/// The members live in one vector, linked by their places, so that a queue that has reached its
-/// size allocates no more. Each gets a number that grows with every push: of two members the one
-/// with the lower number came first.
+/// The members are in one vector, linked by their slots, so that a queue that has reached its size
+/// does not allocate. Each member gets a number that grows with every push: of two members the one
+/// with the lower number arrived first.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     nodes: Vec<Node<T>>,
@@ -27,13 +27,13 @@ pub(super) struct Queue<T> {
 
 /// A search ended before the end of the queue.
 #[derive(Debug)]
-pub(super) struct TooMany;
+pub(super) struct LimitReached;
 
 #[derive(Debug)]
 struct Node<T> {
     value: Option<T>,
     number: u64,
-    /// The member before, of all but the first.
+    /// The member before; not valid for the first.
     prev: Slot,
     next: Slot,
 }
@@ -60,7 +60,7 @@ impl<T> Queue<T> {
         self.head == NONE
     }
 
-    /// The member that came first, or [`NONE`].
+    /// The first member, or [`NONE`].
     #[inline]
     pub(super) const fn head(&self) -> Slot {
         self.head
@@ -71,7 +71,7 @@ impl<T> Queue<T> {
         self.pushes
     }
 
-    /// The member that came after this one, or [`NONE`].
+    /// The next member, or [`NONE`].
     #[inline]
     pub(super) fn next(&self, slot: Slot) -> Slot {
         self.nodes[slot as usize].next
@@ -83,7 +83,7 @@ impl<T> Queue<T> {
         self.nodes[slot as usize].number
     }
 
-    /// The member at a place; `None` for [`NONE`] and for a place that is free.
+    /// The member in a slot; `None` for [`NONE`] and for a free slot.
     #[inline]
     pub(super) fn get(&self, slot: Slot) -> Option<&T> {
         self.nodes.get(slot as usize)?.value.as_ref()
@@ -93,7 +93,7 @@ impl<T> Queue<T> {
         self.nodes.get_mut(slot as usize)?.value.as_mut()
     }
 
-    /// Every member with its place, first to last.
+    /// Every member with its slot, first to last.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Slot, &T)> {
         self.iter_from(self.head)
     }
@@ -104,28 +104,28 @@ impl<T> Queue<T> {
         std::iter::successors(member(slot), move |&(slot, _)| member(self.next(slot)))
     }
 
-    /// The first of at most `most` members from `slot` on that `wanted` names.
+    /// The first of at most `limit` members from `slot` on for which `matches` returns `true`.
     ///
-    /// `Err` says that there are more members than were looked at.
+    /// `Err` if there are more members than were examined.
     pub(super) fn find_near(
         &self,
         slot: Slot,
-        most: usize,
-        wanted: impl Fn(&T) -> bool,
-    ) -> Result<Option<Slot>, TooMany> {
-        for (looked_at, (slot, value)) in self.iter_from(slot).enumerate() {
-            if looked_at == most {
-                return Err(TooMany);
+        limit: usize,
+        matches: impl Fn(&T) -> bool,
+    ) -> Result<Option<Slot>, LimitReached> {
+        for (examined, (slot, value)) in self.iter_from(slot).enumerate() {
+            if examined == limit {
+                return Err(LimitReached);
             }
             examine();
-            if wanted(value) {
+            if matches(value) {
                 return Ok(Some(slot));
             }
         }
         Ok(None)
     }
 
-    /// The first member with this number or a higher one, found from the end.
+    /// The first member with this number or a higher one, searched from the end.
     pub(super) fn first_since(&self, number: u64) -> Slot {
         let mut first = NONE;
         while first != self.head {
@@ -151,7 +151,7 @@ impl<T> Queue<T> {
         let slot = self.free;
         let node = &mut self.nodes[slot as usize];
         self.free = node.next;
-        // The node was free: there is no earlier value, which the compiler would look for.
+        // The node was free: it has no earlier value, for which the compiler would emit a drop.
         std::mem::forget(node.value.replace(value));
         node.number = self.pushes;
         node.prev = self.tail;
@@ -164,7 +164,7 @@ impl<T> Queue<T> {
         self.pushes += 1;
     }
 
-    /// Removes the member at a place; `None` as for [`Self::get`].
+    /// Removes the member in a slot; `None` as for [`Self::get`].
     #[inline]
     pub(super) fn remove(&mut self, slot: Slot) -> Option<T> {
         if slot == self.head {
@@ -191,7 +191,7 @@ impl<T> Queue<T> {
         Some((node.value.as_ref()?, node.number))
     }
 
-    /// The first member, to be changed, and its number.
+    /// The first member, mutable, and its number.
     #[inline(always)]
     pub(super) fn first_mut(&mut self) -> Option<(&mut T, u64)> {
         let node = self.nodes.get_mut(self.head as usize)?;
@@ -215,7 +215,7 @@ impl<T> Queue<T> {
         let slot = Slot::try_from(self.nodes.len()).ok();
         self.free = slot
             .filter(|&slot| slot != NONE)
-            .expect("memory ends before the places do");
+            .expect("memory is exhausted before the slots are");
         self.nodes.push(Node {
             value: None,
             number: 0,
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_used_again() {
+    fn slots_are_reused() {
         let (mut queue, slots) = filled(4);
         for _ in 0..10 {
             for &slot in &slots {

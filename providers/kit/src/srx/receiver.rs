@@ -1,59 +1,60 @@
-//! Receives that are more than a buffer for one message: multi-receive buffers, and looking for,
-//! claiming and discarding messages that wait.
+//! Posting of receives with special flags: multi-receive buffers, and peeking, claiming and
+//! discarding of unexpected messages.
 //!
-//! Plain receives never come here.
+//! Plain receives do not use this module.
 
 use selvedge::{CompletionFlags, Context, Errno, FiAddr, OpFlags, Result};
 
 use super::{Envelope, Kind, Matcher, Posted, ReceivePolicy, Source};
 use crate::Ep;
 
-/// What every receive may say.
+/// The flags that every receive may have.
 pub const COMMON_FLAGS: OpFlags = OpFlags::COMPLETION.union(OpFlags::MORE);
-const LOOKING: OpFlags = OpFlags::PEEK.union(OpFlags::CLAIM).union(OpFlags::DISCARD);
+const PEEK_FLAGS: OpFlags = OpFlags::PEEK.union(OpFlags::CLAIM).union(OpFlags::DISCARD);
 
-/// An endpoint, as far as receives are concerned. [`Self::recv_with_flags`] is what it is for.
+/// An endpoint, as far as receives are concerned. The trait exists for [`Self::recv_with_flags`].
 pub trait Receiver {
-    /// What is kept of an unexpected message.
+    /// The provider's data of an unexpected message.
     type Kept;
 
     /// The matcher of an interface.
     fn matcher(&mut self, kind: Kind) -> &mut Matcher<Self::Kept>;
 
-    /// Who may name a source.
+    /// The receive policy.
     fn policy(&self) -> &ReceivePolicy;
 
-    /// Where completions go.
+    /// The endpoint that reports completions.
     fn ep(&self) -> &Ep;
 
     /// The peer at an index of the address vector.
     ///
     /// # Errors
-    /// [`Errno::Inval`] when there is none.
+    /// [`Errno::Inval`] if there is none.
     fn source_at(&mut self, addr: FiAddr) -> Result<Source>;
 
     /// The index of a peer in the address vector.
     fn addr_of(&mut self, source: Source) -> FiAddr;
 
-    /// Makes a receive wait for the peer at `src` alone, if it may ([`ReceivePolicy::directs`]).
+    /// Restricts a receive to the peer at `src`, if the policy allows it
+    /// ([`ReceivePolicy::is_directed`]).
     ///
     /// # Errors
     /// As [`Self::source_at`].
     fn direct(&mut self, posted: &mut Posted, src: FiAddr) -> Result;
 
-    /// Takes what peers have sent and nobody has looked at.
+    /// Polls the peers for messages that have arrived.
     fn poll_unexpected(&mut self);
 
-    /// A receive takes a message that waited for it.
+    /// Delivers an unexpected message to a receive.
     fn deliver(&mut self, posted: Posted, env: Envelope, kept: Self::Kept);
 
-    /// Drops a message. To its sender it is received.
+    /// Drops a message. Its sender sees it as received.
     fn discard(&mut self, env: &Envelope, kept: Self::Kept);
 
-    /// Takes a posted receive back, and reports that.
+    /// Cancels a posted receive, and reports that.
     ///
     /// # Errors
-    /// [`Errno::NoEnt`] when none with this context waits.
+    /// [`Errno::NoEnt`] if there is none with this context.
     #[cold]
     fn cancel(&mut self, context: Context) -> Result {
         let posted = self.matcher(Kind::Msg).cancel(context);
@@ -62,7 +63,7 @@ pub trait Receiver {
         Ok(())
     }
 
-    /// Has messages that wait meet receives of a shared context.
+    /// Delivers unexpected messages to receives of the shared context.
     #[cold]
     fn match_shared(&mut self) {
         for kind in [Kind::Msg, Kind::Tagged] {
@@ -75,107 +76,116 @@ pub trait Receiver {
     /// Posts a receive with other flags than [`COMMON_FLAGS`].
     ///
     /// # Errors
-    /// [`Errno::BadFlags`] for flags that do not go together, [`Errno::Inval`] for a multi-receive
-    /// buffer in several pieces, [`Errno::NoMsg`] for a claim of nothing.
+    /// [`Errno::BadFlags`] for flags that exclude each other, [`Errno::Inval`] for a multi-receive
+    /// buffer with several segments, [`Errno::NoMsg`] if there is no claimed message.
     #[cold]
     fn recv_with_flags(&mut self, posted: Posted, src: FiAddr) -> Result {
         let (flags, kind) = (posted.flags, posted.kind);
-        let mut what = flags.difference(COMMON_FLAGS);
-        if what.contains(OpFlags::PEER_TRANSFER) {
+        let mut special = flags.difference(COMMON_FLAGS);
+        if special.contains(OpFlags::PEER_TRANSFER) {
             if !self.ep().has_layer() {
                 return Err(Errno::BadFlags);
             }
-            what -= OpFlags::PEER_TRANSFER;
-            if what.is_empty() {
+            special -= OpFlags::PEER_TRANSFER;
+            if special.is_empty() {
                 return recv_of_layer(self, posted, src);
             }
         }
-        if what == OpFlags::MULTI_RECV {
+        if special == OpFlags::MULTI_RECV {
             return recv_multi(self, posted, src);
         }
-        if what == OpFlags::DEFERRED {
+        if special == OpFlags::DEFERRED {
             return recv_deferred(self, posted, src);
         }
-        if kind == Kind::Msg || !LOOKING.contains(what) {
+        if kind == Kind::Msg || !PEEK_FLAGS.contains(special) {
             return Err(Errno::BadFlags);
         }
-        match what {
+        match special {
             OpFlags::CLAIM => recv_claimed(self, posted),
-            _ if what == OpFlags::CLAIM | OpFlags::DISCARD => discard_claimed(self, &posted),
-            _ if what == LOOKING || !what.contains(OpFlags::PEEK) => Err(Errno::BadFlags),
+            _ if special == OpFlags::CLAIM | OpFlags::DISCARD => discard_claimed(self, &posted),
+            _ if special == PEEK_FLAGS || !special.contains(OpFlags::PEEK) => Err(Errno::BadFlags),
             _ => peek(self, &posted, src),
         }
     }
 }
 
-/// A plain receive of a layer's.
-fn recv_of_layer<R: Receiver + ?Sized>(at: &mut R, mut posted: Posted, src: FiAddr) -> Result {
-    if src != at.policy().any_source {
-        at.direct(&mut posted, src)?;
+/// Posts a plain receive of a layer.
+fn recv_of_layer<R: Receiver + ?Sized>(
+    receiver: &mut R,
+    mut posted: Posted,
+    src: FiAddr,
+) -> Result {
+    if src != receiver.policy().any_source {
+        receiver.direct(&mut posted, src)?;
     }
     let kind = posted.kind;
-    if let Some((posted, env, kept)) = at.matcher(kind).post(posted) {
-        at.deliver(posted, env, kept);
+    if let Some((posted, env, kept)) = receiver.matcher(kind).post(posted) {
+        receiver.deliver(posted, env, kept);
     }
     Ok(())
 }
 
-fn recv_multi<R: Receiver + ?Sized>(at: &mut R, mut posted: Posted, src: FiAddr) -> Result {
-    if src != at.policy().any_source {
-        at.direct(&mut posted, src)?;
+fn recv_multi<R: Receiver + ?Sized>(receiver: &mut R, mut posted: Posted, src: FiAddr) -> Result {
+    if src != receiver.policy().any_source {
+        receiver.direct(&mut posted, src)?;
     }
-    let (kind, least) = (posted.kind, at.policy().min_multi_recv);
-    at.matcher(kind)
+    let (kind, least) = (posted.kind, receiver.policy().min_multi_recv);
+    receiver
+        .matcher(kind)
         .post_multi(posted, least)
         .map_err(|_| Errno::Inval)?;
-    while let Some((posted, env, kept)) = at.matcher(kind).feed_multi() {
-        at.deliver(posted, env, kept);
+    while let Some((posted, env, kept)) = receiver.matcher(kind).feed_multi() {
+        receiver.deliver(posted, env, kept);
     }
     Ok(())
 }
 
-fn recv_deferred<R: Receiver + ?Sized>(at: &mut R, mut posted: Posted, src: FiAddr) -> Result {
-    if src != at.policy().any_source {
-        at.direct(&mut posted, src)?;
+fn recv_deferred<R: Receiver + ?Sized>(
+    receiver: &mut R,
+    mut posted: Posted,
+    src: FiAddr,
+) -> Result {
+    if src != receiver.policy().any_source {
+        receiver.direct(&mut posted, src)?;
     }
-    if let Some((posted, env, kept)) = at.matcher(posted.kind).post_deferred(posted) {
-        at.deliver(posted, env, kept);
+    if let Some((posted, env, kept)) = receiver.matcher(posted.kind).post_deferred(posted) {
+        receiver.deliver(posted, env, kept);
     }
     Ok(())
 }
 
-/// Looks for a message, and claims or discards it if that is wanted. The receive's buffer is not
-/// used.
-fn peek<R: Receiver + ?Sized>(at: &mut R, posted: &Posted, src: FiAddr) -> Result {
-    let posted_src = source(at, posted.kind, src)?;
-    let found = look(at, posted, posted_src).or_else(|| {
-        at.poll_unexpected();
-        look(at, posted, posted_src)
+/// Searches for an unexpected message, and claims or discards it if that is requested. The
+/// receive's buffer is not used.
+fn peek<R: Receiver + ?Sized>(receiver: &mut R, posted: &Posted, src: FiAddr) -> Result {
+    let posted_src = source(receiver, posted.kind, src)?;
+    let found = search(receiver, posted, posted_src).or_else(|| {
+        receiver.poll_unexpected();
+        search(receiver, posted, posted_src)
     });
     let Some((env, more)) = found else {
-        at.ep().rx_no_message(posted);
+        receiver.ep().rx_no_message(posted);
         return Ok(());
     };
-    report_seen(at, posted, &env, more);
+    report_peeked(receiver, posted, &env, more);
     Ok(())
 }
 
-/// The source that a receive of this kind from `src` waits for.
-fn source<R: Receiver + ?Sized>(at: &mut R, kind: Kind, src: FiAddr) -> Result<Source> {
-    if src == at.policy().any_source || !at.policy().is_directed(kind) {
+/// The source that a receive of this kind from `src` matches.
+fn source<R: Receiver + ?Sized>(receiver: &mut R, kind: Kind, src: FiAddr) -> Result<Source> {
+    if src == receiver.policy().any_source || !receiver.policy().is_directed(kind) {
         return Ok(Source::ANY);
     }
-    at.source_at(src)
+    receiver.source_at(src)
 }
 
-/// Finds a message that waits, and does with it what the flags say; what its completion says
-/// besides.
-fn look<R: Receiver + ?Sized>(
-    at: &mut R,
+/// Finds an unexpected message, and peeks at, claims or discards it as the flags say; returns it
+/// with the extra flags of the completion.
+fn search<R: Receiver + ?Sized>(
+    receiver: &mut R,
     posted: &Posted,
     src: Source,
 ) -> Option<(Envelope, CompletionFlags)> {
-    let matcher = at.matcher(posted.kind);
+    let matcher = receiver.matcher(posted.kind);
     let (tag, context) = (posted.tag, posted.context);
     if posted.flags.contains(OpFlags::CLAIM) {
         let env = matcher.claim(src, tag, context)?;
@@ -183,7 +193,7 @@ fn look<R: Receiver + ?Sized>(
     }
     if posted.flags.contains(OpFlags::DISCARD) {
         let (env, kept) = matcher.take(src, tag)?;
-        at.discard(&env, kept);
+        receiver.discard(&env, kept);
         return Some((env, CompletionFlags::empty()));
     }
     let (env, _) = matcher.peek(src, tag)?;
@@ -191,27 +201,27 @@ fn look<R: Receiver + ?Sized>(
 }
 
 /// Receives the message that was claimed with this context.
-fn recv_claimed<R: Receiver + ?Sized>(at: &mut R, posted: Posted) -> Result {
-    let claimed = at.matcher(posted.kind).take_claimed(posted.context);
+fn recv_claimed<R: Receiver + ?Sized>(receiver: &mut R, posted: Posted) -> Result {
+    let claimed = receiver.matcher(posted.kind).take_claimed(posted.context);
     let (env, kept) = claimed.ok_or(Errno::NoMsg)?;
-    at.deliver(posted, env, kept);
+    receiver.deliver(posted, env, kept);
     Ok(())
 }
 
-fn discard_claimed<R: Receiver + ?Sized>(at: &mut R, posted: &Posted) -> Result {
-    let claimed = at.matcher(posted.kind).take_claimed(posted.context);
+fn discard_claimed<R: Receiver + ?Sized>(receiver: &mut R, posted: &Posted) -> Result {
+    let claimed = receiver.matcher(posted.kind).take_claimed(posted.context);
     let (env, kept) = claimed.ok_or(Errno::NoMsg)?;
-    at.discard(&env, kept);
-    report_seen(at, posted, &env, CompletionFlags::CLAIM);
+    receiver.discard(&env, kept);
+    report_peeked(receiver, posted, &env, CompletionFlags::CLAIM);
     Ok(())
 }
 
-fn report_seen<R: Receiver + ?Sized>(
-    at: &mut R,
+fn report_peeked<R: Receiver + ?Sized>(
+    receiver: &mut R,
     posted: &Posted,
     env: &Envelope,
     more: CompletionFlags,
 ) {
-    let src = at.addr_of(env.src);
-    at.ep().rx_peeked(posted, env, more, src);
+    let src = receiver.addr_of(env.src);
+    receiver.ep().rx_peeked(posted, env, more, src);
 }

@@ -1,11 +1,11 @@
-//! Shared receive contexts, fi_srx_context(3): receives that the endpoints of a domain have in common.
+//! Shared receive contexts, fi_srx_context(3): receives that several endpoints of a domain take.
 //!
-//! A shared receive is in no endpoint's matcher. A matcher that has none for a message asks here, on
-//! its slow way, and whoever posts here has each endpoint look through the messages that it keeps
-//! afterwards. Keeping and looking are both done under the endpoint's lock, so a message and its
-//! receive always find each other.
+//! A shared receive is in no endpoint's matcher. A matcher without a receive for a message asks the
+//! shared context, on its slow path. After a post here, each endpoint searches its unexpected
+//! messages. Storing an unexpected message and this search both happen under the endpoint's lock,
+//! so a message and its receive always find each other.
 
-#![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -23,28 +23,29 @@ use crate::fork_guard::ForkGuard;
 use crate::identity::{DomainId, OfDomain};
 use crate::weak_list::WeakList;
 
-/// The receives of a shared context.
+/// A shared receive context.
 pub struct Shared {
     fork_guard: ForkGuard,
     domain: DomainId,
     default: OpFlags,
     iov_limit: usize,
-    /// Whether a receive may name its source, which it then must not: peers are known to endpoints.
-    directs: bool,
-    waiting: Mutex<Waiting>,
+    /// Whether a receive could name its source. Here it must not, because sources are known to
+    /// endpoints only.
+    is_directed: bool,
+    posted_receives: Mutex<PostedReceives>,
     members: Mutex<WeakList<dyn Member>>,
 }
 
-/// In the order of their posts.
+/// The posted receives in the order of their posts.
 #[derive(Default)]
-struct Waiting {
+struct PostedReceives {
     msgs: VecDeque<Posted>,
     tags: VecDeque<Posted>,
 }
 
 /// An endpoint that takes receives from a shared context.
 pub trait Member: fmt::Debug + Send + Sync {
-    /// Has messages that wait meet shared receives ([`super::Receiver::match_shared`]).
+    /// Delivers unexpected messages to shared receives ([`super::Receiver::match_shared`]).
     fn match_shared(&self);
 
     /// Reports a receive that was cancelled.
@@ -52,43 +53,43 @@ pub trait Member: fmt::Debug + Send + Sync {
 }
 
 impl Shared {
-    /// Opens a context of a domain, whose receives have `iov_limit` pieces at most.
+    /// Opens a shared context of a domain, whose receives have `iov_limit` segments at most.
     pub fn open(attr: &RxAttr, domain: &DomainId, iov_limit: usize) -> Arc<Self> {
         Arc::new(Self {
             fork_guard: ForkGuard::current(),
             domain: domain.clone(),
             default: attr.op_flags,
             iov_limit,
-            directs: attr
+            is_directed: attr
                 .caps
                 .intersects(Caps::DIRECTED_RECV | Caps::TAGGED_DIRECTED_RECV),
-            waiting: Mutex::default(),
+            posted_receives: Mutex::default(),
             members: Mutex::default(),
         })
     }
 
-    /// Has an endpoint, whose matchers know the context already, take part.
+    /// Adds an endpoint whose matchers have this context already.
     pub fn join(&self, member: Weak<dyn Member>) {
         self.members().push(member);
     }
 
-    /// The receive that takes a message, which was posted first.
+    /// Takes the first posted receive that accepts a message.
     #[cold]
     pub(super) fn take(&self, kind: Kind, env: &Envelope) -> Option<Posted> {
         self.take_if(kind, |rx| rx.accepts(env))
     }
 
-    /// The first receive for which a message waits, as `has_message` says.
+    /// Takes the first posted receive for which `has_message` returns `true`.
     #[cold]
     pub(super) fn take_if(
         &self,
         kind: Kind,
         has_message: impl FnMut(&Posted) -> bool,
     ) -> Option<Posted> {
-        let mut waiting = self.waiting();
-        let queue = waiting.queue(kind);
-        let place = queue.iter().position(has_message)?;
-        queue.remove(place)
+        let mut posted_receives = self.posted_receives();
+        let queue = posted_receives.queue(kind);
+        let index = queue.iter().position(has_message)?;
+        queue.remove(index)
     }
 
     /// # Safety
@@ -110,7 +111,7 @@ impl Shared {
         if !COMMON_FLAGS.contains(flags) {
             return Err(Errno::BadFlags);
         }
-        if self.directs && src != FiAddr::UNSPEC {
+        if self.is_directed && src != FiAddr::UNSPEC {
             return Err(Errno::NoSys);
         }
         if iov.len() > self.iov_limit {
@@ -125,15 +126,17 @@ impl Shared {
             flags,
             kind,
         };
-        self.waiting().queue(kind).push_back(posted);
-        // Without our locks: an endpoint takes them below its own.
+        self.posted_receives().queue(kind).push_back(posted);
+        // Without the locks of this context: an endpoint takes them after its own.
         let members: Vec<_> = self.members().iter().collect();
         members.iter().for_each(|it| it.match_shared());
         Ok(())
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn posted_receives(&self) -> MutexGuard<'_, PostedReceives> {
+        self.posted_receives
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn members(&self) -> MutexGuard<'_, WeakList<dyn Member>> {
@@ -141,7 +144,7 @@ impl Shared {
     }
 }
 
-impl Waiting {
+impl PostedReceives {
     fn queue(&mut self, kind: Kind) -> &mut VecDeque<Posted> {
         match kind {
             Kind::Msg => &mut self.msgs,
@@ -155,9 +158,9 @@ impl SharedReceives for Shared {
         self.fork_guard.check()?;
         let member = self.members().iter().next();
         let member = member.ok_or(Errno::NoCq)?;
-        let is_its = |rx: &Posted| rx.context == context;
-        let posted = self.take_if(Kind::Msg, is_its);
-        let posted = posted.or_else(|| self.take_if(Kind::Tagged, is_its));
+        let has_context = |rx: &Posted| rx.context == context;
+        let posted = self.take_if(Kind::Msg, has_context);
+        let posted = posted.or_else(|| self.take_if(Kind::Tagged, has_context));
         member.cancelled(posted.ok_or(Errno::NoEnt)?);
         Ok(())
     }

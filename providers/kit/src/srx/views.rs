@@ -1,13 +1,13 @@
-//! The unexpected messages by source and tag, once per way in which receives ask for them.
+//! The indices of the unexpected messages by source and tag, one for each kind of search.
 
 use selvedge::TagMatch;
 
 use super::index::{Index, Key};
 use super::matcher::Unexpected;
-use super::queue::{NONE, Queue, Slot, TooMany};
-use super::{Envelope, MASKS, SHORT, Source, examine};
+use super::queue::{LimitReached, NONE, Queue, Slot};
+use super::{Envelope, LINEAR_LIMIT, MASKS, Source, examine};
 
-/// One index for each pair of ignore mask and directedness that was asked for.
+/// One index for each pair of ignore mask and directedness that was searched for.
 #[derive(Debug, Default)]
 pub(super) struct Views(Vec<View>);
 
@@ -16,7 +16,7 @@ pub(super) struct Views(Vec<View>);
 pub(super) struct NoView;
 
 impl Views {
-    /// The message that arrived first of those that such a receive takes.
+    /// The message that arrived first among those that such a receive takes.
     pub(super) fn first<U>(
         &mut self,
         unexpected: &Queue<Unexpected<U>>,
@@ -25,26 +25,28 @@ impl Views {
     ) -> Result<Option<Slot>, NoView> {
         let view = self.choose(src != Source::ANY, tag.ignore)?;
         let key = Key::new(src, tag.tag, tag.ignore);
-        if view.missed != Some(key) {
+        if view.last_miss != Some(key) {
             let indexed = view.first_indexed(key);
             if indexed.is_some() {
                 return Ok(indexed);
             }
-            view.missed = Some(key);
+            view.last_miss = Some(key);
         }
-        let newer = unexpected.first_since(view.upto);
-        match unexpected.find_near(newer, SHORT, |message| message.is_taken_by(src, tag)) {
+        let first_new = unexpected.first_since(view.indexed_upto);
+        match unexpected.find_near(first_new, LINEAR_LIMIT, |message| {
+            message.is_taken_by(src, tag)
+        }) {
             Ok(slot) => Ok(slot),
-            Err(TooMany) => {
-                view.catch_up(unexpected, newer);
+            Err(LimitReached) => {
+                view.catch_up(unexpected, first_new);
                 Ok(view.first_indexed(key))
             }
         }
     }
 
-    /// Removes the message with this number from every index that it is in.
-    pub(super) fn forget(&mut self, env: &Envelope, number: u64, slot: Slot) {
-        for view in self.0.iter_mut().filter(|view| number < view.upto) {
+    /// Removes the message with this number from every index that contains it.
+    pub(super) fn remove(&mut self, env: &Envelope, number: u64, slot: Slot) {
+        for view in self.0.iter_mut().filter(|view| number < view.indexed_upto) {
             examine();
             let key = view.key(env);
             view.index.remove(key, slot);
@@ -52,18 +54,18 @@ impl Views {
     }
 
     /// The view for such a receive: its own, a new one, or one that has become empty.
-    fn choose(&mut self, directed: bool, ignore: u64) -> Result<&mut View, NoView> {
+    fn choose(&mut self, is_directed: bool, ignore: u64) -> Result<&mut View, NoView> {
         let views = &mut self.0;
-        let own = |view: &View| (view.ignore, view.directed) == (ignore, directed);
+        let own = |view: &View| (view.ignore, view.is_directed) == (ignore, is_directed);
         if let Some(own) = views.iter().position(own) {
             return Ok(&mut views[own]);
         }
         let view = View {
             ignore,
-            directed,
+            is_directed,
             index: Index::default(),
-            upto: 0,
-            missed: None,
+            indexed_upto: 0,
+            last_miss: None,
         };
         if views.len() < MASKS {
             return Ok(views.push_mut(view));
@@ -79,34 +81,38 @@ impl Views {
 #[derive(Debug)]
 struct View {
     ignore: u64,
-    directed: bool,
+    is_directed: bool,
     index: Index,
     /// Messages with a lower number are indexed.
-    upto: u64,
-    /// A key that none of the indexed messages has.
-    missed: Option<Key>,
+    indexed_upto: u64,
+    /// The last key that no indexed message has.
+    last_miss: Option<Key>,
 }
 
 impl View {
-    /// The message with this key that arrived first, among those added.
+    /// The message with this key that arrived first among the indexed ones.
     fn first_indexed(&self, key: Key) -> Option<Slot> {
         examine();
         let slot = self.index.first(key);
         (slot != NONE).then_some(slot)
     }
 
-    /// Adds the messages from `newer` on, which arrived since the last time.
-    fn catch_up<U>(&mut self, unexpected: &Queue<Unexpected<U>>, newer: Slot) {
-        for (slot, message) in unexpected.iter_from(newer) {
+    /// Indexes the messages from `first` on, which arrived since the last time.
+    fn catch_up<U>(&mut self, unexpected: &Queue<Unexpected<U>>, first_new: Slot) {
+        for (slot, message) in unexpected.iter_from(first_new) {
             examine();
             self.index.add(self.key(&message.env), slot);
         }
-        self.upto = unexpected.pushes();
-        self.missed = None;
+        self.indexed_upto = unexpected.pushes();
+        self.last_miss = None;
     }
 
     const fn key(&self, env: &Envelope) -> Key {
-        let src = if self.directed { env.src } else { Source::ANY };
+        let src = if self.is_directed {
+            env.src
+        } else {
+            Source::ANY
+        };
         Key::new(src, env.tag, self.ignore)
     }
 }

@@ -1,4 +1,4 @@
-//! What waits at one counter, in the order of the numbers that it waits for.
+//! The work that waits at one counter, ordered by threshold.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -7,14 +7,15 @@ use selvedge::trigger::WorkId;
 
 use super::{ReadyWork, WorkItem};
 
-/// The work at a counter.
+/// The work that waits at a counter.
 #[derive(Debug)]
 pub(crate) struct CounterWork {
-    /// By their thresholds; those of one threshold in the order in which they came.
+    /// Ordered by threshold; those of one threshold in the order in which they were queued.
     items: Mutex<Vec<WorkItem>>,
-    /// The successes from which on [`Self::release`] has something to do. All accesses are `SeqCst`,
-    /// as those of the counter's numbers: whoever counts writes a number and then looks here, whoever
-    /// releases writes here and then looks at the numbers, and one of the two sees the other.
+    /// The number of successes from which on [`Self::release`] has something to do. All accesses
+    /// are `SeqCst`, as those of the counter's numbers. A thread that counts writes a number and
+    /// then loads this word; a thread that releases work writes this word and then loads the
+    /// numbers. One of the two sees the other's store.
     due_at: AtomicU64,
     works: OnceLock<Arc<ReadyWork>>,
 }
@@ -28,22 +29,23 @@ impl CounterWork {
         }
     }
 
-    /// Whether a counter with so many successes has something to release.
+    /// Whether a counter with this number of successes has work to release.
     #[inline]
-    pub(crate) fn is_due(&self, good: u64) -> bool {
-        good >= self.due_at.load(Ordering::SeqCst)
+    pub(crate) fn is_due(&self, successes: u64) -> bool {
+        successes >= self.due_at.load(Ordering::SeqCst)
     }
 
-    /// Adds work. [`Self::release`] has to follow: until then nobody finds out that it is due.
+    /// Adds work. The caller has to call [`Self::release`] afterwards: until then, work that is due
+    /// is not noticed.
     pub(crate) fn add(&self, item: WorkItem, works: &Arc<ReadyWork>) {
         self.works.get_or_init(|| Arc::clone(works));
         let mut items = self.items();
-        let place = items.partition_point(|other| other.threshold <= item.threshold);
-        items.insert(place, item);
+        let index = items.partition_point(|other| other.threshold <= item.threshold);
+        items.insert(index, item);
     }
 
-    /// Hands on what is due at a counter with these numbers. They are read with the list locked, so
-    /// that the last one who looks has the last numbers.
+    /// Releases the work that is due at a counter with these numbers. They are read with the list
+    /// locked, so that the last of several concurrent calls has the last numbers.
     #[cold]
     pub(crate) fn release(&self, numbers: impl Fn() -> [u64; 2]) {
         let Some(works) = self.works.get() else {
@@ -51,24 +53,24 @@ impl CounterWork {
         };
         let mut items = self.items();
         loop {
-            let [good, bad] = numbers();
-            let total = good.saturating_add(bad);
+            let [successes, errors] = numbers();
+            let total = successes.saturating_add(errors);
             let due = items.partition_point(|item| item.threshold <= total);
             if due > 0 {
                 works.add(items.drain(..due));
             }
             let next = items.first().map(|item| item.threshold);
-            let next = next.map_or(u64::MAX, |next| next.saturating_sub(bad));
+            let next = next.map_or(u64::MAX, |next| next.saturating_sub(errors));
             self.due_at.store(next, Ordering::SeqCst);
-            // A number that was written before the store was not held against it.
-            let [good, now_bad] = numbers();
-            if items.is_empty() || good < next && now_bad == bad {
+            // A number that was written before the store was not compared with it.
+            let [successes, errors_now] = numbers();
+            if items.is_empty() || successes < next && errors_now == errors {
                 return;
             }
         }
     }
 
-    /// Takes work back.
+    /// Cancels work; whether it was waiting here.
     pub(crate) fn remove(&self, ticket: WorkId) -> bool {
         let mut items = self.items();
         let before = items.len();
@@ -76,7 +78,7 @@ impl CounterWork {
         before != items.len()
     }
 
-    /// Takes everything back.
+    /// Cancels all work.
     pub(crate) fn clear(&self) {
         self.items().clear();
     }

@@ -1,7 +1,8 @@
-//! What an endpoint owes for work that is under way: who is told when it is over.
+//! The deferred operations of an endpoint that have been posted and have not completed.
 //!
-//! Deferred work is posted with [`selvedge::OpFlags::DEFERRED`], and the number of its entry here as
-//! its context. It then ends in [`crate::Ep`] like everything else, which asks here what that means.
+//! Deferred work is posted with [`selvedge::OpFlags::DEFERRED`] and the number of its entry here as
+//! its context. [`crate::Ep`] completes it like any other operation, and looks the entry up here
+//! for the application's context and counter.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -14,21 +15,23 @@ use crate::cq::{CqRing, Progress};
 use crate::ep::Cntrs;
 use crate::identity::DomainId;
 
-/// What an endpoint owes.
+/// The posted deferred operations of one endpoint.
 #[derive(Debug)]
 pub struct DeferredOps {
-    /// The endpoint's.
+    /// The endpoint's domain.
     domain: DomainId,
     bound: Mutex<Bound>,
-    /// What drives the endpoint, and counters that it is driven by though it is not bound to them:
-    /// those of its work, and of its domain's regions.
+    /// The inner part of the endpoint, which its queues and counters drive.
     progress: OnceLock<Weak<dyn Progress>>,
+    /// Counters that drive the endpoint though it is not bound to them: those of its deferred work,
+    /// and of its domain's regions.
     extra_cntrs: Mutex<Vec<Weak<Cntr>>>,
-    /// By the address of the entry: no application's context is a place in memory that is ours.
+    /// The entries by their addresses. No context of the application equals an address of this
+    /// process's memory that the kit has allocated.
     open: Mutex<HashMap<u64, Box<DeferredOp>>>,
 }
 
-/// The queues and counters that its endpoint is bound to.
+/// The queues and counters that the endpoint is bound to.
 #[derive(Debug)]
 struct Bound {
     tx_cq: Arc<CqRing>,
@@ -36,24 +39,25 @@ struct Bound {
     cntrs: Cntrs,
 }
 
-/// An endpoint that has one.
+/// An endpoint with deferred operations.
 pub trait HasDeferredOps {
-    /// What it owes.
+    /// The posted deferred operations.
     fn deferred_ops(&self) -> &Arc<DeferredOps>;
 }
 
-/// Who is told of one operation.
+/// The report of one deferred operation.
 #[derive(Debug)]
 pub(crate) struct DeferredOp {
-    /// The application's.
+    /// The application's context.
     pub(crate) context: Context,
+    /// The counter that counts the completion.
     pub(crate) cntr: Weak<Cntr>,
-    /// Whether the endpoint's queue is told, too.
+    /// Whether the endpoint's queue reports it, too.
     pub(crate) reports: bool,
 }
 
 impl DeferredOp {
-    /// The operation was done. Whether the queue is to be told.
+    /// Counts the success. Whether the queue reports it.
     pub(crate) fn succeeded(&self) -> bool {
         if let Some(cntr) = self.cntr.upgrade() {
             cntr.add(1);
@@ -61,7 +65,7 @@ impl DeferredOp {
         self.reports
     }
 
-    /// The operation has failed. Whether the queue is to be told.
+    /// Counts the failure. Whether the queue reports it.
     pub(crate) fn failed(&self) -> bool {
         if let Some(cntr) = self.cntr.upgrade() {
             cntr.add_err(1);
@@ -101,7 +105,7 @@ impl DeferredOps {
         &self.domain
     }
 
-    /// The endpoint is bound to these from now on.
+    /// Replaces the queues and counters that the endpoint is bound to.
     pub(crate) fn bind(&self, tx_cq: &Arc<CqRing>, rx_cq: &Arc<CqRing>, cntrs: Cntrs) {
         *self.bound() = Bound::new(tx_cq, rx_cq, cntrs);
     }
@@ -110,35 +114,35 @@ impl DeferredOps {
         self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Learns what moves the endpoint.
+    /// Sets the inner part of the endpoint.
     pub(crate) fn set_progress(&self, progress: &Arc<dyn Progress>) {
         // An endpoint is attached once.
         let _ = self.progress.set(Arc::downgrade(progress));
     }
 
-    /// Has such a counter drive the endpoint, so that a thread may wait for it alone.
+    /// Makes a counter drive the endpoint, so that a thread can wait at that counter alone.
     ///
     /// # Errors
-    /// The system's, when memory is too short to wait for it.
+    /// The system's, if it has no memory to wait for the endpoint.
     pub(crate) fn add_driver(&self, cntr: &Arc<Cntr>) -> Result<(), Error> {
         let Some(progress) = self.progress.get().and_then(Weak::upgrade) else {
             return Ok(());
         };
-        let is_it = |other: &Weak<Cntr>| other.as_ptr() == Arc::as_ptr(cntr);
+        let is_same = |other: &Weak<Cntr>| other.as_ptr() == Arc::as_ptr(cntr);
         {
             let mut extra_cntrs = self.extra_cntrs();
             extra_cntrs.retain(|it| it.strong_count() > 0);
-            if extra_cntrs.iter().any(is_it) {
+            if extra_cntrs.iter().any(is_same) {
                 return Ok(());
             }
             extra_cntrs.push(Arc::downgrade(cntr));
         }
-        // Without our lock: it waits for progress, which may want to wake the extra_cntrs.
+        // Without the lock: attaching waits for progress, which may wake these counters.
         let attached = cntr.attach(&progress);
-        attached.inspect_err(|_| self.extra_cntrs().retain(|it| !is_it(it)))
+        attached.inspect_err(|_| self.extra_cntrs().retain(|it| !is_same(it)))
     }
 
-    /// Ends what [`Self::add_driver`] began.
+    /// Reverts every [`Self::add_driver`].
     pub(crate) fn remove_drivers(&self, progress: &Arc<dyn Progress>) {
         let extra_cntrs = std::mem::take(&mut *self.extra_cntrs());
         for cntr in extra_cntrs.iter().filter_map(Weak::upgrade) {
@@ -152,7 +156,7 @@ impl DeferredOps {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a op; the context that stands for it.
+    /// Registers an operation; returns the context to post it with.
     pub(crate) fn register(&self, op: DeferredOp) -> Context {
         let op = Box::new(op);
         let id = (&raw const *op).addr() as u64;
@@ -160,13 +164,14 @@ impl DeferredOps {
         Context(id)
     }
 
-    /// The op that a context stands for, which is none any more.
+    /// Removes and returns the operation with this context.
     #[cold]
     pub(crate) fn complete(&self, context: Context) -> Option<Box<DeferredOp>> {
         self.with(|open| open.remove(&context.0))
     }
 
-    /// An operation that its endpoint tells of has failed when it was posted.
+    /// Reports that an operation, whose completion the endpoint reports, was refused when it was
+    /// posted.
     pub(super) fn report_refused(&self, entry: Entry, errno: Errno) {
         let cntr = self.bound().cntrs.of(entry.flags).map(Arc::clone);
         if let Some(cntr) = cntr {
@@ -182,7 +187,8 @@ impl DeferredOps {
             false => &bound.tx_cq,
         });
         drop(bound);
-        let detail = "the counter has reached its number, but the endpoint refuses what waited";
+        let detail =
+            "the counter has reached the threshold, but the endpoint refuses the operation";
         cq.push_err(ErrEntry::new(entry, errno, detail));
     }
 

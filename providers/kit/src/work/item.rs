@@ -1,4 +1,4 @@
-//! One piece of work, and how it is carried out.
+//! One queued work, and how it is carried out.
 
 use std::sync::{Arc, Weak};
 
@@ -11,12 +11,12 @@ use crate::cntr::{Cntr, resolve};
 use crate::identity::DomainId;
 use crate::stored_op::StoredOp;
 
-/// Work that was queued. It keeps nothing alive: what ends meanwhile takes its part of it along.
+/// Queued work. It keeps no object alive: a part of it whose object is closed meanwhile is dropped.
 #[derive(Debug)]
 pub(crate) struct WorkItem {
     pub(crate) ticket: WorkId,
     pub(crate) threshold: u64,
-    /// The address of the counter that it waits at, which tells it from others.
+    /// The address of the counter that it waits at, as its identity.
     pub(crate) at: usize,
     action: Action,
 }
@@ -43,20 +43,20 @@ enum Target {
     Counter(Weak<Cntr>),
 }
 
-/// What became of an attempt.
+/// The outcome of an attempt to carry work out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FireOutcome {
-    /// It was carried out, has failed, or there is nobody left to do it.
+    /// It was carried out, has failed, or its object is closed.
     Done,
-    /// There was no room.
+    /// The endpoint had no room; try again.
     Retry,
 }
 
 impl WorkItem {
-    /// Work as it is kept; `deferred_ops` is that of the endpoint, if it is posted to one.
+    /// Makes queued work. `deferred_ops` is that of the endpoint, for work that is posted to one.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for a counter of another domain; the system's, when memory is short.
+    /// [`Errno::Inval`] for a counter of another domain; the system's, if memory is short.
     pub(crate) fn new(
         work: &Work<'_>,
         ticket: WorkId,
@@ -64,7 +64,13 @@ impl WorkItem {
         at: usize,
         deferred_ops: Option<&Arc<DeferredOps>>,
     ) -> Result<Self, Error> {
-        let own = |cntr| resolve(domain, "counter that work tells or changes", cntr);
+        let own = |cntr| {
+            resolve(
+                domain,
+                "counter that deferred work counts at or changes",
+                cntr,
+            )
+        };
         let action = match (work.action, deferred_ops) {
             (trigger::Action::Set(cntr, value), _) => {
                 Action::Set(Arc::downgrade(&own(cntr)?), value)
@@ -96,8 +102,8 @@ impl WorkItem {
                 },
             })),
             (trigger::Action::Post { ep, .. }, None) => {
-                let what = format!("{ep:?} takes no work that waits");
-                return Err(Error::new(Errno::NoSys, what));
+                let message = format!("{ep:?} does not support deferred work");
+                return Err(Error::new(Errno::NoSys, message));
             }
         };
         let threshold = work.threshold;
@@ -109,7 +115,7 @@ impl WorkItem {
         })
     }
 
-    /// Whether it has to wait for another piece of work, which waits for room.
+    /// Whether it has to wait behind `other`, which waits for room at the same endpoint.
     pub(super) fn is_behind(&self, other: &Self) -> bool {
         match (&self.action, &other.action) {
             (Action::Post(own), Action::Post(other)) => Weak::ptr_eq(&own.ep, &other.ep),
@@ -117,7 +123,7 @@ impl WorkItem {
         }
     }
 
-    /// Carries it out. Takes no lock but those of what it posts to or counts on.
+    /// Carries it out. Takes no lock but those of the endpoint and counters that it uses.
     pub(super) fn fire(&self) -> FireOutcome {
         match &self.action {
             Action::Set(cntr, value) => {
@@ -148,10 +154,11 @@ impl Post {
         }
     }
 
-    /// As the application would have posted it.
+    /// Posts the operation as the application would.
     fn post_plain(&self, ep: &dyn Endpoint) -> FireOutcome {
-        #[expect(unsafe_code, reason = "the promise of whoever queued the work")]
-        // SAFETY: whoever queued it has promised what the post asks for, until the completion.
+        #[expect(unsafe_code, reason = "the promise of the caller that queued the work")]
+        // SAFETY: the caller that queued the work has promised what the post requires, until the
+        // completion.
         let posted = unsafe { self.op.op().post(ep, self.flags) };
         match posted {
             Err(Errno::Again) => return FireOutcome::Retry,
@@ -161,7 +168,7 @@ impl Post {
         FireOutcome::Done
     }
 
-    /// So that a counter is target, and nobody else.
+    /// Posts the operation so that a counter reports its completion, and no queue.
     fn post_for_counter(&self, ep: &dyn Endpoint, cntr: &Weak<Cntr>) -> FireOutcome {
         let op = self.op.op();
         let deferred = DeferredOp {
@@ -171,8 +178,8 @@ impl Post {
         };
         let id = self.deferred_ops.register(deferred);
         let flags = self.flags | OpFlags::DEFERRED;
-        #[expect(unsafe_code, reason = "the promise of whoever queued the work")]
-        // SAFETY: as above; until the counter counts it.
+        #[expect(unsafe_code, reason = "the promise of the caller that queued the work")]
+        // SAFETY: as above, until the counter counts it.
         let posted = unsafe { op.with_context(id).post(ep, flags) };
         let Err(errno) = posted else {
             return FireOutcome::Done;
@@ -190,7 +197,7 @@ impl Post {
         FireOutcome::Done
     }
 
-    /// What an error says of it.
+    /// The entry of an error about this operation.
     fn entry(&self) -> Entry {
         let op = self.op.op();
         Entry {

@@ -1,8 +1,10 @@
-//! Triggered operations and deferred work, fi_trigger(3): what waits at counters until it is due.
+//! Triggered operations and deferred work, fi_trigger(3): work that waits at counters until their
+//! thresholds are reached.
 //!
-//! Counters are moved below the locks of endpoints, so nothing is posted there. What a counter
-//! releases becomes *ready*, and is carried out by [`ReadyWork`], which the domain's queues and counters
-//! drive like an endpoint from the first work on; domains without work have none of this.
+//! Counters count below the locks of endpoints, so nothing is posted there. Work that a counter
+//! releases becomes *ready*, and [`ReadyWork`] carries it out, which the domain's queues and
+//! counters drive like an endpoint once the domain has work. Domains without work have none of
+//! this.
 
 mod counter_work;
 mod deferred_ops;
@@ -28,15 +30,17 @@ pub(crate) use item::WorkItem;
 
 use item::FireOutcome;
 
-/// The work of a domain that is ready, and what moves it.
+/// The work of a domain that is ready to be carried out.
 #[derive(Debug)]
 pub(crate) struct ReadyWork {
     ready: Mutex<VecDeque<WorkItem>>,
-    /// Whether there is any. Whoever adds some writes it and then looks at `is_armed`, whoever lies
-    /// down does it the other way round, both `SeqCst`: one of the two sees the other.
+    /// Whether there is any. A thread that adds work writes it and then loads `is_armed`; a thread
+    /// that is about to park writes `is_armed` and then loads this word. Both are `SeqCst`, so one
+    /// of the two sees the other's store.
     is_ready: AtomicBool,
     is_armed: AtomicBool,
-    /// Held while work is carried out, so that it is in the order in which it became ready.
+    /// Held while work is carried out, so that it is carried out in the order in which it became
+    /// ready.
     running: Mutex<()>,
     wakeup: EventFd,
     tickets: AtomicU64,
@@ -48,8 +52,8 @@ impl ReadyWork {
     pub(crate) fn open() -> Result<Self, Error> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wakeup = EventFd::from_value_and_flags(0, flags).map_err(|cause| {
-            let what = "deferred work: a descriptor to wake sleepers by";
-            Error::new(Errno::from_raw(cause as i32), what).because(cause)
+            let message = "deferred work: an eventfd to wake parked threads";
+            Error::new(Errno::from_raw(cause as i32), message).because(cause)
         })?;
         Ok(Self {
             ready: Mutex::default(),
@@ -65,19 +69,19 @@ impl ReadyWork {
         WorkId(self.tickets.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Takes work whose time has come; the next progress carries it out.
+    /// Adds ready work; the next progress carries it out.
     pub(crate) fn add(&self, items: impl IntoIterator<Item = WorkItem>) {
         let mut ready = self.ready();
         ready.extend(items);
         self.is_ready.store(!ready.is_empty(), Ordering::SeqCst);
         drop(ready);
         if self.is_armed.load(Ordering::SeqCst) && self.is_armed.swap(false, Ordering::SeqCst) {
-            // It fails when it has rung 2^64 times, and is ready then too.
+            // It fails when the count has reached 2^64 - 1, and then the descriptor is ready.
             let _ = self.wakeup.write(1);
         }
     }
 
-    /// Takes out what `which` names. Nothing of it is being carried out when this returns.
+    /// Removes the work that `which` selects. None of it is being carried out when this returns.
     pub(crate) fn remove(&self, which: impl Fn(&WorkItem) -> bool) -> usize {
         let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ready = self.ready();
@@ -86,7 +90,7 @@ impl ReadyWork {
         before - ready.len()
     }
 
-    /// Carries out what is ready, unless another thread is at it.
+    /// Carries out the ready work, unless another thread does.
     pub(crate) fn run(&self) -> usize {
         if !self.is_ready.load(Ordering::SeqCst) {
             return 0;
@@ -110,8 +114,8 @@ impl ReadyWork {
         self.ready().pop_front()
     }
 
-    /// Ends a running. Until here [`Self::is_ready`] stays: a thread that is about to park meanwhile must
-    /// not miss what is put back.
+    /// Puts back the work that has to be retried. Until here [`Self::is_ready`] stays set: a thread
+    /// that is about to park meanwhile must not miss it.
     fn put_back(&self, mut blocked: VecDeque<WorkItem>) {
         let mut ready = self.ready();
         blocked.append(&mut ready);
@@ -124,7 +128,7 @@ impl ReadyWork {
     }
 }
 
-/// How long a thread sleeps while work waits for room, or for another thread that is at it.
+/// The time that a thread parks for while work waits for room, or another thread carries work out.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Progress for ReadyWork {
@@ -133,7 +137,7 @@ impl Progress for ReadyWork {
     }
 
     fn arm(&self, _epoch: &mut u64) -> ArmOutcome {
-        // It fails when nobody has rung.
+        // It fails when no thread has written.
         let _ = self.wakeup.read();
         self.is_armed.store(true, Ordering::SeqCst);
         if !self.is_ready.load(Ordering::SeqCst) {
@@ -154,7 +158,8 @@ impl Progress for ReadyWork {
     }
 }
 
-/// Flags of operations whose end is not one completion, or whose memory does not wait for it.
+/// Flags of operations that do not complete exactly once, or whose memory is not in use until the
+/// completion.
 const UNSUPPORTED: OpFlags = OpFlags::MULTI_RECV
     .union(OpFlags::PEEK)
     .union(OpFlags::CLAIM)
@@ -163,10 +168,10 @@ const UNSUPPORTED: OpFlags = OpFlags::MULTI_RECV
     .union(OpFlags::DEFAULT)
     .union(OpFlags::DEFERRED);
 
-/// Whether something can wait to be posted.
+/// Checks that an operation can be queued as work.
 ///
 /// # Errors
-/// [`Errno::NoSys`] with the flag that does not go with it, or the kind of operation that cannot wait.
+/// [`Errno::NoSys`], with the unsupported flag or kind of operation.
 pub(crate) fn check(action: &Action<'_>, title: &dyn std::fmt::Debug) -> Result<(), Error> {
     let Action::Post {
         op, flags, done, ..
@@ -179,16 +184,16 @@ pub(crate) fn check(action: &Action<'_>, title: &dyn std::fmt::Debug) -> Result<
         CompletionTarget::Counter(_) => UNSUPPORTED,
     };
     let (kind, unsupported) = (name(op), *flags & unsupported);
-    let what = match op {
+    let message = match op {
         Op::Inject { .. }
         | Op::TaggedInject { .. }
         | Op::InjectWrite { .. }
         | Op::InjectAtomic { .. }
-        | Op::Collective(_) => format!("{title:?}: {kind} cannot wait for a counter"),
+        | Op::Collective(_) => format!("{title:?}: {kind} cannot be queued as deferred work"),
         _ if unsupported.is_empty() => return Ok(()),
-        _ => format!("{title:?}: {kind} with {unsupported:?} cannot wait for a counter"),
+        _ => format!("{title:?}: {kind} with {unsupported:?} cannot be queued as deferred work"),
     };
-    Err(Error::new(Errno::NoSys, what))
+    Err(Error::new(Errno::NoSys, message))
 }
 
 fn name(op: &Op<'_>) -> &'static str {
@@ -210,7 +215,8 @@ fn name(op: &Op<'_>) -> &'static str {
     }
 }
 
-/// What an endpoint of `domain` owes, for work that is posted to it; `E` is the provider's own.
+/// The deferred operations of an endpoint of `domain`, for work that is posted to it; `E` is the
+/// provider's endpoint type.
 ///
 /// # Errors
 /// [`Errno::Inval`] for an endpoint of another domain.
@@ -220,12 +226,12 @@ pub(crate) fn resolve_deferred_ops<'a, E: Endpoint + HasDeferredOps>(
 ) -> Result<&'a Arc<DeferredOps>, Error> {
     let any: &dyn std::any::Any = &**ep;
     let deferred_ops = any.downcast_ref::<E>().map(HasDeferredOps::deferred_ops).ok_or_else(|| {
-        let what = format!(
-            "{domain:?}: the endpoint of work that waits is of another provider, or with collectives \
+        let message = format!(
+            "{domain:?}: the endpoint of deferred work is of another provider, or has collectives \
              ({ep:?}); name one of this domain"
         );
-        Error::new(Errno::Inval, what)
+        Error::new(Errno::Inval, message)
     })?;
-    domain.check("endpoint of work that waits", deferred_ops.domain())?;
+    domain.check("endpoint of deferred work", deferred_ops.domain())?;
     Ok(deferred_ops)
 }

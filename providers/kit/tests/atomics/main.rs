@@ -1,4 +1,4 @@
-//! The kernels of fi_atomic(3), held against an oracle of their own.
+//! The kernels of fi_atomic(3), compared with an independent oracle.
 
 #![expect(
     clippy::unwrap_used,
@@ -19,7 +19,8 @@ use selvedge_kit::atomic::{Args, Kernel, Single, query};
 
 pub(crate) const FAMILIES: [Family; 3] = [Family::Base, Family::Fetch, Family::Compare];
 
-/// What fi_atomic(3) lists for the family and defines for the type, written down a second time.
+/// The operations that fi_atomic(3) lists for the family and defines for the type, written down a
+/// second time.
 fn is_defined(family: Family, datatype: Datatype, op: Op) -> bool {
     let of_family = match op {
         Op::AtomicRead => family == Family::Fetch,
@@ -44,7 +45,7 @@ fn is_defined(family: Family, datatype: Datatype, op: Op) -> bool {
     of_family && of_type
 }
 
-/// Every combination that there is: (family, type, operation).
+/// Every combination (family, type, operation).
 pub(crate) fn all() -> impl Iterator<Item = (Family, Datatype, Op)> {
     FAMILIES.into_iter().flat_map(|family| {
         Datatype::ALL.iter().flat_map(move |&datatype| {
@@ -55,7 +56,7 @@ pub(crate) fn all() -> impl Iterator<Item = (Family, Datatype, Op)> {
 }
 
 #[test]
-fn what_is_carried_is_what_the_man_page_defines() {
+fn the_supported_operations_are_those_of_the_man_page() {
     for (family, datatype, op) in all() {
         let carried = query(family, datatype, op).is_ok();
         let expected = datatype != Datatype::LongDoubleComplex && is_defined(family, datatype, op);
@@ -65,7 +66,7 @@ fn what_is_carried_is_what_the_man_page_defines() {
     assert_eq!(refused.unwrap_err(), Errno::OpNotSupp);
 }
 
-/// Runs a kernel on one element: the target afterwards, and what it says was there before.
+/// Runs a kernel on one element: the target afterwards, and the reported earlier value.
 fn run(kernel: &Kernel, target: u128, compare: u128, operand: u128) -> (u128, Option<u128>) {
     #[repr(align(16))]
     struct Memory([u8; 16]);
@@ -78,7 +79,7 @@ fn run(kernel: &Kernel, target: u128, compare: u128, operand: u128) -> (u128, Op
         compare: &compare[..size],
         result: &mut result[..size],
     };
-    // SAFETY: the memory is ours alone.
+    // SAFETY: no other code accesses the memory.
     let target = unsafe { SharedBytes::new(memory.0.as_mut_ptr(), size) };
     kernel.apply(target, args).unwrap();
     let old = kernel.has_result().then(|| u128::from_le_bytes(result));
@@ -86,7 +87,7 @@ fn run(kernel: &Kernel, target: u128, compare: u128, operand: u128) -> (u128, Op
 }
 
 #[test]
-fn every_operation_does_to_every_type_what_the_man_page_says() {
+fn every_operation_on_every_type_has_the_result_of_the_oracle() {
     for (family, datatype, op) in all() {
         let Ok(kernel) = query(family, datatype, op) else {
             continue;
@@ -103,12 +104,12 @@ fn every_operation_does_to_every_type_what_the_man_page_says() {
                 .flat_map(|c| samples.iter().map(move |o| (c, o)))
             {
                 let (after, old) = run(&kernel, target, compare, operand);
-                let what = format!("{kernel:?}: {target:#x} {compare:#x} {operand:#x}");
-                assert!(old.is_none_or(|old| old == target), "{what} had {old:?}");
+                let case = format!("{kernel:?}: {target:#x} {compare:#x} {operand:#x}");
+                assert!(old.is_none_or(|old| old == target), "{case} had {old:?}");
                 let expected = oracle::apply(datatype, op, target, compare, operand);
                 assert!(
                     oracle::is_same(datatype, after, expected),
-                    "{what} is {after:#x}, should be {expected:#x}"
+                    "{case} is {after:#x}, should be {expected:#x}"
                 );
                 changed |= !oracle::is_same(datatype, after, target);
             }
@@ -122,7 +123,7 @@ fn every_operation_does_to_every_type_what_the_man_page_says() {
 }
 
 #[test]
-fn a_single_does_what_its_kernel_does() {
+fn a_single_has_the_result_of_its_kernel() {
     let mut singles = 0;
     for (family, datatype, op) in all() {
         let Some(single) = Single::of(family, datatype, op) else {
@@ -156,9 +157,9 @@ fn a_single_does_what_its_kernel_does() {
     assert_eq!(singles, 2 * (2 * 6 + 2));
 }
 
-/// Any two operations of a type differ on some sample, so that one taken for the other is noticed.
+/// Any two operations of a type differ on some sample, so that one taken for the other is detected.
 #[test]
-fn the_samples_tell_operations_apart() {
+fn the_samples_distinguish_all_operations() {
     for &datatype in Datatype::ALL {
         let samples = oracle::samples(datatype);
         let ops = Op::ALL
@@ -197,7 +198,7 @@ fn a_vector_is_changed_element_by_element_and_no_further() {
         compare: &[],
         result: &mut result,
     };
-    // SAFETY: the array is ours alone.
+    // SAFETY: no other code accesses the array.
     let all = unsafe { SharedBytes::new(memory.as_mut_ptr().cast(), 20) };
     kernel.apply(all.part(4, 12), args).unwrap();
     assert_eq!(memory, [1, 12, 23, 29, 5]);
@@ -211,7 +212,7 @@ fn a_vector_is_changed_element_by_element_and_no_further() {
 }
 
 #[test]
-fn an_unaligned_target_is_refused_with_its_address_and_left_alone() {
+fn an_unaligned_target_is_refused_with_its_address_and_unchanged() {
     #[repr(align(16))]
     struct Memory([u8; 32]);
     for (family, datatype, op) in all() {
@@ -229,7 +230,7 @@ fn an_unaligned_target_is_refused_with_its_address_and_left_alone() {
             compare: &ones,
             result: &mut result,
         };
-        // SAFETY: an element is inside the array, which is ours alone.
+        // SAFETY: an element is inside the array, which no other code accesses.
         let target = unsafe { SharedBytes::new(at, kernel.size()) };
         let refused = kernel.apply(target, args).unwrap_err();
         assert_eq!(refused.addr, at.addr() as u64);
@@ -242,7 +243,7 @@ fn an_unaligned_target_is_refused_with_its_address_and_left_alone() {
 }
 
 #[test]
-fn to_fetch_is_to_read_and_to_change_is_to_write() {
+fn fetching_requires_read_access_and_changing_requires_write_access() {
     let access = |family, op| query(family, Datatype::Int64, op).unwrap().access();
     let both = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
     assert_eq!(access(Family::Base, Op::Sum), MrAccess::REMOTE_WRITE);

@@ -1,9 +1,10 @@
-//! What fi_atomic(3) says of every operation, calculated another way than the kernels do: integers
-//! by their bits, small floats by searching for the nearest number, `long double` by the processor.
+//! The results of every operation of fi_atomic(3), calculated in another way than the kernels':
+//! integers by their bits, small floats by searching for the nearest number, `long double` by the
+//! processor.
 
 use selvedge::atomic::{Datatype, Op};
 
-/// What the bits of an element mean.
+/// The format of an element.
 #[derive(Clone, Copy)]
 pub(crate) enum Format {
     Integer { bits: u32, signed: bool },
@@ -16,9 +17,9 @@ pub(crate) enum Format {
 pub(crate) struct Float {
     bits: u32,
     exponent: u32,
-    /// Bits in front of the fraction that are stored: 1 where `1.` is written out.
+    /// Stored bits before the fraction: 1 where the leading `1.` is explicit.
     explicit: u32,
-    /// Whether the largest exponent means infinities and NaNs, or NaN with all bits set alone.
+    /// Whether the largest exponent means infinities and NaNs, or only NaN with all bits set.
     has_infinity: bool,
 }
 
@@ -81,7 +82,7 @@ impl Float {
         let infinity = self.infinity();
         match self.explicit {
             0 => infinity - 1,
-            // Both the exponent's last bit and the `1.` in front of the fraction go.
+            // Both the exponent's last bit and the explicit `1.` before the fraction are cleared.
             _ => infinity - (1 << self.fraction()) + (1 << (self.fraction() - 1)) - 1,
         }
     }
@@ -103,7 +104,7 @@ impl Float {
         magnitude > self.infinity() || magnitude == self.nan()
     }
 
-    /// An integer in whose order the numbers are: sign and magnitude. Nothing for a NaN.
+    /// An integer with the order of the numbers: sign and magnitude. None for a NaN.
     fn rank(self, bits: u128) -> Option<i128> {
         let bits = bits & self.mask();
         let magnitude = bits & (self.mask() >> 1);
@@ -112,7 +113,7 @@ impl Float {
         (!self.is_nan(bits)).then_some(signed)
     }
 
-    /// The value of the bits, of formats up to a double.
+    /// The value of the bits, for formats up to a double.
     fn decode(self, bits: u128) -> f64 {
         let bits = bits & self.mask();
         let magnitude = bits & (self.mask() >> 1);
@@ -135,7 +136,7 @@ impl Float {
     }
 
     /// The number nearest to `value`, ties to even: found by bisection, since the bits of positive
-    /// numbers are in their order.
+    /// numbers have their order.
     fn encode(self, value: f64) -> u128 {
         if value.is_nan() {
             return self.nan();
@@ -171,7 +172,7 @@ impl Float {
             _ => a * b,
         };
         match self.bits {
-            // The nearest double is the nearest number; a float's is the one of its double.
+            // The nearest double is the nearest number; a float's is that of its double.
             64 => u128::from(exact.to_bits()),
             32 => u128::from((exact as f32).to_bits()),
             _ => self.encode(exact),
@@ -256,7 +257,7 @@ pub(crate) fn apply(
     )
 }
 
-/// Whether two elements have the same value; all NaNs do, and bits that mean nothing do not count.
+/// Whether two elements have the same value; all NaNs do, and unused bits are ignored.
 pub(crate) fn is_same(datatype: Datatype, a: u128, b: u128) -> bool {
     let same = |float: Float, a: u128, b: u128| {
         (a ^ b) & float.mask() == 0 || (float.is_nan(a) && float.is_nan(b))
@@ -381,7 +382,7 @@ fn complex(float: Float, op: Op, a: u128, b: u128) -> u128 {
     re | im << shift
 }
 
-/// The calculation by the processor's own unit for 80 bits.
+/// The calculation by the processor's x87 unit.
 #[cfg(target_arch = "x86_64")]
 fn x87(op: Op, target: u128, operand: u128) -> u128 {
     let mut out = [0_u8; 16];

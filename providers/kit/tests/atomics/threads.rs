@@ -1,4 +1,4 @@
-//! Kernels and the owner's own instructions on one word at the same time: nothing is lost.
+//! Kernels and the owner's own instructions on one word at the same time: no change is lost.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -8,13 +8,13 @@ use selvedge::atomic::{Datatype, Family, Op};
 use selvedge::shared::SharedBytes;
 use selvedge_kit::atomic::{Args, query};
 
-/// Long enough for both threads to run at the same time, on whatever is left of the machine.
+/// Enough rounds for both threads to run at the same time, on a loaded machine.
 const ROUNDS: u32 = 200_000;
 
 #[repr(align(16))]
 struct Cell(std::cell::UnsafeCell<[u8; 16]>);
 
-// SAFETY: the tests reach it by atomics alone while threads share it.
+// SAFETY: the tests access it by atomics alone while threads share it.
 unsafe impl Sync for Cell {}
 
 /// Two threads each add one to a target of this type, [`ROUNDS`] times.
@@ -32,7 +32,7 @@ fn add_ones(datatype: Datatype, one: u128, cell: &Cell) {
                         compare: &[],
                         result: &mut result,
                     };
-                    // SAFETY: the cell is large enough, and nobody changes it but such kernels.
+                    // SAFETY: the cell is large enough, and only such kernels change it.
                     let all = unsafe { SharedBytes::new(cell.0.get().cast(), 16) };
                     kernel.apply(all.part(0, kernel.size()), args).unwrap();
                 }
@@ -85,7 +85,7 @@ fn both_parts_of_a_complex_number_change_together() {
 }
 
 #[test]
-fn kernels_and_the_owners_own_instructions_lose_nothing() {
+fn kernels_and_the_owners_own_instructions_lose_no_change() {
     let cell = AtomicU64::new(0);
     let kernel = query(Family::Fetch, Datatype::Uint64, Op::Sum).unwrap();
     let start = Barrier::new(2);
@@ -115,7 +115,7 @@ fn kernels_and_the_owners_own_instructions_lose_nothing() {
 }
 
 #[test]
-fn a_lock_of_compare_and_swap_keeps_threads_apart() {
+fn a_compare_and_swap_lock_excludes_threads() {
     let (lock, inside) = (AtomicU32::new(0), AtomicU32::new(0));
     let kernel = query(Family::Compare, Datatype::Uint32, Op::Cswap).unwrap();
     let swap = |from: u32, to: u32| {

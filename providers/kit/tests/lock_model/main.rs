@@ -1,5 +1,5 @@
-//! The protocol of the lock, run by the model checker on the production source: one thread at a time
-//! is inside, no wake-up is lost, and a pass begins behind the threads that wait.
+//! The protocol of the lock, run by the model checker on the production source: one thread at a
+//! time is inside, no wake-up is lost, and a pass begins after the threads that wait.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
@@ -19,25 +19,25 @@ use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use selvedge_kit::lock::raw::{FREE, RawLock, TAKEN, Word, Words};
 
-/// What may be left out, to see it noticed.
+/// The part of the protocol that a model leaves out, to show that the checker detects it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
-    /// The fence between freeing the lock and looking for sleepers.
+    /// The fence between freeing the lock and loading the number of parked threads.
     Light,
-    /// The fence between counting oneself and falling asleep.
+    /// The fence between counting oneself and parking.
     Heavy,
     /// The release of the store that frees the lock.
     Free,
-    /// The fences between a turn and the looks of both sides for the other.
+    /// The fences between the count of served threads and the loads of both sides.
     Turn,
-    /// The look for threads that let others pass.
-    Passers,
+    /// The load of the number of threads that let others go first.
+    PassWaiters,
     /// The wait of a pass for the threads before it.
     Turns,
 }
 
-/// Words of the model. A system's sleep is a queue whose lock is held from the look at the word until
+/// The words of the model. Parking is a queue whose lock is held from the load of the word until
 /// the thread is in it, as the kernel's is.
 struct Model {
     words: [AtomicU32; 5],
@@ -62,12 +62,12 @@ impl Model {
 }
 
 impl Words for Model {
-    /// A poll is a way into a short wait that the model has without it, too.
+    /// Polling leads to a short wait, which the model has without it, too.
     const POLLS: u32 = 0;
 
     fn load(&self, word: Word, order: Ordering) -> u32 {
         match (word, self.fault) {
-            (Word::Passers, Fault::Passers) => 0,
+            (Word::PassWaiters, Fault::PassWaiters) => 0,
             (Word::Arrived, Fault::Turns) => self.word(Word::Served).load(order),
             _ => self.word(word).load(order),
         }
@@ -91,7 +91,7 @@ impl Words for Model {
             .is_ok()
     }
 
-    fn sleep_while(&self, word: Word, value: u32) {
+    fn park_while(&self, word: Word, value: u32) {
         let queue = self.queue.lock().unwrap();
         if self.word(word).load(Ordering::Relaxed) == value {
             drop(self.woken[word as usize].wait(queue).unwrap());
@@ -132,10 +132,10 @@ impl Words for Model {
     }
 }
 
-/// A lock, and what it guards: loom says when two threads are at it at once.
+/// A lock and the value that it guards: loom reports two threads that access it at once.
 struct Guarded {
     lock: RawLock<Model>,
-    /// Calls so far, and calls when the pass began.
+    /// The number of calls, and the number when the pass began.
     inside: Cell<(u32, Option<u32>)>,
 }
 
@@ -162,7 +162,7 @@ impl Guarded {
     }
 }
 
-/// Explores all interleavings with so many preemptions.
+/// Explores all interleavings with up to three preemptions.
 fn explore(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -186,7 +186,7 @@ fn three_threads_call(fault: Fault) {
 }
 
 /// One thread has the lock while another arrives; a third begins a pass.
-fn a_pass_meets_a_waiting_thread(fault: Fault) {
+fn a_pass_and_a_waiting_thread(fault: Fault) {
     explore(move || {
         let guarded = Guarded::new(fault);
         guarded.lock.lock();
@@ -194,7 +194,7 @@ fn a_pass_meets_a_waiting_thread(fault: Fault) {
             let guarded = Arc::clone(&guarded);
             thread::spawn(move || guarded.call())
         };
-        let passer = {
+        let pass_thread = {
             let guarded = Arc::clone(&guarded);
             thread::spawn(move || {
                 let arrived = guarded.lock.words().word(Word::Arrived);
@@ -205,34 +205,34 @@ fn a_pass_meets_a_waiting_thread(fault: Fault) {
         };
         guarded.lock.unlock();
         waiter.join().unwrap();
-        let has_waiter = passer.join().unwrap();
+        let has_waiter = pass_thread.join().unwrap();
         let (calls, pass) = guarded.inside.get();
         assert_eq!(calls, 1);
         assert!(!has_waiter || pass == Some(1), "the pass was first");
     });
 }
 
-fn is_noticed(model: impl FnOnce()) -> bool {
+fn is_detected(model: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(model)).is_err()
 }
 
 #[test]
-fn one_thread_at_a_time_is_inside_and_every_sleeper_is_woken() {
+fn one_thread_at_a_time_is_inside_and_every_parked_thread_is_woken() {
     three_threads_call(Fault::None);
 }
 
 #[test]
-fn a_pass_begins_behind_a_thread_that_waits_and_begins() {
-    a_pass_meets_a_waiting_thread(Fault::None);
+fn a_pass_begins_after_a_waiting_thread() {
+    a_pass_and_a_waiting_thread(Fault::None);
 }
 
 #[test]
-fn every_planted_fault_of_the_lock_is_noticed() {
+fn every_planted_fault_of_the_lock_is_detected() {
     for fault in [Fault::Light, Fault::Heavy, Fault::Free] {
-        assert!(is_noticed(|| three_threads_call(fault)), "{fault:?}");
+        assert!(is_detected(|| three_threads_call(fault)), "{fault:?}");
     }
-    for fault in [Fault::Turn, Fault::Passers, Fault::Turns] {
-        let model = || a_pass_meets_a_waiting_thread(fault);
-        assert!(is_noticed(model), "{fault:?}");
+    for fault in [Fault::Turn, Fault::PassWaiters, Fault::Turns] {
+        let model = || a_pass_and_a_waiting_thread(fault);
+        assert!(is_detected(model), "{fault:?}");
     }
 }

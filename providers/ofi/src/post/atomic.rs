@@ -15,25 +15,25 @@ use selvedge_abi as abi;
 use super::{Form, check_list};
 use crate::descriptor::Words;
 use crate::endpoint::Endpoint;
-use crate::object::{call, done};
+use crate::object::{call, to_result};
 
 impl Endpoint {
-    /// What libraries do not look at themselves: they would index their tables with it.
+    /// Checks what libraries do not check: they would use it as an index into their tables.
     fn check_atomic(&self, family: Family, msg: &AtomicMsg<'_>) -> Result<Words> {
         let descs = self.descs(&self.tx, msg.iov.len(), msg.desc)?;
         check_list(msg.rma_iov.len(), self.rma_iov_limit)?;
         self.check_peer(msg.dest)?;
-        let most = self.valid(family, msg.datatype, msg.op)?.count;
-        match elements(msg.iov.iter().map(|piece| piece.count)) <= most {
+        let max_count = self.valid(family, msg.datatype, msg.op)?.count;
+        match elements(msg.iov.iter().map(|segment| segment.count)) <= max_count {
             true => Ok(descs),
             false => Err(Errno::Inval),
         }
     }
 
-    /// By the short forms only what has one target, as long as the operands.
-    fn atomic_form(&self, msg: &AtomicMsg<'_>, pieces: usize, flags: OpFlags) -> Form {
-        let count = elements(msg.iov.iter().map(|piece| piece.count));
-        let form = self.tx.form(pieces, flags);
+    /// The form of a call: the short forms have one target, as long as the operands.
+    fn atomic_form(&self, msg: &AtomicMsg<'_>, segments: usize, flags: OpFlags) -> Form {
+        let count = elements(msg.iov.iter().map(|segment| segment.count));
+        let form = self.tx.form(segments, flags);
         match (form, msg.rma_iov) {
             (Form::Short | Form::List, [only]) if only.count == count => form,
             (Form::Message(_), _) => form,
@@ -44,7 +44,7 @@ impl Endpoint {
         }
     }
 
-    fn theirs(msg: &AtomicMsg<'_>, descs: &Words, context: *mut c_void) -> abi::MsgAtomic {
+    fn raw_msg(msg: &AtomicMsg<'_>, descs: &Words, context: *mut c_void) -> abi::MsgAtomic {
         abi::MsgAtomic {
             msg_iov: msg.iov.as_ptr().cast(),
             desc: descs.all(),
@@ -67,19 +67,19 @@ fn elements(counts: impl Iterator<Item = usize>) -> usize {
 impl Atomic for Endpoint {
     unsafe fn atomicmsg(&self, msg: &AtomicMsg<'_>, flags: OpFlags) -> Result {
         let descs = self.check_atomic(Family::Base, msg)?;
-        let at = self.at()?;
-        let (iov, pieces, dest) = (msg.iov.as_ptr().cast(), msg.iov.len(), msg.dest.0);
+        let at = self.ptr()?;
+        let (iov, segments, dest) = (msg.iov.as_ptr().cast(), msg.iov.len(), msg.dest.0);
         let (datatype, op) = (msg.datatype as u32, msg.op as u32);
-        let form = self.atomic_form(msg, pieces, flags);
-        let posting = self.tx.posting(msg.context, flags);
-        self.domain.contexts.with(posting, |context| {
+        let form = self.atomic_form(msg, segments, flags);
+        let posted_op = self.tx.posted_op(msg.context, flags);
+        self.domain.contexts.with(posted_op, |context| {
             // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
             // the memory that they name.
-            done(unsafe {
+            to_result(unsafe {
                 match form {
                     Form::Short => {
-                        let (own, far, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
-                        let (addr, key) = (far.addr, far.key);
+                        let (own, remote, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
+                        let (addr, key) = (remote.addr, remote.key);
                         call!(
                             at,
                             (*at).atomic,
@@ -96,15 +96,15 @@ impl Atomic for Endpoint {
                         )
                     }
                     Form::List => {
-                        let (far, desc) = (msg.rma_iov[0], descs.all());
-                        let (addr, key) = (far.addr, far.key);
+                        let (remote, desc) = (msg.rma_iov[0], descs.all());
+                        let (addr, key) = (remote.addr, remote.key);
                         call!(
                             at,
                             (*at).atomic,
                             writev,
                             iov,
                             desc,
-                            pieces,
+                            segments,
                             dest,
                             addr,
                             key,
@@ -114,7 +114,7 @@ impl Atomic for Endpoint {
                         )
                     }
                     form => {
-                        let msg = Self::theirs(msg, &descs, context);
+                        let msg = Self::raw_msg(msg, &descs, context);
                         let flags = form.flags(flags);
                         call!(at, (*at).atomic, writemsg, &raw const msg, flags)
                     }
@@ -132,7 +132,7 @@ impl Atomic for Endpoint {
     ) -> Result {
         let mut descs = self.check_atomic(Family::Fetch, msg)?;
         let result_descs = self.descs(&self.tx, result.len(), result_desc)?;
-        // A read has no operands, but libraries count its elements by them.
+        // A read has no operands, but libraries count its elements by its operands.
         let results: Vec<Ioc>;
         let mut msg = *msg;
         if msg.iov.is_empty() {
@@ -141,20 +141,20 @@ impl Atomic for Endpoint {
             (msg.iov, descs) = (&results, result_descs.clone());
         }
         let msg = &msg;
-        let at = self.at()?;
+        let at = self.ptr()?;
         let (iov, dest) = (msg.iov.as_ptr().cast::<abi::Ioc>(), msg.dest.0);
         let (datatype, op) = (msg.datatype as u32, msg.op as u32);
         let resultv = result.as_ptr().cast::<abi::Ioc>().cast_mut();
         let is_one = msg.iov.len() == 1 && result.len() == 1;
         let form = self.atomic_form(msg, if is_one { 1 } else { 2 }, flags);
-        let posting = self.tx.posting(msg.context, flags);
-        self.domain.contexts.with(posting, |context| {
+        let posted_op = self.tx.posted_op(msg.context, flags);
+        self.domain.contexts.with(posted_op, |context| {
             // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
             // the memory that they name.
-            done(unsafe {
+            to_result(unsafe {
                 match form {
                     Form::Short => {
-                        let (own, far, back) = (msg.iov[0], msg.rma_iov[0], result[0]);
+                        let (own, remote, back) = (msg.iov[0], msg.rma_iov[0], result[0]);
                         let (desc, back_desc) = (descs.first(), result_descs.first());
                         call!(
                             at,
@@ -166,35 +166,35 @@ impl Atomic for Endpoint {
                             back.addr,
                             back_desc,
                             dest,
-                            far.addr,
-                            far.key,
+                            remote.addr,
+                            remote.key,
                             datatype,
                             op,
                             context
                         )
                     }
                     Form::List => {
-                        let (far, desc, pieces) = (msg.rma_iov[0], descs.all(), msg.iov.len());
+                        let (remote, desc, segments) = (msg.rma_iov[0], descs.all(), msg.iov.len());
                         call!(
                             at,
                             (*at).atomic,
                             readwritev,
                             iov,
                             desc,
-                            pieces,
+                            segments,
                             resultv,
                             result_descs.all(),
                             result.len(),
                             dest,
-                            far.addr,
-                            far.key,
+                            remote.addr,
+                            remote.key,
                             datatype,
                             op,
                             context
                         )
                     }
                     form => {
-                        let msg = Self::theirs(msg, &descs, context);
+                        let msg = Self::raw_msg(msg, &descs, context);
                         let (desc, count) = (result_descs.all(), result.len());
                         let (msg, flags) = (&raw const msg, form.flags(flags));
                         call!(
@@ -225,21 +225,21 @@ impl Atomic for Endpoint {
         let descs = self.check_atomic(Family::Compare, msg)?;
         let compare_descs = self.descs(&self.tx, compare.len(), compare_desc)?;
         let result_descs = self.descs(&self.tx, result.len(), result_desc)?;
-        let at = self.at()?;
+        let at = self.ptr()?;
         let (iov, dest) = (msg.iov.as_ptr().cast::<abi::Ioc>(), msg.dest.0);
         let (datatype, op) = (msg.datatype as u32, msg.op as u32);
         let comparev = compare.as_ptr().cast::<abi::Ioc>();
         let resultv = result.as_ptr().cast::<abi::Ioc>().cast_mut();
         let is_one = [msg.iov.len(), compare.len(), result.len()] == [1; 3];
         let form = self.atomic_form(msg, if is_one { 1 } else { 2 }, flags);
-        let posting = self.tx.posting(msg.context, flags);
-        self.domain.contexts.with(posting, |context| {
+        let posted_op = self.tx.posted_op(msg.context, flags);
+        self.domain.contexts.with(posted_op, |context| {
             // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
             // the memory that they name.
-            done(unsafe {
+            to_result(unsafe {
                 match form {
                     Form::Short => {
-                        let (own, far) = (msg.iov[0], msg.rma_iov[0]);
+                        let (own, remote) = (msg.iov[0], msg.rma_iov[0]);
                         let (with, back) = (compare[0], result[0]);
                         let (desc, with_desc) = (descs.first(), compare_descs.first());
                         call!(
@@ -254,22 +254,22 @@ impl Atomic for Endpoint {
                             back.addr,
                             result_descs.first(),
                             dest,
-                            far.addr,
-                            far.key,
+                            remote.addr,
+                            remote.key,
                             datatype,
                             op,
                             context
                         )
                     }
                     Form::List => {
-                        let (far, desc, pieces) = (msg.rma_iov[0], descs.all(), msg.iov.len());
+                        let (remote, desc, segments) = (msg.rma_iov[0], descs.all(), msg.iov.len());
                         call!(
                             at,
                             (*at).atomic,
                             compwritev,
                             iov,
                             desc,
-                            pieces,
+                            segments,
                             comparev,
                             compare_descs.all(),
                             compare.len(),
@@ -277,15 +277,15 @@ impl Atomic for Endpoint {
                             result_descs.all(),
                             result.len(),
                             dest,
-                            far.addr,
-                            far.key,
+                            remote.addr,
+                            remote.key,
                             datatype,
                             op,
                             context
                         )
                     }
                     form => {
-                        let msg = Self::theirs(msg, &descs, context);
+                        let msg = Self::raw_msg(msg, &descs, context);
                         call!(
                             at,
                             (*at).atomic,
@@ -309,16 +309,16 @@ impl Atomic for Endpoint {
         self.check_inject(buf.len())?;
         self.check_peer(target.dest)?;
         let size = target.datatype.size();
-        let most = self.valid(Family::Base, target.datatype, target.op)?.count;
+        let max_count = self.valid(Family::Base, target.datatype, target.op)?.count;
         let count = buf.len() / size;
-        if !buf.len().is_multiple_of(size) || count > most {
+        if !buf.len().is_multiple_of(size) || count > max_count {
             return Err(Errno::Inval);
         }
-        let at = self.at()?;
+        let at = self.ptr()?;
         let (from, dest, key) = (buf.as_ptr().cast(), target.dest.0, target.key);
         let (datatype, op) = (target.datatype as u32, target.op as u32);
         // SAFETY: the endpoint is open, and the bytes are read during the call.
-        done(unsafe {
+        to_result(unsafe {
             call!(
                 at,
                 (*at).atomic,
@@ -335,11 +335,11 @@ impl Atomic for Endpoint {
     }
 
     fn valid(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
-        let at = self.at()?;
+        let at = self.ptr()?;
         let mut count = 0;
         let (number, op, out) = (datatype as u32, op as u32, &raw mut count);
-        // SAFETY: the endpoint is open, and there is a place for the answer.
-        done(unsafe {
+        // SAFETY: the endpoint is open, and the pointer is valid for the result.
+        to_result(unsafe {
             match family {
                 Family::Base => call!(at, (*at).atomic, writevalid, number, op, out),
                 Family::Fetch => call!(at, (*at).atomic, readwritevalid, number, op, out),

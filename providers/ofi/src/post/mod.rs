@@ -1,5 +1,4 @@
-//! Posting: a post of the object model is a call of the library's that says the same, by the short
-//! form where there is one.
+//! Posts: each post is one call of the library, in the short form if there is one.
 
 mod atomic;
 mod msg;
@@ -8,42 +7,42 @@ mod tagged;
 
 use selvedge::{Context, Desc, Errno, OpFlags, Result};
 
-use crate::contexts::Posting;
+use crate::contexts::PostedOp;
 use crate::descriptor::Words;
 use crate::endpoint::{Direction, Endpoint};
 
-/// Which call of the library's a post is.
+/// The form of the library's call for a post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// One piece, and the endpoint's own flags.
+    /// One segment, and the endpoint's default flags.
     Short,
-    /// Several pieces, and the endpoint's own flags.
+    /// Several segments, and the endpoint's default flags.
     List,
-    /// One piece with remote data, and the endpoint's own flags.
+    /// One segment with remote data, and the endpoint's default flags.
     Data,
-    /// With these flags.
+    /// The message form, with these flags.
     Message(u64),
 }
 
 impl Form {
-    /// The flags of a post that is made with some in any case.
+    /// The flags of a post whose call always has flags.
     #[inline]
-    fn flags(self, asked: OpFlags) -> u64 {
+    fn flags(self, requested: OpFlags) -> u64 {
         match self {
             Self::Message(flags) => flags,
-            _ => asked.difference(OpFlags::DEFAULT).bits(),
+            _ => requested.difference(OpFlags::DEFAULT).bits(),
         }
     }
 }
 
 impl Direction {
     #[inline]
-    fn form(&self, pieces: usize, flags: OpFlags) -> Form {
+    fn form(&self, segments: usize, flags: OpFlags) -> Form {
         let own = flags.difference(OpFlags::DEFAULT);
         if !flags.contains(OpFlags::DEFAULT) {
             return Form::Message(own.bits());
         }
-        match (own, pieces) {
+        match (own, segments) {
             (own, 1) if own.is_empty() => Form::Short,
             (own, _) if own.is_empty() => Form::List,
             (OpFlags::REMOTE_CQ_DATA, 1) => Form::Data,
@@ -52,34 +51,35 @@ impl Direction {
     }
 
     /// # Errors
-    /// [`Errno::Inval`] for more pieces than the library takes, and for descriptors of some of them.
+    /// [`Errno::Inval`] for more segments than the library accepts, and for descriptors of only
+    /// some of them.
     #[inline]
-    fn check(&self, pieces: usize, desc: &[Desc]) -> Result {
-        check_list(pieces, self.iov_limit)?;
-        match desc.is_empty() || desc.len() >= pieces {
+    fn check(&self, segments: usize, desc: &[Desc]) -> Result {
+        check_list(segments, self.iov_limit)?;
+        match desc.is_empty() || desc.len() >= segments {
             true => Ok(()),
             false => Err(Errno::Inval),
         }
     }
 
-    /// What is known of an operation of these flags.
+    /// The data of an operation with these flags.
     #[inline]
-    fn posting(&self, context: Context, flags: OpFlags) -> Posting {
+    fn posted_op(&self, context: Context, flags: OpFlags) -> PostedOp {
         let all = match flags.contains(OpFlags::DEFAULT) {
             true => flags | self.defaults,
             false => flags,
         };
-        Posting {
+        PostedOp {
             context,
-            is_wanted: !self.is_selective || all.contains(OpFlags::COMPLETION),
+            is_reported: !self.is_selective || all.contains(OpFlags::COMPLETION),
             is_multi: all.contains(OpFlags::MULTI_RECV),
         }
     }
 }
 
 #[inline]
-fn check_list(pieces: usize, limit: usize) -> Result {
-    match pieces <= limit.max(1) {
+fn check_list(segments: usize, limit: usize) -> Result {
+    match segments <= limit.max(1) {
         true => Ok(()),
         false => Err(Errno::Inval),
     }
@@ -91,13 +91,13 @@ impl Endpoint {
     /// # Errors
     /// As [`Direction::check`]; [`Errno::Inval`] for descriptors of another domain.
     #[inline]
-    fn descs(&self, of: &Direction, pieces: usize, descs: &[Desc]) -> Result<Words> {
-        of.check(pieces, descs)?;
-        self.domain.mark.unwrap_all(descs)
+    fn descs(&self, of: &Direction, segments: usize, descs: &[Desc]) -> Result<Words> {
+        of.check(segments, descs)?;
+        self.domain.domain_tag.unwrap_all(descs)
     }
 
     /// # Errors
-    /// [`Errno::MsgSize`] for more than may be injected.
+    /// [`Errno::MsgSize`] for more bytes than an inject may have.
     #[inline]
     fn check_inject(&self, len: usize) -> Result {
         match len <= self.inject_size {

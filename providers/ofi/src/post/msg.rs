@@ -12,37 +12,37 @@ use selvedge_abi as abi;
 
 use super::Form;
 use crate::endpoint::Endpoint;
-use crate::object::{call, done};
+use crate::object::{call, to_result};
 
 impl Msg for Endpoint {
     unsafe fn sendmsg(&self, msg: &SendMsg<'_>, flags: OpFlags) -> Result {
         let descs = self.descs(&self.tx, msg.iov.len(), msg.desc)?;
         self.check_peer(msg.dest)?;
-        let at = self.at()?;
+        let at = self.ptr()?;
         let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
         let (dest, data) = (msg.dest.0, msg.data);
-        let posting = self.tx.posting(msg.context, flags);
-        self.domain.contexts.with(posting, |context| {
+        let posted_op = self.tx.posted_op(msg.context, flags);
+        self.domain.contexts.with(posted_op, |context| {
             // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
             // the memory that they name.
-            done(unsafe {
+            to_result(unsafe {
                 match self.tx.form(count, flags) {
                     Form::Short => {
-                        let (piece, desc) = (msg.iov[0], descs.first());
+                        let (segment, desc) = (msg.iov[0], descs.first());
                         call!(
                             at,
                             (*at).msg,
                             send,
-                            piece.base,
-                            piece.len,
+                            segment.base,
+                            segment.len,
                             desc,
                             dest,
                             context
                         )
                     }
                     Form::Data => {
-                        let (piece, desc) = (msg.iov[0], descs.first());
-                        let (buf, len) = (piece.base, piece.len);
+                        let (segment, desc) = (msg.iov[0], descs.first());
+                        let (buf, len) = (segment.base, segment.len);
                         call!(at, (*at).msg, senddata, buf, len, desc, data, dest, context)
                     }
                     Form::List => {
@@ -67,23 +67,23 @@ impl Msg for Endpoint {
     unsafe fn recvmsg(&self, msg: &RecvMsg<'_>, flags: OpFlags) -> Result {
         let descs = self.descs(&self.rx, msg.iov.len(), msg.desc)?;
         self.check_source(msg.src)?;
-        let at = self.at()?;
+        let at = self.ptr()?;
         let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
         let src = msg.src.0;
-        let posting = self.rx.posting(msg.context, flags);
-        self.domain.contexts.with(posting, |context| {
+        let posted_op = self.rx.posted_op(msg.context, flags);
+        self.domain.contexts.with(posted_op, |context| {
             // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
             // the memory that they name.
-            done(unsafe {
+            to_result(unsafe {
                 match self.rx.form(count, flags) {
                     Form::Short => {
-                        let (piece, desc) = (msg.iov[0], descs.first());
+                        let (segment, desc) = (msg.iov[0], descs.first());
                         call!(
                             at,
                             (*at).msg,
                             recv,
-                            piece.base,
-                            piece.len,
+                            segment.base,
+                            segment.len,
                             desc,
                             src,
                             context
@@ -112,10 +112,10 @@ impl Msg for Endpoint {
     fn inject(&self, buf: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
         self.check_inject(buf.len())?;
         self.check_peer(dest)?;
-        let at = self.at()?;
+        let at = self.ptr()?;
         let (from, len, dest) = (buf.as_ptr().cast(), buf.len(), dest.0);
         // SAFETY: the endpoint is open, and the bytes are read during the call.
-        done(unsafe {
+        to_result(unsafe {
             match data {
                 None => call!(at, (*at).msg, inject, from, len, dest),
                 Some(data) => call!(at, (*at).msg, injectdata, from, len, data, dest),

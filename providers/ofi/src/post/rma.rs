@@ -12,9 +12,9 @@ use selvedge_abi as abi;
 
 use super::{Form, check_list};
 use crate::endpoint::Endpoint;
-use crate::object::{call, done};
+use crate::object::{call, to_result};
 
-/// The short forms have one stretch of remote memory, as long as the local one.
+/// The form of a call: the short forms have one remote segment, as long as the local one.
 fn form_of(form: Form, len: usize, rma_iov: &[RmaIov], flags: OpFlags, defaults: OpFlags) -> Form {
     match (form, rma_iov) {
         (Form::Message(_), _) => form,
@@ -28,29 +28,30 @@ impl Rma for Endpoint {
         let descs = self.descs(&self.tx, msg.iov.len(), msg.desc)?;
         check_list(msg.rma_iov.len(), self.rma_iov_limit)?;
         self.check_peer(msg.src)?;
-        let at = self.at()?;
+        let at = self.ptr()?;
         let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
         let src = msg.src.0;
         let len = msg
             .iov
             .iter()
-            .fold(0, |sum, piece| piece.len.saturating_add(sum));
+            .fold(0, |sum, segment| segment.len.saturating_add(sum));
         let form = self.tx.form(count, flags);
         let form = form_of(form, len, msg.rma_iov, flags, self.tx.defaults);
-        let posting = self.tx.posting(msg.context, flags);
-        self.domain.contexts.with(posting, |context| {
+        let posted_op = self.tx.posted_op(msg.context, flags);
+        self.domain.contexts.with(posted_op, |context| {
             // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
             // the memory that they name.
-            done(unsafe {
+            to_result(unsafe {
                 match form {
                     Form::Short => {
-                        let (piece, far, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
-                        let (buf, len, addr, key) = (piece.base, piece.len, far.addr, far.key);
+                        let (segment, remote, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
+                        let (buf, len, addr, key) =
+                            (segment.base, segment.len, remote.addr, remote.key);
                         call!(at, (*at).rma, read, buf, len, desc, src, addr, key, context)
                     }
                     Form::List => {
-                        let (desc, far) = (descs.all(), msg.rma_iov[0]);
-                        let (addr, key) = (far.addr, far.key);
+                        let (desc, remote) = (descs.all(), msg.rma_iov[0]);
+                        let (addr, key) = (remote.addr, remote.key);
                         call!(
                             at,
                             (*at).rma,
@@ -87,24 +88,25 @@ impl Rma for Endpoint {
         let descs = self.descs(&self.tx, msg.iov.len(), msg.desc)?;
         check_list(msg.rma_iov.len(), self.rma_iov_limit)?;
         self.check_peer(msg.dest)?;
-        let at = self.at()?;
+        let at = self.ptr()?;
         let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
         let (dest, data) = (msg.dest.0, msg.data);
         let len = msg
             .iov
             .iter()
-            .fold(0, |sum, piece| piece.len.saturating_add(sum));
+            .fold(0, |sum, segment| segment.len.saturating_add(sum));
         let form = self.tx.form(count, flags);
         let form = form_of(form, len, msg.rma_iov, flags, self.tx.defaults);
-        let posting = self.tx.posting(msg.context, flags);
-        self.domain.contexts.with(posting, |context| {
+        let posted_op = self.tx.posted_op(msg.context, flags);
+        self.domain.contexts.with(posted_op, |context| {
             // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
             // the memory that they name.
-            done(unsafe {
+            to_result(unsafe {
                 match form {
                     Form::Short => {
-                        let (piece, far, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
-                        let (buf, len, addr, key) = (piece.base, piece.len, far.addr, far.key);
+                        let (segment, remote, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
+                        let (buf, len, addr, key) =
+                            (segment.base, segment.len, remote.addr, remote.key);
                         call!(
                             at,
                             (*at).rma,
@@ -119,8 +121,9 @@ impl Rma for Endpoint {
                         )
                     }
                     Form::Data => {
-                        let (piece, far, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
-                        let (buf, len, addr, key) = (piece.base, piece.len, far.addr, far.key);
+                        let (segment, remote, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
+                        let (buf, len, addr, key) =
+                            (segment.base, segment.len, remote.addr, remote.key);
                         call!(
                             at,
                             (*at).rma,
@@ -136,8 +139,8 @@ impl Rma for Endpoint {
                         )
                     }
                     Form::List => {
-                        let (desc, far) = (descs.all(), msg.rma_iov[0]);
-                        let (addr, key) = (far.addr, far.key);
+                        let (desc, remote) = (descs.all(), msg.rma_iov[0]);
+                        let (addr, key) = (remote.addr, remote.key);
                         call!(
                             at,
                             (*at).rma,
@@ -179,10 +182,10 @@ impl Rma for Endpoint {
     ) -> Result {
         self.check_inject(buf.len())?;
         self.check_peer(dest)?;
-        let at = self.at()?;
+        let at = self.ptr()?;
         let (from, len, dest) = (buf.as_ptr().cast(), buf.len(), dest.0);
         // SAFETY: the endpoint is open, and the bytes are read during the call.
-        done(unsafe {
+        to_result(unsafe {
             match data {
                 None => call!(at, (*at).rma, inject, from, len, dest, addr, key),
                 Some(data) => call!(at, (*at).rma, injectdata, from, len, data, dest, addr, key),

@@ -12,29 +12,29 @@ use selvedge_abi as abi;
 
 use super::Form;
 use crate::endpoint::Endpoint;
-use crate::object::{call, done};
+use crate::object::{call, to_result};
 
 impl Tagged for Endpoint {
     unsafe fn tsendmsg(&self, msg: &SendMsg<'_>, flags: OpFlags) -> Result {
         let descs = self.descs(&self.tx, msg.iov.len(), msg.desc)?;
         self.check_peer(msg.dest)?;
-        let at = self.at()?;
+        let at = self.ptr()?;
         let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
         let (dest, tag, data) = (msg.dest.0, msg.tag, msg.data);
-        let posting = self.tx.posting(msg.context, flags);
-        self.domain.contexts.with(posting, |context| {
+        let posted_op = self.tx.posted_op(msg.context, flags);
+        self.domain.contexts.with(posted_op, |context| {
             // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
             // the memory that they name.
-            done(unsafe {
+            to_result(unsafe {
                 match self.tx.form(count, flags) {
                     Form::Short => {
-                        let (piece, desc) = (msg.iov[0], descs.first());
+                        let (segment, desc) = (msg.iov[0], descs.first());
                         call!(
                             at,
                             (*at).tagged,
                             send,
-                            piece.base,
-                            piece.len,
+                            segment.base,
+                            segment.len,
                             desc,
                             dest,
                             tag,
@@ -42,8 +42,8 @@ impl Tagged for Endpoint {
                         )
                     }
                     Form::Data => {
-                        let (piece, desc) = (msg.iov[0], descs.first());
-                        let (buf, len) = (piece.base, piece.len);
+                        let (segment, desc) = (msg.iov[0], descs.first());
+                        let (buf, len) = (segment.base, segment.len);
                         call!(
                             at,
                             (*at).tagged,
@@ -91,23 +91,23 @@ impl Tagged for Endpoint {
     unsafe fn trecvmsg(&self, msg: &RecvMsg<'_>, flags: OpFlags) -> Result {
         let descs = self.descs(&self.rx, msg.iov.len(), msg.desc)?;
         self.check_source(msg.src)?;
-        let at = self.at()?;
+        let at = self.ptr()?;
         let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
         let (src, tag, ignore) = (msg.src.0, msg.tag.tag, msg.tag.ignore);
-        let posting = self.rx.posting(msg.context, flags);
-        self.domain.contexts.with(posting, |context| {
+        let posted_op = self.rx.posted_op(msg.context, flags);
+        self.domain.contexts.with(posted_op, |context| {
             // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
             // the memory that they name.
-            done(unsafe {
+            to_result(unsafe {
                 match self.rx.form(count, flags) {
                     Form::Short => {
-                        let (piece, desc) = (msg.iov[0], descs.first());
+                        let (segment, desc) = (msg.iov[0], descs.first());
                         call!(
                             at,
                             (*at).tagged,
                             recv,
-                            piece.base,
-                            piece.len,
+                            segment.base,
+                            segment.len,
                             desc,
                             src,
                             tag,
@@ -151,10 +151,10 @@ impl Tagged for Endpoint {
     fn tinject(&self, buf: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
         self.check_inject(buf.len())?;
         self.check_peer(dest)?;
-        let at = self.at()?;
+        let at = self.ptr()?;
         let (from, len, dest) = (buf.as_ptr().cast(), buf.len(), dest.0);
         // SAFETY: the endpoint is open, and the bytes are read during the call.
-        done(unsafe {
+        to_result(unsafe {
             match data {
                 None => call!(at, (*at).tagged, inject, from, len, dest, tag),
                 Some(data) => call!(at, (*at).tagged, injectdata, from, len, data, dest, tag),

@@ -222,7 +222,7 @@ fn report_remote_atomic(peer: &mut Peer, setup: &Setup, command: &Command) {
 impl Command {
     /// Reads the next command, which is an atomic, and lets go of it.
     fn take(inbox: &mut Inbox) -> Result<Self, ProtocolError> {
-        let slot = inbox.seen()?;
+        let slot = inbox.peeked()?;
         let (kernel, targets, first) = Self::parse(&slot)?;
         let flags = slot.head() >> 16 & 0xff;
         if flags & !HAS_DATA != 0 {

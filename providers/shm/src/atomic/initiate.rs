@@ -26,7 +26,7 @@ pub(super) fn post(at: &mut Connector<'_>, mut request: Request) -> Result {
     if request.report.flags.contains(OpFlags::FENCE) && peer.has_unfinished() {
         return Err(Errno::Again);
     }
-    let is_first = peer.later.is_empty();
+    let is_first = peer.deferred.is_empty();
     if peer.is_ready() || is_first && may_apply_to_sibling(peer, &request)? {
         return execute(at, index, &mut request);
     }
@@ -36,7 +36,7 @@ pub(super) fn post(at: &mut Connector<'_>, mut request: Request) -> Result {
 /// Makes contact, and keeps the request until the peer has said where its memory is.
 #[cold]
 fn connect_and_defer(at: &mut Connector<'_>, index: usize, mut request: Request) -> Result {
-    at.reach(index)?;
+    at.ensure_connected(index)?;
     poll_peer(at, index);
     if at.peers[index].is_ready() {
         return execute(at, index, &mut request);
@@ -62,7 +62,7 @@ pub(crate) fn execute(at: &mut Connector<'_>, index: usize, request: &mut Reques
     };
     if is_special && request.data.is_none() && at.peers[index].atomics.is_idle() {
         // The memory itself may be on its way to us.
-        at.listen(index);
+        at.receive_all(index);
         let done = apply_and_notify(&mut at.peers[index], request);
         if done.map_err(|errno| at.reserve_error(index, errno))? {
             request.report.done(&at.setup.ep);
@@ -137,7 +137,7 @@ fn check(
     match check_targets(&mut at.peers[index], request) {
         Ok(is_special) => Ok(is_special),
         Err(_) => {
-            at.listen(index);
+            at.receive_all(index);
             check_targets(&mut at.peers[index], request)
         }
     }

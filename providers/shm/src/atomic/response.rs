@@ -120,7 +120,7 @@ pub(crate) fn take_response(peer: &mut Peer, setup: &Setup) -> Result<(), Protoc
     let Some(inbox) = &mut peer.inbox else {
         return Ok(());
     };
-    let slot = inbox.seen()?;
+    let slot = inbox.peeked()?;
     let word = slot.word(1);
     let (msg_id, errno) = (word as u32, (word >> 32) as i32);
     let (small, large);

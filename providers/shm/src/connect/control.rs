@@ -1,5 +1,5 @@
-//! What an endpoint listens to besides shared memory: its rendezvous socket, the sockets to its
-//! peers, and their process descriptors, behind one `epoll(7)` descriptor.
+//! `Control`: the listening socket of an endpoint, its unauthenticated connections, and the
+//! `epoll(7)` descriptor that watches them, the connections of its peers and their pidfds.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -14,98 +14,98 @@ use selvedge_kit::auth::AuthKey;
 use selvedge_kit::auth::proof::{Mismatch, Responder};
 use selvedge_kit::rate_limit::warn_limited;
 
+use crate::connect::accept_limiter::AcceptLimiter;
+use crate::connect::connection::{AcceptOutcome, ConnectError, Connection, Listener};
 use crate::connect::directory;
 use crate::connect::discard;
-use crate::connect::intake::Intake;
-use crate::connect::packet::{Bytes, Hello, Introduction, Packet, encode_nonce, encode_proof};
-use crate::connect::rendezvous::{Accepted, ContactError, Link, Listener};
+use crate::connect::packet::{Bytes, Hello, Packet, ReceivedHello, encode_nonce, encode_proof};
 use crate::peers::name::{Name, random};
 use crate::provider::config::Config;
 use crate::smr::Memory;
 use crate::smr::doorbell::Doorbell;
 
-/// Events of one look. The end of a peer is one, and takes some hundred microseconds.
+/// Most events of one poll. The end of a peer is an event that takes some hundred microseconds.
 const EVENTS: usize = 8;
-/// Between two searches for peers that do not exist yet.
-const SEARCH_INTERVAL: Duration = Duration::from_micros(500);
-/// Peers that are looked for in one search.
-const SEARCH: usize = 16;
+/// Interval between attempts to connect to peers that do not exist yet.
+const RETRY_INTERVAL: Duration = Duration::from_micros(500);
+/// Most attempts to connect in one interval.
+const RETRIES: usize = 16;
 
-/// The sockets of an endpoint, and what it says about itself there.
+/// The sockets of an endpoint, and the content of its hello.
 #[derive(Debug)]
 pub(crate) struct Control {
     pub(crate) name: Name,
-    pub(crate) incarnation: u128,
+    pub(crate) incarnation_id: u128,
     ep_type: EpType,
     pub(crate) key: AuthKey,
     nonce: Box<u64>,
     pub(crate) listener: Listener,
-    /// Where the name is, if it is a file, and when to see next whether it still is.
+    /// The directory of the name, if it is a file, and the time of the next check that the file
+    /// exists.
     directory: Option<Arc<Path>>,
-    next_tending: Instant,
+    next_name_check: Instant,
     epoll: Arc<Epoll>,
     pub(crate) doorbell: Doorbell,
     doorbell_memory: Memory,
-    /// Connections that are kept before they have become a peer's, and how long each may take to
-    /// say hello.
-    strangers_max: usize,
+    /// Most unauthenticated connections, and the timeout of their hellos.
+    unauthenticated_max: usize,
     hello_timeout: Duration,
-    /// How many connections are taken, and when.
-    pub(crate) intake: Intake,
-    /// Connections that have not said hello.
-    strangers: VecDeque<Stranger>,
-    /// Those that have, and whose name is still an earlier life's.
-    early: Vec<(Link, Introduction)>,
-    /// Peers that do not exist yet and are waited for.
-    waiting: VecDeque<u32>,
-    next_search: Instant,
-    pub(crate) exchange: Exchange,
-    /// Whether connections wait until there are descriptors for them.
-    is_short: bool,
-    /// Peers whose next packet waits until there are descriptors for what comes along.
-    short_peers: Vec<u32>,
+    /// Limits accepted connections per poll.
+    pub(crate) accept_limiter: AcceptLimiter,
+    /// Connections whose hello was not received yet.
+    unauthenticated: VecDeque<Unauthenticated>,
+    /// Connections whose hello was received while an earlier incarnation of the peer is drained.
+    early_hellos: Vec<(Connection, ReceivedHello)>,
+    /// Peers that do not exist yet, to which attempts to connect are repeated.
+    retries: VecDeque<u32>,
+    next_retry: Instant,
+    pub(crate) exchange: AddressExchange,
+    /// Whether connections wait in the backlog until there are free descriptors.
+    is_out_of_descriptors: bool,
+    /// Peers whose next packet waits until there are free descriptors for its own.
+    peers_without_descriptors: Vec<u32>,
 }
 
-/// When the endpoint last looked for the peers of its address vector.
+/// State of the eager exchange with the peers of the address vector.
 #[derive(Debug, Default)]
-pub(crate) struct Exchange {
-    /// The address vector, as it was then.
+pub(crate) struct AddressExchange {
+    /// The epoch of the address vector at the last exchange.
     pub(crate) epoch: Option<u64>,
     pub(crate) next: Option<Instant>,
 }
 
-/// A connection that has not said hello.
+/// A connection whose hello was not received yet.
 #[derive(Debug)]
-pub(crate) struct Stranger {
-    pub(crate) link: Link,
+pub(crate) struct Unauthenticated {
+    pub(crate) connection: Connection,
     since: Instant,
-    /// What has come of its proof that it has our key.
+    /// State of its key proof.
     proof: Responder,
-    /// What it calls itself, once it has asked for our nonce.
+    /// The name in its key request.
     name: Option<Name>,
 }
 
-impl Stranger {
-    /// Whether it may say hello.
-    pub(crate) fn is_convincing(&self) -> bool {
+impl Unauthenticated {
+    /// Whether it may send a hello.
+    pub(crate) fn has_proved_key(&self) -> bool {
         self.proof.is_verified()
     }
 }
 
-/// What there is news of.
+/// A socket that is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
-    /// Somebody connects, or has connected and speaks.
-    Strangers,
-    /// A peer speaks or is gone.
+pub(crate) enum SocketEvent {
+    /// The listener, or an unauthenticated connection.
+    Unauthenticated,
+    /// A connection or the pidfd of a peer, by the peer's number.
     Peer(usize),
 }
 
-/// The token of everything that is no peer.
-const STRANGERS: u64 = u64::MAX;
+/// The token of the listener and of unauthenticated connections.
+const UNAUTHENTICATED: u64 = u64::MAX;
 
 impl Control {
-    /// Takes the name and gets ready to be met.
+    /// Binds the name and creates the sockets and the doorbell.
     pub(crate) fn open(
         name: Name,
         ep_type: EpType,
@@ -120,59 +120,59 @@ impl Control {
         let (doorbell, doorbell_memory) = Doorbell::create()?;
         let control = Self {
             name,
-            incarnation: u128::from(random()) << 64 | u128::from(random()),
+            incarnation_id: u128::from(random()) << 64 | u128::from(random()),
             ep_type,
             key,
-            strangers_max: config.strangers,
+            unauthenticated_max: config.unauthenticated_max,
             hello_timeout: config.hello_timeout,
             nonce: Box::new(random()),
             listener,
             directory,
-            next_tending: Instant::now() + directory::INTERVAL,
+            next_name_check: Instant::now() + directory::INTERVAL,
             epoll,
             doorbell,
             doorbell_memory,
-            intake: Intake::new(Instant::now()),
-            strangers: VecDeque::new(),
-            early: Vec::new(),
-            waiting: VecDeque::new(),
-            next_search: Instant::now(),
-            exchange: Exchange::default(),
-            is_short: false,
-            short_peers: Vec::new(),
+            accept_limiter: AcceptLimiter::new(Instant::now()),
+            unauthenticated: VecDeque::new(),
+            early_hellos: Vec::new(),
+            retries: VecDeque::new(),
+            next_retry: Instant::now(),
+            exchange: AddressExchange::default(),
+            is_out_of_descriptors: false,
+            peers_without_descriptors: Vec::new(),
         };
-        watched(control.watch(control.listener.fd(), STRANGERS))?;
+        watched(control.watch(control.listener.fd(), UNAUTHENTICATED))?;
         Ok(control)
     }
 
-    /// What becomes ready when there is news.
+    /// The `epoll(7)` descriptor, which is readable when a socket is ready.
     pub(crate) fn epoll(&self) -> Arc<Epoll> {
         Arc::clone(&self.epoll)
     }
 
-    /// Whether somebody is looked for, or has to be looked at again without further notice.
-    pub(crate) fn is_restless(&self) -> bool {
-        let waits = !self.waiting.is_empty() || !self.early.is_empty();
-        waits || self.is_short || !self.short_peers.is_empty()
+    /// Whether work is pending that no socket reports.
+    pub(crate) fn needs_polling(&self) -> bool {
+        let waits = !self.retries.is_empty() || !self.early_hellos.is_empty();
+        waits || self.is_out_of_descriptors || !self.peers_without_descriptors.is_empty()
     }
 
-    /// How long nobody needs to look, if not for ever: a name that is a file may be taken away.
-    pub(crate) fn patience(&self) -> Option<Duration> {
+    /// The longest time without a poll, if there is a limit: a name that is a file may be removed.
+    pub(crate) fn park_timeout(&self) -> Option<Duration> {
         self.directory.as_ref().map(|_| directory::INTERVAL)
     }
 
-    /// Says hello: who we are, and the memory that the peer needs to talk to us.
-    pub(crate) fn greet(
+    /// Sends a hello with this endpoint's name and the memory that the peer maps.
+    pub(crate) fn send_hello(
         &self,
-        link: &Link,
+        connection: &Connection,
         index: usize,
         region: &crate::smr::Region,
         config: &Config,
         key_chunks: usize,
-    ) -> Result<(), ContactError> {
+    ) -> Result<(), ConnectError> {
         let hello = Hello {
             ep_type: self.ep_type as u32,
-            incarnation: self.incarnation,
+            incarnation_id: self.incarnation_id,
             bell: index as u32,
             sizes: config.region,
             nonce_addr: std::ptr::from_ref(&*self.nonce).expose_provenance() as u64,
@@ -180,130 +180,143 @@ impl Control {
             key_chunks: key_chunks as u32,
             name: self.name.clone(),
         };
-        link.send(&hello.encode(), &[region.fd(), self.doorbell_memory.fd()])
+        connection.send(&hello.encode(), &[region.fd(), self.doorbell_memory.fd()])
     }
 
-    /// The answer to what a connection says to prove that it has our key.
+    /// The response to a packet of a key proof.
     ///
     /// # Errors
-    /// [`Errno::KeyRejected`] when it has another key, or one where we have none.
-    pub(crate) fn examine(&self, stranger: &mut Stranger, said: Packet) -> Result<Bytes, Error> {
-        let (word, encode): (_, fn(&_) -> _) = match (&stranger.proof, said) {
-            (Responder::AwaitNonce | Responder::Verified, Packet::Question { nonce, name }) => {
-                stranger.name = Some(name);
+    /// [`Errno::KeyRejected`] when the connection has another key, or a key where this endpoint has
+    /// none.
+    pub(crate) fn check_key_proof(
+        &self,
+        unauthenticated: &mut Unauthenticated,
+        packet: Packet,
+    ) -> Result<Bytes, Error> {
+        let (word, encode): (_, fn(&_) -> _) = match (&unauthenticated.proof, packet) {
+            (Responder::AwaitNonce | Responder::Verified, Packet::KeyRequest { nonce, name }) => {
+                unauthenticated.name = Some(name);
                 (nonce, encode_nonce)
             }
             (Responder::AwaitProof { .. }, Packet::Proof(proof)) => (proof, encode_proof),
             _ => {
                 return Err(Error::new(
                     Errno::Proto,
-                    "a stranger did not say hello first",
+                    "the first packet of a connection is no hello",
                 ));
             }
         };
-        let answer = stranger.proof.receive(&self.key, &word);
-        answer
-            .map(|answer| encode(&answer))
-            .map_err(|Mismatch| match &stranger.name {
-                Some(name) => self.has_another_key(name),
-                None => Error::new(Errno::Proto, "a proof that was not asked for"),
+        let response = unauthenticated.proof.receive(&self.key, &word);
+        response
+            .map(|response| encode(&response))
+            .map_err(|Mismatch| match &unauthenticated.name {
+                Some(name) => self.key_mismatch(name),
+                None => Error::new(Errno::Proto, "a key proof that was not requested"),
             })
     }
 
-    /// Why there is no contact with this endpoint.
-    pub(crate) fn has_another_key(&self, name: &Name) -> Error {
-        let what = format!("{name} has not the auth_key of {}", self.name);
-        Error::new(Errno::KeyRejected, what)
+    /// The error for a peer with another authorization key.
+    pub(crate) fn key_mismatch(&self, name: &Name) -> Error {
+        let reason = format!("{name} has not the auth_key of {}", self.name);
+        Error::new(Errno::KeyRejected, reason)
     }
 
-    /// Whether a hello is from an endpoint of our kind.
-    pub(crate) fn accepts(&self, hello: &Hello) -> Result<(), Error> {
+    /// Checks that a hello is from an endpoint of the same type.
+    pub(crate) fn check_ep_type(&self, hello: &Hello) -> Result<(), Error> {
         if hello.ep_type == self.ep_type as u32 {
             return Ok(());
         }
-        let theirs = EpType::from_raw(hello.ep_type).map_or("unknown", EpType::text);
-        let what = format!(
-            "{} is an endpoint of type {theirs}, {} of type {}",
+        let remote = EpType::from_raw(hello.ep_type).map_or("unknown", EpType::text);
+        let reason = format!(
+            "{} is an endpoint of type {remote}, {} of type {}",
             hello.name, self.name, self.ep_type
         );
-        Err(Error::new(Errno::Proto, what))
+        Err(Error::new(Errno::Proto, reason))
     }
 
-    /// Listens to a peer's socket from now on; it may have been a stranger's.
-    pub(crate) fn watch_link(&self, link: &mut Link, index: usize) -> Result<(), Error> {
-        watched(link.watch(&self.epoll, index as u64))
+    /// Watches the connection under the peer's number; it may have been an unauthenticated one.
+    pub(crate) fn watch_connection(
+        &self,
+        connection: &mut Connection,
+        index: usize,
+    ) -> Result<(), Error> {
+        watched(connection.watch(&self.epoll, index as u64))
     }
 
-    /// Listens to a peer's process from now on. Closing the descriptor ends that.
+    /// Watches a peer's pidfd until the descriptor is closed.
     pub(crate) fn watch_process(&self, fd: &OwnedFd, index: usize) -> Result<(), Error> {
         watched(self.watch(fd, index as u64))
     }
 
-    /// Takes the next connection of our own user, if one may be taken in this look.
-    pub(crate) fn accept(&mut self, now: Instant) -> Option<Stranger> {
-        while self.intake.allows_connection() && !discard::is_behind() {
+    /// Accepts the next connection of this process's user, within the limits of this poll.
+    pub(crate) fn accept(&mut self, now: Instant) -> Option<Unauthenticated> {
+        while self.accept_limiter.allows_connection() && !discard::is_saturated() {
             let accepted = match self.listener.check_descriptors() {
                 Ok(()) => self.listener.accept(),
                 Err(error) => Err(error),
             };
             match accepted {
-                Ok(Accepted::Link(link)) => {
-                    self.intake.count_connection();
-                    self.run_on();
-                    return Some(self.stranger(link, now));
+                Ok(AcceptOutcome::Connection(connection)) => {
+                    self.accept_limiter.count_connection();
+                    self.resume_accept();
+                    return Some(self.new_unauthenticated(connection, now));
                 }
-                Ok(Accepted::Stranger) => self.intake.count_stranger(now),
-                Ok(Accepted::Nothing) => self.intake.count_none(),
+                Ok(AcceptOutcome::Rejected) => self.accept_limiter.count_other_user(now),
+                Ok(AcceptOutcome::Empty) => self.accept_limiter.count_none(),
                 Err(error) => {
-                    self.run_short(&error);
+                    self.pause_accept(&error);
                     return None;
                 }
             }
-            self.run_on();
+            self.resume_accept();
         }
         None
     }
 
-    /// A connection that has said nothing yet.
-    fn stranger(&self, link: Link, since: Instant) -> Stranger {
+    /// A connection of which no packet was received yet.
+    fn new_unauthenticated(&self, connection: Connection, since: Instant) -> Unauthenticated {
         let proof = Responder::new(&self.key);
-        Stranger {
-            link,
+        Unauthenticated {
+            connection,
             since,
             proof,
             name: None,
         }
     }
 
-    /// Connections wait: they are no news until there are descriptors again.
+    /// Stops watching the listener until there are free descriptors.
     #[cold]
-    fn run_short(&mut self, error: &Error) {
-        if !std::mem::replace(&mut self.is_short, true) {
+    fn pause_accept(&mut self, error: &Error) {
+        if !std::mem::replace(&mut self.is_out_of_descriptors, true) {
             let name = &self.name;
             warn_limited("selvedge::shm::ep_ctrl", format_args!("{name}: {error}"));
             let _ = self.epoll.delete(self.listener.fd());
         }
     }
 
-    /// There are descriptors again, if there were none.
-    fn run_on(&mut self) {
-        if self.is_short && self.watch(self.listener.fd(), STRANGERS).is_ok() {
-            self.is_short = false;
+    /// Watches the listener again after [`Self::pause_accept`].
+    fn resume_accept(&mut self) {
+        if self.is_out_of_descriptors && self.watch(self.listener.fd(), UNAUTHENTICATED).is_ok() {
+            self.is_out_of_descriptors = false;
         }
     }
 
-    /// Keeps a connection whose hello cannot be taken until there are descriptors for what comes
-    /// along. Its time to say hello begins anew.
-    pub(crate) fn keep_short(&mut self, mut stranger: Stranger, now: Instant) {
+    /// Keeps a connection whose hello cannot be received until there are free descriptors. The
+    /// timeout of its hello starts again.
+    pub(crate) fn keep_until_descriptors(
+        &mut self,
+        mut unauthenticated: Unauthenticated,
+        now: Instant,
+    ) {
         if let Err(error) = self.listener.check_descriptors() {
-            self.run_short(&error);
+            self.pause_accept(&error);
         }
-        stranger.link.mute();
-        stranger.since = now;
-        self.strangers.push_back(stranger);
+        unauthenticated.connection.unwatch();
+        unauthenticated.since = now;
+        self.unauthenticated.push_back(unauthenticated);
     }
 
-    /// A peer's next packet waits until there are descriptors for what comes along.
+    /// Records that a peer's next packet waits for free descriptors.
     #[cold]
     pub(crate) fn wait_for_descriptors(&mut self, index: usize) {
         if self.waits_for_descriptors(index) {
@@ -312,153 +325,160 @@ impl Control {
         let name = &self.name;
         warn_limited(
             "selvedge::shm::ep_ctrl",
-            format_args!("{name}: memory of a peer has to wait until there is a descriptor for it"),
+            format_args!(
+                "{name}: memory of a peer has to wait until there is a free descriptor (RLIMIT_NOFILE)"
+            ),
         );
-        self.short_peers.push(index as u32);
+        self.peers_without_descriptors.push(index as u32);
     }
 
-    /// Whether the next packet of a peer waits until there are descriptors.
+    /// Whether the next packet of a peer waits for free descriptors.
     pub(crate) fn waits_for_descriptors(&self, index: usize) -> bool {
-        self.short_peers.contains(&(index as u32))
+        self.peers_without_descriptors.contains(&(index as u32))
     }
 
-    /// The peers whose next packets may be taken by now.
-    pub(crate) fn take_short_peers(&mut self) -> Vec<u32> {
-        std::mem::take(&mut self.short_peers)
+    /// Takes the list of peers whose next packets wait for free descriptors.
+    pub(crate) fn take_peers_without_descriptors(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.peers_without_descriptors)
     }
 
-    /// Whether connections wait until there are descriptors for them.
-    pub(crate) fn is_short(&self) -> bool {
-        self.is_short
+    /// Whether connections wait in the backlog until there are free descriptors.
+    pub(crate) fn is_out_of_descriptors(&self) -> bool {
+        self.is_out_of_descriptors
     }
 
-    /// Listens anew when somebody has removed the files of our name.
-    pub(crate) fn tend(&mut self, now: Instant) {
+    /// Binds the name again if its files were removed.
+    pub(crate) fn check_name_files(&mut self, now: Instant) {
         let Some(directory) = &self.directory else {
             return;
         };
-        if now < self.next_tending {
+        if now < self.next_name_check {
             return;
         }
-        self.next_tending = now + directory::INTERVAL;
-        if self.listener.is_lost() {
+        self.next_name_check = now + directory::INTERVAL;
+        if self.listener.has_lost_name() {
             let directory = Arc::clone(directory);
-            self.listen_anew(&directory, now);
+            self.rebind(&directory, now);
         }
     }
 
     #[cold]
-    fn listen_anew(&mut self, directory: &Path, now: Instant) {
-        let anew = self.listener.bind_again(&self.name, directory);
-        let anew = anew.and_then(|listener| {
-            watched(self.watch(listener.fd(), STRANGERS))?;
+    fn rebind(&mut self, directory: &Path, now: Instant) {
+        let rebound = self.listener.bind_again(&self.name, directory);
+        let rebound = rebound.and_then(|listener| {
+            watched(self.watch(listener.fd(), UNAUTHENTICATED))?;
             Ok(listener)
         });
-        match anew {
+        match rebound {
             Ok(listener) => {
-                // Who has come to the old socket is not sent away; nobody comes there any more.
+                // Connections in the backlog of the old socket are kept.
                 let old = std::mem::replace(&mut self.listener, listener);
-                for link in old.into_links() {
-                    self.admit(self.stranger(link, now));
+                for connection in old.into_connections() {
+                    self.admit(self.new_unauthenticated(connection, now));
                 }
             }
             Err(error) => warn_limited(
                 "selvedge::shm::ep_ctrl",
-                format_args!("{} cannot be found any more: {error}", self.name),
+                format_args!("no peer can connect to {} any more: {error}", self.name),
             ),
         }
     }
 
-    /// Keeps a connection that was heard to be silent until it says hello. Of all that were, the one
-    /// that was heard first makes room.
-    pub(crate) fn keep_stranger(&mut self, stranger: Stranger) {
-        if self.strangers.len() >= self.strangers_max {
-            self.strangers.pop_front();
+    /// Keeps a connection until its hello arrives. If there are too many, the one that has waited
+    /// longest is dropped.
+    pub(crate) fn keep_unauthenticated(&mut self, unauthenticated: Unauthenticated) {
+        if self.unauthenticated.len() >= self.unauthenticated_max {
+            self.unauthenticated.pop_front();
         }
-        self.admit(stranger);
+        self.admit(unauthenticated);
     }
 
-    /// Keeps a connection until it was heard, however many there are: it may have said hello.
-    fn admit(&mut self, mut stranger: Stranger) {
-        match watched(stranger.link.watch(&self.epoll, STRANGERS)) {
-            Ok(()) => self.strangers.push_back(stranger),
-            Err(error) => stranger.link.refuse(&error),
+    /// Keeps a connection without regard to their number, because its hello may have arrived.
+    fn admit(&mut self, mut unauthenticated: Unauthenticated) {
+        match watched(
+            unauthenticated
+                .connection
+                .watch(&self.epoll, UNAUTHENTICATED),
+        ) {
+            Ok(()) => self.unauthenticated.push_back(unauthenticated),
+            Err(error) => unauthenticated.connection.refuse(&error),
         }
     }
 
-    /// How many connections have not said hello.
-    pub(crate) fn strangers(&self) -> usize {
-        self.strangers.len()
+    /// Number of unauthenticated connections.
+    pub(crate) fn unauthenticated_count(&self) -> usize {
+        self.unauthenticated.len()
     }
 
-    /// The one of them that was heard first.
-    pub(crate) fn take_stranger(&mut self) -> Option<Stranger> {
-        self.strangers.pop_front()
+    /// Takes the unauthenticated connection that has waited longest.
+    pub(crate) fn pop_unauthenticated(&mut self) -> Option<Unauthenticated> {
+        self.unauthenticated.pop_front()
     }
 
-    /// Keeps a connection whose name is still an earlier life's.
-    pub(crate) fn keep_early(&mut self, link: Link, introduction: Introduction) {
-        if self.early.len() < self.strangers_max {
-            self.early.push((link, introduction));
+    /// Keeps a connection and its hello until an earlier incarnation of the peer is drained.
+    pub(crate) fn keep_early_hello(&mut self, connection: Connection, received: ReceivedHello) {
+        if self.early_hellos.len() < self.unauthenticated_max {
+            self.early_hellos.push((connection, received));
         } else {
-            let what = format!("{} has too many connections that wait", self.name);
-            link.refuse(&Error::new(Errno::Busy, what));
+            let reason = format!("{} has too many waiting connections", self.name);
+            connection.refuse(&Error::new(Errno::Busy, reason));
         }
     }
 
-    /// The connections whose names were still an earlier life's.
-    pub(crate) fn take_early(&mut self) -> Vec<(Link, Introduction)> {
-        std::mem::take(&mut self.early)
+    /// Takes the connections of [`Self::keep_early_hello`].
+    pub(crate) fn take_early_hellos(&mut self) -> Vec<(Connection, ReceivedHello)> {
+        std::mem::take(&mut self.early_hellos)
     }
 
-    /// Whether a connection has been there for too long; it may have said hello by now.
-    pub(crate) fn has_stale(&self, now: Instant) -> bool {
-        let patience = self.hello_timeout;
-        let mut strangers = self.strangers.iter();
-        strangers.any(|stranger| now.duration_since(stranger.since) >= patience)
+    /// Whether the hello timeout of a connection has passed. The hello may have arrived since.
+    pub(crate) fn has_timed_out(&self, now: Instant) -> bool {
+        let timeout = self.hello_timeout;
+        self.unauthenticated
+            .iter()
+            .any(|connection| now.duration_since(connection.since) >= timeout)
     }
 
-    /// Drops the connections that have been silent for too long, if all of them were heard.
-    pub(crate) fn drop_silent(&mut self, now: Instant) {
-        if !self.intake.allows_hello() {
+    /// Drops connections after their hello timeout, if this poll has received from all of them.
+    pub(crate) fn drop_timed_out(&mut self, now: Instant) {
+        if !self.accept_limiter.allows_hello() {
             return;
         }
-        let patience = self.hello_timeout;
-        self.strangers
-            .retain(|stranger| now.duration_since(stranger.since) < patience);
+        let timeout = self.hello_timeout;
+        self.unauthenticated
+            .retain(|connection| now.duration_since(connection.since) < timeout);
     }
 
-    /// Looks for a peer from now on.
-    pub(crate) fn wait_for(&mut self, index: usize) {
-        self.waiting.push_back(index as u32);
+    /// Schedules another attempt to connect to a peer.
+    pub(crate) fn retry_later(&mut self, index: usize) {
+        self.retries.push_back(index as u32);
     }
 
-    /// The same for one that may be looked for already.
-    pub(crate) fn wait_again_for(&mut self, index: usize) {
-        if !self.waiting.contains(&(index as u32)) {
-            self.wait_for(index);
+    /// Schedules another attempt unless one is scheduled.
+    pub(crate) fn ensure_retry(&mut self, index: usize) {
+        if !self.retries.contains(&(index as u32)) {
+            self.retry_later(index);
         }
     }
 
-    /// The peers that are to be looked for now; those that are not found must be waited for again.
-    pub(crate) fn due(&mut self, now: Instant) -> Vec<usize> {
-        if self.waiting.is_empty() || now < self.next_search {
+    /// Takes the peers whose attempts are due. A caller whose attempt fails must schedule another.
+    pub(crate) fn due_retries(&mut self, now: Instant) -> Vec<usize> {
+        if self.retries.is_empty() || now < self.next_retry {
             return Vec::new();
         }
-        self.next_search = now + SEARCH_INTERVAL;
-        let count = SEARCH.min(self.waiting.len());
-        self.waiting.drain(..count).map(|i| i as usize).collect()
+        self.next_retry = now + RETRY_INTERVAL;
+        let count = RETRIES.min(self.retries.len());
+        self.retries.drain(..count).map(|i| i as usize).collect()
     }
 
-    /// What there is news of, without waiting.
-    pub(crate) fn news(&self) -> Vec<News> {
+    /// Polls for ready sockets, without blocking.
+    pub(crate) fn events(&self) -> Vec<SocketEvent> {
         let mut events = [EpollEvent::empty(); EVENTS];
         let count = self.epoll.wait(&mut events, EpollTimeout::ZERO);
         events[..count.unwrap_or(0)]
             .iter()
             .map(|event| match event.data() {
-                STRANGERS => News::Strangers,
-                index => News::Peer(index as usize),
+                UNAUTHENTICATED => SocketEvent::Unauthenticated,
+                index => SocketEvent::Peer(index as usize),
             })
             .collect()
     }
@@ -473,6 +493,6 @@ fn watched(done: nix::Result<()>) -> Result<(), Error> {
     done.map_err(|e| failed("watching a peer", e))
 }
 
-fn failed(what: &str, cause: nix::errno::Errno) -> Error {
-    Error::new(Errno::from_raw(cause as i32), what).because(cause)
+fn failed(action: &str, cause: nix::errno::Errno) -> Error {
+    Error::new(Errno::from_raw(cause as i32), action).because(cause)
 }

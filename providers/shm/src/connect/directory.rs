@@ -1,10 +1,10 @@
-//! Rendezvous in a directory (`FI_SHM_DIR`): for processes that have no network namespace in
-//! common, such as containers that share a directory.
+//! `Directory` and `Claim`: endpoint names as files in a directory (`FI_SHM_DIR`), for processes
+//! without a common network namespace, such as containers that share a directory.
 //!
-//! An endpoint has two files there: its socket, and a file that it keeps locked for life. Only who
-//! holds the lock touches the socket, so a name is taken over when the kernel says that its owner is
-//! gone, and never by guess. Files that a killed process has left are swept by the next endpoint
-//! that opens; files that somebody has removed are made again.
+//! An endpoint has two files there: its socket, and a file that it keeps locked while it is open.
+//! Only the holder of the lock may touch the socket, so a name is reused only after the kernel has
+//! released the lock of its owner. The next endpoint that opens removes the files of killed
+//! processes. Files that were removed are created again.
 
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -22,20 +22,20 @@ use selvedge_kit::close_on_fork::CloseOnFork;
 use crate::connect::user;
 use crate::peers::name::Name;
 
-/// Between two looks whether an endpoint's files are still there: fast enough for a person, slow
-/// enough not to be seen in a profile.
+/// Interval of the check that an endpoint's files exist: short for a person, and too long to appear
+/// in a profile.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
-/// Longest name of a file, without its ending. With the longest `/proc/self/fd/N/` before it and an
-/// ending behind, it fits into a socket address.
+/// Longest file name without its suffix. With the longest `/proc/self/fd/N/` before it and a suffix
+/// behind, it fits into a socket address.
 const STEM_MAX: usize = 70;
 /// Bytes of a socket address, with the zero at the end.
 const SUN_PATH: usize = 108;
-/// Locks of dead processes that are swept when an endpoint opens.
+/// Most lock files that are checked for dead owners when an endpoint opens.
 const SWEEP: usize = 64;
-/// Tries to take a lock that somebody holds who is only sweeping, a millisecond each.
+/// Attempts to take a lock that a sweeping process may hold, a millisecond apart.
 const TRIES: usize = 50;
 
-/// A directory that may be trusted.
+/// A directory whose owner and permissions were checked.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
@@ -43,11 +43,11 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Opens the directory; makes it if there is none.
+    /// Opens the directory and creates it if it does not exist.
     ///
     /// # Errors
-    /// [`Errno::Acces`] for one that belongs to another user than this one and root, or in which
-    /// anybody may remove the files of others. The sentence says which.
+    /// [`Errno::Acces`] for a directory of a user other than this one and root, or in which other
+    /// users may remove files. The text says which.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let named = |cause: Sys| failed(path, cause);
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -92,7 +92,7 @@ impl Directory {
         }
     }
 
-    /// Removes what killed processes have left.
+    /// Removes the files of killed processes.
     fn sweep(&self) {
         let Ok(entries) = fs::read_dir(&self.path) else {
             return;
@@ -100,16 +100,16 @@ impl Directory {
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let stems = names.filter_map(|name| Some(name.strip_suffix(".lock")?.to_owned()));
         for stem in stems.take(SWEEP) {
-            // Who cannot be claimed lives, or is another user's.
+            // A name that cannot be claimed belongs to a running process or to another user.
             drop(Claim::try_take(self, &stem));
         }
     }
 }
 
 fn check(path: &Path, stat: &FileStat) -> Result<(), Error> {
-    let refused = |why: String| {
-        let what = format!("FI_SHM_DIR={}: {why}", path.display());
-        Err(Error::new(Errno::Acces, what))
+    let refused = |reason: String| {
+        let reason = format!("FI_SHM_DIR={}: {reason}", path.display());
+        Err(Error::new(Errno::Acces, reason))
     };
     let own = user::own()?;
     if stat.st_uid != own && stat.st_uid != 0 {
@@ -129,7 +129,7 @@ fn check(path: &Path, stat: &FileStat) -> Result<(), Error> {
     Ok(())
 }
 
-/// The right to a name in a directory, and the files that go with it.
+/// A locked name in a directory, and its files.
 #[derive(Debug)]
 pub(crate) struct Claim {
     path: PathBuf,
@@ -138,30 +138,31 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Takes a name that nobody alive has.
+    /// Claims a name that no running process has.
     ///
     /// # Errors
-    /// [`Errno::AddrInUse`] when somebody has it.
+    /// [`Errno::AddrInUse`] when a process has it.
     pub(crate) fn take(directory: &Directory, name: &Name) -> Result<Self, Error> {
         directory.sweep();
         let stem = stem(name);
         for _ in 0..TRIES {
             match Self::try_take(directory, &stem) {
-                // Somebody sweeps, or has just removed the file.
+                // Another process sweeps, or has just removed the file.
                 Err(Sys::EAGAIN | Sys::ESTALE) => std::thread::sleep(Duration::from_millis(1)),
                 Err(cause) => return Err(failed(&directory.path.join(lock_file(&stem)), cause)),
                 Ok(claim) => return Ok(claim),
             }
         }
-        let what = format!(
-            "{} is taken in {}",
+        let reason = format!(
+            "{} is in use by another endpoint in {}",
             name.to_address(),
             directory.path.display()
         );
-        Err(Error::new(Errno::AddrInUse, what))
+        Err(Error::new(Errno::AddrInUse, reason))
     }
 
-    /// `EAGAIN` when its owner lives, `ESTALE` when the file is removed at this moment.
+    /// `EAGAIN` when another process holds the lock, `ESTALE` when the file is removed at this
+    /// moment.
     fn try_take(directory: &Directory, stem: &str) -> nix::Result<Self> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mode = Mode::S_IRUSR | Mode::S_IWUSR;
@@ -186,19 +187,19 @@ impl Claim {
 
     /// Whether the file in the directory is the one that is locked.
     pub(crate) fn is_in(&self, directory: &Directory) -> bool {
-        let ours = fstat(self.lock.fd());
-        let there = directory.stat(&lock_file(&self.stem));
-        matches!((ours, there), (Ok(ours), Ok(there)) if is_same(&ours, &there))
+        let locked = fstat(self.lock.fd());
+        let found = directory.stat(&lock_file(&self.stem));
+        matches!((locked, found), (Ok(locked), Ok(found)) if is_same(&locked, &found))
     }
 
-    /// Makes room for a socket: whoever made the one that is there is gone.
+    /// Removes the socket of a previous owner, whose lock this process holds now.
     pub(crate) fn clear(&self, directory: &Directory) -> Result<(), Error> {
         let file = socket_file(&self.stem);
         let removed = directory.remove(&file);
         removed.map_err(|cause| failed(&directory.path.join(file), cause))
     }
 
-    /// Whether both files are in place; somebody may have cleaned up.
+    /// Whether both files exist; another process may have removed them.
     pub(crate) fn is_whole(&self) -> bool {
         let Ok(directory) = Directory::open(&self.path) else {
             return false;
@@ -208,7 +209,8 @@ impl Claim {
 }
 
 impl Drop for Claim {
-    /// The lock goes last: until then nobody else has files of this name.
+    /// Removes the socket before the lock, so no other process has files of this name until the
+    /// end.
     fn drop(&mut self) {
         let Ok(directory) = Directory::open(&self.path) else {
             return;
@@ -223,8 +225,8 @@ impl Drop for Claim {
     }
 }
 
-/// The beginning of the names of an endpoint's files: what file names may not have is written in
-/// hexadecimal, and what is too long ends in a number instead.
+/// The common stem of an endpoint's file names. Characters that file names cannot have are written
+/// in hexadecimal, and a long name is truncated and ends in its hash.
 fn stem(name: &Name) -> String {
     let mut stem = String::new();
     for byte in name.as_str().bytes() {
@@ -241,8 +243,8 @@ fn stem(name: &Name) -> String {
     stem
 }
 
-/// FNV-1a: the same in every build. Who is met under a name of the same number is refused by what
-/// it calls itself in its hello.
+/// FNV-1a, because it is the same in every build. If two names collide, the name in the hello
+/// differs and the connection is refused.
 fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
@@ -261,7 +263,8 @@ fn is_same(a: &FileStat, b: &FileStat) -> bool {
     (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
 }
 
-/// A lock that belongs to the open file and goes with it: at the end of the process, also by exec.
+/// An open file description lock on the whole file, which the kernel releases when the file is
+/// closed: also at the end of the process and by exec.
 fn whole_file() -> libc::flock {
     libc::flock {
         l_type: libc::F_WRLCK as i16,
@@ -273,8 +276,8 @@ fn whole_file() -> libc::flock {
 }
 
 fn failed(path: &Path, cause: Sys) -> Error {
-    let what = format!("rendezvous in {}: {cause}", path.display());
-    Error::new(Errno::from_raw(cause as i32), what).because(cause)
+    let reason = format!("endpoint names in {}: {cause}", path.display());
+    Error::new(Errno::from_raw(cause as i32), reason).because(cause)
 }
 
 #[cfg(test)]
@@ -286,14 +289,14 @@ mod tests {
     }
 
     #[test]
-    fn names_of_files_are_short_and_tell_endpoints_apart() {
+    fn file_names_are_short_and_distinct_for_distinct_endpoints() {
         assert_eq!(stem_of("17:0:1"), "17:0:1");
         assert_eq!(stem_of("../a%b"), "..%2fa%25b");
         let long = |last: &str| stem_of(&format!("{}{last}", "x".repeat(87)));
         assert_eq!(long("a").len(), STEM_MAX);
         assert_ne!(long("a"), long("b"));
         assert_ne!(stem_of(&"/".repeat(88)), stem_of(&"/".repeat(87)));
-        // A number that somebody writes himself is not one of ours.
+        // A `~` in a name is escaped, so no name looks like a hashed one.
         assert!(!stem_of("x~0123").contains('~'));
     }
 }

@@ -1,22 +1,21 @@
-//! The exchange of addresses: who has which index in whose address vector.
+//! The exchange of addresses: each endpoint tells its peers their indices in its address vector.
 //!
-//! Each endpoint writes a peer's index into the region that it has made for this peer, whenever
-//! there is one. Usually that is from the first message on. With `FI_SHM_EAGER_EXCHANGE` an endpoint
-//! makes contact with every address that is inserted, so that both sides know as soon as both have
-//! inserted each other.
+//! An endpoint writes a peer's index into the region for this peer, which exists from the first
+//! message on. With `FI_SHM_EAGER_EXCHANGE` an endpoint connects to every inserted address, so both
+//! sides have their indices as soon as both have inserted each other.
 
 use std::time::{Duration, Instant};
 
 use crate::connect::Connector;
-use crate::connect::control::Exchange;
+use crate::connect::control::AddressExchange;
 use crate::peers::peer::State as PeerState;
 
-/// Between two looks for peers that were not there.
+/// Interval between attempts to connect to peers that did not exist.
 const INTERVAL: Duration = Duration::from_millis(10);
 
 impl Connector<'_> {
-    /// Connects to inserted addresses and tells the peers their indices, when the address vector has
-    /// changed, and now and then as long as some peer was not connected to.
+    /// Connects to inserted addresses and publishes their indices to the peers: when the address
+    /// vector has changed, and in intervals while a peer is not connected.
     #[cold]
     pub(crate) fn exchange_addresses(&mut self, now: Instant) {
         let av = &self.setup.av;
@@ -30,26 +29,26 @@ impl Connector<'_> {
         }
         let mut is_complete = true;
         for name in av.names() {
-            let index = self.peers.named(&name);
+            let index = self.peers.find_or_add(&name);
             is_complete &= self.connect_inserted(index);
         }
-        self.control.exchange = Exchange {
+        self.control.exchange = AddressExchange {
             epoch: Some(epoch),
             next: (!is_complete).then(|| now + INTERVAL),
         };
     }
 
-    /// Connects to a peer that was never connected to. `false` while there is none: that is no fault,
-    /// and a later message to it waits for it as always.
+    /// Connects to a peer that was never connected. `false` if it does not exist yet, which is no
+    /// error: a later message to it waits as usual.
     fn connect_inserted(&mut self, index: usize) -> bool {
         if self.peers[index].state != PeerState::Idle {
             return true;
         }
-        let connected = self.introduce(index);
+        let connected = self.connect(index);
         if let Err(error) = &connected {
             log::debug!(
                 target: "selvedge::shm::ep_ctrl",
-                "{} was not met: {error:?}", self.peers[index].name
+                "{} was not connected: {error:?}", self.peers[index].name
             );
             self.peers[index].out = None;
         }

@@ -1,8 +1,10 @@
-//! Last words: what a life of a peer had sent and left unheard when its name went to the next one.
+//! The drain of a peer's previous incarnation: commands that it had sent and that were not received
+//! when the next incarnation took its name.
 //!
-//! Its hello waits at our socket, and its commands in the region that came along. Whoever connects
-//! to the next life hears them first ([`Connector::hear_last_words`]); and where messages wait for a
-//! life to come, they are put aside meanwhile ([`crate::peers::peer::Aside`]), because this one is not theirs.
+//! Its hello waits in the accept backlog, and its commands in the region that came with the hello.
+//! An endpoint that connects to the next incarnation receives them first
+//! ([`Connector::drain_previous_incarnation`]). Messages for the next incarnation are set aside
+//! meanwhile ([`crate::peers::peer::SetAside`]), so that the previous one does not get them.
 
 use std::time::Instant;
 
@@ -10,64 +12,70 @@ use selvedge::Error;
 use selvedge_kit::auth::proof::{self as auth, Initiator, Mismatch};
 
 use crate::connect::Connector;
-use crate::connect::intake::Mark;
-use crate::connect::packet::{Introduction, Packet, encode_proof, encode_question};
-use crate::connect::rendezvous::{ContactError, Heard, Link};
-use crate::peers::peer::{Next, Proof, State as PeerState};
+use crate::connect::accept_limiter::BacklogMark;
+use crate::connect::connection::{ConnectError, Connection, ReceiveOutcome};
+use crate::connect::packet::{Packet, ReceivedHello, encode_key_request, encode_proof};
+use crate::peers::peer::{KeyProof, NextConnection, State as PeerState};
 
 impl Connector<'_> {
-    /// Connects to the next life of a peer, unless that was done before.
-    pub(crate) fn next_life(&mut self, index: usize) -> Result<Next, ContactError> {
+    /// Connects to the next incarnation of a peer, or returns the existing connection.
+    pub(crate) fn connect_next_incarnation(
+        &mut self,
+        index: usize,
+    ) -> Result<NextConnection, ConnectError> {
         let peer = &mut self.peers[index];
-        // One that has refused us has said why before it ended.
-        let is_of_use = |next: &mut Next| next.proof.is_some() || !next.link.is_over();
-        let next = peer.next.take_if(is_of_use);
+        // A closed connection is kept if a key proof was requested: a refusal may wait in it.
+        let is_of_use =
+            |next: &mut NextConnection| next.proof.is_some() || !next.connection.is_over();
+        let next = peer.next_connection.take_if(is_of_use);
         if let Some(next) = next {
             return Ok(next);
         }
-        peer.next = None;
-        let link = Link::connect(&peer.name, self.setup.config.directory.as_deref())?;
-        let mark = self.control.intake.mark();
-        Ok(Next {
-            link,
+        peer.next_connection = None;
+        let connection = Connection::connect(&peer.name, self.setup.config.directory.as_deref())?;
+        let mark = self.control.accept_limiter.mark();
+        Ok(NextConnection {
+            connection,
             mark,
             proof: None,
         })
     }
 
-    /// Whether the next life of a peer has proved that it has our key, if we have one; asks it for
-    /// that first, and answers it.
+    /// Whether the next incarnation of a peer has proved the authorization key, if there is one.
+    /// Requests the proof on the first call, and sends this endpoint's own.
     ///
     /// # Errors
-    /// When it has not the key, or hangs up.
-    pub(crate) fn is_trusted(
+    /// When the peer has another key or closes the connection.
+    pub(crate) fn has_proved_key(
         &mut self,
         index: usize,
-        next: &mut Next,
-    ) -> Result<bool, ContactError> {
+        next: &mut NextConnection,
+    ) -> Result<bool, ConnectError> {
         if self.control.key.is_none() {
             return Ok(true);
         }
         let Some(proof) = &mut next.proof else {
             let (caller, nonce) = Initiator::start();
-            let question = encode_question(&nonce, &self.control.name);
-            next.link.send(&question, &[])?;
+            let request = encode_key_request(&nonce, &self.control.name);
+            next.connection.send(&request, &[])?;
             let since = Instant::now();
-            next.proof = Some(Box::new(Proof { caller, since }));
+            next.proof = Some(Box::new(KeyProof { caller, since }));
             return Ok(false);
         };
         let is_late = proof.since.elapsed() >= self.setup.config.hello_timeout;
-        let said = next.link.receive().map_err(ContactError::Untrusted)?;
-        let word = match said {
-            Heard::Nothing | Heard::Short if !is_late || is_awaited(&self.peers[index].state) => {
+        let outcome = next.connection.receive().map_err(ConnectError::Untrusted)?;
+        let word = match outcome {
+            ReceiveOutcome::Empty | ReceiveOutcome::NoDescriptors
+                if !is_late || is_awaited(&self.peers[index].state) =>
+            {
                 return Ok(false);
             }
-            Heard::Nothing | Heard::Short | Heard::End => {
-                return Err(self.must_ask_again(index, is_late));
+            ReceiveOutcome::Empty | ReceiveOutcome::NoDescriptors | ReceiveOutcome::Closed => {
+                return Err(self.restart_key_proof(index, is_late));
             }
-            Heard::Packet(packet) => match (&proof.caller, *packet) {
-                (_, Packet::Refusal { errno, why }) => {
-                    return Err(ContactError::Refused(Error::new(errno, why)));
+            ReceiveOutcome::Packet(packet) => match (&proof.caller, *packet) {
+                (_, Packet::Refusal { errno, reason }) => {
+                    return Err(ConnectError::Refused(Error::new(errno, reason)));
                 }
                 (Initiator::NonceSent { .. }, Packet::Nonce(word))
                 | (Initiator::ProofSent { .. }, Packet::Proof(word)) => Ok(word),
@@ -75,75 +83,78 @@ impl Connector<'_> {
             },
         };
         match word.and_then(|word| proof.caller.receive(&self.control.key, &word)) {
-            Ok(auth::Step::SendProof(proof)) => match next.link.send(&encode_proof(&proof), &[]) {
-                Ok(()) => Ok(false),
-                Err(_) => Err(self.must_ask_again(index, is_late)),
-            },
+            Ok(auth::Step::SendProof(proof)) => {
+                match next.connection.send(&encode_proof(&proof), &[]) {
+                    Ok(()) => Ok(false),
+                    Err(_) => Err(self.restart_key_proof(index, is_late)),
+                }
+            }
             Ok(auth::Step::Done) => Ok(true),
             Err(Mismatch) => {
-                let error = self.control.has_another_key(&self.peers[index].name);
-                Err(ContactError::Untrusted(error))
+                let error = self.control.key_mismatch(&self.peers[index].name);
+                Err(ConnectError::Untrusted(error))
             }
         }
     }
 
-    /// The next life of a peer has hung up before it has proved its key. If that took long, one end
-    /// made no progress meanwhile, and the wait for the peer begins anew.
-    fn must_ask_again(&mut self, index: usize, is_late: bool) -> ContactError {
+    /// The next incarnation of a peer has closed the connection before its key proof. If the hello
+    /// timeout had passed, one side made no progress meanwhile, and the deadline for the peer
+    /// starts again.
+    fn restart_key_proof(&mut self, index: usize, is_late: bool) -> ConnectError {
         if is_late && let PeerState::Waiting { deadline } = &mut self.peers[index].state {
             *deadline = Instant::now() + self.setup.config.peer_timeout;
         }
-        ContactError::Busy("it has not proved its auth_key")
+        ConnectError::Busy("it has not proved its auth_key")
     }
 
-    /// Receives what earlier lives have left at our socket, once a connection to the next one shows
-    /// that they are over: if they ever talked to us, they did so before their name was free. Whether
-    /// that was all.
-    pub(crate) fn hear_last_words(&mut self, index: usize, mark: Mark) -> bool {
+    /// Receives the commands of earlier incarnations, once a connection to the next one shows that
+    /// they have ended. They can only have connected before the name was free. Returns whether all
+    /// were received.
+    pub(crate) fn drain_previous_incarnation(&mut self, index: usize, mark: BacklogMark) -> bool {
         self.peers[index].has_next = true;
-        let is_all = self.hear_all_before(index, mark);
+        let is_all = self.receive_all_before(index, mark);
         let peer = &mut self.peers[index];
-        peer.has_next = !is_all || matches!(peer.state, PeerState::Ending { .. });
+        peer.has_next = !is_all || matches!(peer.state, PeerState::Draining { .. });
         is_all
     }
 
-    /// Hears whoever had connected at a time, and then this peer, which may be one of them. Whether
-    /// that was all: in one look few are heard.
-    pub(crate) fn hear_all_before(&mut self, index: usize, mark: Mark) -> bool {
-        for (link, introduction) in self.control.take_early() {
-            self.welcome(link, introduction);
+    /// Handles the connections before `mark` and receives from this peer, which may be one of them.
+    /// Returns whether all were handled: one poll handles a few.
+    pub(crate) fn receive_all_before(&mut self, index: usize, mark: BacklogMark) -> bool {
+        for (connection, received) in self.control.take_early_hellos() {
+            self.handle_hello(connection, received);
         }
-        self.meet_strangers(Instant::now());
-        self.listen(index);
-        self.control.intake.has_taken(mark)
+        self.accept_connections(Instant::now());
+        self.receive_all(index);
+        self.control.accept_limiter.has_taken(mark)
     }
 
-    /// A connection that is over has brought the hello of a life, while messages wait for one or are
-    /// with one that has not answered: receives what this one had sent.
-    pub(crate) fn hear_out(
+    /// Receives the commands of an incarnation whose connection has closed, while messages wait for
+    /// the next one or were sent to one that has not responded.
+    pub(crate) fn drain_ended_connection(
         &mut self,
         index: usize,
-        link: Link,
-        introduction: Introduction,
-    ) -> Result<(), (Link, Error)> {
-        self.peers[index].put_aside();
-        let heard = self.accept(index, link, introduction);
-        match heard {
-            Ok(()) => self.listen(index),
-            Err(_) => self.take_up(index),
+        connection: Connection,
+        received: ReceivedHello,
+    ) -> Result<(), (Connection, Error)> {
+        self.peers[index].set_next_aside();
+        let accepted = self.accept_hello(index, connection, received);
+        match accepted {
+            Ok(()) => self.receive_all(index),
+            Err(_) => self.resume_next_incarnation(index),
         }
-        heard
+        accepted
     }
 
-    /// The life that was heard is over: what is meant for the next one counts again.
-    pub(crate) fn take_up(&mut self, index: usize) {
+    /// Restores the state of the next incarnation after the previous one is drained.
+    pub(crate) fn resume_next_incarnation(&mut self, index: usize) {
         let peer = &mut self.peers[index];
-        let Some(aside) = peer.aside.take() else {
+        let Some(saved) = peer.set_aside.take() else {
             return;
         };
-        peer.take_back(*aside);
+        peer.restore(*saved);
         if let PeerState::Waiting { .. } = peer.state {
-            self.control.wait_again_for(index);
+            self.control.ensure_retry(index);
         }
         let peer = &mut self.peers[index];
         self.schedule.activate(peer, &self.setup.ep);

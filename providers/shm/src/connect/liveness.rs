@@ -1,31 +1,31 @@
-//! Whether a peer lives, as the kernel knows it.
+//! Checks whether a peer is alive, by the kernel's information.
 //!
-//! Two facts: the end of the socket to the peer (it closed, died or called exec), and the peer's
-//! pidfd (it died, even when a child of its holds copies of its descriptors). Neither depends on
-//! time.
+//! Two sources: the socket to the peer closes when the peer closes it, dies or calls exec; the
+//! peer's pidfd becomes readable when it dies, even when a child of it holds copies of its
+//! descriptors. Neither depends on time.
 
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// Whether one of `events` has happened to the descriptor. One that has come to its end is ready
-/// for everything.
+/// Whether one of `events` is pending for the descriptor. A closed one is ready for every event.
 pub(crate) fn is_ready(fd: &OwnedFd, events: PollFlags) -> bool {
     let mut fds = [PollFd::new(fd.as_fd(), events)];
     matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1))
 }
 
-/// Opens a descriptor that becomes readable when the process dies. `None` where the kernel does not
-/// offer it or the process cannot be seen; the socket's end must do then. The number may have passed
-/// to another process: for kernels before 6.5, which do not offer the descriptor with the socket.
+/// Opens a descriptor that becomes readable when the process dies. `None` if the kernel lacks
+/// pidfds or the process is not visible; the socket alone reports the end then. Only for kernels
+/// before 6.5, which do not offer the pidfd with the socket: the number may have been reused by
+/// another process.
 #[expect(unsafe_code, reason = "no wrapper for pidfd_open(2)")]
 pub(crate) fn pidfd(pid: i32) -> Option<OwnedFd> {
     if pid <= 0 {
         return None;
     }
-    // SAFETY: a system call with two integers; it touches no memory of ours.
+    // SAFETY: a system call with two integers; it accesses no memory of this process.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     let fd = i32::try_from(fd).ok().filter(|&fd| fd >= 0)?;
-    // SAFETY: the call above has just made the descriptor for us.
+    // SAFETY: the call above has just created the descriptor for this process.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -1,22 +1,22 @@
-//! Contact: how peers are met, heard and lost.
+//! `Connector`: connects peers, receives their packets and ends their incarnations.
 //!
-//! The first message to a peer makes the contact: its bytes are in our outbox when the peer hears
-//! of us. With an authorization key, both ends prove it before that, and messages wait in the
-//! outbox. Whoever is met answers with a hello of its own. When both connect at once, each side
-//! takes the other's first hello and ignores the second: they say the same.
+//! The first message to a peer connects to it: the message is in the outbox before the peer
+//! receives the hello. With an authorization key, both sides prove the key first, and messages wait
+//! in the outbox. A peer responds to a hello with its own. When both connect at once, each side
+//! takes the other's first hello and ignores the second, which has the same content.
 //!
-//! How peers are lost again is the business of the module `loss`.
+//! The module `disconnect` ends incarnations.
 
+pub(crate) mod accept_limiter;
+pub(crate) mod connection;
 pub(crate) mod control;
 pub(crate) mod directory;
 pub(crate) mod discard;
+pub(crate) mod disconnect;
 pub(crate) mod exchange;
 pub(crate) mod incarnation;
-pub(crate) mod intake;
 pub(crate) mod liveness;
-pub(crate) mod loss;
 pub(crate) mod packet;
-pub(crate) mod rendezvous;
 pub(crate) mod user;
 
 use std::time::{Duration, Instant};
@@ -27,10 +27,12 @@ use selvedge_kit::cq::Sink;
 use selvedge_kit::rate_limit::warn_limited;
 use selvedge_kit::telemetry::EventKind;
 
-use crate::connect::control::{Control, News, Stranger};
+use crate::connect::connection::{
+    ConnectError, Connection, PACKETS_MAX, PACKETS_PER_POLL, ReceiveOutcome,
+};
+use crate::connect::control::{Control, SocketEvent, Unauthenticated};
 use crate::connect::liveness::is_ready;
-use crate::connect::packet::{Hello, Introduction, Packet};
-use crate::connect::rendezvous::{ContactError, Heard, Link, PACKETS, PACKETS_AHEAD};
+use crate::connect::packet::{Hello, Packet, ReceivedHello};
 use crate::matching::Matching;
 use crate::matching::command_receiver::CommandReceiver;
 use crate::peers::Peers;
@@ -44,7 +46,7 @@ use crate::smr::bounce::{BounceReceiver, Shape};
 use crate::transfers::cma::Target;
 use crate::transfers::transfer;
 
-/// The parts of an endpoint that connections to peers, and their ends, change.
+/// The parts of an endpoint that change when peers connect and disconnect.
 #[derive(Debug)]
 pub(crate) struct Connector<'a> {
     pub(crate) setup: &'a Setup,
@@ -54,48 +56,52 @@ pub(crate) struct Connector<'a> {
     pub(crate) control: &'a mut Control,
 }
 
-/// How much longer than `FI_SHM_PEER_TIMEOUT` a peer is tried that exists and has no room for
+/// Additional timeout, after `FI_SHM_PEER_TIMEOUT`, for a peer that exists and has no room for
 /// another connection.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Messages that are taken from a peer that has woken the endpoint.
+/// Most commands that are taken from a peer when it wakes the endpoint.
 const BUDGET: usize = 64;
 
-/// Sockets between two endpoints: one that we opened, one that the peer did.
-const LINKS_MAX: usize = 2;
+/// Connections between two endpoints: one from each side.
+const CONNECTIONS_MAX: usize = 2;
 
 impl Connector<'_> {
-    /// Makes sure that a message to the peer can be written: there is an outbox, and somebody has
-    /// it or is looked for.
+    /// Ensures that the peer has an outbox, and that it is connected or attempts to connect are
+    /// scheduled.
     ///
     /// # Errors
-    /// [`Errno::NotConn`] for a peer that is gone and not back; what was short, if something was.
+    /// [`Errno::NotConn`] for a peer that is disconnected and was not restarted; the system's error
+    /// when memory or descriptors are short.
     #[cold]
-    pub(crate) fn reach(&mut self, index: usize) -> Result {
-        self.control.intake.begin(Instant::now());
-        let reached = match self.peers[index].state {
-            PeerState::Linked | PeerState::Behind | PeerState::Waiting { .. } => return Ok(()),
-            PeerState::Idle => self.reach_first(index),
-            PeerState::Dead => self.reach_again(index),
-            PeerState::Ending { .. } => return Err(Errno::NotConn),
+    pub(crate) fn ensure_connected(&mut self, index: usize) -> Result {
+        self.control.accept_limiter.begin(Instant::now());
+        let result = match self.peers[index].state {
+            PeerState::Connected | PeerState::Backlogged | PeerState::Waiting { .. } => {
+                return Ok(());
+            }
+            PeerState::Idle => self.connect_first(index),
+            PeerState::Disconnected => self.reconnect(index),
+            PeerState::Draining { .. } => return Err(Errno::NotConn),
         };
         self.schedule.parking.wake(&self.setup.ep);
-        reached
+        result
     }
 
-    /// Looks for a peer that was never met, and waits for it if it is not there yet.
-    fn reach_first(&mut self, index: usize) -> Result {
-        match self.introduce(index) {
+    /// Connects to a peer for the first time, and schedules further attempts if it does not exist
+    /// yet.
+    fn connect_first(&mut self, index: usize) -> Result {
+        match self.connect(index) {
             Ok(()) => Ok(()),
-            Err(ContactError::Failed(error)) => Err(self.give_back(index, &error)),
-            Err(ContactError::Refused(error) | ContactError::Untrusted(error)) => {
-                self.give_back(index, &error);
+            Err(ConnectError::Failed(error)) => Err(self.abandon_connect(index, &error)),
+            Err(ConnectError::Refused(error) | ConnectError::Untrusted(error)) => {
+                self.abandon_connect(index, &error);
                 Err(Errno::ConnRefused)
             }
-            // An earlier life has left more than there is room for.
-            Err(_) if self.is_ending(index) => Err(Errno::NotConn),
-            Err(ContactError::NotYet(_) | ContactError::Busy(_)) => {
-                self.ensure_outbox(index).map_err(|e| report(&e))?;
+            // An earlier incarnation has left more commands than there is room for.
+            Err(_) if self.is_draining(index) => Err(Errno::NotConn),
+            Err(ConnectError::NotYet(_) | ConnectError::Busy(_)) => {
+                self.ensure_outbox(index).map_err(|e| log_error(&e))?;
                 let deadline = Instant::now() + self.setup.config.peer_timeout;
                 let peer = &mut self.peers[index];
                 peer.state = PeerState::Waiting { deadline };
@@ -103,83 +109,88 @@ impl Connector<'_> {
                     .ep
                     .stats
                     .record_event(EventKind::AwaitingPeer, peer.name.as_str(), 0);
-                self.show_now();
-                self.control.wait_for(index);
+                self.update_telemetry();
+                self.control.retry_later(index);
                 Ok(())
             }
         }
     }
 
-    /// Looks once for a peer that is gone.
-    fn reach_again(&mut self, index: usize) -> Result {
-        match self.introduce(index) {
+    /// Tries once to connect to a disconnected peer.
+    fn reconnect(&mut self, index: usize) -> Result {
+        match self.connect(index) {
             Ok(()) => Ok(()),
-            Err(ContactError::Failed(error)) => Err(self.give_back(index, &error)),
-            Err(ContactError::Refused(error) | ContactError::Untrusted(error)) => {
-                self.give_back(index, &error);
+            Err(ConnectError::Failed(error)) => Err(self.abandon_connect(index, &error)),
+            Err(ConnectError::Refused(error) | ConnectError::Untrusted(error)) => {
+                self.abandon_connect(index, &error);
                 Err(Errno::ConnRefused)
             }
-            Err(ContactError::NotYet(_) | ContactError::Busy(_)) => {
+            Err(ConnectError::NotYet(_) | ConnectError::Busy(_)) => {
                 self.peers[index].out = None;
-                self.hear_the_latest(index)
+                self.drain_latest_incarnation(index)
             }
         }
     }
 
-    /// Receives what a life may have left that began and ended since, before it is said that there is
-    /// none. [`Errno::Again`] as long as connections wait that came before the post.
-    fn hear_the_latest(&mut self, index: usize) -> Result {
-        let mark = self.control.intake.mark();
-        let mark = *self.peers[index].sought_at.get_or_insert(mark);
-        let is_heard = self.hear_all_before(index, mark);
+    /// Receives the messages of an incarnation that may have begun and ended since the last
+    /// disconnect, before the post fails. [`Errno::Again`] while connections from before the post
+    /// wait in the accept backlog.
+    fn drain_latest_incarnation(&mut self, index: usize) -> Result {
+        let mark = self.control.accept_limiter.mark();
+        let mark = *self.peers[index].search_mark.get_or_insert(mark);
+        let is_drained = self.receive_all_before(index, mark);
         let peer = &mut self.peers[index];
         match peer.state {
-            // It has come just now.
-            PeerState::Linked | PeerState::Behind => Ok(()),
-            _ if !is_heard || peer.next.is_some() => Err(Errno::Again),
+            // The peer has connected meanwhile.
+            PeerState::Connected | PeerState::Backlogged => Ok(()),
+            _ if !is_drained || peer.next_connection.is_some() => Err(Errno::Again),
             _ => {
-                peer.sought_at = None;
+                peer.search_mark = None;
                 Err(Errno::NotConn)
             }
         }
     }
 
-    /// Nothing stays of a contact that did not come about.
-    fn give_back(&mut self, index: usize, error: &Error) -> Errno {
+    /// Drops the outbox after a failed attempt to connect.
+    fn abandon_connect(&mut self, index: usize, error: &Error) -> Errno {
         self.peers[index].out = None;
-        report(error)
+        log_error(error)
     }
 
-    /// Connects to the peer and says hello: from here on it has our outbox.
-    pub(crate) fn introduce(&mut self, index: usize) -> Result<(), ContactError> {
-        let mut next = self.next_life(index)?;
-        let is_heard = self.hear_last_words(index, next.mark);
+    /// Connects to the peer and sends a hello with the outbox.
+    pub(crate) fn connect(&mut self, index: usize) -> Result<(), ConnectError> {
+        let mut next = self.connect_next_incarnation(index)?;
+        let is_drained = self.drain_previous_incarnation(index, next.mark);
         match self.peers[index].state {
-            // It was faster.
-            PeerState::Linked | PeerState::Behind => return Ok(()),
-            PeerState::Ending { .. } => {
-                return Err(ContactError::NotYet("an earlier life is not over"));
+            // The peer has connected first.
+            PeerState::Connected | PeerState::Backlogged => return Ok(()),
+            PeerState::Draining { .. } => {
+                return Err(ConnectError::NotYet(
+                    "an earlier incarnation is not drained",
+                ));
             }
-            PeerState::Idle | PeerState::Dead | PeerState::Waiting { .. } => {}
+            PeerState::Idle | PeerState::Disconnected | PeerState::Waiting { .. } => {}
         }
-        if !is_heard {
-            self.peers[index].next = Some(next);
-            return Err(ContactError::Busy("others have connected before it"));
+        if !is_drained {
+            self.peers[index].next_connection = Some(next);
+            return Err(ConnectError::Busy(
+                "earlier connections are not handled yet",
+            ));
         }
-        if !self.is_trusted(index, &mut next)? {
-            self.peers[index].next = Some(next);
-            return Err(ContactError::Busy("it has not proved its auth_key"));
+        if !self.has_proved_key(index, &mut next)? {
+            self.peers[index].next_connection = Some(next);
+            return Err(ConnectError::Busy("it has not proved its auth_key"));
         }
-        let mut link = next.link;
+        let mut connection = next.connection;
         self.ensure_outbox(index)?;
-        self.control.watch_link(&mut link, index)?;
-        self.greet(index, &link)?;
-        self.link_up(index, link);
+        self.control.watch_connection(&mut connection, index)?;
+        self.send_hello(index, &connection)?;
+        self.mark_connected(index, connection);
         Ok(())
     }
 
-    fn is_ending(&self, index: usize) -> bool {
-        matches!(self.peers[index].state, PeerState::Ending { .. })
+    fn is_draining(&self, index: usize) -> bool {
+        matches!(self.peers[index].state, PeerState::Draining { .. })
     }
 
     fn ensure_outbox(&mut self, index: usize) -> Result<(), Error> {
@@ -188,261 +199,276 @@ impl Connector<'_> {
             let addr = peer.fi_addr(&self.setup.av);
             let out = Outbox::create(&peer.name, addr, &self.setup.config)?;
             if self.setup.ep.counts_remote_access() {
-                out.region.want_notices();
+                out.region.request_notifications();
             }
             peer.out = Some(out);
         }
         Ok(())
     }
 
-    fn greet(&mut self, index: usize, link: &Link) -> Result<(), ContactError> {
+    fn send_hello(&mut self, index: usize, connection: &Connection) -> Result<(), ConnectError> {
         let peer = &mut self.peers[index];
-        let is_first = peer.links.is_empty();
+        let is_first = peer.connections.is_empty();
         let region = &peer.outbox().region;
         let Setup { config, shared, .. } = self.setup;
         let control = &*self.control;
-        let greet = || control.greet(link, index, region, config, shared.keys.chunks());
+        let send_hello =
+            || control.send_hello(connection, index, region, config, shared.keys.chunks());
         match is_first {
-            true => shared.announcements.add_subscriber(link, greet),
-            false => greet(),
+            true => shared.announcements.add_subscriber(connection, send_hello),
+            false => send_hello(),
         }
     }
 
-    /// Keeps a socket over which the peer has our outbox, and reports the sends that waited for
-    /// the peer to exist.
-    fn link_up(&mut self, index: usize, link: Link) {
+    /// Adds the connection over which the peer has received the outbox, and completes the sends
+    /// that waited for it.
+    fn mark_connected(&mut self, index: usize, connection: Connection) {
         let peer = &mut self.peers[index];
         if peer.pidfd.is_none() {
-            peer.pidfd = link
+            peer.pidfd = connection
                 .peer_pidfd()
                 .filter(|fd| self.control.watch_process(fd, index).is_ok());
         }
-        (peer.next, peer.sought_at) = (None, None);
-        peer.links.push(link);
-        peer.state = match peer.later.is_empty() {
-            true => PeerState::Linked,
-            false => PeerState::Behind,
+        (peer.next_connection, peer.search_mark) = (None, None);
+        peer.connections.push(connection);
+        peer.state = match peer.deferred.is_empty() {
+            true => PeerState::Connected,
+            false => PeerState::Backlogged,
         };
-        for held in std::mem::take(&mut peer.held) {
+        for held in std::mem::take(&mut peer.held_sends) {
             held.done(&self.setup.ep);
         }
-        self.show_now();
+        self.update_telemetry();
     }
 
-    /// Polls the sockets: new connections, what peers say, and which are gone.
+    /// Polls the sockets for new connections, packets of peers, and closed connections.
     pub(crate) fn poll_sockets(&mut self, now: Instant) {
         self.setup.shared.announcements.catch_up();
-        self.control.intake.begin(now);
-        let mut has_strangers = self.control.has_stale(now) || self.control.is_short();
-        for news in self.control.news() {
-            match news {
-                News::Strangers => has_strangers = true,
-                News::Peer(index) => self.hear_news(index),
+        self.control.accept_limiter.begin(now);
+        let mut has_unauthenticated =
+            self.control.has_timed_out(now) || self.control.is_out_of_descriptors();
+        for event in self.control.events() {
+            match event {
+                SocketEvent::Unauthenticated => has_unauthenticated = true,
+                SocketEvent::Peer(index) => self.receive_ready(index),
             }
         }
-        for index in self.control.take_short_peers() {
-            self.hear_again(index as usize);
+        for index in self.control.take_peers_without_descriptors() {
+            self.resume_receive(index as usize);
         }
-        for index in self.control.due(now) {
-            self.search(index, now);
+        for index in self.control.due_retries(now) {
+            self.retry_connect(index, now);
         }
         for index in std::mem::take(&mut self.schedule.ending) {
-            self.bury(index as usize);
+            self.continue_drain(index as usize);
         }
-        for (link, introduction) in self.control.take_early() {
-            self.welcome(link, introduction);
+        for (connection, received) in self.control.take_early_hellos() {
+            self.handle_hello(connection, received);
         }
-        if has_strangers {
-            self.meet_strangers(now);
-            self.control.drop_silent(now);
+        if has_unauthenticated {
+            self.accept_connections(now);
+            self.control.drop_timed_out(now);
         }
-        self.control.tend(now);
+        self.control.check_name_files(now);
     }
 
-    /// Tries again to find a peer that did not exist, or gives it up.
-    fn search(&mut self, index: usize, now: Instant) {
+    /// Tries again to connect to a peer, or fails its operations after the deadline.
+    fn retry_connect(&mut self, index: usize, now: Instant) {
         let PeerState::Waiting { deadline } = self.peers[index].state else {
             return;
         };
-        let met = self.introduce(index);
+        let connected = self.connect(index);
         let deadline = match self.peers[index].state {
             PeerState::Waiting { deadline } => deadline,
             _ => deadline,
         };
-        match met {
+        match connected {
             Ok(()) => {}
-            // It is looked for again when its earlier life is over.
-            Err(ContactError::NotYet(_)) if self.is_ending(index) => {}
-            Err(ContactError::NotYet(_)) if now < deadline => self.control.wait_for(index),
-            Err(ContactError::Busy(_))
-                if now < deadline + BUSY_TIMEOUT || self.peers[index].is_asked() =>
+            // The next attempt follows when the earlier incarnation is drained.
+            Err(ConnectError::NotYet(_)) if self.is_draining(index) => {}
+            Err(ConnectError::NotYet(_)) if now < deadline => self.control.retry_later(index),
+            Err(ConnectError::Busy(_))
+                if now < deadline + BUSY_TIMEOUT || self.peers[index].awaits_key_proof() =>
             {
-                self.control.wait_for(index);
+                self.control.retry_later(index);
             }
-            Err(ContactError::NotYet(why) | ContactError::Busy(why)) => {
-                self.peers[index].next = None;
-                self.lose(index, Errno::ConnRefused, why);
+            Err(ConnectError::NotYet(reason) | ConnectError::Busy(reason)) => {
+                self.peers[index].next_connection = None;
+                self.disconnect(index, Errno::ConnRefused, reason);
             }
-            Err(ContactError::Refused(error)) => {
-                self.refused(index, error.errno(), error.message())
+            Err(ConnectError::Refused(error)) => {
+                self.handle_refusal(index, error.errno(), error.message())
             }
-            Err(ContactError::Untrusted(error)) => self.cut_off(index, &error),
-            Err(ContactError::Failed(error)) => {
-                self.lose(index, report(&error), "it cannot be connected to");
+            Err(ConnectError::Untrusted(error)) => self.disconnect_after_error(index, &error),
+            Err(ConnectError::Failed(error)) => {
+                self.disconnect(index, log_error(&error), "it cannot be connected to");
             }
         }
     }
 
-    /// Hears connections that have not said hello, and takes new ones, as far as the intake allows.
-    pub(crate) fn meet_strangers(&mut self, now: Instant) {
-        for _ in 0..self.control.strangers() {
-            if self.control.intake.allows_hello()
-                && let Some(stranger) = self.control.take_stranger()
+    /// Receives packets of unauthenticated connections and accepts new ones, within the limits of
+    /// [`accept_limiter`].
+    pub(crate) fn accept_connections(&mut self, now: Instant) {
+        for _ in 0..self.control.unauthenticated_count() {
+            if self.control.accept_limiter.allows_hello()
+                && let Some(unauthenticated) = self.control.pop_unauthenticated()
             {
-                self.hear_stranger(stranger);
+                self.receive_unauthenticated(unauthenticated);
             }
         }
-        while let Some(stranger) = self.control.accept(now) {
-            self.hear_stranger(stranger);
-        }
-    }
-
-    fn hear_stranger(&mut self, mut stranger: Stranger) {
-        match stranger.link.receive() {
-            Ok(Heard::Nothing) => self.control.keep_stranger(stranger),
-            Ok(Heard::Short) => self.control.keep_short(stranger, Instant::now()),
-            Ok(Heard::End) => {}
-            Ok(Heard::Packet(packet)) => {
-                self.control.intake.count_hello();
-                self.understand_stranger(stranger, *packet);
-            }
-            Err(error) => refuse(stranger.link, &error),
+        while let Some(unauthenticated) = self.control.accept(now) {
+            self.receive_unauthenticated(unauthenticated);
         }
     }
 
-    fn understand_stranger(&mut self, mut stranger: Stranger, packet: Packet) {
-        let said = match packet {
-            Packet::Hello(introduction) if stranger.is_convincing() => {
-                return self.welcome(stranger.link, introduction);
+    fn receive_unauthenticated(&mut self, mut unauthenticated: Unauthenticated) {
+        match unauthenticated.connection.receive() {
+            Ok(ReceiveOutcome::Empty) => self.control.keep_unauthenticated(unauthenticated),
+            Ok(ReceiveOutcome::NoDescriptors) => self
+                .control
+                .keep_until_descriptors(unauthenticated, Instant::now()),
+            Ok(ReceiveOutcome::Closed) => {}
+            Ok(ReceiveOutcome::Packet(packet)) => {
+                self.control.accept_limiter.count_hello();
+                self.handle_unauthenticated(unauthenticated, *packet);
             }
-            Packet::Hello(introduction) => {
-                let error = self.control.has_another_key(&introduction.hello.name);
-                return refuse(stranger.link, &error);
+            Err(error) => refuse(unauthenticated.connection, &error),
+        }
+    }
+
+    fn handle_unauthenticated(&mut self, mut unauthenticated: Unauthenticated, packet: Packet) {
+        let packet = match packet {
+            Packet::Hello(received) if unauthenticated.has_proved_key() => {
+                return self.handle_hello(unauthenticated.connection, received);
             }
-            said => said,
+            Packet::Hello(received) => {
+                let error = self.control.key_mismatch(&received.hello.name);
+                return refuse(unauthenticated.connection, &error);
+            }
+            packet => packet,
         };
-        match self.control.examine(&mut stranger, said) {
-            // One that does not hear it notices the end.
-            Ok(answer) if stranger.link.send(&answer, &[]).is_err() => {}
-            Ok(_) => self.control.keep_stranger(stranger),
-            Err(error) => refuse(stranger.link, &error),
+        match self.control.check_key_proof(&mut unauthenticated, packet) {
+            // If the send fails, the other side sees the connection close.
+            Ok(response) if unauthenticated.connection.send(&response, &[]).is_err() => {}
+            Ok(_) => self.control.keep_unauthenticated(unauthenticated),
+            Err(error) => refuse(unauthenticated.connection, &error),
         }
     }
 
-    /// A connection has said hello.
-    pub(crate) fn welcome(&mut self, link: Link, introduction: Introduction) {
-        if let Err(error) = self.control.accepts(&introduction.hello) {
-            return refuse(link, &error);
+    /// Handles the hello of a connection.
+    pub(crate) fn handle_hello(&mut self, connection: Connection, received: ReceivedHello) {
+        if let Err(error) = self.control.check_ep_type(&received.hello) {
+            return refuse(connection, &error);
         }
         let has_left = |source| self.matching.has_unexpected_from(source);
-        let index = self.peers.introduced(&introduction.hello.name, has_left);
-        // What the peer said over the socket that we opened comes first, all of it if it has ended.
+        let index = self.peers.find_or_reuse(&received.hello.name, has_left);
+        // Packets on existing connections are handled first, all of them if the peer has ended.
         match has_ended(&self.peers[index]) {
-            true => self.listen(index),
-            false => _ = self.listen_some(index),
+            true => self.receive_all(index),
+            false => _ = self.receive_some(index),
         }
         let peer = &self.peers[index];
-        let is_known = peer.incarnation == Some(introduction.hello.incarnation);
-        let is_ending = matches!(peer.state, PeerState::Ending { .. });
-        // An earlier life than the one that we talk to or wait for, perhaps.
-        let is_sought = matches!(
+        let is_current = peer.incarnation_id == Some(received.hello.incarnation_id);
+        let is_draining = matches!(peer.state, PeerState::Draining { .. });
+        // The hello may be from an earlier incarnation than the expected one.
+        let is_expected = matches!(
             peer.state,
-            PeerState::Linked | PeerState::Behind | PeerState::Waiting { .. }
+            PeerState::Connected | PeerState::Backlogged | PeerState::Waiting { .. }
         );
-        let is_doubtful = is_sought && link.is_over();
-        let welcomed = match peer.incarnation {
-            _ if is_ending => return self.control.keep_early(link, introduction),
-            None if is_doubtful => self.hear_out(index, link, introduction),
-            Some(_) if is_known => self.add_link(index, link),
-            Some(_) => Err((link, taken(&peer.name))),
-            None => self.accept(index, link, introduction),
+        let may_be_previous = is_expected && connection.is_over();
+        let handled = match peer.incarnation_id {
+            _ if is_draining => return self.control.keep_early_hello(connection, received),
+            None if may_be_previous => self.drain_ended_connection(index, connection, received),
+            Some(_) if is_current => self.add_connection(index, connection),
+            Some(_) => Err((connection, name_in_use(&peer.name))),
+            None => self.accept_hello(index, connection, received),
         };
-        if let Err((link, error)) = welcomed {
-            refuse(link, &error);
-            self.peers.dismiss(index);
+        if let Err((connection, error)) = handled {
+            refuse(connection, &error);
+            self.peers.release_unconnected(index);
         }
     }
 
-    /// Keeps a second socket to a peer that is known already.
-    fn add_link(&mut self, index: usize, mut link: Link) -> Result<(), (Link, Error)> {
+    /// Adds the second connection of a connected peer.
+    fn add_connection(
+        &mut self,
+        index: usize,
+        mut connection: Connection,
+    ) -> Result<(), (Connection, Error)> {
         let peer = &mut self.peers[index];
-        if peer.links.len() >= LINKS_MAX {
-            let what = format!("{} connects again and again", peer.name);
-            return Err((link, Error::new(Errno::Proto, what)));
+        if peer.connections.len() >= CONNECTIONS_MAX {
+            let reason = format!(
+                "{} has opened {CONNECTIONS_MAX} connections and opens another",
+                peer.name
+            );
+            return Err((connection, Error::new(Errno::Proto, reason)));
         }
-        match self.control.watch_link(&mut link, index) {
-            Ok(()) => peer.links.push(link),
-            Err(error) => return Err((link, error)),
+        match self.control.watch_connection(&mut connection, index) {
+            Ok(()) => peer.connections.push(connection),
+            Err(error) => return Err((connection, error)),
         }
         Ok(())
     }
 
-    /// Takes over what a hello brought, and answers it.
-    pub(crate) fn accept(
+    /// Attaches the memory that came with a hello, and responds to it.
+    pub(crate) fn accept_hello(
         &mut self,
         index: usize,
-        mut link: Link,
-        introduction: Introduction,
-    ) -> Result<(), (Link, Error)> {
-        let is_met = !matches!(self.peers[index].state, PeerState::Idle | PeerState::Dead);
-        match self.answer_hello(index, &mut link, introduction) {
+        mut connection: Connection,
+        received: ReceivedHello,
+    ) -> Result<(), (Connection, Error)> {
+        let was_connected = !matches!(
+            self.peers[index].state,
+            PeerState::Idle | PeerState::Disconnected
+        );
+        match self.respond_to_hello(index, &mut connection, received) {
             Ok((hello, inbox)) => {
-                self.link_up(index, link);
-                self.adopt(index, &hello, inbox);
+                self.mark_connected(index, connection);
+                self.start_incarnation(index, &hello, inbox);
                 Ok(())
             }
             Err(error) => {
-                if !is_met {
+                if !was_connected {
                     self.peers[index].out = None;
                 }
-                Err((link, error))
+                Err((connection, error))
             }
         }
     }
 
-    fn answer_hello(
+    fn respond_to_hello(
         &mut self,
         index: usize,
-        link: &mut Link,
-        introduction: Introduction,
+        connection: &mut Connection,
+        received: ReceivedHello,
     ) -> Result<(Hello, Inbox), Error> {
-        let (hello, inbox) = attach(introduction)?;
+        let (hello, inbox) = attach(received)?;
         self.ensure_outbox(index)?;
-        self.control.watch_link(link, index)?;
-        match self.greet(index, link) {
+        self.control.watch_connection(connection, index)?;
+        match self.send_hello(index, connection) {
             Ok(()) => {}
-            // Gone already. Its messages are received, then its end is noticed.
-            Err(ContactError::NotYet(_) | ContactError::Busy(_)) => {}
+            // The peer has closed already. Its messages are received before its end is handled.
+            Err(ConnectError::NotYet(_) | ConnectError::Busy(_)) => {}
             Err(
-                ContactError::Failed(error)
-                | ContactError::Refused(error)
-                | ContactError::Untrusted(error),
+                ConnectError::Failed(error)
+                | ConnectError::Refused(error)
+                | ConnectError::Untrusted(error),
             ) => return Err(error),
         }
         Ok((hello, inbox))
     }
 
-    /// Begins a life of the peer: from here on its commands are read.
-    fn adopt(&mut self, index: usize, hello: &Hello, inbox: Inbox) {
+    /// Begins an incarnation of the peer and starts to poll its commands.
+    fn start_incarnation(&mut self, index: usize, hello: &Hello, inbox: Inbox) {
         let peer = &mut self.peers[index];
-        peer.incarnation = Some(hello.incarnation);
-        peer.wants_notices = inbox.region.wants_notices();
-        (peer.is_careful, peer.is_fenced) = (peer.wants_notices, false);
+        peer.incarnation_id = Some(hello.incarnation_id);
+        peer.wants_notifications = inbox.region.wants_notifications();
+        (peer.needs_slow_path, peer.is_fenced) = (peer.wants_notifications, false);
         peer.sibling = self.setup.shared.siblings.find(&peer.name);
         peer.inbox = Some(inbox);
         peer.keys.expect(hello.key_chunks as usize);
         if self.setup.config.protocol != Protocol::Bounce {
-            peer.cma = probe(peer, hello);
+            peer.cma = probe_cma(peer, hello);
         }
         self.setup
             .ep
@@ -450,60 +476,66 @@ impl Connector<'_> {
             .record_event(EventKind::Connected, peer.name.as_str(), 0);
         self.schedule
             .start_polling(self.peers, index, &self.setup.ep);
-        self.show_now();
+        self.update_telemetry();
     }
 
-    /// Hears as much of a peer as one poll of the sockets does. Says whether that was all.
-    pub(crate) fn listen_some(&mut self, index: usize) -> bool {
-        self.listen_until(index, PACKETS, |_| false)
+    /// Receives as many packets of a peer as one poll of the sockets. Returns whether no more wait.
+    pub(crate) fn receive_some(&mut self, index: usize) -> bool {
+        self.receive_until(index, PACKETS_PER_POLL, |_| false)
     }
 
-    /// Hears what there is news of. Most of the time a peer has woken us, and that is all: whatever
-    /// is behind it is news again at the next poll.
-    fn hear_news(&mut self, index: usize) {
-        self.listen_until(index, PACKETS, |packet| matches!(packet, Packet::Wake));
+    /// Receives packets of a peer whose socket is ready, up to a wake packet. Usually that is the
+    /// only one; packets behind it make the socket ready at the next poll.
+    fn receive_ready(&mut self, index: usize) {
+        self.receive_until(index, PACKETS_PER_POLL, |packet| {
+            matches!(packet, Packet::Wake)
+        });
     }
 
-    /// Hears a peer whose next packet had to wait for a descriptor.
+    /// Receives from a peer whose next packet had to wait for free descriptors.
     #[cold]
-    fn hear_again(&mut self, index: usize) {
-        for link in &mut self.peers[index].links {
-            if let Err(cause) = link.unmute() {
+    fn resume_receive(&mut self, index: usize) {
+        for connection in &mut self.peers[index].connections {
+            if let Err(cause) = connection.rewatch() {
                 let error = Error::new(Errno::from_raw(cause as i32), "watching a peer");
-                return self.cut_off(index, &error.because(cause));
+                return self.disconnect_after_error(index, &error.because(cause));
             }
         }
-        self.hear_news(index);
+        self.receive_ready(index);
     }
 
-    /// Hears all that a peer has said when this is called, and notices its end. What a peer says
-    /// meanwhile is heard up to as much as a socket keeps.
-    pub(crate) fn listen(&mut self, index: usize) {
-        self.listen_until(index, PACKETS_AHEAD, |_| false);
+    /// Receives all packets of a peer that wait now, and handles its end. At most [`PACKETS_MAX`]
+    /// packets, so a peer that keeps sending does not block the caller.
+    pub(crate) fn receive_all(&mut self, index: usize) {
+        self.receive_until(index, PACKETS_MAX, |_| false);
     }
 
-    /// Hears so many packets at most. Says whether no more of them wait.
-    fn listen_until(&mut self, index: usize, most: usize, is_last: fn(&Packet) -> bool) -> bool {
-        for _ in 0..most {
+    /// Receives up to `max` packets, or up to one for which `is_last` holds. Returns whether no
+    /// more wait.
+    fn receive_until(&mut self, index: usize, max: usize, is_last: fn(&Packet) -> bool) -> bool {
+        for _ in 0..max {
             match next_packet(&mut self.peers[index]) {
-                Ok(Heard::Nothing) => return true,
-                Ok(Heard::Short) => {
-                    self.peers[index].links.iter_mut().for_each(Link::mute);
+                Ok(ReceiveOutcome::Empty) => return true,
+                Ok(ReceiveOutcome::NoDescriptors) => {
+                    self.peers[index]
+                        .connections
+                        .iter_mut()
+                        .for_each(Connection::unwatch);
                     self.control.wait_for_descriptors(index);
                     return true;
                 }
-                Ok(Heard::End) => {
-                    self.end(index, Errno::ConnReset, "it has closed or died");
+                Ok(ReceiveOutcome::Closed) => {
+                    self.end_incarnation(index, Errno::ConnReset, "it has closed or died");
                     return true;
                 }
-                Ok(Heard::Packet(packet)) => {
-                    if let Packet::Refusal { errno, why } = *packet {
-                        self.refused(index, errno, &why);
+                Ok(ReceiveOutcome::Packet(packet)) => {
+                    if let Packet::Refusal { errno, reason } = *packet {
+                        self.handle_refusal(index, errno, &reason);
                         return true;
                     }
                     let is_last = is_last(&packet);
-                    if let Err(error) = self.understand(index, *packet) {
-                        self.cut_off(index, &error);
+                    if let Err(error) = self.handle_packet(index, *packet) {
+                        self.disconnect_after_error(index, &error);
                         return true;
                     }
                     if is_last {
@@ -511,7 +543,7 @@ impl Connector<'_> {
                     }
                 }
                 Err(error) => {
-                    self.cut_off(index, &error);
+                    self.disconnect_after_error(index, &error);
                     return true;
                 }
             }
@@ -519,10 +551,10 @@ impl Connector<'_> {
         false
     }
 
-    fn understand(&mut self, index: usize, packet: Packet) -> Result<(), Error> {
+    fn handle_packet(&mut self, index: usize, packet: Packet) -> Result<(), Error> {
         let peer = &mut self.peers[index];
         match packet {
-            Packet::Hello(introduction) => self.hear_answer(index, introduction),
+            Packet::Hello(received) => self.handle_hello_response(index, received),
             Packet::Bounce {
                 segment_count,
                 segment_size,
@@ -533,12 +565,12 @@ impl Connector<'_> {
                     size: segment_size as usize,
                 };
                 if peer.bounce.is_some() {
-                    return Err(Error::new(Errno::Proto, "it has two bounce regions"));
+                    return Err(Error::new(Errno::Proto, "it sends a second bounce region"));
                 }
                 peer.bounce = Some(BounceReceiver::attach(fd, shape)?);
                 Ok(())
             }
-            Packet::Block { place, fd } => peer.blocks.map(place, fd),
+            Packet::Block { info, fd } => peer.blocks.map(info, fd),
             Packet::Release { block } => {
                 peer.blocks.release(block);
                 peer.mapped_regions.clear();
@@ -549,22 +581,26 @@ impl Connector<'_> {
                 let src = peer.fi_addr(&self.setup.av);
                 match transfer::abort_incoming(peer, &self.setup.ep, src, msg_id, errno) {
                     true => Ok(()),
-                    false => Err(Error::new(Errno::Proto, "it aborts what was not asked for")),
+                    false => Err(Error::new(
+                        Errno::Proto,
+                        "it aborts a message whose segments were not requested",
+                    )),
                 }
             }
             Packet::Wake => {
-                self.woken_by(index);
+                self.handle_wake(index);
                 Ok(())
             }
-            Packet::Question { .. } | Packet::Nonce(_) | Packet::Proof(_) => {
-                Err(Error::new(Errno::Proto, "it proves what was not asked for"))
-            }
-            Packet::Refusal { errno, why } => Err(Error::new(errno, why)),
+            Packet::KeyRequest { .. } | Packet::Nonce(_) | Packet::Proof(_) => Err(Error::new(
+                Errno::Proto,
+                "it sends a key proof that was not requested",
+            )),
+            Packet::Refusal { errno, reason } => Err(Error::new(errno, reason)),
         }
     }
 
-    /// A peer has woken the endpoint.
-    fn woken_by(&mut self, index: usize) {
+    /// Handles a wake packet.
+    fn handle_wake(&mut self, index: usize) {
         let ep = &self.setup.ep;
         self.peers[index].wake_up.spend();
         self.schedule.spend_wakeup(ep);
@@ -583,64 +619,75 @@ impl Connector<'_> {
         receiver.poll(&mut self.peers[index], budget, &mut Sink::none());
     }
 
-    /// What a post fails with that found no room for its command. A peer that lies about the commands
-    /// that it has consumed is cut off.
+    /// The error of a post that found no room for its command. A peer with an invalid credit is
+    /// disconnected.
     pub(crate) fn reserve_error(&mut self, index: usize, errno: Errno) -> Errno {
         if errno != Errno::Proto {
             return errno;
         }
-        self.quarantine(index, "credit for commands that were never sent");
+        self.disconnect_for_violation(index, "credit for commands that were never sent");
         Errno::NotConn
     }
 
-    fn show_now(&self) {
-        telemetry::show_now(self.setup, self.peers, self.matching, Instant::now());
+    fn update_telemetry(&self) {
+        telemetry::update_now(self.setup, self.peers, self.matching, Instant::now());
     }
 
-    /// The peer has answered our hello, or says over a second socket what it said over the first.
-    fn hear_answer(&mut self, index: usize, introduction: Introduction) -> Result<(), Error> {
-        let (peer, hello) = (&self.peers[index], &introduction.hello);
-        if peer.incarnation == Some(hello.incarnation) {
+    /// Handles the peer's response to this endpoint's hello, or its hello on the second connection.
+    fn handle_hello_response(
+        &mut self,
+        index: usize,
+        received: ReceivedHello,
+    ) -> Result<(), Error> {
+        let (peer, hello) = (&self.peers[index], &received.hello);
+        if peer.incarnation_id == Some(hello.incarnation_id) {
             return Ok(());
         }
-        if peer.incarnation.is_some() || hello.name != peer.name {
-            let what = format!("{} answers as {}", peer.name, hello.name);
-            return Err(Error::new(Errno::Proto, what));
+        if peer.incarnation_id.is_some() || hello.name != peer.name {
+            let reason = format!("{} responds with the name {}", peer.name, hello.name);
+            return Err(Error::new(Errno::Proto, reason));
         }
-        self.control.accepts(hello)?;
-        let (hello, inbox) = attach(introduction)?;
-        self.adopt(index, &hello, inbox);
+        self.control.check_ep_type(hello)?;
+        let (hello, inbox) = attach(received)?;
+        self.start_incarnation(index, &hello, inbox);
         Ok(())
     }
 }
 
-/// What a peer says next, over whichever socket. Its end comes after everything else: a process that
-/// is over is asked for once more, because it may have spoken since.
-fn next_packet(peer: &mut Peer) -> Result<Heard, Error> {
-    match heard(peer)? {
-        Heard::Nothing if is_over(peer) => Ok(match heard(peer)? {
-            Heard::Nothing => Heard::End,
-            heard => heard,
+/// The next packet of a peer, over any connection. The end comes last: if the process has ended,
+/// the sockets are read once more, because it may have sent between.
+fn next_packet(peer: &mut Peer) -> Result<ReceiveOutcome, Error> {
+    match receive_any(peer)? {
+        ReceiveOutcome::Empty if is_over(peer) => Ok(match receive_any(peer)? {
+            ReceiveOutcome::Empty => ReceiveOutcome::Closed,
+            outcome => outcome,
         }),
-        heard => Ok(heard),
+        outcome => Ok(outcome),
     }
 }
 
-fn heard(peer: &mut Peer) -> Result<Heard, Error> {
+fn receive_any(peer: &mut Peer) -> Result<ReceiveOutcome, Error> {
     let mut is_over = false;
-    for link in &mut peer.links {
-        match link.receive()? {
-            Heard::Nothing => {}
-            Heard::End => is_over = true,
-            heard @ (Heard::Packet(_) | Heard::Short) => return Ok(heard),
+    for connection in &mut peer.connections {
+        match connection.receive()? {
+            ReceiveOutcome::Empty => {}
+            ReceiveOutcome::Closed => is_over = true,
+            outcome @ (ReceiveOutcome::Packet(_) | ReceiveOutcome::NoDescriptors) => {
+                return Ok(outcome);
+            }
         }
     }
-    Ok(if is_over { Heard::End } else { Heard::Nothing })
+    Ok(if is_over {
+        ReceiveOutcome::Closed
+    } else {
+        ReceiveOutcome::Empty
+    })
 }
 
-/// Whether the peer has closed a socket or its process has ended: it says no more than waits there.
+/// Whether the peer has closed a connection or its process has ended. Only packets that wait
+/// already can follow.
 fn has_ended(peer: &Peer) -> bool {
-    is_over(peer) || peer.links.iter().any(Link::is_over)
+    is_over(peer) || peer.connections.iter().any(Connection::is_over)
 }
 
 /// Whether the peer's process has ended.
@@ -649,20 +696,20 @@ fn is_over(peer: &Peer) -> bool {
     pidfd.is_some_and(|fd| is_ready(fd, PollFlags::POLLIN))
 }
 
-/// Maps what came with a hello.
-fn attach(introduction: Introduction) -> Result<(Hello, Inbox), Error> {
-    let Introduction {
+/// Maps the memory that came with a hello.
+fn attach(received: ReceivedHello) -> Result<(Hello, Inbox), Error> {
+    let ReceivedHello {
         hello,
         region,
         bell,
-    } = introduction;
+    } = received;
     let inbox = Inbox::attach(&hello, region, bell)?;
     Ok((hello, inbox))
 }
 
-/// Whether the peer's memory can be read.
-fn probe(peer: &Peer, hello: &Hello) -> Option<Target> {
-    let pid = peer.links.first().map_or(0, Link::peer_pid);
+/// Tests whether the peer's memory can be read by cross-memory attach.
+fn probe_cma(peer: &Peer, hello: &Hello) -> Option<Target> {
+    let pid = peer.connections.first().map_or(0, Connection::peer_pid);
     let target = Target::probe(pid, hello.nonce_addr, hello.nonce);
     if let Err(errno) = target {
         log::info!(
@@ -673,19 +720,19 @@ fn probe(peer: &Peer, hello: &Hello) -> Option<Target> {
     target.ok()
 }
 
-fn taken(name: &crate::peers::name::Name) -> Error {
-    let what = format!("somebody calls itself {name} while that endpoint is alive");
-    Error::new(Errno::AddrInUse, what)
+fn name_in_use(name: &crate::peers::name::Name) -> Error {
+    let reason = format!("another process uses the name {name} while that endpoint is alive");
+    Error::new(Errno::AddrInUse, reason)
 }
 
-/// Ends a connection that cannot become a peer's.
-fn refuse(link: Link, error: &Error) {
-    report(error);
-    link.refuse(error);
+/// Refuses a connection and logs the reason.
+fn refuse(connection: Connection, error: &Error) {
+    log_error(error);
+    connection.refuse(error);
 }
 
-/// Logs an error where it is decided; what is left is its number.
-fn report(error: &Error) -> Errno {
+/// Logs an error where it is decided, and returns its number.
+fn log_error(error: &Error) -> Errno {
     warn_limited("selvedge::shm::ep_ctrl", format_args!("{error}"));
     error.errno()
 }

@@ -1,4 +1,4 @@
-//! The user that a process belongs to, by which peers are told from strangers.
+//! The check that a peer belongs to the user of this process.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -9,34 +9,34 @@ use selvedge::{Errno, Error};
 /// The user of this process.
 ///
 /// # Errors
-/// [`Errno::Acces`] for the overflow user of a namespace that does not map every user: all users
-/// that it does not map have this number, and cannot be told from this one.
+/// [`Errno::Acces`] for the overflow user of a namespace that does not map every user: all unmapped
+/// users have this number and cannot be distinguished.
 pub(crate) fn own() -> Result<u32, Error> {
     let own = geteuid().as_raw();
-    if own == overflow() && !maps_everybody() {
-        let what = format!(
+    if own == overflow() && !maps_all_users() {
+        let reason = format!(
             "this process belongs to the overflow user {own} of its user namespace, as does every \
              user that the namespace does not map: run it as a user that is mapped"
         );
-        return Err(Error::new(Errno::Acces, what));
+        return Err(Error::new(Errno::Acces, reason));
     }
     Ok(own)
 }
 
-/// Whether a peer belongs to the user of this process.
+/// Checks that a peer belongs to the user of this process.
 ///
 /// # Errors
-/// [`Errno::Acces`] with both users if not; as [`own`].
+/// [`Errno::Acces`] with both users if it does not; as [`own`].
 pub(crate) fn check(peer: u32) -> Result<(), Error> {
     let own = own()?;
     if peer == own {
         return Ok(());
     }
-    let what = format!("the peer belongs to user {peer}, this process to {own}");
-    Err(Error::new(Errno::Acces, what))
+    let reason = format!("the peer belongs to user {peer}, this process to {own}");
+    Err(Error::new(Errno::Acces, reason))
 }
 
-/// The number by which a namespace knows users that it does not map.
+/// The number of unmapped users in a user namespace.
 fn overflow() -> u32 {
     const DEFAULT: u32 = 65534;
     static NUMBER: OnceLock<u32> = OnceLock::new();
@@ -46,13 +46,13 @@ fn overflow() -> u32 {
     })
 }
 
-/// Whether the user namespace of this process has a number for every user, as the first one has.
-fn maps_everybody() -> bool {
+/// Whether the user namespace of this process maps every user, as the initial one does.
+fn maps_all_users() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map");
     map.is_ok_and(|map| is_whole(&map))
 }
 
-/// Whether a map of users is that of the first namespace: every number stands for itself.
+/// Whether a uid map is that of the initial namespace: the identity for all numbers.
 fn is_whole(map: &str) -> bool {
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_first_namespace_maps_everybody() {
+    fn only_the_initial_namespace_maps_all_users() {
         assert!(is_whole("         0          0 4294967295\n"));
         assert!(!is_whole(""));
         assert!(!is_whole("0 0 65536\n"));

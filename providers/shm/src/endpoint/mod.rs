@@ -1,6 +1,6 @@
-//! Endpoints: opening, closing, and what is neither message nor progress.
+//! `Endpoint`: opening, options and addresses. Messages and progress are in other files.
 
-pub(crate) mod lane;
+pub(crate) mod coll_channel;
 pub(crate) mod msg;
 pub(crate) mod receive;
 pub(crate) mod send;
@@ -24,7 +24,7 @@ use selvedge_kit::srx::{ReceivePolicy, Receiver};
 use selvedge_kit::{DeferredOps, Ep, HasDeferredOps, RemoteCounters, bound_av, bound_srx};
 
 use crate::connect::control::Control;
-use crate::endpoint::lane::Lanes;
+use crate::endpoint::coll_channel::CollectiveChannels;
 use crate::endpoint::state::State;
 use crate::peers::Peers;
 use crate::peers::name::Name;
@@ -40,13 +40,13 @@ pub struct Endpoint {
     name: Name,
     pub(crate) inject_size: usize,
     limits: Limits,
-    _seat: Option<ContextSlot>,
+    _context_slot: Option<ContextSlot>,
 }
 
-/// What an endpoint is part of, if it is: a layer above it, or a scalable endpoint.
-pub(crate) struct Place {
+/// The optional parents of an endpoint: a layer above it, and a scalable endpoint.
+pub(crate) struct Parent {
     pub(crate) layer: Option<Arc<LayerCompletions>>,
-    pub(crate) seat: Option<ContextSlot>,
+    pub(crate) context_slot: Option<ContextSlot>,
 }
 
 impl Endpoint {
@@ -57,12 +57,12 @@ impl Endpoint {
         config: Config,
         base: &Base,
         shared: Arc<Shared>,
-        place: Place,
+        parent: Parent,
     ) -> Result<Self, Error> {
         // In a process with several threads the first registration takes the kernel 10 ms and more.
-        // The regions of peers are made during posts, and their registrations then return at once.
+        // Later registrations, during posts that create regions, then return at once.
         barrier::register(Scope::Machine);
-        let ep = Ep::resolve(bind, info, base.id())?.with_layer(place.layer);
+        let ep = Ep::resolve(bind, info, base.id())?.with_layer(parent.layer);
         let av = bound_av(bind, base.id(), "an endpoint of the shm provider")?;
         let key = AuthKey::of(info)?;
         let control = Control::open(name.clone(), checked_type(info)?, key, &config)?;
@@ -75,7 +75,7 @@ impl Endpoint {
             ep,
             av,
             shared,
-            ends: Arc::default(),
+            ended_incarnations: Arc::default(),
         };
         let mut state = State::new(setup, policy, control);
         let srx = bound_srx(bind, base.id())?;
@@ -95,17 +95,17 @@ impl Endpoint {
             name,
             inject_size,
             limits: Limits::of(info),
-            _seat: place.seat,
+            _context_slot: parent.context_slot,
         })
     }
 }
 
 impl Endpoint {
-    /// What a layer above is put around.
+    /// The inner endpoint of a collective layer.
     pub(crate) fn into_inner(self, av: Arc<Av>) -> coll::Inner {
         let progress = Arc::clone(self.shell.progress());
         coll::Inner {
-            channels: Lanes::of(self.shell.core()),
+            channels: CollectiveChannels::of(self.shell.core()),
             endpoint: Arc::new(self),
             progress,
             members: av,
@@ -114,12 +114,12 @@ impl Endpoint {
 }
 
 impl Endpoint {
-    /// The endpoint's view of its peers: every address of its address vector in the order of
-    /// indices, each with the index that this endpoint has in that peer's address vector. That is
-    /// unknown until there was contact with the peer (see `FI_SHM_EAGER_EXCHANGE`) and the peer has
-    /// inserted this endpoint.
+    /// Returns every address of the address vector in the order of indices, each with the index
+    /// that this endpoint has in that peer's address vector. The index is `None` until the peer was
+    /// connected (see `FI_SHM_EAGER_EXCHANGE`) and has inserted this endpoint.
     ///
-    /// Makes no progress and no contact. Empty in a child that was forked from the endpoint's process.
+    /// Makes no progress and connects to no peer. Empty in a child that was forked from the
+    /// endpoint's process.
     ///
     /// # Examples
     ///
@@ -160,8 +160,10 @@ fn checked_type(info: &Info) -> Result<EpType, Error> {
     match info.ep_attr.ep_type {
         EpType::Rdm | EpType::Dgram => Ok(info.ep_attr.ep_type),
         other => {
-            let what = format!("the shm provider has no endpoints of type {other}");
-            Err(Error::new(Errno::Inval, what))
+            let reason = format!(
+                "the shm provider has no endpoints of type {other}: use FI_EP_RDM or FI_EP_DGRAM"
+            );
+            Err(Error::new(Errno::Inval, reason))
         }
     }
 }
@@ -169,8 +171,8 @@ fn checked_type(info: &Info) -> Result<EpType, Error> {
 #[expect(unsafe_code, reason = "the promise of the endpoint trait")]
 // SAFETY: the memory of a receive is reached through the `RxBuf` inside its `Posted`, which every
 // completing call consumes; that of a send through the `TxBuf` of its `Op`, which is dropped before
-// the completion is pushed. Peers never write to our memory, and copies that they make from it are
-// thrown away by them once `Region::close` was called, with which the shell ends the state.
+// the completion is pushed. Peers never write to this process's private memory. They discard copies
+// from it once `Region::close` was called, which the shell does when it ends the state.
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {
         Ok(self.name.to_address())

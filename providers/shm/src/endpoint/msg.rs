@@ -1,4 +1,5 @@
-//! Posting messages, tagged and not: the caller's promise becomes a value, the rest is safe.
+//! Posting of tagged and untagged messages. The caller's promise about memory becomes a `TxBuf` or
+//! `RxBuf`; the code below is safe.
 
 use selvedge::{
     Context, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, Result, TagMatch, Tagged, msg, tagged,
@@ -93,7 +94,7 @@ impl Endpoint {
         }
         let mut state = self.shell.lock()?;
         let flags = state.setup.ep.tx_flags(flags);
-        // Made anew for each use: what is handed on stays in memory, and this not in registers.
+        // Constructed for each use, so that the fast path keeps the values in registers.
         let send = || Send {
             header,
             dest,
@@ -163,7 +164,7 @@ impl Endpoint {
             reason = "a borrowed slice as a buffer, for this call only"
         )]
         // SAFETY: `bytes` is borrowed for the whole call, and an injected message is copied before
-        // it returns: `proto::send` keeps no buffer of a message with `INJECT`.
+        // it returns: `select::send` keeps no buffer of a message with `INJECT`.
         let buf = unsafe { TxBuf::one(Iov::new(bytes)) };
         let mut state = self.shell.lock()?;
         let flags = state.setup.ep.inject_flags();
@@ -195,7 +196,7 @@ impl Endpoint {
     ) -> Result {
         let mut state = self.shell.lock()?;
         let flags = state.setup.ep.rx_flags(kind, flags);
-        // Made anew for each use, as in `post_send`.
+        // Constructed for each use, as in `post_send`.
         let posted = |buf| Posted {
             buf,
             src: Source::ANY,

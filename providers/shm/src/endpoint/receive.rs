@@ -1,5 +1,5 @@
-//! Receives: posting them, what their more than plain kinds ask of an endpoint, and how they are
-//! reported. The kit does the rest.
+//! Posting receives, and the endpoint's part of directed, peeking and multi-receive kinds. Matching
+//! is in the kit.
 
 use selvedge::{FiAddr, Result};
 use selvedge_kit::Ep;
@@ -15,7 +15,7 @@ use crate::peers::peer::State as PeerState;
 use crate::progress;
 use crate::transfers::{status, transfer};
 
-/// Messages that are taken from peers when none is found that waits.
+/// Most commands that are taken when no unexpected message matches.
 const BUDGET: usize = 64;
 
 /// Posts a plain receive from any peer, or one whose source was set by [`direct`].
@@ -43,21 +43,21 @@ pub(crate) fn post_from(state: &mut State, src: FiAddr, mut posted: Posted) -> R
     Ok(())
 }
 
-/// Makes sure that a message from this peer alone can come: one that is gone and has left none is
-/// looked for, as for a send.
+/// Connects to a disconnected peer that has left no matching message, as a send does, so that a
+/// message for a directed receive can arrive.
 ///
 /// # Errors
 /// As [`crate::connect::Connector::reach`].
 #[inline]
 fn expect_from(state: &mut State, index: usize, posted: &Posted) -> Result {
-    if !matches!(state.peers[index].state, PeerState::Dead) {
+    if !matches!(state.peers[index].state, PeerState::Disconnected) {
         return Ok(());
     }
     let matcher = state.matching.matcher(posted.kind);
     if matcher.peek(posted.src, posted.tag).is_some() {
         return Ok(());
     }
-    state.connector().reach(index)
+    state.connector().ensure_connected(index)
 }
 
 impl Receiver for State {
@@ -93,7 +93,7 @@ impl Receiver for State {
     }
 
     fn poll_unexpected(&mut self) {
-        // It may be with its sender's commands still.
+        // The message may be among commands that were not taken yet.
         progress::drain_doorbell(self);
         self.progress(BUDGET, &mut Sink::none());
     }
@@ -105,19 +105,21 @@ impl Receiver for State {
         receiver.deliver(peer, posted, env, unexpected);
     }
 
-    /// Drops a message. To its sender it is received.
+    /// Discards an unexpected message. For its sender it is received.
     fn discard(&mut self, env: &Envelope, unexpected: Unexpected) {
         let peer = &mut self.peers[env.src.0 as usize];
         match unexpected {
             Unexpected::Bytes { bytes, ack } => {
-                self.matching.quota.release(bytes.len(), &mut peer.kept);
+                self.matching
+                    .quota
+                    .release(bytes.len(), &mut peer.kept_bytes);
                 if let Some(ack) = ack {
-                    peer.answer(ack.life, ack.msg_id, status::DONE);
+                    peer.respond(ack.life, ack.msg_id, status::DONE);
                 }
             }
-            Unexpected::Rts { life, msg_id } if life == peer.life => {
+            Unexpected::Rts { life, msg_id } if life == peer.incarnation => {
                 transfer::end_transfer(peer, msg_id);
-                peer.answer(life, msg_id, status::DONE);
+                peer.respond(life, msg_id, status::DONE);
             }
             Unexpected::Rts { .. } => {}
         }

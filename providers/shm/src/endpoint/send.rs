@@ -1,5 +1,4 @@
-//! Sending messages: the fast path, whose preconditions are checked in one place, and the general
-//! path.
+//! Sending messages: the fast path and the general path.
 
 use selvedge::{Context, Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::Report;
@@ -17,7 +16,7 @@ use crate::transfers::cmd::Header;
 use crate::transfers::send::{self, SLOW_PATH_FLAGS, is_inline};
 use crate::transfers::{Sent, inject, inline};
 
-/// A send, as far as all kinds have it in common.
+/// The parameters that all kinds of sends have in common.
 #[derive(Debug)]
 pub(crate) struct Send {
     pub(crate) header: Header,
@@ -29,7 +28,7 @@ pub(crate) struct Send {
 }
 
 impl Send {
-    /// How a message of `len` bytes is told of.
+    /// The completion of a message of `len` bytes.
     #[inline(always)]
     fn report(&self, len: usize) -> Report {
         Report {
@@ -42,8 +41,8 @@ impl Send {
     }
 }
 
-/// Sends eight bytes by the fast path: the most frequent message, all in line. Says whether it was
-/// sent; [`send`] knows why not.
+/// Sends eight bytes by the fast path, inlined. Returns `false` if a precondition does not hold;
+/// [`send`] then handles the message.
 #[inline(always)]
 pub(crate) fn send_word(state: &mut State, word: u64, send: &Send) -> bool {
     let (setup, peers, schedule) = state.outgoing();
@@ -64,7 +63,7 @@ pub(crate) fn send_word(state: &mut State, word: u64, send: &Send) -> bool {
 /// Sends a message.
 ///
 /// # Errors
-/// As [`send::send`]; [`Errno::NotConn`] for a peer that is gone and not back.
+/// As [`send::send`]; [`Errno::NotConn`] for a peer that is disconnected and was not restarted.
 #[inline(never)]
 pub(crate) fn send(state: &mut State, buf: TxBuf, send: &Send) -> Result {
     let len = buf.len();
@@ -92,7 +91,7 @@ pub(crate) fn send(state: &mut State, buf: TxBuf, send: &Send) -> Result {
     send_general(state, buf, send)
 }
 
-/// Commits a message inside a command, if there is a slot.
+/// Commits a message inside a command. `false` if no slot is free.
 #[inline(always)]
 fn commit_inline(peer: &mut Peer, header: &Header, buf: &TxBuf) -> bool {
     if let Some(out) = &mut peer.out
@@ -112,39 +111,38 @@ fn fast_peer<'a>(setup: &Setup, peers: &'a mut Peers, send: &Send) -> Option<&'a
     if send.reports && setup.ep.tx_cq.room() == 0 {
         return None;
     }
-    let peer = peers.known(send.dest)?;
-    (peer.state == PeerState::Linked).then_some(peer)
+    let peer = peers.cached(send.dest)?;
+    (peer.state == PeerState::Connected).then_some(peer)
 }
 
-/// The fast path has committed a message: completions that wait for it come after that.
+/// Announces and completes a message that the fast path has committed.
 #[inline(always)]
 fn sent(setup: &Setup, peer: &mut Peer, schedule: &mut Schedule, send: &Send, len: usize) {
     announce(peer, send.flags, schedule, &setup.ep);
     send.report(len).done_not_deferred(&setup.ep);
 }
 
-/// The general path: finds the peer, connects to it if need be, and sends by whatever protocol suits
-/// the message.
+/// The general path: finds the peer, connects to it if needed, and selects the protocol.
 #[inline(never)]
 fn send_general(state: &mut State, buf: TxBuf, send: &Send) -> Result {
     if send.reports && state.setup.ep.tx_cq.room() == 0 {
         return Err(Errno::Again);
     }
-    let mut at = state.connector();
-    let index = at.peers.at(send.dest)?;
-    if at.peers[index].state != PeerState::Linked {
-        at.reach(index)?;
-        check_deferred(&mut at, index)?;
+    let mut connector = state.connector();
+    let index = connector.peers.at(send.dest)?;
+    if connector.peers[index].state != PeerState::Connected {
+        connector.ensure_connected(index)?;
+        check_deferred(&mut connector, index)?;
     }
-    let peer = &mut at.peers[index];
+    let peer = &mut connector.peers[index];
     if peer.inbox.is_none() && peer.is_full() {
-        // The peer may have said by now where it gives slots back.
-        poll_peer(&mut at, index);
-        at.schedule.parking.wake(&at.setup.ep);
+        // The peer's hello with its credit word may have arrived.
+        poll_peer(&mut connector, index);
+        connector.schedule.parking.wake(&connector.setup.ep);
     }
-    let (setup, len) = (at.setup, buf.len());
+    let (setup, len) = (connector.setup, buf.len());
     let special = &setup.shared.special;
-    let peer = &mut at.peers[index];
+    let peer = &mut connector.peers[index];
     let sent = send::send(
         peer,
         &setup.config,
@@ -161,19 +159,19 @@ fn send_general(state: &mut State, buf: TxBuf, send: &Send) -> Result {
                     .stats
                     .count_protocol(ProtocolCounter::SentInject, len);
             }
-            if peer.state != PeerState::Linked {
-                // It is reported when the peer exists.
-                peer.held.push(send.report(len));
+            if peer.state != PeerState::Connected {
+                // The completion is pushed once the peer exists.
+                peer.held_sends.push(send.report(len));
                 return Ok(());
             }
-            announce(peer, send.flags, at.schedule, &setup.ep);
+            announce(peer, send.flags, connector.schedule, &setup.ep);
             send.report(len).done(&setup.ep);
         }
         Ok(Sent::Pending) => {
-            announce(peer, send.flags, at.schedule, &setup.ep);
-            at.schedule.activate(peer, &setup.ep);
+            announce(peer, send.flags, connector.schedule, &setup.ep);
+            connector.schedule.activate(peer, &setup.ep);
         }
-        Err(errno) => return Err(at.reserve_error(index, errno)),
+        Err(errno) => return Err(connector.reserve_error(index, errno)),
     }
     Ok(())
 }

@@ -25,7 +25,7 @@ pub(crate) struct State {
     pub(crate) matching: Matching,
     pub(crate) schedule: Schedule,
     pub(crate) control: Control,
-    /// Where direct accesses go.
+    /// Cache of the mapping that the last direct access used.
     pub(crate) prefetch_hint: PrefetchHint,
 }
 
@@ -42,7 +42,7 @@ impl State {
         }
     }
 
-    /// The parts that taking commands changes, and the peers.
+    /// The parts that change when commands are taken, and the peers.
     #[inline(always)]
     pub(crate) fn command_receiver(&mut self) -> (CommandReceiver<'_>, &mut Peers) {
         let arrivals = CommandReceiver {
@@ -54,13 +54,13 @@ impl State {
         (arrivals, &mut self.peers)
     }
 
-    /// The parts that a send changes, if nothing has to be found out before.
+    /// The parts that the fast path of a send changes.
     #[inline(always)]
     pub(crate) fn outgoing(&mut self) -> (&Setup, &mut Peers, &mut Schedule) {
         (&self.setup, &mut self.peers, &mut self.schedule)
     }
 
-    /// The parts that connections and their ends change.
+    /// The parts that change when peers connect and disconnect.
     pub(crate) fn connector(&mut self) -> Connector<'_> {
         Connector {
             setup: &self.setup,

@@ -38,7 +38,7 @@ impl CommandReceiver<'_> {
         match &peer.inbox {
             Some(inbox) if inbox.rx.peek().is_some() => self.take_commands(peer, budget, sink),
             Some(inbox) => {
-                inbox.expect_payload();
+                inbox.prefetch_expected_payload();
                 0
             }
             None => 0,
@@ -57,10 +57,10 @@ impl CommandReceiver<'_> {
         let budget = budget.min(self.setup.ep.rx_cq.room());
         // Twice: a peer that is far needs all the time, and one that is near has taken the lines
         // back meanwhile.
-        peer.expect_answer();
+        peer.prefetch_response_slot();
         let taken = self.fast_path(peer).take::<Oldest>(peer, budget, sink);
         peer.publish_credit();
-        peer.expect_answer();
+        peer.prefetch_response_slot();
         match taken < budget && peer.has_commands() {
             true => taken + self.take_slow_path(peer, budget - taken, sink),
             false => taken,
@@ -148,11 +148,11 @@ impl CommandReceiver<'_> {
                 let src = peer.fi_addr(&self.setup.av);
                 matching::report(&peer.name, &self.setup.ep, src, posted, env, fits, sink);
             }
-            None if self.has_room(env.len, peer.kept) => {
+            None if self.has_room(env.len, peer.kept_bytes) => {
                 let bytes = inline::copy_to_heap(&slot, word, env.len);
                 inbox.rx.release();
                 self.matching
-                    .keep(cmd.kind, cmd.env, bytes, None, &mut peer.kept);
+                    .keep(cmd.kind, cmd.env, bytes, None, &mut peer.kept_bytes);
             }
             None => {
                 self.stall(peer, env.len);
@@ -225,34 +225,34 @@ impl CommandReceiver<'_> {
         ack: Option<u32>,
         sink: &mut Sink<'_>,
     ) -> Result<bool, ProtocolError> {
-        let (life, env) = (peer.life, &cmd.env);
+        let (life, env) = (peer.incarnation, &cmd.env);
         let Some(inbox) = &mut peer.inbox else {
             return Ok(false);
         };
-        let walked = inbox.walk;
-        inbox.payload_expected = env.len <= PREFETCH_PAYLOAD_MAX;
+        let walked = inbox.pool_position;
+        inbox.expects_payload = env.len <= PREFETCH_PAYLOAD_MAX;
         let at = inject::locate(inbox, offset, env.len)?;
         match self.matching.matcher(cmd.kind).match_message(env) {
             Some(mut posted) => {
                 let fits = inject::receive(inbox, at, env.len, &mut posted.buf);
                 inbox.rx.release();
                 if let Some(msg_id) = ack {
-                    peer.answer(life, msg_id, status::DONE);
+                    peer.respond(life, msg_id, status::DONE);
                 }
                 let src = peer.fi_addr(&self.setup.av);
                 let counter = telemetry::ProtocolCounter::ReceivedInject;
                 self.setup.ep.stats.count_protocol(counter, env.len);
                 matching::report(&peer.name, &self.setup.ep, src, posted, env, fits, sink);
             }
-            None if self.has_room(env.len, peer.kept) => {
+            None if self.has_room(env.len, peer.kept_bytes) => {
                 let bytes = inject::copy_to_heap(inbox, at, env.len);
                 inbox.rx.release();
                 let ack = ack.map(|msg_id| Ack { life, msg_id });
                 self.matching
-                    .keep(cmd.kind, cmd.env, bytes, ack, &mut peer.kept);
+                    .keep(cmd.kind, cmd.env, bytes, ack, &mut peer.kept_bytes);
             }
             None => {
-                inbox.walk = walked;
+                inbox.pool_position = walked;
                 self.stall(peer, env.len);
                 return Ok(false);
             }
@@ -270,7 +270,7 @@ impl CommandReceiver<'_> {
                 iov::start(peer, config, ep, src, msg_id, destination, len);
             }
             None => {
-                let life = peer.life;
+                let life = peer.incarnation;
                 matcher.store(cmd.env, Unexpected::Rts { life, msg_id });
             }
         }
@@ -289,16 +289,18 @@ impl CommandReceiver<'_> {
         let src = peer.fi_addr(av);
         match unexpected {
             Unexpected::Bytes { bytes, ack } => {
-                self.matching.quota.release(bytes.len(), &mut peer.kept);
+                self.matching
+                    .quota
+                    .release(bytes.len(), &mut peer.kept_bytes);
                 let fits = posted.buf.write(0, &bytes);
                 if let Some(ack) = ack {
-                    peer.answer(ack.life, ack.msg_id, status::DONE);
+                    peer.respond(ack.life, ack.msg_id, status::DONE);
                 }
                 ep.stats
                     .count_protocol(telemetry::ProtocolCounter::ReceivedLate, env.len);
                 matching::report(&peer.name, ep, src, posted, &env, fits, &mut Sink::none());
             }
-            Unexpected::Rts { life, .. } if life != peer.life => {
+            Unexpected::Rts { life, .. } if life != peer.incarnation => {
                 let detail = format!("{} is gone, and its message with it", peer.name);
                 ep.rx_failed(posted, Errno::ConnReset, src, detail);
             }
@@ -331,11 +333,11 @@ fn release(inbox: Option<&mut Inbox>) {
 pub(crate) fn move_transfers(peer: &mut Peer, setup: &Setup) -> Result<usize, ProtocolError> {
     let Setup { config, ep, av, .. } = setup;
     let addr = peer.fi_addr(av);
-    let mut moved = response::send_owed_responses(peer)? + usize::from(peer.end_run());
+    let mut moved = response::send_owed_responses(peer)? + usize::from(peer.announce_pending());
     moved += sar::take_responses(peer, config, ep, addr)?;
     moved += sar::send_aborts(peer) + usize::from(sar::fill_streams(peer)?);
     moved += sar::receive_segments(peer, ep, addr)?;
-    if peer.news_ahead == 0
+    if peer.packets_ahead == 0
         && let Some(msg_id) = next_pull(peer)
     {
         moved += iov::copy_step(peer, ep, addr, msg_id);

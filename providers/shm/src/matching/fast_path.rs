@@ -114,7 +114,7 @@ impl FastPath<'_> {
                 break;
             }
             inline::receive(&slot, cmd::INLINE_PAYLOAD_WORD, len, &mut posted.buf);
-            inbox.payload_expected = false;
+            inbox.expects_payload = false;
             let flags = posted.flags;
             let entry = completion_entry(posted, kind, len, tag);
             R::drop(matcher);
@@ -141,12 +141,12 @@ impl FastPath<'_> {
         let Some(posted) = posted.filter(|posted| posted.buf.len() >= len) else {
             return false;
         };
-        let walked = inbox.walk;
+        let walked = inbox.pool_position;
         let Ok(at) = inject::locate(inbox, offset, len) else {
-            inbox.walk = walked;
+            inbox.pool_position = walked;
             return false;
         };
-        inbox.payload_expected = len <= PREFETCH_PAYLOAD_MAX;
+        inbox.expects_payload = len <= PREFETCH_PAYLOAD_MAX;
         inject::receive(inbox, at, len, &mut posted.buf);
         let flags = posted.flags;
         let entry = completion_entry(posted, kind, len, tag);

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use selvedge::{Allocation, Counter, Desc, Error, MemoryRegion, MrAccess, alloc};
 use selvedge_kit::fork_guard::ForkGuard;
 
-use crate::connect::packet::{Place, encode_block, encode_release};
+use crate::connect::packet::{BlockInfo, encode_block, encode_release};
 use crate::memory::keys::rights;
 use crate::memory::mr;
 use crate::provider::shared::Shared;
 use crate::smr::Writers;
-use crate::smr::keys::{Kind, Row};
+use crate::smr::keys::{KeyEntry, Kind};
 use crate::smr::special::{Block, PageSize};
 
 /// Special memory in the hands of the application.
@@ -29,7 +29,7 @@ struct DomainAllocation {
 pub(crate) struct AnnouncedBlock {
     shared: Arc<Shared>,
     memory: Block,
-    location: Place,
+    location: BlockInfo,
     /// The number of the announcement.
     announcement: u64,
     /// What was asked for.
@@ -57,7 +57,7 @@ impl AnnouncedBlock {
             false => Writers::Owner,
         };
         let (memory, fd) = Block::create(len, writers, pages)?;
-        let location = Place {
+        let location = BlockInfo {
             block: shared.special.next_number(),
             base: memory.base().expose_provenance() as u64,
             len: memory.len() as u64,
@@ -79,7 +79,7 @@ impl AnnouncedBlock {
     fn announce(
         shared: &Arc<Shared>,
         memory: Block,
-        location: Place,
+        location: BlockInfo,
         fd: OwnedFd,
         len: usize,
     ) -> Self {
@@ -97,8 +97,8 @@ impl AnnouncedBlock {
     }
 
     /// What the key table says of it.
-    fn row(&self, attr: &alloc::Attr) -> Row {
-        Row {
+    fn row(&self, attr: &alloc::Attr) -> KeyEntry {
+        KeyEntry {
             key: attr.requested_key,
             start: self
                 .shared

@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::connect::connection::{ConnectError, Connection, PacketSender};
 use crate::connect::packet;
-use crate::connect::rendezvous::{ContactError, Link, Speaker};
 use selvedge_kit::rate_limit::warn_limited;
 use selvedge_kit::wait::Waiters;
 use selvedge_kit::weak_list::WeakList;
@@ -42,7 +42,7 @@ struct Announcement {
 /// The other end of a link.
 #[derive(Debug)]
 struct Subscriber {
-    speaker: Speaker,
+    speaker: PacketSender,
     /// What it has not been told yet, with the numbers of the notices.
     pending: VecDeque<(u64, Arc<Announcement>)>,
 }
@@ -89,15 +89,15 @@ impl Announcements {
     /// Nothing is published in between.
     pub(crate) fn add_subscriber(
         &self,
-        link: &Link,
-        handshake: impl FnOnce() -> Result<(), ContactError>,
-    ) -> Result<(), ContactError> {
+        link: &Connection,
+        handshake: impl FnOnce() -> Result<(), ConnectError>,
+    ) -> Result<(), ConnectError> {
         let mut inner = self.lock();
         handshake()?;
         let active = inner.active.iter();
         let pending = active.map(|(&number, announcement)| (number, Arc::clone(announcement)));
         let subscriber = Subscriber {
-            speaker: link.speaker(),
+            speaker: link.packet_sender(),
             pending: pending.collect(),
         };
         inner.subscribers.push(subscriber);
@@ -150,13 +150,13 @@ impl Subscriber {
             let fds: Vec<_> = announcement.fd.iter().map(AsFd::as_fd).collect();
             match self.speaker.send(&announcement.packet, &fds) {
                 Some(Ok(())) => drop(self.pending.pop_front()),
-                Some(Err(ContactError::NotYet(_) | ContactError::Busy(_))) => {
-                    return self.speaker.is_there();
+                Some(Err(ConnectError::NotYet(_) | ConnectError::Busy(_))) => {
+                    return self.speaker.is_open();
                 }
                 Some(Err(
-                    ContactError::Failed(error)
-                    | ContactError::Refused(error)
-                    | ContactError::Untrusted(error),
+                    ConnectError::Failed(error)
+                    | ConnectError::Refused(error)
+                    | ConnectError::Untrusted(error),
                 )) => {
                     // Nothing that another try mends, and the peer can do without.
                     warn_limited("selvedge::shm::mr", format_args!("{error}"));
@@ -165,25 +165,25 @@ impl Subscriber {
                 None => return false,
             }
         }
-        self.speaker.is_there()
+        self.speaker.is_open()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connect::connection::{AcceptOutcome, Listener as Rendezvous, ReceiveOutcome};
     use crate::connect::packet::{Packet, encode_abort};
-    use crate::connect::rendezvous::{Accepted, Heard, Listener as Rendezvous};
     use crate::peers::name::Name;
     use selvedge::Errno;
 
     /// Two ends of a connection.
-    fn links(name: &str) -> (Link, Link) {
+    fn links(name: &str) -> (Connection, Connection) {
         let name = Name::plain(&format!("exports-{}-{name}", std::process::id())).unwrap();
         let rendezvous = Rendezvous::bind(&name, None).unwrap();
-        let local = Link::connect(&name, None).unwrap();
+        let local = Connection::connect(&name, None).unwrap();
         match rendezvous.accept() {
-            Ok(Accepted::Link(remote)) => (local, remote),
+            Ok(AcceptOutcome::Connection(remote)) => (local, remote),
             other => panic!("{other:?}"),
         }
     }
@@ -193,9 +193,9 @@ mod tests {
     }
 
     /// The numbers of the packets that have come.
-    fn received_numbers(link: &mut Link) -> Vec<u32> {
+    fn received_numbers(link: &mut Connection) -> Vec<u32> {
         let mut numbers = Vec::new();
-        while let Heard::Packet(packet) = link.receive().unwrap() {
+        while let ReceiveOutcome::Packet(packet) = link.receive().unwrap() {
             if let Packet::Abort { msg_id, .. } = *packet {
                 numbers.push(msg_id);
             }
@@ -245,7 +245,7 @@ mod tests {
         let (local, mut remote) = links("d");
         announcements.add_subscriber(&local, || Ok(())).unwrap();
         drop(local);
-        assert!(matches!(remote.receive(), Ok(Heard::End)));
+        assert!(matches!(remote.receive(), Ok(ReceiveOutcome::Closed)));
         announcements.publish(packet(1), None);
         assert!(announcements.lock().subscribers.is_empty());
     }

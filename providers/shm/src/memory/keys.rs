@@ -23,7 +23,7 @@ use crate::connect::packet::encode_keys;
 use crate::memory::announcements::Announcements;
 use crate::peers::name::random;
 use crate::smr::keys::{
-    COUNTED, Chunk, Denied, Kind, RIGHT_READ, RIGHT_WRITE, Row, place_of, rows_of,
+    COUNTED, Chunk, Denied, KeyEntry, Kind, RIGHT_READ, RIGHT_WRITE, entries_of, locate_entry,
 };
 
 /// The key of a region that peers may not use (`FI_KEY_NOTAVAIL`).
@@ -57,7 +57,7 @@ struct Table {
 /// A region, as this process sees it.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    row: Row,
+    row: KeyEntry,
     /// The address of the first byte.
     first: usize,
 }
@@ -137,7 +137,7 @@ impl Keys {
     /// [`Errno::NoKey`] when the key is taken; the system's, when memory for the table is short.
     pub(crate) fn insert(
         &self,
-        row: Row,
+        row: KeyEntry,
         first: usize,
         announcements: &Announcements,
     ) -> Result<(u64, u32), Error> {
@@ -170,7 +170,7 @@ impl Keys {
         table.counts.bind(entry.row.key, &cntr, what)?;
         self.are_counted.store(true, Ordering::Relaxed);
         entry.row.rights |= COUNTED;
-        let (chunk, place) = place_of(number as usize);
+        let (chunk, place) = locate_entry(number as usize);
         table.chunks[chunk].amend(place, &entry.row);
         Ok(())
     }
@@ -199,7 +199,7 @@ impl Keys {
 impl Table {
     fn insert(
         &mut self,
-        mut row: Row,
+        mut row: KeyEntry,
         first: usize,
         by_provider: bool,
     ) -> Result<(u64, u32), Error> {
@@ -215,7 +215,7 @@ impl Table {
         self.free.remove(&number);
         self.by_key.insert(row.key, number);
         self.rows[number as usize] = Some(Entry { row, first });
-        let (chunk, place) = place_of(number as usize);
+        let (chunk, place) = locate_entry(number as usize);
         self.chunks[chunk].publish(place, &row);
         Ok((row.key, number))
     }
@@ -241,14 +241,14 @@ impl Table {
         })?;
         self.chunks.push(chunk);
         let first = self.rows.len() as u32;
-        self.rows.resize(self.rows.len() + rows_of(number), None);
+        self.rows.resize(self.rows.len() + entries_of(number), None);
         self.free.extend(first..self.rows.len() as u32);
         Ok(fd)
     }
 
     /// Withdraws a row; the counters of its region, to drop without locks.
     fn remove(&mut self, number: u32) -> Option<Bound> {
-        let (chunk, place) = place_of(number as usize);
+        let (chunk, place) = locate_entry(number as usize);
         self.chunks[chunk].withdraw(place);
         self.free.insert(number);
         let entry = self.rows[number as usize].take()?;
@@ -284,7 +284,7 @@ impl Regions<'_> {
         let first = entry.first + offset;
         match is_there(first, segment.len) {
             true => Ok(shared_bytes(first, segment.len)),
-            false => Err(Denied::Nowhere),
+            false => Err(Denied::Unmapped),
         }
     }
 

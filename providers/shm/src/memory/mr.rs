@@ -8,7 +8,7 @@ use selvedge_kit::fork_guard::ForkGuard;
 
 use crate::memory::keys::{NO_KEY, rights};
 use crate::provider::shared::Shared;
-use crate::smr::keys::{Kind, Row};
+use crate::smr::keys::{KeyEntry, Kind};
 
 /// Pieces of a registered region.
 pub(crate) const MR_IOV_LIMIT: usize = 1;
@@ -44,7 +44,7 @@ pub(crate) fn register(
         let what = format!("a region of {len} bytes at {first:#x}");
         return Err(Error::new(Errno::Inval, what));
     }
-    let row = Row {
+    let row = KeyEntry {
         key: attr.requested_key,
         start: domain.keys.remote_start(first, attr),
         len,
@@ -64,7 +64,7 @@ pub(crate) fn register(
 /// [`Errno::NoKey`] when the key is taken; the system's, when memory for the table is short.
 pub(crate) fn add(
     domain: &Arc<Shared>,
-    row: Row,
+    row: KeyEntry,
     first: usize,
 ) -> Result<Arc<dyn MemoryRegion>, Error> {
     let (mut key, mut number) = (NO_KEY, None);

@@ -12,7 +12,7 @@ use std::sync::{PoisonError, RwLock};
 use rustc_hash::FxHashMap;
 use selvedge::{Errno, Error};
 
-use crate::connect::packet::Place;
+use crate::connect::packet::BlockInfo;
 use crate::memory::mapping_quota::{MappingPermit, MappingQuota};
 use crate::smr::bytes::Bytes;
 use crate::smr::special::PeerBlock;
@@ -21,7 +21,7 @@ use crate::smr::special::PeerBlock;
 #[derive(Debug, Default)]
 pub(crate) struct OwnBlocks {
     last: AtomicU64,
-    by_base: RwLock<BTreeMap<u64, Place>>,
+    by_base: RwLock<BTreeMap<u64, BlockInfo>>,
     /// How many there are: most programs have none, and look no further.
     count: AtomicUsize,
 }
@@ -48,7 +48,7 @@ impl OwnBlocks {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    pub(crate) fn add(&self, place: Place) {
+    pub(crate) fn add(&self, place: BlockInfo) {
         self.change(|by_base| by_base.insert(place.base, place));
     }
 
@@ -56,7 +56,7 @@ impl OwnBlocks {
         self.change(|by_base| by_base.remove(&base));
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<u64, Place>) -> Option<Place>) {
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<u64, BlockInfo>) -> Option<BlockInfo>) {
         let mut by_base = self.by_base.write().unwrap_or_else(PoisonError::into_inner);
         change(&mut by_base);
         self.count.store(by_base.len(), Ordering::Relaxed);
@@ -72,7 +72,7 @@ pub(crate) struct PeerBlocks {
 /// A block of a peer.
 #[derive(Debug)]
 pub(crate) struct MappedBlock {
-    place: Place,
+    place: BlockInfo,
     memory: PeerBlock,
     _mapped: MappingPermit,
 }
@@ -82,7 +82,7 @@ impl PeerBlocks {
     ///
     /// # Errors
     /// [`Errno::Proto`] for what is no block.
-    pub(crate) fn map(&mut self, place: Place, fd: OwnedFd) -> Result<(), Error> {
+    pub(crate) fn map(&mut self, place: BlockInfo, fd: OwnedFd) -> Result<(), Error> {
         let nonsense = || {
             Error::new(
                 Errno::Proto,
@@ -147,8 +147,8 @@ mod tests {
     use crate::smr::Writers;
     use crate::smr::special::{Block, PageSize};
 
-    fn place(block: u64, base: u64) -> Place {
-        Place {
+    fn place(block: u64, base: u64) -> BlockInfo {
+        BlockInfo {
             block,
             base,
             len: 4096,
@@ -202,16 +202,16 @@ mod tests {
     #[test]
     fn announced_blocks_are_validated() {
         let (memory, fd) = Block::create(8192, Writers::Owner, PageSize::Ordinary).unwrap();
-        let sound = Place {
+        let sound = BlockInfo {
             len: memory.len() as u64,
             ..place(7, 0x7000_0000)
         };
         let mut blocks = PeerBlocks::default();
         for wrong in [
-            Place { block: 0, ..sound },
-            Place { len: 4096, ..sound },
-            Place { len: 0, ..sound },
-            Place {
+            BlockInfo { block: 0, ..sound },
+            BlockInfo { len: 4096, ..sound },
+            BlockInfo { len: 0, ..sound },
+            BlockInfo {
                 base: u64::MAX - 1,
                 ..sound
             },
@@ -219,7 +219,7 @@ mod tests {
             let refused = blocks.map(wrong, fd.try_clone().unwrap()).unwrap_err();
             assert_eq!(refused.errno(), Errno::Proto, "{wrong:?}");
         }
-        let unmappable = Place {
+        let unmappable = BlockInfo {
             writable: true,
             ..sound
         };

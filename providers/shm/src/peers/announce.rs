@@ -1,9 +1,9 @@
-//! Runs of messages: those with `FI_MORE` and the first one without. A peer that has to be told of
-//! commands is told once, at the end of the run, or by progress if the end does not come.
+//! Announces commands to peers that do not poll. A run of messages is those with `FI_MORE` and the
+//! first one without. A run is announced once, at its end, or by progress if the end does not come.
 //!
-//! Commands are committed one by one all the same. To hold the first of a run back until the others
-//! are there, so that the peer finds all of them together, was measured: it costs a tenth to a half
-//! more for each message, because the peer has nothing to do meanwhile.
+//! Commands of a run are committed one by one. To hold the first back until the others are
+//! committed was measured: it costs a tenth to a half more for each message, because the peer is
+//! idle meanwhile.
 
 use selvedge::OpFlags;
 use selvedge_kit::Ep;
@@ -12,11 +12,11 @@ use crate::connect::packet::encode_wake;
 use crate::peers::peer::Peer;
 use crate::progress::schedule::Schedule;
 
-/// Tells a peer of what was just committed for it, unless it polls anyway: now, or at the end of the
-/// run that a message with these flags is in.
+/// Announces the last commit to a peer that does not poll: now, or at the end of the run to which a
+/// message with these flags belongs.
 #[inline(always)]
 pub(crate) fn announce(peer: &mut Peer, flags: OpFlags, schedule: &mut Schedule, ep: &Ep) {
-    if !peer.is_looking() {
+    if !peer.is_polling_us() {
         ring(peer, flags, schedule, ep);
     }
 }
@@ -24,7 +24,7 @@ pub(crate) fn announce(peer: &mut Peer, flags: OpFlags, schedule: &mut Schedule,
 #[cold]
 fn ring(peer: &mut Peer, flags: OpFlags, schedule: &mut Schedule, ep: &Ep) {
     if flags.contains(OpFlags::MORE) {
-        peer.is_untold = true;
+        peer.has_unannounced_commands = true;
         schedule.activate(peer, ep);
     } else {
         peer.ring();
@@ -32,67 +32,69 @@ fn ring(peer: &mut Peer, flags: OpFlags, schedule: &mut Schedule, ep: &Ep) {
 }
 
 impl Peer {
-    /// Whether the peer looks at our commands anyway, as far as is known.
+    /// Whether the peer polls this endpoint's commands, as last published by the peer.
     #[inline(always)]
-    pub(crate) fn is_looking(&self) -> bool {
+    pub(crate) fn is_polling_us(&self) -> bool {
         let inbox = self.inbox.as_ref();
-        inbox.is_some_and(|inbox| inbox.region.is_attentive())
+        inbox.is_some_and(|inbox| inbox.region.is_polling())
     }
 
-    /// Tells the peer of what was just committed for it, unless it looks anyway.
+    /// Announces the last commit to the peer unless it polls.
     #[inline(always)]
     pub(crate) fn announce(&mut self) {
-        if !self.is_looking() {
+        if !self.is_polling_us() {
             self.ring();
         }
     }
 
-    /// Tells the peer of what was committed for it.
+    /// Rings the doorbell for all commits so far, and wakes the peer if it is parked.
     pub(crate) fn ring(&mut self) {
-        self.is_untold = false;
-        self.call();
+        self.has_unannounced_commands = false;
+        self.ring_and_wake();
     }
 
-    /// The peer does not poll: rings, and wakes it if it is parked.
+    /// Sets the doorbell bit of a peer that does not poll, and wakes the peer if it is parked.
     #[cold]
     #[inline(never)]
-    fn call(&mut self) {
+    fn ring_and_wake(&mut self) {
         if let Some(inbox) = &self.inbox {
             inbox.bell.ring();
             self.wake();
-        } else if let Some(link) = self.links.first() {
-            // It has our outbox and may be parked already, but its own hello was not heard here yet.
-            let _ = link.send(&encode_wake(), &[]);
+        } else if let Some(connection) = self.connections.first() {
+            // The peer has this endpoint's outbox and may be parked, but its hello was not received
+            // yet.
+            let _ = connection.send(&encode_wake(), &[]);
         }
     }
 
-    /// Wakes the peer if it is parked. To be called after something was put where it polls.
+    /// Wakes the peer if it is parked. Call it after a commit to a queue of the peer.
     #[inline]
     pub(crate) fn wake(&mut self) {
         let inbox = self.inbox.as_ref();
-        if let Some(night) = inbox.and_then(|inbox| inbox.caller.night(&inbox.region)) {
-            self.wake_in(night);
+        if let Some(epoch) = inbox.and_then(|inbox| inbox.wake_record.epoch_to_wake(&inbox.region))
+        {
+            self.wake_in_epoch(epoch);
         }
     }
 
     #[cold]
-    fn wake_in(&mut self, night: u64) {
-        let (Some(inbox), Some(link)) = (&mut self.inbox, self.links.first()) else {
+    fn wake_in_epoch(&mut self, epoch: u64) {
+        let (Some(inbox), Some(connection)) = (&mut self.inbox, self.connections.first()) else {
             return;
         };
-        // A peer whose socket is full is woken by what is in there; one that is gone by nothing.
-        if link.send(&encode_wake(), &[]).is_ok() {
-            inbox.caller.has_called(night);
+        // The packets in a full socket wake the peer; a closed socket needs no wake-up.
+        if connection.send(&encode_wake(), &[]).is_ok() {
+            inbox.wake_record.record_wake(epoch);
         }
     }
 
-    /// Ends a run whose last message has not come. Says whether there was one.
-    pub(crate) fn end_run(&mut self) -> bool {
-        let is_untold = self.is_untold;
-        if is_untold {
+    /// Announces the commands of an unfinished run. Returns whether there was one.
+    pub(crate) fn announce_pending(&mut self) -> bool {
+        let has_unannounced_commands = self.has_unannounced_commands;
+        if has_unannounced_commands {
             self.ring();
         }
-        is_untold
+        has_unannounced_commands
     }
 }
 
@@ -129,23 +131,23 @@ mod tests {
             Self { ep, cq, av }
         }
 
-        fn state<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
-            look(&mut self.ep.shell.lock().unwrap())
+        fn state<T>(&self, read: impl FnOnce(&mut State) -> T) -> T {
+            read(&mut self.ep.shell.lock().unwrap())
         }
 
-        /// How often peers have rung since the last time: once or not at all.
+        /// Number of doorbell bits set since the last call: 0 or 1.
         fn rung(&self) -> usize {
             let mut rung = 0;
             self.state(|state| state.control.doorbell.drain(64, |_| rung += 1));
             rung
         }
 
-        /// Does not look at what its peers commit from now on.
-        fn look_away(&self) {
+        /// Stops polling all peers.
+        fn stop_polling(&self) {
             self.state(|state| {
                 for peer in state.peers.iter() {
                     let out = peer.out.as_ref().unwrap();
-                    out.region.set_attentive(false);
+                    out.region.set_polled(false);
                 }
             });
         }
@@ -171,27 +173,27 @@ mod tests {
         let to = a.av.insert_one(&b.ep.address().unwrap()).unwrap();
         let plain = OpFlags::empty();
         send(&a, to, 8, plain);
-        let greeted = || a.state(|state| state.peers[0].inbox.is_some());
-        while !greeted() {
+        let is_connected = || a.state(|state| state.peers[0].inbox.is_some());
+        while !is_connected() {
             a.cq.read(&mut []).unwrap();
             b.cq.read(&mut []).unwrap();
         }
-        b.look_away();
+        b.stop_polling();
         b.rung();
         for len in [8, 48, 100] {
             for _ in 0..5 {
                 send(&a, to, len, OpFlags::MORE);
             }
-            assert_eq!(b.rung(), 0, "told before the end of the run");
+            assert_eq!(b.rung(), 0, "announced before the end of the run");
             send(&a, to, len, plain);
-            assert_eq!(b.rung(), 1, "not told at the end of the run");
-            // The end of a run may not come.
+            assert_eq!(b.rung(), 1, "not announced at the end of the run");
+            // A run without an end.
             send(&a, to, len, OpFlags::MORE);
             assert_eq!(b.rung(), 0);
             a.cq.read(&mut []).unwrap();
-            assert_eq!(b.rung(), 1, "not told by progress");
+            assert_eq!(b.rung(), 1, "not announced by progress");
             a.cq.read(&mut []).unwrap();
-            assert_eq!(b.rung(), 0, "told twice");
+            assert_eq!(b.rung(), 0, "announced twice");
         }
     }
 }

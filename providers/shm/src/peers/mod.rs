@@ -1,11 +1,11 @@
 //! `Peers`: the table of an endpoint's peers, by number, by name and by index of the address vector.
 
 pub(crate) mod announce;
+pub(crate) mod copy_selector;
 pub(crate) mod name;
 pub(crate) mod ops;
 pub(crate) mod outbox;
 pub(crate) mod peer;
-pub(crate) mod stores;
 pub(crate) mod telemetry;
 
 use std::ops::{Index, IndexMut};
@@ -20,30 +20,31 @@ use crate::peers::peer::{Peer, State as PeerState};
 use crate::provider::av::Av;
 use crate::provider::shared::Shared;
 
-/// The peers that were connected to or addressed. A peer's number is its place in the table and its
-/// [`Source`]. RmaSegments of peers that are gone for good are used again.
+/// The peers that were connected or addressed. A peer's number is its slot in the table and its
+/// [`Source`]. Slots of disconnected peers are reused.
 #[derive(Debug)]
 pub(crate) struct Peers {
     list: Vec<Peer>,
     names: FxHashMap<Name, u32>,
-    /// Peers by index of the address vector; [`UNKNOWN`] where it was not looked up yet.
+    /// Cache of peer numbers by index of the address vector; [`UNKNOWN`] for an index not looked up
+    /// yet.
     addrs: Vec<u32>,
     addr_epoch: u64,
-    /// The same for contexts of scalable endpoints, whose indices are no places.
+    /// The same for contexts of scalable endpoints, whose indices are sparse.
     contexts: FxHashMap<FiAddr, u32>,
-    /// RmaSegments of peers that are gone for good, or were when they were noted down.
+    /// Slots of peers that were disconnected when the slot was added.
     vacant: Vec<u32>,
-    /// The place that was last looked at for a new peer.
-    reuse: usize,
+    /// The slot that was checked last for reuse.
+    reuse_cursor: usize,
     av: Arc<Av>,
     shared: Arc<Shared>,
 }
 
-/// The number of a peer that was not looked up.
+/// The number that stands for "not looked up".
 const UNKNOWN: u32 = u32::MAX;
 
 impl Peers {
-    /// An empty table beside an address vector.
+    /// Creates an empty table for an address vector.
     pub(crate) fn new(av: Arc<Av>, shared: Arc<Shared>) -> Self {
         Self {
             list: Vec::new(),
@@ -52,7 +53,7 @@ impl Peers {
             addr_epoch: 0,
             contexts: FxHashMap::default(),
             vacant: Vec::new(),
-            reuse: 0,
+            reuse_cursor: 0,
             av,
             shared,
         }
@@ -75,7 +76,7 @@ impl Peers {
         self.list.iter_mut()
     }
 
-    /// The peer with a name, if there is one.
+    /// The peer with a name.
     pub(crate) fn find(&self, name: &Name) -> Option<&Peer> {
         let index = self.names.get(name)?;
         self.list.get(*index as usize)
@@ -87,22 +88,22 @@ impl Peers {
     /// [`Errno::Inval`] for an index that the address vector does not have.
     #[inline]
     pub(crate) fn at(&mut self, addr: FiAddr) -> Result<usize> {
-        match self.known_index(addr) {
+        match self.cached_index(addr) {
             Some(index) if index != UNKNOWN => Ok(index as usize),
             _ => self.look_up(addr),
         }
     }
 
-    /// The peer at an index of the address vector, if it was looked up before.
+    /// The peer at an index of the address vector, if the index is in the cache.
     #[inline(always)]
-    pub(crate) fn known(&mut self, addr: FiAddr) -> Option<&mut Peer> {
-        let index = self.known_index(addr)?;
+    pub(crate) fn cached(&mut self, addr: FiAddr) -> Option<&mut Peer> {
+        let index = self.cached_index(addr)?;
         self.list.get_mut(index as usize)
     }
 
-    /// The number that was found for an index of the address vector, [`UNKNOWN`] included.
+    /// The cached number for an index of the address vector, [`UNKNOWN`] included.
     #[inline(always)]
-    fn known_index(&self, addr: FiAddr) -> Option<u32> {
+    fn cached_index(&self, addr: FiAddr) -> Option<u32> {
         (self.av.epoch() == self.addr_epoch).then_some(())?;
         self.addrs.get(addr.0 as usize).copied()
     }
@@ -119,21 +120,21 @@ impl Peers {
             return Ok(index as usize);
         }
         let name = self.av.name(addr).ok_or(Errno::Inval)?;
-        let index = self.named(&name);
+        let index = self.find_or_add(&name);
         if self.av.names_context(addr) {
             self.contexts.insert(addr, index as u32);
             return Ok(index);
         }
-        let place = addr.0 as usize;
-        if place >= self.addrs.len() {
-            self.addrs.resize(place + 1, UNKNOWN);
+        let slot = addr.0 as usize;
+        if slot >= self.addrs.len() {
+            self.addrs.resize(slot + 1, UNKNOWN);
         }
-        self.addrs[place] = index as u32;
+        self.addrs[slot] = index as u32;
         Ok(index)
     }
 
-    /// The peer with a name, which becomes one if it is none.
-    pub(crate) fn named(&mut self, name: &Name) -> usize {
+    /// The number of the peer with a name, which is added if it is new.
+    pub(crate) fn find_or_add(&mut self, name: &Name) -> usize {
         if let Some(&index) = self.names.get(name) {
             return index as usize;
         }
@@ -145,55 +146,61 @@ impl Peers {
         index
     }
 
-    /// The peer with the name in a handshake. A new name takes the place of a peer that is gone for
-    /// good, so that peers that come and go do not pile up. `has_left` says whether a message of a
-    /// source waits for its receive.
-    pub(crate) fn introduced(
+    /// The number of the peer with the name in a handshake. A new name reuses the slot of a
+    /// disconnected peer, so the table does not grow with peers that come and go. `has_unexpected`
+    /// returns whether an unexpected message of a source waits for its receive.
+    pub(crate) fn find_or_reuse(
         &mut self,
         name: &Name,
-        has_left: impl FnMut(Source) -> bool,
+        has_unexpected: impl FnMut(Source) -> bool,
     ) -> usize {
         if self.names.contains_key(name) {
-            return self.named(name);
+            return self.find_or_add(name);
         }
-        let Some(index) = self.vacancy(has_left) else {
-            return self.named(name);
+        let Some(index) = self.find_vacant(has_unexpected) else {
+            return self.find_or_add(name);
         };
         self.names.remove(&self.list[index].name);
         self.names.insert(name.clone(), index as u32);
         let sibling = self.shared.siblings.find(name);
-        self.list[index].become_another(name.clone(), sibling);
+        self.list[index].reset_for(name.clone(), sibling);
         index
     }
 
-    /// The place of a peer that is gone for good: one that was noted down, or one of the next few.
-    fn vacancy(&mut self, mut has_left: impl FnMut(Source) -> bool) -> Option<usize> {
-        const TRIED: usize = 4;
+    /// A slot to reuse: one of `vacant`, or one of the next few in the table.
+    fn find_vacant(&mut self, mut has_unexpected: impl FnMut(Source) -> bool) -> Option<usize> {
+        const ATTEMPTS: usize = 4;
         while let Some(index) = self.vacant.pop() {
-            if self.is_forgotten(index as usize, &mut has_left) {
+            if self.is_reusable(index as usize, &mut has_unexpected) {
                 return Some(index as usize);
             }
         }
-        (0..TRIED.min(self.list.len())).find_map(|_| {
-            self.reuse = (self.reuse + 1) % self.list.len();
-            let index = self.reuse;
-            self.is_forgotten(index, &mut has_left).then_some(index)
+        (0..ATTEMPTS.min(self.list.len())).find_map(|_| {
+            self.reuse_cursor = (self.reuse_cursor + 1) % self.list.len();
+            let index = self.reuse_cursor;
+            self.is_reusable(index, &mut has_unexpected)
+                .then_some(index)
         })
     }
 
-    /// Whether a peer is gone, has left nothing and is not in the address vector.
-    fn is_forgotten(&mut self, index: usize, mut has_left: impl FnMut(Source) -> bool) -> bool {
+    /// Whether a peer is disconnected, has no unexpected messages and is not in the address vector.
+    fn is_reusable(
+        &mut self,
+        index: usize,
+        mut has_unexpected: impl FnMut(Source) -> bool,
+    ) -> bool {
         let peer = &mut self.list[index];
-        peer.state == PeerState::Dead
+        peer.state == PeerState::Disconnected
             && peer.fi_addr(&self.av) == FiAddr::UNSPEC
-            && !has_left(peer.source())
+            && !has_unexpected(peer.source())
     }
 
-    /// A connection was refused: unless something else asks for a peer with its name, there is none.
-    pub(crate) fn dismiss(&mut self, index: usize) {
+    /// Releases the slot of a peer whose connection was refused, unless the peer is in the address
+    /// vector.
+    pub(crate) fn release_unconnected(&mut self, index: usize) {
         let peer = &mut self.list[index];
         if peer.state == PeerState::Idle && peer.fi_addr(&self.av) == FiAddr::UNSPEC {
-            peer.state = PeerState::Dead;
+            peer.state = PeerState::Disconnected;
             self.vacant.push(index as u32);
         }
     }
@@ -223,7 +230,7 @@ mod tests {
 
     use super::*;
 
-    /// An empty table, and its address vector.
+    /// An empty table and its address vector.
     fn table() -> (Peers, Arc<Av>) {
         let domain = DomainId::new("a domain", FabricId::of(&Info::default()));
         let region_counters = Arc::new(RegionCounters::of(&domain, ObjectSharing::AcrossGroups));
@@ -239,30 +246,35 @@ mod tests {
     #[test]
     fn a_peer_has_one_number_however_it_is_found() {
         let (mut peers, av) = table();
-        let number = peers.introduced(&name("b"), |_| false);
+        let number = peers.find_or_reuse(&name("b"), |_| false);
         let addr: Address = name("b").to_address();
         let addr = av.insert_one(&addr).unwrap();
-        assert!(peers.known(addr).is_none(), "known before it was looked up");
+        assert!(peers.cached(addr).is_none(), "cached before the lookup");
         assert_eq!(peers.at(addr), Ok(number));
         assert_eq!(
-            peers.known(addr).map(|peer| peer.source()),
+            peers.cached(addr).map(|peer| peer.source()),
             Some(Source(number as u32))
         );
-        assert_eq!(peers.named(&name("b")), number);
+        assert_eq!(peers.find_or_add(&name("b")), number);
         av.remove(&[addr]).unwrap();
-        assert!(peers.known(addr).is_none(), "known after its removal");
+        assert!(peers.cached(addr).is_none(), "cached after its removal");
         assert_eq!(peers.at(addr), Err(Errno::Inval));
     }
 
     #[test]
-    fn a_new_peer_takes_the_place_of_one_that_is_gone_and_has_left_nothing() {
+    fn a_new_peer_reuses_the_slot_of_a_disconnected_one_without_unexpected_messages() {
         let (mut peers, _av) = table();
-        let gone = peers.introduced(&name("gone"), |_| false);
-        peers[gone].state = PeerState::Dead;
-        let other = peers.introduced(&name("other"), |source| source == Source(gone as u32));
-        assert_ne!(other, gone, "its messages would be another's");
-        let next = peers.introduced(&name("next"), |_| false);
-        assert_eq!(next, gone);
+        let disconnected = peers.find_or_reuse(&name("gone"), |_| false);
+        peers[disconnected].state = PeerState::Disconnected;
+        let other = peers.find_or_reuse(&name("other"), |source| {
+            source == Source(disconnected as u32)
+        });
+        assert_ne!(
+            other, disconnected,
+            "the unexpected messages of the old peer would have a wrong source"
+        );
+        let next = peers.find_or_reuse(&name("next"), |_| false);
+        assert_eq!(next, disconnected);
         assert!(peers.find(&name("gone")).is_none());
         assert_eq!(peers.len(), 2);
     }

@@ -1,4 +1,4 @@
-//! Endpoint names: what peers find each other by.
+//! `Name`: the name of an endpoint, by which its peers connect to it.
 //!
 //! The default is `pid:domain_idx:endpoint_idx`. An address may be written plain or behind
 //! `fi_shm://` or `fi_ns://`; the scheme is not part of the name.
@@ -10,13 +10,13 @@ use selvedge::{Address, Errno, Error};
 
 use crate::smr::layout::NAME_MAX;
 
-/// The scheme that this provider prints.
+/// The scheme in printed addresses.
 const SCHEME: &str = "fi_shm://";
 
-/// Between the name of a scalable endpoint and the number of a context.
+/// Separates the name of a scalable endpoint from the number of a context.
 const CONTEXT: char = '#';
 
-/// Bytes of the longest address, with the zero behind it.
+/// Bytes of the longest address, including the terminating zero.
 pub(crate) const ADDRESS_MAX: usize = SCHEME.len() + NAME_MAX + 1;
 
 /// The name of an endpoint, without a scheme.
@@ -24,8 +24,8 @@ pub(crate) const ADDRESS_MAX: usize = SCHEME.len() + NAME_MAX + 1;
 pub(crate) struct Name(Box<str>);
 
 impl Name {
-    /// The name of an endpoint that is opened with this address as its own; `default` is what it is
-    /// called if the address leaves that open.
+    /// The name of an endpoint that is opened with `address` as its source. If the address is a
+    /// wildcard, `default` completes the name.
     ///
     /// # Errors
     /// As [`Self::plain`].
@@ -40,7 +40,7 @@ impl Name {
         }
     }
 
-    /// What a name begins with that is to be completed for each endpoint.
+    /// The fixed prefix of a wildcard name.
     fn node(&self) -> Option<&str> {
         let node = self.0.strip_suffix(ANY)?;
         (node.is_empty() || node.ends_with(':')).then_some(node)
@@ -51,31 +51,32 @@ impl Name {
         Self(format!("{}:{domain}:{endpoint}", std::process::id()).into())
     }
 
-    /// A name like this one that no other process can have taken.
+    /// This name with a random suffix, which no other process can have bound.
     ///
     /// # Errors
-    /// [`Errno::Inval`] when the name gets too long by that.
+    /// [`Errno::Inval`] when the result is too long.
     pub(crate) fn unguessable(&self) -> Result<Self, Error> {
         Self::plain(&format!("{self}-{:016x}", random()))
     }
 
-    /// Reads a plain name, as it stands in a hello.
+    /// Parses a name without a scheme, as in a hello.
     pub(crate) fn plain(text: &str) -> Result<Self, Error> {
         let printable = text.bytes().all(|b| b.is_ascii_graphic());
         if text.is_empty() || text.len() > NAME_MAX || !printable || text.contains("://") {
-            let what = format!(
+            let reason = format!(
                 "shm address {text:?}: a name has 1 to {NAME_MAX} printable ASCII characters \
                  behind an optional fi_shm:// or fi_ns://"
             );
-            return Err(Error::new(Errno::Inval, what));
+            return Err(Error::new(Errno::Inval, reason));
         }
         Ok(Self(text.into()))
     }
 
-    /// The name of a context of the scalable endpoint with this name. The first has the same.
+    /// The name of a context of the scalable endpoint with this name. Context 0 has the endpoint's
+    /// name.
     ///
     /// # Errors
-    /// [`Errno::Inval`] when the name gets too long by the number.
+    /// [`Errno::Inval`] when the result is too long.
     pub(crate) fn of_context(&self, context: usize) -> Result<Self, Error> {
         match context {
             0 => Ok(self.clone()),
@@ -83,7 +84,7 @@ impl Name {
         }
     }
 
-    /// The scalable endpoint of which this could be the name of a context, and which context.
+    /// Splits the name of a context into the scalable endpoint's name and the context's number.
     pub(crate) fn as_context(&self) -> Option<(Self, usize)> {
         let (whole, number) = self.0.rsplit_once(CONTEXT)?;
         let whole = Self::plain(whole).ok()?;
@@ -96,23 +97,22 @@ impl Name {
         &self.0
     }
 
-    /// The address that others insert.
+    /// The address that peers insert into their address vectors.
     pub(crate) fn to_address(&self) -> Address {
         Address::Str(format!("{SCHEME}{self}"))
     }
 }
 
-/// Ends the address of a local endpoint that is to have a name of its own: discovery knows no more of
-/// it than its node, and several endpoints may be opened with what it says.
+/// Marks a wildcard source address. Discovery returns it when only the node is given; each endpoint
+/// opened with it gets a unique name.
 const ANY: &str = "*";
 
-/// Whether the address of a local endpoint leaves its name open.
-pub(crate) fn leaves_open(address: &Address) -> bool {
+/// Whether a source address is a wildcard.
+pub(crate) fn is_wildcard(address: &Address) -> bool {
     Name::try_from(address).is_ok_and(|name| name.node().is_some())
 }
 
-/// The address of a local endpoint that a node and a service name. Where no service was named, every
-/// endpoint gets a name of its own.
+/// The source address for a node and a service; a wildcard if there is no service.
 pub(crate) fn source_address(node: Option<&str>, service: Option<&str>) -> Address {
     let node_alone = node.filter(|node| service.is_none() && !node.contains("://"));
     let any = || Address::Str(format!("{SCHEME}{ANY}"));
@@ -122,7 +122,7 @@ pub(crate) fn source_address(node: Option<&str>, service: Option<&str>) -> Addre
     }
 }
 
-/// The address that a node and a service name: one alone is a name, both are `node:service`.
+/// The address for a node and a service: one alone is the name, both are `node:service`.
 pub(crate) fn service_address(node: Option<&str>, service: Option<&str>) -> Option<Address> {
     let named = match (node, service) {
         (None, None) => return None,
@@ -140,8 +140,8 @@ impl TryFrom<&Address> for Name {
 
     fn try_from(address: &Address) -> Result<Self, Error> {
         let Some(text) = address.as_str() else {
-            let what = format!("address {address} is no string address (FI_ADDR_STR)");
-            return Err(Error::new(Errno::Inval, what));
+            let reason = format!("address {address} is no string address (FI_ADDR_STR)");
+            return Err(Error::new(Errno::Inval, reason));
         };
         let text = text.strip_suffix('\0').unwrap_or(text);
         let plain = text
@@ -157,7 +157,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// A random number: the standard library seeds its hashers from the system.
+/// A random number from the standard library's hasher, which the system seeds.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_have_names_that_say_whose_they_are() {
+    fn the_name_of_a_context_contains_that_of_its_endpoint() {
         let whole = name("7:0:1").unwrap();
         assert_eq!(whole.of_context(0).unwrap(), whole);
         assert_eq!(whole.as_context(), None);

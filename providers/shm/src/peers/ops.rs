@@ -1,4 +1,4 @@
-//! Operations that a peer has to answer, by number.
+//! `Ops`: outstanding operations that a peer has to respond to, by `msg_id`.
 
 use std::sync::Arc;
 
@@ -12,49 +12,49 @@ use crate::provider::shared::Shared;
 use crate::smr::bounce::BounceSender;
 use crate::smr::keys::{Denied, RIGHT_READ};
 
-/// An operation that the peer has to answer.
+/// An operation that the peer has to respond to.
 #[derive(Debug)]
 pub(crate) struct Op {
     pub(crate) report: Report,
     pub(crate) body: OpBody,
 }
 
-/// What is left to do for an operation.
+/// The stage of an operation.
 #[derive(Debug)]
 pub(crate) enum OpBody {
-    /// The bytes are with the peer; it has to confirm.
+    /// The peer has the bytes and has to confirm.
     Sent,
-    /// The peer takes the bytes from our memory, or asks us to bounce them.
-    Offered {
+    /// The RTS was sent: the peer copies the bytes from this process, or requests bounce segments.
+    Rts {
         buf: TxBuf,
-        /// Bytes that went into segments.
+        /// Bytes copied into segments so far.
         filled: usize,
-        /// Whether the peer wants them all.
+        /// Whether the peer has requested all bytes through segments.
         granted: bool,
-        /// Whether they are in special memory.
+        /// Whether the bytes are in special memory.
         special: bool,
     },
-    /// The peer changes its memory, and tells what came of it.
+    /// The peer carries out an atomic and responds with the result.
     Atomic(OutstandingAtomic),
-    /// The peer sends bytes, which go here.
-    Asked { buf: RxBuf },
-    /// The peer has asked for these bytes of ours, which go to it in segments.
+    /// The peer sends bytes of a read to this buffer.
+    Requested { buf: RxBuf },
+    /// The peer has requested these bytes of a read, which are sent in segments.
     Reply { memory: Reply, filled: usize },
 }
 
-/// Outstanding operations by `msg_id`: index and generation, so that a late or forged answer does
-/// not hit a later operation.
+/// Outstanding operations by `msg_id`, which is index and generation: a late or forged response
+/// does not match a later operation.
 #[derive(Debug, Default)]
 pub(crate) struct Ops {
     slots: Vec<(u16, Option<Op>)>,
     free: Vec<u16>,
-    /// Operations that wait for bytes of the peer.
-    asked: usize,
-    /// Bytes on their way to the peer, which is to say when it has them.
+    /// Number of operations that wait for bytes of the peer.
+    requested: usize,
+    /// Number of replies that the peer has not confirmed.
     replies: usize,
 }
 
-/// Registered memory that goes to a peer in segments, looked up for each of them anew.
+/// Registered memory that is sent to a peer in segments. Each segment looks the regions up again.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) domain: Arc<Shared>,
@@ -62,10 +62,10 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Fills a segment with the bytes from `from` on; says how many.
+    /// Fills a segment with the bytes from `from` on and returns their number.
     ///
     /// # Errors
-    /// Why the memory may not be read any more.
+    /// The reason for which the memory must not be read any more.
     pub(crate) fn fill(
         &self,
         bounce: &mut BounceSender,
@@ -90,14 +90,14 @@ impl Reply {
 }
 
 impl Reply {
-    /// All of it has gone.
+    /// Counts the read after the last segment.
     pub(crate) fn count(&self) {
         self.domain.keys.count_read(&self.places);
     }
 }
 
 impl Op {
-    /// Bytes on their way to a peer that has asked for them: nothing is reported.
+    /// A reply to a read of the peer, which reports no completion.
     pub(crate) fn reply(memory: Reply, len: usize) -> Self {
         Self {
             report: Report {
@@ -111,7 +111,7 @@ impl Op {
         }
     }
 
-    /// Reports success. The buffer goes before the completion comes.
+    /// Reports success. The buffer is dropped before the completion is pushed.
     pub(crate) fn succeed(self, ep: &Ep) {
         let Self { report, body } = self;
         if let OpBody::Reply { memory, .. } = body {
@@ -122,7 +122,7 @@ impl Op {
         report.done(ep);
     }
 
-    /// Reports an error, likewise.
+    /// Reports an error. The buffer is dropped before the completion is pushed.
     pub(crate) fn fail(self, ep: &Ep, errno: Errno, peer: FiAddr, detail: String) {
         let Self { report, body } = self;
         let is_own = !matches!(body, OpBody::Reply { .. });
@@ -134,29 +134,29 @@ impl Op {
 }
 
 impl Ops {
-    /// Whether nothing is outstanding.
+    /// Whether no operation is outstanding.
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.len() == self.free.len()
     }
 
-    /// Operations of ours that are outstanding.
+    /// Outstanding operations, without replies.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len() - self.replies
     }
 
-    /// What the peer has asked for and does not have yet.
+    /// Replies that the peer has not confirmed.
     pub(crate) fn replies(&self) -> usize {
         self.replies
     }
 
-    /// Operations that wait for bytes of the peer.
-    pub(crate) fn asked(&self) -> usize {
-        self.asked
+    /// Number of operations that wait for bytes of the peer.
+    pub(crate) fn requested(&self) -> usize {
+        self.requested
     }
 
-    /// Keeps an operation; its `msg_id`.
+    /// Inserts an operation and returns its `msg_id`.
     pub(crate) fn insert(&mut self, op: Op) -> u32 {
-        self.asked += usize::from(matches!(op.body, OpBody::Asked { .. }));
+        self.requested += usize::from(matches!(op.body, OpBody::Requested { .. }));
         self.replies += usize::from(matches!(op.body, OpBody::Reply { .. }));
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push((0, None));
@@ -167,29 +167,29 @@ impl Ops {
         u32::from(*generation) << 16 | u32::from(index)
     }
 
-    /// The operation that an answer is for.
+    /// The operation with a `msg_id`, if the generation matches.
     pub(crate) fn get_mut(&mut self, msg_id: u32) -> Option<&mut Op> {
         let (generation, slot) = self.slots.get_mut(usize::from(msg_id as u16))?;
         slot.as_mut()
             .filter(|_| u32::from(*generation) == msg_id >> 16)
     }
 
-    /// Ends an operation.
+    /// Removes the operation with a `msg_id`.
     pub(crate) fn remove(&mut self, msg_id: u32) -> Option<Op> {
         self.get_mut(msg_id)?;
         let (generation, slot) = &mut self.slots[usize::from(msg_id as u16)];
         *generation = generation.wrapping_add(1);
         self.free.push(msg_id as u16);
         let op = slot.take()?;
-        self.asked -= usize::from(matches!(op.body, OpBody::Asked { .. }));
+        self.requested -= usize::from(matches!(op.body, OpBody::Requested { .. }));
         self.replies -= usize::from(matches!(op.body, OpBody::Reply { .. }));
         Some(op)
     }
 
-    /// Ends all of them.
+    /// Removes all operations.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Op> {
         self.free.clear();
-        (self.asked, self.replies) = (0, 0);
+        (self.requested, self.replies) = (0, 0);
         std::mem::take(&mut self.slots)
             .into_iter()
             .filter_map(|(_, op)| op)
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_not_valid_for_the_next_operation_in_its_place() {
+    fn a_msg_id_is_not_valid_for_the_next_operation_in_its_slot() {
         let mut ops = Ops::default();
         let first = ops.insert(op());
         assert!(ops.remove(first).is_some());

@@ -1,6 +1,7 @@
-//! The two halves of a connection to a peer. The [`Outbox`] is memory of ours: commands and payloads
-//! to the peer, and our answers to its commands. The [`Inbox`] is the peer's outbox to us, mapped
-//! read-only. We can send as soon as the first half exists; answers and credits need the second.
+//! `Outbox` and `Inbox`: the shared memory of two connected endpoints. The [`Outbox`] is memory of
+//! this endpoint: commands and payloads to the peer, and responses to its commands. The [`Inbox`]
+//! is the peer's outbox to this endpoint, mapped read-only. Sending needs the outbox alone;
+//! responses and credits need the inbox.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -8,63 +9,63 @@ use std::os::fd::OwnedFd;
 use selvedge::{Errno, Error, FiAddr};
 
 use crate::connect::packet::Hello;
+use crate::peers::copy_selector::CopySelector;
 use crate::peers::name::Name;
 use crate::peers::ops::{OpBody, Ops};
-use crate::peers::stores::Storing;
 use crate::provider::config::Config;
-use crate::smr::attention::Caller;
 use crate::smr::bounce::BounceSender;
 use crate::smr::bytes::Bytes;
 use crate::smr::cmd_queue::{BadCredit, Credit, Received, Receiver, Sender};
 use crate::smr::doorbell::Bell;
-use crate::smr::inject_pool::{InjectPool, Walk};
+use crate::smr::inject_pool::{InjectPool, PoolPosition};
+use crate::smr::poll_state::WakeRecord;
 use crate::smr::resp_queue::{RespReceiver, RespSender};
 use crate::smr::{Attr, PeerRegion, Region};
 use crate::transfers::cmd::ProtocolError;
 
-/// Our memory for a peer.
+/// This endpoint's memory for a peer.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(crate) region: Region,
     pub(crate) tx: Sender,
     pool: InjectPool,
-    /// By slot: how far the pool was used when the slot was committed.
+    /// By slot: the pool's position when the slot was committed.
     marks: Box<[u64]>,
     pub(crate) resp: RespSender,
-    /// Where we give the peer's command slots back.
+    /// The word that returns the peer's command slots.
     pub(crate) credit: Credit,
     pub(crate) ops: Ops,
     pub(crate) bounce: Option<BounceSender>,
-    /// Segments of which the peer was not told yet, because its socket had no room.
+    /// Bounce memory that was not announced yet, because the peer's socket had no room.
     pub(crate) unannounced: Option<BounceSender>,
-    /// Operations whose bytes go through bounce segments, first come first served.
+    /// Operations whose bytes are sent through bounce segments, in order.
     pub(crate) streams: VecDeque<u32>,
-    /// By size class, a bit each: whether the last message was bounced.
+    /// One bit per size class: whether the last message was bounced.
     pub(crate) bounced: u64,
-    /// How payloads are stored.
-    pub(crate) storing: Storing,
+    /// Selects the copy method for payloads.
+    pub(crate) copy_selector: CopySelector,
 }
 
-/// The peer's memory for us.
+/// The peer's memory for this endpoint, mapped read-only.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) region: PeerRegion,
     pub(crate) rx: Receiver,
-    pub(crate) walk: Walk,
+    pub(crate) pool_position: PoolPosition,
     pub(crate) pool: Bytes,
     pub(crate) resp: RespReceiver,
     credit: Credit,
     pub(crate) bell: Bell,
-    pub(crate) caller: Caller,
-    /// From which positions of the queue and the pool on it is worth it to publish both.
+    pub(crate) wake_record: WakeRecord,
+    /// Positions of queue and pool from which on the credit is published.
     publish_from: u64,
     publish_pool_from: u64,
-    /// Whether the last message had its payload in the pool: the next one probably has, too.
-    pub(crate) payload_expected: bool,
+    /// Whether the last message had its payload in the pool, as a guess for the next one.
+    pub(crate) expects_payload: bool,
 }
 
 impl Outbox {
-    /// Makes the memory for the peer called `name`, which has index `addr` in our address vector.
+    /// Creates the memory for the peer called `name`, which has index `addr` in the address vector.
     pub(crate) fn create(name: &Name, addr: FiAddr, config: &Config) -> Result<Self, Error> {
         let region = Region::create(&Attr {
             sizes: config.region,
@@ -72,7 +73,7 @@ impl Outbox {
         })?;
         region.set_peer_index(addr.0);
         let mut tx = region.cmd_sender();
-        tx.keep_back(config.kept_slots());
+        tx.reserve_slots(config.reserved_slots());
         Ok(Self {
             tx,
             pool: region.inject_pool(),
@@ -84,46 +85,46 @@ impl Outbox {
             unannounced: None,
             streams: VecDeque::new(),
             bounced: 0,
-            storing: Storing::default(),
+            copy_selector: CopySelector::default(),
             region,
         })
     }
 
-    /// Whether no more bytes of an operation can go into segments.
+    /// Whether all bytes of an operation have been copied into segments.
     pub(crate) fn is_filled(&mut self, msg_id: u32) -> bool {
         match self.ops.get_mut(msg_id) {
             Some(op) => match &op.body {
-                OpBody::Offered { filled, .. } | OpBody::Reply { filled, .. } => {
+                OpBody::Rts { filled, .. } | OpBody::Reply { filled, .. } => {
                     *filled == op.report.len
                 }
-                OpBody::Sent | OpBody::Atomic(_) | OpBody::Asked { .. } => true,
+                OpBody::Sent | OpBody::Atomic(_) | OpBody::Requested { .. } => true,
             },
             None => true,
         }
     }
 
-    /// The memory that payloads are copied to.
+    /// The memory of the inject pool.
     #[inline]
     pub(crate) fn payload(&self) -> &Bytes {
         self.pool.bytes()
     }
 
-    /// Copies a part of a payload to where it was promised a place.
+    /// Copies a part of a payload to offset `at` of the pool, which was claimed for it.
     #[inline]
     pub(crate) fn store(&mut self, at: usize, from: &[u8]) {
-        self.storing.copy_in(self.pool.bytes(), at, from);
+        self.copy_selector.copy_in(self.pool.bytes(), at, from);
     }
 
-    /// Reads how much the peer has consumed.
+    /// Reads the peer's credit and frees the slots and payloads that it returns.
     ///
     /// # Errors
-    /// [`Errno::Proto`] when the peer lies about it.
+    /// [`Errno::Proto`] when the credit is invalid.
     #[cold]
     pub(crate) fn refresh(&mut self, inbox: Option<&Inbox>) -> Result<(), Errno> {
         let Some(inbox) = inbox else { return Ok(()) };
         let consumed = inbox.credit.read();
         if consumed == self.tx.consumed() {
-            // The mark of the last one may be overwritten already: the queue may be full.
+            // The mark of the last consumed slot may be overwritten: the queue may be full.
             return Ok(());
         }
         self.tx
@@ -145,31 +146,31 @@ impl Outbox {
         self.pool.claim(len).ok_or(Errno::Again)
     }
 
-    /// Asks for the cache lines that the next command begins with.
+    /// Prefetches the first cache lines of the next command.
     #[inline(always)]
-    pub(crate) fn prepare(&self) {
-        self.tx.prepare();
-        self.pool.prepare();
+    pub(crate) fn prefetch_next_command(&self) {
+        self.tx.prefetch();
+        self.pool.prefetch();
     }
 
-    /// Asks for the cache lines of the next payload, once a command has been committed.
+    /// Prefetches the cache lines of the next payload, after a commit.
     #[inline]
-    pub(crate) fn look_ahead_in_pool(&self) {
-        self.pool.look_ahead();
+    pub(crate) fn prefetch_next_payload(&self) {
+        self.pool.prefetch_ahead();
     }
 
-    /// Remembers how far the pool was used when the last slot was committed.
+    /// Records the pool's position for the slot that was committed last.
     #[inline(always)]
     pub(crate) fn mark_last(&mut self) {
         self.mark(self.tx.position() - 1);
     }
 
-    /// Remembers how far the pool is used for the slot at a position.
+    /// Records the pool's position for the slot at `position`.
     #[inline(always)]
     pub(crate) fn mark(&mut self, position: u64) {
         let slot = self.slot_of(position);
         self.marks[slot] = self.pool.position();
-        self.tx.look_ahead();
+        self.tx.prefetch_ahead();
     }
 
     #[inline]
@@ -179,47 +180,49 @@ impl Outbox {
 }
 
 impl Inbox {
-    /// The command that was seen to be next.
+    /// The command that was peeked at before.
     ///
     /// # Errors
-    /// When it is gone: the peer has changed what it had committed.
+    /// When the slot is not committed any more: the peer has overwritten it.
     #[inline]
-    pub(crate) fn seen(&self) -> Result<Received<'_>, ProtocolError> {
-        let gone = ProtocolError("a command that was taken back");
-        self.rx.peek().ok_or(gone)
+    pub(crate) fn peeked(&self) -> Result<Received<'_>, ProtocolError> {
+        let missing = ProtocolError("a command that was taken back");
+        self.rx.peek().ok_or(missing)
     }
 
-    /// Maps what came with a hello.
+    /// Maps the memory that came with a hello.
     pub(crate) fn attach(hello: &Hello, region: OwnedFd, bell: OwnedFd) -> Result<Self, Error> {
         let region = PeerRegion::attach(region, hello.sizes)?;
         Ok(Self {
             rx: region.cmd_receiver(),
-            walk: Walk::new(hello.sizes.inject_size),
+            pool_position: PoolPosition::new(hello.sizes.inject_size),
             pool: region.inject_bytes(),
             resp: region.resp_receiver(),
             credit: region.credit(),
             bell: Bell::attach(bell, hello.bell as usize)?,
-            caller: Caller::default(),
+            wake_record: WakeRecord::default(),
             region,
             publish_from: 0,
             publish_pool_from: 0,
-            payload_expected: false,
+            expects_payload: false,
         })
     }
 
-    /// Keeps the line where the next payload would begin coming, while the command is awaited: both
-    /// then arrive together.
+    /// Prefetches the first line of the next payload while the command is polled, so that both
+    /// arrive together.
     #[inline(always)]
-    pub(crate) fn expect_payload(&self) {
-        if self.payload_expected {
-            self.pool.fetch(self.walk.offset());
+    pub(crate) fn prefetch_expected_payload(&self) {
+        if self.expects_payload {
+            self.pool.prefetch_for_read(self.pool_position.offset());
         }
     }
 
-    /// Gives consumed slots and payloads back when it is worth a write that the peer will read.
+    /// Returns consumed slots and payloads once a quarter of the queue or the pool is consumed: the
+    /// write costs the peer a cache miss.
     #[inline(always)]
     pub(crate) fn publish(&mut self, credit: &Credit) {
-        if self.rx.position() >= self.publish_from || self.walk.position() >= self.publish_pool_from
+        if self.rx.position() >= self.publish_from
+            || self.pool_position.position() >= self.publish_pool_from
         {
             self.publish_now(credit);
         }
@@ -229,7 +232,7 @@ impl Inbox {
     fn publish_now(&mut self, credit: &Credit) {
         let (position, bytes) = (self.rx.position(), self.pool.len() as u64);
         self.publish_from = position + self.rx.capacity().div_ceil(4);
-        self.publish_pool_from = self.walk.position() + bytes.div_ceil(4);
+        self.publish_pool_from = self.pool_position.position() + bytes.div_ceil(4);
         credit.publish(position);
     }
 }

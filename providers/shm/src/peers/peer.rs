@@ -1,4 +1,4 @@
-//! `Peer`: what an endpoint knows of one other endpoint that it talks to.
+//! `Peer`: an endpoint's state for one peer.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -12,8 +12,8 @@ use selvedge_kit::auth::proof::Initiator;
 use selvedge_kit::srx::Source;
 
 use crate::atomic::Backlog;
-use crate::connect::intake::Mark;
-use crate::connect::rendezvous::Link;
+use crate::connect::accept_limiter::BacklogMark;
+use crate::connect::connection::Connection;
 use crate::memory::siblings::Sibling;
 use crate::memory::special::PeerBlocks;
 use crate::peers::name::Name;
@@ -21,117 +21,118 @@ use crate::peers::outbox::{Inbox, Outbox};
 use crate::rma::DeferredOp;
 use crate::rma::remote_memory::MappedRegions;
 use crate::rma::remote_memory::PeerKeys;
-use crate::smr::attention::WakeUp;
 use crate::smr::bounce::{BounceReceiver, Filled};
 use crate::smr::cmd_queue::Slot;
+use crate::smr::poll_state::WakeUp;
 use crate::smr::resp_queue::Resp;
 use crate::transfers::cma::Target;
 use crate::transfers::cmd::ProtocolError;
 use crate::transfers::incoming::Incoming;
 use crate::transfers::protocol_selector::ProtocolSelector;
 
-/// One other endpoint, under its name. It may die and come back: see [`Peer::life`]. Once it is gone
-/// for good, another endpoint may take its place.
+/// One peer, identified by its name. It may die and restart: see [`Peer::incarnation`]. The slot of
+/// a disconnected peer may be reused for another one.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) name: Name,
-    /// Its place in the table of peers.
+    /// Its slot in the table of peers.
     pub(crate) index: u32,
     pub(crate) state: State,
-    /// Counts incarnations: what belongs to an earlier life is not answered in a later one.
-    pub(crate) life: u32,
-    /// The peer's own number of its life, once it has said hello.
-    pub(crate) incarnation: Option<u128>,
+    /// Counts incarnations: an operation of an earlier incarnation gets no response in a later one.
+    pub(crate) incarnation: u32,
+    /// The random number of the peer's incarnation, once its hello was received.
+    pub(crate) incarnation_id: Option<u128>,
     pub(crate) out: Option<Outbox>,
     pub(crate) inbox: Option<Inbox>,
-    /// How the peer has broken the protocol: it is cut off at the next turn of progress.
+    /// A violation of the protocol, for which the next progress call disconnects the peer.
     pub(crate) fault: Option<ProtocolError>,
-    pub(crate) links: Vec<Link>,
+    pub(crate) connections: Vec<Connection>,
     pub(crate) pidfd: Option<OwnedFd>,
-    /// The process to copy from, where that is allowed.
+    /// The process for cross-memory attach, if that is permitted.
     pub(crate) cma: Option<Target>,
-    /// Atomics to it and of it that wait for something.
+    /// Atomics to and from the peer that cannot proceed yet.
     pub(crate) atomics: Backlog,
-    /// Sends that wait for the peer to exist.
-    pub(crate) held: Vec<Report>,
-    /// One-sided operations that wait for the peer's hello, and what came behind them.
-    pub(crate) later: VecDeque<DeferredOp>,
-    /// Whether a one-sided operation takes more than a copy: the peer is to be told of it, or it has
-    /// to come behind a fenced one.
-    pub(crate) is_careful: bool,
-    /// Whether a fenced operation may not be over.
+    /// Completions of sends that wait until the peer exists.
+    pub(crate) held_sends: Vec<Report>,
+    /// One-sided operations that wait for the peer's hello, and the operations behind them.
+    pub(crate) deferred: VecDeque<DeferredOp>,
+    /// Whether one-sided operations need more than a copy: the peer requests notifications, or a
+    /// fenced operation is outstanding.
+    pub(crate) needs_slow_path: bool,
+    /// Whether a fenced operation may be outstanding.
     pub(crate) is_fenced: bool,
-    /// Whether the peer counts what one-sided operations do without it.
-    pub(crate) wants_notices: bool,
+    /// Whether the peer requests notifications of one-sided operations that are carried out without
+    /// it.
+    pub(crate) wants_notifications: bool,
     /// The peer as an endpoint of this domain, if it is or was one.
     pub(crate) sibling: Option<Arc<Sibling>>,
-    /// What is meant for its next life, while this one is heard.
-    pub(crate) aside: Option<Box<Aside>>,
-    /// Whether this life has a next one, for which receives from it wait when it is over.
+    /// State for its next incarnation, while the previous one is drained.
+    pub(crate) set_aside: Option<Box<SetAside>>,
+    /// Whether this incarnation has a next one: directed receives then stay posted when it ends.
     pub(crate) has_next: bool,
-    /// Its next life, which earlier ones are heard before.
-    pub(crate) next: Option<Next>,
-    /// The connections that waited when it was last sought in vain.
-    pub(crate) sought_at: Option<Mark>,
-    /// Large messages of the peer, by its numbers for them.
+    /// The connection to its next incarnation, while earlier ones are drained.
+    pub(crate) next_connection: Option<NextConnection>,
+    /// Position of the accept backlog when the last attempt to connect failed.
+    pub(crate) search_mark: Option<BacklogMark>,
+    /// Large messages of the peer, by the peer's `msg_id`.
     pub(crate) incoming: FxHashMap<u32, Incoming>,
     pub(crate) bounce: Option<BounceReceiver>,
-    /// Messages to it of which no bytes will come, and why: it was not told yet.
+    /// Messages to the peer that are aborted, with the reason, and whose abort packet was not sent
+    /// yet.
     pub(crate) aborts: VecDeque<(u32, Errno)>,
-    /// Segments of messages whose commands have not been read yet.
-    pub(crate) early: Vec<Filled>,
+    /// Segments of messages whose commands were not taken yet.
+    pub(crate) early_segments: Vec<Filled>,
     pub(crate) protocol_selector: ProtocolSelector,
-    /// Its special memory.
+    /// The peer's blocks of special memory.
     pub(crate) blocks: PeerBlocks,
-    /// What of it our one-sided operations used last.
+    /// The parts of them that one-sided operations used last.
     pub(crate) mapped_regions: MappedRegions,
-    /// Packets that the peer may have sent over the socket before something began to wait for one of
-    /// them.
-    pub(crate) news_ahead: usize,
-    /// What the peer lets us do with its memory.
+    /// Packets that the peer may have sent before an operation began to wait for one of them.
+    pub(crate) packets_ahead: usize,
+    /// The peer's key table.
     pub(crate) keys: PeerKeys,
-    /// Memory of its messages that wait for a receive, in bytes.
-    pub(crate) kept: usize,
-    /// Whether the endpoint polls this peer at every turn.
+    /// Bytes of its unexpected messages.
+    pub(crate) kept_bytes: usize,
+    /// Whether every progress call polls this peer.
     pub(crate) is_polled: bool,
-    /// Whether the endpoint looks after transfers with this peer at every turn.
+    /// Whether every progress call advances transfers with this peer.
     pub(crate) is_active: bool,
-    /// Whether it has rung and was not polled since.
+    /// Whether its doorbell bit was set and it was not polled since.
     pub(crate) has_rung: bool,
-    /// Whether there are commands that it was not told of, because more were to follow.
-    pub(crate) is_untold: bool,
-    /// The wake-up that the peer owes the endpoint.
+    /// Whether commands of an unfinished run were committed without an announcement.
+    pub(crate) has_unannounced_commands: bool,
+    /// The wake-up that is requested from the peer.
     pub(crate) wake_up: WakeUp,
-    /// Whether the peer was told to wake us, and was not looked at since.
-    pub(crate) is_unsettled: bool,
+    /// Whether a wake-up was requested from the peer, and the peer was not polled since.
+    pub(crate) is_unpolled_since_arm: bool,
     fi_addr: FiAddr,
     fi_epoch: u64,
 }
 
-/// How far we got with a peer.
+/// The state of the connection to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// No contact.
+    /// Never connected.
     Idle,
-    /// There are messages for it, and nobody has its name yet.
+    /// Messages wait for it, and no endpoint has its name yet.
     Waiting {
-        /// When to give up.
+        /// When the attempt fails.
         deadline: Instant,
     },
-    /// It has our outbox.
-    Linked,
-    /// It has our outbox; one-sided operations wait for its hello, and everything else has to wait
-    /// behind them.
-    Behind,
-    /// It is gone, and there was no room yet for all that it had committed.
-    Ending {
+    /// The peer has this endpoint's outbox.
+    Connected,
+    /// The peer has this endpoint's outbox. One-sided operations wait for the peer's hello, and all
+    /// other operations wait behind them.
+    Backlogged,
+    /// The peer is disconnected, and commands that it had committed wait for room.
+    Draining {
         errno: Errno,
-        why: &'static str,
-        /// The number behind its last command.
+        reason: &'static str,
+        /// One more than the number of its last command.
         last: u64,
     },
-    /// It is gone; a later post tries anew.
-    Dead,
+    /// The peer is disconnected; a later post tries to connect again.
+    Disconnected,
 }
 
 impl Peer {
@@ -141,50 +142,50 @@ impl Peer {
             name,
             index,
             state: State::Idle,
-            life: 0,
-            incarnation: None,
+            incarnation: 0,
+            incarnation_id: None,
             out: None,
             inbox: None,
             fault: None,
-            links: Vec::new(),
+            connections: Vec::new(),
             pidfd: None,
             cma: None,
             atomics: Backlog::default(),
-            held: Vec::new(),
-            later: VecDeque::new(),
-            is_careful: false,
+            held_sends: Vec::new(),
+            deferred: VecDeque::new(),
+            needs_slow_path: false,
             is_fenced: false,
-            wants_notices: false,
-            aside: None,
+            wants_notifications: false,
+            set_aside: None,
             has_next: false,
-            next: None,
-            sought_at: None,
+            next_connection: None,
+            search_mark: None,
             incoming: FxHashMap::default(),
             bounce: None,
             aborts: VecDeque::new(),
-            early: Vec::new(),
+            early_segments: Vec::new(),
             protocol_selector: ProtocolSelector::default(),
             blocks: PeerBlocks::default(),
             mapped_regions: MappedRegions::default(),
-            news_ahead: 0,
+            packets_ahead: 0,
             keys: PeerKeys::default(),
-            kept: 0,
+            kept_bytes: 0,
             is_polled: false,
             is_active: false,
             has_rung: false,
-            is_untold: false,
+            has_unannounced_commands: false,
             wake_up: WakeUp::default(),
-            is_unsettled: false,
+            is_unpolled_since_arm: false,
             fi_addr: FiAddr::UNSPEC,
             fi_epoch: u64::MAX,
         }
     }
 
-    /// Gives the place of a peer that is gone to one with another name.
-    pub(crate) fn become_another(&mut self, name: Name, sibling: Option<Arc<Sibling>>) {
-        let (life, is_active, has_rung) = (self.life, self.is_active, self.has_rung);
+    /// Reuses the slot for a peer with another name.
+    pub(crate) fn reset_for(&mut self, name: Name, sibling: Option<Arc<Sibling>>) {
+        let (incarnation, is_active, has_rung) = (self.incarnation, self.is_active, self.has_rung);
         *self = Self {
-            life,
+            incarnation,
             is_active,
             has_rung,
             ..Self::new(name, self.index, sibling)
@@ -197,8 +198,8 @@ impl Peer {
         Source(self.index)
     }
 
-    /// What completions call the peer: its index in the address vector, or the number that it was
-    /// given in its place. Looked up again when that has changed.
+    /// The peer's address in completions: its index in the address vector, or its user id. Cached
+    /// until the address vector changes.
     #[inline]
     pub(crate) fn fi_addr(&mut self, av: &crate::provider::av::Av) -> FiAddr {
         let epoch = av.epoch();
@@ -217,17 +218,17 @@ impl Peer {
         }
     }
 
-    /// Asks for the cache lines that an answer to the peer begins with. The peer looks at them all
-    /// the time; so they come while the message that has just arrived is being taken, and not while
-    /// the answer waits for them.
+    /// Prefetches the first cache lines of the next command to the peer, which the peer polls. The
+    /// lines then move while the message that has just arrived is processed, and not while a reply
+    /// waits for them.
     #[inline(always)]
-    pub(crate) fn expect_answer(&self) {
+    pub(crate) fn prefetch_response_slot(&self) {
         if let Some(out) = &self.out {
-            out.prepare();
+            out.prefetch_next_command();
         }
     }
 
-    /// Lets the peer use again what was consumed, once it is worth it.
+    /// Publishes the credit for consumed commands, if enough were consumed.
     #[inline(always)]
     pub(crate) fn publish_credit(&mut self) {
         if let (Some(inbox), Some(out)) = (&mut self.inbox, &self.out) {
@@ -235,12 +236,12 @@ impl Peer {
         }
     }
 
-    /// Makes sure of a command slot and of `len` bytes of the pool, and says where those are. The
-    /// command must follow ([`Self::slot`]).
+    /// Reserves a command slot and `len` bytes of the pool, and returns their offset. The command
+    /// must follow ([`Self::slot`]).
     ///
     /// # Errors
     /// [`Errno::Again`] while there is no room, and nothing is reserved then; [`Errno::Proto`] when
-    /// the peer lies about what it has consumed.
+    /// the peer's credit is invalid.
     #[inline]
     pub(crate) fn reserve(&mut self, len: usize) -> Result<usize, Errno> {
         let out = self.out.as_mut().ok_or(Errno::NotConn)?;
@@ -258,59 +259,59 @@ impl Peer {
         Ok(offset)
     }
 
-    /// Whether the peer has sent commands that were not taken yet.
+    /// Whether commands of the peer were not taken yet.
     #[inline(always)]
     pub(crate) fn has_commands(&self) -> bool {
         let inbox = self.inbox.as_ref();
         inbox.is_some_and(|inbox| inbox.rx.peek().is_some())
     }
 
-    /// Whether something is to be said to the peer for which it has to make room, which it does
-    /// without waking the endpoint.
+    /// Whether an operation waits for room that the peer makes without waking the endpoint.
     pub(crate) fn waits_for_room(&self) -> bool {
-        let is_settled = self.later.is_empty() && self.atomics.is_empty() && self.aborts.is_empty();
-        !is_settled || self.state == State::Behind || self.has_unannounced_segments()
+        let is_settled =
+            self.deferred.is_empty() && self.atomics.is_empty() && self.aborts.is_empty();
+        !is_settled || self.state == State::Backlogged || self.has_unannounced_segments()
     }
 
-    /// Whether there are segments of which the peer was not told yet.
+    /// Whether bounce memory was not announced to the peer yet.
     pub(crate) fn has_unannounced_segments(&self) -> bool {
         self.out
             .as_ref()
             .is_some_and(|out| out.unannounced.is_some())
     }
 
-    /// Whether no command fits, as far as we know.
+    /// Whether no command slot is known to be free.
     pub(crate) fn is_full(&self) -> bool {
         self.out.as_ref().is_some_and(|out| out.tx.room() == 0)
     }
 
-    /// Makes sure of a slot for an answer to a command of the peer, for which there is always room
-    /// as long as both keep to the rules. `false` while there is none.
-    pub(crate) fn reserve_answer(&mut self) -> bool {
+    /// Reserves a slot for the result of a command of the peer. There is always one as long as both
+    /// keep to the protocol. `false` while there is none.
+    pub(crate) fn reserve_response(&mut self) -> bool {
         let Some(out) = &mut self.out else {
             return false;
         };
-        if out.tx.claim_kept().is_none() && out.refresh(self.inbox.as_ref()).is_err() {
+        if out.tx.claim_reserved().is_none() && out.refresh(self.inbox.as_ref()).is_err() {
             return false;
         }
-        let has_room = out.tx.claim_kept().is_some();
+        let has_room = out.tx.claim_reserved().is_some();
         if has_room {
             out.mark(out.tx.position());
         }
         has_room
     }
 
-    /// The slot that [`Self::reserve_answer`] has made sure of.
+    /// The slot that [`Self::reserve_response`] has reserved.
     #[expect(
         clippy::expect_used,
         reason = "reserved by this endpoint, whatever peers write"
     )]
-    pub(crate) fn answer_slot(&mut self) -> Slot<'_> {
-        let slot = self.outbox().tx.claim_kept();
+    pub(crate) fn response_slot(&mut self) -> Slot<'_> {
+        let slot = self.outbox().tx.claim_reserved();
         slot.expect("a slot was reserved")
     }
 
-    /// The slot that [`Self::reserve`] has made sure of.
+    /// The slot that [`Self::reserve`] has reserved.
     #[expect(
         clippy::expect_used,
         reason = "reserved by this endpoint, whatever peers write"
@@ -320,7 +321,7 @@ impl Peer {
         self.outbox().tx.claim().expect("a slot was reserved")
     }
 
-    /// Our memory for the peer.
+    /// This endpoint's memory for the peer.
     #[expect(
         clippy::expect_used,
         reason = "reserved by this endpoint, whatever peers write"
@@ -330,8 +331,8 @@ impl Peer {
         self.out.as_mut().expect("something was reserved in it")
     }
 
-    /// Tells the peer whether its commands are polled at every turn: it does not have to wake the
-    /// endpoint any more.
+    /// Withdraws the request for a wake-up, and publishes whether every progress call polls the
+    /// peer.
     pub(crate) fn disarm_wake_up(&mut self, is_polled: bool) {
         match &self.out {
             Some(out) => self.wake_up.disarm(&out.region, is_polled),
@@ -339,20 +340,21 @@ impl Peer {
         }
     }
 
-    /// Operations that the peer owes us an answer for.
+    /// Number of operations that wait for the peer's response.
     pub(crate) fn outstanding(&self) -> usize {
         self.out.as_ref().map_or(0, |out| out.ops.len())
     }
 
-    /// Whether an operation to the peer is not complete yet.
+    /// Whether an operation to the peer is incomplete.
     pub(crate) fn has_unfinished(&self) -> bool {
-        let is_idle = self.held.is_empty() && self.later.is_empty() && self.atomics.is_idle();
+        let is_idle =
+            self.held_sends.is_empty() && self.deferred.is_empty() && self.atomics.is_idle();
         !is_idle || self.outstanding() > 0
     }
 
-    /// Answers a command of the peer, if its life is still the one in which it asked.
-    pub(crate) fn answer(&mut self, life: u32, msg_id: u32, status: u32) {
-        if self.life == life
+    /// Responds to a command of the peer, if the peer is still in the incarnation that sent it.
+    pub(crate) fn respond(&mut self, incarnation: u32, msg_id: u32, status: u32) {
+        if self.incarnation == incarnation
             && let Some(out) = &mut self.out
         {
             out.resp.push(Resp { msg_id, status });
@@ -360,35 +362,36 @@ impl Peer {
         }
     }
 
-    /// Whether anything is on its way in either direction that polling commands does not move.
+    /// Whether a transfer in either direction needs progress beyond polling commands.
     pub(crate) fn has_transfers(&self) -> bool {
         let sending = self.out.as_ref().is_some_and(|out| !out.ops.is_empty());
-        let is_idle = self.incoming.is_empty() && self.later.is_empty() && self.atomics.is_empty();
-        sending || !is_idle || self.is_untold || !self.aborts.is_empty()
+        let is_idle =
+            self.incoming.is_empty() && self.deferred.is_empty() && self.atomics.is_empty();
+        sending || !is_idle || self.has_unannounced_commands || !self.aborts.is_empty()
     }
 }
 
-/// What was meant for a life that has not answered yet, while an earlier one is heard.
+/// State for an incarnation that has not responded yet, set aside while an earlier one is drained.
 #[derive(Debug)]
-pub(crate) struct Aside {
+pub(crate) struct SetAside {
     state: State,
     out: Option<Outbox>,
-    links: Vec<Link>,
+    connections: Vec<Connection>,
     pidfd: Option<OwnedFd>,
     atomics: Backlog,
-    held: Vec<Report>,
-    later: VecDeque<DeferredOp>,
-    is_careful: bool,
+    held_sends: Vec<Report>,
+    deferred: VecDeque<DeferredOp>,
+    needs_slow_path: bool,
     is_fenced: bool,
 }
 
-impl Aside {
-    /// How far the connection had come, and the sends that wait for it.
+impl SetAside {
+    /// The state of the connection, and the sends that wait for it.
     pub(crate) fn held(&self) -> (&State, &[Report]) {
-        (&self.state, &self.held)
+        (&self.state, &self.held_sends)
     }
 
-    /// The peer learns that the endpoint closes..
+    /// Closes the region, so that the peer sees that the endpoint closes.
     pub(crate) fn close(&self) {
         if let Some(out) = &self.out {
             out.region.close();
@@ -397,53 +400,57 @@ impl Aside {
 }
 
 impl Peer {
-    /// Whether its next life has been asked to prove its key, and has not hung up.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.next.as_ref().is_some_and(|next| next.proof.is_some())
+    /// Whether its next incarnation was requested to prove its key and has not responded.
+    pub(crate) fn awaits_key_proof(&self) -> bool {
+        self.next_connection
+            .as_ref()
+            .is_some_and(|next| next.proof.is_some())
     }
 
-    /// Puts aside what is meant for the next life; it is as if nothing had been sent to it.
-    pub(crate) fn put_aside(&mut self) {
+    /// Sets the state for the next incarnation aside. The peer is then in the state before the
+    /// first send.
+    pub(crate) fn set_next_aside(&mut self) {
         self.has_next = true;
-        self.aside = Some(Box::new(Aside {
+        self.set_aside = Some(Box::new(SetAside {
             state: std::mem::replace(&mut self.state, State::Idle),
             out: self.out.take(),
-            links: std::mem::take(&mut self.links),
+            connections: std::mem::take(&mut self.connections),
             pidfd: self.pidfd.take(),
             atomics: std::mem::take(&mut self.atomics),
-            held: std::mem::take(&mut self.held),
-            later: std::mem::take(&mut self.later),
-            is_careful: std::mem::take(&mut self.is_careful),
+            held_sends: std::mem::take(&mut self.held_sends),
+            deferred: std::mem::take(&mut self.deferred),
+            needs_slow_path: std::mem::take(&mut self.needs_slow_path),
             is_fenced: std::mem::take(&mut self.is_fenced),
         }));
     }
 
-    pub(crate) fn take_back(&mut self, aside: Aside) {
-        self.state = aside.state;
-        self.out = aside.out;
-        self.links = aside.links;
-        self.pidfd = aside.pidfd;
-        self.atomics = aside.atomics;
-        self.held = aside.held;
-        self.later = aside.later;
-        self.is_careful = aside.is_careful;
-        self.is_fenced = aside.is_fenced;
+    pub(crate) fn restore(&mut self, saved: SetAside) {
+        self.state = saved.state;
+        self.out = saved.out;
+        self.connections = saved.connections;
+        self.pidfd = saved.pidfd;
+        self.atomics = saved.atomics;
+        self.held_sends = saved.held_sends;
+        self.deferred = saved.deferred;
+        self.needs_slow_path = saved.needs_slow_path;
+        self.is_fenced = saved.is_fenced;
     }
 }
 
-/// A life that has answered to its name, and that earlier ones are heard before.
+/// A connection to the next incarnation, which is used after earlier ones are drained.
 #[derive(Debug)]
-pub(crate) struct Next {
-    pub(crate) link: Link,
-    /// The connections that waited when this one was made: those of earlier lives are among them.
-    pub(crate) mark: Mark,
-    /// What has come of its proof that it has our key, once it was asked for it.
-    pub(crate) proof: Option<Box<Proof>>,
+pub(crate) struct NextConnection {
+    pub(crate) connection: Connection,
+    /// Position of the accept backlog when the connection was made: connections of earlier
+    /// incarnations are before it.
+    pub(crate) mark: BacklogMark,
+    /// The state of its key proof, once that was requested.
+    pub(crate) proof: Option<Box<KeyProof>>,
 }
 
-/// What has come of the proof of a life that was asked for it.
+/// The state of a requested key proof.
 #[derive(Debug)]
-pub(crate) struct Proof {
+pub(crate) struct KeyProof {
     pub(crate) caller: Initiator,
     pub(crate) since: Instant,
 }

@@ -1,4 +1,4 @@
-//! Sight: what an endpoint lets `fi_top` see of its queues and peers.
+//! Telemetry: the snapshot of queues and peers that an endpoint publishes for `fi_top`.
 
 use std::time::Instant;
 
@@ -10,91 +10,86 @@ use crate::peers::peer::{Peer, State as PeerState};
 use crate::provider::setup::Setup;
 use crate::transfers::incoming::Stage;
 
-/// Peers that are looked through for those that something waits for, when there are more than a page
-/// has room for.
-const LOOKED_AT: usize = 1024;
+/// Most peers that are searched for busy ones, when the page has not room for all.
+const PEERS_MAX: usize = 1024;
 
-/// Writes down how things stand, if that was long ago.
+/// Writes a snapshot if the last one is old enough.
 #[inline]
-pub(crate) fn show(setup: &Setup, peers: &Peers, matching: &Matching, now: Instant) {
+pub(crate) fn update(setup: &Setup, peers: &Peers, matching: &Matching, now: Instant) {
     if setup.ep.stats.is_snapshot_due(now) {
-        show_now(setup, peers, matching, now);
+        update_now(setup, peers, matching, now);
     }
 }
 
-/// Writes down how things stand.
+/// Writes a snapshot.
 #[cold]
-pub(crate) fn show_now(setup: &Setup, peers: &Peers, matching: &Matching, now: Instant) {
+pub(crate) fn update_now(setup: &Setup, peers: &Peers, matching: &Matching, now: Instant) {
     setup.ep.stats.write_snapshot(now, |snapshot| {
-        matching.show(snapshot);
+        matching.write_snapshot(snapshot);
         let unread = setup.ep.unread();
         snapshot.set_gauge(Gauge::Unread, unread);
         snapshot.set_gauge(Gauge::Peers, peers.len());
-        let outstanding = peers.iter().take(LOOKED_AT).map(Peer::pending);
+        let outstanding = peers.iter().take(PEERS_MAX).map(Peer::pending);
         snapshot.set_gauge(Gauge::Outstanding, outstanding.sum());
-        show_peers(peers, snapshot);
+        write_peers(peers, snapshot);
     });
 }
 
-/// Those that something waits for come first, if there are too many.
-fn show_peers(peers: &Peers, snapshot: &mut SnapshotWriter<'_>) {
-    let shown = || peers.iter().take(LOOKED_AT);
+/// Writes the peers, busy ones first if the page has not room for all.
+fn write_peers(peers: &Peers, snapshot: &mut SnapshotWriter<'_>) {
+    let shown = || peers.iter().take(PEERS_MAX);
     if peers.len() <= SnapshotWriter::MAX_PEERS {
-        return shown().for_each(|peer| peer.show(snapshot));
+        return shown().for_each(|peer| peer.write_snapshot(snapshot));
     }
-    let (busy, quiet): (Vec<_>, Vec<_>) = shown().partition(|peer| peer.is_busy());
-    for peer in busy
-        .into_iter()
-        .chain(quiet)
-        .take(SnapshotWriter::MAX_PEERS)
-    {
-        peer.show(snapshot);
+    let (busy, idle): (Vec<_>, Vec<_>) = shown().partition(|peer| peer.is_busy());
+    for peer in busy.into_iter().chain(idle).take(SnapshotWriter::MAX_PEERS) {
+        peer.write_snapshot(snapshot);
     }
 }
 
 impl Peer {
-    /// Own operations with it that are not complete.
+    /// Number of this endpoint's incomplete operations with the peer.
     fn pending(&self) -> usize {
-        self.outstanding() + self.held.len() + self.later.len()
+        self.outstanding() + self.held_sends.len() + self.deferred.len()
     }
 
     fn is_busy(&self) -> bool {
-        self.pending() > 0 || !self.incoming.is_empty() || self.kept > 0
+        self.pending() > 0 || !self.incoming.is_empty() || self.kept_bytes > 0
     }
 
-    fn show(&self, snapshot: &mut SnapshotWriter<'_>) {
+    fn write_snapshot(&self, snapshot: &mut SnapshotWriter<'_>) {
         let stages = || self.incoming.values().map(|incoming| &incoming.stage);
         let offered = stages().filter(|stage| matches!(stage, Stage::Unmatched));
         let moving = stages().filter(|stage| matches!(stage, Stage::Moving(_)));
-        let row = PeerSnapshot {
+        let entry = PeerSnapshot {
             index: self.index,
-            state: self.seen_state(),
+            state: self.shown_state(),
             outstanding: self.outstanding(),
-            queued: self.held.len() + self.later.len(),
+            queued: self.held_sends.len() + self.deferred.len(),
             unmatched: offered.count(),
             transferring: moving.count(),
-            unexpected_bytes: self.kept,
+            unexpected_bytes: self.kept_bytes,
             is_full: self.is_full(),
         };
-        snapshot.add_peer(self.name.as_str(), &row);
+        snapshot.add_peer(self.name.as_str(), &entry);
     }
 
-    fn seen_state(&self) -> PublishedState {
+    fn shown_state(&self) -> PublishedState {
         match self.state {
             PeerState::Idle => PublishedState::Idle,
             PeerState::Waiting { .. } => PublishedState::Connecting,
-            PeerState::Linked | PeerState::Behind if self.inbox.is_none() => {
+            PeerState::Connected | PeerState::Backlogged if self.inbox.is_none() => {
                 PublishedState::Handshaking
             }
-            PeerState::Linked | PeerState::Behind => PublishedState::Connected,
-            PeerState::Ending { .. } => PublishedState::Draining,
-            PeerState::Dead => PublishedState::Disconnected,
+            PeerState::Connected | PeerState::Backlogged => PublishedState::Connected,
+            PeerState::Draining { .. } => PublishedState::Draining,
+            PeerState::Disconnected => PublishedState::Disconnected,
         }
     }
 }
 
 impl Matching {
-    fn show(&self, snapshot: &mut SnapshotWriter<'_>) {
+    fn write_snapshot(&self, snapshot: &mut SnapshotWriter<'_>) {
         let matchers = self.matchers();
         let posted = matchers.iter().map(|(_, matcher)| matcher.posted_len());
         let unexpected = matchers.iter().map(|(_, matcher)| matcher.unexpected_len());

@@ -10,8 +10,8 @@ use selvedge_kit::cq::Sink;
 use selvedge_kit::shell::EndpointState;
 use selvedge_kit::wait::ArmOutcome;
 
-use crate::connect::rendezvous::PACKETS;
-use crate::connect::{Connector, loss};
+use crate::connect::connection::PACKETS_PER_POLL;
+use crate::connect::{Connector, disconnect};
 use crate::endpoint::state::State;
 use crate::matching::command_receiver::move_transfers;
 use crate::peers::telemetry;
@@ -68,12 +68,12 @@ impl EndpointState for State {
             return ArmOutcome::Progressed;
         }
         let now = self.schedule.last_control;
-        telemetry::show_now(&self.setup, &self.peers, &self.matching, now);
+        telemetry::update_now(&self.setup, &self.peers, &self.matching, now);
         if may_progress_unwoken(self) {
             return ArmOutcome::AtMost(PARK_TIMEOUT);
         }
         self.schedule.parking.park_unbounded();
-        let patience = self.control.patience();
+        let patience = self.control.park_timeout();
         patience.map_or(ArmOutcome::UntilWoken, ArmOutcome::AtMost)
     }
 
@@ -83,7 +83,7 @@ impl EndpointState for State {
     }
 
     fn close(&mut self) {
-        loss::close(self);
+        disconnect::close(self);
     }
 }
 
@@ -101,7 +101,7 @@ fn poll_only(state: &mut State, index: usize, budget: usize, sink: &mut Sink<'_>
         if inbox.rx.peek().is_some() {
             return take_commands(state, index, budget, sink);
         }
-        inbox.expect_payload();
+        inbox.prefetch_expected_payload();
         state.schedule.pause.pause();
     }
     0
@@ -173,7 +173,7 @@ fn serve_peer(state: &mut State, index: usize) -> usize {
     let mut at = state.connector();
     let peer = &mut at.peers[index];
     if let Some(ProtocolError(reason)) = peer.fault.take() {
-        at.quarantine(index, reason);
+        at.disconnect_for_violation(index, reason);
         return 0;
     }
     poll_awaited_packets(&mut at, index);
@@ -181,7 +181,7 @@ fn serve_peer(state: &mut State, index: usize) -> usize {
     match move_transfers(&mut at.peers[index], at.setup) {
         Ok(moved) => moved,
         Err(ProtocolError(reason)) => {
-            at.quarantine(index, reason);
+            at.disconnect_for_violation(index, reason);
             0
         }
     }
@@ -189,9 +189,9 @@ fn serve_peer(state: &mut State, index: usize) -> usize {
 
 /// Hears what a peer has said before something began to wait for it, a few packets at a time.
 fn poll_awaited_packets(at: &mut Connector<'_>, index: usize) {
-    let ahead = std::mem::take(&mut at.peers[index].news_ahead);
-    if ahead > 0 && !at.listen_some(index) {
-        at.peers[index].news_ahead = ahead.saturating_sub(PACKETS);
+    let ahead = std::mem::take(&mut at.peers[index].packets_ahead);
+    if ahead > 0 && !at.receive_some(index) {
+        at.peers[index].packets_ahead = ahead.saturating_sub(PACKETS_PER_POLL);
     }
 }
 
@@ -224,7 +224,7 @@ fn check_clock(state: &mut State, interval: Duration) {
         let (ep, schedule) = (&state.setup.ep, &mut state.schedule);
         schedule.sweep(&mut state.peers, ep);
         poll_sockets(state, now);
-        telemetry::show(&state.setup, &state.peers, &state.matching, now);
+        telemetry::update(&state.setup, &state.peers, &state.matching, now);
         let schedule = &mut state.schedule;
         schedule.last_control = Instant::now();
         schedule.control_time = schedule.last_control.duration_since(now);
@@ -344,7 +344,7 @@ fn may_progress_unwoken(state: &State) -> bool {
     };
     schedule.parking.is_uncertain()
         || setup.config.eager_exchange
-        || control.is_restless()
+        || control.needs_polling()
         || !schedule.rung.is_empty()
         || !schedule.ending.is_empty()
         || setup.shared.announcements.is_behind()

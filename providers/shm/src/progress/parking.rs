@@ -12,8 +12,8 @@ use selvedge_kit::Ep;
 
 use crate::peers::Peers;
 use crate::peers::peer::Peer;
-use crate::smr::attention::last_look;
 use crate::smr::parking;
+use crate::smr::poll_state::fence_before_last_poll;
 
 /// The parked threads of an endpoint, and the peers that wake them.
 #[derive(Debug, Default)]
@@ -89,7 +89,7 @@ impl Parking {
         for &index in polled {
             newly_armed |= self.arm_peer(&mut peers[index as usize]);
         }
-        if newly_armed && !last_look() {
+        if newly_armed && !fence_before_last_poll() {
             self.is_unfenced = true;
         }
     }
@@ -112,7 +112,7 @@ impl Parking {
         if self.was_armed
             && !peer.is_polled
             && self.arm_peer(peer)
-            && !std::mem::replace(&mut peer.is_unsettled, true)
+            && !std::mem::replace(&mut peer.is_unpolled_since_arm, true)
         {
             self.unsettled.push(peer.index);
         }
@@ -140,8 +140,8 @@ impl Parking {
     /// One of them was polled. It stays among them if it is not polled at every turn and has sent
     /// something that had no place so far.
     pub(crate) fn settle(&mut self, peer: &mut Peer) {
-        peer.is_unsettled = !peer.is_polled && peer.has_commands();
-        if peer.is_unsettled {
+        peer.is_unpolled_since_arm = !peer.is_polled && peer.has_commands();
+        if peer.is_unpolled_since_arm {
             self.unsettled.push(peer.index);
         }
     }

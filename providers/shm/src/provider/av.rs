@@ -1,4 +1,4 @@
-//! The address vector: names by index.
+//! `Av`: the address vector, endpoint names by index.
 
 use selvedge::{Address, AddressVector, Errno, Error, FiAddr, Result, av};
 use selvedge_kit::av::{Peer, Vector, insert_symmetric};
@@ -8,7 +8,7 @@ use selvedge_kit::{DomainId, OfDomain};
 
 use crate::peers::name::{Name, service_address};
 
-/// Names of peers. Inserting one makes no contact with it.
+/// An address vector. Inserting a name does not connect to the peer.
 #[derive(Debug)]
 pub(crate) struct Av {
     fork_guard: ForkGuard,
@@ -40,7 +40,7 @@ impl Av {
         self.table.table().find(name).unwrap_or(FiAddr::UNSPEC)
     }
 
-    /// What completions call a name, or [`FiAddr::UNSPEC`].
+    /// The address of a name in completions, or [`FiAddr::UNSPEC`].
     pub(crate) fn source(&self, name: &Name) -> FiAddr {
         let source = self.table.source(name);
         let source = source.or_else(|| {
@@ -59,7 +59,7 @@ impl Av {
             .collect()
     }
 
-    /// The name behind an index, or that of the context which the index names besides.
+    /// The name at an index, or the context's name if the index has a context in its upper bits.
     pub(crate) fn name(&self, addr: FiAddr) -> Option<Name> {
         let (peer, context) = self.table.table().split(addr);
         let name = self.table.lookup(peer)?;
@@ -107,8 +107,8 @@ impl AddressVector for Av {
         let (node, service) = (given(node), given(service));
         let address = service_address(node.as_deref(), service.as_deref());
         let address = address.ok_or_else(|| {
-            let what = "neither a node nor a service: one of them has to name the peer";
-            Error::new(Errno::Inval, what)
+            let reason = "the node and the service are empty: one of them must name the peer";
+            Error::new(Errno::Inval, reason)
         })?;
         self.insert_one(&address)
     }

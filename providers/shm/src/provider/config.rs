@@ -12,10 +12,10 @@ use selvedge_kit::wait::SPIN;
 use crate::smr::Sizes;
 use crate::transfers::cmd::INLINE_MAX;
 
-/// The most operations that may be said to be outstanding or posted.
+/// Upper limit of the queue sizes.
 pub(crate) const LONGEST_QUEUE: usize = 1 << 20;
 
-/// Every parameter, with its default and what it does.
+/// Every parameter, with its default and description.
 pub(crate) static PARAMS: &[Spec] = &[
     Spec::size("FI_SHM_TX_SIZE", 1024, "sends that may be outstanding").within(1, LONGEST_QUEUE),
     Spec::size(
@@ -131,10 +131,10 @@ pub(crate) static PARAMS: &[Spec] = &[
     ),
 ];
 
-/// How large messages travel.
+/// The protocol for large messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
-    /// What is fastest, measured per peer and size.
+    /// The fastest protocol, measured per peer and size.
     Auto,
     /// Cross-memory attach, where the system allows it.
     Cma,
@@ -142,7 +142,7 @@ pub(crate) enum Protocol {
     Bounce,
 }
 
-/// The parameters, read.
+/// The values of the parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) tx_size: usize,
@@ -153,32 +153,32 @@ pub(crate) struct Config {
     pub(crate) segment_size: usize,
     pub(crate) segment_count: usize,
     pub(crate) protocol: Protocol,
-    /// Flags that every write has besides its own.
-    pub(crate) write_level: OpFlags,
+    /// Flags that are added to every write.
+    pub(crate) write_flags: OpFlags,
     pub(crate) unexpected_size: usize,
     pub(crate) peer_timeout: Duration,
     pub(crate) eager_exchange: bool,
-    /// Where endpoints meet, if not in the abstract namespace.
+    /// The directory of the sockets, if they are not in the abstract namespace.
     pub(crate) directory: Option<Arc<Path>>,
-    /// Whether programs are told that peers may be elsewhere.
+    /// Whether `FI_REMOTE_COMM` is offered.
     pub(crate) remote_comm: bool,
     pub(crate) hot_peers: usize,
-    pub(crate) strangers: usize,
+    pub(crate) unauthenticated_max: usize,
     pub(crate) hello_timeout: Duration,
     pub(crate) spin_time: Duration,
 }
 
-/// Answers that a peer may owe us at once; the region has room for as many.
+/// Most responses that a peer may have outstanding; the region has room for as many.
 pub(crate) const RESP_COUNT: usize = 512;
 
-/// A hundred years: clocks do not count to every time that can be written.
-const LONGEST_WAIT: Duration = Duration::from_hours(100 * 365 * 24);
+/// A hundred years: a longer timeout can overflow the clock.
+const TIMEOUT_MAX: Duration = Duration::from_hours(100 * 365 * 24);
 
 impl Config {
     /// Reads the environment.
     ///
     /// # Errors
-    /// The first bad value, by name.
+    /// The first invalid value, with the parameter's name.
     pub(crate) fn read(params: &Params) -> Result<Self, Error> {
         let params = params.with(PARAMS);
         rate_limit::set_rate(params.size("FI_SHM_LOG_RATE")?);
@@ -198,17 +198,17 @@ impl Config {
             segment_size: params.size("FI_SHM_SEGMENT_SIZE")?.next_multiple_of(64),
             segment_count: params.size("FI_SHM_SEGMENT_COUNT")?,
             protocol: protocol(&params)?,
-            write_level: match params.text("FI_SHM_WRITE_COMPLETE")?.as_str() {
+            write_flags: match params.text("FI_SHM_WRITE_COMPLETE")?.as_str() {
                 "delivery" => OpFlags::DELIVERY_COMPLETE,
                 _ => OpFlags::empty(),
             },
             unexpected_size: params.size("FI_SHM_UNEXPECTED_SIZE")?,
-            peer_timeout: params.time("FI_SHM_PEER_TIMEOUT")?.min(LONGEST_WAIT),
+            peer_timeout: params.time("FI_SHM_PEER_TIMEOUT")?.min(TIMEOUT_MAX),
             eager_exchange: params.flag("FI_SHM_EAGER_EXCHANGE")?,
             directory: directory(&params)?,
             remote_comm: params.flag("FI_SHM_REMOTE_COMM")?,
             hot_peers: params.size("FI_SHM_HOT_PEERS")?,
-            strangers: params.size("FI_SHM_PENDING")?,
+            unauthenticated_max: params.size("FI_SHM_PENDING")?,
             hello_timeout: params.time("FI_SHM_HELLO_TIMEOUT")?,
             spin_time: params.time("FI_SHM_SPIN_TIME")?,
         })
@@ -221,9 +221,9 @@ fn directory(params: &Params) -> Result<Option<Arc<Path>>, Error> {
 }
 
 impl Config {
-    /// Command slots that are kept back for answers, which is also how many of them a peer may be
-    /// asked for at a time: then neither waits for the other's queue to have room.
-    pub(crate) fn kept_slots(&self) -> u64 {
+    /// Command slots that are reserved for results, and the most results that an endpoint requests
+    /// from a peer at a time. Two endpoints then never wait for room in each other's queues.
+    pub(crate) fn reserved_slots(&self) -> u64 {
         (self.region.cmd_count as u64 / 8).min(64)
     }
 }
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libfabric_s_switch_turns_cross_memory_attach_off() -> Result<(), Error> {
+    fn fi_shm_disable_cma_selects_bounce_buffers() -> Result<(), Error> {
         let table = [
             ("FI_SHM_DISABLE_CMA", "1", Protocol::Bounce),
             ("FI_SHM_DISABLE_CMA", "0", Protocol::Auto),

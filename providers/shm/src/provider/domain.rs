@@ -1,4 +1,4 @@
-//! Domains and the fabric: what endpoints, queues and address vectors are opened from.
+//! `Fabric` and `Domain`: the objects from which endpoints, queues and address vectors are opened.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,21 +16,21 @@ use selvedge_kit::domain::Base;
 use selvedge_kit::sep::{self, ContextSlot, Scalable};
 use selvedge_kit::{FabricId, atomic, bound_av, coll};
 
-use crate::endpoint::{self, Place};
+use crate::endpoint::{self, Parent};
 use crate::memory::alloc::AnnouncedBlock;
 use crate::memory::mr;
-use crate::peers::name::{Name, leaves_open};
+use crate::peers::name::{Name, is_wildcard};
 use crate::provider::av::Av;
 use crate::provider::config::Config;
 use crate::provider::shared::Shared;
 
-/// The memory of this machine.
+/// The fabric of the shm provider: the memory of this machine.
 pub(crate) struct Fabric(FabricId);
 
 /// A domain of the shm provider.
 pub(crate) struct Domain(Arc<Parts>);
 
-/// What a domain is made of, for whatever opens endpoints of it.
+/// The parts of a domain, shared with the objects that open its endpoints.
 struct Parts {
     base: Base,
     config: Config,
@@ -50,7 +50,7 @@ impl Fabric {
 }
 
 impl Parts {
-    /// What an endpoint is to be called.
+    /// The name of a new endpoint.
     fn name(&self, info: &Info) -> Result<Name, Error> {
         let default = || {
             let endpoint = self.next_endpoint.fetch_add(1, Ordering::Relaxed);
@@ -62,20 +62,20 @@ impl Parts {
         }
     }
 
-    /// Opens something under a name. A name that the application left open can be guessed, and another
-    /// user may have taken it: then under one that cannot.
+    /// Calls `open` with the endpoint's name. A generated name can be guessed, and another user may
+    /// have bound it: then `open` is called again with an unguessable one.
     fn open_named<T>(
         &self,
         info: &Info,
         open: impl Fn(Name) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let name = self.name(info)?;
-        let is_chosen = info.src_addr.as_ref().is_some_and(|a| !leaves_open(a));
+        let is_chosen = info.src_addr.as_ref().is_some_and(|a| !is_wildcard(a));
         match open(name.clone()) {
             Err(error) if error.errno() == Errno::AddrInUse && !is_chosen => {
                 open(name.unguessable()?)
             }
-            answer => answer,
+            result => result,
         }
     }
 
@@ -85,26 +85,34 @@ impl Parts {
         name: Name,
         info: &Info,
         bind: &Bindings,
-        place: Place,
+        parent: Parent,
     ) -> Result<endpoint::Endpoint, Error> {
         self.base.check_process()?;
         let (config, shared) = (self.config.clone(), Arc::clone(&self.shared));
-        endpoint::Endpoint::open(info, bind, name, config, &self.base, shared, place)
+        endpoint::Endpoint::open(info, bind, name, config, &self.base, shared, parent)
     }
 
-    /// Opens an endpoint or a context, with collectives if it is to have them.
+    /// Opens an endpoint or a context, with collectives if `info` requests them.
     fn endpoint(
         &self,
         name: Name,
         info: &Info,
         bind: &Bindings,
-        seat: Option<ContextSlot>,
+        context_slot: Option<ContextSlot>,
     ) -> Result<Arc<dyn Endpoint>, Error> {
         if info.caps.contains(Caps::COLLECTIVE) {
             return coll::open(info, bind, &self.base, |info, bind, completions| {
                 let av = bound_av(bind, self.base.id(), "an endpoint with FI_COLLECTIVE")?;
                 let layer = Some(completions);
-                let endpoint = self.open(name, info, bind, Place { layer, seat })?;
+                let endpoint = self.open(
+                    name,
+                    info,
+                    bind,
+                    Parent {
+                        layer,
+                        context_slot,
+                    },
+                )?;
                 Ok(endpoint.into_inner(av))
             });
         }
@@ -113,7 +121,10 @@ impl Parts {
             name,
             info,
             bind,
-            Place { layer, seat },
+            Parent {
+                layer,
+                context_slot,
+            },
         )?))
     }
 }
@@ -146,8 +157,8 @@ impl selvedge::Fabric for Fabric {
 #[expect(unsafe_code, reason = "the promise of the domain trait")]
 // SAFETY: the queues are rings of the kit that only endpoints push to, whose promise is argued at
 // their own `unsafe impl`. Every operation takes its bytes from the addresses that it names. A
-// region's memory is used under the lock of `Keys`, or by peers that ask afterwards whether its row
-// still counts; dropping its handle withdraws the row under that lock.
+// region's memory is used under the lock of `Keys`, or by peers that check afterwards whether its
+// key entry is still published; dropping its handle withdraws the entry under that lock.
 unsafe impl selvedge::Domain for Domain {
     fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
         self.0.base.cq(attr)
@@ -177,12 +188,12 @@ unsafe impl selvedge::Domain for Domain {
     fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {
         self.0.base.check_process()?;
         let name = self.0.name(info)?;
-        // The longest of the names.
+        // Checks the longest name before any context is opened.
         name.of_context(sep::contexts(&info.ep_attr)? - 1)?;
         let (parts, address) = (Arc::clone(&self.0), name.to_address());
-        let sep = Scalable::open(info, address, move |context, info, bind, seat| {
+        let sep = Scalable::open(info, address, move |context, info, bind, context_slot| {
             let name = name.of_context(context)?;
-            parts.endpoint(name, info, &bind, Some(seat))
+            parts.endpoint(name, info, &bind, Some(context_slot))
         })?;
         Ok(sep)
     }

@@ -1,4 +1,4 @@
-//! The provider: what discovery asks, and what it answers.
+//! `Shm`: the provider object, and the capabilities that it reports to discovery.
 
 pub(crate) mod av;
 pub(crate) mod config;
@@ -24,7 +24,7 @@ use crate::memory::mr::MR_IOV_LIMIT;
 use crate::peers::name::{service_address, source_address};
 use crate::provider::config::{Config, LONGEST_QUEUE, PARAMS};
 use crate::provider::domain::Fabric;
-use crate::smr::keys::{FIRST_ROWS, MAX_CHUNKS, rows_of};
+use crate::smr::keys::{FIRST_ENTRIES, MAX_CHUNKS, entries_of};
 use crate::transfers::cmd::IOV_LIMIT;
 
 /// The shm provider, for a [`selvedge::Registry`].
@@ -62,7 +62,7 @@ impl Provider for Shm {
             }
             let offer = attr::check(&info, query).map(coll::reserve_tag_bit);
             if ep_type == EpType::Rdm && offer.is_err() {
-                reach::warn_if_refused_for_it(info, query);
+                reach::warn_if_remote_comm_excludes(info, query);
             }
             offer
         });
@@ -74,7 +74,7 @@ impl Provider for Shm {
     }
 }
 
-/// The addresses that `node` and `service` name.
+/// Source and destination address for `node` and `service`.
 fn addresses(query: &Query<'_>) -> (Option<Address>, Option<Address>) {
     let (node, service) = (query.node, query.service);
     let (src, dest) = match query.flags.contains(InfoFlags::SOURCE) {
@@ -90,10 +90,10 @@ const ATOMIC_ORDER: MsgOrder = MsgOrder::ATOMIC_RAR
     .union(MsgOrder::ATOMIC_WAR)
     .union(MsgOrder::ATOMIC_WAW);
 
-/// What address vectors can do.
+/// Capabilities of address vectors.
 const VECTOR: Caps = Caps::AV_USER_ID.union(Caps::SHARED_AV);
 
-/// All that the provider can do with this type of endpoint.
+/// The complete capabilities for this type of endpoint.
 fn info(ep_type: EpType, config: &Config) -> Info {
     let tx_caps = Caps::MSG
         | Caps::TAGGED
@@ -144,7 +144,7 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     info.ep_attr.protocol = Protocol::Shm;
     info.ep_attr.protocol_version = crate::smr::layout::VERSION;
     info.ep_attr.max_msg_size = isize::MAX as usize;
-    // How long a key may be; the answer has the one that was asked for.
+    // The longest key; the returned info has the requested one.
     info.ep_attr.auth_key = vec![0; KEY_MAX];
     info.ep_attr.tx_ctx_cnt = 1;
     info.ep_attr.rx_ctx_cnt = 1;
@@ -159,7 +159,7 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     domain.mr_mode = MrMode::BASIC | MrMode::SCALABLE;
     domain.mr_key_size = 8;
     domain.mr_iov_limit = MR_IOV_LIMIT;
-    domain.mr_cnt = rows_of(MAX_CHUNKS) - FIRST_ROWS;
+    domain.mr_cnt = entries_of(MAX_CHUNKS) - FIRST_ENTRIES;
     domain.cq_data_size = 8;
     domain.max_err_data = crate::peers::name::ADDRESS_MAX;
     domain.cq_cnt = 1 << 16;

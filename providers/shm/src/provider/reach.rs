@@ -1,5 +1,5 @@
-//! Which peers the provider says that it reaches: those on this host, and on request all of them, for
-//! programs that ask for peers on other hosts and have none.
+//! The capabilities `FI_LOCAL_COMM` and `FI_REMOTE_COMM`. The provider reaches peers on this host.
+//! On request it also offers `FI_REMOTE_COMM`, for programs that require it and run on one host.
 
 use std::sync::Once;
 
@@ -9,7 +9,7 @@ use selvedge_kit::attr;
 
 use crate::provider::config::Config;
 
-/// What of it stands among capabilities.
+/// The communication capabilities for this configuration.
 pub(crate) fn caps(config: &Config) -> Caps {
     match config.remote_comm {
         true => Caps::LOCAL_COMM | Caps::REMOTE_COMM,
@@ -17,9 +17,9 @@ pub(crate) fn caps(config: &Config) -> Caps {
     }
 }
 
-/// Warns once in a process if `offer`, which was refused, would have been taken with
-/// [`Caps::REMOTE_COMM`], and shm was named: whoever named it otherwise sees no reason.
-pub(crate) fn warn_if_refused_for_it(mut offer: Info, query: &Query<'_>) {
+/// Warns once in a process if shm was requested by name and `offer` was refused only because it
+/// lacks [`Caps::REMOTE_COMM`]. Without the warning the user sees no reason.
+pub(crate) fn warn_if_remote_comm_excludes(mut offer: Info, query: &Query<'_>) {
     if offer.caps.contains(Caps::REMOTE_COMM) || !is_named(query) {
         return;
     }

@@ -1,4 +1,4 @@
-//! `Setup`: what an endpoint was opened with.
+//! `Setup`: the configuration and bindings of an endpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,23 +9,23 @@ use crate::provider::av::Av;
 use crate::provider::config::Config;
 use crate::provider::shared::Shared;
 
-/// The parameters, bindings and domain of an endpoint: every part may read them.
+/// The parameters, bindings and domain of an endpoint, which all its parts may read.
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) ep: Ep,
     pub(crate) av: Arc<Av>,
-    /// What all endpoints of the domain have in common.
+    /// State shared by all endpoints of the domain.
     pub(crate) shared: Arc<Shared>,
-    /// How many incarnations of peers have ended, for a layer above the endpoint.
-    pub(crate) ends: Arc<AtomicU64>,
+    /// Number of ended incarnations of peers, for a layer above the endpoint.
+    pub(crate) ended_incarnations: Arc<AtomicU64>,
 }
 
 impl Setup {
-    /// Tells the layer that an incarnation of a peer has ended.
-    pub(crate) fn count_end(&self) {
+    /// Counts an ended incarnation of a peer and wakes the layer.
+    pub(crate) fn count_ended_incarnation(&self) {
         if self.ep.has_layer() {
-            self.ends.fetch_add(1, Ordering::Relaxed);
+            self.ended_incarnations.fetch_add(1, Ordering::Relaxed);
             self.ep.wake();
         }
     }

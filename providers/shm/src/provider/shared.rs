@@ -1,4 +1,4 @@
-//! `Shared`: what the endpoints of a domain have in common.
+//! `Shared`: state shared by the endpoints of a domain.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::memory::keys::Keys;
 use crate::memory::siblings::Siblings;
 use crate::memory::special::OwnBlocks;
 
-/// What the endpoints of a domain have in common. It has locks of its own, which hold whatever was
-/// promised about threads.
+/// State shared by the endpoints of a domain. Its locks are always taken, whatever threading model
+/// the application has promised.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) announcements: Announcements,

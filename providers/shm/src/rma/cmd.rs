@@ -466,7 +466,7 @@ impl SegmentsRef {
 /// The payload area of an inbox, to parse a command with while its slot is looked at.
 pub(crate) fn pool(inbox: &mut Inbox) -> (Option<Received<'_>>, Pool<'_>) {
     let slot = inbox.rx.peek();
-    let pool = Pool::new(&mut inbox.walk, &inbox.pool);
+    let pool = Pool::new(&mut inbox.pool_position, &inbox.pool);
     (slot, pool)
 }
 

@@ -159,7 +159,7 @@ impl Peer {
             start: row.start,
             rights: usable,
             span,
-            row: self.keys.seen(&grant)?,
+            row: self.keys.entry_version(&grant)?,
         };
         self.mapped_regions.keep(region);
         Some(())

@@ -41,7 +41,7 @@ pub(crate) fn fast_peer<'a>(
     if !has_room || !allowed.contains(report.flags) {
         return None;
     }
-    peers.known(peer).filter(|peer| !peer.is_careful)
+    peers.cached(peer).filter(|peer| !peer.needs_slow_path)
 }
 
 /// Puts eight bytes into special memory of a peer whose window is known, and sends the peer the data
@@ -63,7 +63,7 @@ pub(super) fn put_word(
         return false;
     };
     if let Some(data) = data {
-        if peer.state == PeerState::Linked
+        if peer.state == PeerState::Connected
             && let Some(out) = &mut peer.out
             && let Some(slot) = out.tx.claim()
             && span.put_word(at, word)

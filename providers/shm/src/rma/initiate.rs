@@ -23,7 +23,7 @@ pub(crate) fn post(at: &mut Connector<'_>, op: RmaOp, local: LocalBuffer) -> Res
     let index = at.peers.at(op.peer)?;
     let peer = &mut at.peers[index];
     peer.check_fence(op.is_fenced())?;
-    let is_first = peer.later.is_empty();
+    let is_first = peer.deferred.is_empty();
     let (data, flags) = (op.data, op.report.flags);
     let needs_no_connection = is_first && sibling::may_access(peer, data, flags)?;
     if !peer.is_ready() && !needs_no_connection {
@@ -41,7 +41,7 @@ fn connect_and_defer(
     op: RmaOp,
     local: LocalBuffer,
 ) -> Result {
-    at.reach(index)?;
+    at.ensure_connected(index)?;
     poll_peer(at, index);
     if at.peers[index].is_ready() {
         let done = execute(at, index, &op, local);
@@ -66,15 +66,15 @@ fn connect_and_defer(
 #[cold]
 pub(crate) fn defer(at: &mut Connector<'_>, index: usize, later: DeferredOp) -> Result {
     let peer = &mut at.peers[index];
-    if peer.later.len() >= MAX_OPS {
+    if peer.deferred.len() >= MAX_OPS {
         return Err(Errno::Again);
     }
     match peer.state {
-        PeerState::Linked | PeerState::Behind => peer.state = PeerState::Behind,
+        PeerState::Connected | PeerState::Backlogged => peer.state = PeerState::Backlogged,
         PeerState::Waiting { .. } => {}
         _ => return Err(Errno::NotConn),
     }
-    peer.later.push_back(later);
+    peer.deferred.push_back(later);
     at.schedule.activate(peer, &at.setup.ep);
     Ok(())
 }
@@ -85,12 +85,12 @@ pub(crate) fn defer(at: &mut Connector<'_>, index: usize, later: DeferredOp) -> 
 /// [`Errno::Again`] if it has to wait; [`Errno::NotConn`] for a peer that is gone.
 #[cold]
 pub(crate) fn check_deferred(at: &mut Connector<'_>, index: usize) -> Result {
-    if at.peers[index].later.is_empty() {
+    if at.peers[index].deferred.is_empty() {
         return Ok(());
     }
     poll_peer(at, index);
-    match at.peers[index].later.is_empty() {
-        true if at.peers[index].state == PeerState::Linked => Ok(()),
+    match at.peers[index].deferred.is_empty() {
+        true if at.peers[index].state == PeerState::Connected => Ok(()),
         true => Err(Errno::NotConn),
         false => Err(Errno::Again),
     }
@@ -98,17 +98,17 @@ pub(crate) fn check_deferred(at: &mut Connector<'_>, index: usize) -> Result {
 
 /// Reads what a peer says over its sockets, and carries out what has waited for it.
 pub(crate) fn poll_peer(at: &mut Connector<'_>, index: usize) {
-    at.listen(index);
+    at.receive_all(index);
     run_deferred(at, index);
 }
 
 /// Carries out what has waited for the peer's table, in order.
 pub(crate) fn run_deferred(at: &mut Connector<'_>, index: usize) {
     let peer = &at.peers[index];
-    if peer.later.is_empty() || peer.inbox.is_none() || !peer.keys.are_complete() {
+    if peer.deferred.is_empty() || peer.inbox.is_none() || !peer.keys.are_complete() {
         return;
     }
-    while let Some(later) = at.peers[index].later.pop_front() {
+    while let Some(later) = at.peers[index].deferred.pop_front() {
         let done = match later {
             DeferredOp::RmaOp(op, local) => execute(at, index, &op, local)
                 .map_err(|(errno, local)| (errno, DeferredOp::RmaOp(op, local))),
@@ -118,7 +118,7 @@ pub(crate) fn run_deferred(at: &mut Connector<'_>, index: usize) {
         match done {
             Ok(()) => {}
             Err((Errno::Again, later)) => {
-                return at.peers[index].later.push_front(later);
+                return at.peers[index].deferred.push_front(later);
             }
             Err((errno, later)) => {
                 let detail = format!("{} cannot be reached", at.peers[index].name);
@@ -127,8 +127,8 @@ pub(crate) fn run_deferred(at: &mut Connector<'_>, index: usize) {
         }
     }
     let peer = &mut at.peers[index];
-    if peer.state == PeerState::Behind {
-        peer.state = PeerState::Linked;
+    if peer.state == PeerState::Backlogged {
+        peer.state = PeerState::Connected;
     }
 }
 
@@ -174,7 +174,7 @@ fn execute(
         Sent::Done => op.report.done(&at.setup.ep),
         Sent::Pending => {
             if op.is_fenced() {
-                (peer.is_careful, peer.is_fenced) = (true, true);
+                (peer.needs_slow_path, peer.is_fenced) = (true, true);
             }
             at.schedule.activate(peer, &at.setup.ep);
         }
@@ -204,7 +204,7 @@ fn refresh_and_check(
     segment: &RmaIov,
     rights: u32,
 ) -> Result<Grant, (RmaIov, Denied)> {
-    at.listen(index);
+    at.receive_all(index);
     let found = at.peers[index].keys.check(segment, rights);
     found.map_err(|denied| (*segment, denied))
 }

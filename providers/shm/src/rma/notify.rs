@@ -9,7 +9,7 @@ impl Peer {
     /// Whether the peer has our outbox, and its own table of keys is known here.
     #[inline(always)]
     pub(crate) fn is_ready(&self) -> bool {
-        self.state == PeerState::Linked && self.inbox.is_some() && self.keys.are_complete()
+        self.state == PeerState::Connected && self.inbox.is_some() && self.keys.are_complete()
     }
 
     /// Whether a one-sided operation may begin: nothing behind a fenced one does before that is
@@ -19,7 +19,7 @@ impl Peer {
             return Err(Errno::Again);
         }
         if std::mem::take(&mut self.is_fenced) {
-            self.is_careful = self.wants_notices;
+            self.needs_slow_path = self.wants_notifications;
         }
         Ok(())
     }
@@ -29,7 +29,7 @@ impl Peer {
     /// # Errors
     /// As [`Self::reserve`].
     pub(crate) fn reserve_notification(&mut self, data: Option<u64>) -> Result {
-        match self.wants_notices || data.is_some() {
+        match self.wants_notifications || data.is_some() {
             true => self.reserve(0).map(drop),
             false => Ok(()),
         }
@@ -37,7 +37,7 @@ impl Peer {
 
     /// Tells a peer that counts it of what was done without it; or that data comes with it.
     pub(crate) fn notify(&mut self, notification: Notification) {
-        if self.wants_notices || notification.data.is_some() {
+        if self.wants_notifications || notification.data.is_some() {
             commit_notification(self.slot(), notification);
         }
     }

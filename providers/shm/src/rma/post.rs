@@ -306,7 +306,7 @@ fn report(what: CompletionFlags, context: Context, flags: OpFlags, len: usize) -
 /// completion that all writes have.
 #[inline(always)]
 fn write_flags(setup: &Setup, flags: OpFlags) -> OpFlags {
-    setup.ep.tx_flags(flags) | setup.config.write_level
+    setup.ep.tx_flags(flags) | setup.config.write_flags
 }
 
 /// Writes to a peer's memory.

@@ -104,7 +104,10 @@ fn request_bytes(
     if list > 0 {
         put_list(&op.segments, peer.outbox().payload(), at);
     }
-    let msg_id = peer.outbox().ops.insert(op.tracked(OpBody::Asked { buf }));
+    let msg_id = peer
+        .outbox()
+        .ops
+        .insert(op.tracked(OpBody::Requested { buf }));
     commit_read(peer.slot(), &op.segments, at, msg_id);
     Ok(Sent::Pending)
 }
@@ -121,7 +124,7 @@ pub(super) fn respond(
         return true;
     };
     let replies = out.ops.replies();
-    if replies >= MAX_OPS || !peer.reserve_answer() {
+    if replies >= MAX_OPS || !peer.reserve_response() {
         return false;
     }
     let (shared, len) = (&setup.shared, read.segments.len());
@@ -140,12 +143,12 @@ pub(super) fn respond(
     match copy_in(shared, &read.segments, bytes.as_flattened_mut()) {
         Ok(()) => {
             let words = bytes.map(u64::from_ne_bytes);
-            let slot = peer.answer_slot();
+            let slot = peer.response_slot();
             commit_result(slot, read.msg_id, &words[..len.div_ceil(8)], len);
             setup.ep.peer_read(len);
             shared.keys.count_read(&read.segments);
         }
-        Err(denied) => commit_failure(peer.answer_slot(), read.msg_id, denied.errno()),
+        Err(denied) => commit_failure(peer.response_slot(), read.msg_id, denied.errno()),
     }
     peer.announce();
     true
@@ -166,8 +169,8 @@ fn respond_in_bounce_segments(
         Ok((len, stream))
     });
     match started {
-        Ok((len, stream)) => commit_stream(peer.answer_slot(), msg_id, len, stream),
-        Err(errno) => commit_failure(peer.answer_slot(), msg_id, errno),
+        Ok((len, stream)) => commit_stream(peer.response_slot(), msg_id, len, stream),
+        Err(errno) => commit_failure(peer.response_slot(), msg_id, errno),
     }
     peer.announce();
 }
@@ -175,8 +178,8 @@ fn respond_in_bounce_segments(
 impl crate::provider::config::Config {
     /// Whether the peer may be asked for one more answer.
     pub(crate) fn check_request_quota(&self, peer: &Peer) -> Result {
-        let asked = peer.out.as_ref().map_or(0, |out| out.ops.asked());
-        match asked as u64 >= self.kept_slots() || peer.outstanding() >= MAX_OPS {
+        let asked = peer.out.as_ref().map_or(0, |out| out.ops.requested());
+        match asked as u64 >= self.reserved_slots() || peer.outstanding() >= MAX_OPS {
             true => Err(Errno::Again),
             false => Ok(()),
         }

@@ -11,7 +11,7 @@ use selvedge::{Errno, Error, FiAddr};
 
 use crate::memory::keys::hint;
 use crate::smr::bytes::Span;
-use crate::smr::keys::{Denied, MAX_CHUNKS, PeerChunk, Row, Seen, place_of};
+use crate::smr::keys::{Denied, EntryVersion, KeyEntry, MAX_CHUNKS, PeerChunk, locate_entry};
 
 /// A peer's key table.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ pub(crate) struct PeerKeys {
 /// A piece of a peer's memory that may be used as was asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
-    pub(crate) row: Row,
+    pub(crate) row: KeyEntry,
     /// Where the piece begins: an address in the peer's process.
     pub(crate) memory: u64,
     number: u32,
@@ -78,20 +78,20 @@ impl PeerKeys {
     /// says that the copy is good.
     #[inline]
     pub(crate) fn is_current(&self, grant: &Grant) -> bool {
-        let (chunk, segment) = place_of(grant.number as usize);
+        let (chunk, segment) = locate_entry(grant.number as usize);
         let chunk = self.chunks.get(chunk);
         chunk.is_some_and(|chunk| chunk.is_current(segment, grant.generation))
     }
 
     /// The row of a grant, to ask about it later.
-    pub(crate) fn seen(&self, grant: &Grant) -> Option<Seen> {
-        let (chunk, segment) = place_of(grant.number as usize);
+    pub(crate) fn entry_version(&self, grant: &Grant) -> Option<EntryVersion> {
+        let (chunk, segment) = locate_entry(grant.number as usize);
         let chunk = self.chunks.get(chunk)?;
-        Some(chunk.seen(segment, grant.generation))
+        Some(chunk.version(segment, grant.generation))
     }
 
     #[inline]
-    fn find(&mut self, key: u64) -> Option<(u32, Row, u64)> {
+    fn find(&mut self, key: u64) -> Option<(u32, KeyEntry, u64)> {
         match self.read(hint(key), key) {
             Some(found) => Some(found),
             None => self.search(key),
@@ -99,14 +99,14 @@ impl PeerKeys {
     }
 
     #[inline]
-    fn read(&self, number: usize, key: u64) -> Option<(u32, Row, u64)> {
-        let (chunk, segment) = place_of(number);
+    fn read(&self, number: usize, key: u64) -> Option<(u32, KeyEntry, u64)> {
+        let (chunk, segment) = locate_entry(number);
         let (row, generation) = self.chunks.get(chunk)?.read(segment)?;
         (row.key == key).then_some((number as u32, row, generation))
     }
 
     #[cold]
-    fn search(&mut self, key: u64) -> Option<(u32, Row, u64)> {
+    fn search(&mut self, key: u64) -> Option<(u32, KeyEntry, u64)> {
         if let Some(&number) = self.found.get(&key) {
             let found = self.read(number as usize, key);
             if found.is_some() {
@@ -189,7 +189,7 @@ pub(super) struct MappedRegion {
     pub(super) start: u64,
     pub(super) rights: u32,
     pub(super) span: Span,
-    pub(super) row: Seen,
+    pub(super) row: EntryVersion,
 }
 
 impl MappedRegions {

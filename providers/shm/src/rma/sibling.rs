@@ -66,7 +66,7 @@ pub(super) fn op(peer: &mut Peer, setup: &Setup, op: &RmaOp, local: LocalBuffer)
 
 /// Tells a sibling of an operation on its memory, if it wants to know.
 pub(crate) fn notify(peer: &mut Peer, wrote: bool, data: Option<u64>, len: usize) {
-    if peer.wants_notices || data.is_some() {
+    if peer.wants_notifications || data.is_some() {
         peer.notify(Notification { wrote, data, len });
         peer.announce();
     }

@@ -56,7 +56,7 @@ pub(crate) fn take_command(
             return Ok(true);
         }
     }
-    let walked = inbox.walk;
+    let walked = inbox.pool_position;
     let (Some(slot), mut passage) = pool(inbox) else {
         return Ok(false);
     };
@@ -65,7 +65,7 @@ pub(crate) fn take_command(
         OneSided::Read(read) => {
             if !read::respond(peer, setup, schedule, &read) {
                 if let Some(inbox) = &mut peer.inbox {
-                    inbox.walk = walked;
+                    inbox.pool_position = walked;
                 }
                 return Ok(false);
             }
@@ -136,7 +136,7 @@ fn take_write(
     };
     inbox.rx.release();
     if let Some(msg_id) = ack {
-        peer.answer(peer.life, msg_id, write::response_status(result));
+        peer.respond(peer.incarnation, msg_id, write::response_status(result));
     }
     let remote_write = RemoteWrite {
         data: write.data,
@@ -196,7 +196,7 @@ fn take_result(
     let (Some(mut op), Some(inbox)) = (op, &mut peer.inbox) else {
         return Ok(());
     };
-    if let (Outcome::Inline { len, words }, OpBody::Asked { buf }) =
+    if let (Outcome::Inline { len, words }, OpBody::Requested { buf }) =
         (&response.outcome, &mut op.body)
     {
         inline::receive_words(words, *len, buf);
@@ -242,10 +242,10 @@ fn is_expected(peer: &mut Peer, response: &Response) -> bool {
         .as_mut()
         .and_then(|out| out.ops.get_mut(response.msg_id));
     op.is_some_and(|op| match (&op.body, &response.outcome) {
-        (OpBody::Asked { .. }, Outcome::Inline { len, .. } | Outcome::Stream { len, .. }) => {
+        (OpBody::Requested { .. }, Outcome::Inline { len, .. } | Outcome::Stream { len, .. }) => {
             *len == op.report.len
         }
-        (OpBody::Asked { .. }, Outcome::Failed(_)) => true,
+        (OpBody::Requested { .. }, Outcome::Failed(_)) => true,
         _ => false,
     })
 }

@@ -143,7 +143,7 @@ fn send_rts(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: TxBuf) -> Result<Se
         put_list(&op.segments, out.payload(), at);
     }
     segments.put(out.payload(), at + list);
-    let msg_id = out.ops.insert(op.tracked(OpBody::Offered {
+    let msg_id = out.ops.insert(op.tracked(OpBody::Rts {
         buf,
         filled: 0,
         granted: false,

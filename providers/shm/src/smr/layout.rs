@@ -1,13 +1,13 @@
-//! What a region looks like, byte by byte. docs/WIRE.md is its prose.
+//! The layout of a region, byte by byte. docs/WIRE.md describes it in prose.
 //!
 //! ```text
 //! byte 0      header: identity and offsets, written once before the region is shared
 //!      128    credit line: cursors over the peer's region, written by this region's owner
-//!      256    state line: closed
+//!      256    state line: whether the region is closed
 //!      320    peer_addr: the peer's index in the owner's map, and its name
-//!      512    resp_queue: answers to the peer's commands
+//!      512    resp_queue: responses to the peer's commands
 //!      ...    cmd_queue:  commands to the peer, one cache line each
-//!      ...    lane: messages of collectives, one cache line each
+//!      ...    collective channel: messages of collectives, one cache line each
 //!      ...    inject_pool: payloads of the commands
 //! ```
 //!
@@ -16,16 +16,16 @@
 
 use super::queues::cmd_queue::SLOT_WORDS;
 
-/// Begins every region: "selvedge" in ASCII.
+/// The first word of every region: "selvedge" in ASCII.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"selvedge");
 
 /// Version of this layout and of the commands in it. Two versions never share memory.
 pub const VERSION: u32 = 4;
 
-/// Words of the header, by what they hold.
+/// Indices of the header's words.
 pub(crate) mod word {
     pub(crate) const MAGIC: usize = 0;
-    /// Lower half: version. Upper half: the owner's pid, for people.
+    /// Lower half: version. Upper half: the owner's pid, for a person with a debugger.
     pub(crate) const VERSION: usize = 1;
     pub(crate) const TOTAL_SIZE: usize = 2;
     pub(crate) const RESP_OFFSET: usize = 3;
@@ -34,40 +34,41 @@ pub(crate) mod word {
     pub(crate) const CMD_COUNT: usize = 6;
     pub(crate) const INJECT_OFFSET: usize = 7;
     pub(crate) const INJECT_SIZE: usize = 8;
-    /// What the owner wants to be told of: 1 = one-sided operations that the peer
-    /// has carried out by itself.
-    pub(crate) const WANTS: usize = 9;
-    /// Whether fences that others make run on the owner's processors too.
+    /// The notifications that the owner requests: 1 = one-sided operations that the peer has
+    /// carried out by itself.
+    pub(crate) const NOTIFY: usize = 9;
+    /// Whether fences that other processes make also run on the owner's processors.
     pub(crate) const FENCED: usize = 10;
-    /// How many of the peer's commands the owner has consumed.
+    /// Number of the peer's commands that the owner has consumed.
     pub(crate) const CREDIT: usize = 16;
-    /// Whether the owner polls the peer's queue anyway (1), or has to be rung for (0), or sleeps.
-    pub(crate) const ATTENTION: usize = 17;
-    /// Not zero once the owner has closed: nothing that the region names may be used any more.
+    /// Whether the owner polls the peer's queue (1), needs the doorbell (0), or is parked.
+    pub(crate) const POLL_STATE: usize = 17;
+    /// Not zero once the owner has closed the region: memory that it names must not be used any
+    /// more.
     pub(crate) const CLOSED: usize = 32;
-    /// How many of the messages in the peer's lane the owner has consumed: not in the line of the
-    /// attention, at which the peer looks with each message.
-    pub(crate) const LANE_CREDIT: usize = 56;
+    /// Number of messages in the peer's collective channel that the owner has consumed. It is not
+    /// in the line of the poll state, which the peer reads with each message.
+    pub(crate) const COLL_CREDIT: usize = 56;
 }
 
 /// Bytes in front of the response queue.
 pub(crate) const HEADER_SIZE: usize = 512;
-/// Where the peer's address entry begins: its index. The owner may change it at any time.
+/// Offset of the peer's address entry: its index. The owner may change it at any time.
 pub(crate) const PEER_ADDR: usize = 320;
-/// Where the peer's name begins, written once and ended by a zero.
+/// Offset of the peer's name, which is written once and zero-terminated.
 pub(crate) const PEER_NAME: usize = PEER_ADDR + 8;
-/// The index of an endpoint that a map does not have.
+/// The index that stands for "not in the map".
 pub const UNSPEC: u64 = u64::MAX;
 /// Bytes of a name, without the terminating zero.
 pub const NAME_MAX: usize = 88;
 /// Bytes of one command slot.
 pub(crate) const SLOT_SIZE: usize = SLOT_WORDS * 8;
-/// Slots of the lane; as long as those of commands.
-pub(crate) const LANE_COUNT: usize = 32;
+/// Slots of the collective channel; as long as those of commands.
+pub(crate) const COLL_COUNT: usize = 32;
 /// Bytes of one response.
 pub(crate) const RESP_SIZE: usize = 16;
 
-/// The sizes of a region: all that its layout depends on.
+/// The sizes of a region, which determine its layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// Commands; a power of two.
@@ -79,10 +80,10 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// The largest region that is made or accepted, in bytes.
+    /// The largest region that is created or accepted, in bytes.
     pub const MAX_TOTAL: usize = 1 << 30;
 
-    /// Whether every size is one that a region may have.
+    /// Whether every size is within the limits of a region.
     pub(crate) const fn are_sane(self) -> bool {
         self.cmd_count.is_power_of_two()
             && self.resp_count.is_power_of_two()
@@ -92,32 +93,32 @@ impl Sizes {
             && self.inject_size <= Self::MAX_TOTAL / 2
     }
 
-    /// Where the response queue begins.
+    /// Offset of the response queue.
     pub(crate) const fn resp_offset(self) -> usize {
         HEADER_SIZE
     }
 
-    /// Where the command queue begins.
+    /// Offset of the command queue.
     pub(crate) const fn cmd_offset(self) -> usize {
         (self.resp_offset() + self.resp_count * RESP_SIZE).next_multiple_of(128)
     }
 
-    /// Where the lane begins.
-    pub(crate) const fn lane_offset(self) -> usize {
+    /// Offset of the collective channel.
+    pub(crate) const fn coll_offset(self) -> usize {
         (self.cmd_offset() + self.cmd_count * SLOT_SIZE).next_multiple_of(128)
     }
 
-    /// Where the inject pool begins.
+    /// Offset of the inject pool.
     pub(crate) const fn inject_offset(self) -> usize {
-        (self.lane_offset() + LANE_COUNT * SLOT_SIZE).next_multiple_of(4096)
+        (self.coll_offset() + COLL_COUNT * SLOT_SIZE).next_multiple_of(4096)
     }
 
-    /// Bytes in all.
+    /// Total size in bytes.
     pub(crate) const fn total(self) -> usize {
         (self.inject_offset() + self.inject_size).next_multiple_of(4096)
     }
 }
 
 const _: () = assert!(word::CREDIT * 8 == 128 && word::CLOSED * 8 == 256);
-const _: () = assert!(PEER_NAME + NAME_MAX < word::LANE_CREDIT * 8);
-const _: () = assert!(word::LANE_CREDIT * 8 < HEADER_SIZE);
+const _: () = assert!(PEER_NAME + NAME_MAX < word::COLL_CREDIT * 8);
+const _: () = assert!(word::COLL_CREDIT * 8 < HEADER_SIZE);

@@ -1,11 +1,11 @@
-//! The map: which peers there are, by which index, and where their regions are mapped (`smr_map`).
+//! `Map`: peers by index and by name, with their mapped regions (`smr_map`).
 //!
-//! Every process writes only to memory of its own. So an exchange of addresses is this: each side
-//! writes into the region that it has made for the other which index the other has in its map, and
-//! reads from the other's region which index it has there itself.
+//! Every process writes only to its own memory. In an exchange of addresses, each side writes the
+//! other's index in its map into the region that it has created for the other, and reads its own
+//! index from the other's region.
 //!
-//! How a region gets from one process to the other is no business of the map's, which knows no
-//! protocol: [`Map::map_to_region`] asks its caller.
+//! The map does not pass regions between processes: the caller of [`Map::map_to_region`] supplies
+//! the descriptor.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ use super::region::{Addr, PeerRegion, Region};
 ///
 /// # Examples
 ///
-/// Two endpoints of one process, which pass each other their regions by hand:
+/// Two endpoints of one process, which pass their regions directly:
 ///
 /// ```
 /// use selvedge_shm::smr::{Attr, Map, Region, Sizes};
@@ -53,7 +53,7 @@ struct Entry {
 }
 
 impl Map {
-    /// A map for up to `peer_count` peers, whose indices are below that (`smr_map_create`).
+    /// Creates a map for up to `peer_count` peers with indices below that (`smr_map_create`).
     pub fn new(peer_count: usize) -> Self {
         Self {
             peers: (0..peer_count).map(|_| None).collect(),
@@ -61,19 +61,20 @@ impl Map {
         }
     }
 
-    /// Adds the peer called `name` under index `id` (`smr_map_add`). That does not say that the
-    /// peer exists, or that its region is mapped.
+    /// Adds the peer called `name` under index `id` (`smr_map_add`). The peer need not exist, and
+    /// its region is not mapped.
     ///
     /// # Errors
     /// [`Errno::Inval`] when the index is too large or another peer's, when the name has an index
-    /// already, or when it is longer than [`NAME_MAX`] bytes. Nothing has changed then.
+    /// already, or when it is longer than [`NAME_MAX`] bytes. The map is unchanged then.
     pub fn add(&mut self, name: &str, id: u64) -> Result<(), Error> {
-        let refused = |why: String| Err(Error::new(Errno::Inval, format!("peer {name:?}: {why}")));
+        let refused =
+            |reason: String| Err(Error::new(Errno::Inval, format!("peer {name:?}: {reason}")));
         if name.len() > NAME_MAX {
             return refused(format!("a name has at most {NAME_MAX} bytes"));
         }
-        if let Some(known) = self.find(name) {
-            return refused(format!("it has index {known}"));
+        if let Some(index) = self.find(name) {
+            return refused(format!("it has index {index} already"));
         }
         let count = self.peers.len();
         match usize::try_from(id)
@@ -102,13 +103,13 @@ impl Map {
         Ok(())
     }
 
-    /// Maps the region that a peer has made for us (`smr_map_to_region`), if that was not done
-    /// before. `find` is told the peer's name and says where its region is and how it is laid out;
-    /// it fails with [`Errno::Again`] while the peer has not initialised it.
+    /// Maps the region that a peer has created for this endpoint (`smr_map_to_region`), unless it
+    /// is mapped already. `find` gets the peer's name and returns the region's descriptor and
+    /// sizes; it fails with [`Errno::Again`] while the peer has not initialised the region.
     ///
     /// # Errors
-    /// [`Errno::NoEnt`] when no peer has this index; `find`'s; [`Errno::Proto`] when what it found
-    /// is no region.
+    /// [`Errno::NoEnt`] when no peer has this index; the error of `find`; [`Errno::Proto`] when the
+    /// descriptor is no region.
     pub fn map_to_region(
         &mut self,
         id: u64,
@@ -125,18 +126,18 @@ impl Map {
         Ok(entry.region.insert(region))
     }
 
-    /// Exchanges addresses with the peer whose index is `index` (`smr_map_to_endpoint`): tells it
-    /// its index, through the region that we have made for it, and says what it has told us.
+    /// Exchanges addresses with the peer at `index` (`smr_map_to_endpoint`): writes its index into
+    /// `region`, which was created for it, and returns the address that the peer has written.
     ///
     /// # Errors
-    /// [`Errno::NoEnt`] when no peer has this index; [`Errno::Inval`] when the region was made for
-    /// another peer.
+    /// [`Errno::NoEnt`] when no peer has this index; [`Errno::Inval`] when the region was created
+    /// for another peer.
     pub fn map_to_endpoint(&self, region: &Region, index: u64) -> Result<Addr, Error> {
         let name = &self.entry(index)?.name;
         let made_for = region.peer_name();
         if made_for != *name {
-            let what = format!("the region for {made_for:?}, used for {name:?}");
-            return Err(Error::new(Errno::Inval, what));
+            let reason = format!("a region was created for {made_for:?} and used for {name:?}");
+            return Err(Error::new(Errno::Inval, reason));
         }
         region.set_peer_index(index);
         self.addr(index).ok_or_else(|| unknown(index))
@@ -147,7 +148,7 @@ impl Map {
         self.names.get(name).copied()
     }
 
-    /// A peer's name and what it has told us of our index. That may change until it has.
+    /// A peer's name, and this endpoint's index in the peer's map once the peer has written it.
     pub fn addr(&self, id: u64) -> Option<Addr> {
         self.entry(id).ok().map(Entry::addr)
     }
@@ -230,13 +231,13 @@ mod tests {
 
     #[test]
     fn mapping_is_tried_again_until_it_works_and_then_kept() {
-        let (mut map, theirs) = (Map::new(1), region("us"));
+        let (mut map, remote) = (Map::new(1), region("us"));
         map.add("a", 0).unwrap();
         let again = map.map_to_region(0, |_| Err(Error::new(Errno::Again, "not yet")));
         assert_eq!(again.unwrap_err().errno(), Errno::Again);
         map.map_to_region(0, |name| {
             assert_eq!(name, "a");
-            theirs.share()
+            remote.share()
         })
         .unwrap();
         map.map_to_region(0, |_| panic!("it is mapped")).unwrap();
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_for_somebody_else_is_refused() {
+    fn a_region_made_for_another_peer_is_refused() {
         let mut map = Map::new(1);
         map.add("a", 0).unwrap();
         let error = map.map_to_endpoint(&region("b"), 0).unwrap_err();
@@ -262,17 +263,17 @@ mod tests {
     }
 
     #[test]
-    fn each_side_learns_the_index_that_the_other_has_given_it() {
-        let (ours, theirs) = (region("them"), region("us"));
+    fn each_side_reads_its_index_in_the_map_of_the_other() {
+        let (local, remote) = (region("them"), region("us"));
         let (mut our_map, mut their_map) = (Map::new(9), Map::new(9));
         our_map.add("them", 3).unwrap();
         their_map.add("us", 8).unwrap();
-        our_map.map_to_region(3, |_| theirs.share()).unwrap();
-        let told = our_map.map_to_endpoint(&ours, 3).unwrap();
-        assert_eq!(told.index, None);
-        their_map.map_to_region(8, |_| ours.share()).unwrap();
-        let told = their_map.map_to_endpoint(&theirs, 8).unwrap();
-        assert_eq!(told.index, Some(3));
+        our_map.map_to_region(3, |_| remote.share()).unwrap();
+        let addr = our_map.map_to_endpoint(&local, 3).unwrap();
+        assert_eq!(addr.index, None);
+        their_map.map_to_region(8, |_| local.share()).unwrap();
+        let addr = their_map.map_to_endpoint(&remote, 8).unwrap();
+        assert_eq!(addr.index, Some(3));
         assert_eq!(our_map.addr(3).unwrap().index, Some(8));
         let peers: Vec<_> = our_map.peers().map(|(id, a)| (id, a.to_string())).collect();
         assert_eq!(peers, [(3, "them 8".to_owned())]);

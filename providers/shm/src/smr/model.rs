@@ -1,11 +1,10 @@
-//! What stands in for shared memory under the model checker (`--cfg loom`).
+//! `Content`: the stand-in for shared memory under the model checker (`--cfg loom`).
 //!
-//! The words of a mapping are loom's atomics. Its bytes are where they always are, but each of
-//! their cache lines has a cell of loom's beside it, which ends the model when two accesses race.
-//! Every mapping of the same file shares both, so that models use the constructors that everybody
-//! uses.
+//! The words of a mapping are loom's atomics. Its bytes are in the mapping as usual, but each of
+//! their cache lines has a loom cell beside it, which fails the model when two accesses race. All
+//! mappings of one file share both, so models use the ordinary constructors.
 //!
-//! [`plant`] weakens one ordering, to see that the models notice.
+//! [`plant`] weakens one ordering, so that a test can check that the models detect it.
 
 #![expect(
     unsafe_code,
@@ -22,10 +21,10 @@ use std::sync::{Arc, OnceLock, Weak};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU64;
 
-/// Bytes that are watched as one.
+/// Bytes that share one loom cell.
 const LINE: usize = 64;
 
-/// The content of a file, as the model checker sees it.
+/// The content of a file under the model checker.
 pub(crate) struct Content {
     words: Box<[AtomicU64]>,
     lines: Box<[OnceLock<Line>]>,
@@ -33,11 +32,11 @@ pub(crate) struct Content {
 
 struct Line(UnsafeCell<()>);
 
-// SAFETY: loom's cell holds nothing; it is there to be watched by loom, on one system thread.
+// SAFETY: loom's cell holds no data; loom alone accesses it, on one system thread.
 unsafe impl Sync for Line {}
 
 thread_local! {
-    /// The files that are mapped in this model, by inode.
+    /// The files mapped in this model, by inode.
     static FILES: RefCell<HashMap<u64, Weak<Content>>> = RefCell::default();
     static PLANTED: Cell<Option<Fault>> = const { Cell::new(None) };
 }
@@ -69,13 +68,13 @@ impl Content {
         self.words[first..first + N].try_into().expect("N words")
     }
 
-    /// Notes that `len` bytes at `at` are written.
-    pub(crate) fn wrote(&self, at: usize, len: usize) {
+    /// Records a write of `len` bytes at `at`.
+    pub(crate) fn record_write(&self, at: usize, len: usize) {
         self.lines(at, len).for_each(|line| line.with_mut(|_| ()));
     }
 
-    /// Notes that `len` bytes at `at` are read.
-    pub(crate) fn read(&self, at: usize, len: usize) {
+    /// Records a read of `len` bytes at `at`.
+    pub(crate) fn record_read(&self, at: usize, len: usize) {
         self.lines(at, len).for_each(|line| line.with(|_| ()));
     }
 
@@ -92,26 +91,26 @@ impl fmt::Debug for Content {
     }
 }
 
-/// An ordering that a test can take away.
+/// An ordering that a test can remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The release of a slot, in every kind of queue.
     Commit,
     /// The release of consumed slots.
     Credit,
-    /// The release of a bell's bit.
-    Bell,
-    /// The fence between a commit and the look whether its reader sleeps.
+    /// The release of a doorbell bit.
+    Ring,
+    /// The fence between a commit and the load of the reader's poll state.
     Announce,
-    /// The fence between falling asleep and the last look.
-    Sleep,
+    /// The fence between publishing the parked state and the last poll.
+    Arm,
     /// The owner's fence between closing and reusing its memory.
     Close,
-    /// The peer's fence between its copy and its look whether the owner has closed.
+    /// The peer's fence between its copy and its check whether the owner has closed.
     Check,
 }
 
-/// Takes one ordering away from every model that this thread runs until the next call.
+/// Removes one ordering from every model that this thread runs until the next call.
 pub fn plant(fault: Option<Fault>) {
     PLANTED.set(fault);
 }

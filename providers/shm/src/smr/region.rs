@@ -11,21 +11,21 @@ use selvedge::{Errno, Error};
 use selvedge_kit::barrier::{self, Scope};
 
 use super::layout::{
-    HEADER_SIZE, LANE_COUNT, MAGIC, NAME_MAX, PEER_ADDR, PEER_NAME, Sizes, UNSPEC, VERSION, word,
+    COLL_COUNT, HEADER_SIZE, MAGIC, NAME_MAX, PEER_ADDR, PEER_NAME, Sizes, UNSPEC, VERSION, word,
 };
 use super::memory::bytes::Bytes;
-use super::memory::mapping::{Mapping, Memory, Writers, failed, map_foreign, refused};
+use super::memory::mapping::{Mapping, Memory, Writers, failed, map_peer_memory, refused};
 use super::queues::cmd_queue::{Credit, Receiver, SLOT_WORDS, Sender};
 use super::queues::inject_pool::InjectPool;
 use super::queues::resp_queue::{RespReceiver, RespSender};
 use super::sync::{Ordering, Words, order};
 
-/// A peer's name, and the index by which the peer knows us (`smr_addr`).
+/// A peer's name, and this endpoint's index in the peer's map (`smr_addr`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Addr {
     /// The peer's name.
     pub name: String,
-    /// Our index in the peer's map; `None` (UNSPEC) while the peer has none for us, or has not told.
+    /// This endpoint's index in the peer's map; `None` (UNSPEC) while the peer has not written one.
     pub index: Option<u64>,
 }
 
@@ -38,16 +38,16 @@ impl fmt::Display for Addr {
     }
 }
 
-/// What a region is made with.
+/// Attributes of a new region.
 #[derive(Clone, Debug)]
 pub struct Attr<'a> {
-    /// How large its parts are.
+    /// Sizes of its parts.
     pub sizes: Sizes,
-    /// The name of the peer that it is for.
+    /// Name of the peer that will map it.
     pub peer: &'a str,
 }
 
-/// The owner's end of a region (`smr_create`).
+/// The owner's view of a region (`smr_create`).
 #[derive(Debug)]
 pub struct Region {
     memory: Memory,
@@ -56,25 +56,28 @@ pub struct Region {
 }
 
 impl Region {
-    /// Makes a region for one peer and initialises all its parts.
+    /// Creates a region for one peer and initialises all its parts.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for sizes that no region may have or a name that is too long; the
-    /// system's, when memory is short.
+    /// [`Errno::Inval`] for sizes outside the limits; [`Errno::NameTooLong`] for a name that is too
+    /// long; the system's error when memory is short.
     pub fn create(attr: &Attr<'_>) -> Result<Self, Error> {
         let sizes = attr.sizes;
         let name = attr.peer;
         if !sizes.are_sane() || sizes.total() > Sizes::MAX_TOTAL {
-            return Err(Error::new(Errno::Inval, format!("region with {sizes:?}")));
+            return Err(Error::new(
+                Errno::Inval,
+                format!("a region cannot have {sizes:?}"),
+            ));
         }
         if name.len() > NAME_MAX {
             return Err(Error::new(
                 Errno::NameTooLong,
-                format!("peer name {name:?}"),
+                format!("the peer name {name:?} has more than {NAME_MAX} bytes"),
             ));
         }
         let memory = Memory::create(sizes.total(), Writers::Owner)?;
-        memory.mapping().withhold();
+        memory.mapping().exclude_from_fork();
         let header = Words::new(memory.mapping().clone(), 0, HEADER_SIZE / 8);
         let region = Self {
             memory,
@@ -100,7 +103,7 @@ impl Region {
             (word::INJECT_OFFSET, self.sizes.inject_offset() as u64),
             (word::INJECT_SIZE, self.sizes.inject_size as u64),
             (word::FENCED, u64::from(is_fenced())),
-            (word::ATTENTION, 1),
+            (word::POLL_STATE, 1),
         ] {
             self.header.at(index).store(value, Ordering::Relaxed);
         }
@@ -111,19 +114,19 @@ impl Region {
         bytes.copy_in(0, name.as_bytes());
     }
 
-    /// The name of the peer that it was made for.
+    /// The name of the peer that the region was created for.
     pub fn peer_name(&self) -> String {
         name_in(self.memory.mapping())
     }
 
-    /// Tells the peer its index in the owner's map; [`UNSPEC`] when it has none.
+    /// Publishes the peer's index in the owner's map; [`UNSPEC`] when it has none.
     pub fn set_peer_index(&self, index: u64) {
         self.header
             .at(PEER_ADDR / 8)
             .store(index, Ordering::Relaxed);
     }
 
-    /// The sizes it was made with.
+    /// The sizes that it was created with.
     pub fn sizes(&self) -> Sizes {
         self.sizes
     }
@@ -133,63 +136,63 @@ impl Region {
         self.memory.fd()
     }
 
-    /// What the peer needs to map it: a descriptor of its own, and the layout.
+    /// Returns a new descriptor of the region and its sizes, with which the peer maps it.
     ///
     /// # Errors
-    /// The system's, when descriptors are short.
+    /// The system's error when descriptors are short.
     pub fn share(&self) -> Result<(OwnedFd, Sizes), Error> {
         let fd = self.fd().try_clone_to_owned();
         let fd = fd.map_err(|e| failed("sharing a region".into(), e))?;
         Ok((fd, self.sizes))
     }
 
-    /// A number of the descriptor, to tell regions apart in logs.
+    /// The number of the descriptor, which identifies the region in logs.
     pub fn id(&self) -> i32 {
         self.memory.fd().as_raw_fd()
     }
 
-    /// The producing end of the command queue.
+    /// The producer of the command queue.
     pub fn cmd_sender(&self) -> Sender {
         Sender::new(self.words(self.sizes.cmd_offset(), self.sizes.cmd_count * SLOT_WORDS))
     }
 
-    /// The producing end of the lane.
-    pub fn lane_sender(&self) -> Sender {
-        Sender::new(self.words(self.sizes.lane_offset(), LANE_COUNT * SLOT_WORDS))
+    /// The producer of the collective channel.
+    pub fn coll_sender(&self) -> Sender {
+        Sender::new(self.words(self.sizes.coll_offset(), COLL_COUNT * SLOT_WORDS))
     }
 
-    /// The word through which the owner gives the slots of the peer's lane back.
-    pub fn lane_credit(&self) -> Credit {
-        Credit::new(self.header.clone(), word::LANE_CREDIT)
+    /// The word by which the owner returns the slots of the peer's collective channel.
+    pub fn coll_credit(&self) -> Credit {
+        Credit::new(self.header.clone(), word::COLL_CREDIT)
     }
 
-    /// The producing end of the response queue.
+    /// The producer of the response queue.
     pub fn resp_sender(&self) -> RespSender {
         RespSender::new(self.words(self.sizes.resp_offset(), self.sizes.resp_count * 2))
     }
 
-    /// The allocating end of the inject pool.
+    /// The allocating side of the inject pool.
     pub fn inject_pool(&self) -> InjectPool {
         let (offset, len) = (self.sizes.inject_offset(), self.sizes.inject_size);
         InjectPool::new(Bytes::new(self.memory.mapping().clone(), offset, len))
     }
 
-    /// The word through which the owner gives the peer's command slots back.
+    /// The word by which the owner returns the peer's command slots.
     pub fn credit(&self) -> Credit {
         Credit::new(self.header.clone(), word::CREDIT)
     }
 
-    /// Says that the owner wants to be told of what the peer reads or writes without it.
-    pub fn want_notices(&self) {
-        self.header.at(word::WANTS).store(1, Ordering::Relaxed);
+    /// Requests notifications of reads and writes that the peer carries out by itself.
+    pub fn request_notifications(&self) {
+        self.header.at(word::NOTIFY).store(1, Ordering::Relaxed);
     }
 
-    /// Says that nothing named by this region may be used any more: the peer checks this after
-    /// every copy out of the owner's memory, and throws the copy away. To be called before the
-    /// owner reuses memory that a command names.
+    /// Closes the region: memory that it names must not be used any more. The peer checks this
+    /// after every copy out of the owner's memory and discards the copy. Call it before the owner
+    /// reuses memory that a command names.
     pub fn close(&self) {
         self.header.at(word::CLOSED).store(1, Ordering::Relaxed);
-        order::withdrawn();
+        order::after_withdraw();
     }
 
     pub(crate) fn header(&self) -> &Words {
@@ -201,11 +204,11 @@ impl Region {
     }
 }
 
-/// A region that is no more is closed: whoever forgets it lets go of what it names. The copy that a
-/// forked child has is not the region.
+/// Dropping a region closes it, because its owner releases the memory that it names. The copy in a
+/// forked child is not the region and closes nothing.
 impl Drop for Region {
     fn drop(&mut self) {
-        if self.memory.mapping().is_here() {
+        if self.memory.mapping().is_in_creator() {
             self.close();
         }
     }
@@ -220,16 +223,19 @@ pub struct PeerRegion {
 }
 
 impl PeerRegion {
-    /// Maps a region that a peer has handed over, if it is one.
+    /// Maps a region from the descriptor that a peer has sent.
     ///
     /// # Errors
-    /// [`Errno::Proto`] saying what is wrong with it. Nothing stays mapped then.
+    /// [`Errno::Proto`] with the defect when the descriptor is no valid region. Nothing stays
+    /// mapped then.
     pub fn attach(fd: OwnedFd, sizes: Sizes) -> Result<Self, Error> {
         if !sizes.are_sane() || sizes.total() > Sizes::MAX_TOTAL {
-            return Err(refused(&format!("it should have {sizes:?}")));
+            return Err(refused(&format!(
+                "the sizes in its hello are out of range: {sizes:?}"
+            )));
         }
-        let mapping = map_foreign(fd, sizes.total(), false)?;
-        mapping.withhold();
+        let mapping = map_peer_memory(fd, sizes.total(), false)?;
+        mapping.exclude_from_fork();
         let header = Words::new(mapping.clone(), 0, HEADER_SIZE / 8);
         let region = Self {
             mapping,
@@ -248,33 +254,33 @@ impl PeerRegion {
         let version = self.header.at(word::VERSION).load(Ordering::Relaxed) as u32;
         if version != VERSION {
             return Err(refused(&format!(
-                "its version is {version}, ours {VERSION}"
+                "its version is {version}, this library's {VERSION}"
             )));
         }
         Ok(())
     }
 
-    /// The consuming end of the peer's command queue.
+    /// The consumer of the peer's command queue.
     pub fn cmd_receiver(&self) -> Receiver {
         Receiver::new(self.words(self.sizes.cmd_offset(), self.sizes.cmd_count * SLOT_WORDS))
     }
 
-    /// The consuming end of the peer's lane.
-    pub fn lane_receiver(&self) -> Receiver {
-        Receiver::new(self.words(self.sizes.lane_offset(), LANE_COUNT * SLOT_WORDS))
+    /// The consumer of the peer's collective channel.
+    pub fn coll_receiver(&self) -> Receiver {
+        Receiver::new(self.words(self.sizes.coll_offset(), COLL_COUNT * SLOT_WORDS))
     }
 
-    /// How far the peer has consumed our lane.
-    pub fn lane_credit(&self) -> Credit {
-        Credit::new(self.header.clone(), word::LANE_CREDIT)
+    /// The peer's credit for this endpoint's collective channel.
+    pub fn coll_credit(&self) -> Credit {
+        Credit::new(self.header.clone(), word::COLL_CREDIT)
     }
 
-    /// The consuming end of the peer's response queue.
+    /// The consumer of the peer's response queue.
     pub fn resp_receiver(&self) -> RespReceiver {
         RespReceiver::new(self.words(self.sizes.resp_offset(), self.sizes.resp_count * 2))
     }
 
-    /// The peer's payloads.
+    /// The bytes of the peer's inject pool.
     pub fn inject_bytes(&self) -> Bytes {
         Bytes::new(
             self.mapping.clone(),
@@ -283,25 +289,25 @@ impl PeerRegion {
         )
     }
 
-    /// How far the peer has consumed our commands.
+    /// The peer's credit for this endpoint's commands.
     pub fn credit(&self) -> Credit {
         Credit::new(self.header.clone(), word::CREDIT)
     }
 
-    /// Whether the peer wants to be told of what is read or written without it.
+    /// Whether the peer requests notifications of reads and writes that are carried out without it.
     #[inline]
-    pub fn wants_notices(&self) -> bool {
-        self.header.at(word::WANTS).load(Ordering::Relaxed) != 0
+    pub fn wants_notifications(&self) -> bool {
+        self.header.at(word::NOTIFY).load(Ordering::Relaxed) != 0
     }
 
-    /// Whether the peer has closed. Read after a copy out of its memory: `false` says that the
-    /// copy is good.
+    /// Whether the peer has closed the region. Call it after a copy out of the peer's memory:
+    /// `false` means that the copy is valid.
     pub fn is_closed(&self) -> bool {
-        order::copied();
+        order::after_copy();
         self.header.at(word::CLOSED).load(Ordering::Relaxed) != 0
     }
 
-    /// The name that the region's owner calls us by, and our index in its map.
+    /// This endpoint's name and index, as the region's owner has written them.
     pub fn peer_addr(&self) -> Addr {
         let index = self.header.at(PEER_ADDR / 8).load(Ordering::Relaxed);
         Addr {
@@ -320,7 +326,7 @@ impl PeerRegion {
     }
 }
 
-/// The name of the peer that a region was made for.
+/// The name of the peer that a region was created for.
 fn name_in(mapping: &Arc<Mapping>) -> String {
     let mut name = [MaybeUninit::uninit(); NAME_MAX];
     let bytes = Bytes::new(mapping.clone(), PEER_NAME, NAME_MAX);
@@ -329,7 +335,7 @@ fn name_in(mapping: &Arc<Mapping>) -> String {
     String::from_utf8_lossy(&name[..len]).into_owned()
 }
 
-/// Whether peers can fence this process by `membarrier(2)`.
+/// Registers this process with `membarrier(2)`. Returns whether peers can fence it.
 fn is_fenced() -> bool {
     let is_fenced = barrier::register(Scope::Machine);
     if !is_fenced {

@@ -1,8 +1,8 @@
-//! The atomics of shared memory, behind one shim: the system's, or the model checker's.
+//! Atomics of shared memory behind one shim: the standard library's, or the model checker's.
 //!
-//! Everything that two processes race on goes through [`Words`], `bytes` and the orderings named
-//! here, so that the same source runs on shared pages and under loom (`--cfg loom`). Under loom a
-//! test can take an ordering away (`model::plant`) to see that the models notice.
+//! All accesses on which two processes race go through [`Words`], `bytes` and the orderings of this
+//! file, so the same source runs on shared pages and under loom (`--cfg loom`). Under loom a test
+//! can remove an ordering (`model::plant`) to check that the models detect it.
 
 use std::hint;
 #[cfg(not(loom))]
@@ -16,7 +16,7 @@ pub(crate) use self::words::Words;
 /// Words of a cache line.
 pub(crate) const LINE_WORDS: usize = 8;
 
-/// A ring of cache lines, as many as a power of two.
+/// A ring of cache lines; their number is a power of two.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines {
     words: Words,
@@ -24,10 +24,10 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// The lines that `words` are.
+    /// Divides `words` into lines.
     ///
     /// # Panics
-    /// When their number is no power of two.
+    /// If the number of lines is not a power of two.
     pub(crate) fn new(words: Words) -> Self {
         let count = words.len() / LINE_WORDS;
         assert!(
@@ -41,16 +41,16 @@ impl Lines {
         }
     }
 
-    /// The line at a position, which counts on from lap to lap.
+    /// The line at a position. Positions increase from lap to lap.
     #[inline(always)]
     pub(crate) fn at(&self, position: u64) -> &[AtomicU64; LINE_WORDS] {
         self.words.line(self.first_word(position))
     }
 
-    /// Asks for the line at a position, to write to it soon. A hint.
+    /// Prefetches the line at a position for writing. A hint.
     #[inline(always)]
-    pub(crate) fn prepare(&self, position: u64) {
-        self.words.prepare(self.first_word(position));
+    pub(crate) fn prefetch(&self, position: u64) {
+        self.words.prefetch(self.first_word(position));
     }
 
     /// Number of lines.
@@ -67,13 +67,13 @@ impl Lines {
     fn first_word(&self, position: u64) -> usize {
         let first = (position & self.mask) as usize * LINE_WORDS;
         let len = self.words.len();
-        // SAFETY: there are `mask + 1` whole lines by `new`, the only place that sets either.
+        // SAFETY: there are `mask + 1` whole lines by `new`, the only code that sets either.
         unsafe { hint::assert_unchecked(first < len && LINE_WORDS <= len - first) };
         first
     }
 }
 
-/// What the protocol needs, or what is left of it where a test has planted a fault.
+/// Selects the sound expression, or the faulty one where a test has planted the fault.
 #[cfg(not(loom))]
 macro_rules! unless_planted {
     ($fault:ident, $sound:expr, $faulty:expr) => {
@@ -92,7 +92,7 @@ macro_rules! unless_planted {
     };
 }
 
-/// The orderings of the protocol, by what they protect.
+/// The orderings of the protocol, named after the access that they order.
 pub(crate) mod order {
     #[cfg(not(loom))]
     use selvedge_kit::barrier::{Scope, fence_all};
@@ -101,48 +101,48 @@ pub(crate) mod order {
     use super::compiler_fence;
     use super::{Ordering, fence};
 
-    /// Makes a slot visible after its content. PAIRS WITH: [`seen`] in `cmd_queue::Receiver`,
+    /// Makes a slot visible after its content. PAIRS WITH: [`observe`] in `cmd_queue::Receiver`,
     /// `resp_queue::RespReceiver` and `bounce::BounceReceiver`.
     #[inline]
     pub(crate) fn commit() -> Ordering {
         unless_planted!(Commit, Ordering::Release, Ordering::Relaxed)
     }
 
-    /// Reads a slot's content after it was seen to be visible, and reuses what was given back after
-    /// it was seen to be.
+    /// Orders the reads of a slot's content after the load that showed it committed, and the reuse
+    /// of returned slots after the load that showed them returned.
     #[inline]
-    pub(crate) fn seen() -> Ordering {
+    pub(crate) fn observe() -> Ordering {
         Ordering::Acquire
     }
 
-    /// Gives slots back after their content was read. PAIRS WITH: [`seen`] in
+    /// Returns slots after their content was read. PAIRS WITH: [`observe`] in
     /// `cmd_queue::Credit::read`.
     #[inline]
     pub(crate) fn credit() -> Ordering {
         unless_planted!(Credit, Ordering::Release, Ordering::Relaxed)
     }
 
-    /// Rings after the commit. PAIRS WITH: the swap in `doorbell::Doorbell::drain`.
+    /// Sets the doorbell bit after the commit. PAIRS WITH: the swap in `doorbell::Doorbell::drain`.
     #[inline]
     pub(crate) fn ring() -> Ordering {
-        unless_planted!(Bell, Ordering::Release, Ordering::Relaxed)
+        unless_planted!(Ring, Ordering::Release, Ordering::Relaxed)
     }
 
-    /// Between a commit and the look whether its reader has to be woken. `SeqCst`, because a store
-    /// must not pass a later load, on either side. Only the compiler is told: the processor gets
-    /// its fence from [`asleep`] in the reader's process. PAIRS WITH: [`asleep`].
+    /// Fence between a commit and the load of the reader's poll state. `SeqCst`, because a store
+    /// must not pass a later load, on either side. It is a compiler fence: [`after_arm`] in the
+    /// reader's process makes the fence of this processor. PAIRS WITH: [`after_arm`].
     #[inline(always)]
-    pub(crate) fn announced() {
+    pub(crate) fn after_commit() {
         #[cfg(not(loom))]
         compiler_fence(Ordering::SeqCst);
         #[cfg(loom)]
         unless_planted!(Announce, fence(Ordering::SeqCst), ());
     }
 
-    /// Between falling asleep and the last look for what was committed: `SeqCst` for the same
-    /// reason, for this processor and all that may be running a writer. `false` when they could not
-    /// be reached. PAIRS WITH: [`announced`].
-    pub(crate) fn asleep() -> bool {
+    /// Fence between publishing the parked state and the last poll for commands: `SeqCst` for the
+    /// same reason, on this processor and on all that may be running a writer. Returns `false` when
+    /// those could not be fenced. PAIRS WITH: [`after_commit`].
+    pub(crate) fn after_arm() -> bool {
         #[cfg(not(loom))]
         return {
             fence(Ordering::SeqCst);
@@ -150,22 +150,22 @@ pub(crate) mod order {
         };
         #[cfg(loom)]
         {
-            unless_planted!(Sleep, fence(Ordering::SeqCst), ());
+            unless_planted!(Arm, fence(Ordering::SeqCst), ());
             true
         }
     }
 
-    /// Between saying that memory is withdrawn and changing it: a fence, because a release store
-    /// would hold back only what comes before it. PAIRS WITH: [`copied`].
+    /// Fence between publishing that memory is withdrawn and changing it. A release store would
+    /// order only the accesses before it. PAIRS WITH: [`after_copy`].
     #[inline]
-    pub(crate) fn withdrawn() {
+    pub(crate) fn after_withdraw() {
         unless_planted!(Close, fence(Ordering::Release), ());
     }
 
-    /// Between copying memory and asking whether it was withdrawn: who has copied a changed byte
-    /// then also sees why. PAIRS WITH: [`withdrawn`].
+    /// Fence between copying memory and checking whether it was withdrawn: a process that has
+    /// copied a changed byte then also sees the withdrawal. PAIRS WITH: [`after_withdraw`].
     #[inline]
-    pub(crate) fn copied() {
+    pub(crate) fn after_copy() {
         unless_planted!(Check, fence(Ordering::Acquire), ());
     }
 }
@@ -184,7 +184,7 @@ mod words {
     use crate::smr::memory::mapping::Mapping;
     use crate::smr::memory::prefetch;
 
-    /// A row of 64-bit words in a mapping.
+    /// An array of 64-bit words in a mapping.
     #[derive(Clone)]
     pub(crate) struct Words {
         first: NonNull<AtomicU64>,
@@ -201,7 +201,7 @@ mod words {
         /// The words of `mapping` from byte `offset` on.
         ///
         /// # Panics
-        /// When they do not lie inside the mapping; offsets are checked where they come in.
+        /// If they do not lie inside the mapping; callers check offsets from peers before.
         pub(crate) fn new(mapping: Arc<Mapping>, offset: usize, len: usize) -> Self {
             let first = mapping.at(offset, len * 8).cast();
             assert!(
@@ -219,10 +219,11 @@ mod words {
         #[inline]
         pub(crate) fn at(&self, index: usize) -> &AtomicU64 {
             assert!(index < self.len);
-            // SAFETY: inside the row by the check above.
+            // SAFETY: inside the array by the check above.
             let word = unsafe { self.first.add(index) };
             // SAFETY: mapped and aligned by `new`, and kept mapped by `self.mapping`; other
-            // processes access it through atomics only, or it is their own loss.
+            // processes access it through atomics only; a process that does not garbles its own
+            // traffic.
             unsafe { word.as_ref() }
         }
 
@@ -232,14 +233,14 @@ mod words {
             (index < self.len).then(|| self.at(index))
         }
 
-        /// The `len` words from `first` on, as a row of their own.
+        /// The `len` words from `first` on, as an array of their own.
         ///
         /// # Panics
-        /// When they are not all inside.
+        /// If they are not all inside.
         pub(crate) fn part(&self, first: usize, len: usize) -> Self {
             assert!(first <= self.len && len <= self.len - first);
             Self {
-                // SAFETY: inside the row by the check above.
+                // SAFETY: inside the array by the check above.
                 first: unsafe { self.first.add(first) },
                 len,
                 mapping: Arc::clone(&self.mapping),
@@ -250,15 +251,15 @@ mod words {
         #[inline(always)]
         pub(crate) fn line<const N: usize>(&self, first: usize) -> &[AtomicU64; N] {
             assert!(first < self.len && N <= self.len - first);
-            // SAFETY: inside the row by the check above.
+            // SAFETY: inside the array by the check above.
             let line = unsafe { self.first.add(first) };
             // SAFETY: as in `at`, for each of the words.
             unsafe { line.cast().as_ref() }
         }
 
-        /// Asks for the cache line of the word at `index`, to write to it soon. A hint.
+        /// Prefetches the cache line of the word at `index` for writing. A hint.
         #[inline(always)]
-        pub(crate) fn prepare(&self, index: usize) {
+        pub(crate) fn prefetch(&self, index: usize) {
             prefetch::for_writing(self.at(index).as_ptr().cast());
         }
 
@@ -283,7 +284,7 @@ mod words {
     use super::AtomicU64;
     use crate::smr::memory::mapping::Mapping;
 
-    /// A row of 64-bit words that the model checker watches.
+    /// An array of 64-bit words under the model checker.
     #[derive(Clone, Debug)]
     pub(crate) struct Words {
         first: usize,
@@ -323,8 +324,8 @@ mod words {
             self.mapping.content().words(self.first + first)
         }
 
-        /// Nothing to the model.
-        pub(crate) fn prepare(&self, _index: usize) {}
+        /// Does nothing: the model has no caches.
+        pub(crate) fn prefetch(&self, _index: usize) {}
 
         pub(crate) fn len(&self) -> usize {
             self.len

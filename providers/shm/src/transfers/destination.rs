@@ -71,7 +71,7 @@ impl Destination {
             Self::Receive(posted, _) => private(&mut posted.buf, offset, len, each),
             Self::Memory(memory) => memory.for_each_slice(offset, len, each),
             Self::Read(op) => match &mut op.body {
-                OpBody::Asked { buf } => private(buf, offset, len, each),
+                OpBody::Requested { buf } => private(buf, offset, len, each),
                 _ => Ok(()),
             },
         }

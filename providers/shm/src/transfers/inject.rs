@@ -8,7 +8,7 @@ use crate::peers::ops::Op;
 use crate::peers::outbox::Inbox;
 use crate::peers::peer::Peer;
 use crate::smr::bytes::Bytes;
-use crate::smr::inject_pool::Walk;
+use crate::smr::inject_pool::PoolPosition;
 use crate::transfers::cmd::{Header, ProtocolError};
 
 /// Copies the message into the pool and says where. With `op`, the peer confirms that it was
@@ -32,20 +32,20 @@ pub(crate) fn send(peer: &mut Peer, header: &Header, buf: &TxBuf, op: Option<Op>
     };
     let ack = op.map(|op| peer.outbox().ops.insert(op));
     header.commit_inject(peer.slot(), offset, len, ack);
-    peer.outbox().look_ahead_in_pool();
+    peer.outbox().prefetch_next_payload();
     Ok(sent)
 }
 
 /// The path through a peer's pool, and what lies along it.
 #[derive(Debug)]
 pub(crate) struct PoolCursor<'a> {
-    walk: &'a mut Walk,
+    cursor: &'a mut PoolPosition,
     bytes: &'a Bytes,
 }
 
 impl<'a> PoolCursor<'a> {
-    pub(crate) fn new(walk: &'a mut Walk, bytes: &'a Bytes) -> Self {
-        Self { walk, bytes }
+    pub(crate) fn new(cursor: &'a mut PoolPosition, bytes: &'a Bytes) -> Self {
+        Self { cursor, bytes }
     }
 
     pub(crate) fn bytes(&self) -> &'a Bytes {
@@ -55,7 +55,7 @@ impl<'a> PoolCursor<'a> {
     /// Checks that a payload of `len` bytes lies where the path leads, and passes it.
     #[inline]
     pub(crate) fn advance(&mut self, offset: u64, len: usize) -> Result<usize, ProtocolError> {
-        match self.walk.pass(len) {
+        match self.cursor.advance(len) {
             _ if len == 0 => Ok(0),
             Some(at) if at as u64 == offset => Ok(at),
             _ => Err(ProtocolError(
@@ -68,7 +68,7 @@ impl<'a> PoolCursor<'a> {
 /// Checks that a payload of `len` bytes lies where the path through the pool leads, and passes it.
 #[inline]
 pub(crate) fn locate(inbox: &mut Inbox, offset: u64, len: usize) -> Result<usize, ProtocolError> {
-    PoolCursor::new(&mut inbox.walk, &inbox.pool).advance(offset, len)
+    PoolCursor::new(&mut inbox.pool_position, &inbox.pool).advance(offset, len)
 }
 
 /// Copies a payload to where it belongs. Says how many bytes fitted.

@@ -16,7 +16,7 @@ use super::destination::{Destination, DestinationSlice};
 use super::incoming::{ENTRY_LEN, Moving, SourceSegment, SourceSegments, Stage};
 use super::transfer::{end_transfer, finish, register_incoming};
 use super::{MAX_OPS, inject, sar, status};
-use crate::connect::rendezvous::PACKETS_AHEAD;
+use crate::connect::connection::PACKETS_MAX;
 use crate::memory::special::{OwnBlocks, PeerBlocks};
 use crate::peers::ops::{Op, OpBody};
 use crate::peers::outbox::Inbox;
@@ -48,7 +48,7 @@ pub(crate) fn send(
         false => sar::eager_segment_count(peer, config, len),
     };
     let addr_or_offset = segments.publish(peer)?;
-    op.body = OpBody::Offered {
+    op.body = OpBody::Rts {
         buf,
         filled: 0,
         granted: false,
@@ -136,7 +136,7 @@ pub(crate) fn start(
     };
     if protocol == RendezvousProtocol::Special && !incoming.segments.are_mapped(&peer.blocks) {
         // The news of the block comes over the socket, which the message has overtaken.
-        peer.news_ahead = PACKETS_AHEAD;
+        peer.packets_ahead = PACKETS_MAX;
     }
     let moving = Moving {
         destination,
@@ -147,7 +147,7 @@ pub(crate) fn start(
     };
     incoming.stage = Stage::Moving(moving);
     match protocol {
-        _ if protocol != RendezvousProtocol::Bounce && peer.news_ahead > 0 => {}
+        _ if protocol != RendezvousProtocol::Bounce && peer.packets_ahead > 0 => {}
         RendezvousProtocol::Cma | RendezvousProtocol::Special => {
             copy_step(peer, ep, src, msg_id);
         }
@@ -157,7 +157,7 @@ pub(crate) fn start(
 
 /// Asks for the message in segments, and takes those that are there.
 fn request_bounce(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
-    peer.answer(peer.life, msg_id, status::BOUNCE);
+    peer.respond(peer.incarnation, msg_id, status::BOUNCE);
     sar::copy_kept_segments(peer, ep, src, msg_id);
 }
 
@@ -295,7 +295,7 @@ fn fail_pull(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32, errno: Errno) {
     let Some(moving) = end_transfer(peer, msg_id) else {
         return;
     };
-    peer.answer(peer.life, msg_id, status::failed(errno));
+    peer.respond(peer.incarnation, msg_id, status::failed(errno));
     let detail = format!("the bytes of {}'s message could not be read", peer.name);
     moving.destination.fail(ep, errno, src, detail);
 }

@@ -12,8 +12,8 @@ use selvedge_kit::telemetry::ProtocolCounter;
 use super::incoming::Stage;
 use super::transfer::{end_transfer, finish};
 use super::{MAX_OPS, status};
+use crate::connect::connection::ConnectError;
 use crate::connect::packet::{encode_abort, encode_bounce};
-use crate::connect::rendezvous::ContactError;
 use crate::peers::ops::{Op, OpBody};
 use crate::peers::outbox::Outbox;
 use crate::peers::peer::Peer;
@@ -51,14 +51,14 @@ pub(crate) fn fill_segment(out: &mut Outbox, msg_id: u32) -> Result<bool, Denied
     let (Some(bounce), Some(op)) = (&mut out.bounce, out.ops.get_mut(msg_id)) else {
         return Ok(false);
     };
-    let storing = &mut out.storing;
+    let copy_selector = &mut out.copy_selector;
     let total = op.report.len;
     let took = match &mut op.body {
-        OpBody::Offered { buf, filled, .. } if *filled < total => {
+        OpBody::Rts { buf, filled, .. } if *filled < total => {
             let from = *filled;
             let took = bounce.fill(msg_id, total - from, |segments, mut at, len| {
                 for segment in buf.segments(from, len) {
-                    storing.copy_in(segments, at, segment);
+                    copy_selector.copy_in(segments, at, segment);
                     at += segment.len();
                 }
             });
@@ -78,13 +78,13 @@ pub(crate) fn fill_segment(out: &mut Outbox, msg_id: u32) -> Result<bool, Denied
 /// The peer wants the message in segments.
 fn start_bounce(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Errno> {
     let op = peer.out.as_mut().and_then(|out| out.ops.get_mut(msg_id));
-    if !op.is_some_and(|op| matches!(op.body, OpBody::Offered { granted: false, .. })) {
+    if !op.is_some_and(|op| matches!(op.body, OpBody::Rts { granted: false, .. })) {
         return Err(Errno::Proto);
     }
     ensure_bounce(peer, config)?;
     let out = peer.outbox();
     if let Some(op) = out.ops.get_mut(msg_id)
-        && let OpBody::Offered { granted, .. } = &mut op.body
+        && let OpBody::Rts { granted, .. } = &mut op.body
     {
         *granted = true;
         out.bounced |= 1 << ProtocolSelector::size_class(op.report.len);
@@ -121,18 +121,18 @@ fn queue_abort(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), Protoco
 /// Says what has waited for room in the peer's socket. Says how many packets that were.
 pub(crate) fn send_aborts(peer: &mut Peer) -> usize {
     let mut sent = 0;
-    let Some(link) = peer.links.first() else {
+    let Some(link) = peer.connections.first() else {
         return 0;
     };
     while let Some(&(msg_id, errno)) = peer.aborts.front() {
         match link.send(&encode_abort(msg_id, errno), &[]) {
             Ok(()) => sent += 1,
             // The socket has no room, or the peer is gone: its end comes by the socket.
-            Err(ContactError::NotYet(_) | ContactError::Busy(_)) => return sent,
+            Err(ConnectError::NotYet(_) | ConnectError::Busy(_)) => return sent,
             Err(
-                ContactError::Failed(error)
-                | ContactError::Refused(error)
-                | ContactError::Untrusted(error),
+                ConnectError::Failed(error)
+                | ConnectError::Refused(error)
+                | ConnectError::Untrusted(error),
             ) => {
                 warn_limited("selvedge::shm::ep_data", format_args!("{error}"));
             }
@@ -161,7 +161,7 @@ pub(crate) fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errn
         out.unannounced = Some(BounceSender::create(shape)?);
     }
     match announce_bounce(peer) {
-        Ok(()) | Err(ContactError::Busy(_)) => Ok(()),
+        Ok(()) | Err(ConnectError::Busy(_)) => Ok(()),
         Err(error) => {
             peer.outbox().unannounced = None;
             Err(error.into())
@@ -171,15 +171,15 @@ pub(crate) fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errn
 
 /// Tells the peer of segments that it does not know, if there are any.
 #[cold]
-fn announce_bounce(peer: &mut Peer) -> Result<(), ContactError> {
+fn announce_bounce(peer: &mut Peer) -> Result<(), ConnectError> {
     let Some(out) = &mut peer.out else {
         return Ok(());
     };
     let Some(bounce) = &out.unannounced else {
         return Ok(());
     };
-    let Some(link) = peer.links.first() else {
-        return Err(ContactError::NotYet("it is gone"));
+    let Some(link) = peer.connections.first() else {
+        return Err(ConnectError::NotYet("it is gone"));
     };
     let Shape { count, size } = bounce.shape();
     let packet = encode_bounce(count as u32, size as u32);
@@ -283,7 +283,7 @@ fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, what: u32) -> Result<(), Prot
     let op = remove_op(peer, msg_id, what)?;
     // A peer that took its copy from special memory, for which no segments are filled unasked, has
     // said nothing about other messages of this size.
-    if let OpBody::Offered { filled, .. } = op.body
+    if let OpBody::Rts { filled, .. } = op.body
         && what == status::DONE
         && filled > 0
     {
@@ -301,8 +301,8 @@ fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, what: u32) -> Result<(), Prot
 fn protocol_counter(body: &OpBody, response: u32) -> ProtocolCounter {
     match (body, response) {
         (_, status::BOUNCED) => ProtocolCounter::SentBounce,
-        (OpBody::Offered { special: true, .. }, _) => ProtocolCounter::SentDirect,
-        (OpBody::Offered { .. }, _) => ProtocolCounter::SentCma,
+        (OpBody::Rts { special: true, .. }, _) => ProtocolCounter::SentDirect,
+        (OpBody::Rts { .. }, _) => ProtocolCounter::SentCma,
         _ => ProtocolCounter::SentInject,
     }
 }
@@ -336,9 +336,9 @@ fn remove_op(peer: &mut Peer, msg_id: u32, what: u32) -> Result<Op, ProtocolErro
 /// Whether an answer of this status can be the last word on an operation.
 fn is_ended_by(op: &Op, what: u32) -> bool {
     match (&op.body, what) {
-        (OpBody::Sent | OpBody::Offered { .. }, status::DONE | status::FAILED) => true,
+        (OpBody::Sent | OpBody::Rts { .. }, status::DONE | status::FAILED) => true,
         (
-            OpBody::Offered {
+            OpBody::Rts {
                 granted, filled, ..
             },
             status::BOUNCED,
@@ -382,7 +382,7 @@ fn handle_segment(
 ) -> Result<(), ProtocolError> {
     let Some(incoming) = peer.incoming.get_mut(&filled.msg_id) else {
         // Its command has not been read yet: commands and segments come by two ways.
-        return hold_segment(&mut peer.early, filled, segment_count);
+        return hold_segment(&mut peer.early_segments, filled, segment_count);
     };
     incoming.eager = incoming.eager.saturating_sub(1);
     match &mut incoming.stage {
@@ -441,14 +441,14 @@ fn copy_segment_out(peer: &mut Peer, ep: &Ep, src: FiAddr, filled: Filled) {
         });
     moving.done += len;
     let is_last = moving.done >= moving.len;
-    peer.answer(peer.life, filled.segment, status::SEGMENT);
+    peer.respond(peer.incarnation, filled.segment, status::SEGMENT);
     if is_last && let Some(moving) = end_transfer(peer, filled.msg_id) {
         finish(peer, ep, src, filled.msg_id, moving, status::BOUNCED);
     }
 }
 
 fn discard_segment(peer: &mut Peer, filled: Filled) {
-    peer.answer(peer.life, filled.segment, status::SEGMENT);
+    peer.respond(peer.incarnation, filled.segment, status::SEGMENT);
     if peer
         .incoming
         .get(&filled.msg_id)

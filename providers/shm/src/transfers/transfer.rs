@@ -10,7 +10,7 @@ use selvedge_kit::telemetry::ProtocolCounter;
 use super::destination::Destination;
 use super::incoming::{Incoming, Moving, SourceSegments, Stage};
 use super::{MAX_OPS, status};
-use crate::connect::rendezvous::Link;
+use crate::connect::connection::Connection;
 use crate::peers::peer::Peer;
 use crate::smr::bounce::Filled;
 use crate::transfers::cmd::ProtocolError;
@@ -40,7 +40,7 @@ pub(crate) fn register_incoming(
         ));
     }
     let belongs = |filled: &mut Filled| filled.msg_id == msg_id;
-    let kept: Vec<_> = peer.early.extract_if(.., belongs).collect();
+    let kept: Vec<_> = peer.early_segments.extract_if(.., belongs).collect();
     let incoming = Incoming {
         segments,
         eager: eager.saturating_sub(kept.len() as u32),
@@ -83,7 +83,7 @@ pub(crate) fn finish(
             .record(moving.len, moving.protocol, measurement, Instant::now());
     }
     let status = moving.destination.denial().map_or(status, status::failed);
-    peer.answer(peer.life, msg_id, status);
+    peer.respond(peer.incarnation, msg_id, status);
     if let Destination::Receive(..) = moving.destination {
         ep.stats
             .count_protocol(protocol_counter(moving.protocol), moving.len);
@@ -108,10 +108,10 @@ pub(crate) fn abort_incoming(
     msg_id: u32,
     errno: Errno,
 ) -> bool {
-    let is_asked = peer.incoming.get(&msg_id).is_some_and(
+    let awaits_key_proof = peer.incoming.get(&msg_id).is_some_and(
         |incoming| matches!(&incoming.stage, Stage::Moving(moving) if moving.protocol == RendezvousProtocol::Bounce),
     );
-    if !is_asked {
+    if !awaits_key_proof {
         return false;
     }
     if let Some(moving) = end_transfer(peer, msg_id) {
@@ -130,7 +130,7 @@ pub(crate) fn end_transfer(peer: &mut Peer, msg_id: u32) -> Option<Moving> {
         peer.incoming.remove(&msg_id);
     }
     for filled in kept {
-        peer.answer(peer.life, filled.segment, status::SEGMENT);
+        peer.respond(peer.incarnation, filled.segment, status::SEGMENT);
     }
     match stage {
         Stage::Moving(moving) => Some(moving),
@@ -163,7 +163,7 @@ fn is_plausible(peer: &Peer, addr: u64, len: u64) -> bool {
 /// Bytes of address space that the peer's process has mapped, where the kernel tells.
 #[cold]
 fn mapped_by(peer: &Peer) -> Option<u64> {
-    let pid = peer.links.first().map(Link::peer_pid)?;
+    let pid = peer.connections.first().map(Connection::peer_pid)?;
     let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = statm.split_whitespace().next()?.parse().ok()?;
     let page = sysconf(SysconfVar::PAGE_SIZE).ok()??;

@@ -72,7 +72,10 @@ fn the_provider_the_names_and_the_connections_of_a_program_are_logged() {
         LINES.expect("INFO selvedge::core::core discovery: shm: taken: ", "");
         LINES.expect("INFO selvedge::shm::domain ", " control progress");
         LINES.expect(EP_CTRL, &format!("endpoint {own} is open"));
-        LINES.expect(EP_CTRL, &format!("{own}: no endpoint has the name {other} yet"));
+        LINES.expect(
+            EP_CTRL,
+            &format!("{own}: no endpoint has the name {other} yet"),
+        );
         let mut puppet = Puppet::named(&other);
         puppet.ask("drive on");
         side.next().ok();
@@ -80,7 +83,10 @@ fn the_provider_the_names_and_the_connections_of_a_program_are_logged() {
         side.recv(Kind::Msg, them, 8, 2).unwrap();
         puppet.kill();
         side.next().errno();
-        LINES.expect(&format!("{EP_CTRL}{own}: lost the connection to {other} ("), ")");
+        LINES.expect(
+            &format!("{EP_CTRL}{own}: lost the connection to {other} ("),
+            ")",
+        );
         LINES.expect("DEBUG selvedge::shm::ep_data ", "");
         drop(side);
         LINES.expect(EP_CTRL, &format!("endpoint {own} is closed"));

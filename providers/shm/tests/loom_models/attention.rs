@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use loom::sync::Mutex;
 use loom::thread;
-use selvedge_shm::smr::attention::{Caller, WakeUp, last_look};
 use selvedge_shm::smr::model::Fault;
+use selvedge_shm::smr::poll_state::{WakeRecord, WakeUp, fence_before_last_poll};
 use selvedge_shm::smr::{PeerRegion, Region};
 
 use super::{catches, explore, fails, region, seen};
@@ -43,18 +43,18 @@ enum Queue {
 fn produce(ours: Region, consumer: &PeerRegion, socket: &Socket, queue: Queue, count: u32) {
     let mut tx = match queue {
         Queue::Commands => ours.cmd_sender(),
-        Queue::Lane => ours.lane_sender(),
+        Queue::Lane => ours.coll_sender(),
     };
-    let (mut caller, sleeper) = (Caller::default(), consumer.sleeper());
+    let (mut caller, sleeper) = (WakeRecord::default(), consumer.parked_flag());
     for number in 0..count {
         tx.claim().unwrap().commit(number);
         let is_called = match queue {
-            Queue::Commands => !consumer.is_attentive(),
-            Queue::Lane => sleeper.may_sleep(),
+            Queue::Commands => !consumer.is_polling(),
+            Queue::Lane => sleeper.may_be_parked(),
         };
-        if is_called && let Some(night) = caller.night(consumer) {
+        if is_called && let Some(night) = caller.epoch_to_wake(consumer) {
             socket.wake();
-            caller.has_called(night);
+            caller.record_wake(night);
         }
     }
     std::mem::forget(ours);
@@ -65,7 +65,7 @@ fn consumer_sleeps(queue: Queue, count: u32, nights: Nights) {
     let (ours, theirs) = (region(), region());
     let mut rx = match queue {
         Queue::Commands => seen(&ours).cmd_receiver(),
-        Queue::Lane => seen(&ours).lane_receiver(),
+        Queue::Lane => seen(&ours).coll_receiver(),
     };
     let consumer = seen(&theirs);
     let socket = Socket::default();
@@ -75,8 +75,8 @@ fn consumer_sleeps(queue: Queue, count: u32, nights: Nights) {
     };
     let mut night = 1;
     loop {
-        theirs.fall_asleep(night);
-        assert!(last_look());
+        theirs.set_parked(night);
+        assert!(fence_before_last_poll());
         while rx.peek().is_some() {
             rx.release();
         }
@@ -122,7 +122,7 @@ fn a_check_for_parked_threads_before_the_commit_is_noticed() {
 
 #[test]
 fn a_last_poll_before_arming_is_noticed() {
-    assert!(catches(Fault::Sleep, || consumer_sleeps(
+    assert!(catches(Fault::Arm, || consumer_sleeps(
         Queue::Commands,
         1,
         Nights::Numbered
@@ -142,7 +142,7 @@ fn a_check_of_a_collective_channel_before_the_commit_is_noticed() {
         1,
         Nights::Numbered
     )));
-    assert!(catches(Fault::Sleep, || consumer_sleeps(
+    assert!(catches(Fault::Arm, || consumer_sleeps(
         Queue::Lane,
         1,
         Nights::Numbered
@@ -173,10 +173,10 @@ fn consumer_polls_another(unpolled: Unpolled) {
     assert!(wake_up.arm(&theirs, || 1));
     match unpolled {
         Unpolled::Disarmed => wake_up.disarm(&theirs, false),
-        Unpolled::Forgotten => theirs.set_attentive(false),
+        Unpolled::Forgotten => theirs.set_polled(false),
     }
     wake_up.arm(&theirs, || 2);
-    assert!(last_look());
+    assert!(fence_before_last_poll());
     while rx.peek().is_some() {
         rx.release();
     }

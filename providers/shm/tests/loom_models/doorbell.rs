@@ -59,7 +59,7 @@ fn consumer_turns_away(look: Look, end: End) {
     let consumer = seen(&theirs);
     let producer = thread::spawn(move || produce(ours, &consumer, &bell, end));
     let mut found = rx.peek().is_some();
-    theirs.set_attentive(false);
+    theirs.set_polled(false);
     found |= is_rung(&doorbell) && rx.peek().is_some();
     producer.join().unwrap();
     let looks = is_rung(&doorbell) || look == Look::BellsAndSweep;
@@ -92,7 +92,7 @@ fn bell_leads_to_command() {
     let (ours, theirs) = (region(), region());
     let (doorbell, bell) = doorbell();
     let rx = seen(&ours).cmd_receiver();
-    theirs.set_attentive(false);
+    theirs.set_polled(false);
     let consumer = thread::spawn(move || {
         if is_rung(&doorbell) {
             assert!(rx.peek().is_some());
@@ -109,7 +109,7 @@ fn a_bell_leads_to_its_command() {
 
 #[test]
 fn a_bell_without_release_is_noticed() {
-    assert!(catches(Fault::Bell, bell_leads_to_command));
+    assert!(catches(Fault::Ring, bell_leads_to_command));
 }
 
 /// Two peers ring at once, one of them for nothing: neither bit is lost.
@@ -118,7 +118,7 @@ fn bells_ring_at_once() {
     let (doorbell, memory) = Doorbell::create().unwrap();
     let (honest, forger) = (bell(&memory), bell(&memory));
     let rx = seen(&ours).cmd_receiver();
-    theirs.set_attentive(false);
+    theirs.set_polled(false);
     let consumer = seen(&theirs);
     let forging = thread::spawn(move || forger.ring());
     let producer = thread::spawn(move || produce(ours, &consumer, &honest, End::Announces));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
-use selvedge_shm::smr::keys::{COUNTED, Chunk, Kind, PeerChunk, RIGHT_READ, Row};
+use selvedge_shm::smr::keys::{COUNTED, Chunk, KeyEntry, Kind, PeerChunk, RIGHT_READ};
 use selvedge_shm::smr::model::Fault;
 
 use super::{catches, explore, fails, wait};
@@ -20,8 +20,8 @@ fn chunk() -> (Chunk, PeerChunk) {
 }
 
 /// A row of which every field has the same number.
-fn row(number: u64) -> Row {
-    Row {
+fn row(number: u64) -> KeyEntry {
+    KeyEntry {
         key: number,
         start: number,
         len: number,
@@ -152,8 +152,8 @@ fn owner_amends(amend: fn(&mut Chunk)) {
     owner.join().unwrap();
 }
 
-fn counted() -> Row {
-    Row {
+fn counted() -> KeyEntry {
+    KeyEntry {
         rights: RIGHT_READ | COUNTED,
         ..row(1)
     }

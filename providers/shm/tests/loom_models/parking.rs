@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
-use selvedge_shm::smr::attention::{Caller, WakeUp, last_look};
 use selvedge_shm::smr::cmd_queue::Receiver;
 use selvedge_shm::smr::parking::Parking;
+use selvedge_shm::smr::poll_state::{WakeRecord, WakeUp, fence_before_last_poll};
 use selvedge_shm::smr::{PeerRegion, Region};
 
 use super::{explore, fails, region, seen};
@@ -155,7 +155,7 @@ impl Endpoint {
         let night = state.night + 1;
         if state.wake_up.arm(&state.theirs, || night) {
             state.night = night;
-            assert!(last_look());
+            assert!(fence_before_last_poll());
         }
         self.poll(state) == 0 && state.parking.may_park()
     }
@@ -178,14 +178,14 @@ impl Endpoint {
 }
 
 fn produce(ours: &Region, consumer: &PeerRegion, kernel: &Kernel) {
-    let (mut tx, mut caller) = (ours.cmd_sender(), Caller::default());
+    let (mut tx, mut caller) = (ours.cmd_sender(), WakeRecord::default());
     for number in 0..COUNT {
         tx.claim().unwrap().commit(number as u32);
-        if !consumer.is_attentive()
-            && let Some(night) = caller.night(consumer)
+        if !consumer.is_polling()
+            && let Some(night) = caller.epoch_to_wake(consumer)
         {
             kernel.send();
-            caller.has_called(night);
+            caller.record_wake(night);
         }
     }
 }

@@ -272,7 +272,10 @@ fn a_signal_of_the_users_choice_writes_the_last_events_out_and_harms_nobody() {
         said.contains(&format!("shm endpoint {}", a.name())),
         "{said}"
     );
-    assert!(said.contains(&format!("connected to {}", b.name())), "{said}");
+    assert!(
+        said.contains(&format!("connected to {}", b.name())),
+        "{said}"
+    );
     assert!(said.contains("received inline 1 (8B)"), "{said}");
     b.order("recv 1 8 1");
     a.order("send 1 8 1");

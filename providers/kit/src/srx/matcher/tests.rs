@@ -1,4 +1,4 @@
-//! The matcher against lists, and what its verbs cost.
+//! Tests of the matcher against a model of lists, and of the cost of its methods.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ fn receive(src: Source, tag: TagMatch, context: u64) -> Posted {
 fn multi_receive(src: Source, tag: TagMatch, context: u64, len: usize) -> Posted {
     let bytes = IovMut::from_raw(std::ptr::dangling_mut(), len);
     Posted {
-        // SAFETY: the matcher moves the buffer and reaches into none.
+        // SAFETY: the matcher moves the buffer and accesses no byte of it.
         buf: unsafe { RxBuf::new(&[bytes]) },
         src,
         tag,
@@ -46,12 +46,12 @@ fn payloads(messages: &[(Envelope, u64)]) -> Vec<u64> {
     messages.iter().map(|&(_, payload)| payload).collect()
 }
 
-/// What the matcher should do, said in lists.
+/// A model of the matcher that uses lists.
 #[derive(Default)]
 struct Oracle {
     posted: Vec<(u64, Source, TagMatch)>,
     unexpected: Vec<(u64, Envelope)>,
-    /// What is left of multi-receive buffers.
+    /// The bytes left of multi-receive buffers.
     room: HashMap<u64, usize>,
     claimed: Vec<(u64, u64)>,
 }
@@ -79,23 +79,23 @@ impl Oracle {
         if at.is_none() {
             self.unexpected.push((id, env));
         }
-        at.map(|at| self.meet(at, env.len))
+        at.map(|at| self.take_receive(at, env.len))
     }
 
-    /// The receive at this place takes a message: for good, unless it is a multi-receive buffer
-    /// that has enough left.
-    fn meet(&mut self, at: usize, len: usize) -> u64 {
+    /// The receive at this index takes a message. It is removed, unless it is a multi-receive
+    /// buffer that has enough left.
+    fn take_receive(&mut self, at: usize, len: usize) -> u64 {
         let id = self.posted[at].0;
         if let Some(room) = self.room.get_mut(&id) {
             *room = room.saturating_sub(len);
-            if *room >= LEAST {
+            if *room >= MIN_LEFT {
                 return id;
             }
         }
         self.posted.remove(at).0
     }
 
-    /// The messages that a new multi-receive buffer takes.
+    /// Posts a multi-receive buffer; the messages that it takes.
     fn post_multi(&mut self, id: u64, src: Source, tag: TagMatch, room: usize) -> Vec<u64> {
         self.posted.push((id, src, tag));
         self.room.insert(id, room);
@@ -104,7 +104,7 @@ impl Oracle {
             && let Some(at) = self.find(src, tag)
         {
             let (message, env) = self.unexpected.remove(at);
-            self.meet(self.posted.len() - 1, env.len);
+            self.take_receive(self.posted.len() - 1, env.len);
             taken.push(message);
         }
         taken
@@ -117,27 +117,27 @@ impl Oracle {
     }
 
     fn take_claimed(&mut self, context: u64) -> Option<u64> {
-        let place = self.claimed.iter().position(|&(id, _)| id == context)?;
-        Some(self.claimed.remove(place).1)
+        let index = self.claimed.iter().position(|&(id, _)| id == context)?;
+        Some(self.claimed.remove(index).1)
     }
 
-    /// In the order in which the matcher gives receives back.
-    fn multis_last(&self, mut ids: Vec<u64>) -> Vec<u64> {
+    /// Sorts in the order in which the matcher returns receives.
+    fn with_multis_last(&self, mut ids: Vec<u64>) -> Vec<u64> {
         ids.sort_by_key(|id| (self.room.contains_key(id), *id));
         ids
     }
 
     fn take_posted(&mut self, which: impl Fn(u64, Source) -> bool) -> Vec<u64> {
-        let gone = self
+        let taken = self
             .posted
             .extract_if(.., |&mut (id, src, _)| which(id, src));
-        let gone = gone.map(|(id, ..)| id).collect();
-        self.multis_last(gone)
+        let taken = taken.map(|(id, ..)| id).collect();
+        self.with_multis_last(taken)
     }
 
     fn take_unexpected(&mut self, which: impl Fn(Source) -> bool) -> Vec<u64> {
-        let gone = self.unexpected.extract_if(.., |(_, env)| which(env.src));
-        gone.map(|(id, _)| id).collect()
+        let taken = self.unexpected.extract_if(.., |(_, env)| which(env.src));
+        taken.map(|(id, _)| id).collect()
     }
 }
 
@@ -156,7 +156,7 @@ enum Step {
     Drain,
 }
 
-/// Few sources and tags, so that they collide; more masks than are indexed.
+/// Few sources and tags, so that they collide; more masks than there are indices.
 fn step(posts: u32, arrivals: u32) -> impl Strategy<Value = Step> {
     let sender = || (0..3u32).prop_map(Source);
     let source = || prop_oneof![sender(), Just(Source::ANY)];
@@ -181,7 +181,7 @@ fn step(posts: u32, arrivals: u32) -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Long queues on either side, and what happens when the tide turns.
+/// Long queues on either side, and changes from one to the other.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let phase = |posts, arrivals| prop::collection::vec(step(posts, arrivals), 0..150);
     (phase(9, 2), phase(2, 9), phase(5, 5), phase(9, 3))
@@ -212,15 +212,18 @@ fn run(
 ) -> Result<(), TestCaseError> {
     match step {
         Step::Post(src, tag) => {
-            let met = matcher.post(receive(src, tag, id));
-            prop_assert_eq!(met.map(|(.., payload)| payload), oracle.post(id, src, tag));
+            let matched = matcher.post(receive(src, tag, id));
+            prop_assert_eq!(
+                matched.map(|(.., payload)| payload),
+                oracle.post(id, src, tag)
+            );
         }
         Step::PostMulti(src, tag, room) => {
             let rx = multi_receive(src, tag, id, room);
-            prop_assert!(matcher.post_multi(rx, LEAST).is_ok());
-            let fed = std::iter::from_fn(|| matcher.feed_multi());
-            let fed: Vec<_> = fed.map(|(.., payload)| payload).collect();
-            prop_assert_eq!(fed, oracle.post_multi(id, src, tag, room));
+            prop_assert!(matcher.post_multi(rx, MIN_LEFT).is_ok());
+            let matched = std::iter::from_fn(|| matcher.feed_multi());
+            let matched: Vec<_> = matched.map(|(.., payload)| payload).collect();
+            prop_assert_eq!(matched, oracle.post_multi(id, src, tag, room));
         }
         Step::Claim(src, tag) => {
             let claimed = matcher.claim(src, tag, Context(id % CLAIMS));
@@ -233,23 +236,23 @@ fn run(
         }
         Step::Arrive(src, tag) => {
             let env = message(src.0, tag);
-            let newer = matcher.first_unindexed(env.src, tag).map(|rx| rx.context.0);
-            let met = match (newer, matcher.oldest(env.src, tag).is_some()) {
-                (Some(newer), false) => {
+            let first_new = matcher.first_unindexed(env.src, tag).map(|rx| rx.context.0);
+            let matched = match (first_new, matcher.oldest(env.src, tag).is_some()) {
+                (Some(first_new), false) => {
                     matcher.drop_first_unindexed();
-                    Some(newer)
+                    Some(first_new)
                 }
                 _ => matcher.match_message(&env).map(|rx| rx.context.0),
             };
-            if met.is_none() {
+            if matched.is_none() {
                 matcher.store(env, id);
             }
-            prop_assert_eq!(met, oracle.match_message(id, env));
+            prop_assert_eq!(matched, oracle.match_message(id, env));
         }
         Step::Peek(src, tag) => {
-            let seen = matcher.peek(src, tag).map(|(_, payload)| *payload);
+            let peeked = matcher.peek(src, tag).map(|(_, payload)| *payload);
             prop_assert_eq!(
-                seen,
+                peeked,
                 oracle.find(src, tag).map(|at| oracle.unexpected[at].0)
             );
         }
@@ -265,13 +268,16 @@ fn run(
             let expected = oracle.take_posted(|id, _| id == context);
             prop_assert_eq!(contexts(taken.as_slice()), expected);
         }
-        Step::Fail(dead) => {
-            let taken = matcher.fail_source(dead);
-            prop_assert_eq!(contexts(&taken), oracle.take_posted(|_, src| src == dead));
+        Step::Fail(failed) => {
+            let taken = matcher.fail_source(failed);
+            prop_assert_eq!(contexts(&taken), oracle.take_posted(|_, src| src == failed));
         }
-        Step::Forget(dead) => {
-            let taken = matcher.drop_unexpected(|env, _| env.src == dead);
-            prop_assert_eq!(payloads(&taken), oracle.take_unexpected(|src| src == dead));
+        Step::Forget(failed) => {
+            let taken = matcher.drop_unexpected(|env, _| env.src == failed);
+            prop_assert_eq!(
+                payloads(&taken),
+                oracle.take_unexpected(|src| src == failed)
+            );
         }
         Step::Drain => {
             let posted = contexts(&matcher.drain_posted());
@@ -284,15 +290,15 @@ fn run(
     Ok(())
 }
 
-/// Bytes of a multi-receive buffer below which it is given back.
-const LEAST: usize = 3;
+/// A multi-receive buffer is given back when fewer bytes than this are left.
+const MIN_LEFT: usize = 3;
 
 /// Contexts that messages are claimed with.
 const CLAIMS: u64 = 4;
 
 const MANY: u64 = 10_000;
 
-/// Members that `work` looks at, in all.
+/// The number of members that `work` examines.
 fn cost(work: impl FnOnce()) -> u64 {
     EXAMINED.set(0);
     work();
@@ -304,7 +310,7 @@ const fn tag(number: u64, noise: u64) -> u64 {
     number << 8 | noise
 }
 
-/// One of three kinds of receives, which all take the message `number` of source 1 alone.
+/// One of three kinds of receives, each of which takes only the message `number` of source 1.
 fn receive_for(number: u64) -> Posted {
     let exact = TagMatch::exact(tag(number, 0));
     let masked = TagMatch {
@@ -319,33 +325,33 @@ fn receive_for(number: u64) -> Posted {
 }
 
 #[test]
-fn meeting_a_receive_costs_the_same_among_ten_thousand() {
+fn finding_a_receive_costs_the_same_among_ten_thousand() {
     let mut matcher = Matcher::<()>::new();
     (0..MANY).for_each(|n| assert!(matcher.post(receive_for(n)).is_none()));
     let cost = cost(|| {
         for number in (0..MANY).rev() {
-            let met = matcher.match_message(&message(1, tag(number, 0)));
-            assert_eq!(met.map(|rx| rx.context.0), Some(number));
+            let matched = matcher.match_message(&message(1, tag(number, 0)));
+            assert_eq!(matched.map(|rx| rx.context.0), Some(number));
         }
     });
-    assert!(cost <= 6 * MANY, "{cost} members looked at");
+    assert!(cost <= 6 * MANY, "{cost} members examined");
 }
 
 #[test]
-fn meeting_a_message_costs_the_same_among_ten_thousand() {
+fn finding_a_message_costs_the_same_among_ten_thousand() {
     let mut matcher = Matcher::new();
     (0..MANY).for_each(|n| matcher.store(message(1, tag(n, 0)), n));
     let cost = cost(|| {
         for number in (0..MANY).rev() {
-            let met = matcher.post(receive_for(number));
-            assert_eq!(met.map(|(.., payload)| payload), Some(number));
+            let matched = matcher.post(receive_for(number));
+            assert_eq!(matched.map(|(.., payload)| payload), Some(number));
         }
     });
-    assert!(cost <= 12 * MANY, "{cost} members looked at");
+    assert!(cost <= 12 * MANY, "{cost} members examined");
 }
 
 #[test]
-fn meeting_nobody_costs_the_same_among_ten_thousand() {
+fn finding_no_receive_costs_the_same_among_ten_thousand() {
     let mut matcher = Matcher::new();
     (0..MANY).for_each(|n| assert!(matcher.post(receive_for(n)).is_none()));
     let cost = cost(|| {
@@ -355,36 +361,36 @@ fn meeting_nobody_costs_the_same_among_ten_thousand() {
             matcher.store(env, number);
         }
     });
-    assert!(cost <= 4 * MANY, "{cost} members looked at");
+    assert!(cost <= 4 * MANY, "{cost} members examined");
     assert_eq!(matcher.unexpected_len() as u64, MANY);
 }
 
 #[test]
-fn windows_of_messages_pass_ten_thousand_receives_at_no_cost() {
-    const WINDOW: u64 = 64;
+fn batches_of_messages_skip_ten_thousand_receives_at_no_cost() {
+    const BATCH: u64 = 64;
     let mut matcher = Matcher::<()>::new();
     (0..MANY).for_each(|n| assert!(matcher.post(receive_for(n)).is_none()));
     assert!(matcher.match_message(&message(1, tag(MANY, 0))).is_none());
     let all = TagMatch::exact(tag(MANY, 0));
     let cost = cost(|| {
-        for window in 0..100 {
-            for number in 0..WINDOW {
-                let context = MANY + window * WINDOW + number;
+        for batch in 0..100 {
+            for number in 0..BATCH {
+                let context = MANY + batch * BATCH + number;
                 assert!(matcher.post(receive(Source::ANY, all, context)).is_none());
             }
-            for number in 0..WINDOW {
-                let met = matcher.match_message(&message(1, tag(MANY, 0)));
-                let context = MANY + window * WINDOW + number;
-                assert_eq!(met.map(|rx| rx.context.0), Some(context));
+            for number in 0..BATCH {
+                let matched = matcher.match_message(&message(1, tag(MANY, 0)));
+                let context = MANY + batch * BATCH + number;
+                assert_eq!(matched.map(|rx| rx.context.0), Some(context));
             }
         }
     });
-    assert!(cost <= 4 * 100 * WINDOW, "{cost} members looked at");
+    assert!(cost <= 4 * 100 * BATCH, "{cost} members examined");
     assert_eq!(matcher.posted_len() as u64, MANY);
 }
 
 #[test]
-fn a_member_that_leaves_in_order_is_looked_at_once() {
+fn a_member_that_is_removed_in_order_is_examined_once() {
     let mut matcher = Matcher::<()>::new();
     (0..MANY).for_each(|n| assert!(matcher.post(receive_for(n)).is_none()));
     let cost = cost(|| {
@@ -396,7 +402,7 @@ fn a_member_that_leaves_in_order_is_looked_at_once() {
 }
 
 #[test]
-fn more_masks_than_indices_still_meet_in_order() {
+fn more_masks_than_indices_still_match_in_order() {
     let mut matcher = Matcher::<()>::new();
     let masks = 3 * MASKS as u64;
     for number in 0..masks {
@@ -412,7 +418,7 @@ fn more_masks_than_indices_still_meet_in_order() {
         } else {
             (1 << expected) >> 1
         };
-        let met = matcher.match_message(&message(1, 1 << 40 | noise));
-        assert_eq!(met.map(|rx| rx.context.0), Some(expected));
+        let matched = matcher.match_message(&message(1, 1 << 40 | noise));
+        assert_eq!(matched.map(|rx| rx.context.0), Some(expected));
     }
 }

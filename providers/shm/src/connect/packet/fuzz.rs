@@ -1,4 +1,4 @@
-//! What the sockets of peers bring, from anywhere, into the parser.
+//! Fuzzing of the parser for packets of peers.
 
 use std::mem::discriminant;
 use std::os::fd::OwnedFd;
@@ -7,8 +7,8 @@ use selvedge_testkit::fuzz::fuzz;
 
 use super::{MAGIC, VERSION, parse};
 
-/// The first byte of an input says how many descriptors come along, and whether the packet begins as
-/// packets do; the rest is what is behind the version.
+/// The first byte of an input gives the number of descriptors, and whether the packet begins with
+/// magic number and version; the other bytes follow.
 #[test]
 fn packets_of_any_bytes_are_read_or_refused() {
     let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();

@@ -1,7 +1,7 @@
-//! Packets: what two endpoints say to each other over their socket.
+//! `Packet`: the messages that two endpoints exchange over their connection.
 //!
-//! A packet is written field by field, little-endian, behind a magic number, a version and its
-//! kind. What is read is checked field by field before anything is done with it.
+//! A packet has a magic number, a version and its kind, followed by its fields in little-endian
+//! order. The parser checks every field before a packet is used.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -20,10 +20,10 @@ pub(crate) const SIZE: usize = 256;
 /// The bytes of a packet.
 pub(crate) type Bytes = [u8; SIZE];
 
-/// Where a block lies, as its owner tells its peers.
+/// Number and location of a block of special memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// Its number, which no other block of the domain ever has; never 0.
+pub(crate) struct BlockInfo {
+    /// Its number, unique in the domain and never 0.
     pub(crate) block: u64,
     /// Its address in the owner's process.
     pub(crate) base: u64,
@@ -33,8 +33,9 @@ pub(crate) struct Place {
     pub(crate) writable: bool,
 }
 
-impl Place {
-    /// Where in the block the `len` bytes at an address of its owner's are.
+impl BlockInfo {
+    /// The offset in the block of `len` bytes at an address of the owner; `None` if they are not
+    /// inside.
     #[inline]
     pub(crate) fn offset_of(&self, addr: u64, len: u64) -> Option<usize> {
         let offset = addr.checked_sub(self.base)?;
@@ -43,40 +44,40 @@ impl Place {
     }
 }
 
-/// What an endpoint says about itself.
+/// The content of a hello packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
-    /// The endpoint type's number; only equal types talk.
+    /// Number of the endpoint type; both sides must have the same.
     pub(crate) ep_type: u32,
-    /// The sender's life: random, never a pid.
-    pub(crate) incarnation: u128,
+    /// The random number of the sender's incarnation.
+    pub(crate) incarnation_id: u128,
     /// The receiver's bit on the sender's doorbell.
     pub(crate) bell: u32,
-    /// How the region that comes along is laid out.
+    /// Sizes of the region whose descriptor comes along.
     pub(crate) sizes: Sizes,
-    /// Where `nonce` stands in the sender's memory: to try cross-memory attach by.
+    /// Address of `nonce` in the sender's memory, for the probe of cross-memory attach.
     pub(crate) nonce_addr: u64,
     /// A random number.
     pub(crate) nonce: u64,
-    /// Key chunks that follow.
+    /// Number of key chunks that follow.
     pub(crate) key_chunks: u32,
     /// The sender's name.
     pub(crate) name: Name,
 }
 
-/// A hello with what comes along.
+/// A received hello with its descriptors.
 #[derive(Debug)]
-pub(crate) struct Introduction {
+pub(crate) struct ReceivedHello {
     pub(crate) hello: Hello,
     /// The sender's outbox.
     pub(crate) region: OwnedFd,
     pub(crate) bell: OwnedFd,
 }
 
-/// Everything that is said over the socket.
+/// A packet with its descriptors.
 #[derive(Debug)]
 pub(crate) enum Packet {
-    Hello(Introduction),
+    Hello(ReceivedHello),
     /// Comes with the descriptor of a bounce region.
     Bounce {
         segment_count: u32,
@@ -85,10 +86,10 @@ pub(crate) enum Packet {
     },
     /// Comes with the descriptor of a block of special memory.
     Block {
-        place: Place,
+        info: BlockInfo,
         fd: OwnedFd,
     },
-    /// The block with this number is no more.
+    /// The block with this number was freed.
     Release {
         block: u64,
     },
@@ -97,26 +98,26 @@ pub(crate) enum Packet {
         chunk: u32,
         fd: OwnedFd,
     },
-    /// The bytes of this message, which was asked for in segments, will not come.
+    /// The requested segments of this message will not be sent.
     Abort {
         msg_id: u32,
         errno: Errno,
     },
-    /// Something was committed for an endpoint that sleeps.
+    /// A command was committed for a parked endpoint.
     Wake,
-    /// The first packet of a caller with an authorization key: its nonce, and what it calls itself.
-    Question {
+    /// The first packet of a connecting endpoint with an authorization key: its nonce and its name.
+    KeyRequest {
         nonce: Block,
         name: Name,
     },
-    /// The listener's answer to a question: its nonce.
+    /// The listener's response to a key request: its nonce.
     Nonce(Block),
-    /// A proof that the sender has the authorization key, the caller's first.
+    /// A proof of the authorization key. The connecting side sends its own first.
     Proof(Block),
-    /// The last word to somebody whose hello was not accepted.
+    /// The response to a connection that is refused.
     Refusal {
         errno: Errno,
-        why: String,
+        reason: String,
     },
 }
 
@@ -128,22 +129,22 @@ const KIND_BLOCK: u32 = 6;
 const KIND_RELEASE: u32 = 7;
 const KIND_KEYS: u32 = 5;
 const KIND_WAKE: u32 = 8;
-const KIND_QUESTION: u32 = 9;
+const KIND_KEY_REQUEST: u32 = 9;
 const KIND_NONCE: u32 = 10;
 const KIND_PROOF: u32 = 11;
 
-/// Bytes at the front of a packet that tell its kind.
+/// Bytes of a packet up to and including its kind.
 pub(crate) const HEAD: usize = 16;
 
-/// Bytes of a refusal's text at most.
+/// Longest text of a refusal, in bytes.
 const WHY_MAX: usize = SIZE - 24;
 
 impl Hello {
-    /// The packet that says this.
+    /// Encodes the hello packet.
     pub(crate) fn encode(&self) -> Bytes {
         let mut out = Writer::new(KIND_HELLO);
         out.u32(self.ep_type);
-        out.bytes(&self.incarnation.to_le_bytes());
+        out.bytes(&self.incarnation_id.to_le_bytes());
         out.u32(self.bell);
         out.u32(self.sizes.cmd_count as u32);
         out.u32(self.sizes.resp_count as u32);
@@ -158,7 +159,7 @@ impl Hello {
     fn decode(input: &mut Reader<'_>) -> Result<Self, Error> {
         Ok(Self {
             ep_type: input.u32()?,
-            incarnation: u128::from_le_bytes(input.array()?),
+            incarnation_id: u128::from_le_bytes(input.array()?),
             bell: input.u32()?,
             sizes: Sizes {
                 cmd_count: input.u32()? as usize,
@@ -173,7 +174,7 @@ impl Hello {
     }
 }
 
-/// The packet that comes with a bounce region.
+/// Encodes the packet that passes bounce memory.
 pub(crate) fn encode_bounce(segment_count: u32, segment_size: u32) -> Bytes {
     let mut out = Writer::new(KIND_BOUNCE);
     out.u32(segment_count);
@@ -181,31 +182,31 @@ pub(crate) fn encode_bounce(segment_count: u32, segment_size: u32) -> Bytes {
     out.packet
 }
 
-/// The packet that comes with a block of special memory.
-pub(crate) fn encode_block(place: &Place) -> Bytes {
+/// Encodes the packet that passes a block of special memory.
+pub(crate) fn encode_block(info: &BlockInfo) -> Bytes {
     let mut out = Writer::new(KIND_BLOCK);
-    out.u64(place.block);
-    out.u64(place.base);
-    out.u64(place.len);
-    out.u32(u32::from(place.writable));
+    out.u64(info.block);
+    out.u64(info.base);
+    out.u64(info.len);
+    out.u32(u32::from(info.writable));
     out.packet
 }
 
-/// The packet that says that a block is no more.
+/// Encodes the packet that withdraws a block.
 pub(crate) fn encode_release(block: u64) -> Bytes {
     let mut out = Writer::new(KIND_RELEASE);
     out.u64(block);
     out.packet
 }
 
-/// The packet that comes with a chunk of the key table.
+/// Encodes the packet that passes a chunk of the key table.
 pub(crate) fn encode_keys(chunk: u32) -> Bytes {
     let mut out = Writer::new(KIND_KEYS);
     out.u32(chunk);
     out.packet
 }
 
-/// The packet that takes an offered message back.
+/// Encodes the packet that aborts a message after its RTS.
 pub(crate) fn encode_abort(msg_id: u32, errno: Errno) -> Bytes {
     let mut out = Writer::new(KIND_ABORT);
     out.u32(msg_id);
@@ -213,68 +214,68 @@ pub(crate) fn encode_abort(msg_id: u32, errno: Errno) -> Bytes {
     out.packet
 }
 
-/// The packet that wakes an endpoint.
+/// Encodes the packet that wakes a parked endpoint.
 pub(crate) fn encode_wake() -> Bytes {
     Writer::new(KIND_WAKE).packet
 }
 
-/// The packet that asks an endpoint for its nonce, and says ours.
-pub(crate) fn encode_question(nonce: &Block, name: &Name) -> Bytes {
-    let mut out = Writer::new(KIND_QUESTION);
+/// Encodes the packet that requests an endpoint's nonce and passes this one's.
+pub(crate) fn encode_key_request(nonce: &Block, name: &Name) -> Bytes {
+    let mut out = Writer::new(KIND_KEY_REQUEST);
     out.bytes(nonce);
     out.text(name.as_str().as_bytes());
     out.packet
 }
 
-/// The packet that answers a question.
+/// Encodes the response to a key request.
 pub(crate) fn encode_nonce(nonce: &Block) -> Bytes {
     let mut out = Writer::new(KIND_NONCE);
     out.bytes(nonce);
     out.packet
 }
 
-/// The packet that proves the authorization key.
+/// Encodes the proof of the authorization key.
 pub(crate) fn encode_proof(proof: &Block) -> Bytes {
     let mut out = Writer::new(KIND_PROOF);
     out.bytes(proof);
     out.packet
 }
 
-/// The packet that refuses a hello.
+/// Encodes a refusal, with its text truncated to `WHY_MAX` bytes.
 #[expect(
     clippy::indexing_slicing,
-    reason = "our own text, at the end of a letter of it"
+    reason = "a local text, cut at a character boundary"
 )]
 pub(crate) fn encode_refusal(error: &Error) -> Bytes {
     let mut out = Writer::new(KIND_REFUSAL);
     out.u32(error.errno().as_raw() as u32);
-    let what = error.message();
-    out.text(&what.as_bytes()[..what.floor_char_boundary(WHY_MAX)]);
+    let reason = error.message();
+    out.text(&reason.as_bytes()[..reason.floor_char_boundary(WHY_MAX)]);
     out.packet
 }
 
-/// Reads a packet and the descriptors that came with it.
+/// Parses a packet with the descriptors that came with it.
 ///
 /// # Errors
-/// [`Errno::Proto`] for one that makes no sense; the descriptors are closed then.
+/// [`Errno::Proto`] for a malformed packet; the descriptors are closed then.
 pub(crate) fn parse(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<Packet, Error> {
     let mut input = Reader { bytes };
     if input.u64()? != MAGIC {
-        return Err(nonsense("its first word"));
+        return Err(malformed("its first word"));
     }
     let version = input.u32()?;
     if version != VERSION {
-        let what = format!("a peer speaks version {version}, this endpoint {VERSION}");
-        return Err(Error::new(Errno::Proto, what));
+        let reason = format!("a peer has protocol version {version}, this endpoint {VERSION}");
+        return Err(Error::new(Errno::Proto, reason));
     }
     let kind = input.u32()?;
     let mut fds = fds.into_iter();
     let mut fd = || {
         fds.next()
-            .ok_or_else(|| nonsense("the number of its descriptors"))
+            .ok_or_else(|| malformed("the number of its descriptors"))
     };
     match kind {
-        KIND_HELLO => Ok(Packet::Hello(Introduction {
+        KIND_HELLO => Ok(Packet::Hello(ReceivedHello {
             hello: Hello::decode(&mut input)?,
             region: fd()?,
             bell: fd()?,
@@ -285,7 +286,7 @@ pub(crate) fn parse(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<Packet, Error> {
             fd: fd()?,
         }),
         KIND_BLOCK => Ok(Packet::Block {
-            place: Place {
+            info: BlockInfo {
                 block: input.u64()?,
                 base: input.u64()?,
                 len: input.u64()?,
@@ -305,7 +306,7 @@ pub(crate) fn parse(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<Packet, Error> {
             errno: input.errno()?,
         }),
         KIND_WAKE => Ok(Packet::Wake),
-        KIND_QUESTION => Ok(Packet::Question {
+        KIND_KEY_REQUEST => Ok(Packet::KeyRequest {
             nonce: input.array()?,
             name: input.name()?,
         }),
@@ -313,14 +314,13 @@ pub(crate) fn parse(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<Packet, Error> {
         KIND_PROOF => Ok(Packet::Proof(input.array()?)),
         KIND_REFUSAL => Ok(Packet::Refusal {
             errno: input.errno()?,
-            why: printable(input.text(WHY_MAX)?),
+            reason: printable(input.text(WHY_MAX)?),
         }),
-        _ => Err(nonsense("its kind")),
+        _ => Err(malformed("its kind")),
     }
 }
 
-/// How many descriptors come with a packet that begins with these bytes, if its sender keeps to the
-/// rules.
+/// The number of descriptors that a well-formed packet with this head has.
 pub(crate) fn descriptors(head: &[u8]) -> usize {
     let kind = head.split_last_chunk().map(|(_, kind)| *kind);
     match kind.map(u32::from_le_bytes) {
@@ -330,7 +330,7 @@ pub(crate) fn descriptors(head: &[u8]) -> usize {
     }
 }
 
-/// A foreign text, fit to be logged.
+/// A text of a peer with control characters replaced, for the log.
 fn printable(text: &[u8]) -> String {
     let shown = |c: char| if c.is_control() { '?' } else { c };
     String::from_utf8_lossy(text).chars().map(shown).collect()
@@ -368,7 +368,7 @@ impl Writer {
 
     #[expect(
         clippy::indexing_slicing,
-        reason = "our own packet, which has room for what we say"
+        reason = "a local packet, which has room for all its fields"
     )]
     fn bytes(&mut self, bytes: &[u8]) {
         self.packet[self.len..self.len + bytes.len()].copy_from_slice(bytes);
@@ -385,7 +385,7 @@ impl<'a> Reader<'a> {
         let (head, rest) = self
             .bytes
             .split_at_checked(len)
-            .ok_or_else(|| nonsense("its length"))?;
+            .ok_or_else(|| malformed("its length"))?;
         self.bytes = rest;
         Ok(head)
     }
@@ -394,7 +394,7 @@ impl<'a> Reader<'a> {
         let (head, rest) = self
             .bytes
             .split_first_chunk()
-            .ok_or_else(|| nonsense("its length"))?;
+            .ok_or_else(|| malformed("its length"))?;
         self.bytes = rest;
         Ok(*head)
     }
@@ -414,22 +414,22 @@ impl<'a> Reader<'a> {
 
     fn name(&mut self) -> Result<Name, Error> {
         let text = std::str::from_utf8(self.text(NAME_MAX)?);
-        Name::plain(text.map_err(|_| nonsense("its name"))?)
+        Name::plain(text.map_err(|_| malformed("its name"))?)
     }
 
-    fn text(&mut self, most: usize) -> Result<&'a [u8], Error> {
+    fn text(&mut self, max: usize) -> Result<&'a [u8], Error> {
         let len = self.u32()? as usize;
-        if len > most {
-            return Err(nonsense("the length of a text"));
+        if len > max {
+            return Err(malformed("the length of a text"));
         }
         self.slice(len)
     }
 }
 
-fn nonsense(what: &str) -> Error {
+fn malformed(field: &str) -> Error {
     Error::new(
         Errno::Proto,
-        format!("a peer's packet was refused: {what} makes no sense"),
+        format!("a peer's packet was refused: {field} is malformed"),
     )
 }
 
@@ -442,7 +442,7 @@ mod tests {
     fn hello() -> Hello {
         Hello {
             ep_type: 3,
-            incarnation: 0x1234_5678_9abc_def0_1122_3344_5566_7788,
+            incarnation_id: 0x1234_5678_9abc_def0_1122_3344_5566_7788,
             bell: 7,
             sizes: Sizes {
                 cmd_count: 256,
@@ -464,47 +464,48 @@ mod tests {
 
     #[test]
     fn a_hello_survives_the_wire() {
-        let Packet::Hello(heard) = parse(&hello().encode(), fds()).unwrap() else {
+        let Packet::Hello(decoded) = parse(&hello().encode(), fds()).unwrap() else {
             panic!("not a hello")
         };
-        assert_eq!(heard.hello, hello());
+        assert_eq!(decoded.hello, hello());
     }
 
     #[test]
     fn a_block_survives_the_wire() {
-        let said = Place {
+        let info = BlockInfo {
             block: 1 << 40,
             base: 0x7fff_0000_1000,
             len: 1 << 33,
             writable: true,
         };
-        let Packet::Block { place, .. } = parse(&encode_block(&said), fds()).unwrap() else {
+        let Packet::Block { info: decoded, .. } = parse(&encode_block(&info), fds()).unwrap()
+        else {
             panic!("not a block")
         };
-        assert_eq!(place, said);
+        assert_eq!(decoded, info);
     }
 
     #[test]
-    fn a_question_a_nonce_and_a_proof_survive_the_wire() {
+    fn a_key_request_a_nonce_and_a_proof_survive_the_wire() {
         let (word, longest) = ([7; 32], Name::plain(&"n".repeat(NAME_MAX)).unwrap());
-        let heard = parse(&encode_question(&word, &longest), Vec::new());
-        let Packet::Question { nonce, name } = heard.unwrap() else {
+        let decoded = parse(&encode_key_request(&word, &longest), Vec::new());
+        let Packet::KeyRequest { nonce, name } = decoded.unwrap() else {
             panic!("not a question")
         };
         assert_eq!((nonce, name), (word, longest));
-        let heard = [encode_nonce(&word), encode_proof(&word)];
-        let heard = heard.map(|packet| parse(&packet, Vec::new()).unwrap());
-        assert!(matches!(heard, [Packet::Nonce(a), Packet::Proof(b)] if [a, b] == [word; 2]));
+        let decoded = [encode_nonce(&word), encode_proof(&word)];
+        let decoded = decoded.map(|packet| parse(&packet, Vec::new()).unwrap());
+        assert!(matches!(decoded, [Packet::Nonce(a), Packet::Proof(b)] if [a, b] == [word; 2]));
     }
 
     #[test]
     fn the_longest_names_have_room() {
         let mut longest = hello();
         longest.name = Name::plain(&"n".repeat(NAME_MAX)).unwrap();
-        let Packet::Hello(heard) = parse(&longest.encode(), fds()).unwrap() else {
+        let Packet::Hello(decoded) = parse(&longest.encode(), fds()).unwrap() else {
             panic!("not a hello")
         };
-        assert_eq!(heard.hello, longest);
+        assert_eq!(decoded.hello, longest);
     }
 
     #[test]
@@ -525,7 +526,7 @@ mod tests {
             (hello().encode(), 2),
             (encode_bounce(1, 1), 1),
             (
-                encode_block(&Place {
+                encode_block(&BlockInfo {
                     block: 1,
                     base: 0,
                     len: 1,
@@ -557,16 +558,16 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_fits_and_nothing_that_upsets_a_terminal() {
+    fn a_refusal_is_truncated_and_has_no_control_characters() {
         let error = Error::new(Errno::Busy, format!("no\x1b[{}", "\u{fc}".repeat(200)));
-        let Packet::Refusal { errno, why } = parse(&encode_refusal(&error), Vec::new()).unwrap()
+        let Packet::Refusal { errno, reason } = parse(&encode_refusal(&error), Vec::new()).unwrap()
         else {
             panic!("not a refusal")
         };
         assert_eq!(errno, Errno::Busy);
         assert!(
-            why.starts_with("no?[\u{fc}") && why.ends_with('\u{fc}'),
-            "{why}"
+            reason.starts_with("no?[\u{fc}") && reason.ends_with('\u{fc}'),
+            "{reason}"
         );
     }
 }

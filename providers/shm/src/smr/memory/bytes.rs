@@ -1,9 +1,9 @@
-//! The only place where payload bytes enter and leave shared memory.
+//! `Bytes` and `Span`: the only types that copy payload bytes into and out of shared memory.
 //!
-//! The protocol lets no process write bytes that another may read, and a peer that does so all the
-//! same garbles its own message: the compiler does not see the copies, so it cannot load a byte
-//! twice. Memory that both sides change at the same time is a [`Span`]. No reference to the bytes is
-//! ever made.
+//! In the protocol, no process writes bytes that another may be reading. A peer that does so
+//! garbles its own message and nothing else: the copies are opaque to the compiler, so it cannot
+//! load a byte twice. Memory that both sides change at the same time is a [`Span`]. No reference to
+//! the bytes is ever created.
 
 #![expect(unsafe_code, reason = "copies between private and shared memory")]
 
@@ -18,7 +18,7 @@ use super::mapping::Mapping;
 use super::prefetch;
 use crate::smr::sync::Ordering;
 
-/// A stretch of a mapping that holds payload.
+/// A range of a mapping that holds payload.
 #[derive(Clone, Debug)]
 pub struct Bytes {
     mapping: Arc<Mapping>,
@@ -30,7 +30,7 @@ impl Bytes {
     /// `len` bytes of `mapping` from `offset` on.
     ///
     /// # Panics
-    /// When they do not lie inside the mapping; offsets are checked where they come in.
+    /// If they do not lie inside the mapping; callers check offsets from peers before.
     pub(crate) fn new(mapping: Arc<Mapping>, offset: usize, len: usize) -> Self {
         mapping.at(offset, len);
         Self {
@@ -55,31 +55,33 @@ impl Bytes {
         self.mapping.is_writable()
     }
 
-    /// The first byte, for an owner who uses the memory as its own.
+    /// The address of the first byte, for an owner whose application uses the memory.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
-        self.stretch(0, self.len)
+        self.range(0, self.len)
     }
 
     /// Copies private bytes in at `at`.
     ///
     /// # Panics
-    /// When they do not fit, or when the mapping is read-only.
+    /// If they do not fit, or if the mapping is read-only.
     #[inline]
     pub fn copy_in(&self, at: usize, from: &[u8]) {
         self.copy_in_by(CopyMethod::StringInstruction, at, from);
     }
 
-    /// As [`Self::copy_in`], by the stores that are wanted.
+    /// As [`Self::copy_in`], with the given copy method.
     ///
     /// # Panics
     /// As [`Self::copy_in`].
     #[inline]
     pub fn copy_in_by(&self, stores: CopyMethod, at: usize, from: &[u8]) {
         assert!(self.is_writable());
-        let to = self.stretch(at, from.len());
+        let to = self.range(at, from.len());
         #[cfg(loom)]
-        self.mapping.content().wrote(self.offset + at, from.len());
-        // SAFETY: `stretch` checked that the target is mapped and long enough, and it is writable;
+        self.mapping
+            .content()
+            .record_write(self.offset + at, from.len());
+        // SAFETY: `range` checked that the target is mapped and long enough, and it is writable;
         // `from` is private memory.
         unsafe { copy_with(stores, from.as_ptr(), to, from.len()) };
     }
@@ -87,13 +89,15 @@ impl Bytes {
     /// Copies bytes out from `at`, filling `to`.
     ///
     /// # Panics
-    /// When there are not as many.
+    /// If there are fewer bytes.
     #[inline]
     pub fn copy_out<'a>(&self, at: usize, to: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
-        let from = self.stretch(at, to.len());
+        let from = self.range(at, to.len());
         #[cfg(loom)]
-        self.mapping.content().read(self.offset + at, to.len());
-        // SAFETY: `stretch` checked that the source is mapped and long enough; `to` is private
+        self.mapping
+            .content()
+            .record_read(self.offset + at, to.len());
+        // SAFETY: `range` checked that the source is mapped and long enough; `to` is private
         // memory.
         unsafe {
             copy_with(
@@ -108,65 +112,68 @@ impl Bytes {
         unsafe { &mut *(filled as *mut [u8]) }
     }
 
-    /// Copies bytes out from `at` to memory that others may be looking at, filling it.
+    /// Copies bytes out from `at` to memory that other threads may be reading, filling it.
     ///
     /// # Panics
-    /// When there are not as many.
+    /// If there are fewer bytes.
     #[inline]
     pub fn copy_to(&self, at: usize, to: SharedBytes) {
-        let from = self.stretch(at, to.len());
+        let from = self.range(at, to.len());
         #[cfg(loom)]
-        self.mapping.content().read(self.offset + at, to.len());
-        // SAFETY: `stretch` checked that the source is mapped and long enough.
+        self.mapping
+            .content()
+            .record_read(self.offset + at, to.len());
+        // SAFETY: `range` checked that the source is mapped and long enough.
         unsafe { to.write_from(from) };
     }
 
-    /// Copies bytes in at `at` from memory that others may be changing.
+    /// Copies bytes in at `at` from memory that other threads may be changing.
     ///
     /// # Panics
-    /// When they do not fit, or when the mapping is read-only.
+    /// If they do not fit, or if the mapping is read-only.
     #[inline]
     pub fn copy_from(&self, at: usize, from: SharedBytes) {
         assert!(self.is_writable());
-        let to = self.stretch(at, from.len());
+        let to = self.range(at, from.len());
         #[cfg(loom)]
-        self.mapping.content().wrote(self.offset + at, from.len());
-        // SAFETY: `stretch` checked that the target is mapped and long enough, and it is writable. Our
-        // own segments are never registered, so no other thread accesses them.
+        self.mapping
+            .content()
+            .record_write(self.offset + at, from.len());
+        // SAFETY: `range` checked that the target is mapped and long enough, and it is writable.
+        // This process's segments are never registered, so no other thread accesses them.
         unsafe { from.read_to(to) };
     }
 
-    /// Asks for the cache lines of `len` bytes from `at` on, to write to them soon. A hint: it may
-    /// point anywhere.
+    /// Prefetches the cache lines of `len` bytes from `at` on for writing. A hint, for any `at`.
     #[inline]
-    pub fn prepare(&self, at: usize, len: usize) {
+    pub fn prefetch_for_write(&self, at: usize, len: usize) {
         for line in 0..len.div_ceil(64) {
-            prefetch::for_writing(self.near(at + line * 64));
+            prefetch::for_writing(self.hint_address(at + line * 64));
         }
     }
 
-    /// Asks for the cache line at `at`, to read it soon. A hint: it may point anywhere.
+    /// Prefetches the cache line at `at` for reading. A hint, for any `at`.
     #[inline]
-    pub fn fetch(&self, at: usize) {
-        prefetch::for_reading(self.near(at));
+    pub fn prefetch_for_read(&self, at: usize) {
+        prefetch::for_reading(self.hint_address(at));
     }
 
-    fn near(&self, at: usize) -> *const u8 {
+    fn hint_address(&self, at: usize) -> *const u8 {
         let first = self.mapping.at(self.offset, 0).as_ptr();
         first.wrapping_add(at.min(self.len)).cast_const()
     }
 
     #[inline]
-    fn stretch(&self, at: usize, len: usize) -> *mut u8 {
+    fn range(&self, at: usize, len: usize) -> *mut u8 {
         assert!(
             at <= self.len && len <= self.len - at,
-            "bytes outside the stretch"
+            "bytes outside the range"
         );
         self.mapping.at(self.offset + at, len).as_ptr()
     }
 }
 
-/// A stretch of a mapping that is a peer's memory as much as ours: its bytes may change at any time.
+/// A range of a mapping that a peer may change at any time.
 #[derive(Clone, Debug)]
 pub struct Span {
     bytes: SharedBytes,
@@ -176,7 +183,7 @@ pub struct Span {
 }
 
 impl Bytes {
-    /// The `len` bytes from `at` on, if they are inside.
+    /// The `len` bytes from `at` on; `None` if they are not inside.
     pub fn span(&self, at: usize, len: usize) -> Option<Span> {
         if at > self.len || len > self.len - at {
             return None;
@@ -210,21 +217,21 @@ impl Span {
         self.writable
     }
 
-    /// The address of the byte at `at`: to talk about, and not to use.
+    /// The address of the byte at `at`, for messages and alignment checks; not for access.
     #[inline(always)]
     pub fn address(&self, at: usize) -> usize {
         self.bytes.as_ptr().addr().wrapping_add(at)
     }
 
-    /// Whether elements at `at` lie as their kernel wants them. Where a span begins is the peer's
-    /// word, so that need not be at a multiple of anything.
+    /// Whether elements at `at` have the alignment of their kernel. The peer determines where a
+    /// span begins, so its start may have any alignment.
     #[inline]
     pub fn is_aligned(&self, at: usize, kernel: &Kernel) -> bool {
         kernel.check(self.address(at) as u64).is_ok()
     }
 
-    /// Stores a word at `at`, at once if it is aligned. `false`, and nothing has happened, when it
-    /// does not fit, or the bytes are read-only.
+    /// Stores a word at `at`, atomically if it is aligned. `false`, without an effect, when it does
+    /// not fit or the bytes are read-only.
     #[inline(always)]
     #[must_use]
     pub fn put_word(&self, at: usize, word: u64) -> bool {
@@ -245,7 +252,7 @@ impl Span {
         to.inspect(|to| to.write(&word.to_ne_bytes())).is_some()
     }
 
-    /// Loads the word at `at`, if it is inside, at once if it is aligned.
+    /// Loads the word at `at`, atomically if it is aligned. `None` when it is not inside.
     #[inline(always)]
     pub fn word(&self, at: usize) -> Option<u64> {
         match self.bytes.word(at) {
@@ -262,8 +269,8 @@ impl Span {
         Some(u64::from_ne_bytes(word))
     }
 
-    /// Copies private bytes in at `at`. `false`, and nothing has happened, when they do not fit, or
-    /// the bytes are read-only.
+    /// Copies private bytes in at `at`. `false`, without an effect, when they do not fit or the
+    /// bytes are read-only.
     #[inline]
     #[must_use]
     pub fn put(&self, at: usize, from: &[u8]) -> bool {
@@ -271,8 +278,8 @@ impl Span {
         to.inspect(|to| to.write(from)).is_some()
     }
 
-    /// Copies bytes out from `at` on, filling `to`. `false`, and `to` is as it was, when there are
-    /// not as many.
+    /// Copies bytes out from `at` on, filling `to`. `false`, with `to` unchanged, when there are
+    /// fewer bytes.
     #[inline]
     #[must_use]
     pub fn get(&self, at: usize, to: &mut [MaybeUninit<u8>]) -> bool {
@@ -280,9 +287,9 @@ impl Span {
         from.map(|from| from.read(to)).is_some()
     }
 
-    /// Changes `count` elements from `at` on by atomics of the processor, whatever else does so at
-    /// the same time. `false`, and nothing has happened, where they are not aligned or not all
-    /// inside, or are to be written and the mapping is read-only.
+    /// Changes `count` elements from `at` on by atomic instructions, concurrently with any other
+    /// access. `false`, without an effect, when they are not aligned or not all inside, or when the
+    /// kernel writes and the mapping is read-only.
     #[inline]
     #[must_use]
     pub fn apply(&self, at: usize, kernel: &Kernel, count: usize, args: Args<'_>) -> bool {
@@ -296,9 +303,9 @@ impl Span {
         kernel.apply(target, args).is_ok()
     }
 
-    /// Changes the integer of eight bytes at `at` by one atomic of the processor; what was there
-    /// before. Nothing, and nothing has happened, where it is not aligned or not inside, or is to be
-    /// written and the mapping is read-only.
+    /// Changes the integer of eight bytes at `at` by one atomic instruction and returns its
+    /// previous value. `None`, without an effect, when it is not aligned or not inside, or when the
+    /// operation writes and the mapping is read-only.
     #[inline(always)]
     pub fn apply_single(&self, at: usize, single: Single, words: [u64; 2]) -> Option<u64> {
         if !self.writable && single.writes() {

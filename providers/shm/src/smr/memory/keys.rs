@@ -1,19 +1,20 @@
-//! Key chunks: where the owner of memory says what its peers may do with it.
+//! `Chunk` and `PeerChunk`: parts of the key table, which says how peers may access registered
+//! memory.
 //!
-//! A chunk is a piece of a table of rows, one cache line each; its owner alone writes, peers map it
-//! read-only. A row is published and withdrawn by its generation: odd while the row counts. Whoever
-//! copies from memory that a row names asks afterwards whether the generation is still the same,
-//! and throws the copy away if it is not.
+//! A chunk is an array of entries, one cache line each. Its owner alone writes, peers map it
+//! read-only. An entry is published and withdrawn by its generation, which is odd while the entry
+//! is published. A peer that has copied from memory that an entry names checks afterwards that the
+//! generation is the same, and discards the copy if it is not.
 //!
 //! # Examples
 //!
 //! ```
-//! use selvedge_shm::smr::keys::{Chunk, Kind, PeerChunk, RIGHT_READ, Row};
+//! use selvedge_shm::smr::keys::{Chunk, KeyEntry, Kind, PeerChunk, RIGHT_READ};
 //!
 //! let mut chunk = Chunk::create(0)?;
 //! let fd = chunk.memory().fd().try_clone_to_owned().expect("a spare descriptor");
-//! let seen = PeerChunk::attach(fd, 0)?;
-//! let row = Row {
+//! let attached = PeerChunk::attach(fd, 0)?;
+//! let entry = KeyEntry {
 //!     key: 7,
 //!     start: 0,
 //!     len: 4096,
@@ -22,12 +23,12 @@
 //!     memory: 0x7fff_0000_0000,
 //!     block: 0,
 //! };
-//! chunk.publish(3, &row);
-//! let (copy, generation) = seen.read(3).expect("it was published");
-//! assert_eq!(copy, row);
+//! chunk.publish(3, &entry);
+//! let (copy, generation) = attached.read(3).expect("it was published");
+//! assert_eq!(copy, entry);
 //! assert_eq!(copy.locate(4090, 8, RIGHT_READ), Err(selvedge_shm::smr::keys::Denied::Bounds));
 //! chunk.withdraw(3);
-//! assert!(!seen.is_current(3, generation));
+//! assert!(!attached.is_current(3, generation));
 //! # Ok::<(), selvedge::Error>(())
 //! ```
 
@@ -35,67 +36,69 @@ use std::os::fd::OwnedFd;
 
 use selvedge::{Errno, Error};
 
-use super::mapping::{Memory, Writers, map_foreign};
+use super::mapping::{Memory, Writers, map_peer_memory};
 use crate::smr::sync::{Ordering, Words, order};
 
-/// Rows of the first chunk; each has twice as many as the one before.
-pub const FIRST_ROWS: usize = 64;
-/// Chunks that a table may have: about a million rows.
+/// Entries of the first chunk. Each chunk has twice as many as the previous one.
+pub const FIRST_ENTRIES: usize = 64;
+/// Most chunks of a table: about a million entries.
 pub const MAX_CHUNKS: usize = 14;
 
-/// Peers may read.
+/// The right to read.
 pub const RIGHT_READ: u32 = 1;
-/// Peers may write.
+/// The right to write.
 pub const RIGHT_WRITE: u32 = 2;
-/// The owner counts what peers do, so they do nothing without it. Grants nothing.
+/// The owner counts accesses, so peers must send commands instead of accessing the memory
+/// themselves. Grants no right.
 pub const COUNTED: u32 = 4;
 
-const ROW_WORDS: usize = 8;
-/// Looks at a row that its owner changes each time: an honest one does so once or twice in its life.
-const LOOKS: usize = 4;
+const ENTRY_WORDS: usize = 8;
+/// Most attempts to read an entry that its owner changes meanwhile: a correct owner changes an
+/// entry once or twice.
+const READ_ATTEMPTS: usize = 4;
 
-/// What a row says of a region.
+/// An entry of the key table: one registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// What peers name the region by.
+pub struct KeyEntry {
+    /// The key by which peers name the region.
     pub key: u64,
-    /// What they name its first byte by.
+    /// The address by which peers name its first byte.
     pub start: u64,
     /// Its length in bytes.
     pub len: u64,
-    /// What they may do ([`RIGHT_READ`], [`RIGHT_WRITE`]), and whether that is [`COUNTED`].
+    /// The granted rights ([`RIGHT_READ`], [`RIGHT_WRITE`]), and [`COUNTED`].
     pub rights: u32,
-    /// What kind of memory it is.
+    /// The kind of memory.
     pub kind: Kind,
     /// Its address in the owner's process.
     pub memory: u64,
-    /// The block that it is, for special memory.
+    /// The number of the block, for special memory.
     pub block: u64,
 }
 
-/// What kind of memory a region is.
+/// The kind of memory of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
     /// Private memory of the owner's process.
     Plain = 0,
-    /// Memory that peers can map.
+    /// Special memory, which peers can map.
     Special = 1,
-    /// All of the owner's address space, with or without memory behind it.
+    /// The owner's whole address space, mapped or not.
     Whole = 2,
 }
 
-/// Why an access is not allowed.
+/// The reason for which an access is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// Nobody has this key, or not any more.
+    /// No region has this key.
     Key,
     /// The region does not grant the right.
     Rights,
     /// The bytes are not all inside the region.
     Bounds,
-    /// The region is the whole address space, and there is no memory at the address.
-    Nowhere,
+    /// The region is the whole address space, and no memory is mapped at the address.
+    Unmapped,
 }
 
 impl Denied {
@@ -104,27 +107,27 @@ impl Denied {
         match self {
             Self::Key => Errno::KeyRejected,
             Self::Rights => Errno::Acces,
-            Self::Bounds | Self::Nowhere => Errno::Fault,
+            Self::Bounds | Self::Unmapped => Errno::Fault,
         }
     }
 
-    /// What is wrong, to stand behind key and address.
+    /// The reason as a text, to follow key and address.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Key => "no region has this key",
             Self::Rights => "the region does not grant this access",
             Self::Bounds => "beyond the region",
-            Self::Nowhere => "no memory is there",
+            Self::Unmapped => "no memory is mapped at this address",
         }
     }
 }
 
-impl Row {
-    /// Where the `len` bytes are that a peer names by `addr` and wants to use with these rights:
-    /// see [`Self::memory`].
+impl KeyEntry {
+    /// Translates `len` bytes that a peer names by `addr` to an address as in [`Self::memory`], if
+    /// the region grants `rights`.
     ///
     /// # Errors
-    /// When they are not all inside, or the region does not grant it.
+    /// When the bytes are not all inside, or the region does not grant the rights.
     #[inline]
     pub fn locate(&self, addr: u64, len: u64, rights: u32) -> Result<u64, Denied> {
         if self.rights & rights != rights {
@@ -139,119 +142,124 @@ impl Row {
         Ok(first)
     }
 
-    /// Whether peers have to leave every access to the owner.
+    /// Whether the owner must carry out every access.
     #[inline]
     pub const fn is_counted(&self) -> bool {
         self.rights & COUNTED != 0
     }
 
-    /// Rights and kind, as a word of the table.
-    const fn what(&self) -> u64 {
+    /// Rights and kind, as one word of the table.
+    const fn rights_and_kind(&self) -> u64 {
         self.rights as u64 | (self.kind as u64) << 32
     }
 }
 
-/// Rows of chunk `number`.
-pub const fn rows_of(number: usize) -> usize {
-    FIRST_ROWS << number
+/// Number of entries of chunk `number`.
+pub const fn entries_of(number: usize) -> usize {
+    FIRST_ENTRIES << number
 }
 
-/// The chunk and the place in it of a row that is counted through all chunks.
-pub const fn place_of(row: usize) -> (usize, usize) {
-    let number = (row / FIRST_ROWS + 1).ilog2() as usize;
-    (number, row - (rows_of(number) - FIRST_ROWS))
+/// The chunk of the entry with this number, counted through all chunks, and the entry's index in
+/// it.
+pub const fn locate_entry(entry: usize) -> (usize, usize) {
+    let number = (entry / FIRST_ENTRIES + 1).ilog2() as usize;
+    (number, entry - (entries_of(number) - FIRST_ENTRIES))
 }
 
-/// The owner's end of a chunk.
+/// The owner's view of a chunk.
 #[derive(Debug)]
 pub struct Chunk {
     memory: Memory,
-    rows: Words,
-    /// By row, as they stand in the memory: odd while the row counts.
+    entries: Words,
+    /// Generations by entry, as in the memory: odd while the entry is published.
     generations: Box<[u64]>,
 }
 
 impl Chunk {
-    /// Makes chunk `number` of a table, all rows withdrawn.
+    /// Creates chunk `number` of a table with all entries withdrawn.
     ///
     /// # Errors
-    /// [`Errno::NoMem`] beyond [`MAX_CHUNKS`]; the system's, when memory is short.
+    /// [`Errno::NoMem`] beyond [`MAX_CHUNKS`]; the system's error when memory is short.
     pub fn create(number: usize) -> Result<Self, Error> {
         if number >= MAX_CHUNKS {
-            let what = format!("more than {} regions", rows_of(MAX_CHUNKS) - FIRST_ROWS);
-            return Err(Error::new(Errno::NoMem, what));
+            let reason = format!(
+                "a domain has at most {} registered regions",
+                entries_of(MAX_CHUNKS) - FIRST_ENTRIES
+            );
+            return Err(Error::new(Errno::NoMem, reason));
         }
-        let words = rows_of(number) * ROW_WORDS;
+        let words = entries_of(number) * ENTRY_WORDS;
         let memory = Memory::create(words * 8, Writers::Owner)?;
-        let rows = Words::new(memory.mapping().clone(), 0, words);
+        let entries = Words::new(memory.mapping().clone(), 0, words);
         Ok(Self {
             memory,
-            rows,
-            generations: vec![0; rows_of(number)].into(),
+            entries,
+            generations: vec![0; entries_of(number)].into(),
         })
     }
 
-    /// The memory to hand to peers.
+    /// The memory to send to peers.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Fills the row at `place`, which counts from here on. It must not count yet.
-    pub fn publish(&mut self, place: usize, row: &Row) {
-        let line = self.rows.line::<ROW_WORDS>(place * ROW_WORDS);
-        self.generations[place] += 1;
-        debug_assert!(self.counts(place), "the row counts already");
+    /// Publishes `entry` at `index`, which must not be published.
+    pub fn publish(&mut self, index: usize, entry: &KeyEntry) {
+        let line = self.entries.line::<ENTRY_WORDS>(index * ENTRY_WORDS);
+        self.generations[index] += 1;
+        debug_assert!(self.is_published(index), "the entry is published already");
         let words = [
-            row.key,
-            row.start,
-            row.len,
-            row.what(),
-            row.memory,
-            row.block,
+            entry.key,
+            entry.start,
+            entry.len,
+            entry.rights_and_kind(),
+            entry.memory,
+            entry.block,
         ];
         for (word, value) in line[1..].iter().zip(words) {
             word.store(value, Ordering::Relaxed);
         }
-        line[0].store(self.generations[place], order::commit());
+        line[0].store(self.generations[index], order::commit());
     }
 
-    /// Says other rights of the row at `place`, which goes on counting. Whoever has looked at it
-    /// before looks again: it is another one from here on.
+    /// Changes the rights of the entry at `index`, which stays published, under a new generation:
+    /// peers that have read the entry read it again.
     ///
-    /// The word comes before the generation. A peer may then see the new rights early, which is as
-    /// if it had come later, but never the old ones under the new generation.
-    pub fn amend(&mut self, place: usize, row: &Row) {
-        debug_assert!(self.counts(place), "the row does not count");
-        self.generations[place] += 2;
-        let line = self.rows.line::<ROW_WORDS>(place * ROW_WORDS);
-        line[4].store(row.what(), Ordering::Relaxed);
-        line[0].store(self.generations[place], order::commit());
+    /// The rights are stored before the generation. A peer may see the new rights under the old
+    /// generation, as if it had read later, but never the old rights under the new generation.
+    pub fn amend(&mut self, index: usize, entry: &KeyEntry) {
+        debug_assert!(self.is_published(index), "the entry is not published");
+        self.generations[index] += 2;
+        let line = self.entries.line::<ENTRY_WORDS>(index * ENTRY_WORDS);
+        line[4].store(entry.rights_and_kind(), Ordering::Relaxed);
+        line[0].store(self.generations[index], order::commit());
     }
 
-    /// Takes the row at `place` back. To be called before the memory that it names is used for
+    /// Withdraws the entry at `index`. Call it before the memory that it names is used for
     /// something else.
-    pub fn withdraw(&mut self, place: usize) {
-        debug_assert!(self.counts(place), "the row does not count");
-        self.generations[place] += 1;
-        let word = self.rows.at(place * ROW_WORDS);
-        word.store(self.generations[place], Ordering::Relaxed);
-        order::withdrawn();
+    pub fn withdraw(&mut self, index: usize) {
+        debug_assert!(self.is_published(index), "the entry is not published");
+        self.generations[index] += 1;
+        let word = self.entries.at(index * ENTRY_WORDS);
+        word.store(self.generations[index], Ordering::Relaxed);
+        order::after_withdraw();
     }
 
-    fn counts(&self, place: usize) -> bool {
-        !self.generations[place].is_multiple_of(2)
+    fn is_published(&self, index: usize) -> bool {
+        !self.generations[index].is_multiple_of(2)
     }
 }
 
-/// A table that is no more grants nothing. The copy that a forked child has is not the table.
+/// Dropping a chunk withdraws all its entries. The copy in a forked child is not the chunk and
+/// withdraws nothing.
 impl Drop for Chunk {
     fn drop(&mut self) {
-        if !self.memory.mapping().is_here() {
+        if !self.memory.mapping().is_in_creator() {
             return;
         }
-        for place in 0..self.generations.len() {
-            if self.counts(place) {
-                self.withdraw(place);
+        for index in 0..self.generations.len() {
+            if self.is_published(index) {
+                self.withdraw(index);
             }
         }
     }
@@ -260,105 +268,108 @@ impl Drop for Chunk {
 /// A peer's chunk, mapped read-only.
 #[derive(Debug)]
 pub struct PeerChunk {
-    rows: Words,
+    entries: Words,
 }
 
 impl PeerChunk {
     /// Maps chunk `number` of a peer's table.
     ///
     /// # Errors
-    /// [`Errno::Proto`] when it is not what it should be.
+    /// [`Errno::Proto`] when number or memory are not valid.
     pub fn attach(fd: OwnedFd, number: usize) -> Result<Self, Error> {
         if number >= MAX_CHUNKS {
-            let what = format!("a peer's key chunk was refused: its number is {number}");
-            return Err(Error::new(Errno::Proto, what));
+            let reason = format!(
+                "a peer's key chunk was refused: its number is {number}, and a table has {MAX_CHUNKS} chunks"
+            );
+            return Err(Error::new(Errno::Proto, reason));
         }
-        let words = rows_of(number) * ROW_WORDS;
-        let mapping = map_foreign(fd, words * 8, false)?;
-        let rows = Words::new(mapping, 0, words);
-        Ok(Self { rows })
+        let words = entries_of(number) * ENTRY_WORDS;
+        let mapping = map_peer_memory(fd, words * 8, false)?;
+        let entries = Words::new(mapping, 0, words);
+        Ok(Self { entries })
     }
 
-    /// Number of rows.
+    /// Number of entries.
     pub fn len(&self) -> usize {
-        self.rows.len() / ROW_WORDS
+        self.entries.len() / ENTRY_WORDS
     }
 
-    /// Whether there are none, which is never so.
+    /// Always `false`.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The key of the row at `place`, whether it counts or not: to find a row to read.
+    /// The key of the entry at `index`, published or not, to search for an entry.
     #[inline]
-    pub fn key(&self, place: usize) -> u64 {
-        self.rows.at(place * ROW_WORDS + 1).load(Ordering::Relaxed)
+    pub fn key(&self, index: usize) -> u64 {
+        self.entries
+            .at(index * ENTRY_WORDS + 1)
+            .load(Ordering::Relaxed)
     }
 
-    /// The row at `place` and its generation, if it counts and makes sense. One that its owner changes
-    /// meanwhile is looked at again, a few times.
+    /// Reads the entry at `index` and its generation. `None` if it is not published or malformed.
+    /// An entry that its owner changes meanwhile is read again, a few times.
     #[inline]
-    pub fn read(&self, place: usize) -> Option<(Row, u64)> {
-        for _ in 0..LOOKS {
-            let generation = self.rows.at(place * ROW_WORDS).load(order::seen());
+    pub fn read(&self, index: usize) -> Option<(KeyEntry, u64)> {
+        for _ in 0..READ_ATTEMPTS {
+            let generation = self.entries.at(index * ENTRY_WORDS).load(order::observe());
             if generation.is_multiple_of(2) {
                 return None;
             }
-            let row = self.copy(place)?;
-            if self.is_current(place, generation) {
-                return Some((row, generation));
+            let entry = self.copy(index)?;
+            if self.is_current(index, generation) {
+                return Some((entry, generation));
             }
         }
         None
     }
 
     #[inline(always)]
-    fn copy(&self, place: usize) -> Option<Row> {
-        let line = self.rows.line::<ROW_WORDS>(place * ROW_WORDS);
+    fn copy(&self, index: usize) -> Option<KeyEntry> {
+        let line = self.entries.line::<ENTRY_WORDS>(index * ENTRY_WORDS);
         let word = |index: usize| line[index].load(Ordering::Relaxed);
-        let what = word(4);
-        Some(Row {
+        let rights_and_kind = word(4);
+        Some(KeyEntry {
             key: word(1),
             start: word(2),
             len: word(3),
-            rights: what as u32,
-            kind: kind((what >> 32) as u32)?,
+            rights: rights_and_kind as u32,
+            kind: kind((rights_and_kind >> 32) as u32)?,
             memory: word(5),
             block: word(6),
         })
     }
 
-    /// The row at `place` that was read with this generation, to ask about it later.
-    pub fn seen(&self, place: usize, generation: u64) -> Seen {
-        Seen {
-            row: self.rows.part(place * ROW_WORDS, ROW_WORDS),
+    /// The version of the entry at `index` that was read with this generation.
+    pub fn version(&self, index: usize, generation: u64) -> EntryVersion {
+        EntryVersion {
+            entry: self.entries.part(index * ENTRY_WORDS, ENTRY_WORDS),
             generation,
         }
     }
 
-    /// Whether the row at `place` still counts and is the one that was read with this generation.
-    /// To be asked after every copy from the memory that it names: `true` says that the copy is
-    /// good.
+    /// Whether the entry at `index` is still published with this generation. Call it after every
+    /// copy from the memory that it names: `true` means that the copy is valid.
     #[inline]
-    pub fn is_current(&self, place: usize, generation: u64) -> bool {
-        order::copied();
-        self.rows.at(place * ROW_WORDS).load(Ordering::Relaxed) == generation
+    pub fn is_current(&self, index: usize, generation: u64) -> bool {
+        order::after_copy();
+        self.entries.at(index * ENTRY_WORDS).load(Ordering::Relaxed) == generation
     }
 }
 
-/// A row that was read once, to ask whether it still counts.
+/// A version of an entry, which can be checked for being current.
 #[derive(Clone, Debug)]
-pub struct Seen {
-    row: Words,
+pub struct EntryVersion {
+    entry: Words,
     generation: u64,
 }
 
-impl Seen {
-    /// Whether the row still counts and is the one that was read.
+impl EntryVersion {
+    /// Whether the entry is still published with the generation that was read.
     #[inline(always)]
     pub fn is_current(&self) -> bool {
-        let word = self.row.get(0);
-        word.is_some_and(|word| word.load(order::seen()) == self.generation)
+        let word = self.entry.get(0);
+        word.is_some_and(|word| word.load(order::observe()) == self.generation)
     }
 }
 
@@ -375,7 +386,7 @@ const fn kind(raw: u32) -> Option<Kind> {
 mod tests {
     use super::*;
 
-    const REGION: Row = Row {
+    const REGION: KeyEntry = KeyEntry {
         key: 1,
         start: 0x1000,
         len: 0x100,
@@ -386,7 +397,7 @@ mod tests {
     };
 
     #[test]
-    fn what_is_inside_is_found_and_nothing_else() {
+    fn addresses_inside_the_region_are_located_and_no_others() {
         let table = [
             (0x1000, 0x100, Ok(0x7000_0000)),
             (0x10ff, 1, Ok(0x7000_00ff)),
@@ -405,15 +416,15 @@ mod tests {
     }
 
     #[test]
-    fn rights_are_needed_all_of_them() {
+    fn every_requested_right_is_needed() {
         assert_eq!(REGION.locate(0x1000, 1, RIGHT_WRITE), Err(Denied::Rights));
         let both = RIGHT_READ | RIGHT_WRITE;
         assert_eq!(REGION.locate(0x1000, 1, both), Err(Denied::Rights));
     }
 
     #[test]
-    fn the_whole_address_space_ends_where_addresses_do() {
-        let whole = Row {
+    fn a_range_past_the_last_address_is_out_of_bounds() {
+        let whole = KeyEntry {
             start: 0,
             len: u64::MAX,
             memory: 0,
@@ -426,12 +437,12 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_counted_through_all_chunks() {
-        let mut row = 0;
+    fn entries_are_numbered_through_all_chunks() {
+        let mut entry = 0;
         for number in 0..4 {
-            for place in 0..rows_of(number) {
-                assert_eq!(place_of(row), (number, place));
-                row += 1;
+            for index in 0..entries_of(number) {
+                assert_eq!(locate_entry(entry), (number, index));
+                entry += 1;
             }
         }
     }
@@ -443,12 +454,12 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_used_again_is_another() {
+    fn an_entry_published_again_has_another_generation() {
         let (mut chunk, seen) = chunk();
         assert_eq!(seen.read(5), None);
         chunk.publish(5, &REGION);
-        let (row, first) = seen.read(5).unwrap();
-        assert_eq!((row, seen.key(5)), (REGION, 1));
+        let (entry, first) = seen.read(5).unwrap();
+        assert_eq!((entry, seen.key(5)), (REGION, 1));
         chunk.withdraw(5);
         assert_eq!(seen.read(5), None);
         chunk.publish(5, &REGION);

@@ -1,8 +1,8 @@
-//! Mappings: sealed memory of this process, and memory of peers that is mapped here.
+//! `Mapping` and `Memory`: sealed memory of this process, and mapped memory of its peers.
 //!
-//! Memory of this process is an anonymous file (`memfd_create(2)`): it has no name, so nothing is left
-//! when its last user dies, however. Its size is sealed and its memory is committed when it is made,
-//! so touching it cannot fail.
+//! Memory of this process is an anonymous file (`memfd_create(2)`). It has no name, so the kernel
+//! frees it when the last process that uses it dies. Its size is sealed and its pages are committed
+//! when it is created, so accesses to it cannot fail.
 
 use std::fmt;
 use std::fs::File;
@@ -24,14 +24,14 @@ pub use selvedge_kit::seal::Writers;
 
 use crate::memory::mapping_quota::{MappingPermit, MappingQuota};
 
-/// Memory that is mapped until the last user lets go.
+/// A mapping of a file, unmapped when the last reference is dropped.
 pub struct Mapping {
     memory: ManuallyDrop<MmapRaw>,
     writable: bool,
     fork_guard: ForkGuard,
-    /// Whether forked children have a hole in its place.
-    withheld: OnceLock<bool>,
-    /// Of a peer's memory, its part of the mappings that those may have.
+    /// Whether the mapping is excluded from forked children.
+    is_excluded_from_fork: OnceLock<bool>,
+    /// For a peer's memory: its share of the limit on mappings.
     _mapped: Option<MappingPermit>,
     #[cfg(loom)]
     content: Arc<crate::smr::model::Content>,
@@ -46,7 +46,7 @@ impl Mapping {
     }
 
     /// Maps `len` bytes of a peer's `file`.
-    fn foreign(file: &File, len: usize, writable: bool) -> Result<Arc<Self>, Error> {
+    fn of_peer(file: &File, len: usize, writable: bool) -> Result<Arc<Self>, Error> {
         let mapped = MappingQuota::of_peers().take(0);
         let mapped = mapped.ok_or_else(|| Error::new(Errno::NoMem, TOO_MANY))?;
         let mut options = MmapOptions::new();
@@ -60,7 +60,7 @@ impl Mapping {
 
     #[cfg_attr(
         not(loom),
-        expect(unused_variables, reason = "models look at the file")
+        expect(unused_variables, reason = "the model checker uses the file")
     )]
     fn new(
         memory: MmapRaw,
@@ -74,30 +74,30 @@ impl Mapping {
             memory: ManuallyDrop::new(memory),
             writable,
             fork_guard: ForkGuard::current(),
-            withheld: OnceLock::new(),
+            is_excluded_from_fork: OnceLock::new(),
             _mapped: mapped,
         })
     }
 
-    /// Keeps the memory from processes that are forked from this one: they have a hole in its
-    /// place, so that nothing they do changes what peers see, and it does not stay when this
-    /// process is gone. For memory that nobody gets at without asking where he is
+    /// Excludes the memory from forked children (`MADV_DONTFORK`): they have a hole at its
+    /// addresses. A child then cannot change memory that peers read, and does not keep the memory
+    /// when this process has exited. Only for memory that is accessed behind a fork guard
     /// ([`selvedge_kit::fork_guard::ForkGuarded`]).
-    pub(crate) fn withhold(&self) {
-        // A kernel that refuses leaves children a mapping that they do not use.
-        self.withheld
+    pub(crate) fn exclude_from_fork(&self) {
+        // If the kernel refuses, children have a mapping that they do not use.
+        self.is_excluded_from_fork
             .get_or_init(|| self.memory.advise(Advice::DontFork).is_ok());
     }
 
-    /// Whether this process has it: a forked child may not.
-    pub(crate) fn is_here(&self) -> bool {
+    /// Whether this process created the mapping; a forked child did not.
+    pub(crate) fn is_in_creator(&self) -> bool {
         self.fork_guard.is_owner()
     }
 
     /// The address of `len` bytes at `offset`.
     ///
     /// # Panics
-    /// When they do not lie inside the mapping.
+    /// If they do not lie inside the mapping.
     #[expect(clippy::expect_used, reason = "where the kernel puts a mapping")]
     #[inline]
     pub(crate) fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
@@ -120,7 +120,7 @@ impl Mapping {
         self.writable
     }
 
-    /// The content that the model checker watches in place of the memory.
+    /// The content that stands in for the memory under the model checker.
     #[cfg(loom)]
     pub(crate) fn content(&self) -> &crate::smr::model::Content {
         &self.content
@@ -134,8 +134,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // In a child the addresses may be somebody else's by now.
-        if self.is_here() || self.withheld.get() != Some(&true) {
+        // In a forked child the addresses may belong to another mapping by now.
+        if self.is_in_creator() || self.is_excluded_from_fork.get() != Some(&true) {
             unmap(&mut self.memory);
         }
     }
@@ -143,7 +143,7 @@ impl Drop for Mapping {
 
 #[expect(unsafe_code, reason = "unmaps unless that is another process's")]
 fn unmap(memory: &mut ManuallyDrop<MmapRaw>) {
-    // SAFETY: called once, by the end of the mapping that holds it.
+    // SAFETY: called once, when the mapping that holds it is dropped.
     unsafe { ManuallyDrop::drop(memory) };
 }
 
@@ -153,7 +153,7 @@ impl fmt::Debug for Mapping {
     }
 }
 
-/// Sealed anonymous memory of this process, mapped and ready to be handed to a peer.
+/// Sealed anonymous memory of this process, mapped, with a descriptor for peers.
 #[derive(Debug)]
 pub struct Memory {
     file: File,
@@ -161,22 +161,22 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Makes `len` zeroed bytes, committed and sealed.
+    /// Creates `len` zeroed bytes, committed and sealed.
     ///
     /// # Errors
-    /// The system's, when memory or descriptors are short; nothing is left then.
+    /// The system's error when memory or descriptors are short; nothing is allocated then.
     pub fn create(len: usize, writers: Writers) -> Result<Self, Error> {
-        let what = || format!("shared memory of {len} bytes");
+        let action = || format!("shared memory of {len} bytes");
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-        let fd = memfd_create("selvedge", flags).map_err(|e| failed(what(), e))?;
-        fallocate(&fd, FallocateFlags::empty(), 0, len as i64).map_err(|e| failed(what(), e))?;
+        let fd = memfd_create("selvedge", flags).map_err(|e| failed(action(), e))?;
+        fallocate(&fd, FallocateFlags::empty(), 0, len as i64).map_err(|e| failed(action(), e))?;
         let file = File::from(fd);
         let mapping = Mapping::writable(&file, len)?;
-        seal(&file, len, writers).map_err(|e| failed(what(), e))?;
+        seal(&file, len, writers).map_err(|e| failed(action(), e))?;
         Ok(Self { file, mapping })
     }
 
-    /// The descriptor to hand over.
+    /// The descriptor to send to a peer.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -187,12 +187,17 @@ impl Memory {
     }
 }
 
-/// Maps memory that a peer has handed over, after checking that it cannot shrink and is all there:
-/// touching it cannot fail then.
+/// Maps memory that a peer has sent, after checking that it cannot shrink and is committed:
+/// accesses to it cannot fail then.
 ///
 /// # Errors
-/// [`Errno::Proto`] when the descriptor is no sealed memory, is not `len` long, or not committed.
-pub(crate) fn map_foreign(fd: OwnedFd, len: usize, writable: bool) -> Result<Arc<Mapping>, Error> {
+/// [`Errno::Proto`] when the descriptor is no sealed memory, is not `len` bytes long, or is not
+/// committed.
+pub(crate) fn map_peer_memory(
+    fd: OwnedFd,
+    len: usize,
+    writable: bool,
+) -> Result<Arc<Mapping>, Error> {
     let file = File::from(fd);
     let seals = fcntl(&file, FcntlArg::F_GET_SEALS)
         .map_err(|_| refused("its descriptor is no sealable memory"))?;
@@ -205,7 +210,7 @@ pub(crate) fn map_foreign(fd: OwnedFd, len: usize, writable: bool) -> Result<Arc
     }
     let metadata = file
         .metadata()
-        .map_err(|e| failed("looking at a peer's memory".into(), e))?;
+        .map_err(|e| failed("reading the status of a peer's memory".into(), e))?;
     let real = metadata.len();
     if real != len as u64 || len < 4096 {
         return Err(refused(&format!(
@@ -215,32 +220,36 @@ pub(crate) fn map_foreign(fd: OwnedFd, len: usize, writable: bool) -> Result<Arc
     if metadata.blocks() * BLOCK < real {
         return Err(refused("its memory is not committed"));
     }
-    Mapping::foreign(&file, len, writable)
+    Mapping::of_peer(&file, len, writable)
 }
 
 const TOO_MANY: &str = "peers have as many mappings as they may in this process \
                         (three quarters of vm.max_map_count): no more of their memory is mapped";
 
-/// Why memory in reserved huge pages is not mapped: a hole in it takes its page from a pool that may
-/// be empty when the memory is touched again, which ends the process. A hole in other memory is
-/// filled like a fresh allocation.
+/// Memory in reserved huge pages without the seal against holes is not mapped: an access to a hole
+/// takes a page from a pool that may be empty, and the kernel then kills the process. A hole in
+/// other memory is filled like a fresh allocation.
 const HOLES: &str =
     "a peer's memory is in reserved huge pages and not sealed against holes: it is not mapped";
 
 fn is_in_reserved_pages(file: &File) -> Result<bool, Error> {
-    let fs = fstatfs(file).map_err(|e| failed("looking at a peer's memory".into(), e))?;
+    let fs =
+        fstatfs(file).map_err(|e| failed("reading the status of a peer's memory".into(), e))?;
     Ok(fs.filesystem_type() == HUGETLBFS_MAGIC)
 }
 
-/// Bytes of what stat(2) counts as a block.
+/// Bytes of a block as stat(2) counts it.
 const BLOCK: u64 = 512;
 
-pub(crate) fn failed(what: String, cause: impl Into<std::io::Error>) -> Error {
+pub(crate) fn failed(action: String, cause: impl Into<std::io::Error>) -> Error {
     let cause = cause.into();
     let errno = cause.raw_os_error().map_or(Errno::NoMem, Errno::from_raw);
-    Error::new(errno, what).because(cause)
+    Error::new(errno, action).because(cause)
 }
 
-pub(crate) fn refused(why: &str) -> Error {
-    Error::new(Errno::Proto, format!("a peer's region was refused: {why}"))
+pub(crate) fn refused(reason: &str) -> Error {
+    Error::new(
+        Errno::Proto,
+        format!("a peer's region was refused: {reason}"),
+    )
 }

@@ -1,4 +1,4 @@
-//! Memory of a process as its peers see it: mappings, the bytes in them, blocks, and keys.
+//! Shared memory: mappings, the bytes in them, blocks of the application, and key tables.
 
 pub mod bytes;
 pub mod keys;

@@ -1,11 +1,11 @@
-//! Hints to the processor that a cache line will be used soon.
+//! Prefetch hints for cache lines.
 //!
-//! In a stream, the lines of several messages are then on their way between the processors at
-//! once, instead of one after the other.
+//! In a stream, the lines of several messages then move between the processors at once instead of
+//! one after the other.
 
 #![expect(unsafe_code, reason = "processor hints without effect on memory")]
 
-/// Asks for the line at `address`, to write to it.
+/// Prefetches the line at `address` for writing.
 #[inline(always)]
 pub(crate) fn for_writing(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -22,7 +22,7 @@ pub(crate) fn for_writing(address: *const u8) {
     let _ = address;
 }
 
-/// Asks for the line at `address`, to read it.
+/// Prefetches the line at `address` for reading.
 #[inline(always)]
 pub(crate) fn for_reading(address: *const u8) {
     #[cfg(target_arch = "x86_64")]

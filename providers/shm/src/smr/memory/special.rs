@@ -1,10 +1,10 @@
-//! Blocks: memory that its owner uses as its own and that peers map.
+//! `Block` and `PeerBlock`: memory that the owner's application uses directly and that peers map.
 //!
-//! A block is one sealed file, committed in full when it is made. Its owner has it by a raw
-//! address, as any other memory. Peers map it to read, or, if it was made for that, to write, too.
-//! Nothing is ever allocated inside of a block that was given back: whoever still has it mapped
-//! touches pages that nobody else uses. Forked children have a hole in its place: with a copy, which
-//! would be no copy, they would change the parent's memory.
+//! A block is one sealed file, committed in full when it is created. Its owner uses it by address,
+//! as any other memory. Peers map it for reading, or for reading and writing if it was created for
+//! that. A freed block is never reused: a peer that still maps it accesses pages that no other
+//! process uses. The mapping is excluded from forked children, which would otherwise change the
+//! parent's memory.
 //!
 //! # Examples
 //!
@@ -12,9 +12,9 @@
 //! use selvedge_shm::smr::special::{PageSize, PeerBlock, Block};
 //! use selvedge_shm::smr::Writers;
 //!
-//! let (ours, fd) = Block::create(100, Writers::AnyProcess, PageSize::Ordinary)?;
-//! let theirs = PeerBlock::attach(fd, ours.len(), true)?;
-//! theirs.bytes().copy_in(92, b"from afar");
+//! let (block, fd) = Block::create(100, Writers::AnyProcess, PageSize::Ordinary)?;
+//! let attached = PeerBlock::attach(fd, block.len(), true)?;
+//! attached.bytes().copy_in(92, b"from a peer");
 //! # Ok::<(), selvedge::Error>(())
 //! ```
 
@@ -30,34 +30,34 @@ use selvedge::{Errno, Error};
 use selvedge_kit::seal::seal;
 
 use super::bytes::Bytes;
-use super::mapping::{Mapping, Writers, failed, map_foreign};
+use super::mapping::{Mapping, Writers, failed, map_peer_memory};
 
-/// Bytes of a page, and of a huge one.
+/// Bytes of a page and of a huge page.
 const PAGE: usize = 4096;
 const HUGE_PAGE: usize = 2 << 20;
 
-/// In which pages memory is made.
+/// The kind of pages in which memory is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageSize {
-    /// The usual ones.
+    /// Pages of 4 KiB.
     Ordinary,
-    /// Huge ones, where the system has some and the memory is large enough for one. Reserved ones
-    /// (`vm.nr_hugepages`) only for memory that peers do not write.
+    /// Huge pages of 2 MiB, if the system has free ones and the memory is at least as large.
+    /// Reserved ones (`vm.nr_hugepages`) only for memory that peers do not write.
     Huge,
 }
 
-/// The owner's end of a block.
+/// The owner's view of a block.
 #[derive(Debug)]
 pub struct Block {
     bytes: Bytes,
 }
 
 impl Block {
-    /// Makes at least `len` zeroed bytes; the descriptor is for peers.
+    /// Creates at least `len` zeroed bytes; the returned descriptor is for peers.
     ///
     /// # Errors
     /// [`Errno::Inval`] for a length of zero; [`Errno::NoMem`] for more than the system has; the
-    /// system's, when memory or descriptors are short. Nothing is left then.
+    /// system's error when memory or descriptors are short. Nothing is allocated then.
     pub fn create(len: usize, writers: Writers, pages: PageSize) -> Result<(Self, OwnedFd), Error> {
         check(len)?;
         let (file, len) = match pages {
@@ -70,48 +70,49 @@ impl Block {
                     );
                     advised(len)
                 }),
-                // Whoever may write may make holes, for which the pool of reserved pages may have
-                // nothing left: that would end this process.
+                // A peer that may write may also punch holes. If the pool of reserved pages is
+                // empty on the next access, the kernel kills this process.
                 Writers::AnyProcess => advised(len),
             },
             _ => memory_file(MFdFlags::empty()).and_then(|fd| committed(fd, len, PAGE)),
         }
         .map_err(|cause| failed(format!("special memory of {len} bytes"), cause))?;
         let mapping = Mapping::writable(&file, len)?;
-        mapping.withhold();
+        mapping.exclude_from_fork();
         seal(&file, len, writers)
             .map_err(|cause| failed("sealing special memory".into(), cause))?;
         let bytes = Bytes::new(mapping, 0, len);
         Ok((Self { bytes }, file.into()))
     }
 
-    /// The first byte: the owner's memory, of which it decides itself who uses it how.
+    /// The address of the first byte. The caller is responsible for all accesses.
     pub fn base(&self) -> *mut u8 {
         self.bytes.as_ptr()
     }
 
-    /// Bytes that it has: whole pages.
+    /// Length in bytes: whole pages.
     #[expect(clippy::len_without_is_empty, reason = "no block is empty")]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 }
 
-/// Whether there can be so much memory. The kernel gives out what it does not have and ends some
-/// process when it is used, so it is asked how much it has.
+/// Checks that the system has `len` bytes of memory. The kernel overcommits and later kills a
+/// process, so the available memory is read first.
 fn check(len: usize) -> Result<(), Error> {
     if len == 0 {
         return Err(Error::new(Errno::Inval, "special memory of 0 bytes"));
     }
     let available = available().unwrap_or(isize::MAX as u64);
     if len as u64 > available {
-        let what = format!("special memory of {len} bytes, of which {available} are available");
-        return Err(Error::new(Errno::NoMem, what));
+        let reason = format!("special memory of {len} bytes, of which {available} are available");
+        return Err(Error::new(Errno::NoMem, reason));
     }
     Ok(())
 }
 
-/// Memory that can be had without hurting anybody, as the kernel estimates it.
+/// The kernel's estimate of the memory that is available without swapping, plus free swap, in
+/// bytes.
 fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kibibytes = |name: &str| {
@@ -127,20 +128,21 @@ fn memory_file(more: MFdFlags) -> nix::Result<OwnedFd> {
     memfd_create("selvedge-special", flags | more)
 }
 
-/// Memory in huge pages that the administrator has reserved.
+/// Creates memory in huge pages that the administrator has reserved.
 fn reserved(len: usize) -> nix::Result<(File, usize)> {
     let fd = memory_file(MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB)?;
     committed(fd, len, HUGE_PAGE)
 }
 
-/// Memory for which the kernel uses huge pages if it is set up to (`shmem_enabled`) and finds some:
-/// it decides when a page is touched, so that comes before the commitment.
+/// Creates memory with a request for transparent huge pages, which the kernel grants if it is
+/// configured to (`shmem_enabled`) and has free ones. It decides at the first access to a page, so
+/// the pages are populated before they are committed.
 fn advised(len: usize) -> nix::Result<(File, usize)> {
     let file = File::from(memory_file(MFdFlags::empty())?);
     let whole = len.checked_next_multiple_of(HUGE_PAGE).ok_or(Sys::ENOMEM)?;
     ftruncate(&file, whole as i64)?;
     if let Ok(mapping) = Mapping::writable(&file, whole) {
-        // Hints: what they do not achieve is made good for by the commitment.
+        // Hints: `committed` allocates the pages that they do not.
         let _ = mapping.advise(Advice::HugePage);
         let _ = mapping.advise(Advice::PopulateWrite);
     }
@@ -165,14 +167,14 @@ pub struct PeerBlock {
 }
 
 impl PeerBlock {
-    /// Maps `len` bytes that a peer has handed over.
+    /// Maps `len` bytes that a peer has sent.
     ///
     /// # Errors
-    /// [`Errno::Proto`] when it is no sealed memory of this length; the system's, when there is no
-    /// room for it.
+    /// [`Errno::Proto`] when the descriptor is no sealed memory of this length; the system's error
+    /// when the address space has no room.
     pub fn attach(fd: OwnedFd, len: usize, writable: bool) -> Result<Self, Error> {
-        let mapping = map_foreign(fd, len, writable)?;
-        mapping.withhold();
+        let mapping = map_peer_memory(fd, len, writable)?;
+        mapping.exclude_from_fork();
         Ok(Self {
             bytes: Bytes::new(mapping, 0, len),
         })
@@ -204,36 +206,36 @@ mod tests {
 
     #[test]
     fn both_ends_see_the_same_bytes() {
-        let (ours, fd) = create(5000, Writers::AnyProcess);
-        assert_eq!((ours.len(), ours.base().addr() % 4096), (8192, 0));
-        let theirs = PeerBlock::attach(fd, 8192, true).unwrap();
-        theirs.bytes().copy_in(4998, b"hello");
+        let (local, fd) = create(5000, Writers::AnyProcess);
+        assert_eq!((local.len(), local.base().addr() % 4096), (8192, 0));
+        let remote = PeerBlock::attach(fd, 8192, true).unwrap();
+        remote.bytes().copy_in(4998, b"hello");
         let mut seen = [MaybeUninit::uninit(); 7];
-        assert_eq!(ours.bytes.copy_out(4997, &mut seen), b"\0hello\0");
+        assert_eq!(local.bytes.copy_out(4997, &mut seen), b"\0hello\0");
     }
 
     #[test]
     fn memory_that_peers_may_not_write_cannot_be_mapped_for_it() {
-        let (ours, fd) = create(4096, Writers::Owner);
+        let (local, fd) = create(4096, Writers::Owner);
         let other = fd.try_clone().unwrap();
         let refused = PeerBlock::attach(other, 4096, true).unwrap_err();
         assert_eq!(refused.errno(), Errno::Perm);
-        let theirs = PeerBlock::attach(fd, 4096, false).unwrap();
-        assert!(!theirs.is_writable());
-        ours.bytes.copy_in(0, b"ours");
+        let remote = PeerBlock::attach(fd, 4096, false).unwrap();
+        assert!(!remote.is_writable());
+        local.bytes.copy_in(0, b"ours");
         let mut seen = [MaybeUninit::uninit(); 4];
-        assert_eq!(theirs.bytes().copy_out(0, &mut seen), b"ours");
+        assert_eq!(remote.bytes().copy_out(0, &mut seen), b"ours");
     }
 
     #[test]
     fn a_block_of_another_length_is_refused() {
-        let (_ours, fd) = create(8192, Writers::Owner);
+        let (_local, fd) = create(8192, Writers::Owner);
         let refused = PeerBlock::attach(fd, 4096, false).unwrap_err();
         assert_eq!(refused.errno(), Errno::Proto);
     }
 
     #[test]
-    fn memory_that_is_not_all_there_is_refused() {
+    fn memory_that_is_not_committed_is_refused() {
         let file = File::from(memory_file(MFdFlags::empty()).unwrap());
         ftruncate(&file, 8192).unwrap();
         seal(&file, 8192, Writers::AnyProcess).unwrap_err();
@@ -264,13 +266,13 @@ mod tests {
         if reserved(HUGE_PAGE).is_err() {
             return skip(Need::System, "a reserved huge page");
         }
-        let (_ours, fd) = Block::create(HUGE_PAGE, Writers::AnyProcess, PageSize::Huge).unwrap();
+        let (_local, fd) = Block::create(HUGE_PAGE, Writers::AnyProcess, PageSize::Huge).unwrap();
         let fs = nix::sys::statfs::fstatfs(&fd).unwrap();
         assert_ne!(fs.filesystem_type(), nix::sys::statfs::HUGETLBFS_MAGIC);
     }
 
     #[test]
-    fn more_than_there_is_is_refused_by_the_number() {
+    fn more_memory_than_is_available_is_refused_with_the_length() {
         for len in [1 << 46, isize::MAX as usize, usize::MAX] {
             let refused = Block::create(len, Writers::Owner, PageSize::Huge).unwrap_err();
             assert_eq!(refused.errno(), Errno::NoMem, "{refused}");
@@ -283,13 +285,13 @@ mod tests {
     #[test]
     fn huge_pages_are_a_hint() {
         for len in [1, HUGE_PAGE, HUGE_PAGE + 1] {
-            let (ours, fd) = Block::create(len, Writers::AnyProcess, PageSize::Huge).unwrap();
+            let (local, fd) = Block::create(len, Writers::AnyProcess, PageSize::Huge).unwrap();
             let least = len.next_multiple_of(if len < HUGE_PAGE { PAGE } else { HUGE_PAGE });
-            assert_eq!(ours.len(), least);
-            let theirs = PeerBlock::attach(fd, ours.len(), true).unwrap();
-            theirs.bytes().copy_in(len - 1, b"x");
+            assert_eq!(local.len(), least);
+            let remote = PeerBlock::attach(fd, local.len(), true).unwrap();
+            remote.bytes().copy_in(len - 1, b"x");
             let mut seen = [MaybeUninit::uninit(); 1];
-            assert_eq!(ours.bytes.copy_out(len - 1, &mut seen), b"x");
+            assert_eq!(local.bytes.copy_out(len - 1, &mut seen), b"x");
         }
     }
 }

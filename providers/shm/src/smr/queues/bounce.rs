@@ -1,8 +1,8 @@
 //! Bounce memory: segments through which a large message is copied in and out again.
 //!
-//! The producer owns the segments and announces each filled one through a ring of its own, so that
-//! large messages neither wait for small ones nor hold them up. The consumer may keep a segment and
-//! gives it back by number, in any order, through the response queue.
+//! The producer owns the segments and announces each filled one through a ring of its own, so large
+//! and small messages do not delay each other. The consumer may keep a segment and returns it by
+//! number, in any order, through the response queue.
 //!
 //! # Examples
 //!
@@ -16,10 +16,10 @@
 //! let fd = sender.memory().fd().try_clone_to_owned().expect("a spare descriptor");
 //! let mut receiver = BounceReceiver::attach(fd, shape)?;
 //!
-//! let took = sender.fill(7, 5, |segments, at, len| segments.copy_in(at, &b"hello"[..len]));
-//! assert_eq!((took, sender.free()), (5, 1));
+//! let copied = sender.fill(7, 5, |segments, at, len| segments.copy_in(at, &b"hello"[..len]));
+//! assert_eq!((copied, sender.free()), (5, 1));
 //!
-//! let filled = receiver.peek().expect("no nonsense").expect("it was filled");
+//! let filled = receiver.peek().expect("a valid announcement").expect("it was filled");
 //! let mut bytes = [MaybeUninit::uninit(); 5];
 //! assert_eq!(receiver.bytes().copy_out(receiver.start(filled), &mut bytes), b"hello");
 //! receiver.take();
@@ -32,30 +32,30 @@ use std::os::fd::OwnedFd;
 use selvedge::Error;
 
 use crate::smr::memory::bytes::Bytes;
-use crate::smr::memory::mapping::{Memory, Writers, map_foreign};
+use crate::smr::memory::mapping::{Memory, Writers, map_peer_memory};
 use crate::smr::sync::{Ordering, Words, order};
 
-/// How bounce memory is divided.
+/// Number and size of the segments of bounce memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Number of segments.
     pub count: usize,
-    /// Bytes of one.
+    /// Bytes of one segment.
     pub size: usize,
 }
 
 /// A filled segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filled {
-    /// The message that it belongs to.
+    /// `msg_id` of the message that it belongs to.
     pub msg_id: u32,
-    /// Its number.
+    /// Number of the segment.
     pub segment: u32,
-    /// Bytes in it.
+    /// Bytes of the message in it.
     pub len: u32,
 }
 
-/// The producing end.
+/// The producer.
 #[derive(Debug)]
 pub struct BounceSender {
     memory: Memory,
@@ -66,7 +66,7 @@ pub struct BounceSender {
     free: Vec<u32>,
 }
 
-/// The consuming end.
+/// The consumer.
 #[derive(Debug)]
 pub struct BounceReceiver {
     ring: Words,
@@ -76,14 +76,14 @@ pub struct BounceReceiver {
 }
 
 impl Shape {
-    /// Whether a peer may ask for it.
+    /// Whether the shape is within the limits for peers.
     pub fn is_sane(self) -> bool {
         (1..=1024).contains(&self.count)
             && (64..=16 << 20).contains(&self.size)
             && self.size.is_multiple_of(64)
     }
 
-    /// Announcements on their way are never more than segments.
+    /// A segment has at most one announcement in the ring.
     fn ring_len(self) -> usize {
         self.count.next_power_of_two()
     }
@@ -98,13 +98,13 @@ impl Shape {
 }
 
 impl BounceSender {
-    /// Makes bounce memory, all segments free.
+    /// Creates bounce memory with all segments free.
     ///
     /// # Errors
-    /// The system's, when memory is short.
+    /// The system's error when memory is short.
     pub fn create(shape: Shape) -> Result<Self, Error> {
         let memory = Memory::create(shape.total(), Writers::Owner)?;
-        memory.mapping().withhold();
+        memory.mapping().exclude_from_fork();
         let mapping = memory.mapping();
         Ok(Self {
             ring: Words::new(mapping.clone(), 0, shape.ring_len() * 2),
@@ -120,24 +120,24 @@ impl BounceSender {
         })
     }
 
-    /// The memory to hand to the peer.
+    /// The memory to send to the peer.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// How it is divided.
+    /// Number and size of the segments.
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Segments that may be filled.
+    /// Number of free segments.
     pub fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// Fills the next free segment and announces it. `copy` is told the memory, where the segment
-    /// begins and how many bytes to put there: `len`, or as many as a segment holds. Says how many
-    /// that were; 0 when no segment is free.
+    /// Fills the next free segment and announces it. `copy` gets the memory, the segment's offset
+    /// and the number of bytes to copy: `len`, or the size of a segment if that is less. Returns
+    /// that number; 0 when no segment is free.
     pub fn fill(
         &mut self,
         msg_id: u32,
@@ -157,7 +157,7 @@ impl BounceSender {
         len
     }
 
-    /// Takes a segment back. `false` for one that the peer cannot have.
+    /// Frees a segment that the peer returns. `false` for one that the peer does not have.
     #[must_use]
     pub fn give_back(&mut self, segment: u32) -> bool {
         let bogus = segment as usize >= self.shape.count || self.free.contains(&segment);
@@ -178,17 +178,18 @@ impl BounceSender {
 }
 
 impl BounceReceiver {
-    /// Maps bounce memory that a peer has handed over.
+    /// Maps bounce memory that a peer has sent.
     ///
     /// # Errors
-    /// [`selvedge::Errno::Proto`] when it is not what it should be.
+    /// [`selvedge::Errno::Proto`] when shape or memory are not valid.
     pub fn attach(fd: OwnedFd, shape: Shape) -> Result<Self, Error> {
         if !shape.is_sane() {
-            let what = format!("a peer's bounce memory was refused: {shape:?}");
-            return Err(Error::new(selvedge::Errno::Proto, what));
+            let reason =
+                format!("a peer's bounce memory was refused: its shape is out of range: {shape:?}");
+            return Err(Error::new(selvedge::Errno::Proto, reason));
         }
-        let mapping = map_foreign(fd, shape.total(), false)?;
-        mapping.withhold();
+        let mapping = map_peer_memory(fd, shape.total(), false)?;
+        mapping.exclude_from_fork();
         let len = shape.count * shape.size;
         Ok(Self {
             ring: Words::new(mapping.clone(), 0, shape.ring_len() * 2),
@@ -198,15 +199,15 @@ impl BounceReceiver {
         })
     }
 
-    /// How the memory is divided.
+    /// Number and size of the segments.
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// The next announcement, not yet taken. `Err` for one that makes no sense.
+    /// The next announcement, without consuming it. `Err` for a malformed one.
     pub fn peek(&self) -> Result<Option<Filled>, &'static str> {
         let first = (self.tail as usize & (self.shape.ring_len() - 1)) * 2;
-        let stamp = self.ring.at(first).load(order::seen());
+        let stamp = self.ring.at(first).load(order::observe());
         if (stamp >> 32) as u32 != (self.tail + 1) as u32 {
             return Ok(None);
         }
@@ -222,17 +223,17 @@ impl BounceReceiver {
         Ok(Some(filled))
     }
 
-    /// Moves past the announcement that was peeked at.
+    /// Consumes the announcement that was peeked at.
     pub fn take(&mut self) {
         self.tail += 1;
     }
 
-    /// The bytes of all segments; `filled`'s begin at [`Self::start`].
+    /// The bytes of all segments; those of `filled` begin at [`Self::start`].
     pub fn bytes(&self) -> &Bytes {
         &self.segments
     }
 
-    /// Where a segment begins.
+    /// Offset of a segment.
     pub fn start(&self, filled: Filled) -> usize {
         filled.segment as usize * self.shape.size
     }
@@ -255,25 +256,25 @@ mod tests {
     }
 
     #[test]
-    fn segments_go_back_in_any_order() {
+    fn segments_are_freed_in_any_order() {
         let (mut sender, mut receiver) = memory();
-        let mut kept = Vec::new();
+        let mut reserved = Vec::new();
         for msg_id in 0..10 {
             assert_eq!(fill(&mut sender, msg_id), SHAPE.size);
             let filled = receiver.peek().unwrap().unwrap();
             assert_eq!((filled.msg_id, filled.len), (msg_id, 64));
             receiver.take();
-            kept.push(filled.segment);
-            if kept.len() == 3 {
+            reserved.push(filled.segment);
+            if reserved.len() == 3 {
                 assert_eq!(fill(&mut sender, 99), 0, "none is free");
-                assert!(sender.give_back(kept.remove(1)));
+                assert!(sender.give_back(reserved.remove(1)));
             }
         }
         assert_eq!(receiver.peek(), Ok(None));
     }
 
     #[test]
-    fn a_segment_is_given_back_once() {
+    fn a_segment_is_freed_once() {
         let (mut sender, _) = memory();
         fill(&mut sender, 0);
         assert!(!sender.give_back(3));
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_outside_the_memory_are_nonsense() {
+    fn a_segment_outside_the_bounce_memory_is_an_error() {
         for (segment, len) in [(3, 1), (u32::MAX, 1), (0, 65), (0, u32::MAX)] {
             let (mut sender, receiver) = memory();
             sender.announce(Filled {

@@ -1,23 +1,23 @@
-//! The command queue: one ring per ordered pair of endpoints, one producer, one consumer.
+//! The command queue: one ring per ordered pair of endpoints, with one producer and one consumer.
 //!
-//! A slot is one cache line of eight words. Word 0 is the commit word: its upper half is the
-//! slot's position (so that a slot of the lap before is never taken for a new one), its lower half
-//! belongs to the command. The producer writes words 1 to 7 first and word 0 last, with one release
-//! store; a producer that dies in between has sent nothing. The consumer's cursor is private; it
-//! gives slots back in batches through a word in memory of its own ([`Credit`]).
+//! A slot is one cache line of eight words. Word 0 is the commit word: its upper half is the slot's
+//! position (so a slot of the previous lap is never taken for a new one), its lower half belongs to
+//! the command. The producer writes words 1 to 7 first and word 0 last, with one release store; a
+//! producer that dies in between has sent nothing. The consumer's cursor is private; it returns
+//! slots in batches through a word in its own memory ([`Credit`]).
 //!
-//! The queue checks nothing that a slot says: that is the reader's business.
+//! The queue does not check the content of slots: the reader does.
 
 use crate::smr::sync::{AtomicU64, LINE_WORDS, Lines, Ordering, Words, order};
 
-/// How many slots ahead a sender asks for the cache line. In a stream, the lines of several slots
-/// are then on their way from the consumer at once, instead of one after the other.
-const AHEAD: u64 = 4;
+/// How many slots ahead a sender prefetches the cache line. In a stream, the lines of several slots
+/// then move from the consumer at once instead of one after the other.
+const PREFETCH_DISTANCE: u64 = 4;
 
 /// Words of one slot.
 pub const SLOT_WORDS: usize = LINE_WORDS;
 
-/// The producing end.
+/// The producer.
 #[derive(Debug)]
 pub struct Sender {
     slots: Lines,
@@ -25,11 +25,11 @@ pub struct Sender {
     head: u64,
     /// Position up to which slots are known to be free.
     limit: u64,
-    /// Slots that are kept back ([`Self::keep_back`]).
-    kept: u64,
+    /// Slots that are reserved ([`Self::reserve_slots`]).
+    reserved: u64,
 }
 
-/// The consuming end.
+/// The consumer.
 #[derive(Debug)]
 pub struct Receiver {
     slots: Lines,
@@ -53,7 +53,7 @@ pub struct Received<'a> {
 
 #[cfg(test)]
 impl Received<'_> {
-    /// Has `read` look at a slot of these words, the first of which says what it is.
+    /// Calls `read` with a slot of these words; the first gives the slot's head.
     pub(crate) fn with<R>(words: [u64; SLOT_WORDS], read: impl FnOnce(Received<'_>) -> R) -> R {
         let line = words.map(AtomicU64::new);
         read(Received {
@@ -63,7 +63,7 @@ impl Received<'_> {
     }
 }
 
-/// The producer's news about its credit was impossible: it went back, or ran ahead.
+/// Error: a consumer's credit decreased, or exceeds the number of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadCredit(pub u64);
 
@@ -74,27 +74,27 @@ impl Sender {
         Self {
             head: 0,
             limit: slots.count(),
-            kept: 0,
+            reserved: 0,
             slots,
         }
     }
 
-    /// Keeps slots back for what must always find room ([`Self::claim_kept`]). To be called once,
-    /// while the queue is empty, with fewer than there are.
-    pub fn keep_back(&mut self, slots: u64) {
-        self.kept = slots;
+    /// Reserves slots for commands that must always find room ([`Self::claim_reserved`]). Call it
+    /// once, while the queue is empty, with fewer slots than the queue has.
+    pub fn reserve_slots(&mut self, slots: u64) {
+        self.reserved = slots;
         self.limit -= slots;
     }
 
-    /// As [`Self::claim`], and may take what is kept back.
-    pub fn claim_kept(&mut self) -> Option<Slot<'_>> {
-        (self.head < self.limit + self.kept).then(|| Slot {
+    /// As [`Self::claim`], and may take reserved slots.
+    pub fn claim_reserved(&mut self) -> Option<Slot<'_>> {
+        (self.head < self.limit + self.reserved).then(|| Slot {
             line: self.slots.at(self.head),
             head: &mut self.head,
         })
     }
 
-    /// Takes the next slot if one is known to be free.
+    /// Claims the next slot if one is known to be free.
     #[inline(always)]
     pub fn claim(&mut self) -> Option<Slot<'_>> {
         if self.head >= self.limit {
@@ -106,17 +106,17 @@ impl Sender {
         })
     }
 
-    /// Asks for the cache line of the next slot. To be called when something else is done first.
+    /// Prefetches the cache line of the next slot. Call it when other work comes before the claim.
     #[inline(always)]
-    pub fn prepare(&self) {
-        self.slots.prepare(self.head);
+    pub fn prefetch(&self) {
+        self.slots.prefetch(self.head);
     }
 
-    /// Asks for the cache line of a later slot. To be called once a slot was committed, when nobody
-    /// waits for it.
+    /// Prefetches the cache line of a later slot. Call it after a commit, off the critical path.
     #[inline(always)]
-    pub fn look_ahead(&self) {
-        self.slots.prepare(self.head.wrapping_add(AHEAD));
+    pub fn prefetch_ahead(&self) {
+        self.slots
+            .prefetch(self.head.wrapping_add(PREFETCH_DISTANCE));
     }
 
     /// Slots that are known to be free.
@@ -125,27 +125,27 @@ impl Sender {
         self.limit.saturating_sub(self.head)
     }
 
-    /// Position of the next slot: how many were committed so far.
+    /// Position of the next slot: the number of slots committed so far.
     #[inline]
     pub fn position(&self) -> u64 {
         self.head
     }
 
-    /// Position up to which the consumer has given slots back.
+    /// Position up to which the consumer has returned slots.
     #[inline]
     pub fn consumed(&self) -> u64 {
-        self.limit + self.kept - self.slots.count()
+        self.limit + self.reserved - self.slots.count()
     }
 
-    /// Learns from the consumer's cursor which slots are free again.
+    /// Updates the free slots from the consumer's cursor.
     ///
     /// # Errors
-    /// When the cursor went back or passed our head: the consumer lies.
+    /// When the cursor decreased or passed the head of the queue: the consumer's word is invalid.
     pub fn refresh(&mut self, consumed: u64) -> Result<(), BadCredit> {
         if consumed < self.consumed() || consumed > self.head {
             return Err(BadCredit(consumed));
         }
-        self.limit = consumed + self.slots.count() - self.kept;
+        self.limit = consumed + self.slots.count() - self.reserved;
         Ok(())
     }
 }
@@ -168,7 +168,7 @@ impl Slot<'_> {
 }
 
 impl Receiver {
-    /// The consuming end of an untouched queue over `slots`.
+    /// The consumer of an unused queue over `slots`.
     pub(crate) fn new(slots: Words) -> Self {
         Self {
             slots: Lines::new(slots),
@@ -176,25 +176,25 @@ impl Receiver {
         }
     }
 
-    /// The next committed slot; it stays until [`Receiver::release`].
+    /// The next committed slot, without consuming it; see [`Receiver::release`].
     #[inline]
     pub fn peek(&self) -> Option<Received<'_>> {
         let line = self.slots.at(self.tail);
-        let word = line[0].load(order::seen());
+        let word = line[0].load(order::observe());
         ((word >> 32) as u32 == stamp(self.tail)).then_some(Received {
             line,
             head: word as u32,
         })
     }
 
-    /// Moves past the slot that was peeked at. The producer may reuse it once the cursor has been
+    /// Consumes the slot that was peeked at. The producer may reuse it once the cursor has been
     /// published.
     #[inline]
     pub fn release(&mut self) {
         self.tail += 1;
     }
 
-    /// How many slots were released so far: the cursor to publish.
+    /// Number of slots released so far: the cursor to publish.
     #[inline]
     pub fn position(&self) -> u64 {
         self.tail
@@ -214,14 +214,14 @@ impl Received<'_> {
         self.head
     }
 
-    /// Word `index` (1 to 7). The producer may change it: read it once.
+    /// Loads word `index` (1 to 7). The producer may change it: load it once.
     #[inline]
     pub fn word(&self, index: usize) -> u64 {
         self.line[index].load(Ordering::Relaxed)
     }
 }
 
-/// The word through which a consumer gives slots back; it lies in the consumer's own memory.
+/// The word by which a consumer returns slots; it lies in the consumer's own memory.
 #[derive(Clone, Debug)]
 pub struct Credit {
     words: Words,
@@ -234,21 +234,21 @@ impl Credit {
         Self { words, index }
     }
 
-    /// Says that everything before `position` may be overwritten.
+    /// Publishes that all slots before `position` may be overwritten.
     #[inline]
     pub fn publish(&self, position: u64) {
         self.words.at(self.index).store(position, order::credit());
     }
 
-    /// What the consumer last said.
+    /// The position that the consumer has published last.
     #[inline]
     pub fn read(&self) -> u64 {
-        self.words.at(self.index).load(order::seen())
+        self.words.at(self.index).load(order::observe())
     }
 }
 
-/// What the commit word of `position` carries: never that of the same slot one lap before, and
-/// never the zero of fresh memory.
+/// The stamp in the commit word of `position`. It differs from that of the same slot one lap
+/// before, and from the zero of fresh memory.
 #[inline]
 fn stamp(position: u64) -> u32 {
     (position as u32).wrapping_add(1)
@@ -261,13 +261,13 @@ mod tests {
 
     const COUNT: u64 = 4;
 
-    /// Both ends of a queue in which `position` commands have passed.
+    /// Producer and consumer of a queue through which `position` commands have passed.
     fn queue(position: u64) -> (Sender, Receiver) {
         let memory = Memory::create(4096, Writers::Owner).unwrap();
         let slots = Words::new(memory.mapping().clone(), 0, COUNT as usize * SLOT_WORDS);
         let (mut tx, mut rx) = (Sender::new(slots.clone()), Receiver::new(slots));
         if position > 0 {
-            // The lap before leaves its stamps behind.
+            // The previous lap leaves its stamps in the slots.
             tx.head = position - COUNT;
             tx.limit = position;
             (0..COUNT).for_each(|_| tx.claim().unwrap().commit(u32::MAX));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_has_no_slot_until_some_were_given_back() {
+    fn a_full_queue_has_no_free_slot_until_credit_is_published() {
         let (mut tx, mut rx) = queue(0);
         (0..COUNT).for_each(|_| tx.claim().unwrap().commit(0));
         assert!(tx.claim().is_none());
@@ -309,7 +309,7 @@ mod tests {
         for position in start..start + 2 * COUNT {
             assert!(
                 rx.peek().is_none(),
-                "what {position} replaces is not taken for new"
+                "the old slot at {position} is not taken for a new one"
             );
             let mut slot = tx.claim().unwrap();
             slot.put(7, position);
@@ -326,8 +326,8 @@ mod tests {
         let (mut tx, _) = queue(0);
         (0..3).for_each(|_| tx.claim().unwrap().commit(0));
         tx.refresh(2).unwrap();
-        for lie in [0, 1, 4, u64::MAX] {
-            assert_eq!(tx.refresh(lie), Err(BadCredit(lie)));
+        for invalid in [0, 1, 4, u64::MAX] {
+            assert_eq!(tx.refresh(invalid), Err(BadCredit(invalid)));
             assert_eq!((tx.consumed(), tx.room()), (2, 3));
         }
         tx.refresh(2).unwrap();

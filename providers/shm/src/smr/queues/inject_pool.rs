@@ -1,32 +1,33 @@
-//! The inject pool: payloads of commands, first in first out.
+//! The inject pool: a ring buffer for the payloads of commands.
 //!
-//! Both ends walk the same path: a payload takes the next whole cache lines, and the first ones of
-//! the pool when those up to its end are too few. So the consumer knows where a payload must lie
-//! and merely checks what the command says; and giving a command slot back gives back its payload
-//! with it. The producer remembers per slot how far the pool was used.
+//! Producer and consumer compute the same offsets: a payload takes the next whole cache lines, and
+//! starts at offset 0 when the lines up to the end of the pool are too few. The consumer therefore
+//! knows the offset of each payload and only checks the one in the command. A returned command slot
+//! returns its payload. The producer remembers per slot how far the pool was used.
 
 use crate::smr::memory::bytes::Bytes;
 
 /// Granularity of the pool, in bytes.
 const LINE: u64 = 64;
-/// Payloads up to this length are asked for as a whole beforehand, in bytes. Where cores are far
-/// apart, a stream of 1 KiB gains a fifth; with longer ones the lines come too early and too many.
-const WHOLE: usize = 1024;
-/// What is asked for of a longer payload.
-const AHEAD: usize = 256;
+/// Payloads up to this length are prefetched as a whole, in bytes. Where cores are far apart, a
+/// stream of 1 KiB messages gains a fifth; the prefetch of longer ones comes too early and evicts
+/// other lines.
+const PREFETCH_WHOLE: usize = 1024;
+/// Bytes that are prefetched of a longer payload.
+const PREFETCH_PART: usize = 256;
 
-/// The path through the pool that both ends walk.
+/// A position in the pool, which producer and consumer advance in the same way.
 #[derive(Clone, Copy, Debug)]
-pub struct Walk {
+pub struct PoolPosition {
     size: u64,
-    /// Where the next payload goes, if it fits before the end.
+    /// Offset of the next payload, if it fits before the end.
     offset: u64,
-    /// Bytes passed so far, gaps included.
+    /// Bytes advanced so far, gaps included.
     position: u64,
 }
 
-impl Walk {
-    /// The start of the path through a pool of `size` bytes.
+impl PoolPosition {
+    /// The first position of a pool of `size` bytes.
     pub fn new(size: usize) -> Self {
         Self {
             size: size as u64,
@@ -35,20 +36,20 @@ impl Walk {
         }
     }
 
-    /// Bytes passed so far, gaps included.
+    /// Bytes advanced so far, gaps included.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Where the next payload goes, if it fits before the end.
+    /// Offset of the next payload, if it fits before the end.
     pub fn offset(&self) -> usize {
         self.offset as usize
     }
 
-    /// Passes a payload of `len` bytes and says where it lies. `None` when the pool is smaller
-    /// than that; nothing is passed then.
+    /// Advances past a payload of `len` bytes and returns the payload's offset. `None`, without a
+    /// change, when the pool is smaller.
     #[inline]
-    pub fn pass(&mut self, len: usize) -> Option<usize> {
+    pub fn advance(&mut self, len: usize) -> Option<usize> {
         let len = (len as u64).checked_next_multiple_of(LINE)?;
         if len > self.size {
             return None;
@@ -69,14 +70,14 @@ impl Walk {
     }
 }
 
-/// The producing end.
+/// The producer.
 #[derive(Debug)]
 pub struct InjectPool {
     bytes: Bytes,
-    walk: Walk,
+    cursor: PoolPosition,
     /// Position up to which payloads were consumed.
     freed: u64,
-    /// Length of the last payload: the next one is probably like it.
+    /// Length of the last payload, as a guess for the next one.
     last: usize,
 }
 
@@ -84,54 +85,59 @@ impl InjectPool {
     /// An empty pool over `bytes`.
     pub(crate) fn new(bytes: Bytes) -> Self {
         Self {
-            walk: Walk::new(bytes.len()),
+            cursor: PoolPosition::new(bytes.len()),
             bytes,
             freed: 0,
             last: 0,
         }
     }
 
-    /// Makes room for `len` bytes: their offset, or `None` while there is not enough.
+    /// Claims `len` bytes and returns their offset; `None` while there is no room.
     #[inline]
     pub fn claim(&mut self, len: usize) -> Option<usize> {
-        let mut walk = self.walk;
-        let offset = walk.pass(len)?;
-        // A gap costs room like a payload, but not in an empty pool: there it keeps nothing apart.
-        if walk.position - self.freed > walk.size && self.freed != self.walk.position {
+        let mut cursor = self.cursor;
+        let offset = cursor.advance(len)?;
+        // A gap counts as used like a payload, except in an empty pool, where no payload precedes
+        // it.
+        if cursor.position - self.freed > cursor.size && self.freed != self.cursor.position {
             return None;
         }
-        self.walk = walk;
+        self.cursor = cursor;
         self.last = len;
         Some(offset)
     }
 
-    /// Asks for the first cache line of the next payload, which its reader looks at all the time if
-    /// payloads are short. To be called when something else is done first.
+    /// Prefetches the first cache line of the next payload, which the reader polls if payloads are
+    /// short. Call it when other work comes before the claim.
     #[inline(always)]
-    pub fn prepare(&self) {
-        if (1..=WHOLE).contains(&self.last) {
-            self.bytes.prepare(self.walk.offset(), 1);
+    pub fn prefetch(&self) {
+        if (1..=PREFETCH_WHOLE).contains(&self.last) {
+            self.bytes.prefetch_for_write(self.cursor.offset(), 1);
         }
     }
 
-    /// Asks for the cache lines of the next payload. To be called once a command was committed, when
-    /// nobody waits for it.
+    /// Prefetches the cache lines of the next payload. Call it after a commit, off the critical
+    /// path.
     #[inline]
-    pub fn look_ahead(&self) {
-        let len = if self.last <= WHOLE { self.last } else { AHEAD };
-        self.bytes.prepare(self.walk.offset(), len);
+    pub fn prefetch_ahead(&self) {
+        let len = if self.last <= PREFETCH_WHOLE {
+            self.last
+        } else {
+            PREFETCH_PART
+        };
+        self.bytes.prefetch_for_write(self.cursor.offset(), len);
     }
 
-    /// How far the pool is used: what to remember with the command.
+    /// The position up to which the pool is used, to be remembered with the command.
     #[inline]
     pub fn position(&self) -> u64 {
-        self.walk.position
+        self.cursor.position
     }
 
-    /// Learns that everything up to `position` was consumed.
+    /// Frees all payloads up to `position`.
     #[inline]
     pub fn free_to(&mut self, position: u64) {
-        debug_assert!(self.freed <= position && position <= self.walk.position);
+        debug_assert!(self.freed <= position && position <= self.cursor.position);
         self.freed = position;
     }
 
@@ -161,23 +167,23 @@ mod tests {
 
     #[test]
     fn a_payload_that_does_not_fit_before_the_end_starts_over() {
-        let mut walk = Walk::new(256);
-        assert_eq!(walk.pass(100), Some(0));
-        assert_eq!(walk.pass(64), Some(128));
-        assert_eq!(walk.pass(100), Some(0));
-        assert_eq!(walk.position(), 256 + 128);
+        let mut cursor = PoolPosition::new(256);
+        assert_eq!(cursor.advance(100), Some(0));
+        assert_eq!(cursor.advance(64), Some(128));
+        assert_eq!(cursor.advance(100), Some(0));
+        assert_eq!(cursor.position(), 256 + 128);
     }
 
     #[test]
-    fn a_payload_larger_than_the_pool_has_no_place() {
-        let mut walk = Walk::new(256);
-        assert_eq!(walk.pass(257), None);
-        assert_eq!(walk.pass(usize::MAX), None);
-        assert_eq!(walk.pass(256), Some(0));
+    fn a_payload_larger_than_the_pool_is_refused() {
+        let mut cursor = PoolPosition::new(256);
+        assert_eq!(cursor.advance(257), None);
+        assert_eq!(cursor.advance(usize::MAX), None);
+        assert_eq!(cursor.advance(256), Some(0));
     }
 
     #[test]
-    fn an_empty_pool_takes_what_is_as_large_as_itself() {
+    fn an_empty_pool_takes_a_payload_of_its_own_size() {
         let mut pool = pool();
         for len in [64, SIZE, 1, SIZE, SIZE - 64] {
             assert!(pool.claim(len).is_some(), "{len} bytes");
@@ -206,27 +212,27 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_ends_walk_one_path_and_payloads_never_overlap(
+        fn producer_and_consumer_compute_equal_offsets_and_payloads_never_overlap(
             steps in proptest::collection::vec(step(), 1..200),
         ) {
-            let (mut pool, mut walk) = (pool(), Walk::new(SIZE));
-            let mut kept = VecDeque::<(Range<usize>, u64)>::new();
+            let (mut pool, mut cursor) = (pool(), PoolPosition::new(SIZE));
+            let mut reserved = VecDeque::<(Range<usize>, u64)>::new();
             for step in steps {
                 match step {
                     Step::Claim(len) => {
                         let Some(start) = pool.claim(len) else {
-                            prop_assert!(len > SIZE || !kept.is_empty(), "an empty pool has room");
+                            prop_assert!(len > SIZE || !reserved.is_empty(), "an empty pool has room");
                             continue;
                         };
-                        let place = start..start + len;
-                        prop_assert!(place.end <= SIZE);
-                        prop_assert!(kept.iter().all(|(other, _)| !overlap(other, &place)));
-                        kept.push_back((place, pool.position()));
+                        let range = start..start + len;
+                        prop_assert!(range.end <= SIZE);
+                        prop_assert!(reserved.iter().all(|(other, _)| !overlap(other, &range)));
+                        reserved.push_back((range, pool.position()));
                     }
                     Step::Free => {
-                        let Some((place, behind)) = kept.pop_front() else { continue };
-                        prop_assert_eq!(walk.pass(place.len()), Some(place.start));
-                        prop_assert_eq!(walk.position(), behind);
+                        let Some((range, behind)) = reserved.pop_front() else { continue };
+                        prop_assert_eq!(cursor.advance(range.len()), Some(range.start));
+                        prop_assert_eq!(cursor.position(), behind);
                         pool.free_to(behind);
                     }
                 }

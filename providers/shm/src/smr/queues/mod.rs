@@ -1,4 +1,4 @@
-//! Queues and pools of one writer and one reader in shared memory.
+//! Queues and pools in shared memory with one writer and one reader each.
 
 pub mod bounce;
 pub mod cmd_queue;

@@ -1,21 +1,21 @@
-//! The response queue: how the consumer of commands answers them (`smr_resp`).
+//! The response queue: responses from the consumer of commands to their producer (`smr_resp`).
 //!
 //! A response is two words: word 1 is its content, word 0 the stamp of its position, stored last.
 //! There is no flow control: a producer of commands never has more of them outstanding than its
-//! peer has room for answers.
+//! peer has room for responses.
 
 use crate::smr::sync::{Ordering, Words, order};
 
-/// An answer to a command.
+/// A response to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resp {
-    /// The command's `msg_id`, or what the status says it is.
+    /// The command's `msg_id`; the status may give it another meaning.
     pub msg_id: u32,
-    /// What happened.
+    /// The result; the commands' protocol defines the values.
     pub status: u32,
 }
 
-/// The answering end.
+/// The producer.
 #[derive(Debug)]
 pub struct RespSender {
     words: Words,
@@ -32,7 +32,7 @@ impl RespSender {
         }
     }
 
-    /// Adds an answer.
+    /// Pushes a response.
     pub fn push(&mut self, resp: Resp) {
         let first = (self.head & self.mask) as usize * 2;
         let content = u64::from(resp.status) << 32 | u64::from(resp.msg_id);
@@ -42,7 +42,7 @@ impl RespSender {
     }
 }
 
-/// The end that asked.
+/// The consumer.
 #[derive(Debug)]
 pub struct RespReceiver {
     words: Words,
@@ -59,11 +59,11 @@ impl RespReceiver {
         }
     }
 
-    /// Takes the next answer.
+    /// Pops the next response.
     #[inline]
     pub fn pop(&mut self) -> Option<Resp> {
         let first = (self.tail & self.mask) as usize * 2;
-        if self.words.at(first).load(order::seen()) != self.tail + 1 {
+        if self.words.at(first).load(order::observe()) != self.tail + 1 {
             return None;
         }
         let content = self.words.at(first + 1).load(Ordering::Relaxed);
@@ -96,33 +96,29 @@ mod tests {
     }
 
     #[test]
-    fn answers_keep_their_order_over_many_laps() {
-        let (mut out, mut answers) = queue();
+    fn responses_keep_their_order_over_many_laps() {
+        let (mut tx, mut rx) = queue();
         for first in (0..10 * COUNT).step_by(3) {
-            (first..first + 3).for_each(|number| out.push(resp(number)));
+            (first..first + 3).for_each(|number| tx.push(resp(number)));
             for number in first..first + 3 {
-                assert_eq!(answers.pop(), Some(resp(number)));
+                assert_eq!(rx.pop(), Some(resp(number)));
             }
-            assert_eq!(answers.pop(), None);
+            assert_eq!(rx.pop(), None);
         }
     }
 
     #[test]
     fn a_full_queue_loses_nothing() {
-        let (mut out, mut answers) = queue();
-        (0..COUNT).for_each(|number| out.push(resp(number)));
-        assert!((0..COUNT).all(|number| answers.pop() == Some(resp(number))));
-        assert_eq!(answers.pop(), None);
+        let (mut tx, mut rx) = queue();
+        (0..COUNT).for_each(|number| tx.push(resp(number)));
+        assert!((0..COUNT).all(|number| rx.pop() == Some(resp(number))));
+        assert_eq!(rx.pop(), None);
     }
 
     #[test]
-    fn more_answers_than_were_asked_for_are_not_taken_for_others() {
-        let (mut out, mut answers) = queue();
-        (0..=COUNT).for_each(|number| out.push(resp(number)));
-        assert_eq!(
-            answers.pop(),
-            None,
-            "its place says that it is of a later lap"
-        );
+    fn a_response_of_a_later_lap_is_not_taken_for_the_expected_one() {
+        let (mut tx, mut rx) = queue();
+        (0..=COUNT).for_each(|number| tx.push(resp(number)));
+        assert_eq!(rx.pop(), None, "its stamp is of a later lap");
     }
 }

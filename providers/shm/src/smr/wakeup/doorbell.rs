@@ -1,9 +1,8 @@
-//! The doorbell: a bitmap that its owner reads and every peer may write.
+//! The doorbell: a bitmap in shared memory that its owner reads and every peer may write.
 //!
-//! A set bit says "look at that queue". It is a hint: a lost or forged bit costs time and nothing
-//! else, because the owner also looks at every queue now and then. A peer rings only while the
-//! owner says that it does not poll the peer's queue anyway, so that the usual send touches no word
-//! that others write.
+//! A set bit is a hint to poll one queue. A lost or forged bit costs time and nothing else, because
+//! the owner also polls every queue now and then. A peer sets its bit only while the owner does not
+//! poll the peer's queue, so the fast path of a send touches no word that other processes write.
 //!
 //! # Examples
 //!
@@ -11,7 +10,7 @@
 //! use selvedge_shm::smr::doorbell::{Bell, Doorbell};
 //!
 //! let (doorbell, memory) = Doorbell::create()?;
-//! // In the peer, which has been told that its number is 3:
+//! // In the peer, whose hello gave it the number 3:
 //! let fd = memory.fd().try_clone_to_owned().expect("a spare descriptor");
 //! Bell::attach(fd, 3)?.ring();
 //!
@@ -25,7 +24,7 @@ use std::os::fd::OwnedFd;
 
 use selvedge::Error;
 
-use crate::smr::memory::mapping::{Memory, Writers, map_foreign};
+use crate::smr::memory::mapping::{Memory, Writers, map_peer_memory};
 use crate::smr::sync::{Ordering, Words, order};
 
 /// Bits of a doorbell. Peers beyond this number share bits.
@@ -34,20 +33,20 @@ pub const BITS: usize = SIZE * 8;
 /// Bytes of a doorbell.
 const SIZE: usize = 4096;
 
-/// The owner's end.
+/// The owner's view of a doorbell.
 #[derive(Debug)]
 pub struct Doorbell {
     words: Words,
 }
 
 impl Doorbell {
-    /// Makes a doorbell and the memory to hand to peers.
+    /// Creates a doorbell and the memory to send to peers.
     ///
     /// # Errors
-    /// The system's, when memory is short.
+    /// The system's error when memory is short.
     pub fn create() -> Result<(Self, Memory), Error> {
         let memory = Memory::create(SIZE, Writers::AnyProcess)?;
-        memory.mapping().withhold();
+        memory.mapping().exclude_from_fork();
         let words = Words::new(memory.mapping().clone(), 0, SIZE / 8);
         Ok((Self::new(words), memory))
     }
@@ -57,23 +56,23 @@ impl Doorbell {
         Self { words }
     }
 
-    /// Takes the news: calls `look` for every bit that was set among the first `bits`.
-    pub fn drain(&self, bits: usize, mut look: impl FnMut(usize)) {
+    /// Clears the first `bits` bits and calls `poll` for each that was set.
+    pub fn drain(&self, bits: usize, mut poll: impl FnMut(usize)) {
         for index in 0..bits.min(BITS).div_ceil(64) {
             let word = self.words.at(index);
             if word.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            let mut set = word.swap(0, order::seen());
+            let mut set = word.swap(0, order::observe());
             while set != 0 {
-                look(index * 64 + set.trailing_zeros() as usize);
+                poll(index * 64 + set.trailing_zeros() as usize);
                 set &= set - 1;
             }
         }
     }
 }
 
-/// A peer's end: one bit.
+/// A peer's view of a doorbell: one bit.
 #[derive(Debug)]
 pub struct Bell {
     words: Words,
@@ -81,17 +80,17 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// Maps the doorbell that a peer has handed over.
+    /// Maps the doorbell that a peer has sent.
     ///
     /// # Errors
-    /// [`selvedge::Errno::Proto`] when it is none.
+    /// [`selvedge::Errno::Proto`] when the descriptor is no doorbell.
     pub fn attach(fd: OwnedFd, number: usize) -> Result<Self, Error> {
-        let mapping = map_foreign(fd, SIZE, true)?;
-        mapping.withhold();
+        let mapping = map_peer_memory(fd, SIZE, true)?;
+        mapping.exclude_from_fork();
         Ok(Self::new(Words::new(mapping, 0, SIZE / 8), number))
     }
 
-    /// The bell with number `number`.
+    /// The bit with number `number`.
     pub(crate) fn new(words: Words, number: usize) -> Self {
         Self {
             words,
@@ -99,7 +98,7 @@ impl Bell {
         }
     }
 
-    /// Rings, unless the bit is still set from before.
+    /// Sets the bit unless it is set already.
     pub fn ring(&self) {
         let word = self.words.at(self.bit / 64);
         let bit = 1 << (self.bit % 64);

@@ -1,5 +1,5 @@
-//! State that two processes share about polling, parking and waking.
+//! Shared state of polling, parking and waking.
 
-pub mod attention;
 pub mod doorbell;
 pub mod parking;
+pub mod poll_state;

@@ -1,43 +1,42 @@
-//! Parking: whether threads that rely on an owner's peers to wake them may sleep.
+//! `Parking`: whether the threads of an owner may park, relying on its peers to wake them.
 //!
-//! Threads that are parked for one endpoint, at whatever queue or counter, rely on the same
-//! wake-ups: each peer was told to wake the owner with its next command ([`super::attention`]), and
-//! does so once. A thread that consumes that wake-up, or that tells a peer that it is polled again,
-//! takes the wake-up from all of them. So it wakes them at once, while it still holds the endpoint's
-//! lock: it may never make progress again. A thread that is woken arms the peers anew
-//! before it parks.
+//! All threads that are parked for one endpoint, at any queue or counter, rely on the same
+//! wake-ups: each peer was requested to wake the owner with its next command
+//! ([`super::poll_state`]), and does so once. A thread that consumes that wake-up, or that tells a
+//! peer that it is polled again, takes the wake-up from all of them. It therefore wakes them at
+//! once, while it still holds the endpoint's lock, because it may never make progress again. A
+//! woken thread arms the peers again before it parks.
 //!
-//! The struct is protected by the endpoint's lock and holds no thread; what it asks for, the caller
-//! carries out.
+//! The endpoint's lock protects the struct. The struct holds no threads; its caller wakes them.
 
 /// The wake-ups that the threads parked for one endpoint rely on.
 #[derive(Debug, Default)]
 pub struct Parking {
-    /// Peers were told to wake the owner, and it has not been polling since.
+    /// Whether wake-ups are requested from the peers, and no thread has polled since.
     is_armed: bool,
-    /// A peer does not wake the owner any more though the others do.
+    /// Whether the wake-up of at least one peer is consumed while the others are armed.
     is_spent: bool,
-    /// Threads are parked that nothing but a wake-up ends.
+    /// Whether threads are parked without a timeout.
     is_unbounded: bool,
-    /// How often a thread that does not park was seen to poll.
+    /// Number of polls by threads that do not park.
     polls: u64,
 }
 
 impl Parking {
-    /// Every peer is told to wake the owner. Their queues must be polled a last time before
-    /// [`Self::may_park`] counts.
+    /// Records that a wake-up is requested from every peer. The queues must be polled once more
+    /// before [`Self::may_park`] is valid.
     pub fn arm(&mut self) {
         self.is_armed = true;
         self.is_spent = false;
     }
 
-    /// Whether the wake-ups that were armed are still to come.
+    /// Whether all armed wake-ups are still outstanding.
     pub fn may_park(&self) -> bool {
         self.is_armed && !self.is_spent
     }
 
-    /// A peer does not wake the owner any more: it just has, or was told that it is polled. Says
-    /// whether parked threads have to be woken.
+    /// Records that a peer's wake-up is consumed: the peer has woken the owner, or was told that it
+    /// is polled. Returns whether parked threads have to be woken.
     #[must_use]
     pub fn spend(&mut self) -> bool {
         let was_spent = std::mem::replace(&mut self.is_spent, true);
@@ -48,8 +47,8 @@ impl Parking {
         wakes
     }
 
-    /// A thread polls that does not park: no peer needs to wake the owner. Says whether peers are to
-    /// be told so, and parked threads to be woken.
+    /// Records a poll by a thread that does not park: no peer needs to wake the owner. Returns
+    /// whether the peers have to be told and parked threads to be woken.
     #[must_use]
     pub fn disarm(&mut self) -> bool {
         self.polls += 1;
@@ -61,30 +60,30 @@ impl Parking {
         was_armed
     }
 
-    /// Whether threads may be parked at all.
+    /// Whether threads may be parked.
     pub fn is_armed(&self) -> bool {
         self.is_armed
     }
 
-    /// A thread parks until it is woken.
+    /// Records that a thread parks without a timeout.
     pub fn park_unbounded(&mut self) {
         self.is_unbounded = true;
     }
 
-    /// Whether threads are parked that nothing but a wake-up ends, so that what can move without one
-    /// has to be told to them.
+    /// Whether threads are parked without a timeout. They have to be woken for progress that no
+    /// peer announces.
     #[inline]
     pub fn is_unbounded(&self) -> bool {
         self.is_unbounded
     }
 
-    /// Parked threads are woken, and will ask again.
+    /// Records that the parked threads are woken; they call [`Self::may_park`] again.
     pub fn wake(&mut self) {
         self.is_unbounded = false;
     }
 
-    /// Whether a thread has polled since `seen`, which is set to the present; 0 stands for a thread
-    /// that has just polled itself.
+    /// Whether a thread has polled since `seen`, a count of polls that is updated to the present
+    /// one. 0 stands for a thread that has just polled itself.
     pub fn has_polled_since(&self, seen: &mut u64) -> bool {
         let before = std::mem::replace(seen, self.polls);
         before != 0 && before != self.polls

@@ -5,7 +5,7 @@ use selvedge::atomic::Op;
 use selvedge::rma::RmaIov;
 use selvedge::{Errno, FiAddr};
 use selvedge_shm::smr::cmd_queue::{Receiver, Sender};
-use selvedge_shm::smr::keys::{Chunk, Kind as Memory, RIGHT_READ, RIGHT_WRITE, Row};
+use selvedge_shm::smr::keys::{Chunk, KeyEntry, Kind as Memory, RIGHT_READ, RIGHT_WRITE};
 use selvedge_shm::smr::resp_queue::Resp;
 
 use super::commands::{self, window};
@@ -174,7 +174,7 @@ struct Liar {
 impl Liar {
     fn enter(victim: &mut Side, name: &str) -> Self {
         let (mut chunk, nonce) = (Chunk::create(0).unwrap(), Box::new(9_u64));
-        let row = Row {
+        let row = KeyEntry {
             key: KEY,
             start: 0,
             len: 1 << 20,

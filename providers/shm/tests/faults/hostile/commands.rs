@@ -28,7 +28,7 @@ impl Intruder {
             862..960 => self.segment(random),
             960..980 => self.bell.iter().for_each(Bell::ring),
             980..982 => self.hostile.say(&noise(random), &[]),
-            _ => self.region.set_attentive(random.below(2) == 0),
+            _ => self.region.set_polled(random.below(2) == 0),
         }
     }
 
@@ -51,7 +51,7 @@ impl Intruder {
         }
         if op_src == 1 {
             let len = random.below(5000);
-            let offset = self.walk.pass(len as usize).unwrap() as u64;
+            let offset = self.cursor.advance(len as usize).unwrap() as u64;
             slot.put(3, len);
             slot.put(4, if is_wrong { random.word() } else { offset });
         }
@@ -93,10 +93,10 @@ impl Intruder {
         match (op, op_src) {
             (2, 1) => {
                 slot.put(4, len);
-                slot.put(5, self.walk.pass(len as usize).unwrap() as u64);
+                slot.put(5, self.cursor.advance(len as usize).unwrap() as u64);
             }
             (2, 2) => {
-                let at = self.walk.pass(24).unwrap();
+                let at = self.cursor.advance(24).unwrap();
                 let from = memory.as_ptr().expose_provenance() as u64;
                 let piece = [from, len, 0].map(u64::to_le_bytes);
                 let pool = self.region.inject_pool();

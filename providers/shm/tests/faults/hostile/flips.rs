@@ -13,7 +13,7 @@ use selvedge::Errno;
 use selvedge::rma::RmaIov;
 use selvedge_shm::smr::PeerRegion;
 use selvedge_shm::smr::doorbell::Doorbell;
-use selvedge_shm::smr::keys::{Chunk, Kind as Memory, RIGHT_READ, Row};
+use selvedge_shm::smr::keys::{Chunk, KeyEntry, Kind as Memory, RIGHT_READ};
 use selvedge_shm::smr::layout::VERSION;
 
 use super::{Hostile, KEYS, SIZES, Scene, hello, packet};
@@ -151,7 +151,7 @@ const LIVES: u32 = 40;
 
 fn chunk() -> Chunk {
     let mut chunk = Chunk::create(0).unwrap();
-    let row = Row {
+    let row = KeyEntry {
         key: KEY,
         start: 0,
         len: 4096,

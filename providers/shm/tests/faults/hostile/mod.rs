@@ -17,7 +17,7 @@ use selvedge::FiAddr;
 use selvedge_shm::smr::bounce::{BounceSender, Shape};
 use selvedge_shm::smr::cmd_queue::Sender;
 use selvedge_shm::smr::doorbell::{Bell, Doorbell};
-use selvedge_shm::smr::inject_pool::Walk;
+use selvedge_shm::smr::inject_pool::PoolPosition;
 use selvedge_shm::smr::keys::Chunk;
 use selvedge_shm::smr::layout::VERSION;
 use selvedge_shm::smr::resp_queue::RespSender;
@@ -193,7 +193,7 @@ struct Intruder {
     resp: RespSender,
     bell: Option<Bell>,
     bounce: Option<BounceSender>,
-    walk: Walk,
+    cursor: PoolPosition,
     next_id: u64,
 }
 
@@ -236,7 +236,7 @@ impl Intruder {
             resp: region.resp_sender(),
             bell,
             bounce: None,
-            walk: Walk::new(SIZES.inject_size),
+            cursor: PoolPosition::new(SIZES.inject_size),
             next_id: 0,
             region,
             hostile,

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use selvedge::atomic::Op;
 use selvedge::rma::RmaIov;
 use selvedge_shm::smr::Writers;
-use selvedge_shm::smr::keys::{Chunk, Kind as Memory, RIGHT_READ, RIGHT_WRITE, Row};
+use selvedge_shm::smr::keys::{Chunk, KeyEntry, Kind as Memory, RIGHT_READ, RIGHT_WRITE};
 use selvedge_shm::smr::special::{Block, PageSize};
 
 use super::{BLOCK, Intruder, Scene, packet};
@@ -17,8 +17,8 @@ use crate::process::alone;
 const BASE: u64 = 1 << 32;
 const LEN: u64 = 8192;
 
-fn rows() -> Vec<Row> {
-    let sound = Row {
+fn rows() -> Vec<KeyEntry> {
+    let sound = KeyEntry {
         key: KEY,
         start: 0,
         len: LEN,
@@ -38,33 +38,33 @@ fn rows() -> Vec<Row> {
         u64::MAX,
         u64::MAX - 7,
     ] {
-        rows.push(Row { memory, ..sound });
+        rows.push(KeyEntry { memory, ..sound });
         let len = LEN / 2;
-        rows.push(Row {
+        rows.push(KeyEntry {
             memory,
             len,
             ..sound
         });
     }
     for len in [0, 7, LEN + 1, u64::MAX, u64::MAX - BASE] {
-        rows.push(Row { len, ..sound });
+        rows.push(KeyEntry { len, ..sound });
     }
     for start in [u64::MAX, u64::MAX - 7, 8, u64::MAX - LEN] {
-        rows.push(Row { start, ..sound });
+        rows.push(KeyEntry { start, ..sound });
         let len = u64::MAX;
-        rows.push(Row {
+        rows.push(KeyEntry {
             start,
             len,
             ..sound
         });
     }
     for block in [0, 2, u64::MAX] {
-        rows.push(Row { block, ..sound });
+        rows.push(KeyEntry { block, ..sound });
     }
     for kind in [Memory::Plain, Memory::Whole] {
         for memory in [0, 8, BASE, u64::MAX - LEN, u64::MAX] {
             let len = u64::MAX - memory;
-            rows.push(Row {
+            rows.push(KeyEntry {
                 kind,
                 memory,
                 len,
@@ -72,7 +72,7 @@ fn rows() -> Vec<Row> {
             });
         }
     }
-    rows.push(Row {
+    rows.push(KeyEntry {
         rights: u32::MAX,
         ..sound
     });

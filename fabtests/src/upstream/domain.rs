@@ -1,4 +1,4 @@
-//! Opening a domain as the options of a program say.
+//! Opens domains according to the options of a program.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,27 +9,27 @@ use selvedge_testkit::domain::{DomainContext, WaitStrategy};
 
 use super::options::Options;
 
-/// How long a wait may take without `--timeout`.
+/// The limit of a wait without `--timeout`.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a wait may take.
+/// The limit of a wait.
 pub(super) fn timeout(options: &Options) -> Duration {
     options.timeout.unwrap_or(TIMEOUT)
 }
 
-/// Opens a domain.
+/// Opens a domain on a new fabric.
 ///
 /// # Errors
-/// The provider's.
+/// The provider's error.
 pub(super) fn open(options: &Options, info: Info) -> anyhow::Result<Arc<DomainContext>> {
     let fabric = info.fabric().context("cannot open a fabric")?;
     on(options, &*fabric, info)
 }
 
-/// The same on a fabric that is open.
+/// Opens a domain on an open fabric.
 ///
 /// # Errors
-/// The provider's.
+/// The provider's error.
 pub(super) fn on(
     options: &Options,
     fabric: &dyn Fabric,

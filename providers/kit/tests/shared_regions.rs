@@ -1,7 +1,7 @@
-//! A window that its owner reads and writes while peers' writes, reads and atomics are carried out
-//! on it by another thread. The outcomes are checked here; that no two accesses race or differ in
-//! size is checked by Miri and the thread sanitizer, under which the same tests run (`cargo xtask
-//! miri`, `cargo xtask tsan`).
+//! A shared region that its owner reads and writes while another thread carries out peers' writes,
+//! reads and atomics on it. These tests check the outcomes; Miri and the thread sanitizer, under
+//! which the same tests run (`cargo xtask miri`, `cargo xtask tsan`), check that no two accesses
+//! race or differ in size.
 
 #![expect(
     clippy::unwrap_used,
@@ -23,31 +23,31 @@ use selvedge_kit::atomic::{Args, query};
 use selvedge_kit::mr::Keys;
 
 const KEY: u64 = 7;
-/// The last word of the window is a part of one.
+/// The last word of the region is a part of one.
 const LEN: usize = 61;
 const ROUNDS: usize = if cfg!(miri) { 20 } else { 20_000 };
 
-/// A domain that has memory and nothing else.
+/// A domain that supports registration only.
 #[derive(Debug)]
 struct Memory(Arc<Keys>);
 
-fn no<T: ?Sized>(kind: &str) -> Result<Arc<T>, Error> {
-    let what = format!("a domain of memory has no {kind}");
-    Err(Error::new(Errno::NoSys, what))
+fn unsupported<T: ?Sized>(kind: &str) -> Result<Arc<T>, Error> {
+    let message = format!("a domain of memory has no {kind}");
+    Err(Error::new(Errno::NoSys, message))
 }
 
 // SAFETY: there are no queues and no operations; a dropped region's key is no longer found.
 unsafe impl Domain for Memory {
     fn cq(&self, _: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
-        no("queues")
+        unsupported("queues")
     }
 
     fn av(&self, _: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
-        no("addresses")
+        unsupported("addresses")
     }
 
     fn endpoint(&self, _: &Info, _: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
-        no("endpoints")
+        unsupported("endpoints")
     }
 
     unsafe fn reg(
@@ -59,11 +59,11 @@ unsafe impl Domain for Memory {
     }
 }
 
-/// What peers do, as the target carries it out.
+/// Accesses by peers, as the target carries them out.
 struct Peer(Arc<Keys>);
 
 impl Peer {
-    fn place(at: usize, len: usize) -> RmaIov {
+    fn segment(at: usize, len: usize) -> RmaIov {
         RmaIov {
             addr: at as u64,
             len,
@@ -73,36 +73,36 @@ impl Peer {
 
     fn write(&self, at: usize, bytes: &[u8]) {
         let regions = self.0.regions();
-        let place = regions.locate(&Self::place(at, bytes.len()), MrAccess::REMOTE_WRITE);
-        place.unwrap().write(bytes);
+        let segment = regions.locate(&Self::segment(at, bytes.len()), MrAccess::REMOTE_WRITE);
+        segment.unwrap().write(bytes);
     }
 
     fn read(&self, at: usize, bytes: &mut [u8]) {
         let regions = self.0.regions();
-        let place = regions.locate(&Self::place(at, bytes.len()), MrAccess::REMOTE_READ);
-        place.unwrap().read_into(bytes);
+        let segment = regions.locate(&Self::segment(at, bytes.len()), MrAccess::REMOTE_READ);
+        segment.unwrap().read_into(bytes);
     }
 
     /// Adds one to the element at `at`.
     fn add_one(&self, at: usize, datatype: Datatype) {
         let kernel = query(Family::Base, datatype, Op::Sum).unwrap();
         let regions = self.0.regions();
-        let place = Self::place(at, kernel.size());
-        let place = regions.locate(&place, MrAccess::REMOTE_WRITE).unwrap();
+        let segment = Self::segment(at, kernel.size());
+        let segment = regions.locate(&segment, MrAccess::REMOTE_WRITE).unwrap();
         let args = Args {
             operand: &1_u64.to_le_bytes()[..kernel.size()],
             compare: &[],
             result: &mut [],
         };
-        kernel.apply(place, args).unwrap();
+        kernel.apply(segment, args).unwrap();
     }
 }
 
-/// Runs `owner` with a window, and `peer` beside it in another thread.
+/// Runs `owner` with a region, and `peer` at the same time in another thread.
 fn side_by_side(owner: impl FnOnce(&SharedRegion), peer: impl FnOnce(&Peer) + Send) {
     let keys = Arc::new(Keys::new(MrMode::empty()));
     let access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
-    let window = SharedRegion::new(&Memory(Arc::clone(&keys)), LEN, access, KEY).unwrap();
+    let region = SharedRegion::new(&Memory(Arc::clone(&keys)), LEN, access, KEY).unwrap();
     let (start, other) = (Barrier::new(2), Peer(keys));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -110,19 +110,19 @@ fn side_by_side(owner: impl FnOnce(&SharedRegion), peer: impl FnOnce(&Peer) + Se
             peer(&other);
         });
         start.wait();
-        owner(&window);
+        owner(&region);
     });
 }
 
 #[test]
-fn a_peers_write_is_copied_out_while_it_is_carried_out() {
+fn the_owner_copies_out_while_a_peer_writes() {
     side_by_side(
-        |window| {
+        |region| {
             let mut last = 0;
             for _ in 0..ROUNDS {
                 let mut bytes = [0; LEN];
-                window.copy_to(0, &mut bytes).unwrap();
-                let word = window.load_u64(16).unwrap().to_ne_bytes();
+                region.copy_to(0, &mut bytes).unwrap();
+                let word = region.load_u64(16).unwrap().to_ne_bytes();
                 assert_eq!(word, [word[0]; 8], "a word of one write");
                 assert!(word[0] >= last, "an older write than before");
                 last = word[0];
@@ -143,10 +143,10 @@ fn a_peers_write_is_copied_out_while_it_is_carried_out() {
 #[test]
 fn the_owner_copies_in_while_a_peer_reads() {
     side_by_side(
-        |window| {
+        |region| {
             for round in 0..ROUNDS {
-                window.copy_from(1, &[round as u8; 58]).unwrap();
-                window.store_u64(8, u64::MAX).unwrap();
+                region.copy_from(1, &[round as u8; 58]).unwrap();
+                region.store_u64(8, u64::MAX).unwrap();
             }
         },
         |peer| {
@@ -159,24 +159,24 @@ fn the_owner_copies_in_while_a_peer_reads() {
     );
 }
 
-/// Elements of 1, 2 and 4 bytes are parts of words that the owner loads and stores; the last ones are
-/// not in a whole word of the window.
+/// Elements of 1, 2 and 4 bytes are parts of words that the owner loads and stores; the last ones
+/// are not in a whole word of the region.
 #[test]
-fn narrow_atomics_of_peers_and_words_of_the_owner_lose_nothing() {
+fn narrow_atomics_of_peers_and_words_of_the_owner_lose_no_change() {
     const SUM: u32 = ROUNDS as u32;
     side_by_side(
-        |window| {
+        |region| {
             for round in 0..ROUNDS {
-                // The bytes 20 to 22, beside the element of two bytes of the same word.
-                window.copy_from(20, &[round as u8; 2]).unwrap();
-                window.load_u64(16).unwrap();
-                window.copy_to(56, &mut [0; 5]).unwrap();
+                // The bytes 20 and 21, beside the element of two bytes of the same word.
+                region.copy_from(20, &[round as u8; 2]).unwrap();
+                region.load_u64(16).unwrap();
+                region.copy_to(56, &mut [0; 5]).unwrap();
             }
             let mut bytes = [0; LEN];
             let is_over =
                 |bytes: &[u8]| bytes[60] == SUM as u8 && bytes[56..60] == SUM.to_le_bytes();
             while !is_over(&bytes) {
-                window.copy_to(0, &mut bytes).unwrap();
+                region.copy_to(0, &mut bytes).unwrap();
                 thread::yield_now();
             }
             assert_eq!(bytes[16..20], SUM.to_le_bytes());

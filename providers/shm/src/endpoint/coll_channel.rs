@@ -1,9 +1,10 @@
-//! Lanes: messages of collectives that fit into a slot of their own queue beside the commands.
+//! `CollectiveChannel`: a queue beside the commands for messages of collectives that fit into a
+//! slot.
 //!
-//! They are written and read without the endpoint's lock, and move nothing else: neither credit nor
-//! attention of the commands. Whoever waits for one looks at the lane; whoever puts one looks whether
-//! the peer sleeps. What a peer that is gone has put is read all the same, because a lane keeps the
-//! memory of both ends.
+//! Messages are written and read without the endpoint's lock, and change neither the credit nor the
+//! poll state of the commands. A receiver polls the channel itself; a sender checks whether the
+//! peer is parked. A channel keeps the memory of both sides mapped, so the messages of a
+//! disconnected peer can still be read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,119 +16,125 @@ use selvedge_kit::shell::Core;
 use crate::endpoint::state::State;
 use crate::peers::Peers;
 use crate::peers::peer::Peer;
-use crate::smr::attention::Sleeper;
 use crate::smr::cmd_queue::{Credit, Receiver, Sender};
+use crate::smr::poll_state::ParkedFlag;
 use crate::smr::{PeerRegion, Region};
 
-/// The word of a letter behind its tag.
+/// The first payload word of a slot, behind the tag.
 const PAYLOAD: usize = 2;
 
-/// What the layer of collectives asks the endpoint for.
+/// The channels of an endpoint, for the collective layer.
 #[derive(Debug)]
-pub(crate) struct Lanes {
+pub(crate) struct CollectiveChannels {
     core: Arc<Core<State>>,
-    ends: Arc<AtomicU64>,
+    ended_incarnations: Arc<AtomicU64>,
 }
 
-impl Lanes {
+impl CollectiveChannels {
     pub(crate) fn of(core: &Arc<Core<State>>) -> Option<Arc<dyn coll::CollectiveChannels>> {
-        let ends = Arc::clone(&core.state.lock().ok()?.setup.ends);
+        let ended_incarnations = Arc::clone(&core.state.lock().ok()?.setup.ended_incarnations);
         let core = Arc::clone(core);
-        Some(Arc::new(Self { core, ends }))
+        Some(Arc::new(Self {
+            core,
+            ended_incarnations,
+        }))
     }
 }
 
-impl coll::CollectiveChannels for Lanes {
+impl coll::CollectiveChannels for CollectiveChannels {
     fn incarnation(&self, peer: FiAddr) -> Result<u64> {
         let mut state = self.core.state.lock()?;
         let index = state.peers.at(peer)?;
         let peer = &state.peers[index];
         match peer.out.is_some() && peer.inbox.is_some() {
-            true => Ok(u64::from(peer.life) << 32 | index as u64),
+            true => Ok(u64::from(peer.incarnation) << 32 | index as u64),
             false => Err(Errno::NotConn),
         }
     }
 
-    fn open(&self, life: u64) -> Result<Box<dyn coll::CollectiveChannel>> {
+    fn open(&self, incarnation: u64) -> Result<Box<dyn coll::CollectiveChannel>> {
         let mut state = self.core.state.lock()?;
-        let lane = living(&mut state.peers, life).and_then(|peer| Lane::to(peer));
-        Ok(Box::new(lane.ok_or(Errno::NotConn)?))
+        let channel = peer_in_incarnation(&mut state.peers, incarnation)
+            .and_then(|peer| CollectiveChannel::to(peer));
+        Ok(Box::new(channel.ok_or(Errno::NotConn)?))
     }
 
-    fn wake(&self, life: u64) {
+    fn wake(&self, incarnation: u64) {
         if let Ok(mut state) = self.core.state.lock()
-            && let Some(peer) = living(&mut state.peers, life)
+            && let Some(peer) = peer_in_incarnation(&mut state.peers, incarnation)
         {
             peer.wake();
         }
     }
 
-    fn disconnect(&self, life: u64) {
+    fn disconnect(&self, incarnation: u64) {
         if let Ok(mut state) = self.core.state.lock()
-            && living(&mut state.peers, life).is_some()
+            && peer_in_incarnation(&mut state.peers, incarnation).is_some()
         {
-            let what = "nonsense in the lane of collectives";
-            state.connector().quarantine(index_of(life), what);
+            let reason = "a malformed message of a collective";
+            state
+                .connector()
+                .disconnect_for_violation(index_of(incarnation), reason);
         }
     }
 
     #[inline]
     fn ended_count(&self) -> u64 {
-        self.ends.load(Ordering::Relaxed)
+        self.ended_incarnations.load(Ordering::Relaxed)
     }
 
-    fn has_ended(&self, life: u64) -> bool {
+    fn has_ended(&self, incarnation: u64) -> bool {
         let state = self.core.state.lock();
-        state.is_ok_and(|mut state| living(&mut state.peers, life).is_none())
+        state.is_ok_and(|mut state| peer_in_incarnation(&mut state.peers, incarnation).is_none())
     }
 }
 
-fn index_of(life: u64) -> usize {
-    life as u32 as usize
+fn index_of(incarnation: u64) -> usize {
+    incarnation as u32 as usize
 }
 
-/// The peer in this incarnation, unless that is over.
-fn living(peers: &mut Peers, life: u64) -> Option<&mut Peer> {
-    let peer = peers.get_mut(index_of(life));
-    peer.filter(|peer| u64::from(peer.life) == life >> 32)
+/// The peer in this incarnation, unless the incarnation has ended.
+fn peer_in_incarnation(peers: &mut Peers, incarnation: u64) -> Option<&mut Peer> {
+    let peer = peers.get_mut(index_of(incarnation));
+    peer.filter(|peer| u64::from(peer.incarnation) == incarnation >> 32)
 }
 
 #[derive(Debug)]
-struct Lane {
+struct CollectiveChannel {
     tx: Sender,
     rx: Receiver,
-    /// Where we give the peer's slots back, and the peer ours.
-    given: Credit,
-    taken: Credit,
+    /// The words that return slots: this endpoint's to the peer, and the peer's to this endpoint.
+    local_credit: Credit,
+    remote_credit: Credit,
     published: u64,
-    peer: Sleeper,
+    peer: ParkedFlag,
 }
 
-impl Lane {
+impl CollectiveChannel {
     fn to(peer: &Peer) -> Option<Self> {
         let (out, inbox) = (peer.out.as_ref()?, peer.inbox.as_ref()?);
         Some(Self::between(&out.region, &inbox.region))
     }
 
-    fn between(ours: &Region, theirs: &PeerRegion) -> Self {
+    fn between(local: &Region, remote: &PeerRegion) -> Self {
         Self {
-            tx: ours.lane_sender(),
-            rx: theirs.lane_receiver(),
-            given: ours.lane_credit(),
-            taken: theirs.lane_credit(),
+            tx: local.coll_sender(),
+            rx: remote.coll_receiver(),
+            local_credit: local.coll_credit(),
+            remote_credit: remote.coll_credit(),
             published: 0,
-            peer: theirs.sleeper(),
+            peer: remote.parked_flag(),
         }
     }
 
     #[cold]
     fn refresh(&mut self) -> Result {
-        let consumed = self.taken.read();
+        let consumed = self.remote_credit.read();
         self.tx.refresh(consumed).map_err(|_| Errno::Proto)
     }
 }
 
-impl coll::CollectiveChannel for Lane {
+impl coll::CollectiveChannel for CollectiveChannel {
     #[inline]
     fn try_send(&mut self, message: &SmallMessage) -> Result<bool> {
         if self.tx.room() == 0 {
@@ -140,8 +147,8 @@ impl coll::CollectiveChannel for Lane {
             slot.put(PAYLOAD + at, word);
         }
         slot.commit(message.len as u32);
-        self.tx.look_ahead();
-        Ok(self.peer.may_sleep())
+        self.tx.prefetch_ahead();
+        Ok(self.peer.may_be_parked())
     }
 
     #[inline]
@@ -161,7 +168,7 @@ impl coll::CollectiveChannel for Lane {
         self.rx.release();
         if (self.rx.position() - self.published) * 4 >= self.rx.capacity() {
             self.published = self.rx.position();
-            self.given.publish(self.published);
+            self.local_credit.publish(self.published);
         }
         Ok(Some(message))
     }
@@ -180,27 +187,27 @@ mod tests {
         inject_size: 4096,
     };
 
-    /// One end of two lanes, and the regions of both ends.
-    fn lane() -> (Lane, Region, Region) {
+    /// The channel of one side, and the regions of both sides.
+    fn channel() -> (CollectiveChannel, Region, Region) {
         let region = || {
             let (sizes, peer) = (SIZES, "peer");
             Region::create(&Attr { sizes, peer }).unwrap()
         };
-        let (ours, theirs) = (region(), region());
-        let (fd, sizes) = theirs.share().unwrap();
-        let seen = PeerRegion::attach(fd, sizes).unwrap();
-        (Lane::between(&ours, &seen), ours, theirs)
+        let (local, remote) = (region(), region());
+        let (fd, sizes) = remote.share().unwrap();
+        let attached = PeerRegion::attach(fd, sizes).unwrap();
+        (CollectiveChannel::between(&local, &attached), local, remote)
     }
 
-    fn seen(region: &Region) -> PeerRegion {
+    fn attached(region: &Region) -> PeerRegion {
         let (fd, sizes) = region.share().unwrap();
         PeerRegion::attach(fd, sizes).unwrap()
     }
 
     #[test]
-    fn letters_of_every_length_pass_as_long_as_there_is_room() {
-        let (mut a, ours, theirs) = lane();
-        let mut b = Lane::between(&theirs, &seen(&ours));
+    fn messages_of_every_length_pass_while_there_is_room() {
+        let (mut a, local, remote) = channel();
+        let mut b = CollectiveChannel::between(&remote, &attached(&local));
         for turn in 0..10_u64 {
             for len in 0..=SMALL_MESSAGE_MAX {
                 let mut message = SmallMessage::new(turn << 32 | len as u64, len);
@@ -224,30 +231,30 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_in_a_lane_is_refused() {
-        let (mut lane, _ours, theirs) = lane();
-        theirs
-            .lane_sender()
+    fn a_malformed_slot_or_credit_of_a_channel_is_an_error() {
+        let (mut channel, _local, remote) = channel();
+        remote
+            .coll_sender()
             .claim()
             .unwrap()
             .commit(SMALL_MESSAGE_MAX as u32 + 1);
-        assert_eq!(lane.try_receive().unwrap_err(), Errno::Proto);
+        assert_eq!(channel.try_receive().unwrap_err(), Errno::Proto);
         let message = SmallMessage::new(7, 8);
-        while lane.try_send(&message).is_ok() {}
-        assert_eq!(lane.try_send(&message), Err(Errno::Again));
+        while channel.try_send(&message).is_ok() {}
+        assert_eq!(channel.try_send(&message), Err(Errno::Again));
         for lie in [33, u64::MAX] {
-            theirs.lane_credit().publish(lie);
-            assert_eq!(lane.try_send(&message), Err(Errno::Proto));
+            remote.coll_credit().publish(lie);
+            assert_eq!(channel.try_send(&message), Err(Errno::Proto));
         }
     }
 
     #[test]
-    fn whoever_puts_a_letter_hears_that_the_peer_sleeps() {
-        let (mut lane, _ours, theirs) = lane();
+    fn try_send_reports_that_the_peer_may_be_parked() {
+        let (mut channel, _local, remote) = channel();
         let message = SmallMessage::new(7, 8);
-        theirs.set_attentive(false);
-        assert_eq!(lane.try_send(&message), Ok(false));
-        theirs.fall_asleep(1);
-        assert_eq!(lane.try_send(&message), Ok(true));
+        remote.set_polled(false);
+        assert_eq!(channel.try_send(&message), Ok(false));
+        remote.set_parked(1);
+        assert_eq!(channel.try_send(&message), Ok(true));
     }
 }

@@ -1,8 +1,9 @@
-//! What discovery has answered, kept where nothing changes it.
+//! The infos that discovery has returned, in a form that the application cannot change.
 //!
-//! The fields of an [`Info`] are public, and the library believes what it is opened with: a larger
-//! inject would overrun its buffers, a duty of registration that is left out would have it use memory
-//! that it does not know. So an `Info` that says more than any answer did is refused, by the field.
+//! The fields of an [`Info`] are public, and the library trusts the info that it opens an object
+//! with: a larger inject size would overrun its buffers, and a registration mode that was removed
+//! would make it use unregistered memory. So the provider refuses an `Info` that exceeds every
+//! discovered info, and names the field.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -12,23 +13,23 @@ use selvedge::{AddrFormat, Errno, Error, Info, Mode, MrMode};
 
 use crate::names;
 
-/// The answers of a library, each once.
+/// The limits of the discovered infos of a library, each once.
 #[derive(Debug, Default)]
-pub(crate) struct Answers(Mutex<Vec<Answer>>);
+pub(crate) struct DiscoveredInfos(Mutex<Vec<InfoLimits>>);
 
-/// What the library's memory safety depends on, of one answer.
+/// The fields of one info on which the library's memory safety depends.
 #[derive(Clone, Debug, PartialEq)]
-struct Answer {
-    whose: Whose,
+struct InfoLimits {
+    endpoint: EndpointIdentity,
     mode: Mode,
     mr_mode: MrMode,
-    /// By the field: no more than these.
-    most: [(&'static str, usize); 5],
+    /// The largest values, by field.
+    maxima: [(&'static str, usize); 5],
 }
 
-/// Which endpoints an answer is about.
+/// The endpoints that an info describes.
 #[derive(Clone, Debug, PartialEq)]
-struct Whose {
+struct EndpointIdentity {
     provider: String,
     fabric: String,
     domain: String,
@@ -36,23 +37,23 @@ struct Whose {
     addr_format: AddrFormat,
 }
 
-/// Duties that a program does when it posts.
-const DUTIES: Mode = Mode::MSG_PREFIX;
+/// Modes that a program fulfils when it posts.
+const POST_MODES: Mode = Mode::MSG_PREFIX;
 
-impl Answer {
+impl InfoLimits {
     fn of(info: &Info) -> Self {
         let (tx, rx) = (&info.tx_attr, &info.rx_attr);
         Self {
-            whose: Whose {
-                provider: names::core(&info.fabric_attr.prov_name),
+            endpoint: EndpointIdentity {
+                provider: names::without_layer(&info.fabric_attr.prov_name),
                 fabric: info.fabric_attr.name.clone(),
                 domain: info.domain_attr.name.clone(),
                 ep_type: info.ep_attr.ep_type,
                 addr_format: info.addr_format,
             },
-            mode: info.mode & DUTIES,
+            mode: info.mode & POST_MODES,
             mr_mode: info.domain_attr.mr_mode,
-            most: [
+            maxima: [
                 ("tx_attr.inject_size", tx.inject_size),
                 ("tx_attr.iov_limit", tx.iov_limit),
                 ("tx_attr.rma_iov_limit", tx.rma_iov_limit),
@@ -62,80 +63,86 @@ impl Answer {
         }
     }
 
-    /// Whether an `Info` for the same endpoints says no more than this.
+    /// Checks that an `Info` for the same endpoints does not exceed these limits.
     ///
     /// # Errors
     /// [`Errno::Inval`] with the first field that does.
-    fn allows(&self, asked: &Self) -> Result<(), Error> {
-        for (&(field, has), (_, asked)) in self.most.iter().zip(asked.most) {
-            if asked > has {
-                return Err(changed(field, has, asked));
+    fn allows(&self, requested: &Self) -> Result<(), Error> {
+        for (&(field, offered), (_, requested)) in self.maxima.iter().zip(requested.maxima) {
+            if requested > offered {
+                return Err(exceeds(field, offered, requested));
             }
         }
-        if !asked.mr_mode.contains(self.mr_mode) {
-            return Err(changed("domain_attr.mr_mode", self.mr_mode, asked.mr_mode));
+        if !requested.mr_mode.contains(self.mr_mode) {
+            return Err(exceeds(
+                "domain_attr.mr_mode",
+                self.mr_mode,
+                requested.mr_mode,
+            ));
         }
-        match asked.mode.contains(self.mode) {
+        match requested.mode.contains(self.mode) {
             true => Ok(()),
-            false => Err(changed("mode", self.mode, asked.mode)),
+            false => Err(exceeds("mode", self.mode, requested.mode)),
         }
     }
 }
 
-fn changed(field: &str, has: impl fmt::Debug, asked: impl fmt::Debug) -> Error {
+fn exceeds(field: &str, offered: impl fmt::Debug, requested: impl fmt::Debug) -> Error {
     let what = format!(
-        "{field} of the Info is {asked:?}, and discovery has answered {has:?}: leave it, or ask for it \
-         in the hints"
+        "{field} of the Info is {requested:?}, but discovery returned {offered:?}: leave the field \\
+         unchanged, or request the value in the hints"
     );
     Error::new(Errno::Inval, what)
 }
 
-impl Answers {
-    /// Keeps an answer.
+impl DiscoveredInfos {
+    /// Adds a discovered info.
     pub(crate) fn add(&self, info: &Info) {
-        let answer = Answer::of(info);
+        let limits = InfoLimits::of(info);
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !all.contains(&answer) {
-            all.push(answer);
+        if !all.contains(&limits) {
+            all.push(limits);
         }
     }
 
-    /// Makes sure that an `Info` says no more than an answer for the same endpoints.
+    /// Checks that an `Info` does not exceed a discovered info for the same endpoints.
     ///
     /// # Errors
-    /// [`Errno::Inval`] with the field, or with the names where no answer was about such endpoints.
+    /// [`Errno::Inval`] with the field, or with the names if discovery returned no such endpoints.
     pub(crate) fn check(&self, info: &Info) -> Result<(), Error> {
-        let asked = Answer::of(info);
+        let requested = InfoLimits::of(info);
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = all.iter().filter(|answer| answer.whose == asked.whose);
-        let mut refusal = None;
-        for answer in same {
-            match answer.allows(&asked) {
+        let same = all
+            .iter()
+            .filter(|limits| limits.endpoint == requested.endpoint);
+        let mut mismatch = None;
+        for limits in same {
+            match limits.allows(&requested) {
                 Ok(()) => return Ok(()),
-                Err(error) => refusal = Some(error),
+                Err(error) => mismatch = Some(error),
             }
         }
-        Err(refusal.unwrap_or_else(|| {
-            let whose = &asked.whose;
-            let what = format!("no discovery of this process has answered with {whose:?}");
+        Err(mismatch.unwrap_or_else(|| {
+            let endpoint = &requested.endpoint;
+            let what = format!("discovery in this process has not returned {endpoint:?}: open only infos that discovery returned");
             Error::new(Errno::Inval, what)
         }))
     }
 }
 
-/// What the library is told of threads: what the `Info` says, if that asks for more locks than the
-/// promise, and otherwise the promise.
+/// The threading level for the library: that of the `Info` if it needs more locks than the promise,
+/// otherwise that of the promise.
 pub(crate) fn threading(info: &Info) -> Threading {
     let promised = info.threading_promise();
-    let said = info.domain_attr.threading;
-    match rank(said) < rank(promised) {
-        true => said,
+    let field = info.domain_attr.threading;
+    match lock_rank(field) < lock_rank(promised) {
+        true => field,
         false => promised,
     }
 }
 
-/// Fewer locks come later, as libfabric orders them.
-fn rank(threading: Threading) -> u32 {
+/// The rank of a level: levels with fewer locks have higher ranks, in libfabric's order.
+fn lock_rank(threading: Threading) -> u32 {
     match threading {
         Threading::Safe => 1,
         Threading::Fid => 2,
@@ -155,7 +162,7 @@ mod tests {
     /// A change of an `Info`.
     type Edit = fn(&mut Info);
 
-    fn answered() -> Info {
+    fn discovered_info() -> Info {
         let hints = Hints::new().edit(|info| {
             info.fabric_attr.prov_name = "tcp;ofi".into();
             info.tx_attr.inject_size = 64;
@@ -169,10 +176,10 @@ mod tests {
     }
 
     #[test]
-    fn an_info_that_says_more_than_discovery_did_is_refused_by_its_field() {
-        let answers = Answers::default();
-        answers.add(&answered());
-        answers.check(&answered()).unwrap();
+    fn the_error_for_an_info_beyond_discovery_names_the_field() {
+        let discovered = DiscoveredInfos::default();
+        discovered.add(&discovered_info());
+        discovered.check(&discovered_info()).unwrap();
         let edits: &[(&str, Edit)] = &[
             ("tx_attr.inject_size", |info| info.tx_attr.inject_size = 65),
             ("tx_attr.iov_limit", |info| info.tx_attr.iov_limit = 5),
@@ -190,41 +197,41 @@ mod tests {
             ("addr_format", |info| info.addr_format = AddrFormat::Str),
         ];
         for &(field, edit) in edits {
-            let mut info = answered();
+            let mut info = discovered_info();
             edit(&mut info);
-            let error = answers.check(&info).unwrap_err();
+            let error = discovered.check(&info).unwrap_err();
             assert_eq!(error.errno(), Errno::Inval);
             assert!(error.message().contains(field), "{field}: {error}");
         }
-        let mut less = answered();
+        let mut less = discovered_info();
         (less.tx_attr.inject_size, less.tx_attr.iov_limit) = (8, 1);
         less.domain_attr.mr_mode |= MrMode::VIRT_ADDR;
-        answers.check(&less).unwrap();
+        discovered.check(&less).unwrap();
     }
 
     #[test]
-    fn what_one_answer_refuses_another_may_allow() {
-        let answers = Answers::default();
-        answers.add(&answered());
-        let mut larger = answered();
+    fn an_info_within_any_discovered_info_is_accepted() {
+        let discovered = DiscoveredInfos::default();
+        discovered.add(&discovered_info());
+        let mut larger = discovered_info();
         larger.tx_attr.inject_size = 4096;
-        answers.check(&larger).unwrap_err();
-        answers.add(&larger);
-        answers.add(&larger);
-        answers.check(&larger).unwrap();
-        assert_eq!(answers.0.lock().unwrap().len(), 2);
+        discovered.check(&larger).unwrap_err();
+        discovered.add(&larger);
+        discovered.add(&larger);
+        discovered.check(&larger).unwrap();
+        assert_eq!(discovered.0.lock().unwrap().len(), 2);
     }
 
     #[test]
-    fn a_field_takes_no_lock_of_the_library_away() {
-        let mut info = answered();
-        for (said, told) in [
+    fn the_threading_field_cannot_remove_a_lock_of_the_library() {
+        let mut info = discovered_info();
+        for (field, effective) in [
             (Threading::Domain, Threading::Safe),
             (Threading::Unspec, Threading::Safe),
             (Threading::Safe, Threading::Safe),
         ] {
-            info.domain_attr.threading = said;
-            assert_eq!(threading(&info), told, "{said}");
+            info.domain_attr.threading = field;
+            assert_eq!(threading(&info), effective, "{field}");
         }
         #[expect(unsafe_code, reason = "the promise about threads")]
         // SAFETY: nothing is opened from these hints.

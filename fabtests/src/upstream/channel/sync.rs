@@ -1,0 +1,94 @@
+//! Synchronisation of the two sides, and exchange of memory keys.
+
+use anyhow::Context as _;
+use selvedge::OpFlags;
+use selvedge_testkit::domain::{Remote, Rights};
+
+use super::Channel;
+use crate::upstream::domain;
+
+impl Channel {
+    /// Waits for the peer: a message of one byte in each direction, or a byte in each direction
+    /// over the out-of-band connection.
+    ///
+    /// # Errors
+    /// The peer does not respond.
+    pub(in crate::upstream) fn sync(&mut self) -> anyhow::Result<()> {
+        if let (true, Some(oob)) = (self.syncs_out_of_band(), &mut self.oob) {
+            let endpoint = &self.endpoint;
+            return oob.barrier_with(domain::timeout(&self.options), || endpoint.progress());
+        }
+        let flags = self.options.sync_level | self.completion_flag();
+        match self.is_client() {
+            true => {
+                self.post_send(1, flags)?;
+                self.await_sends()?;
+                self.receive()?;
+            }
+            false => {
+                self.receive()?;
+                self.post_send(1, flags)?;
+                self.await_sends()?;
+            }
+        }
+        self.clear_log();
+        Ok(())
+    }
+
+    /// At the client, waits until the server has received all messages, so that the next message is
+    /// not mixed with them.
+    ///
+    /// # Errors
+    /// The server does not respond.
+    pub(in crate::upstream) fn await_server(&mut self) -> anyhow::Result<()> {
+        match self.is_client() {
+            true => self.receive()?,
+            false => self.send(0)?,
+        }
+        self.clear_log();
+        Ok(())
+    }
+
+    /// Exchanges a last message, after which both sides may close.
+    ///
+    /// # Errors
+    /// The peer does not respond.
+    pub(in crate::upstream) fn finish(&mut self) -> anyhow::Result<()> {
+        self.post_send(4, OpFlags::TRANSMIT_COMPLETE | self.completion_flag())?;
+        self.await_sends()?;
+        self.await_arrivals(self.arrived + 1)?;
+        if let Some(oob) = &mut self.oob {
+            oob.barrier()?;
+        }
+        Ok(())
+    }
+
+    /// The completion flag of selective queues; counters count every operation.
+    fn completion_flag(&self) -> OpFlags {
+        match self.counts.is_some() {
+            true => OpFlags::empty(),
+            false => OpFlags::COMPLETION,
+        }
+    }
+
+    /// Sends the address and key of local memory, and returns the peer's.
+    ///
+    /// # Errors
+    /// The peer does not respond, or the memory has no key.
+    pub(in crate::upstream) fn exchange_keys(&mut self, own: &Rights) -> anyhow::Result<Remote> {
+        let own = own.remote()?.to_bytes();
+        let from_peer = match self.is_client() {
+            true => {
+                self.send_bytes(&own)?;
+                self.receive_bytes(own.len())?
+            }
+            false => {
+                let from_peer = self.receive_bytes(own.len())?;
+                self.send_bytes(&own)?;
+                from_peer
+            }
+        };
+        self.clear_log();
+        Remote::from_bytes(&from_peer).context("the peer's key")
+    }
+}

@@ -1,0 +1,80 @@
+//! Open objects that events may name, by the library's handles. There is one table for all fabrics,
+//! because the endpoint of a request, and its domain, may belong to another fabric object than the
+//! event queue.
+
+#![expect(unsafe_code, reason = "a handle of another library")]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use selvedge_abi::Fid;
+
+use crate::endpoint::Endpoint;
+use crate::library::LibraryInfo;
+use crate::pep::Pep;
+
+struct OpenObjects {
+    endpoints: BTreeMap<usize, Weak<Endpoint>>,
+    peps: BTreeMap<usize, Weak<Pep>>,
+    /// Connection requests that were not accepted or rejected, with their infos.
+    requests: BTreeMap<u64, Request>,
+}
+
+/// A connection request.
+pub(crate) struct Request {
+    pub(crate) handle: *mut Fid,
+    /// Keeps the info, which the library may read while the request is open.
+    _info: LibraryInfo,
+}
+
+// SAFETY: the handle is only passed to the library.
+unsafe impl Send for Request {}
+
+static OBJECTS: Mutex<OpenObjects> = Mutex::new(OpenObjects {
+    endpoints: BTreeMap::new(),
+    peps: BTreeMap::new(),
+    requests: BTreeMap::new(),
+});
+
+fn objects() -> MutexGuard<'static, OpenObjects> {
+    OBJECTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn register_endpoint(name: usize, endpoint: &Arc<Endpoint>) {
+    objects().endpoints.insert(name, Arc::downgrade(endpoint));
+}
+
+pub(crate) fn unregister_endpoint(name: usize) {
+    objects().endpoints.remove(&name);
+}
+
+pub(crate) fn endpoint(fid: *mut Fid) -> Option<Arc<dyn selvedge::Endpoint>> {
+    let endpoint = objects().endpoints.get(&fid.addr())?.upgrade()?;
+    Some(endpoint)
+}
+
+pub(crate) fn register_pep(name: usize, pep: &Arc<Pep>) {
+    objects().peps.insert(name, Arc::downgrade(pep));
+}
+
+pub(crate) fn unregister_pep(name: usize) {
+    objects().peps.remove(&name);
+}
+
+pub(crate) fn pep(fid: *mut Fid) -> Option<Arc<Pep>> {
+    objects().peps.get(&fid.addr())?.upgrade()
+}
+
+/// Stores a request until it is accepted or rejected.
+pub(crate) fn store_request(name: u64, handle: *mut Fid, info: LibraryInfo) {
+    let request = Request {
+        handle,
+        _info: info,
+    };
+    objects().requests.insert(name, request);
+}
+
+/// Takes a request that is about to be accepted or rejected.
+pub(crate) fn take_request(name: u64) -> Option<Request> {
+    objects().requests.remove(&name)
+}

@@ -1,0 +1,153 @@
+//! `AcceptLimiter`: limits how many new connections an endpoint accepts in one poll of the sockets.
+//!
+//! Connected peers have priority: in one poll an endpoint accepts a few connections of its own
+//! user, rejects a few of other users, and leaves the rest in the kernel's accept backlog. Each
+//! connection of another user pauses accepting for a while.
+
+use std::time::{Duration, Instant};
+
+use crate::connect::connection::BACKLOG;
+
+/// Hellos that are handled in one poll. Each takes some hundred microseconds, because memory is
+/// mapped.
+const HELLOS: usize = 4;
+/// Connections that are accepted in one poll.
+const CONNECTIONS: usize = 16;
+/// Pause of accepting after a connection of another user: ten thousand of those are rejected in a
+/// second, in a tenth of a core's time.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// Counters of accepted connections and handled hellos.
+#[derive(Debug)]
+pub(crate) struct AcceptLimiter {
+    next: Instant,
+    /// Hellos and connections that may still be handled in this poll.
+    hellos: usize,
+    connections: usize,
+    /// Connections accepted so far, plus the length of the backlog each time the backlog was empty.
+    taken: u64,
+}
+
+/// A position behind all connections that waited in the accept backlog at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BacklogMark(u64);
+
+impl AcceptLimiter {
+    /// Creates a limiter at `now`.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            next: now,
+            hellos: 0,
+            connections: 0,
+            taken: 0,
+        }
+    }
+
+    /// Begins a poll of the sockets.
+    pub(crate) fn begin(&mut self, now: Instant) {
+        let is_paused = now < self.next;
+        self.hellos = HELLOS;
+        self.connections = if is_paused { 0 } else { CONNECTIONS };
+    }
+
+    /// Whether another hello may be handled in this poll.
+    pub(crate) fn allows_hello(&self) -> bool {
+        self.hellos > 0
+    }
+
+    /// Whether another connection may be accepted in this poll.
+    pub(crate) fn allows_connection(&self) -> bool {
+        self.connections > 0 && self.allows_hello()
+    }
+
+    /// Counts a handled hello.
+    pub(crate) fn count_hello(&mut self) {
+        self.hellos -= 1;
+    }
+
+    /// Counts an accepted connection.
+    pub(crate) fn count_connection(&mut self) {
+        self.connections -= 1;
+        self.taken += 1;
+    }
+
+    /// Counts an accepted connection of another user.
+    pub(crate) fn count_other_user(&mut self, now: Instant) {
+        self.count_connection();
+        self.next = self.next.max(now) + PAUSE;
+    }
+
+    /// Records that the backlog is empty.
+    pub(crate) fn count_none(&mut self) {
+        self.connections = 0;
+        self.taken += ALL_PENDING;
+    }
+
+    /// The position behind all connections that wait now.
+    pub(crate) fn mark(&self) -> BacklogMark {
+        BacklogMark(self.taken)
+    }
+
+    /// Whether all connections before the mark were accepted.
+    pub(crate) fn has_taken(&self, mark: BacklogMark) -> bool {
+        self.taken - mark.0 >= ALL_PENDING
+    }
+}
+
+/// More connections than the backlog holds.
+const ALL_PENDING: u64 = BACKLOG as u64 + 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_poll_takes_a_few_connections_and_answers_fewer_hellos() {
+        let now = Instant::now();
+        let mut accept_limiter = AcceptLimiter::new(now);
+        accept_limiter.begin(now);
+        for _ in 0..CONNECTIONS {
+            assert!(accept_limiter.allows_connection());
+            accept_limiter.count_connection();
+        }
+        assert!(!accept_limiter.allows_connection());
+        accept_limiter.begin(now);
+        for _ in 0..HELLOS {
+            assert!(accept_limiter.allows_connection());
+            accept_limiter.count_connection();
+            accept_limiter.count_hello();
+        }
+        assert!(!accept_limiter.allows_hello() && !accept_limiter.allows_connection());
+    }
+
+    #[test]
+    fn connections_of_other_users_pause_accepting() {
+        let now = Instant::now();
+        let mut accept_limiter = AcceptLimiter::new(now);
+        accept_limiter.begin(now);
+        (0..CONNECTIONS).for_each(|_| accept_limiter.count_other_user(now));
+        let pause = PAUSE * CONNECTIONS as u32;
+        accept_limiter.begin(now + pause / 2);
+        assert!(accept_limiter.allows_hello() && !accept_limiter.allows_connection());
+        accept_limiter.begin(now + pause);
+        assert!(accept_limiter.allows_connection());
+    }
+
+    #[test]
+    fn a_mark_is_reached_when_the_backlog_is_empty_or_as_many_connections_were_accepted() {
+        let now = Instant::now();
+        let mut accept_limiter = AcceptLimiter::new(now);
+        let mark = accept_limiter.mark();
+        assert!(!accept_limiter.has_taken(mark));
+        for _ in 0..ALL_PENDING {
+            assert!(!accept_limiter.has_taken(mark));
+            accept_limiter.begin(now);
+            accept_limiter.count_connection();
+        }
+        assert!(accept_limiter.has_taken(mark));
+        let mark = accept_limiter.mark();
+        assert!(!accept_limiter.has_taken(mark));
+        accept_limiter.count_none();
+        assert!(accept_limiter.has_taken(mark));
+    }
+}

@@ -1,0 +1,145 @@
+//! `CopySelector`: selects the faster copy method into shared memory, measured per peer.
+//!
+//! The processor's string instruction takes lines over without reading them. It starts slowly, and
+//! is faster for lines from a distant cache; other stores are faster for lines from a near one. The
+//! cores of virtual machines migrate, so both methods are timed repeatedly.
+
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
+use crate::smr::bytes::{Bytes, CHUNK, CopyMethod};
+
+/// The selected method, and the measurements for the next selection.
+#[derive(Debug)]
+pub(crate) struct CopySelector {
+    best: CopyMethod,
+    /// Copies of this round, and how many of them remain. The last two are timed, one per method.
+    round: u32,
+    remaining: u32,
+    /// Mean nanoseconds per byte; 0 before the first measurement.
+    string: f32,
+    pieces: f32,
+}
+
+/// Copies in the first round; most of them are the first access to their pages. Each round is twice
+/// as long as the previous one.
+const FIRST_ROUND: u32 = 18;
+/// Copies in the longest round. Timing is rare because a timed copy waits for its lines.
+const LONGEST_ROUND: u32 = 512;
+/// Chunks are selected if they take less than this fraction of the string instruction's time. A
+/// distant peer reads the stores of the string instruction sooner, which the sender cannot measure.
+const MARGIN: f32 = 0.7;
+/// Limit of a measurement relative to the mean: a longer one includes time in which the process was
+/// not running.
+const OUTLIER_RATIO: f32 = 4.0;
+
+impl CopySelector {
+    /// Copies bytes to offset `at` of `to`.
+    #[inline]
+    pub(crate) fn copy_in(&mut self, to: &Bytes, at: usize, from: &[u8]) {
+        if from.len() <= CHUNK {
+            return to.copy_in(at, from);
+        }
+        self.remaining -= 1;
+        match self.remaining {
+            0 | 1 => self.copy_timed(to, at, from),
+            _ => to.copy_in_by(self.best, at, from),
+        }
+    }
+
+    #[cold]
+    fn copy_timed(&mut self, to: &Bytes, at: usize, from: &[u8]) {
+        let stores = match self.remaining {
+            0 => CopyMethod::Chunks,
+            _ => CopyMethod::StringInstruction,
+        };
+        let start = Instant::now();
+        to.copy_in_by(stores, at, from);
+        // The fence waits until all stores are visible.
+        fence(Ordering::SeqCst);
+        self.record(stores, start.elapsed(), from.len());
+        if self.remaining == 0 {
+            self.round = (2 * self.round).min(LONGEST_ROUND);
+            self.remaining = self.round;
+        }
+    }
+
+    fn record(&mut self, stores: CopyMethod, elapsed: Duration, len: usize) {
+        let mean = match stores {
+            CopyMethod::StringInstruction => &mut self.string,
+            CopyMethod::Chunks => &mut self.pieces,
+        };
+        let elapsed = elapsed.as_nanos() as f32 / len as f32;
+        *mean = match *mean {
+            0.0 => elapsed,
+            before => (before + elapsed.min(OUTLIER_RATIO * before)) / 2.0,
+        };
+        self.best = match self.pieces > 0.0 && self.pieces < MARGIN * self.string {
+            true => CopyMethod::Chunks,
+            false => CopyMethod::StringInstruction,
+        };
+    }
+}
+
+impl Default for CopySelector {
+    fn default() -> Self {
+        Self {
+            best: CopyMethod::StringInstruction,
+            round: FIRST_ROUND,
+            remaining: FIRST_ROUND,
+            string: 0.0,
+            pieces: 0.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+
+    use super::*;
+    use crate::smr::{Memory, Writers};
+
+    fn learn(selector: &mut CopySelector, string: u64, pieces: u64) {
+        for (stores, nanos) in [
+            (CopyMethod::StringInstruction, string),
+            (CopyMethod::Chunks, pieces),
+        ] {
+            selector.record(stores, Duration::from_nanos(nanos), 4096);
+        }
+    }
+
+    #[test]
+    fn both_copy_methods_store_the_given_bytes() {
+        const LEN: usize = 3 * CHUNK + 5;
+        let memory = Memory::create(4 * CHUNK, Writers::AnyProcess).unwrap();
+        let to = Bytes::new(memory.mapping().clone(), 0, 4 * CHUNK);
+        let mut selector = CopySelector::default();
+        // The first two rounds with their timed copies.
+        for number in 0..3 * FIRST_ROUND as usize {
+            let from: Vec<_> = (0..LEN).map(|at| (at * 7 + number) as u8).collect();
+            selector.copy_in(&to, number, &from);
+            let mut out = [MaybeUninit::uninit(); LEN];
+            assert_eq!(*to.copy_out(number, &mut out), *from, "copy {number}");
+        }
+        assert!(selector.string > 0.0 && selector.pieces > 0.0);
+    }
+
+    #[test]
+    fn the_faster_copy_method_is_selected() {
+        let mut selector = CopySelector::default();
+        learn(&mut selector, 200, 100);
+        assert_eq!(selector.best, CopyMethod::Chunks);
+        (0..3).for_each(|_| learn(&mut selector, 300, 900));
+        assert_eq!(selector.best, CopyMethod::StringInstruction);
+    }
+
+    #[test]
+    fn an_outlier_does_not_change_the_selected_copy_method() {
+        let mut selector = CopySelector::default();
+        (0..4).for_each(|_| learn(&mut selector, 200, 100));
+        learn(&mut selector, 200, 5_000_000);
+        (0..3).for_each(|_| learn(&mut selector, 200, 100));
+        assert_eq!(selector.best, CopyMethod::Chunks);
+    }
+}
