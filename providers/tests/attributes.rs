@@ -1,18 +1,18 @@
-//! What libfabric's providers of the same names grant at most, and longer queues.
+//! Limits: the maxima that libfabric's providers of the same names grant, and longer queues.
 
 use selvedge::info::{COMP_ORDER_DATA, COMP_ORDER_STRICT, EpType};
 use selvedge::{Caps, Hints, Info, Registry};
 
-/// The largest values that a provider of libfabric 1.17 or 2.x grants, which a program may ask for.
-/// What of them is refused here is in [`REJECTED`].
+/// The largest values that a provider of libfabric 1.17 or 2.x grants. [`REJECTED`] lists those
+/// that Selvedge rejects.
 struct GrantedLimits {
-    /// The provider, or another name that means it.
+    /// The provider's name, or an alias.
     name: &'static str,
     ep_type: EpType,
     queues: [usize; 2],
     inject: usize,
     message: usize,
-    /// Pieces of a local list, of a remote one, and of a region.
+    /// Segments of a local list, of a remote one, and of a region.
     iov_limits: [usize; 3],
     /// Order of completions, of sends and of receives.
     comp_order: [u64; 2],
@@ -26,7 +26,7 @@ struct GrantedLimits {
     err_data: usize,
 }
 
-/// A row of which nothing but names and queues is filled in.
+/// Defaults for the fields that an entry does not set.
 const EMPTY: GrantedLimits = GrantedLimits {
     name: "",
     ep_type: EpType::Rdm,
@@ -53,7 +53,8 @@ const LIBFABRIC: [GrantedLimits; 8] = [
         domain: [1024, 256, 1024, 0, 0],
         ..EMPTY
     },
-    // 2.x's, with the larger values of 1.17's `tcp;ofi_rxm`, which `tcp` meant for these endpoints.
+    // The values of 2.x, or of 1.17's `tcp;ofi_rxm` where larger; in 1.17 `tcp` selected that
+    // provider for RDM endpoints.
     GrantedLimits {
         name: "tcp",
         queues: [65536, 65536],
@@ -123,10 +124,10 @@ const LIBFABRIC: [GrantedLimits; 8] = [
     },
 ];
 
-/// A value that libfabric 1.17's provider of a name grants, and that is refused here.
+/// A value that libfabric 1.17's provider grants and Selvedge rejects.
 struct RejectedLimit {
     name: &'static str,
-    /// As the refusal has it.
+    /// The field, as the error names it.
     field: &'static str,
     set: fn(&mut Info),
 }
@@ -178,7 +179,7 @@ fn registry() -> Registry {
     selvedge_providers::builtin().with_params([("FI_TCP_IFACE", "lo")].into_iter().collect())
 }
 
-/// Hints for a provider, and for remote memory where its endpoints have it.
+/// Hints for a provider, with RMA where its endpoints support it.
 fn hints(name: &str, ep_type: EpType) -> Info {
     let mut info = Info::default();
     info.fabric_attr.prov_name = name.to_owned();

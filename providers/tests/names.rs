@@ -1,4 +1,4 @@
-//! Names of libfabric's providers that programs write down, in hints and in `FI_PROVIDER`.
+//! Aliases: names of libfabric's providers in hints and in `FI_PROVIDER`.
 
 use std::sync::{Mutex, Once, PoisonError};
 
@@ -13,7 +13,7 @@ fn registry(providers: &str) -> Registry {
     builtin().with_params(params.into_iter().collect())
 }
 
-/// The providers that are found, each once.
+/// The providers that discovery finds, each once.
 fn found(providers: &str, hints: &Hints) -> Vec<String> {
     let infos = registry(providers).infos(hints).unwrap_or_default();
     let names = infos.into_iter().map(|info| info.fabric_attr.prov_name);
@@ -38,7 +38,7 @@ fn names_of_libfabric_providers_select_their_replacements() {
     for (name, provider) in served {
         let by_hint = found("", &rdm.clone().provider(name));
         let by_environment = found(name, &rdm);
-        // One layer may be that of several.
+        // The name of a layer alone selects all providers under it.
         let expected: &[&str] = if name == "ofi_rxm" {
             &["shm", "tcp"]
         } else {
@@ -49,7 +49,7 @@ fn names_of_libfabric_providers_select_their_replacements() {
     }
 }
 
-/// Keeps every warning of this process, which says each once.
+/// Records every warning of this process; each is logged once.
 struct Warnings(Mutex<Vec<String>>);
 
 static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));

@@ -1,4 +1,4 @@
-//! What a provider lacks is refused in a sentence that names the provider.
+//! Unsupported calls fail with one sentence that names the provider.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -6,7 +6,7 @@ use selvedge::info::RxAttr;
 use selvedge::param::Params;
 use selvedge::{Errno, Error, Hints, Info, eq};
 
-/// The longest refusal that still is a sentence.
+/// The maximum length of a one-sentence error in bytes.
 const SENTENCE_MAX: usize = 100;
 
 fn info(provider: &str) -> Info {
@@ -15,7 +15,7 @@ fn info(provider: &str) -> Info {
     registry.infos(&hints).unwrap().remove(0)
 }
 
-/// Checks a refusal of what is not there.
+/// Checks that an error is `NoSys` with one sentence that begins with the provider's name.
 #[track_caller]
 fn expect_one_sentence(provider: &str, error: &Error) {
     assert_eq!(error.errno(), Errno::NoSys, "{error}");

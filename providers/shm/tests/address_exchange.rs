@@ -1,6 +1,6 @@
 //! The address exchange, step by step as in OFIWG's slides on shared memory (19 to 23): four
-//! endpoints insert each other one after the other, and after every step each table says which
-//! peers there are and which index the endpoint has with them.
+//! endpoints insert each other one after the other. After every step each endpoint's table has the
+//! inserted peers and the endpoint's index in their tables.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -20,15 +20,15 @@ use selvedge::{
 
 /// The slides' endpoints, clockwise from the upper left.
 const NAMES: [&str; 4] = ["11111:0:0", "22222:0:0", "33333:0:0", "44444:0:0"];
-/// Nothing here takes a hundredth of it.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// No step takes a hundredth of it.
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Set in a child that is one of the endpoints.
 const CHILD: &str = "SELVEDGE_TEST_ENDPOINT";
 
-/// What one endpoint knows: by index, the peer and our index with it.
+/// The table of one endpoint: by index, the peer and the endpoint's index in the peer's table.
 type Table = Vec<String>;
 
-/// One step of the slides: who inserts the three others, and all tables after it.
+/// One step of the slides: the endpoint that inserts the three others, and all tables afterwards.
 struct Step {
     slide: u32,
     inserts: usize,
@@ -78,14 +78,14 @@ const STEPS: [Step; 4] = [
     },
 ];
 
-/// The four endpoints, wherever they are.
+/// The four endpoints, in one process or in four.
 trait Fleet {
-    fn insert(&mut self, who: usize, name: &str);
+    fn insert(&mut self, index: usize, name: &str);
     /// All tables, after every endpoint has made some progress.
     fn tables(&mut self) -> [Table; 4];
 }
 
-fn walk(fleet: &mut impl Fleet) {
+fn run_steps(fleet: &mut impl Fleet) {
     assert_eq!(fleet.tables(), [const { Table::new() }; 4], "slide 19");
     for step in &STEPS {
         for other in NAMES {
@@ -93,24 +93,24 @@ fn walk(fleet: &mut impl Fleet) {
                 fleet.insert(step.inserts, other);
             }
         }
-        let picture = step
+        let expected = step
             .tables
             .map(|t| t.iter().map(ToString::to_string).collect());
-        let tables = settle(fleet, &picture);
+        let tables = settle(fleet, &expected);
         print(step.slide, &tables);
-        assert_eq!(tables, picture, "slide {}", step.slide);
+        assert_eq!(tables, expected, "slide {}", step.slide);
     }
 }
 
-/// The tables once they are like the picture and stay so, or when that takes too long.
-fn settle(fleet: &mut impl Fleet, picture: &[Table; 4]) -> [Table; 4] {
-    const STAYS: usize = 30;
-    let deadline = Instant::now() + PATIENCE;
-    let mut like = 0;
+/// The tables once they match `expected` and stay so, or after the timeout.
+fn settle(fleet: &mut impl Fleet, expected: &[Table; 4]) -> [Table; 4] {
+    const STABLE_READS: usize = 30;
+    let deadline = Instant::now() + TIMEOUT;
+    let mut matches = 0;
     loop {
         let tables = fleet.tables();
-        like = if tables == *picture { like + 1 } else { 0 };
-        if like > STAYS || Instant::now() > deadline {
+        matches = if tables == *expected { matches + 1 } else { 0 };
+        if matches > STABLE_READS || Instant::now() > deadline {
             return tables;
         }
     }
@@ -123,7 +123,7 @@ fn print(slide: u32, tables: &[Table; 4]) {
     }
 }
 
-/// One endpoint with all that it needs.
+/// One endpoint with its queue and address vector.
 struct Node {
     ep: Arc<selvedge_shm::Endpoint>,
     cq: Arc<dyn CompletionQueue>,
@@ -176,13 +176,13 @@ impl Node {
 }
 
 impl Fleet for [Node; 4] {
-    fn insert(&mut self, who: usize, name: &str) {
-        self[who].insert(name);
+    fn insert(&mut self, index: usize, name: &str) {
+        self[index].insert(name);
     }
 
     fn tables(&mut self) -> [Table; 4] {
         self.iter().for_each(Node::progress);
-        [0, 1, 2, 3].map(|who| self[who].table())
+        [0, 1, 2, 3].map(|index| self[index].table())
     }
 }
 
@@ -197,7 +197,7 @@ fn own_the_names() -> File {
 #[test]
 fn four_endpoints_fill_their_tables_as_on_the_slides() {
     let _lock = own_the_names();
-    walk(&mut NAMES.map(|name| Node::open(name, "1")));
+    run_steps(&mut NAMES.map(|name| Node::open(name, "1")));
 }
 
 /// An endpoint in a process of its own, which obeys lines on its standard input.
@@ -251,8 +251,8 @@ impl Drop for Remote {
 }
 
 impl Fleet for [Remote; 4] {
-    fn insert(&mut self, who: usize, name: &str) {
-        self[who].ask(&format!("insert {name}"));
+    fn insert(&mut self, index: usize, name: &str) {
+        self[index].ask(&format!("insert {name}"));
     }
 
     fn tables(&mut self) -> [Table; 4] {
@@ -267,7 +267,7 @@ impl Fleet for [Remote; 4] {
 #[test]
 fn four_processes_fill_their_tables_as_on_the_slides() {
     let _lock = own_the_names();
-    walk(&mut NAMES.map(Remote::start));
+    run_steps(&mut NAMES.map(Remote::start));
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn lines() -> Receiver<String> {
 
 /// Makes progress on both until the first one's table looks like this.
 fn until(node: &Node, other: &Node, table: &[&str]) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while node.table() != table {
         assert!(Instant::now() < deadline, "{:?}", node.table());
         node.progress();

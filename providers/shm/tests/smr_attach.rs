@@ -1,4 +1,4 @@
-//! What a peer may hand over in place of a region: everything that is none is refused.
+//! Descriptors that a peer may send in place of a region: all that are no valid region are refused.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -50,13 +50,13 @@ fn attach(fd: OwnedFd) -> Result<PeerRegion, Error> {
     PeerRegion::attach(fd, SIZES)
 }
 
-/// The attempt fails, and says why.
-fn refused<T>(result: Result<T, Error>, why: &str) {
+/// Checks that the attempt fails with a text that contains `reason`.
+fn refused<T>(result: Result<T, Error>, reason: &str) {
     let Err(error) = result else {
-        panic!("accepted, although {why}")
+        panic!("accepted, although {reason}")
     };
     assert_eq!(error.errno(), Errno::Proto, "{error}");
-    assert!(error.to_string().contains(why), "{error}");
+    assert!(error.to_string().contains(reason), "{error}");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn impossible_layouts_are_refused() {
             inject_size,
         };
         let (fd, _) = region().share().unwrap();
-        refused(PeerRegion::attach(fd, sizes), "should have");
+        refused(PeerRegion::attach(fd, sizes), "out of range");
         let error = Region::create(&Attr { sizes, peer: "x" }).unwrap_err();
         assert_eq!(error.errno(), Errno::Inval);
     }

@@ -6,7 +6,7 @@ use selvedge::Error;
 use selvedge::param::{Params, Spec};
 use selvedge_kit::wait::SPIN;
 
-/// The most datagrams that may wait for the system, or receives that may be said to be posted.
+/// The maximum number of waiting sends, and of receives that `Info` reports.
 pub(crate) const LONGEST_QUEUE: usize = 1 << 16;
 
 /// Every parameter, with its default and what it does.
@@ -48,12 +48,12 @@ pub(crate) static PARAMS: &[Spec] = &[
     ),
 ];
 
-/// What an Ethernet carries at once, less the headers of IPv4 and UDP.
+/// The MTU of Ethernet without the headers of IPv4 and UDP.
 const MAX_MSG_SIZE: usize = 1472;
-/// What a datagram has room for over IPv4.
+/// The largest payload of a UDP datagram over IPv4.
 const LARGEST: usize = 65507;
 
-/// The parameters, read.
+/// The values of the parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) iface: Option<String>,
@@ -65,7 +65,7 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Reads the environment.
+    /// Reads the parameters.
     ///
     /// # Errors
     /// The first bad value, by name.

@@ -1,4 +1,4 @@
-//! Endpoints: opening, closing, and what is neither message nor progress.
+//! `Endpoint`: opening and options.
 
 use std::fmt;
 use std::io;
@@ -24,7 +24,7 @@ use crate::state::{Parts, State};
 /// An endpoint of the udp provider.
 pub struct Endpoint {
     pub(crate) shell: Shell<State>,
-    /// Where it is.
+    /// The address of its socket.
     addr: SocketAddr,
     pub(crate) buffer_size: usize,
     pub(crate) inject_size: usize,
@@ -77,7 +77,7 @@ impl Endpoint {
             max_msg_size: info.ep_attr.max_msg_size,
             limits: Limits::of(info),
         });
-        // What was attached is detached when the shell is dropped.
+        // Dropping the shell detaches it again.
         endpoint.shell.attach()?;
         Ok(endpoint)
     }

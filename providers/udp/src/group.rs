@@ -1,4 +1,4 @@
-//! Multicast: groups that an endpoint is a member of.
+//! Multicast groups of an endpoint.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -11,7 +11,7 @@ use selvedge_kit::shell::Core;
 use crate::endpoint::Endpoint;
 use crate::state::State;
 
-/// What is held of a group. Dropping it leaves the group.
+/// The membership of a group. Dropping it leaves the group.
 #[derive(Debug)]
 struct Member {
     core: Weak<Core<State>>,
@@ -38,7 +38,7 @@ impl Drop for Member {
 /// Makes an endpoint a member of a group.
 ///
 /// # Errors
-/// [`Errno::Inval`] for an address that is no group's, or has no port; the system's.
+/// [`Errno::Inval`] for an address that is not a multicast address or has no port; system errors.
 pub(crate) fn join(
     endpoint: &Endpoint,
     group: &Address,

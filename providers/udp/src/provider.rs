@@ -1,4 +1,4 @@
-//! The provider: what discovery asks, and what it answers.
+//! `Udp`: the provider object, which answers discovery and opens fabrics.
 
 use std::sync::Arc;
 
@@ -58,10 +58,10 @@ impl Provider for Udp {
     }
 }
 
-/// By how much the header of IPv6 is longer than that of IPv4.
+/// The difference of the header lengths of IPv6 and IPv4 in bytes.
 const IPV6_EXTRA_HEADER: usize = 20;
 
-/// All that the provider can do.
+/// The largest `Info` of the provider.
 fn info(config: &Config) -> Info {
     let tx_caps = Caps::MSG | Caps::SEND | Caps::MULTICAST;
     // Multicast is a capability of senders, as in libfabric.
@@ -73,7 +73,7 @@ fn info(config: &Config) -> Info {
     info.tx_attr.caps = tx_caps;
     info.tx_attr.op_flags = TX_DEFAULTS;
     info.tx_attr.inject_size = config.max_msg_size;
-    // Datagrams leave and are received one after the other.
+    // Datagrams are sent and received in order of their posts.
     info.tx_attr.comp_order = COMP_ORDER_STRICT;
     info.tx_attr.size = config.tx_size;
     info.tx_attr.iov_limit = IOV_LIMIT;

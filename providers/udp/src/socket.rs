@@ -1,4 +1,4 @@
-//! Sockets: datagrams between them and any memory, many in one system call.
+//! UDP sockets: send and receive batches of datagrams from and to arbitrary memory.
 
 #![expect(unsafe_code, reason = "system calls on memory that is no slice")]
 
@@ -16,14 +16,14 @@ use selvedge_kit::close_on_fork::CloseOnFork;
 
 use crate::post::IOV_LIMIT;
 
-/// Datagrams of one system call.
+/// The maximum number of datagrams of one system call.
 pub(crate) const BATCH: usize = 32;
 
-/// A socket that does not block.
+/// A non-blocking UDP socket.
 #[derive(Debug)]
 pub(crate) struct Socket(CloseOnFork<UdpSocket>);
 
-/// Datagrams for one system call: to send, or places for what comes.
+/// A batch of datagrams for one system call: datagrams to send, or buffers to receive into.
 pub(crate) struct Batch<'a> {
     headers: [libc::mmsghdr; BATCH],
     segments: [[libc::iovec; IOV_LIMIT]; BATCH],
@@ -32,10 +32,10 @@ pub(crate) struct Batch<'a> {
     memory: PhantomData<&'a mut [u8]>,
 }
 
-/// What has come of a datagram.
+/// The length and source of a received datagram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedDatagram {
-    /// Its length, which may be more than there was room for.
+    /// Its length, which may exceed the buffer.
     pub(crate) len: usize,
     pub(crate) from: Option<SocketAddr>,
 }
@@ -56,7 +56,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Adds a datagram to send, if there is room for one more.
+    /// Adds a datagram to send. Returns false when the batch is full.
     pub(crate) fn send<'b: 'a>(
         &mut self,
         to: &SockaddrStorage,
@@ -108,7 +108,7 @@ impl<'a> Batch<'a> {
         true
     }
 
-    /// Points the headers at the lists, which have their place now.
+    /// Points the headers at the lists; the batch must not move until the system call.
     fn headers(&mut self) -> *mut libc::mmsghdr {
         for at in 0..self.count {
             let header = &mut self.headers[at].msg_hdr;
@@ -118,13 +118,13 @@ impl<'a> Batch<'a> {
         self.headers.as_mut_ptr()
     }
 
-    /// What has come of a datagram that was received.
+    /// Returns length and source of a received datagram.
     fn received(&self, at: usize) -> ReceivedDatagram {
         let header = &self.headers[at];
         let addr = self.addrs[at].as_ptr().cast::<libc::sockaddr>();
         let len = header.msg_hdr.msg_namelen;
-        // SAFETY: the kernel has written `len` bytes of an address there; fewer than an address has
-        // are refused.
+        // SAFETY: the kernel has written `len` bytes of an address there; `from_raw` rejects fewer
+        // bytes than an address has.
         let addr = unsafe { SockaddrStorage::from_raw(addr, Some(len)) };
         ReceivedDatagram {
             len: header.msg_len as usize,
@@ -142,10 +142,10 @@ fn socket_addr(addr: &SockaddrStorage) -> Option<SocketAddr> {
 }
 
 impl Socket {
-    /// A socket at an address. With `is_shared`, others may have the address, too.
+    /// Binds a socket to an address. With `is_shared`, other sockets may bind the same address.
     ///
     /// # Errors
-    /// The system's.
+    /// System errors.
     pub(crate) fn open(at: SocketAddr, buffer: usize, is_shared: bool) -> io::Result<Self> {
         let family = match at {
             SocketAddr::V4(_) => AddressFamily::Inet,
@@ -159,7 +159,7 @@ impl Socket {
         if is_shared {
             setsockopt(&fd, sockopt::ReuseAddr, &true)?;
         }
-        // The system gives as much of it as its limits allow.
+        // The kernel limits the size of the buffer.
         let _ = setsockopt(&fd, sockopt::RcvBuf, &buffer);
         bind(fd.as_raw_fd(), &SockaddrStorage::from(at))?;
         Ok(Self(CloseOnFork::new(UdpSocket::from(fd))))
@@ -169,13 +169,13 @@ impl Socket {
         self.0.fd().local_addr()
     }
 
-    /// Has what is sent to groups leave by the interface of an address.
+    /// Sets the interface for outgoing multicast datagrams, by its address.
     ///
     /// # Errors
-    /// The system's.
+    /// System errors.
     pub(crate) fn set_multicast_interface(&self, ip: IpAddr) -> io::Result<()> {
         let IpAddr::V4(ip) = ip else {
-            // The system's routes say it for IPv6.
+            // IPv6 uses the routes of the system.
             return Ok(());
         };
         let interface = libc::in_addr {
@@ -197,10 +197,10 @@ impl Socket {
         }
     }
 
-    /// Receives what is sent to a group, by the interface of an address.
+    /// Joins a multicast group at the interface with an address.
     ///
     /// # Errors
-    /// The system's.
+    /// System errors.
     pub(crate) fn join(&self, group: IpAddr, interface: IpAddr) -> io::Result<()> {
         match (group, interface) {
             (IpAddr::V4(group), IpAddr::V4(interface)) => {
@@ -211,10 +211,10 @@ impl Socket {
         }
     }
 
-    /// Sends datagrams; how many the kernel has taken.
+    /// Sends datagrams and returns how many the kernel has taken.
     ///
     /// # Errors
-    /// What is wrong with the first.
+    /// The error of the first datagram.
     pub(crate) fn send(&self, batch: &mut Batch<'_>) -> io::Result<usize> {
         let (fd, count) = (self.0.as_raw_fd(), batch.count as u32);
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -225,17 +225,17 @@ impl Socket {
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Receives datagrams into the places of a batch, and tells `each` of them in order.
+    /// Receives datagrams into the buffers of a batch, and calls `each` for each of them in order.
     ///
     /// # Errors
-    /// The system's, when there is none.
+    /// System errors; `WouldBlock` when there is no datagram.
     pub(crate) fn receive(
         &self,
         batch: &mut Batch<'_>,
         mut each: impl FnMut(ReceivedDatagram),
     ) -> io::Result<usize> {
         let (fd, count) = (self.0.as_raw_fd(), batch.count as u32);
-        // The length of a datagram is told even where it does not fit.
+        // With MSG_TRUNC the kernel returns the full length of a truncated datagram.
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
         let headers = batch.headers();
         // SAFETY: as above; the memory is borrowed exclusively.

@@ -1,8 +1,8 @@
-//! The state of an endpoint, and what moves it.
+//! `State`: the state of an endpoint, and its progress.
 //!
-//! The first datagram after a turn of progress leaves at once; those that follow it wait for the
-//! next turn, or until there are enough for a system call of their own. Datagrams are received
-//! straight into the buffers of posted receives, many in one call.
+//! The first datagram after a turn of progress is sent at once. Later ones wait for the next turn,
+//! or until they fill a batch. Datagrams are received directly into the buffers of posted receives,
+//! many in one system call.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,40 +25,40 @@ use selvedge_kit::{Ep, Report};
 
 use crate::socket::{BATCH, Batch, ReceivedDatagram, Socket};
 
-/// Datagrams that are taken when nobody says how many.
+/// The number of datagrams of a turn without a budget of the caller.
 const BUDGET: usize = 64;
-/// Turns of progress between two looks at the clock.
+/// The number of progress turns between two checks of the clock.
 const SNAPSHOT_TURNS: u64 = 16;
-/// How long a sleep may be when something might move without anybody being woken.
+/// The longest park while progress is possible without a wake-up.
 const PARK_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// Everything that an endpoint is.
+/// The state of an endpoint.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) ep: Ep,
     pub(crate) av: Arc<Av>,
-    /// The queue may hold the endpoint, and so must not be held by it.
+    /// Weak, because queued events may hold the endpoint.
     pub(crate) eq: Weak<Queue>,
     pub(crate) socket: Socket,
-    /// The groups that were joined: datagrams to them come by sockets of their own.
+    /// The joined groups; each has its own socket.
     pub(crate) groups: Vec<Group>,
     pub(crate) epoll: Arc<Epoll>,
     receives: VecDeque<Posted>,
     sends: VecDeque<Datagram>,
-    /// Sends that may wait.
+    /// The maximum number of waiting sends.
     max_sends: usize,
-    /// Where indices of the address vector lead, as far as that was asked since it last changed.
+    /// Addresses by address-vector index, cached since the vector last changed.
     destinations: Vec<Option<(SocketAddr, SockaddrStorage)>>,
     destinations_epoch: u64,
-    /// The last sender, and its index.
+    /// The last source, and its address-vector index.
     last_source: Option<(SocketAddr, FiAddr)>,
     last_source_epoch: u64,
-    /// Turns of progress so far, and the one in which something was last sent at once.
+    /// The number of progress turns, and the turn in which a datagram was last sent at once.
     turn: u64,
     sent_turn: u64,
-    /// The kernel takes no more at the moment.
+    /// Whether the kernel's buffer is full.
     is_blocked: bool,
-    /// Somebody may sleep.
+    /// Whether a thread may be parked.
     is_parked: bool,
     watched: EpollFlags,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Group {
     pub(crate) socket: Socket,
 }
 
-/// A datagram of ours.
+/// A datagram to send.
 #[derive(Debug)]
 pub(crate) struct Datagram {
     pub(crate) peer: FiAddr,
@@ -79,7 +79,7 @@ pub(crate) struct Datagram {
     pub(crate) report: Report,
 }
 
-/// Its bytes.
+/// The bytes of a datagram.
 #[derive(Debug)]
 pub(crate) enum Body {
     Borrowed(TxBuf),
@@ -94,7 +94,7 @@ impl Body {
         }
     }
 
-    /// The same bytes, in memory of ours.
+    /// Copies the bytes into memory of the endpoint.
     fn into_copied(self) -> Self {
         match self {
             Self::Borrowed(buf) => {
@@ -106,20 +106,20 @@ impl Body {
     }
 }
 
-/// What an endpoint is made of.
+/// The parts from which a `State` is created.
 pub(crate) struct Parts {
     pub(crate) ep: Ep,
     pub(crate) av: Arc<Av>,
     pub(crate) eq: Weak<Queue>,
     pub(crate) socket: Socket,
     pub(crate) epoll: Arc<Epoll>,
-    /// Sends that may wait.
+    /// The maximum number of waiting sends.
     pub(crate) max_sends: usize,
 }
 
 impl State {
     /// # Errors
-    /// The system's.
+    /// System errors.
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
         let Parts {
             ep,
@@ -154,7 +154,7 @@ impl State {
 
     // ---- sending ----
 
-    /// Where an index of the address vector leads.
+    /// Returns the address at an address-vector index.
     pub(crate) fn destination(&mut self, peer: FiAddr) -> Result<(SocketAddr, SockaddrStorage)> {
         let epoch = self.av.epoch();
         if epoch != self.destinations_epoch {
@@ -223,7 +223,7 @@ impl State {
         self.wake();
     }
 
-    /// Sends what the kernel takes.
+    /// Sends as many waiting datagrams as the kernel takes.
     fn flush(&mut self) {
         self.is_blocked = false;
         while !self.sends.is_empty() {
@@ -262,11 +262,11 @@ impl State {
             body,
             report,
         } = datagram;
-        // Nothing reads the memory any more when the completion comes.
+        // The caller's memory must not be in use when the completion is written.
         drop(body);
         match result {
             Ok(()) => report.done(&self.ep),
-            // A device dropped it, as others on its way might.
+            // The device queue was full and dropped the datagram, as any hop may.
             Err(cause) if cause.raw_os_error() == Some(libc::ENOBUFS) => report.done(&self.ep),
             Err(cause) => {
                 let errno = cause.raw_os_error().map_or(Errno::Io, Errno::from_raw);
@@ -286,7 +286,7 @@ impl State {
         }
     }
 
-    /// Takes a posted receive back.
+    /// Cancels a posted receive.
     pub(crate) fn cancel(&mut self, context: Context) -> Result {
         let index = self.receives.iter().position(|it| it.context == context);
         let posted = index.and_then(|index| self.receives.remove(index));
@@ -302,7 +302,7 @@ impl State {
         done
     }
 
-    /// Receives by the socket of a group, or the endpoint's own.
+    /// Receives from the socket of a group, or from the endpoint's own.
     fn receive_from(&mut self, group: Option<usize>, budget: usize, sink: &mut Sink<'_>) -> usize {
         let room = self.ep.rx_cq.room();
         let max = budget.min(BATCH).min(room);
@@ -327,8 +327,8 @@ impl State {
         if let Err(cause) = &received
             && !would_block(cause)
         {
-            // What others do to a socket is no error of a receive: a host that was sent to and is
-            // not there, for instance.
+            // Errors that other hosts cause, such as an unreachable destination of an earlier send,
+            // do not fail a receive.
             log::info!(target: TARGET, "a look for datagrams: {cause}");
         }
         for datagram in datagrams.iter().flatten() {
@@ -337,7 +337,7 @@ impl State {
         received.unwrap_or(0)
     }
 
-    /// The oldest receive has taken a datagram.
+    /// Completes the oldest receive with a datagram.
     fn complete_receive(&mut self, received: ReceivedDatagram, sink: &mut Sink<'_>) {
         let Some(posted) = self.receives.pop_front() else {
             return;
@@ -362,7 +362,7 @@ impl State {
         }
     }
 
-    /// The index of a sender in the address vector.
+    /// Returns the address-vector index of a source.
     fn source_addr(&mut self, from: SocketAddr) -> FiAddr {
         let epoch = self.av.epoch();
         if let Some((last_source, index)) = self.last_source
@@ -378,7 +378,7 @@ impl State {
 
     // ---- progress ----
 
-    /// Writes down how things stand, if that was long ago.
+    /// Writes a telemetry snapshot, if one is due.
     fn write_snapshot(&self) {
         let now = Instant::now();
         if self.ep.stats.is_snapshot_due(now) {
@@ -391,14 +391,14 @@ impl State {
         }
     }
 
-    /// Has whoever sleeps ask again.
+    /// Wakes a parked thread, so that it polls again.
     fn wake(&mut self) {
         if std::mem::take(&mut self.is_parked) {
             self.ep.wake();
         }
     }
 
-    /// Watches the sockets for what may move now: nothing is read without a receive.
+    /// Updates the epoll events of the sockets. Input is enabled only while a receive is posted.
     fn watch(&mut self) -> io::Result<()> {
         let mut interest = EpollFlags::empty();
         let has_room = !self.receives.is_empty() && self.ep.rx_cq.room() > 0;
@@ -418,7 +418,7 @@ impl State {
         Ok(())
     }
 
-    /// Receives what is sent to a group, too.
+    /// Joins a group.
     pub(crate) fn join(&mut self, group: SocketAddr, number: u64, buffer: usize) -> io::Result<()> {
         let own = self.socket.local_addr()?;
         let at = SocketAddr::new(group.ip(), group.port());
@@ -435,7 +435,7 @@ impl State {
     pub(crate) fn leave(&mut self, number: u64) {
         self.groups.retain(|group| {
             if group.number == number {
-                // It may be gone from there already.
+                // The descriptor may already be removed from epoll.
                 let _ = self.epoll.delete(&group.socket);
             }
             group.number != number
@@ -443,7 +443,7 @@ impl State {
     }
 }
 
-/// Whether there is nothing to do at the moment.
+/// Whether the error only means that the call would block or was interrupted.
 fn would_block(cause: &io::Error) -> bool {
     matches!(
         cause.kind(),
@@ -474,7 +474,8 @@ impl EndpointState for State {
         if self.watch().is_err() {
             return ArmOutcome::AtMost(PARK_TIMEOUT);
         }
-        // As it was watched: there may be room by now, of which nothing tells.
+        // Input may be disabled because the queue was full; no event reports that it has room
+        // again.
         match self.receives.is_empty() || self.watched.contains(EpollFlags::EPOLLIN) {
             true => ArmOutcome::UntilWoken,
             false => ArmOutcome::AtMost(PARK_TIMEOUT),
@@ -485,7 +486,7 @@ impl EndpointState for State {
         self.progress(BUDGET, &mut Sink::none());
     }
 
-    /// Sends what is still here, once, and gives all memory up.
+    /// Sends the waiting datagrams once, and releases all memory.
     fn close(&mut self) {
         self.flush();
         self.sends.clear();

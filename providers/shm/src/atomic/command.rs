@@ -1,5 +1,5 @@
-//! Atomic commands: what cannot be done directly is done by the peer, which answers
-//! ([`super::response`]).
+//! Atomic commands: the peer executes an atomic that the initiator cannot execute directly, and
+//! responds ([`super::response`]).
 //!
 //! ```text
 //! word 1   datatype, operation, number of targets (one byte each) | elements of the only one << 32
@@ -8,7 +8,7 @@
 //! inline   with data: 5 the data, the payload from word 6 on; without: the payload from word 5 on
 //! inject   word 5: offset of the payload, 6: the data
 //! payload  if there are several targets: address, number of elements and key of each; the
-//!          operands; what is compared with
+//!          operands; the compare values
 //! ```
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
@@ -31,17 +31,17 @@ use crate::smr::keys::Denied;
 use crate::transfers::cmd::{self, HAS_DATA, IOV_LIMIT, ProtocolError};
 use crate::transfers::{MAX_OPS, inject, inline};
 
-/// Where a payload inside of a command begins, and how long it may be.
+/// The word at which an inline payload begins, and its longest length in bytes.
 const PAYLOAD_WORD: usize = 5;
 const INLINE_MAX: usize = (SLOT_WORDS - PAYLOAD_WORD) * 8;
 /// Bytes of a target in a list.
 const ENTRY_LEN: usize = 24;
 
-/// Asks the peer to carry a request out; its results will come there.
+/// Sends the command of a request. Its results arrive with the response.
 ///
 /// # Errors
-/// [`Errno::Again`] while there is no room; [`Errno::Proto`] when the peer lies about what it has
-/// consumed.
+/// [`Errno::Again`] while there is no room; [`Errno::Proto`] when the peer claims to have consumed
+/// commands that were never sent.
 #[expect(
     clippy::indexing_slicing,
     reason = "a request of ours, which has a target"
@@ -104,7 +104,7 @@ pub(super) fn send(peer: &mut Peer, request: &mut Request) -> Result {
     Ok(())
 }
 
-/// An atomic command of a peer, checked as far as that does not depend on our memory.
+/// A parsed atomic command of a peer, before its targets are checked against registered memory.
 struct Command {
     kernel: Kernel,
     targets: Targets,
@@ -113,10 +113,10 @@ struct Command {
     msg_id: u32,
 }
 
-/// Carries out the atomic command that is the peer's next.
+/// Executes the atomic command that is the peer's next command.
 ///
 /// # Errors
-/// When it makes no sense.
+/// When the command is invalid.
 #[cold]
 pub(crate) fn take_command(
     peer: &mut Peer,
@@ -136,7 +136,8 @@ pub(crate) fn take_command(
     let outcome = execute(setup, kernel, targets, payload);
     let earlier = outcome.as_ref().map(Payload::as_slice);
     let result = earlier.map_err(|error| error.errno());
-    // Before this process is told, which may end as soon as it knows.
+    // The response precedes the local report, because this process may exit as soon as it sees the
+    // report.
     let responded = response::respond(peer, command.msg_id, result);
     if outcome.is_ok() {
         report_remote_atomic(peer, setup, &command);
@@ -148,7 +149,8 @@ pub(crate) fn take_command(
     Ok(())
 }
 
-/// Changes our memory, if the peer may; what was there before, if that was asked for.
+/// Applies an atomic to registered memory of this process, if the peer has the rights. Returns the
+/// fetched values of a fetching atomic.
 pub(super) fn execute(
     setup: &Setup,
     kernel: &Kernel,
@@ -166,7 +168,7 @@ pub(super) fn execute(
         memory.push(segment);
     }
     let len = memory.iter().map(|segment| segment.len()).sum();
-    // What fits half of the pool always finds its place there.
+    // A payload of at most half of the pool always finds room in it.
     if kernel.has_result() && len > setup.config.region.inject_size / 2 {
         return Err(AtomicError::TooLong);
     }
@@ -187,14 +189,14 @@ pub(super) fn execute(
     Ok(earlier)
 }
 
-/// Counts an atomic that was executed, for the regions whose counters want it.
+/// Counts an executed atomic at the counters of its regions.
 pub(super) fn count(setup: &Setup, kernel: &Kernel, targets: &Targets) {
     let segments = targets.as_slice().iter();
     let segments = segments.map(|target| (target.key, target.count * kernel.size()));
     setup.shared.keys.count(segments, kernel.access());
 }
 
-/// Counts what a peer has done, and reports it if the peer wants that.
+/// Counts a peer's executed atomic, and reports it if it carries remote data.
 fn report_remote_atomic(peer: &mut Peer, setup: &Setup, command: &Command) {
     let (ep, kernel) = (&setup.ep, &command.kernel);
     let elements = command.targets.as_slice().iter().map(|target| target.count);
@@ -220,7 +222,7 @@ fn report_remote_atomic(peer: &mut Peer, setup: &Setup, command: &Command) {
 }
 
 impl Command {
-    /// Reads the next command, which is an atomic, and lets go of it.
+    /// Parses the next command, which is an atomic, and releases its slot.
     fn take(inbox: &mut Inbox) -> Result<Self, ProtocolError> {
         let slot = inbox.peeked()?;
         let (kernel, targets, first) = Self::parse(&slot)?;
@@ -258,7 +260,8 @@ impl Command {
         })
     }
 
-    /// The operation, the number of targets, and the only one if it is.
+    /// Parses the operation, the number of targets, and the first target, which is valid if it is
+    /// the only one.
     fn parse(slot: &Received<'_>) -> Result<(Kernel, usize, RmaIoc), ProtocolError> {
         let word = slot.word(1);
         let family = match cmd::op(slot) {
@@ -273,7 +276,7 @@ impl Command {
         let kernel = kernel.ok_or(ProtocolError("an atomic that does not exist"))?;
         let targets = usize::from((word >> 16) as u8);
         if !(1..=IOV_LIMIT).contains(&targets) {
-            return Err(ProtocolError("number of targets"));
+            return Err(ProtocolError("number of targets out of range"));
         }
         let first = RmaIoc {
             addr: slot.word(4),
@@ -283,7 +286,7 @@ impl Command {
         Ok((kernel, targets, first))
     }
 
-    /// Puts targets and operands together, which have to fit each other.
+    /// Builds the command from targets and operands, and checks that their lengths agree.
     fn assemble(
         kernel: Kernel,
         targets: usize,
@@ -293,7 +296,7 @@ impl Command {
         let list = if targets > 1 { targets * ENTRY_LEN } else { 0 };
         let (list, values) = bytes
             .split_at_checked(list)
-            .ok_or(ProtocolError("a list of targets beyond the payload"))?;
+            .ok_or(ProtocolError("a list of targets that exceeds the payload"))?;
         let targets = match targets {
             1 => Targets::One(first),
             _ => Targets::Many(list.as_chunks().0.iter().map(entry).collect()),
@@ -302,11 +305,13 @@ impl Command {
         let count = counts.fold(0_usize, usize::saturating_add);
         let len = count.checked_mul(kernel.size());
         let len = len.filter(|&len| len > 0 && len <= isize::MAX as usize);
-        let len = len.ok_or(ProtocolError("number of elements"))?;
+        let len = len.ok_or(ProtocolError("number of elements out of range"))?;
         let operand = if kernel.has_operand() { len } else { 0 };
         let compare = if kernel.has_compare() { len } else { 0 };
         if values.len() != operand + compare {
-            return Err(ProtocolError("operands that are not as many as targets"));
+            return Err(ProtocolError(
+                "operands that do not match the targets in length",
+            ));
         }
         let mut payload = Payload::zeroed(operand, values.len());
         payload.as_mut_slice().copy_from_slice(values);

@@ -1,4 +1,4 @@
-//! Direct atomics: on special memory of a peer, by us.
+//! Direct atomics: the initiator changes a peer's special memory.
 
 use selvedge_kit::atomic::Args;
 
@@ -6,9 +6,8 @@ use super::{Payload, Request, rights, target_segment};
 use crate::peers::peer::Peer;
 
 impl Peer {
-    /// Carries the request out at once, if all of its targets are special, mapped here, and may be
-    /// changed like this. `false`, and nothing has happened, if it has to go another way or is not
-    /// allowed.
+    /// Executes the request, if all of its targets are mapped special memory that grants the needed
+    /// rights. Returns `false` without effect otherwise.
     #[inline]
     pub(super) fn apply_directly(&mut self, request: &mut Request) -> bool {
         let kernel = request.kernel;
@@ -30,8 +29,8 @@ impl Peer {
             let Some(segment) = target_segment(&kernel, target) else {
                 return false;
             };
-            // A region that has just gone, or is another one, is left alone; its end may come before
-            // or after this.
+            // A region that was withdrawn or replaced since the check is skipped: the atomic then
+            // follows its end.
             if let Some((span, at)) = self.find_mapped(&segment, rights(&kernel)) {
                 let args = Args {
                     operand: operand.get(done..).unwrap_or(&[]),

@@ -1,4 +1,5 @@
-//! The initiator's side: what is checked first, which way is taken, and what waits for the peer.
+//! The initiator's side of atomics: checks, the choice between direct execution and a command, and
+//! deferral until the peer is connected.
 
 use selvedge::atomic::RmaIoc;
 use selvedge::{Errno, OpFlags, Result};
@@ -15,7 +16,7 @@ use crate::smr::keys::{Denied, Kind};
 /// Posts an atomic.
 ///
 /// # Errors
-/// Those of a send. What the peer does not allow fails by completion.
+/// As a send. An access that the peer does not allow fails by completion.
 #[inline(never)]
 pub(super) fn post(at: &mut Connector<'_>, mut request: Request) -> Result {
     if request.report.reports_success && at.setup.ep.tx_cq.room() == 0 {
@@ -33,7 +34,7 @@ pub(super) fn post(at: &mut Connector<'_>, mut request: Request) -> Result {
     connect_and_defer(at, index, request)
 }
 
-/// Makes contact, and keeps the request until the peer has said where its memory is.
+/// Connects to the peer, and defers the request until the peer's key table is complete.
 #[cold]
 fn connect_and_defer(at: &mut Connector<'_>, index: usize, mut request: Request) -> Result {
     at.ensure_connected(index)?;
@@ -44,7 +45,7 @@ fn connect_and_defer(at: &mut Connector<'_>, index: usize, mut request: Request)
     defer(at, index, DeferredOp::Atomic(Box::new(request)))
 }
 
-/// Checks what is asked for and does it.
+/// Checks the request against the peer's key table and executes it.
 pub(crate) fn execute(at: &mut Connector<'_>, index: usize, request: &mut Request) -> Result {
     let peer = &mut at.peers[index];
     if may_apply_to_sibling(peer, request)? {
@@ -53,7 +54,7 @@ pub(crate) fn execute(at: &mut Connector<'_>, index: usize, request: &mut Reques
     }
     let is_special = match check(at, index, request) {
         Ok(is_special) => is_special,
-        // Its key table may be what there was no descriptor for.
+        // A chunk of the peer's key table may still wait for a free descriptor.
         Err(_) if at.control.waits_for_descriptors(index) => return Err(Errno::Again),
         Err((error, target)) => {
             report_refused(&at.peers[index], at.setup, request, error, &target);
@@ -61,7 +62,7 @@ pub(crate) fn execute(at: &mut Connector<'_>, index: usize, request: &mut Reques
         }
     };
     if is_special && request.data.is_none() && at.peers[index].atomics.is_idle() {
-        // The memory itself may be on its way to us.
+        // The announcement of the block may still be in the socket.
         at.receive_all(index);
         let done = apply_and_notify(&mut at.peers[index], request);
         if done.map_err(|errno| at.reserve_error(index, errno))? {
@@ -80,14 +81,14 @@ pub(crate) fn execute(at: &mut Connector<'_>, index: usize, request: &mut Reques
     }
 }
 
-/// Whether an atomic may be carried out here, on the memory of an endpoint of this domain.
+/// Whether the post may execute the atomic on the memory of an endpoint of this domain.
 fn may_apply_to_sibling(peer: &mut Peer, request: &Request) -> Result<bool> {
-    // Remote data goes with a command, which answers have to keep their order with.
+    // Remote data needs a command, and direct atomics must not overtake outstanding ones.
     let is_plain = request.data.is_none() && peer.atomics.is_idle();
     Ok(is_plain && sibling::may_access(peer, None, request.report.flags)?)
 }
 
-/// Carries an atomic out on a sibling's memory, and reports it.
+/// Executes an atomic on a sibling's memory, and reports it.
 fn apply_to_sibling(peer: &mut Peer, setup: &Setup, request: &mut Request) {
     let kernel = request.kernel;
     match command::execute(setup, &kernel, &request.targets, &request.payload) {
@@ -106,7 +107,7 @@ fn apply_to_sibling(peer: &mut Peer, setup: &Setup, request: &mut Request) {
     }
 }
 
-/// Carries the request out directly if that is possible, and tells a peer that counts it.
+/// Executes the request directly if possible, and notifies a peer that counts direct accesses.
 ///
 /// # Errors
 /// As [`Peer::reserve`].
@@ -124,11 +125,12 @@ fn apply_and_notify(peer: &mut Peer, request: &mut Request) -> Result<bool> {
     Ok(is_done)
 }
 
-/// Whether the peer's key table allows it, and all targets are special memory. If it does not, the
-/// peer's sockets are read first: it may have registered the memory since.
+/// Checks that the peer's key table allows the request. Returns whether all targets are special
+/// memory. Before it denies the request it receives the peer's packets: the peer may have
+/// registered the memory since.
 ///
 /// # Errors
-/// Why not, and of which target.
+/// The reason, and the target that it concerns.
 fn check(
     at: &mut Connector<'_>,
     index: usize,
@@ -151,7 +153,7 @@ fn report_refused(
     error: AtomicError,
     target: &RmaIoc,
 ) {
-    // The buffer goes before the completion comes.
+    // The buffer is released before the completion is written.
     drop(request.result.take());
     let (name, outstanding_op) = (&peer.name, OutstandingAtomic::new(&request.kernel, target));
     let detail = format!("{name}: {outstanding_op}: {}", error.text());

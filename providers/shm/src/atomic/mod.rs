@@ -1,14 +1,15 @@
-//! Atomics: fi_atomic(3) on a peer's memory, by instructions of a processor.
+//! Atomics: fi_atomic(3) on a peer's memory, by atomic instructions of a processor.
 //!
-//! What is checked before anything is changed: key, bounds and rights against the peer's key table,
-//! and the alignment of every target (`initiate`). Then there are two ways:
+//! The initiator checks key, bounds and rights against the peer's key table, and the alignment of
+//! every target, before it changes any element (`initiate`). Two paths follow:
 //!
-//! - special memory that we have mapped is changed by us (`direct`, and `word` for what is usual),
-//!   without the peer's help;
-//! - for everything else the peer gets a command, checks it again, and answers (`command`).
+//! - The initiator changes mapped special memory itself (`direct`, and `word` for one element of
+//!   eight bytes), without progress of the peer.
+//! - For other memory the peer receives a command, checks it again, executes it and responds
+//!   (`command`).
 //!
-//! Atomics of one endpoint to one peer are carried out in the order of their posts: none is done
-//! directly while a command is unanswered.
+//! Atomics of one endpoint to one peer are executed in the order of their posts: none is executed
+//! directly while a command is outstanding.
 
 pub(crate) mod command;
 mod direct;
@@ -31,19 +32,19 @@ use selvedge_kit::copy::{RxBuf, TxBuf};
 use crate::smr::keys::Denied;
 use crate::transfers::cmd::IOV_LIMIT;
 
-/// Bytes of operands that need no memory of their own.
+/// Bytes of operands that are stored without an allocation.
 const SMALL: usize = 64;
 
-/// An atomic to carry out, with a copy of what it reads.
+/// A posted atomic, with a copy of its operands and compare values.
 #[derive(Debug)]
 pub(crate) struct Request {
     kernel: Kernel,
     dest: FiAddr,
     targets: Targets,
     payload: Payload,
-    /// Where the earlier values go.
+    /// The buffer for the fetched values.
     result: Option<RxBuf>,
-    /// For the peer's completion.
+    /// Remote data for the peer's completion.
     data: Option<u64>,
     report: Report,
 }
@@ -55,16 +56,16 @@ pub(crate) enum Targets {
     Many(Box<[RmaIoc]>),
 }
 
-/// What waits for something, with one peer.
+/// Outstanding atomics and delayed responses of one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    /// Atomics of ours that the peer has not answered.
+    /// Atomics of this endpoint without a response of the peer.
     outstanding: usize,
-    /// Answers of ours, until there is room for them, in their order.
+    /// Responses of this endpoint that wait for room, in order.
     owed_responses: VecDeque<Response>,
 }
 
-/// Operands, and behind them what is compared with.
+/// The operands, followed by the compare values.
 #[derive(Debug)]
 pub(crate) struct Payload {
     small: [u8; SMALL],
@@ -73,18 +74,18 @@ pub(crate) struct Payload {
     len: usize,
 }
 
-/// What was asked: where earlier values go, and what is said in the sentence of an error.
+/// An outstanding atomic: the buffer for its fetched values, and the facts for its error text.
 #[derive(Debug)]
 pub(crate) struct OutstandingAtomic {
     pub(crate) addr: u64,
     pub(crate) key: u64,
-    /// Bytes there.
+    /// Bytes of the target.
     pub(crate) len: usize,
     pub(crate) result: Option<RxBuf>,
 }
 
 impl OutstandingAtomic {
-    /// About one target.
+    /// An outstanding atomic with its first target.
     fn new(kernel: &Kernel, target: &RmaIoc) -> Self {
         Self {
             addr: target.addr,
@@ -94,7 +95,7 @@ impl OutstandingAtomic {
         }
     }
 
-    /// Bytes of earlier values that are wanted.
+    /// Bytes of fetched values that the response must have.
     fn room(&self) -> usize {
         self.result.as_ref().map_or(0, RxBuf::len)
     }
@@ -107,7 +108,7 @@ impl fmt::Display for OutstandingAtomic {
     }
 }
 
-/// An answer to a command.
+/// The response to an atomic command.
 #[derive(Debug)]
 pub(crate) struct Response {
     msg_id: u32,
@@ -115,12 +116,12 @@ pub(crate) struct Response {
     bytes: Box<[u8]>,
 }
 
-/// Why an atomic is refused, by us or by the peer.
+/// The reason why an atomic is refused, by the initiator or by the target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AtomicError {
     Denied(Denied),
     Unaligned(Unaligned),
-    /// There is no room for the answer.
+    /// The fetched values exceed the longest response.
     TooLong,
 }
 
@@ -129,7 +130,7 @@ impl Backlog {
         self.owed_responses.is_empty()
     }
 
-    /// Whether no atomic of ours is on its way.
+    /// Whether no atomic of this endpoint is outstanding.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.outstanding == 0
@@ -137,10 +138,10 @@ impl Backlog {
 }
 
 impl Request {
-    /// Will not be carried out.
+    /// Reports a request that is not executed.
     pub(crate) fn failed(self, ep: &Ep, errno: Errno, peer: FiAddr, detail: String) {
         let report = self.report;
-        // The buffer goes before the completion comes.
+        // The buffer is released before the completion is written.
         drop(self);
         report.failed(ep, errno, peer, detail);
     }
@@ -165,7 +166,7 @@ impl Targets {
 }
 
 impl Payload {
-    /// Copies what the caller lends.
+    /// Copies the caller's operands and compare values.
     #[inline]
     fn gather(operand: &TxBuf, compare: &TxBuf) -> Self {
         let len = operand.len() + compare.len();
@@ -176,7 +177,7 @@ impl Payload {
         payload
     }
 
-    /// As many zeros, of which the first `operand` are the operands.
+    /// A payload of `len` zeros, of which the first `operand` are the operands.
     #[inline]
     fn zeroed(operand: usize, len: usize) -> Self {
         Self {
@@ -227,17 +228,17 @@ impl AtomicError {
         }
     }
 
-    /// The end of a sentence that begins with what was asked.
+    /// The reason, for the end of an error text.
     fn text(self) -> String {
         match self {
             Self::Denied(denied) => denied.text().to_owned(),
             Self::Unaligned(unaligned) => unaligned.to_string(),
-            Self::TooLong => "more than an answer has room for".to_owned(),
+            Self::TooLong => "the fetched values exceed the room of a response".to_owned(),
         }
     }
 }
 
-/// The stretch of memory that a target is; nothing for one that no memory has.
+/// The memory segment of a target; `None` if its length overflows.
 #[inline]
 fn target_segment(kernel: &Kernel, target: &RmaIoc) -> Option<RmaIov> {
     Some(RmaIov {
@@ -247,13 +248,13 @@ fn target_segment(kernel: &Kernel, target: &RmaIoc) -> Option<RmaIov> {
     })
 }
 
-/// The rights that a kernel takes, as a key table has them.
+/// The rights that a kernel needs, in the key table's encoding.
 #[inline]
 fn rights(kernel: &Kernel) -> u32 {
     crate::memory::keys::rights(kernel.access())
 }
 
-/// What a completion says of an operation of this family at its initiator.
+/// The flags of the initiator's completion of an operation of this family.
 #[inline]
 const fn completion_flags(family: Family) -> CompletionFlags {
     let direction = match family {

@@ -1,4 +1,5 @@
-//! Posting atomics: the caller's promise becomes values, and what can be known is checked.
+//! Posting atomics: the caller's promise about memory becomes buffer values, and the arguments are
+//! checked.
 
 use selvedge::atomic::{AtomicMsg, Attr, Datatype, Family, Ioc, IocMut, Op, RmaIoc, Target};
 use selvedge::{Atomic, AtomicExt, Context, Desc, Errno, Iov, IovMut, OpFlags, Result};
@@ -144,7 +145,7 @@ impl Atomic for Endpoint {
 }
 
 impl Endpoint {
-    /// What a short form asks for that is not done at once.
+    /// Slow path of [`Atomic::atomic_one`].
     ///
     /// # Safety
     /// As [`Atomic::atomicmsg`], for `buf`.
@@ -161,7 +162,7 @@ impl Endpoint {
         unsafe { self.atomicv(&[buf], &[desc], target, context) }
     }
 
-    /// The same, with a result.
+    /// Slow path of [`Atomic::fetch_atomic_one`].
     ///
     /// # Safety
     /// As [`Atomic::fetch_atomicmsg`], for `buf` and `result`.
@@ -182,7 +183,8 @@ impl Endpoint {
         unsafe { self.fetch_atomicv(buf, result, target, context) }
     }
 
-    /// What is not done to one integer by one instruction, or not at once.
+    /// Slow path: every atomic that is not one instruction on one integer, or whose preconditions
+    /// do not hold.
     ///
     /// # Safety
     /// As [`Atomic::compare_atomicmsg`], for the operands of `msg`, `compare` and `result`.
@@ -221,7 +223,7 @@ impl Endpoint {
     }
 }
 
-/// Carries an atomic out at once where that is possible, and hands it to the general path otherwise.
+/// Executes an atomic directly if possible, and passes it to the general path if not.
 #[inline]
 fn post_request(state: &mut State, mut request: Request) -> Result {
     let State { setup, peers, .. } = state;
@@ -235,7 +237,7 @@ fn post_request(state: &mut State, mut request: Request) -> Result {
     initiate::post(&mut state.connector(), request)
 }
 
-/// How an injected atomic of `len` bytes is told of.
+/// The report of an injected atomic of `len` bytes.
 pub(super) fn inject_report(len: usize) -> Report {
     Report {
         kind: completion_flags(Family::Base),
@@ -259,7 +261,7 @@ unsafe fn request(
     flags: OpFlags,
 ) -> Result<Request> {
     let targets = Targets::new(msg.rma_iov)?;
-    // The man page gives a read operands that mean nothing.
+    // The man page allows operands of an atomic read and ignores them.
     let operand = if kernel.has_operand() { msg.iov } else { &[] };
     // SAFETY: passed on from the caller.
     let operand = unsafe { tx_buf(&kernel, operand)? };

@@ -1,14 +1,14 @@
-//! Answers: what a peer tells of an atomic that it was asked for, with earlier values or an error.
+//! Responses to atomic commands: the fetched values, or an error.
 //!
-//! An answer is a command itself, of the one who was asked: earlier values are inside if they are
-//! few, or in the inject pool. Where there is no room for it, it waits with its sender
-//! ([`super::Backlog`]), who goes on taking commands all the same: else two endpoints that ask each
-//! other for much would wait for each other.
+//! A response is itself a command, which the target sends. Few fetched values are inside the
+//! command, more of them in the inject pool. A response without room waits in the target's
+//! [`super::Backlog`], and the target continues to take commands: otherwise two endpoints that
+//! flood each other with atomics would deadlock.
 //!
 //! ```text
-//! word 1   msg_id of what is answered | error number << 32, 0 if it was done
+//! word 1   msg_id of the atomic | error number << 32, 0 for success
 //! inline   the bytes from word 2 on
-//! inject   word 3: how many, 4: offset into the inject pool
+//! inject   word 3: number of bytes, 4: offset into the inject pool
 //! ```
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
@@ -25,10 +25,11 @@ use crate::smr::cmd_queue::Received;
 use crate::transfers::cmd::{self, INLINE_MAX, ProtocolError};
 use crate::transfers::{MAX_OPS, inject, inline};
 
-/// Answers a command of the peer's present life: with bytes, or with an error.
+/// Responds to an atomic command of the peer's current incarnation, with bytes or with an error.
 ///
 /// # Errors
-/// When the peer asks for more than it may have outstanding, or lies about what it has consumed.
+/// When the peer has more atomics outstanding than allowed, or claims to have consumed commands
+/// that were never sent.
 pub(crate) fn respond(
     peer: &mut Peer,
     msg_id: u32,
@@ -43,7 +44,7 @@ pub(crate) fn respond(
         return Ok(());
     }
     if peer.atomics.owed_responses.len() >= MAX_OPS {
-        return Err(ProtocolError("more questions than may be outstanding"));
+        return Err(ProtocolError("more atomics than may be outstanding"));
     }
     peer.atomics.owed_responses.push_back(Response {
         msg_id,
@@ -53,10 +54,10 @@ pub(crate) fn respond(
     Ok(())
 }
 
-/// Sends the answers that there is room for. Says how many.
+/// Sends the delayed responses that have room. Returns their number.
 ///
 /// # Errors
-/// When the peer lies about what it has consumed.
+/// When the peer claims to have consumed commands that were never sent.
 pub(crate) fn send_owed_responses(peer: &mut Peer) -> Result<usize, ProtocolError> {
     let mut sent = 0;
     while let Some(response) = peer.atomics.owed_responses.pop_front() {
@@ -72,7 +73,7 @@ pub(crate) fn send_owed_responses(peer: &mut Peer) -> Result<usize, ProtocolErro
     Ok(sent)
 }
 
-/// Sends an answer, if there is room for it.
+/// Sends a response, if there is room. Returns whether it did.
 fn send(
     peer: &mut Peer,
     msg_id: u32,
@@ -83,7 +84,7 @@ fn send(
     let offset = match peer.reserve(if is_inline { 0 } else { bytes.len() }) {
         Ok(offset) => offset,
         Err(Errno::Proto) => return Err(ProtocolError("credit for commands that were never sent")),
-        // Whoever is gone needs no answer.
+        // A disconnected peer needs no response.
         Err(Errno::NotConn) => return Ok(true),
         Err(_) => return Ok(false),
     };
@@ -111,10 +112,10 @@ fn send(
     Ok(true)
 }
 
-/// Takes the answer that is the peer's next command.
+/// Takes the response that is the peer's next command.
 ///
 /// # Errors
-/// When it makes no sense, or answers nothing.
+/// When the response is invalid, or has no outstanding atomic.
 pub(crate) fn take_response(peer: &mut Peer, setup: &Setup) -> Result<(), ProtocolError> {
     let src = peer.fi_addr(&setup.av);
     let Some(inbox) = &mut peer.inbox else {
@@ -135,17 +136,17 @@ pub(crate) fn take_response(peer: &mut Peer, setup: &Setup) -> Result<(), Protoc
             large = inject_bytes(inbox, len, offset)?;
             &large
         }
-        _ => return Err(ProtocolError("unknown op_src of an answer")),
+        _ => return Err(ProtocolError("unknown op_src of a response")),
     };
     inbox.rx.release();
-    // Values that are too many or too few answer nothing.
+    // A response with too many or too few values is invalid.
     let len = (errno == 0).then_some(bytes.len());
     let Some((report, outstanding_op)) = remove_outstanding(peer, msg_id, len)? else {
         return Ok(());
     };
     if errno != 0 {
-        let detail = format!("{}: {outstanding_op}: the peer refuses", peer.name);
-        // The buffer goes before the completion comes.
+        let detail = format!("{}: {outstanding_op}: the peer refused", peer.name);
+        // The buffer is released before the completion is written.
         drop(outstanding_op);
         report.failed(&setup.ep, Errno::from_raw(errno), src, detail);
         return Ok(());
@@ -157,8 +158,9 @@ pub(crate) fn take_response(peer: &mut Peer, setup: &Setup) -> Result<(), Protoc
     Ok(())
 }
 
-/// The operation that an answer with so many bytes of earlier values, or with an error, is for; it is
-/// over. Nothing if all of them have failed already, because the peer is gone.
+/// Removes the operation that a response with `len` bytes of fetched values, or with an error,
+/// completes. Returns `None` if all operations have failed already, because the peer has
+/// disconnected.
 fn remove_outstanding(
     peer: &mut Peer,
     msg_id: u32,
@@ -170,7 +172,7 @@ fn remove_outstanding(
     match out.ops.get_mut(msg_id).map(|op| &op.body) {
         Some(OpBody::Atomic(outstanding_op))
             if len.is_none_or(|len| len == outstanding_op.room()) => {}
-        Some(OpBody::Atomic(_)) => return Err(ProtocolError("earlier values of another number")),
+        Some(OpBody::Atomic(_)) => return Err(ProtocolError("fetched values of another length")),
         _ => return Err(NOT_REQUESTED),
     }
     match out.ops.remove(msg_id) {
@@ -185,7 +187,7 @@ fn remove_outstanding(
     }
 }
 
-const NOT_REQUESTED: ProtocolError = ProtocolError("an answer to what was not asked");
+const NOT_REQUESTED: ProtocolError = ProtocolError("a response without an outstanding atomic");
 
 fn inline_bytes(slot: &Received<'_>) -> Result<([u8; INLINE_MAX], usize), ProtocolError> {
     let len = (slot.head() >> 24) as usize;

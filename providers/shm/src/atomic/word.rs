@@ -1,5 +1,5 @@
-//! The usual atomic: one element of eight bytes, in special memory that is mapped here. It is done
-//! without a request being made of it, which would take longer than the instruction itself.
+//! Fast path of atomics: one element of eight bytes, in mapped special memory. It builds no
+//! [`super::Request`], which would take longer than the instruction itself.
 
 use selvedge::atomic::{AtomicMsg, Family, Ioc, IocMut, RmaIoc, Target};
 use selvedge::rma::RmaIov;
@@ -21,16 +21,17 @@ use crate::smr::prefetch;
 /// Bytes of the element.
 const LEN: usize = 8;
 
-/// What is done to the element.
+/// The operation on the element.
 pub(super) trait WordOp {
     fn family(&self) -> Family;
     fn has_operand(&self) -> bool;
-    /// Whether the element has to be writable here.
+    /// Whether the mapping has to be writable.
     fn writes(&self) -> bool;
-    /// The rights that it takes, as a key table has them.
+    /// The rights that the operation needs, in the key table's encoding.
     fn rights(&self) -> u32;
-    /// Does it to the element at a place, with the operand and what is compared with; the element
-    /// before. Nothing, and nothing has happened, where it is not aligned.
+    /// Applies the operation to the element at offset `at` of a span, with the operand and the
+    /// compare value in `words`. Returns the fetched value; `None` without effect if the element is
+    /// not aligned.
     fn apply(&self, span: &Span, at: usize, words: [u64; 2]) -> Option<u64>;
 }
 
@@ -61,7 +62,7 @@ impl WordOp for Single {
     }
 }
 
-/// For elements of eight bytes.
+/// Only for kernels on elements of eight bytes.
 impl WordOp for Kernel {
     fn family(&self) -> Family {
         self.family()
@@ -94,8 +95,8 @@ impl WordOp for Kernel {
 }
 
 impl Endpoint {
-    /// Carries the atomic out if it is a usual one, all of whose lists have one element. `false`,
-    /// and nothing has happened, otherwise.
+    /// Executes an atomic all of whose lists have one element. Returns `false` without effect if a
+    /// precondition of the fast path does not hold.
     ///
     /// # Safety
     /// As [`selvedge::Atomic::compare_atomicmsg`], for the operands of `msg`, `compare` and `result`.
@@ -136,7 +137,8 @@ impl Endpoint {
         self.apply_word(word_op, msg.dest, target, words, result, report)
     }
 
-    /// Carries the atomic of a short form out, likewise. Without a result there is none to give.
+    /// Executes the atomic of a short form, under the same conditions. `result` is empty for an
+    /// atomic without fetched values.
     ///
     /// # Safety
     /// As [`selvedge::Atomic::fetch_atomicmsg`], for `operand` and `result`.
@@ -177,7 +179,7 @@ impl Endpoint {
         self.apply_word(single, target.dest, &range, words, result, report)
     }
 
-    /// Carries an injected atomic out, likewise.
+    /// Executes an injected atomic, under the same conditions.
     #[inline(always)]
     pub(super) fn inject_word(
         &self,
@@ -236,7 +238,7 @@ fn apply_word(
     let Some(peer) = fast_peer(setup, peers, dest, report, FAST_FLAGS) else {
         return false;
     };
-    // An answer that is still to come belongs before this.
+    // An outstanding atomic precedes this one.
     if !peer.atomics.is_idle() {
         return false;
     }
@@ -259,7 +261,8 @@ fn apply_word(
     true
 }
 
-/// The one element of a list, 0 where none is wanted; nothing for any other list.
+/// The only element of a list, or 0 if the operation has no such operand. `None` for a list of
+/// another length.
 ///
 /// # Safety
 /// As [`TxBuf::one`], for the element.
@@ -274,7 +277,7 @@ unsafe fn operand_word(wanted: bool, list: &[Ioc]) -> Option<u64> {
     }
 }
 
-/// Room for the one element of a list, if it is wanted; nothing for any other list.
+/// The buffer for the fetched value, if the operation has one. `None` for a list of another length.
 ///
 /// # Safety
 /// As [`RxBuf::one`], for the element.

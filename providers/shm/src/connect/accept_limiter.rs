@@ -25,7 +25,7 @@ pub(crate) struct AcceptLimiter {
     hellos: usize,
     connections: usize,
     /// Connections accepted so far, plus the length of the backlog each time the backlog was empty.
-    taken: u64,
+    accepted: u64,
 }
 
 /// A position behind all connections that waited in the accept backlog at one moment.
@@ -39,7 +39,7 @@ impl AcceptLimiter {
             next: now,
             hellos: 0,
             connections: 0,
-            taken: 0,
+            accepted: 0,
         }
     }
 
@@ -68,7 +68,7 @@ impl AcceptLimiter {
     /// Counts an accepted connection.
     pub(crate) fn count_connection(&mut self) {
         self.connections -= 1;
-        self.taken += 1;
+        self.accepted += 1;
     }
 
     /// Counts an accepted connection of another user.
@@ -80,17 +80,17 @@ impl AcceptLimiter {
     /// Records that the backlog is empty.
     pub(crate) fn count_none(&mut self) {
         self.connections = 0;
-        self.taken += ALL_PENDING;
+        self.accepted += ALL_PENDING;
     }
 
     /// The position behind all connections that wait now.
     pub(crate) fn mark(&self) -> BacklogMark {
-        BacklogMark(self.taken)
+        BacklogMark(self.accepted)
     }
 
     /// Whether all connections before the mark were accepted.
-    pub(crate) fn has_taken(&self, mark: BacklogMark) -> bool {
-        self.taken - mark.0 >= ALL_PENDING
+    pub(crate) fn has_passed(&self, mark: BacklogMark) -> bool {
+        self.accepted - mark.0 >= ALL_PENDING
     }
 }
 
@@ -138,16 +138,16 @@ mod tests {
         let now = Instant::now();
         let mut accept_limiter = AcceptLimiter::new(now);
         let mark = accept_limiter.mark();
-        assert!(!accept_limiter.has_taken(mark));
+        assert!(!accept_limiter.has_passed(mark));
         for _ in 0..ALL_PENDING {
-            assert!(!accept_limiter.has_taken(mark));
+            assert!(!accept_limiter.has_passed(mark));
             accept_limiter.begin(now);
             accept_limiter.count_connection();
         }
-        assert!(accept_limiter.has_taken(mark));
+        assert!(accept_limiter.has_passed(mark));
         let mark = accept_limiter.mark();
-        assert!(!accept_limiter.has_taken(mark));
+        assert!(!accept_limiter.has_passed(mark));
         accept_limiter.count_none();
-        assert!(accept_limiter.has_taken(mark));
+        assert!(accept_limiter.has_passed(mark));
     }
 }

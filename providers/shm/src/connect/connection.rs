@@ -373,7 +373,10 @@ impl Connection {
         let is_more = |raw| matches!(raw, Ok(Some(Raw { len: 1.., .. })));
         (0..REFUSED_READS).any(|_| !is_more(self.receive_raw()));
         if self.send(&packet::encode_refusal(error), &[]).is_err() {
-            log::debug!(target: "selvedge::shm::ep_ctrl", "a refusal was not sent: the connection is closed");
+            log::debug!(
+                target: "selvedge::shm::ep_ctrl",
+                "a refusal was not sent: the connection is closed"
+            );
         }
     }
 
@@ -592,7 +595,8 @@ mod take_fd {
     use super::{FromRawFd, OwnedFd};
 
     pub(super) fn owned(fd: i32) -> OwnedFd {
-        // SAFETY: called only with descriptors that accept(2) or recvmsg(2) has just made for us.
+        // SAFETY: called only with descriptors that accept(2) or recvmsg(2) has just created for
+        // this process.
         unsafe { OwnedFd::from_raw_fd(fd) }
     }
 }

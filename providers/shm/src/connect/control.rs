@@ -29,7 +29,7 @@ const EVENTS: usize = 8;
 /// Interval between attempts to connect to peers that do not exist yet.
 const RETRY_INTERVAL: Duration = Duration::from_micros(500);
 /// Most attempts to connect in one interval.
-const RETRIES: usize = 16;
+const RETRIES_PER_INTERVAL: usize = 16;
 
 /// The sockets of an endpoint, and the content of its hello.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ impl Control {
             is_out_of_descriptors: false,
             peers_without_descriptors: Vec::new(),
         };
-        watched(control.watch(control.listener.fd(), UNAUTHENTICATED))?;
+        map_watch_error(control.watch(control.listener.fd(), UNAUTHENTICATED))?;
         Ok(control)
     }
 
@@ -217,7 +217,7 @@ impl Control {
 
     /// The error for a peer with another authorization key.
     pub(crate) fn key_mismatch(&self, name: &Name) -> Error {
-        let reason = format!("{name} has not the auth_key of {}", self.name);
+        let reason = format!("{name} does not have the auth_key of {}", self.name);
         Error::new(Errno::KeyRejected, reason)
     }
 
@@ -240,12 +240,12 @@ impl Control {
         connection: &mut Connection,
         index: usize,
     ) -> Result<(), Error> {
-        watched(connection.watch(&self.epoll, index as u64))
+        map_watch_error(connection.watch(&self.epoll, index as u64))
     }
 
     /// Watches a peer's pidfd until the descriptor is closed.
     pub(crate) fn watch_process(&self, fd: &OwnedFd, index: usize) -> Result<(), Error> {
-        watched(self.watch(fd, index as u64))
+        map_watch_error(self.watch(fd, index as u64))
     }
 
     /// Accepts the next connection of this process's user, within the limits of this poll.
@@ -326,7 +326,8 @@ impl Control {
         warn_limited(
             "selvedge::shm::ep_ctrl",
             format_args!(
-                "{name}: memory of a peer has to wait until there is a free descriptor (RLIMIT_NOFILE)"
+                "{name}: memory of a peer has to wait until there is a free descriptor \
+                 (RLIMIT_NOFILE)"
             ),
         );
         self.peers_without_descriptors.push(index as u32);
@@ -366,7 +367,7 @@ impl Control {
     fn rebind(&mut self, directory: &Path, now: Instant) {
         let rebound = self.listener.bind_again(&self.name, directory);
         let rebound = rebound.and_then(|listener| {
-            watched(self.watch(listener.fd(), UNAUTHENTICATED))?;
+            map_watch_error(self.watch(listener.fd(), UNAUTHENTICATED))?;
             Ok(listener)
         });
         match rebound {
@@ -393,9 +394,9 @@ impl Control {
         self.admit(unauthenticated);
     }
 
-    /// Keeps a connection without regard to their number, because its hello may have arrived.
+    /// Keeps a connection regardless of the limit, because its hello may have arrived.
     fn admit(&mut self, mut unauthenticated: Unauthenticated) {
-        match watched(
+        match map_watch_error(
             unauthenticated
                 .connection
                 .watch(&self.epoll, UNAUTHENTICATED),
@@ -431,7 +432,7 @@ impl Control {
     }
 
     /// Whether the hello timeout of a connection has passed. The hello may have arrived since.
-    pub(crate) fn has_timed_out(&self, now: Instant) -> bool {
+    pub(crate) fn has_expired_connection(&self, now: Instant) -> bool {
         let timeout = self.hello_timeout;
         self.unauthenticated
             .iter()
@@ -439,7 +440,7 @@ impl Control {
     }
 
     /// Drops connections after their hello timeout, if this poll has received from all of them.
-    pub(crate) fn drop_timed_out(&mut self, now: Instant) {
+    pub(crate) fn drop_expired_connections(&mut self, now: Instant) {
         if !self.accept_limiter.allows_hello() {
             return;
         }
@@ -466,7 +467,7 @@ impl Control {
             return Vec::new();
         }
         self.next_retry = now + RETRY_INTERVAL;
-        let count = RETRIES.min(self.retries.len());
+        let count = RETRIES_PER_INTERVAL.min(self.retries.len());
         self.retries.drain(..count).map(|i| i as usize).collect()
     }
 
@@ -489,7 +490,7 @@ impl Control {
     }
 }
 
-fn watched(done: nix::Result<()>) -> Result<(), Error> {
+fn map_watch_error(done: nix::Result<()>) -> Result<(), Error> {
     done.map_err(|e| failed("watching a peer", e))
 }
 

@@ -114,7 +114,7 @@ impl Connector<'_> {
     /// room.
     pub(crate) fn end_incarnation(&mut self, index: usize, errno: Errno, reason: &'static str) {
         let peer = &mut self.peers[index];
-        // The process may be gone, or its memory in use for something else.
+        // The process may have exited, or may use its memory for other data.
         peer.cma = None;
         let last = peer
             .inbox

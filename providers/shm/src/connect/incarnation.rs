@@ -25,9 +25,9 @@ impl Connector<'_> {
     ) -> Result<NextConnection, ConnectError> {
         let peer = &mut self.peers[index];
         // A closed connection is kept if a key proof was requested: a refusal may wait in it.
-        let is_of_use =
+        let is_usable =
             |next: &mut NextConnection| next.proof.is_some() || !next.connection.is_over();
-        let next = peer.next_connection.take_if(is_of_use);
+        let next = peer.next_connection.take_if(is_usable);
         if let Some(next) = next {
             return Ok(next);
         }
@@ -41,12 +41,13 @@ impl Connector<'_> {
         })
     }
 
-    /// Whether the next incarnation of a peer has proved the authorization key, if there is one.
-    /// Requests the proof on the first call, and sends this endpoint's own.
+    /// Advances the key proof with the next incarnation of a peer: requests the peer's proof on the
+    /// first call, and sends this endpoint's own later. Returns whether the proof is complete,
+    /// which it is at once without an authorization key.
     ///
     /// # Errors
     /// When the peer has another key or closes the connection.
-    pub(crate) fn has_proved_key(
+    pub(crate) fn advance_key_proof(
         &mut self,
         index: usize,
         next: &mut NextConnection,
@@ -55,11 +56,11 @@ impl Connector<'_> {
             return Ok(true);
         }
         let Some(proof) = &mut next.proof else {
-            let (caller, nonce) = Initiator::start();
+            let (initiator, nonce) = Initiator::start();
             let request = encode_key_request(&nonce, &self.control.name);
             next.connection.send(&request, &[])?;
             let since = Instant::now();
-            next.proof = Some(Box::new(KeyProof { caller, since }));
+            next.proof = Some(Box::new(KeyProof { initiator, since }));
             return Ok(false);
         };
         let is_late = proof.since.elapsed() >= self.setup.config.hello_timeout;
@@ -73,7 +74,7 @@ impl Connector<'_> {
             ReceiveOutcome::Empty | ReceiveOutcome::NoDescriptors | ReceiveOutcome::Closed => {
                 return Err(self.restart_key_proof(index, is_late));
             }
-            ReceiveOutcome::Packet(packet) => match (&proof.caller, *packet) {
+            ReceiveOutcome::Packet(packet) => match (&proof.initiator, *packet) {
                 (_, Packet::Refusal { errno, reason }) => {
                     return Err(ConnectError::Refused(Error::new(errno, reason)));
                 }
@@ -82,7 +83,7 @@ impl Connector<'_> {
                 _ => Err(Mismatch),
             },
         };
-        match word.and_then(|word| proof.caller.receive(&self.control.key, &word)) {
+        match word.and_then(|word| proof.initiator.receive(&self.control.key, &word)) {
             Ok(auth::Step::SendProof(proof)) => {
                 match next.connection.send(&encode_proof(&proof), &[]) {
                     Ok(()) => Ok(false),
@@ -97,8 +98,8 @@ impl Connector<'_> {
         }
     }
 
-    /// The next incarnation of a peer has closed the connection before its key proof. If the hello
-    /// timeout had passed, one side made no progress meanwhile, and the deadline for the peer
+    /// The error for a next incarnation that has closed the connection before its key proof. If the
+    /// hello timeout had passed, one side made no progress meanwhile, and the deadline for the peer
     /// starts again.
     fn restart_key_proof(&mut self, index: usize, is_late: bool) -> ConnectError {
         if is_late && let PeerState::Waiting { deadline } = &mut self.peers[index].state {
@@ -112,10 +113,10 @@ impl Connector<'_> {
     /// were received.
     pub(crate) fn drain_previous_incarnation(&mut self, index: usize, mark: BacklogMark) -> bool {
         self.peers[index].has_next = true;
-        let is_all = self.receive_all_before(index, mark);
+        let is_complete = self.receive_all_before(index, mark);
         let peer = &mut self.peers[index];
-        peer.has_next = !is_all || matches!(peer.state, PeerState::Draining { .. });
-        is_all
+        peer.has_next = !is_complete || matches!(peer.state, PeerState::Draining { .. });
+        is_complete
     }
 
     /// Handles the connections before `mark` and receives from this peer, which may be one of them.
@@ -126,7 +127,7 @@ impl Connector<'_> {
         }
         self.accept_connections(Instant::now());
         self.receive_all(index);
-        self.control.accept_limiter.has_taken(mark)
+        self.control.accept_limiter.has_passed(mark)
     }
 
     /// Receives the commands of an incarnation whose connection has closed, while messages wait for

@@ -177,7 +177,7 @@ impl Connector<'_> {
                 "earlier connections are not handled yet",
             ));
         }
-        if !self.has_proved_key(index, &mut next)? {
+        if !self.advance_key_proof(index, &mut next)? {
             self.peers[index].next_connection = Some(next);
             return Err(ConnectError::Busy("it has not proved its auth_key"));
         }
@@ -246,7 +246,7 @@ impl Connector<'_> {
         self.setup.shared.announcements.catch_up();
         self.control.accept_limiter.begin(now);
         let mut has_unauthenticated =
-            self.control.has_timed_out(now) || self.control.is_out_of_descriptors();
+            self.control.has_expired_connection(now) || self.control.is_out_of_descriptors();
         for event in self.control.events() {
             match event {
                 SocketEvent::Unauthenticated => has_unauthenticated = true,
@@ -267,7 +267,7 @@ impl Connector<'_> {
         }
         if has_unauthenticated {
             self.accept_connections(now);
-            self.control.drop_timed_out(now);
+            self.control.drop_expired_connections(now);
         }
         self.control.check_name_files(now);
     }
@@ -360,8 +360,10 @@ impl Connector<'_> {
         if let Err(error) = self.control.check_ep_type(&received.hello) {
             return refuse(connection, &error);
         }
-        let has_left = |source| self.matching.has_unexpected_from(source);
-        let index = self.peers.find_or_reuse(&received.hello.name, has_left);
+        let has_unexpected = |source| self.matching.has_unexpected_from(source);
+        let index = self
+            .peers
+            .find_or_reuse(&received.hello.name, has_unexpected);
         // Packets on existing connections are handled first, all of them if the peer has ended.
         match has_ended(&self.peers[index]) {
             true => self.receive_all(index),
@@ -654,8 +656,9 @@ impl Connector<'_> {
     }
 }
 
-/// The next packet of a peer, over any connection. The end comes last: if the process has ended,
-/// the sockets are read once more, because it may have sent between.
+/// Receives the next packet of a peer, over any connection. The end comes last: if the process has
+/// ended, the sockets are read once more, because the process may have sent packets after the first
+/// read.
 fn next_packet(peer: &mut Peer) -> Result<ReceiveOutcome, Error> {
     match receive_any(peer)? {
         ReceiveOutcome::Empty if is_over(peer) => Ok(match receive_any(peer)? {

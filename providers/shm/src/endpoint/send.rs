@@ -104,8 +104,8 @@ fn commit_inline(peer: &mut Peer, header: &Header, buf: &TxBuf) -> bool {
     false
 }
 
-/// The peer of a send whose flags ask for nothing that takes the general path ([`SLOW_PATH_FLAGS`]), if the
-/// completion has room and the peer is connected: then the message may be committed at once.
+/// The peer of a send on the fast path, if the completion has room and the peer is connected. The
+/// flags must not need the general path ([`SLOW_PATH_FLAGS`]).
 #[inline(always)]
 fn fast_peer<'a>(setup: &Setup, peers: &'a mut Peers, send: &Send) -> Option<&'a mut Peer> {
     if send.reports && setup.ep.tx_cq.room() == 0 {

@@ -1,7 +1,7 @@
 //! `State`: the parts of an endpoint, which its lock protects.
 //!
-//! Each part has a type of its own, and what is done takes the parts that it needs: taking commands
-//! [`CommandReceiver`], connecting and failing peers [`Connector`].
+//! Each part has a type of its own, and a function takes the parts that it needs:
+//! [`CommandReceiver`] to take commands, [`Connector`] to connect and disconnect peers.
 
 use std::sync::Arc;
 

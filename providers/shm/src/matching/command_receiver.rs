@@ -1,6 +1,8 @@
-//! Arrivals: what becomes of the commands that a peer has sent, and of the transfers with it.
+//! `CommandReceiver`: executes the commands that peers have sent, and moves the transfers with
+//! them.
 //!
-//! The fast path takes messages without parsing them ([`crate::matching::fast_path`]); the general path is here.
+//! The fast path takes messages without parsing them ([`crate::matching::fast_path`]); this file
+//! has the general path.
 
 use selvedge::Errno;
 use selvedge_kit::cq::Sink;
@@ -21,13 +23,13 @@ use crate::transfers::incoming::Stage;
 use crate::transfers::protocol_selector::RendezvousProtocol;
 use crate::transfers::{inject, inline, iov, sar, status};
 
-/// The parts of an endpoint that taking commands changes.
+/// The parts of an endpoint that received commands change.
 #[derive(Debug)]
 pub(crate) struct CommandReceiver<'a> {
     pub(crate) setup: &'a Setup,
     pub(crate) matching: &'a mut Matching,
     pub(crate) schedule: &'a mut Schedule,
-    /// How many peers share the quota of unexpected messages.
+    /// The number of peers that share the quota of unexpected messages.
     pub(crate) peers: usize,
 }
 
@@ -45,8 +47,8 @@ impl CommandReceiver<'_> {
         }
     }
 
-    /// Takes up to `budget` commands of a peer that has sent some. A peer that breaks the protocol is
-    /// marked ([`Peer::fault`]), and active from then on.
+    /// Takes up to `budget` commands of a peer that has sent some. A peer that violates the
+    /// protocol is marked ([`Peer::fault`]), and active from then on.
     #[inline(never)]
     pub(crate) fn take_commands(
         &mut self,
@@ -55,8 +57,8 @@ impl CommandReceiver<'_> {
         sink: &mut Sink<'_>,
     ) -> usize {
         let budget = budget.min(self.setup.ep.rx_cq.room());
-        // Twice: a peer that is far needs all the time, and one that is near has taken the lines
-        // back meanwhile.
+        // The prefetch is issued twice: a distant peer's lines need all the time, and a near peer
+        // has taken the lines back meanwhile.
         peer.prefetch_response_slot();
         let taken = self.fast_path(peer).take::<Oldest>(peer, budget, sink);
         peer.publish_credit();
@@ -67,7 +69,7 @@ impl CommandReceiver<'_> {
         }
     }
 
-    /// Takes commands of which the first is not for the fast path.
+    /// Takes commands of which the first needs the slow path.
     #[inline(never)]
     fn take_slow_path(&mut self, peer: &mut Peer, budget: usize, sink: &mut Sink<'_>) -> usize {
         let mut taken = 0;
@@ -122,7 +124,7 @@ impl CommandReceiver<'_> {
         self.fast_path(peer).take::<R>(peer, budget, sink)
     }
 
-    /// Takes one message, if there is one and it has a place.
+    /// Takes one message, if there is one and it has room.
     #[inline(never)]
     fn take_message(
         &mut self,
@@ -162,12 +164,13 @@ impl CommandReceiver<'_> {
         Ok(true)
     }
 
-    /// Whether a message may be kept that has no receive, beside the `kept` bytes of its sender.
+    /// Whether an unexpected message may be kept, beside the `kept` bytes of its sender.
     fn has_room(&self, len: usize, kept: usize) -> bool {
         self.matching.quota.has_room(len, kept, self.peers - 1)
     }
 
-    /// A message has to wait with its sender, because too much waits here.
+    /// Records that a message stays with its sender, because the quota of unexpected messages is
+    /// used up.
     #[cold]
     fn stall(&mut self, peer: &Peer, len: usize) {
         if self.matching.stall() {
@@ -176,7 +179,7 @@ impl CommandReceiver<'_> {
         }
     }
 
-    /// Takes a command that is no message.
+    /// Takes a one-sided or atomic command.
     #[inline(never)]
     fn take_one_sided(
         &mut self,
@@ -197,7 +200,7 @@ impl CommandReceiver<'_> {
         Ok(true)
     }
 
-    /// Takes a command whose message is not inside.
+    /// Takes a command whose message is outside of it.
     fn take_external(
         &mut self,
         peer: &mut Peer,
@@ -213,7 +216,7 @@ impl CommandReceiver<'_> {
                 self.match_rts(peer, cmd, rts.msg_id);
                 Ok(true)
             }
-            Body::Inline { .. } => Err(ProtocolError("a message that is inside and is not")),
+            Body::Inline { .. } => Err(ProtocolError("an inline message out of line")),
         }
     }
 
@@ -276,7 +279,7 @@ impl CommandReceiver<'_> {
         }
     }
 
-    /// A receive takes a message of `peer` that waited for it.
+    /// Delivers an unexpected message of `peer` to a receive.
     #[cold]
     pub(crate) fn deliver(
         &mut self,
@@ -301,7 +304,7 @@ impl CommandReceiver<'_> {
                 matching::report(&peer.name, ep, src, posted, &env, fits, &mut Sink::none());
             }
             Unexpected::Rts { life, .. } if life != peer.incarnation => {
-                let detail = format!("{} is gone, and its message with it", peer.name);
+                let detail = format!("{} disconnected before its message was received", peer.name);
                 ep.rx_failed(posted, Errno::ConnReset, src, detail);
             }
             Unexpected::Rts { msg_id, .. } => {
@@ -313,7 +316,7 @@ impl CommandReceiver<'_> {
     }
 }
 
-/// What the peer's next command is, if there is one.
+/// The op number of the peer's next command, if there is one.
 #[inline(always)]
 fn next_op(peer: &Peer) -> Option<u32> {
     let inbox = peer.inbox.as_ref()?;
@@ -326,10 +329,10 @@ fn release(inbox: Option<&mut Inbox>) {
     }
 }
 
-/// Moves what is on its way in either direction. Says how much that was.
+/// Moves the transfers with a peer in both directions. Returns the work done.
 ///
 /// # Errors
-/// When something that the peer says makes no sense.
+/// When the peer violates the protocol.
 pub(crate) fn move_transfers(peer: &mut Peer, setup: &Setup) -> Result<usize, ProtocolError> {
     let Setup { config, ep, av, .. } = setup;
     let addr = peer.fi_addr(av);
@@ -345,7 +348,7 @@ pub(crate) fn move_transfers(peer: &mut Peer, setup: &Setup) -> Result<usize, Pr
     Ok(moved)
 }
 
-/// A message that is on its way into a receive by copies that the receiver makes alone.
+/// A message that the receiver alone copies.
 fn next_pull(peer: &Peer) -> Option<u32> {
     peer.incoming
         .iter()

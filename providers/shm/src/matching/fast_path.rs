@@ -1,5 +1,6 @@
-//! The fast path of arrivals: few bytes or a payload in the pool, no data, no acknowledgement, and a
-//! receive that needs no search. Most messages are like this, and are taken without being parsed.
+//! The fast path of received messages: an inline or pooled payload, no remote data, no
+//! acknowledgement, and a receive that needs no search. Most messages are like this, and are taken
+//! without being parsed.
 
 use selvedge::FiAddr;
 use selvedge::cq::Entry;
@@ -15,18 +16,18 @@ use crate::provider::av::Av;
 use crate::transfers::cmd;
 use crate::transfers::{inject, inline};
 
-/// Payloads whose first cache line is fetched while the next one is awaited, in bytes. It saves a
-/// round trip of the line; a larger payload is still being written when its line would be taken
-/// away, which costs more.
+/// The longest payload, in bytes, whose first cache line the receiver prefetches while it waits for
+/// the next message. The prefetch saves a round trip of the line. The sender of a larger payload
+/// still writes when the prefetch takes the line away, which costs more.
 pub(crate) const PREFETCH_PAYLOAD_MAX: usize = 512;
 
-/// A receive that can be looked at without a search.
+/// A lookup of a receive without a search.
 pub(crate) trait ReceiveLookup {
     fn find(matcher: &mut Matcher<Unexpected>, src: Source, tag: u64) -> Option<&mut Posted>;
     fn drop(matcher: &mut Matcher<Unexpected>);
 }
 
-/// The one that was posted first.
+/// The receive that was posted first.
 pub(crate) struct Oldest;
 
 impl ReceiveLookup for Oldest {
@@ -41,7 +42,7 @@ impl ReceiveLookup for Oldest {
     }
 }
 
-/// The first of those behind many that wait long.
+/// The first receive that the matcher has not indexed.
 pub(crate) struct Newer;
 
 impl ReceiveLookup for Newer {
@@ -80,7 +81,7 @@ impl<'a> FastPath<'a> {
 
 impl FastPath<'_> {
     /// Takes commands whose message matches the receive that `R` finds. Stops at the first command
-    /// that is not for the fast path.
+    /// that needs the slow path.
     #[inline(always)]
     pub(crate) fn take<R: ReceiveLookup>(
         &mut self,
@@ -125,8 +126,8 @@ impl FastPath<'_> {
         taken
     }
 
-    /// Takes a command whose message is in the pool. `false`, and nothing has happened, if it is not
-    /// for the fast path.
+    /// Takes a command whose message is in the inject pool. Returns `false` without effect if it
+    /// needs the slow path.
     #[inline(never)]
     fn take_pooled<R: ReceiveLookup>(&mut self, inbox: &mut Inbox, sink: &mut Sink<'_>) -> bool {
         let Some(slot) = inbox.rx.peek() else {
@@ -160,7 +161,7 @@ impl FastPath<'_> {
     }
 }
 
-/// The completion of a receive that a message without data has filled.
+/// The completion entry of a receive that a message without remote data has filled.
 #[inline(always)]
 fn completion_entry(posted: &Posted, kind: Kind, len: usize, tag: u64) -> Entry {
     Entry {

@@ -1,4 +1,4 @@
-//! `Matching`: posted receives, and the messages that wait for one, within a quota.
+//! `Matching`: posted receives, and unexpected messages within a quota.
 
 pub(crate) mod command_receiver;
 pub(crate) mod fast_path;
@@ -19,24 +19,24 @@ use crate::peers::name::Name;
 pub(crate) struct Matching {
     msgs: Matcher<Unexpected>,
     tags: Matcher<Unexpected>,
-    /// How many bytes of unexpected messages are kept.
+    /// The quota of bytes of unexpected messages.
     pub(crate) quota: UnexpectedQuota,
-    /// Which receives may name a source, and what is left of a multi-receive buffer when it ends.
+    /// The policy of directed receives and of multi-receive buffers.
     pub(crate) policy: ReceivePolicy,
-    /// Whether a message waits with its sender, because too much waits here.
+    /// Whether a message stays with its sender, because the quota is used up.
     is_stalled: bool,
 }
 
-/// A message that waits for its receive.
+/// An unexpected message.
 #[derive(Debug)]
 pub(crate) enum Unexpected {
-    /// It is here; the sender may want to know when it has been received.
+    /// A copy of the message; with `ack`, the sender expects an acknowledgement of the receive.
     Bytes { bytes: Box<[u8]>, ack: Option<Ack> },
-    /// It is with the sender, as long as that lives.
+    /// An RTS: the message is in the sender's memory, as long as the sender's incarnation lasts.
     Rts { life: u32, msg_id: u32 },
 }
 
-/// A sender that wants to know when its message has been received.
+/// An acknowledgement that a sender expects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ack {
     pub(crate) life: u32,
@@ -63,13 +63,13 @@ impl Matching {
         }
     }
 
-    /// Has messages meet shared receives, where there are none of its own for them.
+    /// Matches messages with shared receives, if no own receive matches.
     pub(crate) fn share(&mut self, srx: &Arc<Shared>) {
         self.msgs.share(srx, Kind::Msg);
         self.tags.share(srx, Kind::Tagged);
     }
 
-    /// Keeps a message until its receive is posted; `kept` is what its sender has waiting.
+    /// Keeps an unexpected message; `kept` is the bytes that its sender has kept.
     #[cold]
     pub(crate) fn keep(
         &mut self,
@@ -85,26 +85,26 @@ impl Matching {
             .store(env, Unexpected::Bytes { bytes, ack });
     }
 
-    /// A message has to wait with its sender. Whether the one before had not.
+    /// Records that a message stays with its sender. Returns whether that is new.
     #[cold]
     pub(crate) fn stall(&mut self) -> bool {
         !std::mem::replace(&mut self.is_stalled, true)
     }
 
-    /// Both sides of matching, to look at.
+    /// Both matchers, for inspection.
     pub(crate) fn matchers(&self) -> [(Kind, &Matcher<Unexpected>); 2] {
         [(Kind::Msg, &self.msgs), (Kind::Tagged, &self.tags)]
     }
 
-    /// Whether a message of this source waits for its receive.
+    /// Whether an unexpected message of this source is kept.
     pub(crate) fn has_unexpected_from(&mut self, source: Source) -> bool {
         [&mut self.msgs, &mut self.tags]
             .into_iter()
             .any(|matcher| matcher.has_from(source))
     }
 
-    /// Forgets the receives that name a source, and the offers of a source that is gone. Messages
-    /// that are here stay, and so do claimed offers: whoever claimed one is told.
+    /// Removes the receives that name a disconnected source, and returns them. Drops the source's
+    /// RTSs. Copied messages stay, and so do claimed RTSs: the receive of a claimed one fails.
     pub(crate) fn fail_source(&mut self, source: Source) -> Vec<Posted> {
         let mut failed = Vec::new();
         for matcher in [&mut self.msgs, &mut self.tags] {

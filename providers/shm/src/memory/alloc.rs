@@ -1,5 +1,6 @@
-//! Memory that a domain makes for its application (`Domain::alloc`): announced to all peers, which map
-//! it, until it is dropped. [`crate::memory::special`] is what the domain and its peers know of it.
+//! Memory that a domain allocates for its application (`Domain::alloc`). The domain announces it to
+//! all peers, which map it until it is dropped. [`crate::memory::special`] has the tables of
+//! blocks, own and peers'.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,30 +16,30 @@ use crate::smr::Writers;
 use crate::smr::keys::{KeyEntry, Kind};
 use crate::smr::special::{Block, PageSize};
 
-/// Special memory in the hands of the application.
+/// The application's handle of special memory: the block and its registration.
 #[derive(Debug)]
 struct DomainAllocation {
-    // Before the memory: its key goes first.
+    // Declared before the memory, so that the key is withdrawn first.
     region: Arc<dyn MemoryRegion>,
     remote_addr: u64,
     block: AnnouncedBlock,
 }
 
-/// The memory itself, announced to the peers.
+/// A block of special memory that the domain has announced to its peers.
 #[derive(Debug)]
 pub(crate) struct AnnouncedBlock {
     shared: Arc<Shared>,
     memory: Block,
     location: BlockInfo,
-    /// The number of the announcement.
+    /// The number of its announcement.
     announcement: u64,
-    /// What was asked for.
+    /// The requested length in bytes.
     len: usize,
     fork_guard: ForkGuard,
 }
 
 impl AnnouncedBlock {
-    /// Makes memory, tells the peers, and registers it.
+    /// Allocates memory, announces it to the peers, and registers it.
     ///
     /// # Errors
     /// As [`Block::create`], and as [`mr::add`].
@@ -75,7 +76,7 @@ impl AnnouncedBlock {
         }))
     }
 
-    /// Tells the peers, before a key for the memory is out.
+    /// Announces the block to the peers, before its key exists.
     fn announce(
         shared: &Arc<Shared>,
         memory: Block,
@@ -96,7 +97,7 @@ impl AnnouncedBlock {
         }
     }
 
-    /// What the key table says of it.
+    /// The block's entry of the key table.
     fn row(&self, attr: &alloc::Attr) -> KeyEntry {
         KeyEntry {
             key: attr.requested_key,
@@ -115,11 +116,11 @@ impl AnnouncedBlock {
 
 impl Drop for AnnouncedBlock {
     fn drop(&mut self) {
-        // To a forked child it is the parent's.
+        // In a forked child the block belongs to the parent.
         if !self.fork_guard.is_owner() {
             return;
         }
-        // Before the address may be another's.
+        // Removed before the address may be reused.
         self.shared.special.remove(self.location.base);
         let release = encode_release(self.location.block);
         self.shared

@@ -1,9 +1,10 @@
-//! Exports: what a domain tells every peer of its endpoints, now and later.
+//! `Announcements`: the packets that a domain sends to every present and later peer of its
+//! endpoints.
 //!
-//! A *notice* is a packet with or without a descriptor that stands until it is withdrawn. It goes to
-//! the peers that there are when it is published, from whatever thread that is done, and to those
-//! that come later, behind the hello. A peer whose socket is full gets it as soon as there is room.
-//! It does not repeat itself: a notice that a peer was never told is not withdrawn from it either.
+//! An *announcement* is a packet with an optional descriptor, which is active until it is
+//! withdrawn. The publishing thread sends it to all connected peers; a later peer receives it after
+//! the `Hello`. A peer whose socket is full receives it as soon as there is room. A withdrawal is
+//! sent only to peers that were sent the announcement.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,13 +17,14 @@ use selvedge_kit::rate_limit::warn_limited;
 use selvedge_kit::wait::Waiters;
 use selvedge_kit::weak_list::WeakList;
 
-/// The notices of a domain, and who has to hear them.
+/// The active announcements of a domain, and the peers that receive them.
 #[derive(Debug, Default)]
 pub(crate) struct Announcements {
     inner: Mutex<Inner>,
-    /// Whether a packet waits for room in a socket.
+    /// Whether a packet waits for room in a peer's socket.
     is_behind: AtomicBool,
-    /// Where threads are parked for the domain's endpoints: any of them catches up.
+    /// The waiters of threads that are parked for the domain's endpoints: any of these threads can
+    /// send pending packets.
     parked: Mutex<WeakList<Waiters>>,
 }
 
@@ -39,19 +41,19 @@ struct Announcement {
     fd: Option<OwnedFd>,
 }
 
-/// The other end of a link.
+/// A peer that receives announcements.
 #[derive(Debug)]
 struct Subscriber {
     speaker: PacketSender,
-    /// What it has not been told yet, with the numbers of the notices.
+    /// Announcements that were not sent to it yet, with their numbers.
     pending: VecDeque<(u64, Arc<Announcement>)>,
 }
 
-/// The number of what nobody withdraws.
+/// The number of a withdrawal, which is never withdrawn itself.
 const WITHDRAWAL: u64 = 0;
 
 impl Announcements {
-    /// Tells everybody; the number of the notice.
+    /// Sends an announcement to all subscribers. Returns its number.
     pub(crate) fn publish(&self, packet: packet::Bytes, fd: Option<OwnedFd>) -> u64 {
         let mut inner = self.lock();
         inner.last += 1;
@@ -66,7 +68,7 @@ impl Announcements {
         number
     }
 
-    /// Takes a notice back: whoever was told it gets `withdrawal`.
+    /// Withdraws an announcement: a subscriber that was sent it is sent `withdrawal`.
     pub(crate) fn withdraw(&self, number: u64, withdrawal: packet::Bytes) {
         let mut inner = self.lock();
         inner.active.remove(&number);
@@ -85,8 +87,8 @@ impl Announcements {
         self.send_pending(&mut inner);
     }
 
-    /// Says hello to a peer by `handshake`, and tells it everything that stands, and whatever comes.
-    /// Nothing is published in between.
+    /// Adds a peer: runs `handshake`, then sends it all active and later announcements. No
+    /// announcement is published in between.
     pub(crate) fn add_subscriber(
         &self,
         link: &Connection,
@@ -105,7 +107,7 @@ impl Announcements {
         Ok(())
     }
 
-    /// Tells those whose sockets were full what they have missed.
+    /// Sends pending packets to subscribers whose sockets were full.
     #[inline]
     pub(crate) fn catch_up(&self) {
         if self.is_behind.load(Ordering::Relaxed) {
@@ -113,7 +115,7 @@ impl Announcements {
         }
     }
 
-    /// Has threads that are parked at these places catch up.
+    /// Adds waiters whose parked threads are woken when packets become pending.
     pub(crate) fn add_waiters(&self, waiters: &Arc<Waiters>) {
         self.parked().push(Arc::downgrade(waiters));
     }
@@ -122,18 +124,19 @@ impl Announcements {
         self.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a packet waits for room in a socket.
+    /// Whether a packet waits for room in a peer's socket.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_behind.load(Ordering::Relaxed)
     }
 
-    /// Sends what is pending, and forgets who is gone.
+    /// Sends all pending packets, and removes disconnected subscribers.
     fn send_pending(&self, inner: &mut Inner) {
         inner.subscribers.retain_mut(Subscriber::send_pending);
         let is_behind = inner.subscribers.iter().any(|l| !l.pending.is_empty());
         let was_behind = self.is_behind.swap(is_behind, Ordering::Relaxed);
         if is_behind && !was_behind {
-            // The peer makes room without waking anybody, and this thread may never come back.
+            // A peer makes room in its socket without a wake-up, and this thread may never make
+            // progress again.
             self.parked().iter().for_each(|waiters| waiters.wake());
         }
     }
@@ -144,7 +147,7 @@ impl Announcements {
 }
 
 impl Subscriber {
-    /// Sends until the socket is full. `false` when nobody is there any more.
+    /// Sends until the socket is full. Returns `false` if the peer has disconnected.
     fn send_pending(&mut self) -> bool {
         while let Some((_, announcement)) = self.pending.front() {
             let fds: Vec<_> = announcement.fd.iter().map(AsFd::as_fd).collect();
@@ -158,7 +161,7 @@ impl Subscriber {
                     | ConnectError::Refused(error)
                     | ConnectError::Untrusted(error),
                 )) => {
-                    // Nothing that another try mends, and the peer can do without.
+                    // A retry would not help, and the peer works without the announcement.
                     warn_limited("selvedge::shm::mr", format_args!("{error}"));
                     self.pending.pop_front();
                 }
@@ -177,7 +180,7 @@ mod tests {
     use crate::peers::name::Name;
     use selvedge::Errno;
 
-    /// Two ends of a connection.
+    /// Both sides of a connection.
     fn links(name: &str) -> (Connection, Connection) {
         let name = Name::plain(&format!("exports-{}-{name}", std::process::id())).unwrap();
         let rendezvous = Rendezvous::bind(&name, None).unwrap();
@@ -192,7 +195,7 @@ mod tests {
         encode_abort(number, Errno::Canceled)
     }
 
-    /// The numbers of the packets that have come.
+    /// The numbers of the received packets.
     fn received_numbers(link: &mut Connection) -> Vec<u32> {
         let mut numbers = Vec::new();
         while let ReceiveOutcome::Packet(packet) = link.receive().unwrap() {

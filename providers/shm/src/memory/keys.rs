@@ -1,11 +1,11 @@
-//! The regions of a domain, in a table of keys that peers map.
+//! The registered regions of a domain, in a key table that peers map.
 //!
-//! The table is made at the first registration with remote rights and grows by chunks. Every peer
-//! gets them (`announcements`) before a key of theirs is out.
+//! The first registration with remote rights creates the table, which grows by chunks. Every peer
+//! is sent a chunk (`announcements`) before a key of that chunk exists.
 //!
-//! Two ways to use a region, and how each ends before its memory may be used for something else:
-//! this process does so under the table's lock ([`Keys::regions`]), which withdrawal takes too; a peer
-//! that copies from it asks afterwards whether the row still counts.
+//! An access ends before the region's memory may be reused. This process accesses a region under
+//! the table's lock ([`Keys::regions`]), which withdrawal takes, too. A peer that copies from a
+//! region checks afterwards that the entry is still valid, and discards the copy if it is not.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -28,8 +28,8 @@ use crate::smr::keys::{
 
 /// The key of a region that peers may not use (`FI_KEY_NOTAVAIL`).
 pub(crate) const NO_KEY: u64 = u64::MAX;
-/// The bits of a provider's key that are the row's number; the others are random. An application's
-/// key that is a small number gets the row of this number too, if it is free.
+/// The bits of a provider's key that are the entry's number; the others are random. An
+/// application's key that is a small number gets the entry of this number, too, if it is free.
 const ROW_BITS: u32 = 20;
 const ROW_MASK: u64 = (1 << ROW_BITS) - 1;
 
@@ -38,10 +38,10 @@ const ROW_MASK: u64 = (1 << ROW_BITS) - 1;
 pub(crate) struct Keys {
     mode: MrMode,
     table: RwLock<Table>,
-    /// Chunks of the table that peers are told of, or will be at once.
+    /// The number of chunks that were announced to peers, or are being announced.
     chunks: AtomicUsize,
     region_counters: Arc<RegionCounters>,
-    /// Whether any region has a counter: most programs have none, and look no further.
+    /// Whether any region has a counter. Most programs have none and skip the lookup.
     are_counted: AtomicBool,
 }
 
@@ -54,7 +54,7 @@ struct Table {
     counts: Counts,
 }
 
-/// A region, as this process sees it.
+/// A registered region: its entry of the key table, and its address in this process.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     row: KeyEntry,
@@ -62,12 +62,12 @@ struct Entry {
     first: usize,
 }
 
-/// The regions, looked at by somebody who uses their memory: none is withdrawn meanwhile.
+/// A read guard of the regions: no region is withdrawn while it is held.
 #[derive(Debug)]
 pub(crate) struct Regions<'a>(RwLockReadGuard<'a, Table>);
 
 impl Keys {
-    /// An empty table; `mode` says how the application wants to address and name memory.
+    /// An empty table. `mode` is how the application addresses memory and chooses keys.
     pub(crate) fn new(mode: MrMode, region_counters: &Arc<RegionCounters>) -> Self {
         let basic = MrMode::VIRT_ADDR | MrMode::ALLOCATED | MrMode::PROV_KEY;
         let mode = match mode.contains(MrMode::BASIC) {
@@ -83,17 +83,18 @@ impl Keys {
         }
     }
 
-    /// How memory is addressed and named.
+    /// How memory is addressed and keys are chosen.
     pub(crate) fn mode(&self) -> MrMode {
         self.mode
     }
 
-    /// How many chunks a peer has to have before it says that a key is nobody's.
+    /// The number of chunks that a peer needs before it may treat a key as unknown.
     pub(crate) fn chunks(&self) -> usize {
         self.chunks.load(Ordering::Acquire)
     }
 
-    /// What peers name the first byte of a region by, which is at address `first` of this process.
+    /// The address or offset by which peers name the first byte of a region, which is at address
+    /// `first` of this process.
     pub(crate) fn remote_start(&self, first: u64, attr: &mr::Attr) -> u64 {
         match self.mode.contains(MrMode::VIRT_ADDR) {
             true => first,
@@ -101,13 +102,13 @@ impl Keys {
         }
     }
 
-    /// The regions, to use their memory with. Held no longer than a step of a copy takes.
+    /// Locks the regions for an access. A caller holds the guard for one step of a copy at most.
     pub(crate) fn regions(&self) -> Regions<'_> {
         Regions(self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts an access of a peer's, which is over, for the regions that want it: `what` is whether it
-    /// has brought bytes back, changed them, or both.
+    /// Counts a finished access of a peer at the counters of its regions. `what` is whether it has
+    /// read bytes, changed them, or both.
     #[inline]
     pub(crate) fn count(&self, segments: impl Iterator<Item = (u64, usize)>, what: MrAccess) {
         if self.are_counted.load(Ordering::Relaxed) {
@@ -116,22 +117,23 @@ impl Keys {
         }
     }
 
-    /// Counts a write.
+    /// Counts a finished write.
     #[inline]
     pub(crate) fn count_write(&self, segments: &[RmaIov]) {
         let segments = segments.iter().map(|place| (place.key, place.len));
         self.count(segments, MrAccess::REMOTE_WRITE);
     }
 
-    /// Counts a read.
+    /// Counts a finished read.
     #[inline]
     pub(crate) fn count_read(&self, segments: &RmaSegments) {
         let segments = segments.all().iter().map(|place| (place.key, place.len));
         self.count(segments, MrAccess::REMOTE_READ);
     }
 
-    /// Adds a region, under the key in `row` or, where the provider chooses keys, one of ours; its key
-    /// and the number of its row. Its first byte is at address `first` of this process.
+    /// Adds a region, under the key in `row` or, where the provider chooses keys, a new key. The
+    /// region's first byte is at address `first` of this process. Returns the key and the entry's
+    /// number.
     ///
     /// # Errors
     /// [`Errno::NoKey`] when the key is taken; the system's, when memory for the table is short.
@@ -146,7 +148,7 @@ impl Keys {
         table.insert(row, first, self.mode.contains(MrMode::PROV_KEY))
     }
 
-    /// Withdraws the region of a row.
+    /// Withdraws a region.
     pub(crate) fn remove(&self, number: u32) {
         let mut table = self.table();
         let counters = table.remove(number);
@@ -154,7 +156,8 @@ impl Keys {
         drop(counters);
     }
 
-    /// Binds a counter to the region of a row, and has peers leave their accesses to us.
+    /// Binds a counter to a region, and marks the entry as counted: peers then send commands
+    /// instead of direct accesses.
     pub(crate) fn bind(
         &self,
         number: u32,
@@ -179,7 +182,7 @@ impl Keys {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes sure that a row is free, and tells all peers if that takes a new chunk.
+    /// Ensures a free entry. Adds and announces a new chunk if none is free.
     fn ensure_free_row(
         &self,
         table: &mut Table,
@@ -207,7 +210,7 @@ impl Table {
             true => self.free.first().copied(),
             false => self.preferred(row.key)?,
         };
-        let is_full = || Error::new(Errno::NoMem, "no row of the key table is free");
+        let is_full = || Error::new(Errno::NoMem, "the key table has no free entry");
         let number = number.ok_or_else(is_full)?;
         if by_provider {
             row.key = random() << ROW_BITS | u64::from(number);
@@ -220,7 +223,7 @@ impl Table {
         Ok((row.key, number))
     }
 
-    /// The row for an application's key: of the same number if possible.
+    /// The free entry for an application's key: the one of the same number if possible.
     fn preferred(&self, key: u64) -> Result<Option<u32>, Error> {
         if self.by_key.contains_key(&key) || key == NO_KEY {
             let what = format!("the key {key:#x} is taken");
@@ -231,7 +234,7 @@ impl Table {
         Ok(same.copied())
     }
 
-    /// Adds a chunk; a descriptor of it.
+    /// Adds a chunk. Returns a descriptor of its memory.
     fn grow(&mut self) -> Result<OwnedFd, Error> {
         let number = self.chunks.len();
         let chunk = Chunk::create(number)?;
@@ -246,7 +249,8 @@ impl Table {
         Ok(fd)
     }
 
-    /// Withdraws a row; the counters of its region, to drop without locks.
+    /// Withdraws an entry. Returns the counters of its region, for the caller to drop without
+    /// locks.
     fn remove(&mut self, number: u32) -> Option<Bound> {
         let (chunk, place) = locate_entry(number as usize);
         self.chunks[chunk].withdraw(place);
@@ -267,10 +271,10 @@ impl Table {
 }
 
 impl Regions<'_> {
-    /// The memory that a peer names and wants to use with these rights, all of it at once.
+    /// The memory of a segment that a peer accesses with `rights`, all of it at once.
     ///
     /// # Errors
-    /// Why it may not.
+    /// The reason for the denial.
     pub(crate) fn locate(&self, segment: &RmaIov, rights: u32) -> Result<SharedBytes, Denied> {
         let (entry, offset) = self.find(segment, rights)?;
         if entry.row.kind != Kind::Whole {
@@ -288,16 +292,16 @@ impl Regions<'_> {
         }
     }
 
-    /// Whether a peer may use memory with these rights, part by part.
+    /// Checks that a peer may access a segment with `rights`, part by part.
     ///
     /// # Errors
-    /// Why it may not. That there is nothing at some address of a region over all of them is found
-    /// out by [`Self::locate`].
+    /// The reason for the denial. For a region over the whole address space, only [`Self::locate`]
+    /// finds unmapped addresses.
     pub(crate) fn allow(&self, segment: &RmaIov, rights: u32) -> Result<(), Denied> {
         self.find(segment, rights).map(drop)
     }
 
-    /// The region that a piece is in, and where its bytes begin there.
+    /// The region that holds a segment, and the segment's offset in it.
     #[inline]
     fn find(&self, segment: &RmaIov, rights: u32) -> Result<(&Entry, usize), Denied> {
         let entry = self.0.find(segment.key).ok_or(Denied::Key)?;
@@ -311,20 +315,20 @@ impl Regions<'_> {
 #[expect(unsafe_code, reason = "registration is the promise about the memory")]
 fn shared_bytes(first: usize, len: usize) -> SharedBytes {
     let first = std::ptr::with_exposed_provenance_mut(first);
-    // SAFETY: the caller of `Domain::reg` promised that the region's bytes are valid, and with remote
-    // rights accessed by granules, until the region is dropped, which waits for the lock that
-    // `Regions` holds. These are the region's bytes, or, where that is over all addresses, bytes that
-    // `locate` has found.
+    // SAFETY: the caller of `Domain::reg` promised that the region's bytes are valid, and with
+    // remote rights accessed by granules, until the region is dropped, which waits for the lock
+    // that `Regions` holds. These are the region's bytes or, for a region over the whole address
+    // space, bytes that `locate` has found mapped.
     unsafe { SharedBytes::new(first, len) }
 }
 
-/// The rights of peers.
+/// The rights of peers, in the key table's encoding.
 pub(crate) fn rights(access: MrAccess) -> u32 {
     let right = |flag, right| if access.contains(flag) { right } else { 0 };
     right(MrAccess::REMOTE_READ, RIGHT_READ) | right(MrAccess::REMOTE_WRITE, RIGHT_WRITE)
 }
 
-/// Where a key's row probably is.
+/// The number of the entry that a key probably has.
 pub(crate) const fn hint(key: u64) -> usize {
     (key & ROW_MASK) as usize
 }
@@ -475,8 +479,8 @@ mod tests {
         let (iov, _) = memory(64);
         let wraps = IovMut::from_raw(std::ptr::without_provenance_mut(usize::MAX - 4), 8);
         for (memory, named) in [
-            (&[][..], "0 pieces"),
-            (&[iov, iov][..], "2 pieces"),
+            (&[][..], "0 segments"),
+            (&[iov, iov][..], "2 segments"),
             (&[wraps][..], "8 bytes"),
         ] {
             let refused = register(&keys, memory, &attr(MrAccess::REMOTE_READ, 1));

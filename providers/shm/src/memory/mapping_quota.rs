@@ -1,35 +1,36 @@
-//! Mappings: how many blocks of its peers a process maps, and each peer's share of them.
+//! `MappingQuota`: the number of memory mappings that a process uses for its peers, and each peer's
+//! share.
 //!
-//! The kernel gives a process so many mappings for everything that it does (`vm.max_map_count`).
-//! Blocks of peers have half of them. A peer may map one more as long as it has fewer than are left:
-//! one peer alone gets half of all, two get a third each, and however many take what they can, there
-//! is something left for the next (dynamic thresholds, Choudhury and Hahne 1998). All memory of peers
-//! together, regions, keys and bounce segments of connections among it, has three quarters: the
-//! application keeps the others. Mappings of blocks are not merged: each block is a file of its own, so
-//! that its owner can free it, and the kernel merges mappings of one file alone.
+//! The kernel limits the mappings of a process (`vm.max_map_count`). Blocks of peers have a quota
+//! of half of them. A peer may have one more mapped as long as it has fewer than are left: one peer
+//! alone gets half of the quota, two get a third each, and any number of greedy peers leave some
+//! for the next (dynamic thresholds, Choudhury and Hahne 1998). All memory of peers together,
+//! including regions, keys and bounce segments of connections, has a quota of three quarters; the
+//! rest remains for the application. Mappings of blocks are not merged: each block is a file of its
+//! own, so that its owner can free it, and the kernel merges only mappings of the same file.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// So many mappings, those in use among them.
+/// A limit of mappings, and the number in use.
 #[derive(Debug)]
 pub(crate) struct MappingQuota {
     limit: usize,
     used: AtomicUsize,
 }
 
-/// One mapping in use, until it is dropped.
+/// A permit for one mapping. Dropping it returns the mapping to the quota.
 #[derive(Debug)]
 pub(crate) struct MappingPermit(&'static MappingQuota);
 
 impl MappingQuota {
-    /// Those of this process for blocks of peers.
+    /// This process's quota for blocks of peers.
     pub(crate) fn of_blocks() -> &'static Self {
         static OF_BLOCKS: OnceLock<MappingQuota> = OnceLock::new();
         OF_BLOCKS.get_or_init(|| Self::new(max_map_count() / 2))
     }
 
-    /// Those of this process for all memory of peers.
+    /// This process's quota for all memory of peers.
     pub(crate) fn of_peers() -> &'static Self {
         static OF_PEERS: OnceLock<MappingQuota> = OnceLock::new();
         OF_PEERS.get_or_init(|| Self::new(max_map_count() / 4 * 3))
@@ -40,7 +41,7 @@ impl MappingQuota {
         Self { limit, used }
     }
 
-    /// One more, for a peer that has `own` of them. None if that is its share.
+    /// Takes one mapping for a peer that has `own` of them. `None` if the peer has its share.
     pub(crate) fn take(&'static self, own: usize) -> Option<MappingPermit> {
         let more = |used: usize| (own < self.limit.saturating_sub(used)).then_some(used + 1);
         let taken = self
@@ -56,7 +57,7 @@ impl Drop for MappingPermit {
     }
 }
 
-/// The kernel's limit; what it is by default where it does not tell.
+/// The kernel's limit, or its default where the file cannot be read.
 fn max_map_count() -> usize {
     const DEFAULT: usize = 65_530;
     let text = std::fs::read_to_string("/proc/sys/vm/max_map_count");
@@ -77,7 +78,7 @@ mod tests {
         assert!(mappings.take(0).is_some());
     }
 
-    /// As many as a peer can have.
+    /// Takes as many mappings as one peer can have.
     fn take_all(mappings: &'static MappingQuota) -> Vec<MappingPermit> {
         let mut own = Vec::new();
         while let Some(one) = mappings.take(own.len()) {

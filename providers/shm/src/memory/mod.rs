@@ -1,5 +1,5 @@
-//! The memory of a domain: registered regions and the table of their keys, memory that the domain
-//! makes, what peers are told of both, and the endpoints that share it.
+//! The memory of a domain: registered regions and their key table, memory that the domain
+//! allocates, the announcements of both to peers, and the domain's own endpoints.
 
 pub(crate) mod alloc;
 pub(crate) mod announcements;

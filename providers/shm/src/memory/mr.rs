@@ -10,14 +10,14 @@ use crate::memory::keys::{NO_KEY, rights};
 use crate::provider::shared::Shared;
 use crate::smr::keys::{KeyEntry, Kind};
 
-/// Pieces of a registered region.
+/// The largest number of segments of a registered region.
 pub(crate) const MR_IOV_LIMIT: usize = 1;
 
 /// A registered region.
 struct Region {
     domain: Arc<Shared>,
     key: u64,
-    /// Of its row.
+    /// The number of its entry; `None` for a region without remote rights.
     number: Option<u32>,
     fork_guard: ForkGuard,
 }
@@ -25,7 +25,7 @@ struct Region {
 /// Registers private memory of this process.
 ///
 /// # Errors
-/// [`Errno::NoKey`] when the wanted key is taken, [`Errno::Inval`] for a list that is no region; the
+/// [`Errno::NoKey`] when the requested key is taken, [`Errno::Inval`] for an invalid list; the
 /// system's, when memory for the table is short.
 pub(crate) fn register(
     domain: &Arc<Shared>,
@@ -34,7 +34,8 @@ pub(crate) fn register(
 ) -> Result<Arc<dyn MemoryRegion>, Error> {
     let &[piece] = memory else {
         let count = memory.len();
-        let what = format!("a region of {count} pieces; the shm provider takes {MR_IOV_LIMIT}");
+        let what =
+            format!("a region of {count} segments; the shm provider supports {MR_IOV_LIMIT}");
         return Err(Error::new(Errno::Inval, what));
     };
     let first = piece.base.expose_provenance() as u64;
@@ -56,8 +57,8 @@ pub(crate) fn register(
     add(domain, row, piece.base.expose_provenance())
 }
 
-/// Adds a region to the table, under the key in `row` or, where the provider chooses keys, one of
-/// ours. Its first byte is at address `first` of this process. Without rights for peers it has no
+/// Adds a region to the table, under the key in `row` or, where the provider chooses keys, a new
+/// key. Its first byte is at address `first` of this process. A region without remote rights has no
 /// key.
 ///
 /// # Errors
@@ -94,7 +95,7 @@ impl MemoryRegion for Region {
         match self.number {
             Some(number) => self.domain.keys.bind(number, cntr, what),
             None => {
-                let what = "a counter for a region that peers may not use";
+                let what = "a counter for a region without remote rights";
                 Err(Error::new(Errno::Inval, what))
             }
         }
@@ -103,7 +104,7 @@ impl MemoryRegion for Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // In a forked child the table is the parent's.
+        // In a forked child the table belongs to the parent.
         if let Some(number) = self.number.filter(|_| self.fork_guard.is_owner()) {
             self.domain.keys.remove(number);
         }

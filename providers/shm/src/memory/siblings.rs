@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use crate::peers::name::Name;
 
-/// An open endpoint, as the other endpoints of its domain know it.
+/// The state of an open endpoint that the other endpoints of its domain use.
 #[derive(Debug)]
 pub(crate) struct Sibling {
     is_open: AtomicBool,

@@ -1,8 +1,9 @@
-//! Special memory: what a domain makes for its application, and what its peers map of it.
+//! Special memory: the blocks that a domain allocates for its application, and the blocks that
+//! peers have announced.
 //!
-//! Each allocation is a *block* of its own, announced to all peers ([`Announcements`]) with its address in
-//! the owner's process. A peer that has it mapped copies messages out of it by itself ([`PeerBlocks`]),
-//! and reads and writes what its keys allow. When the owner frees the block, peers let go of it.
+//! Each allocation is a *block*, announced to all peers with its address in the owner's process. A
+//! peer that has mapped the block copies messages from it directly ([`PeerBlocks`]), and reads and
+//! writes what the keys allow. When the owner frees the block, peers unmap it.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -22,12 +23,12 @@ use crate::smr::special::PeerBlock;
 pub(crate) struct OwnBlocks {
     last: AtomicU64,
     by_base: RwLock<BTreeMap<u64, BlockInfo>>,
-    /// How many there are: most programs have none, and look no further.
+    /// The number of blocks. Most programs have none and skip the lookup.
     count: AtomicUsize,
 }
 
 impl OwnBlocks {
-    /// The block that the `len` bytes at an address of this process are part of.
+    /// The block that holds the `len` bytes at an address of this process.
     #[inline]
     pub(crate) fn block_of(&self, addr: u64, len: u64) -> Option<u64> {
         if self.count.load(Ordering::Relaxed) == 0 {
@@ -63,13 +64,13 @@ impl OwnBlocks {
     }
 }
 
-/// The blocks of a peer.
+/// The mapped blocks of a peer.
 #[derive(Debug, Default)]
 pub(crate) struct PeerBlocks {
     by_number: FxHashMap<u64, MappedBlock>,
 }
 
-/// A block of a peer.
+/// A mapped block of a peer.
 #[derive(Debug)]
 pub(crate) struct MappedBlock {
     place: BlockInfo,
@@ -78,15 +79,16 @@ pub(crate) struct MappedBlock {
 }
 
 impl PeerBlocks {
-    /// A peer has announced a block: maps it. One that cannot be mapped is reached another way.
+    /// Maps a block that a peer has announced. A block that cannot be mapped is accessed by
+    /// commands and copies instead.
     ///
     /// # Errors
-    /// [`Errno::Proto`] for what is no block.
+    /// [`Errno::Proto`] for an invalid block.
     pub(crate) fn map(&mut self, place: BlockInfo, fd: OwnedFd) -> Result<(), Error> {
         let nonsense = || {
             Error::new(
                 Errno::Proto,
-                format!("its memory makes no sense: {place:?}"),
+                format!("invalid block of special memory: {place:?}"),
             )
         };
         let len = usize::try_from(place.len).map_err(|_| nonsense())?;
@@ -96,7 +98,7 @@ impl PeerBlocks {
         if self.by_number.contains_key(&place.block) {
             return Ok(());
         }
-        // Blocks beyond the peer's share are reached another way.
+        // Blocks beyond the peer's share are accessed by commands and copies instead.
         let Some(_mapped) = MappingQuota::of_blocks().take(self.by_number.len()) else {
             return Ok(());
         };
@@ -115,24 +117,24 @@ impl PeerBlocks {
         Ok(())
     }
 
-    /// A peer has freed a block.
+    /// Unmaps a block that the peer has freed.
     pub(crate) fn release(&mut self, block: u64) {
         self.by_number.remove(&block);
     }
 
-    /// Whether there are none.
+    /// Whether no block is mapped.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.by_number.is_empty()
     }
 
-    /// Forgets all of them.
+    /// Unmaps all blocks.
     pub(crate) fn clear(&mut self) {
         self.by_number.clear();
     }
 
-    /// Where the `len` bytes at the peer's address `addr` are mapped here, if they are all in this
-    /// block.
+    /// Finds the `len` bytes at the peer's address `addr` in the mapping of a block, if the block
+    /// holds all of them.
     #[inline]
     pub(crate) fn find(&self, block: u64, addr: u64, len: u64) -> Option<(&Bytes, usize)> {
         let block = self.by_number.get(&block)?;

@@ -16,7 +16,7 @@ use crate::progress::schedule::Schedule;
 /// message with these flags belongs.
 #[inline(always)]
 pub(crate) fn announce(peer: &mut Peer, flags: OpFlags, schedule: &mut Schedule, ep: &Ep) {
-    if !peer.is_polling_us() {
+    if !peer.is_polling() {
         ring(peer, flags, schedule, ep);
     }
 }
@@ -34,7 +34,7 @@ fn ring(peer: &mut Peer, flags: OpFlags, schedule: &mut Schedule, ep: &Ep) {
 impl Peer {
     /// Whether the peer polls this endpoint's commands, as last published by the peer.
     #[inline(always)]
-    pub(crate) fn is_polling_us(&self) -> bool {
+    pub(crate) fn is_polling(&self) -> bool {
         let inbox = self.inbox.as_ref();
         inbox.is_some_and(|inbox| inbox.region.is_polling())
     }
@@ -42,7 +42,7 @@ impl Peer {
     /// Announces the last commit to the peer unless it polls.
     #[inline(always)]
     pub(crate) fn announce(&mut self) {
-        if !self.is_polling_us() {
+        if !self.is_polling() {
             self.ring();
         }
     }

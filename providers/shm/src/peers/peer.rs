@@ -451,6 +451,6 @@ pub(crate) struct NextConnection {
 /// The state of a requested key proof.
 #[derive(Debug)]
 pub(crate) struct KeyProof {
-    pub(crate) caller: Initiator,
+    pub(crate) initiator: Initiator,
     pub(crate) since: Instant,
 }

@@ -1,5 +1,5 @@
-//! Progress: polls the queues of peers, moves large messages, and now and then polls the sockets; and
-//! whether a thread may park meanwhile.
+//! Progress: polls the queues of peers, moves large messages, polls the sockets at intervals, and
+//! decides whether a thread may park.
 
 pub(crate) mod parking;
 pub(crate) mod schedule;
@@ -18,22 +18,21 @@ use crate::peers::telemetry;
 use crate::rma::initiate::run_deferred;
 use crate::transfers::cmd::ProtocolError;
 
-/// Empty polls between two looks at the clock.
+/// Empty polls between two reads of the clock.
 const IDLE_TICKS: usize = 16;
-/// Messages between two looks at the clock.
+/// Messages between two reads of the clock.
 const BUSY_TICKS: usize = 512;
-/// Between two polls of the sockets and of the queues of unpolled peers, when there is nothing else
-/// to do.
+/// The interval of polls of the sockets and of unpolled peers' queues, while idle.
 const IDLE_INTERVAL: Duration = Duration::from_micros(20);
-/// The same under load.
+/// The interval under load.
 const BUSY_INTERVAL: Duration = Duration::from_millis(1);
-/// Peers that have rung whose commands are taken in one poll, and commands of each: those that wait
-/// and those that are polled have their turn soon, however many ring.
+/// Rung peers whose commands one poll takes, and commands of each. The limits bound the delay of
+/// other peers however many ring.
 const RUNG_PEERS_PER_POLL: usize = 64;
 const RUNG_BUDGET: usize = 16;
-/// How long a thread may park when something might move without a wake-up.
+/// The longest time that a thread parks while progress without a wake-up is possible.
 const PARK_TIMEOUT: Duration = Duration::from_millis(1);
-/// Messages that are taken from a peer in the last poll before a thread parks.
+/// Messages that the last poll before a park takes from one peer.
 const LAST_BUDGET: usize = 64;
 
 impl EndpointState for State {
@@ -55,7 +54,8 @@ impl EndpointState for State {
 
     #[inline(never)]
     fn arm(&mut self, seen: &mut u64) -> ArmOutcome {
-        // Peers need not wake us as long as another thread polls: it would disarm them at once.
+        // Peers need not wake the endpoint while another thread polls: it would disarm them at
+        // once.
         if self.schedule.parking.has_polled_since(seen) {
             return ArmOutcome::AtMost(PARK_TIMEOUT);
         }
@@ -107,8 +107,8 @@ fn poll_only(state: &mut State, index: usize, budget: usize, sink: &mut Sink<'_>
     0
 }
 
-/// Takes commands of a peer that has sent some. Apart, so that a poll that finds nothing has less to
-/// save.
+/// Takes commands of a peer that has sent some. Not inlined, so that an empty poll saves fewer
+/// registers.
 #[inline(never)]
 fn take_commands(state: &mut State, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
     let (mut receiver, peers) = state.command_receiver();
@@ -144,13 +144,13 @@ fn poll_polled_peers(state: &mut State, budget: usize, sink: &mut Sink<'_>) -> u
     done
 }
 
-/// Takes commands of one peer, outside of a read of a queue.
+/// Takes commands of one peer, outside of a queue's read.
 fn poll(state: &mut State, index: usize, budget: usize) -> usize {
     let (mut receiver, peers) = state.command_receiver();
     receiver.poll(&mut peers[index], budget, &mut Sink::none())
 }
 
-/// Looks after the peers with transfers under way, and cuts off those that break the protocol.
+/// Serves the peers with active transfers, and disconnects those that violate the protocol.
 #[cold]
 fn serve_active(state: &mut State) -> usize {
     let mut done = 0;
@@ -187,7 +187,8 @@ fn serve_peer(state: &mut State, index: usize) -> usize {
     }
 }
 
-/// Hears what a peer has said before something began to wait for it, a few packets at a time.
+/// Receives the packets that were in a peer's socket when a transfer began to wait for one of them,
+/// a few at a time.
 fn poll_awaited_packets(at: &mut Connector<'_>, index: usize) {
     let ahead = std::mem::take(&mut at.peers[index].packets_ahead);
     if ahead > 0 && !at.receive_some(index) {
@@ -195,7 +196,7 @@ fn poll_awaited_packets(at: &mut Connector<'_>, index: usize) {
     }
 }
 
-/// Does what is due besides polling, which is nothing most of the time.
+/// Counts polls, and checks the clock when a check is due.
 #[inline]
 fn poll_periodic(state: &mut State, done: usize) {
     state.schedule.ticks += done.max(1);
@@ -217,8 +218,8 @@ fn check_clock(state: &mut State, interval: Duration) {
     };
     drain_doorbell(state);
     let now = Instant::now();
-    // New connections and ends of peers take long: the connected peers have their turn for as
-    // long, unless the thread was kept from running meanwhile.
+    // Connects and disconnects take long. The connected peers are polled for as long before the
+    // next poll of the sockets, up to `BUSY_INTERVAL` in case the thread was preempted meanwhile.
     let interval = interval.max(state.schedule.control_time.min(BUSY_INTERVAL));
     if now.duration_since(state.schedule.last_control) >= interval {
         let (ep, schedule) = (&state.setup.ep, &mut state.schedule);
@@ -231,7 +232,7 @@ fn check_clock(state: &mut State, interval: Duration) {
     }
 }
 
-/// Polls the sockets, and connects to inserted addresses where that is wanted.
+/// Polls the sockets, and connects to inserted addresses if the configuration demands it.
 fn poll_sockets(state: &mut State, now: Instant) {
     let mut at = state.connector();
     at.poll_sockets(now);
@@ -240,8 +241,8 @@ fn poll_sockets(state: &mut State, now: Instant) {
     }
 }
 
-/// Takes commands of peers that have rung, which are polled from now on. Those that have more wait
-/// behind the others. Says how many commands there were.
+/// Takes commands of peers that have rung, and polls these peers from now on. A peer with more
+/// commands is queued behind the others. Returns the number of commands.
 pub(crate) fn drain_doorbell(state: &mut State) -> usize {
     let State {
         peers,
@@ -269,16 +270,16 @@ fn start_polling(state: &mut State, index: usize) {
     schedule.start_polling(peers, index, &state.setup.ep);
 }
 
-/// A thread makes progress that does not park: no peer needs to wake the endpoint. Whether peers were
-/// to.
+/// Disarms the wake-ups of peers, because a thread that does not park makes progress. Returns
+/// whether they were armed.
 fn disarm(state: &mut State) -> bool {
     let (schedule, ep) = (&mut state.schedule, &state.setup.ep);
     let polled = &schedule.polled;
     schedule.parking.disarm(&mut state.peers, polled, ep)
 }
 
-/// Wakes threads that are parked without a bound when something may move without a wake-up: the
-/// thread that has found it may not make progress again.
+/// Wakes threads that are parked without a timeout while progress without a wake-up is possible:
+/// the thread that found it may not make progress again.
 #[cold]
 #[inline(never)]
 fn bound_parked(state: &mut State) {
@@ -287,7 +288,8 @@ fn bound_parked(state: &mut State) {
     }
 }
 
-/// Everything that progress does.
+/// One full round of progress before a park: sockets, rung peers, polled peers and active
+/// transfers.
 fn progress_before_park(state: &mut State) -> usize {
     let now = Instant::now();
     state.schedule.last_control = now;
@@ -306,16 +308,16 @@ fn move_active(state: &mut State) -> usize {
     }
 }
 
-/// Tells every peer to wake the endpoint that does not know it yet.
+/// Arms the wake-up of every peer that is not armed yet.
 fn arm(state: &mut State) {
     let schedule = &mut state.schedule;
     schedule.parking.arm(&mut state.peers, &schedule.polled);
-    // A thread that polls only now and then, as one does between two waits, leaves the peers armed:
-    // their wake-ups hold. One that goes on polling disarms them at the clock.
+    // A thread that polls a few times between two waits leaves the peers armed. A thread that polls
+    // on disarms them at the next check of the clock.
     schedule.ticks = 0;
 }
 
-/// The last poll of those that were told to wake the endpoint.
+/// Polls the armed peers a last time.
 fn poll_armed(state: &mut State) -> usize {
     let mut moved = poll_polled_peers(state, LAST_BUDGET, &mut Sink::none());
     for index in state.schedule.parking.take_unsettled() {
@@ -330,7 +332,7 @@ fn poll_armed(state: &mut State) -> usize {
     moved
 }
 
-/// Whether something might move without a wake-up.
+/// Whether progress without a wake-up is possible.
 fn may_progress_unwoken(state: &State) -> bool {
     let State {
         setup,

@@ -1,12 +1,12 @@
-//! `Parking`: how threads that wait for an endpoint are parked, and how peers wake them.
+//! `Parking`: parks threads that wait for an endpoint, and arms peers to wake them.
 //!
-//! Before a thread parks, every peer whose commands are read is told to wake the endpoint with the
-//! next one, and then polled a last time. A wake-up is a packet over the socket to the peer, whose
-//! other packets and whose end wake as well: a parked thread waits on the endpoint's `epoll(7)`
-//! descriptor. A peer sends one wake-up, and the next one when it was told again.
-//! [`crate::smr::parking`] says what the threads that are parked for one endpoint owe each other.
+//! Before a thread parks, the endpoint arms every peer whose commands it reads to wake it with the
+//! next command, and polls the peer a last time. A wake-up is a packet over the peer's socket. The
+//! peer's other packets and its disconnect wake as well: a parked thread waits on the endpoint's
+//! `epoll(7)` descriptor. A peer sends one wake-up each time it is armed. [`crate::smr::parking`]
+//! describes the protocol among the threads that are parked for one endpoint.
 //!
-//! `Parking` keeps what was promised; when a thread may park, [`crate::progress`] decides.
+//! `Parking` holds the state; [`crate::progress`] decides when a thread may park.
 
 use selvedge_kit::Ep;
 
@@ -19,14 +19,13 @@ use crate::smr::poll_state::fence_before_last_poll;
 #[derive(Debug, Default)]
 pub(crate) struct Parking {
     threads: parking::Parking,
-    /// Whether a thread has ever parked: peers that are not polled are told to wake the endpoint from
-    /// then on.
+    /// Whether a thread has ever parked. From then on unpolled peers are armed, too.
     was_armed: bool,
-    /// Peers may not have noticed that they are to wake the endpoint.
+    /// Whether armed peers may have missed that they are armed.
     is_unfenced: bool,
-    /// The number of the last wake-up that peers were asked for.
+    /// The number of the last armed wake-up.
     epoch: u64,
-    /// Peers that were asked to wake the endpoint, and were not polled since.
+    /// Peers that were armed and not polled since.
     unsettled: Vec<u32>,
 }
 
@@ -52,17 +51,17 @@ impl Parking {
         self.threads.is_unbounded()
     }
 
-    /// Whether threads may be parked at all.
+    /// Whether threads may be parked.
     pub(crate) fn is_armed(&self) -> bool {
         self.threads.is_armed()
     }
 
-    /// Whether a peer may have missed that it is to wake the endpoint.
+    /// Whether a peer may have missed that it is armed.
     pub(crate) fn is_uncertain(&self) -> bool {
         self.is_unfenced || !self.unsettled.is_empty()
     }
 
-    /// Has parked threads see to what was left to progress.
+    /// Wakes parked threads, so that they make progress.
     #[inline]
     pub(crate) fn wake(&mut self, ep: &Ep) {
         if self.threads.is_armed() {
@@ -71,15 +70,15 @@ impl Parking {
         }
     }
 
-    /// A peer does not wake the endpoint any more. Threads that are parked relied on it.
+    /// Records that a peer's wake-up is spent. Parked threads relied on it and are woken.
     pub(crate) fn spend(&mut self, ep: &Ep) {
         if self.threads.spend() {
             ep.wake();
         }
     }
 
-    /// Tells every peer to wake the endpoint that was not told yet. [`Self::take_unsettled`] has to
-    /// be polled before a thread parks.
+    /// Arms every peer that is not armed yet. The caller polls [`Self::take_unsettled`] before a
+    /// thread parks.
     pub(crate) fn arm(&mut self, peers: &mut Peers, polled: &[u32]) {
         if !std::mem::replace(&mut self.was_armed, true) {
             peers.iter_mut().for_each(|peer| self.arm_unpolled(peer));
@@ -94,8 +93,8 @@ impl Parking {
         }
     }
 
-    /// A thread makes progress that does not park: no peer needs to wake the endpoint. Whether peers
-    /// were to.
+    /// Disarms the polled peers, because a thread that does not park makes progress. Returns
+    /// whether they were armed.
     pub(crate) fn disarm(&mut self, peers: &mut Peers, polled: &[u32], ep: &Ep) -> bool {
         let was_armed = self.threads.disarm();
         if was_armed {
@@ -107,7 +106,7 @@ impl Parking {
         was_armed
     }
 
-    /// A peer is not polled any more: once a thread has parked here, it is to wake the endpoint.
+    /// Arms a peer that is not polled any more, if a thread has ever parked.
     pub(crate) fn arm_unpolled(&mut self, peer: &mut Peer) {
         if self.was_armed
             && !peer.is_polled
@@ -118,7 +117,7 @@ impl Parking {
         }
     }
 
-    /// Whether the peer had to be told.
+    /// Arms one peer. Returns whether it was not armed before.
     fn arm_peer(&mut self, peer: &mut Peer) -> bool {
         let (Some(out), Some(inbox)) = (&peer.out, &peer.inbox) else {
             return false;
@@ -132,13 +131,13 @@ impl Parking {
         newly_armed
     }
 
-    /// The peers that were told to wake the endpoint and were not polled since.
+    /// Takes the peers that were armed and not polled since.
     pub(crate) fn take_unsettled(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.unsettled)
     }
 
-    /// One of them was polled. It stays among them if it is not polled at every turn and has sent
-    /// something that had no place so far.
+    /// Records that an armed peer was polled. It stays unsettled if it is unpolled and has commands
+    /// that found no room.
     pub(crate) fn settle(&mut self, peer: &mut Peer) {
         peer.is_unpolled_since_arm = !peer.is_polled && peer.has_commands();
         if peer.is_unpolled_since_arm {

@@ -1,4 +1,4 @@
-//! `Schedule`: which peers an endpoint polls, and when the rarer duties of progress are due.
+//! `Schedule`: the peers that an endpoint polls, and the times of its periodic work.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,45 +11,45 @@ use crate::peers::peer::Peer;
 use crate::progress::parking::Parking;
 use crate::smr::doorbell::Doorbell;
 
-/// How often the polled peers are looked at before a call that finds nothing returns. A thread that
-/// waits calls again at once: a message then meets a poll, and not the way into the library.
+/// Polls of the polled peers before an empty call returns. A waiting thread calls again at once:
+/// with several polls per call, a message more often arrives during a poll than between two calls.
 const POLLS_PER_CALL: usize = 8;
-/// The same where a layer looks for its own messages between two calls.
+/// Polls per call where a layer polls for its own messages between two calls.
 const POLLS_PER_CALL_LAYERED: usize = 2;
-/// Ticks after which progress reads the clock, whatever it finds.
+/// A number of ticks at which the next progress reads the clock in any case.
 const CLOCK_CHECK_DUE: usize = usize::MAX / 2;
-/// Unpolled peers whose queues are looked at in one sweep.
+/// Unpolled peers whose queues one sweep polls.
 const SWEEP: usize = 64;
 
-/// The peers that progress looks after, each list by numbers of peers.
+/// The peers that progress serves. Each list has indices of peers.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    /// Peers whose commands are polled at every turn.
+    /// Peers that every poll includes.
     pub(crate) polled: Vec<u32>,
-    /// How many peers may be polled at every turn.
+    /// The largest number of polled peers.
     most_polled: usize,
-    /// Peers with large messages or unanswered sends under way.
+    /// Peers with active transfers or outstanding sends.
     pub(crate) active: Vec<u32>,
-    /// Peers that have rung and were not polled since, first come first served.
+    /// Peers that have rung and were not polled since, in order of their rings.
     pub(crate) rung: VecDeque<u32>,
-    /// Peers that are gone and have left messages for which there was no room.
+    /// Disconnected peers whose last messages have no room yet.
     pub(crate) ending: Vec<u32>,
-    /// How often progress polls before it has found nothing.
+    /// Polls before an empty call of progress returns.
     pub(crate) polls_per_call: usize,
     /// The pause between two polls.
     pub(crate) pause: SpinHint,
-    /// Polls that found nothing, or messages, since the clock was read.
+    /// Empty polls and messages since the clock was read.
     pub(crate) ticks: usize,
     pub(crate) last_control: Instant,
     /// How long the last poll of the sockets took.
     pub(crate) control_time: Duration,
-    /// The peer that was looked at last in a sweep.
+    /// The peer that the last sweep polled last.
     sweep: usize,
     pub(crate) parking: Parking,
 }
 
 impl Schedule {
-    /// No peers, of which `most_polled` may be polled at every turn.
+    /// An empty schedule that polls at most `most_polled` peers.
     pub(crate) fn new(most_polled: usize, has_layer: bool) -> Self {
         Self {
             polled: Vec::new(),
@@ -70,7 +70,7 @@ impl Schedule {
         }
     }
 
-    /// Looks after the transfers with a peer from now on.
+    /// Serves the transfers with a peer from now on.
     pub(crate) fn activate(&mut self, peer: &mut Peer, ep: &Ep) {
         if !std::mem::replace(&mut peer.is_active, true) {
             self.active.push(peer.index);
@@ -78,7 +78,7 @@ impl Schedule {
         self.parking.wake(ep);
     }
 
-    /// Polls a peer at every turn from now on, in place of another if there are too many.
+    /// Adds a peer to the polled set, in place of the oldest one if the set is full.
     pub(crate) fn start_polling(&mut self, peers: &mut Peers, index: usize, ep: &Ep) {
         let Some(peer) = peers.get_mut(index) else {
             return;
@@ -103,14 +103,14 @@ impl Schedule {
         self.requeue(peer);
     }
 
-    /// A peer is gone: it is not polled, and does not wake the endpoint.
+    /// Removes a disconnected peer from the polled set, and its wake-up.
     pub(crate) fn remove(&mut self, peer: &mut Peer) {
         self.polled.retain(|&polled| polled != peer.index);
         peer.is_polled = false;
         peer.wake_up.spend();
     }
 
-    /// A polled peer that used up a turn is the last of the next one.
+    /// Moves a polled peer that has used up the budget to the end of the set.
     #[inline]
     pub(crate) fn yield_turn(&mut self, position: usize) {
         if position + 1 < self.polled.len() {
@@ -118,14 +118,14 @@ impl Schedule {
         }
     }
 
-    /// A peer that is not polled and has more commands is as one that has rung.
+    /// Queues an unpolled peer with more commands as one that has rung.
     pub(crate) fn requeue(&mut self, peer: &mut Peer) {
         if !peer.is_polled && peer.has_commands() && !std::mem::replace(&mut peer.has_rung, true) {
             self.rung.push_back(peer.index);
         }
     }
 
-    /// Notes down which peers have rung.
+    /// Queues the peers that have rung the doorbell.
     pub(crate) fn collect_rings(&mut self, peers: &mut Peers, doorbell: &Doorbell) {
         if !self.has_unpolled(peers) {
             return;
@@ -139,8 +139,9 @@ impl Schedule {
         });
     }
 
-    /// Polls unpolled peers that have sent something but were not heard to ring: the doorbell is only
-    /// a hint. No more than can be polled together: the next sweep begins with the others.
+    /// Polls unpolled peers that have sent commands without a ring: the doorbell is only a hint. A
+    /// sweep adds at most as many peers as the polled set holds; the next sweep continues with the
+    /// others.
     pub(crate) fn sweep(&mut self, peers: &mut Peers, ep: &Ep) {
         if !self.has_unpolled(peers) {
             return;
@@ -159,10 +160,10 @@ impl Schedule {
         }
     }
 
-    /// A peer does not wake the endpoint any more. Threads that are parked relied on it.
+    /// Records that a peer's wake-up is spent. Parked threads relied on it and are woken.
     pub(crate) fn spend_wakeup(&mut self, ep: &Ep) {
         if self.parking.is_armed() {
-            // A thread that goes on polling disarms the others' wake-ups without delay.
+            // A thread that polls on disarms the other peers without delay.
             self.ticks = CLOCK_CHECK_DUE;
         }
         self.parking.spend(ep);

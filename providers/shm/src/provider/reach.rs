@@ -39,7 +39,7 @@ pub(crate) fn warn_if_remote_comm_excludes(mut offer: Info, query: &Query<'_>) {
     });
 }
 
-/// Whether the environment or the program asks for shm by its name.
+/// Whether the environment or the program requests shm by name.
 fn is_named(query: &Query<'_>) -> bool {
     let environment = query.params.text("FI_PROVIDER").unwrap_or_default();
     let hint = &query.hints.info().fabric_attr.prov_name;

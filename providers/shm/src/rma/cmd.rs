@@ -1,19 +1,21 @@
-//! Commands of one-sided operations: what a slot says whose op is 2 or more.
+//! Commands of one-sided operations: the words of a slot whose op is 2 or more.
 //!
 //! ```text
 //! write    1 key, 2 address, 3 data if the flag says so; inline: the payload in the words behind
 //!   inject 3 data, 4 size, 5 offset in the inject pool, 6 msg_id
-//!   iov    3 data, 4 size, 5 offset in the inject pool, 6 msg_id | pieces << 32, 7 segments unasked
+//!   iov    3 data, 4 size, 5 offset in the inject pool, 6 msg_id | segments << 32, 7 eager
 //! read     1 key, 2 address, 3 size, 4 msg_id, 5 offset in the inject pool
 //! result   1 msg_id | error << 32; inline: the payload from word 2 on; iov: 2 size, 3 msg_id of the
 //!          segments
-//! notify   1 what took place: 0 a read, 1 a write; 2 data, 3 size
+//! notify   1 direction: 0 a read, 1 a write; 2 data, 3 size
 //! ```
 //!
-//! Where several places are named (flag 4), word 1 has their number and a list of them begins what
-//! lies in the inject pool. The list of the pieces of an offered write always lies there.
+//! A command with several remote segments (flag 4) has their number in word 1 and their list at the
+//! start of its payload in the inject pool. The list of the writer's own segments (iov) is always
+//! in the inject pool.
 //!
-//! A peer wrote it: every word is loaded once, and only what was parsed is used.
+//! A peer writes the slot: the parser loads every word once, and later code uses only the parsed
+//! values.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -34,26 +36,26 @@ const WRITE: u32 = 2;
 const READ: u32 = 3;
 const RESULT: u32 = 7;
 const NOTIFY: u32 = 8;
-/// The first word of a notice with data.
+/// The first word of a notification with data.
 const WRITE_NOTIFICATION: u32 = NOTIFY | HAS_DATA << 16;
-/// A notice of a write.
+/// Word 1 of the notification of a write.
 const WROTE: u64 = 1;
 
-/// Several places are named.
+/// The command has a list of remote segments.
 const HAS_LIST: u32 = 4;
 
-/// The most payload of a result that is inside its command.
+/// The longest payload of an inline result, in bytes.
 pub(crate) const RESULT_MAX: usize = RESULT_WORDS * 8;
 const RESULT_WORDS: usize = SLOT_WORDS - 2;
 pub(crate) type ResultWords = [u64; RESULT_WORDS];
 
-/// The most payload of a write that is inside its command.
+/// The longest payload of an inline write, in bytes.
 #[inline]
 pub(crate) const fn inline_write_max(has_data: bool) -> usize {
     (SLOT_WORDS - if has_data { 4 } else { 3 }) * 8
 }
 
-/// A command of a peer, checked.
+/// A parsed command of a peer.
 #[derive(Debug)]
 pub(crate) enum OneSided {
     Write(Write),
@@ -61,7 +63,7 @@ pub(crate) enum OneSided {
     Result(Response),
 }
 
-/// A write into memory of ours.
+/// A write to registered memory of this process.
 #[derive(Debug)]
 pub(crate) struct Write {
     pub(crate) segments: RmaSegments,
@@ -69,19 +71,19 @@ pub(crate) struct Write {
     pub(crate) body: Body,
 }
 
-/// A write that is inside its command.
+/// A write whose payload is inside its command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InlineWrite {
     pub(crate) segment: RmaIov,
     pub(crate) data: Option<u64>,
-    /// Where the payload begins.
+    /// The word at which the payload begins.
     pub(crate) word: usize,
 }
 
-/// Where the bytes of a write are.
+/// The location of a write's bytes.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// In the inject pool. Answered if `ack` is there.
+    /// In the inject pool. The target responds if `ack` is present.
     Inject { at: usize, ack: Option<u32> },
     /// In the writer's memory.
     Iov {
@@ -91,32 +93,32 @@ pub(crate) enum Body {
     },
 }
 
-/// Bytes of ours that a peer wants.
+/// A peer's request for registered bytes of this process.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) segments: RmaSegments,
     pub(crate) msg_id: u32,
 }
 
-/// An answer to what we have asked for.
+/// The response to a read request of this endpoint.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) msg_id: u32,
     pub(crate) outcome: Outcome,
 }
 
-/// What the answer is.
+/// The content of a response.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The bytes were in the command: these whole words.
+    /// The bytes were inside the command: these whole words.
     Inline { len: usize, words: ResultWords },
-    /// They come in segments.
+    /// The bytes follow in bounce segments.
     Stream { len: usize, stream: u32 },
-    /// They do not come.
+    /// The read failed.
     Failed(Errno),
 }
 
-/// A peer has used our memory by itself.
+/// The notification of a direct access by a peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Notification {
     pub(crate) wrote: bool,
@@ -124,7 +126,7 @@ pub(crate) struct Notification {
     pub(crate) len: usize,
 }
 
-/// What a write says before its body.
+/// The fields of a write command before its body.
 #[derive(Debug)]
 pub(crate) struct Header<'a> {
     pub(crate) segments: &'a RmaSegments,
@@ -142,15 +144,16 @@ impl Header<'_> {
         WRITE | op_src << 8 | (has_list | data | more_flags) << 16
     }
 
-    /// Writes bytes that lie at `offset` of the inject pool, behind the list of places.
+    /// Commits a write whose payload is at `offset` of the inject pool, after the list of remote
+    /// segments.
     pub(crate) fn commit_inject(&self, mut slot: Slot<'_>, offset: usize, ack: Option<u32>) {
         self.put_long(&mut slot, offset);
         slot.put(6, u64::from(ack.unwrap_or(0)));
         slot.commit(self.head(SRC_INJECT, if ack.is_some() { ACK } else { 0 }));
     }
 
-    /// Offers bytes whose pieces are listed at `offset` of the inject pool, behind the list of
-    /// places.
+    /// Commits the RTS of a write. The list of the writer's segments is at `offset` of the inject
+    /// pool, after the list of remote segments.
     pub(crate) fn commit_iov(
         &self,
         mut slot: Slot<'_>,
@@ -174,7 +177,7 @@ impl Header<'_> {
 }
 
 impl InlineWrite {
-    /// Writes the place's bytes inside the command. `payload` holds them in whole words.
+    /// Commits an inline write of `segment`. `payload` holds the bytes in whole words.
     #[inline]
     pub(crate) fn commit(segment: &RmaIov, data: Option<u64>, mut slot: Slot<'_>, payload: &[u64]) {
         debug_assert!(segment.len <= inline_write_max(data.is_some()));
@@ -192,7 +195,7 @@ impl InlineWrite {
         slot.commit(WRITE | SRC_INLINE << 8 | flags << 16 | (segment.len as u32) << 24);
     }
 
-    /// The write, if the command is one of this kind.
+    /// Parses the command, if it is an inline write.
     #[inline]
     pub(crate) fn parse(slot: &Received<'_>) -> Option<Self> {
         let head = slot.head();
@@ -224,7 +227,8 @@ fn put_segments(slot: &mut Slot<'_>, segments: &RmaSegments) {
     }
 }
 
-/// Asks for the bytes of `segments`, whose list, if it is needed, lies at `offset` of the inject pool.
+/// Commits a request for the bytes of `segments`. A list of more than one is at `offset` of the
+/// inject pool.
 pub(crate) fn commit_read(mut slot: Slot<'_>, segments: &RmaSegments, offset: usize, msg_id: u32) {
     put_segments(&mut slot, segments);
     slot.put(3, segments.len() as u64);
@@ -238,7 +242,7 @@ pub(crate) fn commit_read(mut slot: Slot<'_>, segments: &RmaSegments, offset: us
     slot.commit(READ | has_list << 16);
 }
 
-/// Answers with bytes. `payload` holds them in whole words.
+/// Commits an inline result. `payload` holds the bytes in whole words.
 pub(crate) fn commit_result(mut slot: Slot<'_>, msg_id: u32, payload: &[u64], len: usize) {
     debug_assert!(len <= RESULT_MAX);
     slot.put(1, u64::from(msg_id));
@@ -248,7 +252,7 @@ pub(crate) fn commit_result(mut slot: Slot<'_>, msg_id: u32, payload: &[u64], le
     slot.commit(RESULT | (len as u32) << 24);
 }
 
-/// Answers that `len` bytes come in segments of this number.
+/// Commits a result of `len` bytes that follow in bounce segments with the `msg_id` `stream`.
 pub(crate) fn commit_stream(mut slot: Slot<'_>, msg_id: u32, len: usize, stream: u32) {
     slot.put(1, u64::from(msg_id));
     slot.put(2, len as u64);
@@ -256,15 +260,15 @@ pub(crate) fn commit_stream(mut slot: Slot<'_>, msg_id: u32, len: usize, stream:
     slot.commit(RESULT | SRC_IOV << 8);
 }
 
-/// Answers that there are no bytes, and why.
+/// Commits the error of a read request.
 pub(crate) fn commit_failure(mut slot: Slot<'_>, msg_id: u32, errno: Errno) {
     let errno = u64::from(errno.as_raw() as u32);
     slot.put(1, u64::from(msg_id) | errno << 32);
     slot.commit(RESULT);
 }
 
-/// Tells of a write of `len` bytes that took place without the peer, with the data that comes with
-/// it: the usual notice.
+/// Commits the notification of a direct write of `len` bytes with remote data: the most frequent
+/// one.
 #[inline(always)]
 pub(crate) fn commit_write_notification(mut slot: Slot<'_>, data: u64, len: u64) {
     slot.put(1, WROTE);
@@ -273,7 +277,7 @@ pub(crate) fn commit_write_notification(mut slot: Slot<'_>, data: u64, len: u64)
     slot.commit(WRITE_NOTIFICATION);
 }
 
-/// The data and the length of a usual notice, if the command is one.
+/// Parses a notification that [`commit_write_notification`] wrote: remote data and length.
 #[inline(always)]
 pub(crate) fn write_notification(slot: &Received<'_>) -> Option<(u64, usize)> {
     if slot.head() != WRITE_NOTIFICATION || slot.word(1) != WROTE {
@@ -283,7 +287,7 @@ pub(crate) fn write_notification(slot: &Received<'_>) -> Option<(u64, usize)> {
     Some((slot.word(2), len))
 }
 
-/// Tells of what took place without the peer.
+/// Commits the notification of a direct access.
 pub(crate) fn commit_notification(mut slot: Slot<'_>, notification: Notification) {
     slot.put(1, u64::from(notification.wrote));
     slot.put(2, notification.data.unwrap_or(0));
@@ -296,7 +300,8 @@ pub(crate) fn commit_notification(mut slot: Slot<'_>, notification: Notification
     slot.commit(NOTIFY | data << 16);
 }
 
-/// Reads a command that is neither a [`InlineWrite`] one nor a [`Notification`]. What lies in the inject pool is passed.
+/// Parses a command that is neither an [`InlineWrite`] nor a [`Notification`], and advances the
+/// cursor past its payload in the inject pool.
 pub(crate) fn parse(slot: &Received<'_>, inbox: &mut Pool<'_>) -> Result<OneSided, ProtocolError> {
     let head = slot.head();
     let flags = head >> 16 & 0xff;
@@ -310,7 +315,7 @@ pub(crate) fn parse(slot: &Received<'_>, inbox: &mut Pool<'_>) -> Result<OneSide
     }
 }
 
-/// The payloads of a peer's commands.
+/// The cursor over the payloads of a peer's commands.
 pub(crate) type Pool<'a> = inject::PoolCursor<'a>;
 
 fn write(
@@ -341,7 +346,7 @@ fn write(
         SRC_IOV => {
             let count = (word >> 32) as usize;
             if !(1..=IOV_LIMIT).contains(&count) {
-                return Err(ProtocolError("number of pieces"));
+                return Err(ProtocolError("number of segments out of range"));
             }
             let at = pool.advance(offset, segments_ref.list_len() + count * ENTRY_LEN)?;
             Ok(Write {
@@ -349,7 +354,8 @@ fn write(
                 data,
                 body: Body::Iov {
                     msg_id: word as u32,
-                    eager: u32::try_from(slot.word(7)).map_err(|_| ProtocolError("segments"))?,
+                    eager: u32::try_from(slot.word(7))
+                        .map_err(|_| ProtocolError("number of bounce segments out of range"))?,
                     segments: SourceSegments::get(
                         pool.bytes(),
                         at + segments_ref.list_len(),
@@ -389,14 +395,14 @@ fn result(slot: &Received<'_>, head: u32) -> Result<Response, ProtocolError> {
             len: length(slot.word(2))?,
             stream: slot.word(3) as u32,
         },
-        _ => return Err(ProtocolError("a result of no kind")),
+        _ => return Err(ProtocolError("unknown op_src of a result")),
     };
     let msg_id = word as u32;
     Ok(Response { msg_id, outcome })
 }
 
 impl Notification {
-    /// The notice, if the command is one.
+    /// Parses the command, if it is a notification.
     #[inline]
     pub(crate) fn parse(slot: &Received<'_>) -> Result<Option<Self>, ProtocolError> {
         let head = slot.head();
@@ -412,7 +418,7 @@ impl Notification {
             wrote: match slot.word(1) {
                 0 => false,
                 WROTE => true,
-                _ => return Err(ProtocolError("a notice of nothing")),
+                _ => return Err(ProtocolError("unknown direction of a notification")),
             },
             data: (flags & HAS_DATA != 0).then_some(data),
             len: length(slot.word(3))?,
@@ -420,7 +426,7 @@ impl Notification {
     }
 }
 
-/// What words 1 and 2 name.
+/// The remote segments that words 1 and 2 name.
 #[derive(Clone, Copy)]
 enum SegmentsRef {
     One { key: u64, addr: u64 },
@@ -435,7 +441,7 @@ fn segments_ref(slot: &Received<'_>, flags: u32) -> Result<SegmentsRef, Protocol
     }
     match usize::try_from(first) {
         Ok(count @ 1..=RMA_IOV_LIMIT) => Ok(SegmentsRef::List { count }),
-        _ => Err(ProtocolError("number of places")),
+        _ => Err(ProtocolError("number of remote segments out of range")),
     }
 }
 
@@ -458,19 +464,19 @@ impl SegmentsRef {
             Self::List { count } => get_list(pool.bytes(), at, count)
                 .ok()
                 .filter(|segments| segments.len() == len)
-                .ok_or(ProtocolError("places that do not add up")),
+                .ok_or(ProtocolError("remote segments do not add up to the size")),
         }
     }
 }
 
-/// The payload area of an inbox, to parse a command with while its slot is looked at.
+/// Splits an inbox into its next slot and the cursor over its payloads, to parse a command.
 pub(crate) fn pool(inbox: &mut Inbox) -> (Option<Received<'_>>, Pool<'_>) {
     let slot = inbox.rx.peek();
     let pool = Pool::new(&mut inbox.pool_position, &inbox.pool);
     (slot, pool)
 }
 
-/// Bytes of the list in the inject pool: none where the command has room for it.
+/// Bytes of the list in the inject pool: 0 for one segment, which the command itself holds.
 #[inline]
 pub(crate) fn list_len(segments: &RmaSegments) -> usize {
     match segments.all().len() {
@@ -487,7 +493,7 @@ pub(crate) fn put_list(segments: &RmaSegments, payload: &Bytes, at: usize) {
     }
 }
 
-/// Reads a list of `count` out of the inject pool.
+/// Reads a list of `count` entries from the inject pool.
 ///
 /// # Errors
 /// As [`RmaSegments::new`].

@@ -1,15 +1,17 @@
-//! Direct: one-sided operations on special memory, by loads and stores of this process.
+//! Direct one-sided operations: loads and stores of this process on a peer's special memory.
 //!
-//! No command, no system call, and no help of the owner: key, bounds and rights are checked against
-//! its table, then the bytes are copied where they belong, all before the post returns. What was
-//! looked up is kept as a *window* onto the region, and believed as long as the table's row is the
-//! one that it was made from.
+//! A direct operation needs no command, no system call and no progress of the owner. The initiator
+//! checks key, bounds and rights against the owner's key table and copies the bytes before the post
+//! returns. The result of the lookup is cached as a [`MappedRegion`], which is valid as long as the
+//! table's entry is the one that it was made from.
 //!
-//! The check comes before the copy and not behind it: a block that is freed meanwhile is mapped
-//! here until we let go of it, and never used for anything else. What is read from it then is what
-//! it held, and what is written is lost, as if the operation had come before, or after, the end.
+//! The check precedes the copy and is not repeated after it: a block that its owner frees meanwhile
+//! stays mapped in this process until this process unmaps it, and its pages are never reused. A
+//! read then returns the block's last content, and a write is lost, as if the operation had
+//! preceded, or followed, the free.
 //!
-//! A region that its owner counts is not for this: the owner does what is asked, and counts.
+//! A region with a counter is not accessed directly: its owner executes the operation, and counts
+//! it.
 
 use selvedge::rma::RmaIov;
 use selvedge_kit::copy::{RxBuf, TxBuf};
@@ -20,7 +22,7 @@ use crate::smr::bytes::Span;
 use crate::smr::keys::{Kind, RIGHT_READ, RIGHT_WRITE};
 use crate::transfers::cmd::IOV_LIMIT;
 
-/// Where an access goes.
+/// A range of mapped special memory.
 #[derive(Clone, Debug)]
 pub(crate) struct MappedRange {
     pub(crate) span: Span,
@@ -28,14 +30,14 @@ pub(crate) struct MappedRange {
 }
 
 impl Peer {
-    /// Whether any special memory of the peer's is mapped here.
+    /// Whether this process has mapped any special memory of the peer.
     #[inline]
     pub(crate) fn has_mapped_blocks(&self) -> bool {
         !self.blocks.is_empty()
     }
 
-    /// Puts a message into the peer's memory at once, if all of it is special, mapped here, and may
-    /// be written. `false`, and nothing has happened, if it has to go another way or is not allowed.
+    /// Copies `buf` to the peer's memory, if all segments are special memory that is mapped and may
+    /// be written. Returns `false` without effect otherwise.
     #[inline(always)]
     pub(crate) fn write_directly(&mut self, buf: &TxBuf, rma_iov: &[RmaIov]) -> bool {
         if let [segment] = rma_iov
@@ -47,7 +49,7 @@ impl Peer {
         self.write_segments(buf, rma_iov)
     }
 
-    /// Gets a message out of the peer's memory at once, likewise.
+    /// Copies the peer's memory to `buf`, under the same conditions for reading.
     #[inline(always)]
     pub(crate) fn read_directly(&mut self, buf: &mut RxBuf, rma_iov: &[RmaIov]) -> bool {
         if let [segment] = rma_iov
@@ -59,8 +61,7 @@ impl Peer {
         self.read_segments(buf, rma_iov)
     }
 
-    /// Where a piece of the peer's memory is mapped here, if it is special and may be used like
-    /// this.
+    /// Finds the mapping of a segment of the peer's memory, if it is special and grants `rights`.
     #[inline]
     pub(crate) fn find_mapped(&mut self, segment: &RmaIov, rights: u32) -> Option<(&Span, usize)> {
         if self.mapped_regions.find(segment, rights).is_none() {
@@ -69,7 +70,7 @@ impl Peer {
         self.mapped_regions.find(segment, rights)
     }
 
-    /// The same, to keep.
+    /// As [`Self::find_mapped`], with ownership of the span.
     #[inline]
     pub(crate) fn mapped_range(&mut self, segment: &RmaIov, rights: u32) -> Option<MappedRange> {
         let (span, at) = self.find_mapped(segment, rights)?;
@@ -117,7 +118,7 @@ impl Peer {
         true
     }
 
-    /// Where all pieces are, if they are as long as the message.
+    /// The mapped ranges of all segments, if their lengths add up to `len`.
     fn mapped_ranges(
         &mut self,
         rma_iov: &[RmaIov],
@@ -136,7 +137,7 @@ impl Peer {
         (sum == len).then_some(ranges)
     }
 
-    /// Looks a region up, and keeps the window onto it.
+    /// Looks a region up in the peer's key table, and caches its mapping.
     #[cold]
     fn cache_region(&mut self, segment: &RmaIov, rights: u32) -> Option<()> {
         let grant = self.keys.check(segment, rights).ok()?;
@@ -146,7 +147,8 @@ impl Peer {
         }
         let (bytes, at) = self.blocks.find(row.block, row.memory, row.len)?;
         let span = bytes.span(at, usize::try_from(row.len).ok()?)?;
-        // The row is one word of the peer, how the block is mapped another: the lesser one counts.
+        // The entry's rights and the mapping's protection come from two messages of the peer: the
+        // lesser applies.
         let usable = match span.is_writable() {
             true => row.rights,
             false => row.rights & !RIGHT_WRITE,

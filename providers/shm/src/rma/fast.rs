@@ -1,6 +1,6 @@
-//! The fast path of one-sided operations: what is done before the post returns, or goes inside one
-//! command. Its preconditions are those of [`fast_peer`]; everything else is for
-//! [`super::initiate`].
+//! The fast path of one-sided operations: accesses to mapped special memory, which are over when
+//! the post returns, and writes inside one command. [`fast_peer`] checks the preconditions;
+//! [`super::initiate`] handles every other operation.
 
 use selvedge::rma::RmaIov;
 use selvedge::{FiAddr, OpFlags};
@@ -21,14 +21,14 @@ use crate::smr::keys::{Kind, RIGHT_READ, RIGHT_WRITE};
 use crate::smr::prefetch;
 use crate::transfers::ACK_FLAGS;
 
-/// What an operation of the fast path may ask for: all of it is true of one that is done before its
-/// post returns.
+/// Flags that the fast path accepts: an operation that is over when its post returns satisfies all
+/// of them.
 pub(crate) const FAST_FLAGS: OpFlags = TX_DEFAULTS.union(OpFlags::MORE);
-/// The same for a write.
+/// Flags that the fast path accepts for a write.
 const FAST_WRITE_FLAGS: OpFlags = FAST_FLAGS.union(OpFlags::REMOTE_CQ_DATA);
 
-/// A peer whose memory may be used at once by an operation that asks for no more than `allowed`: its
-/// completion has room, and nothing has to be found out before.
+/// The peer, if an operation with no flags beyond `allowed` may access its memory at once: the
+/// completion queue has room, the peer's index is cached, and the peer does not need the slow path.
 #[inline(always)]
 pub(crate) fn fast_peer<'a>(
     setup: &Setup,
@@ -44,8 +44,8 @@ pub(crate) fn fast_peer<'a>(
     peers.cached(peer).filter(|peer| !peer.needs_slow_path)
 }
 
-/// Puts eight bytes into special memory of a peer whose window is known, and sends the peer the data
-/// that comes with them. `false`, and nothing has happened, otherwise.
+/// Stores eight bytes in cached special memory of a peer, and sends the peer the remote data of the
+/// write. Returns `false` without effect if a precondition does not hold.
 #[inline(always)]
 pub(super) fn put_word(
     state: &mut State,
@@ -81,7 +81,8 @@ pub(super) fn put_word(
     true
 }
 
-/// Gets eight bytes out of special memory of a peer, likewise.
+/// Loads eight bytes from cached special memory of a peer. Returns `false` without effect if a
+/// precondition does not hold.
 #[inline(always)]
 pub(super) fn get_word(
     state: &mut State,
@@ -115,7 +116,8 @@ pub(super) fn get_word(
     false
 }
 
-/// Writes to special memory, or inside a command. `false`, and nothing has happened, otherwise.
+/// Writes special memory, or sends an inline write. Returns `false` without effect if a
+/// precondition does not hold.
 #[inline(always)]
 pub(super) fn write(
     state: &mut State,
@@ -137,7 +139,7 @@ pub(super) fn write(
     is_done
 }
 
-/// Reads from special memory, likewise.
+/// Reads special memory. Returns `false` without effect if a precondition does not hold.
 #[inline(always)]
 pub(super) fn read(
     state: &mut State,
@@ -151,7 +153,7 @@ pub(super) fn read(
     peer.is_some_and(|peer| peer.has_mapped_blocks() && peer.read_directly(buf, rma_iov))
 }
 
-/// Writes special memory, and sends the peer the data that comes with it.
+/// Writes special memory, and sends the peer the remote data of the write.
 #[inline(always)]
 fn write_special(peer: &mut Peer, buf: &TxBuf, rma_iov: &[RmaIov], data: Option<u64>) -> bool {
     if data.is_none() {
@@ -171,7 +173,7 @@ fn write_special(peer: &mut Peer, buf: &TxBuf, rma_iov: &[RmaIov], data: Option<
     true
 }
 
-/// Sends a write of a few bytes inside a command.
+/// Sends a write of a few bytes as an inline command.
 #[inline]
 fn write_inline(
     peer: &mut Peer,

@@ -1,4 +1,5 @@
-//! The general path of one-sided operations: what is checked first, and what waits for the peer.
+//! The general path of one-sided operations: checks, and the queue of operations that wait for the
+//! peer.
 
 use selvedge::rma::RmaIov;
 use selvedge::{Errno, FiAddr, OpFlags, Result};
@@ -14,7 +15,7 @@ use crate::transfers::{MAX_OPS, Sent};
 /// Posts a one-sided operation.
 ///
 /// # Errors
-/// Those of a send. What the peer does not allow fails by completion.
+/// As a send. An access that the peer does not allow fails by completion.
 pub(crate) fn post(at: &mut Connector<'_>, op: RmaOp, local: LocalBuffer) -> Result {
     let (report, len) = (&op.report, op.segments.len());
     if report.flags.contains(OpFlags::INJECT) && len > at.setup.config.inject_size {
@@ -33,7 +34,7 @@ pub(crate) fn post(at: &mut Connector<'_>, op: RmaOp, local: LocalBuffer) -> Res
     done.map_err(|(errno, _)| errno)
 }
 
-/// Makes contact, and keeps the operation until the peer has answered.
+/// Connects to the peer, and defers the operation until the peer's key table is complete.
 #[cold]
 fn connect_and_defer(
     at: &mut Connector<'_>,
@@ -48,7 +49,7 @@ fn connect_and_defer(
         return done.map_err(|(errno, _)| errno);
     }
     let local = match local {
-        // The caller's buffer is the caller's again when the post returns.
+        // An injected buffer belongs to the caller again when the post returns.
         LocalBuffer::Source(buf) if op.report.flags.contains(OpFlags::INJECT) => {
             let mut copy = vec![0; buf.len()].into_boxed_slice();
             buf.read(0, &mut copy);
@@ -59,10 +60,11 @@ fn connect_and_defer(
     defer(at, index, DeferredOp::RmaOp(op, local))
 }
 
-/// Keeps an operation until the peer has answered.
+/// Defers an operation until the peer's key table is complete.
 ///
 /// # Errors
-/// [`Errno::Again`] while too many are kept; [`Errno::NotConn`] for a peer that is gone.
+/// [`Errno::Again`] while too many operations are deferred; [`Errno::NotConn`] for a disconnected
+/// peer.
 #[cold]
 pub(crate) fn defer(at: &mut Connector<'_>, index: usize, later: DeferredOp) -> Result {
     let peer = &mut at.peers[index];
@@ -79,10 +81,10 @@ pub(crate) fn defer(at: &mut Connector<'_>, index: usize, later: DeferredOp) -> 
     Ok(())
 }
 
-/// Whether something may go to the peer now, or has to wait behind one-sided operations.
+/// Checks that no deferred operation precedes a new post to the peer.
 ///
 /// # Errors
-/// [`Errno::Again`] if it has to wait; [`Errno::NotConn`] for a peer that is gone.
+/// [`Errno::Again`] while deferred operations remain; [`Errno::NotConn`] for a disconnected peer.
 #[cold]
 pub(crate) fn check_deferred(at: &mut Connector<'_>, index: usize) -> Result {
     if at.peers[index].deferred.is_empty() {
@@ -96,13 +98,13 @@ pub(crate) fn check_deferred(at: &mut Connector<'_>, index: usize) -> Result {
     }
 }
 
-/// Reads what a peer says over its sockets, and carries out what has waited for it.
+/// Receives the peer's packets, and executes its deferred operations.
 pub(crate) fn poll_peer(at: &mut Connector<'_>, index: usize) {
     at.receive_all(index);
     run_deferred(at, index);
 }
 
-/// Carries out what has waited for the peer's table, in order.
+/// Executes the operations that waited for the peer's key table, in order of posts.
 pub(crate) fn run_deferred(at: &mut Connector<'_>, index: usize) {
     let peer = &at.peers[index];
     if peer.deferred.is_empty() || peer.inbox.is_none() || !peer.keys.are_complete() {
@@ -132,7 +134,7 @@ pub(crate) fn run_deferred(at: &mut Connector<'_>, index: usize) {
     }
 }
 
-/// Checks what is asked for and does it.
+/// Checks the operation against the peer's key table and executes it.
 fn execute(
     at: &mut Connector<'_>,
     index: usize,
@@ -182,7 +184,7 @@ fn execute(
     Ok(())
 }
 
-/// What the peer's table says to all places of an operation.
+/// Looks up the grants for all segments of an operation.
 #[inline]
 fn grants(at: &mut Connector<'_>, index: usize, op: &RmaOp) -> Result<Grants, (RmaIov, Denied)> {
     let rights = op.rights();
@@ -196,7 +198,7 @@ fn grants(at: &mut Connector<'_>, index: usize, op: &RmaOp) -> Result<Grants, (R
     Ok(grants)
 }
 
-/// The key may be in a chunk that the peer has told of meanwhile.
+/// Receives the peer's packets and checks once more: a new chunk may hold the key.
 #[cold]
 fn refresh_and_check(
     at: &mut Connector<'_>,
@@ -209,7 +211,7 @@ fn refresh_and_check(
     found.map_err(|denied| (*segment, denied))
 }
 
-/// Reports an operation that the peer does not allow.
+/// Reports an operation that the peer's key table denies.
 #[cold]
 fn report_denied(
     at: &mut Connector<'_>,
@@ -225,7 +227,10 @@ fn report_denied(
             let detail = denial_text(peer.name.as_str(), segment, denied);
             (denied.errno(), detail)
         }
-        None => (Errno::ConnReset, format!("{}: it is gone", peer.name)),
+        None => (
+            Errno::ConnReset,
+            format!("{}: the peer has disconnected", peer.name),
+        ),
     };
     op.report.failed(&at.setup.ep, errno, addr, detail);
 }

@@ -1,13 +1,13 @@
 //! One-sided operations: reads and writes of a peer's registered memory.
 //!
-//! The initiator looks the key up in the peer's table before anything moves ([`op`]); what is
-//! not allowed is an error completion. Special memory is read and written by the initiator
-//! ([`direct`]). Other writes go as commands ([`write`]), because nobody writes into another
-//! process's memory; other reads are made by the initiator alone where it can, and asked for
-//! otherwise ([`read`]).
+//! The initiator looks the key up in the peer's table before any byte moves ([`remote_memory`]); a
+//! denied access is an error completion. The initiator itself loads and stores special memory
+//! ([`direct`]). Other writes are commands ([`write`]), because no process writes into another
+//! one's memory. Other reads are copied by the initiator where the system allows it, and requested
+//! from the peer where it does not ([`read`]).
 //!
-//! Before the peer has said hello its table is not known: operations wait for it, and whatever is
-//! posted behind them too.
+//! The peer's key table arrives with its `Hello`. Operations posted earlier wait for it, and later
+//! posts to the same peer wait behind them.
 
 pub(crate) mod cmd;
 pub(crate) mod direct;
@@ -34,7 +34,7 @@ use selvedge_kit::segments::{RMA_IOV_LIMIT, RmaSegments};
 
 use remote_memory::Grant;
 
-/// A one-sided operation, as far as all kinds have it in common.
+/// A one-sided operation: the part that all kinds have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct RmaOp {
     pub(crate) segments: RmaSegments,
@@ -43,35 +43,35 @@ pub(crate) struct RmaOp {
     pub(crate) report: Report,
 }
 
-/// The own side's memory of an operation.
+/// The initiator's memory of an operation.
 #[derive(Debug)]
 pub(crate) enum LocalBuffer {
-    /// The bytes to write.
+    /// The caller's bytes to write.
     Source(TxBuf),
-    /// A copy of them.
+    /// A copy of the bytes to write.
     SourceCopy(Box<[u8]>),
-    /// Where the bytes go that are read.
+    /// The buffer that a read fills.
     Destination(RxBuf),
 }
 
-/// An operation that waits until the peer's table is known.
+/// An operation that waits for the peer's key table.
 #[derive(Debug)]
 pub(crate) enum DeferredOp {
     RmaOp(RmaOp, LocalBuffer),
     Atomic(Box<Request>),
 }
 
-/// Why an operation was not taken, and its memory.
+/// The error of an operation that was not accepted, and its buffer.
 type PostError = (Errno, LocalBuffer);
 
-/// What the table says to the places of an operation.
+/// The grants of the peer's key table for the segments of an operation.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
     pub(crate) list: [Option<Grant>; RMA_IOV_LIMIT],
 }
 
 impl Grants {
-    /// Whether only the peer can tell that there is memory at all.
+    /// Whether only the peer can tell that the addressed memory exists.
     fn need_confirmation(&self) -> bool {
         let mut all = self.list.iter().flatten();
         all.any(|grant| grant.row.kind == Kind::Whole)
@@ -79,14 +79,14 @@ impl Grants {
 }
 
 impl RmaOp {
-    /// The same operation, complete when the peer says so.
+    /// The same operation with delivery complete: it completes when the peer confirms it.
     fn with_delivery_complete(&self) -> Self {
         let mut op = self.clone();
         op.report.flags |= OpFlags::DELIVERY_COMPLETE;
         op
     }
 
-    /// The operation in the table of those that the peer has to answer.
+    /// The operation as an entry of the table of outstanding operations.
     fn tracked(&self, body: OpBody) -> Op {
         let report = self.report;
         Op { report, body }
@@ -100,7 +100,7 @@ impl RmaOp {
         self.report.flags.contains(OpFlags::FENCE)
     }
 
-    /// Rights that it needs.
+    /// The rights that the operation needs.
     fn rights(&self) -> u32 {
         match self.is_read() {
             true => RIGHT_READ,
@@ -110,7 +110,7 @@ impl RmaOp {
 }
 
 impl DeferredOp {
-    /// It will not come to anything.
+    /// Releases the buffer and reports the failure.
     pub(crate) fn fail(self, ep: &Ep, errno: Errno, peer: FiAddr, detail: String) {
         match self {
             Self::RmaOp(op, local) => {
@@ -122,7 +122,7 @@ impl DeferredOp {
     }
 }
 
-/// The sentence of a violation: key and address, and what is wrong.
+/// The error text of a denied access: peer, key, length, address and reason.
 fn denial_text(name: &str, segment: &RmaIov, denied: Denied) -> String {
     format!(
         "{name}: key {:#x}, {} bytes at {:#x}: {}",

@@ -1,4 +1,4 @@
-//! What one-sided operations ask of a peer: whether they may begin, and how it is told of them.
+//! Preconditions of one-sided operations on a peer, and the notifications that it receives of them.
 
 use selvedge::{Errno, Result};
 
@@ -6,14 +6,17 @@ use super::cmd::{Notification, commit_notification};
 use crate::peers::peer::{Peer, State as PeerState};
 
 impl Peer {
-    /// Whether the peer has our outbox, and its own table of keys is known here.
+    /// Whether the peer is connected and its key table is complete.
     #[inline(always)]
     pub(crate) fn is_ready(&self) -> bool {
         self.state == PeerState::Connected && self.inbox.is_some() && self.keys.are_complete()
     }
 
-    /// Whether a one-sided operation may begin: nothing behind a fenced one does before that is
-    /// over, and a fenced one not before all others are.
+    /// Checks the order that fences demand: an operation after a fenced one starts when that is
+    /// over, and a fenced one when all earlier ones are over.
+    ///
+    /// # Errors
+    /// [`Errno::Again`] while an operation that has to precede is outstanding.
     pub(crate) fn check_fence(&mut self, is_fenced: bool) -> Result {
         if (self.is_fenced || is_fenced) && self.has_unfinished() {
             return Err(Errno::Again);
@@ -24,7 +27,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Makes sure of room for the notice of what is done without the peer, if it needs one.
+    /// Reserves room for the notification of a direct operation, if the peer needs one.
     ///
     /// # Errors
     /// As [`Self::reserve`].
@@ -35,7 +38,7 @@ impl Peer {
         }
     }
 
-    /// Tells a peer that counts it of what was done without it; or that data comes with it.
+    /// Notifies the peer of a direct operation, if it counts them or the operation carries data.
     pub(crate) fn notify(&mut self, notification: Notification) {
         if self.wants_notifications || notification.data.is_some() {
             commit_notification(self.slot(), notification);

@@ -1,6 +1,7 @@
-//! Posting one-sided operations: the caller's promise becomes a value, the rest is safe.
+//! Posting one-sided operations: the caller's promise about memory becomes a buffer value, and the
+//! rest is safe code.
 //!
-//! What lies in special memory is done before the post returns; see [`super::direct`].
+//! An operation on special memory is over when the post returns; see [`super::direct`].
 
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{
@@ -26,7 +27,7 @@ const READ_FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFERRED);
 const WRITE_FLAGS: OpFlags = READ_FLAGS.union(OpFlags::REMOTE_CQ_DATA);
 
-/// A one-sided operation as it is posted.
+/// The parameters of a posted one-sided operation.
 #[derive(Clone, Copy, Debug)]
 struct Post<'a> {
     peer: FiAddr,
@@ -108,7 +109,7 @@ impl Rma for Endpoint {
             let word = unsafe { TxBuf::one(buf) }.word();
             let mut state = self.shell.lock()?;
             let report = report(WRITE, msg.context, write_flags(&state.setup, flags), 8);
-            // Apart: a write without data is the shorter way.
+            // Two calls, so that a write without data compiles to the shorter path.
             let (at, data) = (&mut *state, msg.data);
             let is_done = match report.flags.contains(OpFlags::REMOTE_CQ_DATA) {
                 true => fast::put_word(at, word, msg.dest, segment, Some(data), &report),
@@ -152,7 +153,7 @@ impl Rma for Endpoint {
             }
         }
         // SAFETY: `bytes` is borrowed for the whole call, and an operation with `INJECT` keeps no
-        // buffer beyond it: what is not sent at once is copied.
+        // buffer beyond it: bytes that are not sent at once are copied.
         let buf = unsafe { TxBuf::new(&[Iov::new(bytes)]) };
         let mut state = self.shell.lock()?;
         let post = Post {
@@ -167,7 +168,8 @@ impl Rma for Endpoint {
 
 #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
 impl Endpoint {
-    /// A read of eight bytes, if that is a load. `false`, and nothing has happened, otherwise.
+    /// Reads eight bytes by a load. Returns `false` without effect if the memory is not mapped
+    /// special memory or the fast path's preconditions do not hold.
     ///
     /// # Safety
     /// As [`Rma::readmsg`], for `buf`, which has eight bytes.
@@ -189,8 +191,8 @@ impl Endpoint {
         fast::get_word(&mut state, buf, src, segment, &report)
     }
 
-    /// A write of eight bytes with the default flags, if that is a store. `false`, and nothing has
-    /// happened, otherwise.
+    /// Writes eight bytes with the default flags by a store. Returns `false` without effect if the
+    /// memory is not mapped special memory or the fast path's preconditions do not hold.
     ///
     /// # Safety
     /// As [`Rma::writemsg`], for `buf`, which has eight bytes.
@@ -216,7 +218,7 @@ impl Endpoint {
         fast::put_word(&mut state, word, dest, segment, None, &report)
     }
 
-    /// What a short form of a read asks for that is more than a load.
+    /// Slow path of the short form of a read.
     ///
     /// # Safety
     /// As [`Rma::readmsg`], for `buf`.
@@ -233,7 +235,7 @@ impl Endpoint {
         unsafe { self.readv(&[buf], &[desc], src, addr, key, context) }
     }
 
-    /// What a short form of a write asks for that is more than a store.
+    /// Slow path of the short form of a write.
     ///
     /// # Safety
     /// As [`Rma::writemsg`], for `buf`.
@@ -250,7 +252,7 @@ impl Endpoint {
         unsafe { self.writev(&[buf], &[desc], dest, addr, key, context) }
     }
 
-    /// A read that is more than a load.
+    /// Slow path of a read.
     ///
     /// # Safety
     /// As [`Rma::readmsg`].
@@ -269,7 +271,7 @@ impl Endpoint {
         post_read(&mut state, buf, &post)
     }
 
-    /// A write that is more than a store.
+    /// Slow path of a write.
     ///
     /// # Safety
     /// As [`Rma::writemsg`].
@@ -290,7 +292,7 @@ impl Endpoint {
     }
 }
 
-/// How an operation that reports success is told of.
+/// The report of an operation that reports success.
 #[inline(always)]
 fn report(what: CompletionFlags, context: Context, flags: OpFlags, len: usize) -> Report {
     Report {
@@ -302,8 +304,8 @@ fn report(what: CompletionFlags, context: Context, flags: OpFlags, len: usize) -
     }
 }
 
-/// The flags of a write, with the endpoint's defaults where they are asked for, and the level of
-/// completion that all writes have.
+/// The flags of a write: the caller's or the endpoint's defaults, and the completion level that the
+/// configuration demands of all writes.
 #[inline(always)]
 fn write_flags(setup: &Setup, flags: OpFlags) -> OpFlags {
     setup.ep.tx_flags(flags) | setup.config.write_flags
@@ -339,7 +341,7 @@ fn post_general(state: &mut State, post: &Post<'_>, local: LocalBuffer) -> Resul
 }
 
 impl Post<'_> {
-    /// The operation, whose places have as many bytes as its buffer.
+    /// Builds the operation. Fails with [`Errno::Inval`] if segments and buffer differ in length.
     fn access(&self) -> Result<RmaOp> {
         let segments = RmaSegments::new(self.rma_iov)?;
         if segments.len() != self.report.len {

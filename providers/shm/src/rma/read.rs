@@ -1,8 +1,10 @@
-//! Read: the initiator copies out of the peer's memory by itself, or asks the peer for the bytes.
+//! Read: the initiator copies out of the peer's memory by itself, or requests the bytes from the
+//! peer.
 //!
-//! By itself it copies with `process_vm_readv(2)`, and asks afterwards whether the region was still
-//! registered: if not, the bytes are thrown away and the read fails. Where that call is denied, or
-//! is not to be used, the peer answers with the bytes: inside a command or in bounce segments.
+//! The initiator copies with `process_vm_readv(2)`, and checks afterwards that the region was still
+//! registered. If it was not, the initiator discards the bytes and requests them from the peer,
+//! which knows the region's state. Where the call is denied or disabled, the peer responds with the
+//! bytes, inside a command or in bounce segments.
 
 use std::sync::Arc;
 
@@ -24,10 +26,10 @@ use crate::provider::shared::Shared;
 use crate::smr::keys::{Denied, RIGHT_READ};
 use crate::transfers::{MAX_OPS, Sent, sar};
 
-/// Bytes of a read that are copied at once, before it is asked whether the region is still there.
+/// Bytes of a read that are copied before the next check that the region is still registered.
 const COPY_STEP: usize = 1 << 20;
 
-/// Makes a read that the peer's table allows.
+/// Executes a read that the peer's key table allows.
 pub(super) fn read(
     peer: &mut Peer,
     setup: &Setup,
@@ -54,8 +56,8 @@ pub(super) fn read(
     Ok(Sent::Done)
 }
 
-/// Copies all of it. If the region goes meanwhile, or cannot be copied from, or is counted, the peer
-/// is asked: it knows what is true.
+/// Copies all segments. Fails if a region is withdrawn meanwhile, cannot be copied from, or has a
+/// counter: the caller then requests the bytes from the peer, which knows the region's state.
 fn copy_out(peer: &Peer, setup: &Setup, op: &RmaOp, buf: &mut RxBuf, grants: &Grants) -> Result {
     let target = peer.cma.ok_or(Errno::Perm)?;
     if setup.config.protocol == Protocol::Bounce {
@@ -85,7 +87,7 @@ fn copy_out(peer: &Peer, setup: &Setup, op: &RmaOp, buf: &mut RxBuf, grants: &Gr
     Ok(())
 }
 
-/// Asks the peer for the bytes.
+/// Requests the bytes from the peer.
 fn request_bytes(
     peer: &mut Peer,
     setup: &Setup,
@@ -112,7 +114,7 @@ fn request_bytes(
     Ok(Sent::Pending)
 }
 
-/// Answers a peer that wants bytes of ours. `false` while there is no room for the answer.
+/// Responds to a peer's read request. Returns `false` while there is no room for the response.
 pub(super) fn respond(
     peer: &mut Peer,
     setup: &Setup,
@@ -120,7 +122,7 @@ pub(super) fn respond(
     read: &Read,
 ) -> bool {
     let Some(out) = &peer.out else {
-        // A peer that is gone needs no answer.
+        // A disconnected peer needs no response.
         return true;
     };
     let replies = out.ops.replies();
@@ -154,7 +156,7 @@ pub(super) fn respond(
     true
 }
 
-/// Answers a peer with bytes in segments, or says why not. A slot is reserved.
+/// Responds with the bytes in bounce segments, or with the error. The caller has reserved a slot.
 fn respond_in_bounce_segments(
     peer: &mut Peer,
     setup: &Setup,
@@ -176,7 +178,7 @@ fn respond_in_bounce_segments(
 }
 
 impl crate::provider::config::Config {
-    /// Whether the peer may be asked for one more answer.
+    /// Checks that one more response of the peer may be outstanding.
     pub(crate) fn check_request_quota(&self, peer: &Peer) -> Result {
         let asked = peer.out.as_ref().map_or(0, |out| out.ops.requested());
         match asked as u64 >= self.reserved_slots() || peer.outstanding() >= MAX_OPS {
@@ -192,7 +194,7 @@ fn check_rights(domain: &Shared, segments: &RmaSegments) -> Result<(), Denied> {
     all.try_for_each(|segment| regions.allow(segment, RIGHT_READ))
 }
 
-/// Copies registered memory to `bytes`.
+/// Copies registered memory of this process to `bytes`.
 fn copy_in(domain: &Shared, segments: &RmaSegments, bytes: &mut [u8]) -> Result<(), Denied> {
     let regions = domain.keys.regions();
     let mut done = 0;

@@ -1,7 +1,7 @@
-//! Access: what a peer lets us do with its memory, as its key table says.
+//! A peer's memory as this process may use it: the peer's key table, and a cache of mapped regions.
 //!
-//! Looked up before anything moves. The peer checks again whatever reaches it as a command. Windows
-//! are the regions of its special memory that were used last.
+//! The initiator looks every access up before a byte moves; the peer checks each command again.
+//! [`MappedRegions`] caches the regions of the peer's special memory that were used last.
 
 use std::os::fd::OwnedFd;
 
@@ -13,55 +13,59 @@ use crate::memory::keys::hint;
 use crate::smr::bytes::Span;
 use crate::smr::keys::{Denied, EntryVersion, KeyEntry, MAX_CHUNKS, PeerChunk, locate_entry};
 
-/// A peer's key table.
+/// A peer's key table, in chunks that the peer shares.
 #[derive(Debug, Default)]
 pub(crate) struct PeerKeys {
     chunks: Vec<PeerChunk>,
-    /// Chunks that follow the peer's hello.
+    /// The number of chunks that the peer's `Hello` announces.
     expected: usize,
-    /// Rows of keys that are not where their number says.
+    /// Entry numbers of keys whose entry is not at the index that the key hints at.
     found: FxHashMap<u64, u32>,
 }
 
-/// A piece of a peer's memory that may be used as was asked for.
+/// The permission to access a segment of a peer's memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
     pub(crate) row: KeyEntry,
-    /// Where the piece begins: an address in the peer's process.
+    /// The start of the segment: an address in the peer's process.
     pub(crate) memory: u64,
     number: u32,
     generation: u64,
 }
 
 impl PeerKeys {
-    /// The peer says how many chunks follow.
+    /// Sets the number of chunks that the peer has announced.
     pub(crate) fn expect(&mut self, chunks: usize) {
         self.expected = chunks.min(MAX_CHUNKS);
     }
 
-    /// Whether everything that the peer has said hello with is here.
+    /// Whether all announced chunks are attached.
     #[inline]
     pub(crate) fn are_complete(&self) -> bool {
         self.chunks.len() >= self.expected
     }
 
-    /// Maps a chunk that the peer has handed over. Over a second socket they come once more.
+    /// Maps a chunk that the peer has sent. A chunk that is attached already is ignored: a second
+    /// socket delivers all chunks again.
     pub(crate) fn attach(&mut self, number: usize, fd: OwnedFd) -> Result<(), Error> {
         if number < self.chunks.len() {
             return Ok(());
         }
         if number > self.chunks.len() {
-            let what = format!("its key chunk {number} comes before others");
+            let what = format!(
+                "key chunk {number} arrived before chunk {}",
+                self.chunks.len()
+            );
             return Err(Error::new(Errno::Proto, what));
         }
         self.chunks.push(PeerChunk::attach(fd, number)?);
         Ok(())
     }
 
-    /// Whether a piece of the peer's memory may be used with these rights.
+    /// Checks that the key table grants `rights` to a segment of the peer's memory.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for the denial.
     #[inline]
     pub(crate) fn check(&mut self, segment: &RmaIov, rights: u32) -> Result<Grant, Denied> {
         let (number, row, generation) = self.find(segment.key).ok_or(Denied::Key)?;
@@ -74,8 +78,8 @@ impl PeerKeys {
         })
     }
 
-    /// Whether a grant still holds. To be asked after every copy out of the peer's memory: `true`
-    /// says that the copy is good.
+    /// Whether a grant still holds. The caller checks this after every copy out of the peer's
+    /// memory: `true` means that the copy is valid.
     #[inline]
     pub(crate) fn is_current(&self, grant: &Grant) -> bool {
         let (chunk, segment) = locate_entry(grant.number as usize);
@@ -83,7 +87,7 @@ impl PeerKeys {
         chunk.is_some_and(|chunk| chunk.is_current(segment, grant.generation))
     }
 
-    /// The row of a grant, to ask about it later.
+    /// The entry of a grant, for a later check that it is unchanged.
     pub(crate) fn entry_version(&self, grant: &Grant) -> Option<EntryVersion> {
         let (chunk, segment) = locate_entry(grant.number as usize);
         let chunk = self.chunks.get(chunk)?;
@@ -129,23 +133,25 @@ impl PeerKeys {
     }
 }
 
-/// Windows that are kept of one peer, by the lowest bits of their keys.
+/// The number of cached regions per peer, indexed by the lowest bits of their keys.
 const MAPPED_REGIONS: usize = 8;
 
-/// The regions of a peer that were used last.
+/// The cache of a peer's mapped regions, by key.
 #[derive(Debug, Default)]
 pub(crate) struct MappedRegions {
-    /// Empty until there is one.
+    /// Empty until the first region is cached.
     kept: Vec<Option<MappedRegion>>,
 }
 
-/// Where the last access went that waited for its line. Most go to the same region as the one
-/// before: the line of the next one is asked for before anything is looked up, and comes meanwhile.
+/// The mapping of the region that the last access used, as a prefetch hint. Most accesses use the
+/// region of the previous one: the next access prefetches its cache line from this hint before the
+/// lookup, and the line arrives meanwhile.
 #[derive(Debug)]
 pub(crate) struct PrefetchHint {
     peer: FiAddr,
     key: u64,
-    /// What is to be added to an address that the region is addressed by.
+    /// The difference between an address in this process and the peer's address of the same byte,
+    /// modulo 2^64.
     offset: u64,
 }
 
@@ -156,7 +162,8 @@ impl PrefetchHint {
         offset: 0,
     };
 
-    /// Where a piece probably is mapped here: for a hint, and nothing else.
+    /// The address at which a segment is probably mapped in this process. Only a prefetch may use
+    /// it.
     #[inline(always)]
     pub(crate) fn guess(&self, peer: FiAddr, segment: &RmaIov) -> Option<*const u8> {
         let is_same = self.peer == peer && self.key == segment.key;
@@ -164,13 +171,13 @@ impl PrefetchHint {
         is_same.then(|| std::ptr::without_provenance(addr as usize))
     }
 
-    /// Whether a piece is elsewhere than it was guessed to be: at `at` of a span.
+    /// Whether the guess differs from the segment's address, which is `at` bytes into the span.
     #[inline(always)]
     pub(crate) fn is_wrong(guess: Option<*const u8>, span: &Span, at: usize) -> bool {
         guess.is_none_or(|line| line.addr() != span.address(at))
     }
 
-    /// What was found: the piece is at `at` of a span.
+    /// The hint of a segment that was found `at` bytes into a span.
     #[inline(always)]
     pub(crate) fn at(peer: FiAddr, segment: &RmaIov, span: &Span, at: usize) -> Self {
         Self {
@@ -181,11 +188,11 @@ impl PrefetchHint {
     }
 }
 
-/// A region of special memory that is mapped here.
+/// A region of a peer's special memory that this process has mapped.
 #[derive(Clone, Debug)]
 pub(super) struct MappedRegion {
     pub(super) key: u64,
-    /// What its first byte is named by.
+    /// The address or offset by which peers name the first byte.
     pub(super) start: u64,
     pub(super) rights: u32,
     pub(super) span: Span,
@@ -193,19 +200,20 @@ pub(super) struct MappedRegion {
 }
 
 impl MappedRegions {
-    /// Forgets them all, and lets their memory go.
+    /// Removes all regions and releases their mappings.
     pub(crate) fn clear(&mut self) {
         self.kept.clear();
     }
 
-    /// Keeps a window.
+    /// Caches a region, in place of another with the same slot.
     pub(super) fn keep(&mut self, region: MappedRegion) {
         let slot = slot(region.key);
         self.kept.resize(MAPPED_REGIONS, None);
         self.kept[slot] = Some(region);
     }
 
-    /// Where a piece is in the window that was kept of its region, if one was.
+    /// Finds a segment in its cached region. Returns `None` if the region is not cached, has
+    /// changed, or does not grant `rights` to all of the segment.
     #[inline(always)]
     pub(crate) fn find(&self, segment: &RmaIov, rights: u32) -> Option<(&Span, usize)> {
         let region = self.kept.get(slot(segment.key))?.as_ref()?;

@@ -1,8 +1,8 @@
 //! Siblings: endpoints of one domain, whose regions are in the domain's own table.
 //!
-//! A one-sided operation on a sibling, or on the initiating endpoint itself, is carried out by the
-//! post: the bytes are in the memory when it returns, whoever makes progress. The target endpoint is
-//! sent a notice if it counts such operations or if remote data comes with them.
+//! The post executes a one-sided operation on a sibling, or on the initiating endpoint itself: the
+//! bytes are in the memory when it returns, without progress of the target. The target endpoint
+//! receives a notification if it counts such operations or if the operation carries remote data.
 
 use selvedge::rma::RmaIov;
 use selvedge::shared::SharedBytes;
@@ -16,16 +16,16 @@ use crate::provider::setup::Setup;
 use crate::provider::shared::Shared;
 use crate::smr::keys::Denied;
 
-/// Whether an operation that nothing else has to precede may be carried out here: its target is an
-/// open endpoint of this domain, and can be told of it if that is due.
+/// Whether the post may execute an operation that no other has to precede: its target is an open
+/// endpoint of this domain, and a notification that it needs has room.
 ///
 /// # Errors
-/// [`Errno::Again`] while there is no room to tell the target.
+/// [`Errno::Again`] while there is no room for the notification.
 pub(crate) fn may_access(peer: &mut Peer, data: Option<u64>, flags: OpFlags) -> Result<bool> {
     let Some(sibling) = peer.sibling.as_deref().filter(|sibling| sibling.is_open()) else {
         return Ok(false);
     };
-    // A fenced operation follows everything that was sent before it.
+    // A fenced operation follows every earlier command.
     if flags.contains(OpFlags::FENCE) {
         return Ok(false);
     }
@@ -38,7 +38,7 @@ pub(crate) fn may_access(peer: &mut Peer, data: Option<u64>, flags: OpFlags) -> 
     match peer.reserve_notification(data) {
         Ok(()) => Ok(true),
         Err(Errno::Again) => Err(Errno::Again),
-        // The general path knows how to treat a peer whose queue makes no sense.
+        // The general path disconnects a peer whose queue is invalid.
         Err(_) => Ok(false),
     }
 }
@@ -64,7 +64,8 @@ pub(super) fn op(peer: &mut Peer, setup: &Setup, op: &RmaOp, local: LocalBuffer)
     }
 }
 
-/// Tells a sibling of an operation on its memory, if it wants to know.
+/// Notifies a sibling of an operation on its memory, if it wants notifications or the operation
+/// carries data.
 pub(crate) fn notify(peer: &mut Peer, wrote: bool, data: Option<u64>, len: usize) {
     if peer.wants_notifications || data.is_some() {
         peer.notify(Notification { wrote, data, len });
@@ -72,7 +73,7 @@ pub(crate) fn notify(peer: &mut Peer, wrote: bool, data: Option<u64>, len: usize
     }
 }
 
-/// Copies between the caller's buffer and all places: all of it, or nothing.
+/// Copies between the caller's buffer and all segments: all bytes, or none.
 fn copy(domain: &Shared, op: &RmaOp, local: LocalBuffer) -> Result<(), (RmaIov, Denied)> {
     let regions = domain.keys.regions();
     let rights = op.rights();

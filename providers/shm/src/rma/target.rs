@@ -1,4 +1,4 @@
-//! What peers' one-sided commands do here.
+//! The target side of one-sided operations: executes peers' commands on registered memory.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -20,10 +20,11 @@ use crate::transfers::cmd::ProtocolError;
 use crate::transfers::destination::{Destination, RemoteWrite};
 use crate::transfers::{inline, sar, transfer};
 
-/// Takes one command of a read or a write. `false` while there is no room for its answer.
+/// Executes one read, write, result or notification command. Returns `false` while there is no room
+/// for its response.
 ///
 /// # Errors
-/// When it makes no sense.
+/// When the command is invalid.
 #[inline(never)]
 pub(crate) fn take_command(
     peer: &mut Peer,
@@ -76,8 +77,8 @@ pub(crate) fn take_command(
     Ok(true)
 }
 
-/// Takes notices of writes with data, as many as there are one after the other: they need no place
-/// and no answer.
+/// Takes consecutive notifications of writes with data, up to `budget`: they need neither memory
+/// nor a response. Returns their number.
 #[inline(never)]
 pub(crate) fn take_write_notifications(
     peer: &mut Peer,
@@ -154,7 +155,7 @@ fn take_write(
     Ok(())
 }
 
-/// Tells of a write that was taken.
+/// Counts and reports an executed write, or warns of a denied one.
 #[inline]
 fn finish_write(
     peer: &mut Peer,
@@ -173,7 +174,7 @@ fn finish_write(
     }
 }
 
-/// Bytes that we have asked for, or the news that they do not come.
+/// Takes the response to a read request of this endpoint: bytes or an error.
 fn take_result(
     peer: &mut Peer,
     setup: &Setup,
@@ -181,15 +182,15 @@ fn take_result(
     response: &Response,
 ) -> Result<(), ProtocolError> {
     if peer.out.is_none() {
-        // Whatever it waited for has failed already: the peer is gone.
+        // The operation has failed already, because the peer has disconnected.
         release(peer);
         return Ok(());
     }
     if !is_expected(peer, response) {
-        return Err(ProtocolError("an answer to nothing"));
+        return Err(ProtocolError("a response without a request"));
     }
     if let Outcome::Stream { stream, .. } = response.outcome {
-        // While the operation is still where it fails with the peer.
+        // Before the operation leaves the table: if this fails, the operation fails with the peer.
         transfer::register_stream(peer, stream)?;
     }
     let op = peer.outbox().ops.remove(response.msg_id);
@@ -211,14 +212,14 @@ fn take_result(
             sar::copy_kept_segments(peer, ep, src, stream);
         }
         Outcome::Failed(errno) => {
-            let detail = format!("{} refuses the access: {errno}", peer.name);
+            let detail = format!("{} refused the access: {errno}", peer.name);
             op.fail(ep, errno, src, detail);
         }
     }
     Ok(())
 }
 
-/// A peer has used our memory by itself, and says so.
+/// Takes a notification that a peer has accessed this process's memory directly.
 #[inline]
 fn take_notification(
     peer: &mut Peer,
@@ -234,8 +235,8 @@ fn take_notification(
     }
 }
 
-/// Whether this is what an operation waits for. One that waits for something else stays, to fail
-/// with the peer.
+/// Whether an outstanding operation waits for this response. An operation that waits for another
+/// kind stays in the table, and fails with the peer.
 fn is_expected(peer: &mut Peer, response: &Response) -> bool {
     let op = peer
         .out
@@ -250,7 +251,7 @@ fn is_expected(peer: &mut Peer, response: &Response) -> bool {
     })
 }
 
-/// A write that the peer's own look at the table should have prevented.
+/// Warns of a write that the peer's own check of the key table should have prevented.
 #[cold]
 fn warn_refused(name: &str, denied: Denied) {
     warn_limited(

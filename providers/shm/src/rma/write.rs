@@ -1,8 +1,9 @@
-//! Write: the bytes go as a command, and the target puts them where its own table says.
+//! Write: the initiator sends the bytes as a command, and the target stores them where its own key
+//! table says.
 //!
-//! Inside the command, through the inject pool, or offered like a large message, which the target
-//! copies from the writer's memory or has bounced. It checks key, bounds and rights again, for each
-//! step of a large one anew.
+//! The bytes are inside the command, in the inject pool, or offered by an RTS like those of a large
+//! message: the target copies them from the writer's memory or requests bounce segments. The target
+//! checks key, bounds and rights again, for each step of a large write anew.
 
 use std::sync::Arc;
 
@@ -25,11 +26,11 @@ use crate::transfers::incoming::{ENTRY_LEN, SourceSegments};
 use crate::transfers::iov::{self, fill_eager};
 use crate::transfers::{ACK_FLAGS, MAX_OPS, Sent, sar, status};
 
-/// Words of the longest payload inside a command.
+/// Words of the longest payload of an inline write.
 const WORDS: usize = inline_write_max(false) / 8;
 
 impl RmaOp {
-    /// Whether the target has to say that it is done.
+    /// Whether the target has to acknowledge the write.
     fn is_acked(&self) -> bool {
         self.report
             .flags
@@ -37,10 +38,10 @@ impl RmaOp {
     }
 }
 
-/// Sends a write that the peer's table allows.
+/// Sends a write that the peer's key table allows.
 ///
 /// # Errors
-/// Those of [`Peer::reserve`], with the memory.
+/// As [`Peer::reserve`], with the buffer.
 #[inline]
 pub(super) fn write(
     peer: &mut Peer,
@@ -64,8 +65,8 @@ pub(super) fn write(
     }
 }
 
-/// Writes special memory, and tells the peer if it wants to know. `false` for other memory, and where
-/// the order of operations counts.
+/// Writes special memory, and notifies a peer that wants notifications. Returns `false` for other
+/// memory, and for a fenced write.
 #[inline]
 fn write_directly(peer: &mut Peer, op: &RmaOp, buf: &TxBuf) -> Result<bool> {
     if op.is_fenced() || !peer.has_mapped_blocks() {
@@ -83,7 +84,7 @@ fn write_directly(peer: &mut Peer, op: &RmaOp, buf: &TxBuf) -> Result<bool> {
     Ok(is_done)
 }
 
-/// Sends what need not be offered; `None` for the rest.
+/// Sends a write that fits a command or the inject pool; `None` for a larger one.
 #[inline]
 fn send_small(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: &TxBuf) -> Result<Option<Sent>> {
     let (len, data) = (buf.len(), op.data);
@@ -109,7 +110,7 @@ fn send_small(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: &TxBuf) -> Result
     .map(Some)
 }
 
-/// Sends a copy that was made while the peer was not known.
+/// Sends the copy of an injected write that waited for the peer's key table.
 #[cold]
 fn send_copy(peer: &mut Peer, op: &RmaOp, bytes: &[u8]) -> Result<Option<Sent>> {
     let header = Header {
@@ -123,7 +124,7 @@ fn send_copy(peer: &mut Peer, op: &RmaOp, bytes: &[u8]) -> Result<Option<Sent>> 
     .map(Some)
 }
 
-/// Offers a large write.
+/// Sends the RTS of a large write.
 fn send_rts(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: TxBuf) -> Result<Sent, PostError> {
     if peer.outstanding() >= MAX_OPS {
         return Err((Errno::Again, LocalBuffer::Source(buf)));
@@ -158,7 +159,7 @@ fn send_rts(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: TxBuf) -> Result<Se
     Ok(Sent::Pending)
 }
 
-/// Begins to take a write that a peer has offered, and whose bytes are expected.
+/// Starts to receive a write whose RTS has been registered.
 pub(super) fn start_incoming(peer: &mut Peer, setup: &Setup, write: &Write, msg_id: u32) {
     let len = write.segments.len();
     let destination = Destination::Memory(Memory {
@@ -182,7 +183,7 @@ pub(super) fn start_incoming(peer: &mut Peer, setup: &Setup, write: &Write, msg_
     );
 }
 
-/// Sends a write inside its command, for which there is a slot.
+/// Sends an inline write. The caller has reserved a slot.
 #[inline]
 pub(super) fn send_inline(peer: &mut Peer, segment: &RmaIov, data: Option<u64>, buf: &TxBuf) {
     if segment.len == 8 {
@@ -225,7 +226,7 @@ fn inject(
     }
 }
 
-/// Puts a write that is inside its command where it belongs.
+/// Stores the bytes of an inline write in the registered memory.
 #[inline]
 pub(super) fn put_inline(
     slot: &Received<'_>,
@@ -247,7 +248,7 @@ pub(super) fn put_inline(
     Ok(())
 }
 
-/// Puts a write that lies in the inject pool where it belongs: all of it or nothing.
+/// Stores the bytes of a write from the inject pool in the registered memory: all of them or none.
 pub(super) fn put_injected(
     inbox: &Inbox,
     write: &Write,
@@ -270,7 +271,7 @@ fn check(regions: &Regions<'_>, write: &Write) -> Result<(), Denied> {
     segments.try_for_each(|segment| regions.locate(segment, RIGHT_WRITE).map(drop))
 }
 
-/// What the writer is told, if it wants to know.
+/// The response status of a write that asked for one.
 pub(super) fn response_status(result: Result<(), Denied>) -> u32 {
     match result {
         Ok(()) => status::DONE,

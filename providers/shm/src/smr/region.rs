@@ -307,7 +307,7 @@ impl PeerRegion {
         self.header.at(word::CLOSED).load(Ordering::Relaxed) != 0
     }
 
-    /// This endpoint's name and index, as the region's owner has written them.
+    /// This endpoint's name and index, as written by the region's owner.
     pub fn peer_addr(&self) -> Addr {
         let index = self.header.at(PEER_ADDR / 8).load(Ordering::Relaxed);
         Addr {

@@ -1,8 +1,8 @@
 //! Cross-memory attach: reading another process's memory with one copy (`process_vm_readv(2)`).
 //!
-//! Only ever reading: the process that owns the destination pulls. Every call reads the peer's
-//! nonce along with the bytes, so that they are known to come from the very process that named the
-//! address, and not from one that got its number afterwards.
+//! The call only reads: the process that owns the destination copies. Every call reads the peer's
+//! nonce along with the bytes. The nonce proves that they come from the process that named the
+//! address, and not from a later process with the same number.
 
 use std::mem::MaybeUninit;
 
@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use selvedge::shared::SharedBytes;
 use selvedge::{Errno, Result};
 
-/// A process that may be read from.
+/// A process whose memory may be read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pid: Pid,
@@ -19,11 +19,11 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The process `pid`, if it can be read and `nonce` stands at `nonce_addr` there.
+    /// The process `pid`, if it can be read and holds `nonce` at `nonce_addr`.
     ///
     /// # Errors
-    /// [`Errno::Perm`] and [`Errno::NoSys`] where the system does not allow it, [`Errno::Acces`]
-    /// when it is another process.
+    /// [`Errno::Perm`] and [`Errno::NoSys`] where the system denies the call, [`Errno::Acces`] when
+    /// another process has the number `pid`.
     pub(crate) fn probe(pid: i32, nonce_addr: u64, nonce: u64) -> Result<Self> {
         if pid <= 0 {
             return Err(Errno::Perm);
@@ -40,13 +40,13 @@ impl Target {
     /// Fills `to` with the process's bytes from address `from` on.
     ///
     /// # Errors
-    /// As [`Self::probe`]; [`Errno::Fault`] when the bytes are not there. The content of `to` is
-    /// unspecified then.
+    /// As [`Self::probe`]; [`Errno::Fault`] when the addresses are not mapped. On an error the
+    /// content of `to` is unspecified.
     pub(crate) fn read(&self, from: u64, to: &mut [MaybeUninit<u8>]) -> Result {
         self.read_raw(from, to.as_mut_ptr().cast(), to.len())
     }
 
-    /// Fills memory that others may be looking at, likewise.
+    /// As [`Self::read`], to memory that other threads may access meanwhile.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -70,7 +70,7 @@ impl Target {
         }
     }
 
-    /// One call; the bytes that it read behind the nonce.
+    /// Makes one call. Returns the number of bytes read after the nonce.
     #[expect(unsafe_code, reason = "the kernel writes where the caller may")]
     fn read_once(&self, base: usize, to: *mut u8, len: usize) -> Result<usize> {
         let mut nonce = [0_u8; 8];
@@ -87,9 +87,10 @@ impl Target {
         ];
         let pid = self.pid.as_raw();
         let read = loop {
-            // SAFETY: the lists have two entries each. The kernel writes to the local pieces alone:
-            // `nonce`, and `len` bytes at `to`, which the private callers have from a slice or a
-            // `SharedBytes` that is valid for writes. The remote ones are numbers to this process.
+            // SAFETY: the lists have two entries each. The kernel writes to the local segments
+            // alone: `nonce`, and `len` bytes at `to`, which the private callers have from a slice
+            // or a `SharedBytes` that is valid for writes. The remote ones are numbers to this
+            // process.
             let read =
                 unsafe { libc::process_vm_readv(pid, local.as_ptr(), 2, remote.as_ptr(), 2, 0) };
             match usize::try_from(read) {
@@ -107,7 +108,7 @@ impl Target {
     }
 }
 
-/// A stretch of another process's memory.
+/// A segment of another process's memory.
 fn iovec(base: usize, len: usize) -> libc::iovec {
     libc::iovec {
         iov_base: std::ptr::without_provenance_mut(base),

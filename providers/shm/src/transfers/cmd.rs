@@ -1,4 +1,4 @@
-//! Commands: what a slot of the command queue says (`smr_cmd`).
+//! Commands of messages: the words of a slot of the command queue (`smr_cmd`).
 //!
 //! ```text
 //! word 0   commit stamp (upper half) | op, op_src, flags, inline length (one byte each)
@@ -6,11 +6,12 @@
 //! inline   word 2: data, if the flag says so; the payload in the words behind
 //! inject   word 2: data, 3: size, 4: offset into the inject pool, 5: msg_id
 //! iov      word 2: data, 3: size, 4: msg_id | count << 32, 5: address, or the offset of the list,
-//!          6: how many bounce segments follow unasked, 7: the block of special memory that the only
-//!          piece lies in, or 0
+//!          6: number of eager bounce segments, 7: the block of special memory that holds the only
+//!          segment, or 0
 //! ```
 //!
-//! A peer wrote it: every word is loaded once, and only what was parsed is used.
+//! A peer writes the slot: the parser loads every word once, and later code uses only the parsed
+//! values.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -18,29 +19,29 @@ use selvedge_kit::srx::{Envelope, Kind, Source};
 
 use crate::smr::cmd_queue::{Received, SLOT_WORDS, Slot};
 
-/// Pieces of a message that the receiver copies by itself.
+/// The largest number of segments of a message that the receiver copies by itself.
 pub(crate) const IOV_LIMIT: usize = 4;
 /// Payload bytes of a command that carries no data; 8 fewer with data.
 pub(crate) const INLINE_MAX: usize = (SLOT_WORDS - 2) * 8;
 
-/// Operations, as slots number them: up to this one they are messages.
+/// The op numbers of slots. Numbers up to this one are messages.
 pub(crate) const OP_LAST_MESSAGE: u32 = 1;
 pub(crate) const OP_ATOMIC: u32 = 4;
 pub(crate) const OP_FETCH_ATOMIC: u32 = 5;
 pub(crate) const OP_COMPARE_ATOMIC: u32 = 6;
-/// The answer to any of them.
+/// The response to any atomic.
 pub(crate) const OP_ATOMIC_RESULT: u32 = 9;
 
 /// `data` is valid.
 pub(crate) const HAS_DATA: u32 = 1;
-/// The sender wants to know when the message has been received.
+/// The sender requests an acknowledgement of the receive.
 pub(crate) const ACK: u32 = 2;
 
 pub(crate) const SRC_INLINE: u32 = 0;
 pub(crate) const SRC_INJECT: u32 = 1;
 pub(crate) const SRC_IOV: u32 = 2;
 
-/// The part of a command that all kinds have.
+/// The fields that commands of all kinds have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,
@@ -48,7 +49,7 @@ pub(crate) struct Header {
     pub(crate) data: Option<u64>,
 }
 
-/// A command of a peer, checked.
+/// A parsed command of a peer.
 #[derive(Debug)]
 pub(crate) struct Cmd {
     pub(crate) kind: Kind,
@@ -56,32 +57,32 @@ pub(crate) struct Cmd {
     pub(crate) body: Body,
 }
 
-/// Where the bytes of a message are (`op_src`).
+/// The location of a message's bytes (`op_src`).
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// In the command, from this word on.
+    /// Inside the command, from this word on.
     Inline { word: usize },
-    /// In the inject pool. Answered if `ack` is there.
+    /// In the inject pool. The receiver responds if `ack` is present.
     Inject { offset: u64, ack: Option<u32> },
     /// In the sender's memory.
     Iov(Rts),
 }
 
-/// A message that is still in the sender's memory.
+/// The RTS (ready to send) of a message that is still in the sender's memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rts {
     pub(crate) msg_id: u32,
-    /// Number of pieces.
+    /// The number of segments.
     pub(crate) count: u32,
-    /// The address of the only piece, or where in the inject pool the list of them lies.
+    /// The address of the only segment, or the offset of the list in the inject pool.
     pub(crate) addr_or_offset: u64,
-    /// Bounce segments that the sender fills without being asked.
+    /// Eager bounce segments: the sender fills them without a request.
     pub(crate) eager: u32,
-    /// The block of special memory that the only piece lies in; 0 for none.
+    /// The block of special memory that holds the only segment; 0 for none.
     pub(crate) block: u64,
 }
 
-/// Why a command makes no sense.
+/// A violation of the protocol by a peer, with a description for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProtocolError(pub(crate) &'static str);
 
@@ -91,7 +92,7 @@ pub(crate) const fn head(op: u32, op_src: u32, flags: u32, len: u32) -> u32 {
     op | op_src << 8 | flags << 16 | len << 24
 }
 
-/// The most payload that fits a command with this header.
+/// The longest payload that fits a command with this header, in bytes.
 #[inline]
 pub(crate) const fn inline_room(has_data: bool) -> usize {
     INLINE_MAX - if has_data { 8 } else { 0 }
@@ -108,8 +109,8 @@ impl Header {
         head(op, op_src, flags, len)
     }
 
-    /// Sends `len` bytes inside the command. `fill` puts them there, from the word on that it is
-    /// given.
+    /// Commits a message of `len` bytes inside the command. `fill` stores the bytes, from the word
+    /// on that it receives.
     #[inline(always)]
     pub(crate) fn commit_inline(
         &self,
@@ -128,7 +129,7 @@ impl Header {
         slot.commit(self.head(SRC_INLINE, 0, len as u32));
     }
 
-    /// Sends `len` bytes that lie at `offset` of the inject pool.
+    /// Commits a message of `len` bytes at `offset` of the inject pool.
     pub(crate) fn commit_inject(
         &self,
         mut slot: Slot<'_>,
@@ -142,7 +143,7 @@ impl Header {
         slot.commit(self.head(SRC_INJECT, if ack.is_some() { ACK } else { 0 }, 0));
     }
 
-    /// Offers a message of `len` bytes.
+    /// Commits the RTS of a message of `len` bytes.
     pub(crate) fn commit_iov(&self, mut slot: Slot<'_>, len: usize, rts: Rts) {
         self.put_long(&mut slot, len as u64);
         slot.put(4, u64::from(rts.msg_id) | u64::from(rts.count) << 32);
@@ -159,14 +160,14 @@ impl Header {
     }
 }
 
-/// What a command is: a message up to [`OP_LAST_MESSAGE`].
+/// The op number of a command: a message up to [`OP_LAST_MESSAGE`].
 #[inline(always)]
 pub(crate) fn op(slot: &Received<'_>) -> u32 {
     slot.head() & 0xff
 }
 
-/// The kind and length of a message that is inside its command and carries no data: the usual one.
-/// Its tag is in word 1, its payload begins at word [`INLINE_PAYLOAD_WORD`].
+/// The kind and length of an inline message without remote data: the fast path's message. Its tag
+/// is in word 1, its payload begins at word [`INLINE_PAYLOAD_WORD`].
 #[inline(always)]
 pub(crate) fn inline_message(slot: &Received<'_>) -> Option<(Kind, usize)> {
     let head = slot.head();
@@ -177,8 +178,8 @@ pub(crate) fn inline_message(slot: &Received<'_>) -> Option<(Kind, usize)> {
     Some((message_kind(head), len))
 }
 
-/// The kind, length and place of a message that is in the inject pool, carries no data and is not
-/// confirmed: as [`plain`], for what is longer.
+/// The kind, length and offset of a message in the inject pool without remote data and
+/// acknowledgement: as [`inline_message`], for longer messages.
 #[inline(always)]
 pub(crate) fn inject_message(slot: &Received<'_>) -> Option<(Kind, usize, u64)> {
     let head = slot.head();
@@ -197,12 +198,12 @@ fn message_kind(head: u32) -> Kind {
     }
 }
 
-/// Where the payload of a plain command begins.
+/// The word at which the payload of an inline message without remote data begins.
 pub(crate) const INLINE_PAYLOAD_WORD: usize = 2;
 
-const _: () = assert!(SRC_INLINE == 0, "plain commands are recognised by it");
+const _: () = assert!(SRC_INLINE == 0, "inline_message relies on it");
 
-/// Reads a command of peer `src`.
+/// Parses a command of peer `src`.
 #[inline]
 pub(crate) fn parse(slot: &Received<'_>, src: Source) -> Result<Cmd, ProtocolError> {
     let head = slot.head();
@@ -216,7 +217,7 @@ pub(crate) fn parse(slot: &Received<'_>, src: Source) -> Result<Cmd, ProtocolErr
         return Err(ProtocolError("unknown flags"));
     }
     let has_data = flags & HAS_DATA != 0;
-    // An untagged receive accepts no tag but this.
+    // An untagged receive accepts no other tag.
     let tag = match kind {
         Kind::Msg => 0,
         Kind::Tagged => slot.word(1),
@@ -260,13 +261,14 @@ fn iov_body(slot: &Received<'_>) -> Result<(usize, Body), ProtocolError> {
     let word = slot.word(4);
     let (msg_id, count) = (word as u32, (word >> 32) as u32);
     if !(1..=IOV_LIMIT as u32).contains(&count) {
-        return Err(ProtocolError("number of pieces"));
+        return Err(ProtocolError("number of segments out of range"));
     }
     let rts = Rts {
         msg_id,
         count,
         addr_or_offset: slot.word(5),
-        eager: u32::try_from(slot.word(6)).map_err(|_| ProtocolError("number of segments"))?,
+        eager: u32::try_from(slot.word(6))
+            .map_err(|_| ProtocolError("number of bounce segments out of range"))?,
         block: slot.word(7),
     };
     Ok((len, Body::Iov(rts)))
@@ -276,7 +278,7 @@ pub(crate) fn length(word: u64) -> Result<usize, ProtocolError> {
     usize::try_from(word)
         .ok()
         .filter(|&len| len <= isize::MAX as usize)
-        .ok_or(ProtocolError("message length"))
+        .ok_or(ProtocolError("message length out of range"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Into: where the bytes of an offered message go.
+//! `Destination`: the memory that receives the bytes of a large transfer.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::provider::shared::Shared;
 use crate::smr::bytes::Bytes;
 use crate::smr::keys::{Denied, RIGHT_WRITE};
 
-/// The target of a message that its sender has offered.
+/// The destination of a large transfer, and the completion that follows it.
 #[derive(Debug)]
 pub(crate) enum Destination {
-    /// A receive.
+    /// A matched receive.
     Receive(Posted, Envelope),
-    /// Registered memory of ours: a peer writes.
+    /// Registered memory of this process, which a peer writes.
     Memory(Memory),
-    /// The buffer of an operation of ours, which waited for the peer's answer.
+    /// The buffer of a read of this endpoint, whose response has arrived.
     Read(Box<Op>),
 }
 
@@ -36,11 +36,11 @@ pub(crate) struct Memory {
     pub(crate) domain: Arc<Shared>,
     pub(crate) segments: RmaSegments,
     pub(crate) remote_write: RemoteWrite,
-    /// Why it may not any more: what comes then goes nowhere.
+    /// The reason why the peer may not write any more. Later bytes are discarded.
     pub(crate) denied: Option<Denied>,
 }
 
-/// A stretch of the target.
+/// A contiguous part of the destination.
 #[derive(Debug)]
 pub(crate) enum DestinationSlice<'a> {
     Private(&'a mut [MaybeUninit<u8>]),
@@ -48,7 +48,7 @@ pub(crate) enum DestinationSlice<'a> {
 }
 
 impl Destination {
-    /// Bytes of a message of `len` that it takes.
+    /// The number of bytes that fit, of a message of `len` bytes.
     pub(crate) fn accepted_len(&self, len: usize) -> usize {
         match self {
             Self::Receive(posted, _) => len.min(posted.buf.len()),
@@ -56,11 +56,11 @@ impl Destination {
         }
     }
 
-    /// Does something with each stretch of the target that the bytes from `offset` on, `len` at
-    /// most, fall into.
+    /// Calls `each` with each contiguous part of the destination of the bytes from `offset` on,
+    /// `len` at most.
     ///
     /// # Errors
-    /// Those of `each`. Memory that may not be written any more is passed over.
+    /// Those of `each`. Memory that may not be written any more is skipped.
     pub(crate) fn for_each_slice(
         &mut self,
         offset: usize,
@@ -77,7 +77,7 @@ impl Destination {
         }
     }
 
-    /// Why the bytes that came were not wanted, if they were not.
+    /// The reason why the peer's write was denied, if it was.
     pub(crate) fn denial(&self) -> Option<Errno> {
         match self {
             Self::Memory(memory) => memory.denied.map(Denied::errno),
@@ -85,7 +85,7 @@ impl Destination {
         }
     }
 
-    /// All bytes are there.
+    /// Reports the transfer after its last byte.
     pub(crate) fn finish(self, name: &Name, ep: &Ep, src: FiAddr) {
         match self {
             Self::Receive(posted, env) => {
@@ -101,12 +101,12 @@ impl Destination {
         }
     }
 
-    /// The bytes will not come.
+    /// Fails the transfer.
     pub(crate) fn fail(self, ep: &Ep, errno: Errno, src: FiAddr, detail: String) {
         match self {
             Self::Receive(posted, _) => ep.rx_failed(posted, errno, src, detail),
             Self::Memory(_) => {
-                log::info!(target: "selvedge::shm::ep_data", "a write is not complete: {detail}");
+                log::info!(target: "selvedge::shm::ep_data", "a write of a peer failed: {detail}");
             }
             Self::Read(op) => op.fail(ep, errno, src, detail),
         }
@@ -124,8 +124,8 @@ fn private(
 }
 
 impl Memory {
-    /// Looks each stretch up anew: the region may be gone meanwhile. It is not, as long as the
-    /// regions are looked at.
+    /// Looks up each part anew, because the region may be withdrawn between two steps. The guard
+    /// `regions` keeps it registered during one.
     fn for_each_slice(
         &mut self,
         offset: usize,
@@ -157,7 +157,7 @@ impl DestinationSlice<'_> {
         }
     }
 
-    /// The `len` bytes from `at` on.
+    /// The `len` bytes from offset `at` on.
     pub(crate) fn part(&mut self, at: usize, len: usize) -> DestinationSlice<'_> {
         match self {
             Self::Private(bytes) => DestinationSlice::Private(&mut bytes[at..at + len]),
@@ -165,7 +165,7 @@ impl DestinationSlice<'_> {
         }
     }
 
-    /// Fills it with bytes of a mapping from `at` on.
+    /// Fills the part with bytes of a mapping from offset `at` on.
     pub(crate) fn copy_from(self, bytes: &Bytes, at: usize) {
         match self {
             Self::Private(to) => drop(bytes.copy_out(at, to)),
@@ -174,7 +174,7 @@ impl DestinationSlice<'_> {
     }
 }
 
-/// What is to be said of a write once its bytes are there.
+/// A finished write by a peer, to be counted and reported.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteWrite {
     pub(crate) data: Option<u64>,
@@ -182,7 +182,7 @@ pub(crate) struct RemoteWrite {
 }
 
 impl RemoteWrite {
-    /// Counts it, and reports it if it came with data.
+    /// Counts the write, and reports it if it carries remote data.
     #[inline]
     pub(crate) fn report(self, ep: &Ep, src: FiAddr, sink: &mut Sink<'_>) {
         ep.peer_wrote(self.len);

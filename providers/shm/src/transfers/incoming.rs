@@ -1,4 +1,5 @@
-//! Large messages of a peer, from the offer to the last byte, and where their bytes lie in its memory.
+//! Large messages of a peer, from the RTS to the last byte, and the segments of the peer's memory
+//! that hold them.
 
 use std::mem::MaybeUninit;
 
@@ -11,62 +12,62 @@ use crate::smr::bytes::Bytes;
 use crate::transfers::cmd::{IOV_LIMIT, ProtocolError};
 use crate::transfers::protocol_selector::{Measurement, RendezvousProtocol};
 
-/// Bytes of one entry of a list of pieces: address, length, block of special memory.
+/// Bytes of one entry of a list of segments: address, length, block of special memory.
 pub(crate) const ENTRY_LEN: usize = 24;
 
-/// A large message of a peer, from its offer to its end.
+/// A large message of a peer, from its RTS to its last byte.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(super) segments: SourceSegments,
-    /// Unasked segments that have not been seen yet.
+    /// Eager bounce segments that have not arrived yet.
     pub(crate) eager: u32,
-    /// Segments that came before it was known whether they are needed.
+    /// Bounce segments that arrived before the protocol was selected.
     pub(crate) kept: Vec<Filled>,
     pub(crate) stage: Stage,
 }
 
-/// How far a large message is.
+/// The stage of a large message.
 #[derive(Debug)]
 pub(crate) enum Stage {
-    /// No receive was posted for it.
+    /// No receive has matched it.
     Unmatched,
-    /// On its way into a receive.
+    /// Its bytes are moving to their destination.
     Moving(Moving),
-    /// Received another way; unasked segments are still to come.
+    /// Received by another protocol; eager bounce segments are still to arrive.
     Discarding,
 }
 
-/// A message on its way into a receive.
+/// A message whose bytes are moving to their destination.
 #[derive(Debug)]
 pub(crate) struct Moving {
     pub(crate) destination: Destination,
     /// Bytes of the message.
     pub(crate) len: usize,
     pub(crate) protocol: RendezvousProtocol,
-    /// Bytes of the message that have passed, those that did not fit included.
+    /// Bytes of the message that were handled, including those that did not fit.
     pub(crate) done: usize,
-    /// Runs where the way was chosen among several.
+    /// The running measurement, if the selector selected the protocol.
     pub(super) measurement: Option<Measurement>,
 }
 
-/// Where a message lies in the sender's memory.
+/// The segments of the sender's memory that hold a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SourceSegments {
     pub(crate) count: usize,
     pub(super) list: [SourceSegment; IOV_LIMIT],
 }
 
-/// A stretch of the sender's memory.
+/// A segment of the sender's memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SourceSegment {
     pub(super) addr: u64,
     pub(super) len: u64,
-    /// The block of special memory that it lies in; 0 for none.
+    /// The block of special memory that holds it; 0 for none.
     pub(super) block: u64,
 }
 
 impl SourceSegments {
-    /// No pieces: the bytes are not copied from there.
+    /// No segments: the bytes are not copied from the sender's memory.
     pub(super) fn none() -> Self {
         Self {
             count: 0,
@@ -91,14 +92,14 @@ impl SourceSegments {
         segments
     }
 
-    /// Whether all of them lie in special memory.
+    /// Whether all segments are in special memory.
     pub(crate) fn are_special(&self) -> bool {
         self.list[..self.count]
             .iter()
             .all(|segment| segment.block != 0)
     }
 
-    /// Whether all of them lie in special memory that is mapped here.
+    /// Whether all segments are in special memory that this process has mapped.
     pub(super) fn are_mapped(&self, blocks: &PeerBlocks) -> bool {
         let mut segments = self.list[..self.count].iter();
         segments.all(|segment| {
@@ -116,7 +117,7 @@ impl SourceSegments {
         }
     }
 
-    /// Reads a list out of the inject pool.
+    /// Reads a list from the inject pool.
     pub(crate) fn get(
         payload: &Bytes,
         at: usize,
@@ -130,15 +131,15 @@ impl SourceSegments {
             *segment = SourceSegment { addr, len, block };
             sum = sum
                 .checked_add(segment.len)
-                .ok_or(ProtocolError("piece length"))?;
+                .ok_or(ProtocolError("sum of segment lengths out of range"))?;
         }
         if sum != len as u64 {
-            return Err(ProtocolError("pieces that do not add up"));
+            return Err(ProtocolError("segments do not add up to the size"));
         }
         Ok(Self { count, list })
     }
 
-    /// The stretch of the sender's memory that begins `offset` bytes into the message.
+    /// The rest of the segment that holds byte `offset` of the message.
     pub(super) fn at(&self, mut offset: u64) -> Option<SourceSegment> {
         for segment in &self.list[..self.count] {
             if offset < segment.len {

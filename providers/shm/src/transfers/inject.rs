@@ -1,4 +1,4 @@
-//! Inject: the message is in the inject pool, its place in the command.
+//! Inject protocol: the message is in the inject pool, its offset in the command.
 
 use selvedge::{Errno, Result};
 use selvedge_kit::copy::{RxBuf, TxBuf};
@@ -11,8 +11,8 @@ use crate::smr::bytes::Bytes;
 use crate::smr::inject_pool::PoolPosition;
 use crate::transfers::cmd::{Header, ProtocolError};
 
-/// Copies the message into the pool and says where. With `op`, the peer confirms that it was
-/// received.
+/// Copies the message into the pool and commits its command. With `op`, the peer acknowledges the
+/// receive.
 #[inline(always)]
 pub(crate) fn send(peer: &mut Peer, header: &Header, buf: &TxBuf, op: Option<Op>) -> Result<Sent> {
     let len = buf.len();
@@ -36,7 +36,7 @@ pub(crate) fn send(peer: &mut Peer, header: &Header, buf: &TxBuf, op: Option<Op>
     Ok(sent)
 }
 
-/// The path through a peer's pool, and what lies along it.
+/// A cursor over a peer's inject pool, and the pool's bytes.
 #[derive(Debug)]
 pub(crate) struct PoolCursor<'a> {
     cursor: &'a mut PoolPosition,
@@ -52,26 +52,27 @@ impl<'a> PoolCursor<'a> {
         self.bytes
     }
 
-    /// Checks that a payload of `len` bytes lies where the path leads, and passes it.
+    /// Checks that the next payload has `len` bytes at `offset`, and advances past it. Returns the
+    /// payload's offset.
     #[inline]
     pub(crate) fn advance(&mut self, offset: u64, len: usize) -> Result<usize, ProtocolError> {
         match self.cursor.advance(len) {
             _ if len == 0 => Ok(0),
             Some(at) if at as u64 == offset => Ok(at),
             _ => Err(ProtocolError(
-                "payload outside its place in the inject pool",
+                "payload at an unexpected offset of the inject pool",
             )),
         }
     }
 }
 
-/// Checks that a payload of `len` bytes lies where the path through the pool leads, and passes it.
+/// As [`PoolCursor::advance`], for the cursor of an inbox.
 #[inline]
 pub(crate) fn locate(inbox: &mut Inbox, offset: u64, len: usize) -> Result<usize, ProtocolError> {
     PoolCursor::new(&mut inbox.pool_position, &inbox.pool).advance(offset, len)
 }
 
-/// Copies a payload to where it belongs. Says how many bytes fitted.
+/// Copies a payload to the receive's buffer. Returns the number of bytes that fitted.
 #[inline]
 pub(crate) fn receive(inbox: &Inbox, at: usize, len: usize, buf: &mut RxBuf) -> usize {
     let mut done = 0;
@@ -82,7 +83,7 @@ pub(crate) fn receive(inbox: &Inbox, at: usize, len: usize, buf: &mut RxBuf) -> 
     done
 }
 
-/// The payload of a message that has to wait.
+/// Copies the payload of an unexpected message to the heap.
 pub(crate) fn copy_to_heap(inbox: &Inbox, at: usize, len: usize) -> Box<[u8]> {
     let mut bytes = Box::new_uninit_slice(len);
     inbox.pool.copy_out(at, &mut bytes);

@@ -1,4 +1,4 @@
-//! Inline: the message is in the command.
+//! Inline protocol: the message is inside the command.
 
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
@@ -7,8 +7,8 @@ use crate::transfers::cmd::{Header, INLINE_MAX};
 
 const WORDS: usize = INLINE_MAX / 8;
 
-/// Puts the message into a command. The caller has checked that it fits, and reserved a slot.
-/// Eight bytes usually do not come here: `crate::endpoint::send::send_word`.
+/// Copies the message into a command. The caller has checked that it fits, and reserved a slot.
+/// Most messages of eight bytes take `crate::endpoint::send::send_word` instead.
 #[inline]
 pub(crate) fn send(slot: Slot<'_>, header: &Header, buf: &TxBuf) {
     header.commit_inline(slot, buf.len(), |slot, at| {
@@ -16,8 +16,8 @@ pub(crate) fn send(slot: Slot<'_>, header: &Header, buf: &TxBuf) {
     });
 }
 
-/// Copies `len` bytes, from word `word` of the command on, to where they belong. Says how many
-/// fitted.
+/// Copies `len` bytes, from word `word` of the command on, to the receive's buffer. Returns the
+/// number that fitted.
 #[inline(always)]
 pub(crate) fn receive(slot: &Received<'_>, word: usize, len: usize, buf: &mut RxBuf) -> usize {
     match len {
@@ -26,7 +26,7 @@ pub(crate) fn receive(slot: &Received<'_>, word: usize, len: usize, buf: &mut Rx
     }
 }
 
-/// As [`receive`], of words that were loaded before.
+/// As [`receive`], from words that were loaded before.
 pub(crate) fn receive_words(words: &[u64], len: usize, buf: &mut RxBuf) -> usize {
     buf.write_words(len, |index| words.get(index).copied().unwrap_or(0))
 }
@@ -36,7 +36,7 @@ fn scatter(slot: &Received<'_>, word: usize, len: usize, buf: &mut RxBuf) -> usi
     buf.write_words(len, |index| slot.word(word + index))
 }
 
-/// The payload of a command whose message has to wait.
+/// Copies the payload of an unexpected message to the heap.
 pub(crate) fn copy_to_heap(slot: &Received<'_>, word: usize, len: usize) -> Box<[u8]> {
     payload(slot, word, len).as_flattened()[..len].into()
 }

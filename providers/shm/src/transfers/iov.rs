@@ -1,11 +1,12 @@
-//! Iov: the sender names its memory, the receiver copies from there, or asks for bounce segments.
+//! Iov protocol: the sender names its memory, and the receiver copies from it or requests bounce
+//! segments.
 //!
-//! The sender offers ([`send`]); the receiver, once the message has met a receive, chooses the way
-//! ([`start`]) and answers when it is done. Copies are made in steps, so that a large message does
-//! not keep the small ones waiting.
+//! The sender sends an RTS ([`send`]). The receiver, once the message has matched a receive,
+//! selects the protocol ([`start`]) and responds when it has the bytes. It copies in steps, so that
+//! a large message does not delay small ones.
 //!
-//! If the memory is special and mapped by the receiver, it copies from its mapping, without a system
-//! call; that works where cross-memory attach is denied, too.
+//! If the memory is special and mapped by the receiver, the receiver copies from its mapping,
+//! without a system call. This works where cross-memory attach is denied, too.
 
 use selvedge::{Errno, FiAddr, Result};
 use selvedge_kit::Ep;
@@ -26,11 +27,11 @@ use crate::transfers::cma::Target;
 use crate::transfers::cmd::{Header, IOV_LIMIT, ProtocolError, Rts};
 use crate::transfers::protocol_selector::RendezvousProtocol;
 
-/// Bytes that are copied before other work has its turn.
+/// Bytes that one step copies.
 const COPY_STEP: usize = 1 << 20;
-/// Bytes that are copied in about the time of a small message.
+/// Bytes that take about the time of a small message to copy.
 const BYTES_PER_WORK_UNIT: usize = 4096;
-/// Offers a message to the peer.
+/// Sends the RTS of a message.
 pub(crate) fn send(
     peer: &mut Peer,
     config: &Config,
@@ -67,16 +68,17 @@ pub(crate) fn send(
     Ok(())
 }
 
-/// Fills the segments that follow unasked.
+/// Fills the eager bounce segments of a message.
 pub(crate) fn fill_eager(peer: &mut Peer, msg_id: u32, eager: u32) {
     for _ in 0..eager {
-        // Private memory is never denied.
+        // A send reads private memory, which is never denied.
         let _ = sar::fill_segment(peer.outbox(), msg_id);
     }
 }
 
 impl SourceSegments {
-    /// Reserves a command, and puts the list where the peer finds it.
+    /// Reserves a command, and stores the list in the inject pool. Returns the only segment's
+    /// address, or the list's offset.
     fn publish(&self, peer: &mut Peer) -> Result<u64> {
         if self.count == 1 {
             peer.reserve(0)?;
@@ -103,7 +105,7 @@ impl SourceSegments {
     }
 }
 
-/// Keeps an offer until its message is received.
+/// Registers an RTS until its message is received.
 pub(crate) fn accept_rts(peer: &mut Peer, rts: &Rts, len: usize) -> Result<(), ProtocolError> {
     let Some(inbox) = &mut peer.inbox else {
         return Ok(());
@@ -112,7 +114,7 @@ pub(crate) fn accept_rts(peer: &mut Peer, rts: &Rts, len: usize) -> Result<(), P
     register_incoming(peer, rts.msg_id, rts.eager, segments)
 }
 
-/// The message has met a receive: chooses its way and takes the first step.
+/// Starts a matched message: selects its protocol and copies the first step.
 pub(crate) fn start(
     peer: &mut Peer,
     config: &Config,
@@ -135,7 +137,7 @@ pub(crate) fn start(
         }
     };
     if protocol == RendezvousProtocol::Special && !incoming.segments.are_mapped(&peer.blocks) {
-        // The news of the block comes over the socket, which the message has overtaken.
+        // The announcement of the block is still in the socket: the message has overtaken it.
         peer.packets_ahead = PACKETS_MAX;
     }
     let moving = Moving {
@@ -155,22 +157,22 @@ pub(crate) fn start(
     }
 }
 
-/// Asks for the message in segments, and takes those that are there.
+/// Requests the message in bounce segments, and copies those that have arrived.
 fn request_bounce(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
     peer.respond(peer.incarnation, msg_id, status::BOUNCE);
     sar::copy_kept_segments(peer, ep, src, msg_id);
 }
 
-/// Where the receiver copies from.
+/// The memory that the receiver copies from.
 enum CopySource<'a> {
     /// The memory of the sender's process.
     Process(Target),
-    /// What of it is mapped here.
+    /// The blocks of the sender that this process has mapped.
     Blocks(&'a PeerBlocks),
 }
 
-/// Copies the next part of a message that is copied from the sender's memory. Says how many small
-/// messages could have been received meanwhile; 0 when there was nothing to do.
+/// Copies the next step of a message from the sender's memory. Returns the work in units of small
+/// messages; 0 if there was none.
 pub(crate) fn copy_step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> usize {
     let Some(incoming) = peer.incoming.get_mut(&msg_id) else {
         return 0;
@@ -189,14 +191,14 @@ pub(crate) fn copy_step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> u
     match result {
         Ok(()) if moving.done < moving.destination.accepted_len(moving.len) => {}
         Ok(()) => finish_pull(peer, ep, src, msg_id),
-        // A block that cannot be mapped here: it is memory like any other then.
+        // A block that this process cannot map is copied like other memory.
         Err(Errno::Fault)
             if moving.protocol == RendezvousProtocol::Special && peer.cma.is_some() =>
         {
             moving.protocol = RendezvousProtocol::Cma;
             moving.done = 0;
         }
-        // Memory of a device, for instance: the sender itself can read it.
+        // The sender can read memory that the kernel cannot copy, for instance a device's.
         Err(Errno::Fault) => {
             moving.protocol = RendezvousProtocol::Bounce;
             moving.done = 0;
@@ -234,7 +236,7 @@ fn pull(from: &CopySource<'_>, segments: &SourceSegments, moving: &mut Moving) -
 }
 
 impl CopySource<'_> {
-    /// Fills `to` with bytes of a piece that has as many.
+    /// Fills `to` with the first bytes of a segment. The segment is at least as long as `to`.
     fn read(&self, segment: &SourceSegment, to: DestinationSlice<'_>) -> Result {
         match (self, to) {
             (Self::Process(target), DestinationSlice::Private(to)) => target.read(segment.addr, to),
@@ -252,7 +254,8 @@ impl CopySource<'_> {
     }
 }
 
-/// The last byte was copied. The copy is good if the sender had not closed by then.
+/// Finishes a message after its last byte is copied. The copy is valid if the sender had not closed
+/// by then.
 fn finish_pull(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
     let closed = peer.inbox.as_ref().is_none_or(|i| i.region.is_closed());
     if closed {
@@ -264,12 +267,12 @@ fn finish_pull(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
     finish(peer, ep, src, msg_id, moving, status::DONE);
 }
 
-/// Cross-memory attach does not work with this peer after all: it bounces, from now on.
+/// Bounces all messages of the peer from now on, because cross-memory attach with it has failed.
 #[cold]
 fn fall_back_to_bounce(peer: &mut Peer, ep: &Ep, src: FiAddr, errno: Errno) {
     log::info!(
         target: "selvedge::shm::ep_data",
-        "large messages of {} are bounced from now on", peer.name
+        "cross-memory attach to {} failed: its large messages are bounced from now on", peer.name
     );
     ep.stats
         .record_event(EventKind::NoCma, peer.name.as_str(), errno.as_raw() as u64);
@@ -290,7 +293,7 @@ fn fall_back_to_bounce(peer: &mut Peer, ep: &Ep, src: FiAddr, errno: Errno) {
     }
 }
 
-/// The bytes cannot be had: both ends learn of it.
+/// Fails a message whose bytes cannot be read, at both sides.
 fn fail_pull(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32, errno: Errno) {
     let Some(moving) = end_transfer(peer, msg_id) else {
         return;

@@ -1,11 +1,11 @@
-//! The ways of a message: which one it takes, and each way with both its halves in one file.
+//! The protocols of messages: their selection, and both halves of each protocol in one file.
 //!
-//! | way | for | who copies |
+//! | protocol | messages | copies |
 //! |---|---|---|
-//! | [`inline`] | what fits the command | both |
-//! | [`inject`] | up to `FI_SHM_INJECT_SIZE` | both, through the inject pool |
-//! | [`iov`] | the rest | the receiver, out of the sender's memory: special memory that it has mapped, or by cross-memory attach |
-//! | [`sar`] | the rest where that is slower or not allowed | both, through bounce segments |
+//! | [`inline`] | payload fits the command | sender and receiver |
+//! | [`inject`] | up to `FI_SHM_INJECT_SIZE` | sender and receiver, through the inject pool |
+//! | [`iov`] | larger | receiver, from mapped special memory or by cross-memory attach |
+//! | [`sar`] | larger, where [`iov`] is slower or denied | sender and receiver, in bounce segments |
 
 pub(crate) mod cma;
 pub(crate) mod cmd;
@@ -21,37 +21,37 @@ pub(crate) mod transfer;
 
 use selvedge::OpFlags;
 
-/// Answers to commands (`smr_resp.status`): what happened, in the lowest byte.
+/// Responses to commands (`smr_resp.status`). The lowest byte is the kind.
 pub(crate) mod status {
-    /// The message has been received.
+    /// The receiver has the message.
     pub(crate) const DONE: u32 = 0;
-    /// The message has been received through bounce segments.
+    /// The receiver has the message through bounce segments.
     pub(crate) const BOUNCED: u32 = 1;
-    /// The sender is to bounce the message.
+    /// The receiver requests the message in bounce segments.
     pub(crate) const BOUNCE: u32 = 2;
-    /// `msg_id` is a segment that may be used again.
+    /// `msg_id` is a bounce segment that the receiver has freed.
     pub(crate) const SEGMENT: u32 = 3;
-    /// The message was not received; the error number is in the upper bits.
+    /// The receive failed; the error number is in the upper bits.
     pub(crate) const FAILED: u32 = 4;
 
-    /// It was not received, and why.
+    /// The status of a failed receive.
     pub(crate) fn failed(errno: selvedge::Errno) -> u32 {
         FAILED | (errno.as_raw() as u32) << 8
     }
 }
 
-/// Operations that one peer may owe us an answer for. Each is answered twice at most, and every
-/// segment is given back once: the response queue has room for all of that.
+/// Outstanding operations per peer. The peer responds to each twice at most, and frees every bounce
+/// segment once: the response queue has room for all of these.
 pub(crate) const MAX_OPS: usize = 128;
 
-/// Flags that ask for more than the sender can know by itself.
+/// Completion levels that need an acknowledgement of the receiver.
 pub(crate) const ACK_FLAGS: OpFlags = OpFlags::DELIVERY_COMPLETE.union(OpFlags::MATCH_COMPLETE);
 
-/// What became of a message that was sent.
+/// The state of a message after its post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// It no longer depends on the sender's memory.
+    /// The message no longer depends on the sender's memory.
     Done,
-    /// The peer will answer.
+    /// The message completes with the peer's response.
     Pending,
 }

@@ -1,96 +1,97 @@
-//! Which way a large message takes: learnt per peer and size class from what was fastest.
+//! Selection of the protocol of a large message, from measurements per peer and size class.
 //!
 //! No fixed threshold is right: whether one copy through the kernel or two through shared cache
-//! lines is faster depends on the processors, on how far apart they are, and on the size. So the
-//! receiver measures both ways and takes the better one, and tries the other now and then in case
-//! the world has changed.
+//! lines is faster depends on the processors, on their distance, and on the size. The receiver
+//! therefore measures both protocols and uses the faster one (exploitation). It probes the other
+//! one now and then, because the speeds may change.
 
 use std::time::{Duration, Instant};
 
 use crate::peers::name::Name;
 
-/// A way for the bytes of a large message.
+/// A protocol that moves the bytes of a large message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RendezvousProtocol {
     /// The receiver copies from the sender's memory.
     #[default]
     Cma,
-    /// Both copy, through bounce segments.
+    /// Sender and receiver copy, through bounce segments.
     Bounce,
-    /// The receiver copies from special memory, which it has mapped. Nothing is learnt about it: it
-    /// is one copy without a system call, and taken wherever there is such memory.
+    /// The receiver copies from special memory, which it has mapped. The selector does not measure
+    /// it: it is one copy without a system call, and used wherever the sender's memory is special.
     Special,
 }
 
-/// What was learnt about one peer.
+/// The selector of one peer's large messages.
 #[derive(Clone, Debug)]
 pub(crate) struct ProtocolSelector {
     size_classes: [SizeClass; SIZE_CLASSES],
-    /// When the last large message of the peer was complete.
+    /// The time at which the peer's last large message completed.
     last_done: Instant,
-    /// The way of the message that was started last, and how often it was another than before.
+    /// The protocol of the message that started last, and the number of switches so far.
     last_protocol: RendezvousProtocol,
     switches: u32,
 }
 
-/// A message whose time is taken, from when it met its receive.
+/// A running measurement of one message, from its match on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measurement {
     since: Instant,
     switches: u32,
 }
 
-/// Messages of one size. There are trials, each of one way, and rests between them, in which the
-/// better way is taken.
+/// The state of one size class. Probes, each of one protocol, alternate with exploitation periods,
+/// which use the faster protocol.
 #[derive(Clone, Copy, Debug)]
 struct SizeClass {
     cma: DecayingMean,
     bounce: DecayingMean,
     protocol: RendezvousProtocol,
-    /// Trials begun.
+    /// Number of probes started.
     probes: u32,
-    /// Messages of the present trial or rest, and how many of them were measured.
+    /// Messages of the present probe or exploitation period: started, and measured.
     started: u32,
     measured: u32,
-    /// Messages until the next trial; 0 during one.
+    /// Length of the exploitation period in messages; 0 during a probe.
     exploitation_len: u32,
 }
 
-/// Nanoseconds per message, the younger ones weighing more.
+/// Nanoseconds per message, as a mean with exponential decay.
 ///
-/// A mean of sums and not of single times: of messages that are under way together, the last ones
-/// seem to take no time at all.
+/// The mean is of sums and not of single times: of messages that are outstanding together, the last
+/// ones seem to take no time.
 #[derive(Clone, Copy, Debug, Default)]
 struct DecayingMean {
     nanos: f32,
     messages: f32,
 }
 
-/// Powers of two from 4 KiB up; the last class takes everything beyond.
+/// Powers of two from 4 KiB up; the last class holds all larger sizes.
 const SIZE_CLASSES: usize = 16;
-/// Messages that are measured in a trial.
+/// Messages that a probe measures.
 const PROBE_LEN: u32 = 12;
-/// So many of them do not count: the sender prepares for the way that its last messages took.
+/// Messages at the start of a probe that are not counted: the sender's eager segments still follow
+/// the previous protocol.
 const WARM_UP: u32 = 4;
-/// Messages after which a trial ends that has measured too few: it stands in others' way.
+/// Messages after which a probe ends although it has measured too few.
 const PROBE_LEN_MAX: u32 = 256;
-/// How much longer a rest is than a trial. The first rests are shorter.
+/// Ratio of an exploitation period to a probe. The first periods are shorter.
 const EXPLOITATION_FACTOR: u32 = 64;
-/// A trial is lost, and ends, when so many messages that count have taken so many times as long as
-/// those of the other way.
+/// A probe is lost, and ends early, when `LOST_AFTER` counted messages took on average `LOST_RATIO`
+/// times as long as those of the other protocol.
 const LOST_AFTER: u32 = 3;
 const LOST_RATIO: f32 = 1.5;
-/// What a message keeps of its weight when the next one comes.
+/// The factor by which a message's weight decays with each later message.
 const DECAY: f32 = 0.9;
 
 impl ProtocolSelector {
-    /// The class of a size.
+    /// The class of a message size in bytes.
     pub(crate) fn size_class(len: usize) -> usize {
         let pages = (len >> 12).max(1);
         (pages.ilog2() as usize).min(SIZE_CLASSES - 1)
     }
 
-    /// The way for the next message of `len` bytes, which has met its receive.
+    /// Selects the protocol of a matched message of `len` bytes, and starts its measurement.
     pub(crate) fn start(&mut self, len: usize, peer: &Name) -> (RendezvousProtocol, Measurement) {
         let size_class = &mut self.size_classes[Self::size_class(len)];
         let was_probe = size_class.exploitation_len == 0;
@@ -109,9 +110,9 @@ impl ProtocolSelector {
         (protocol, measurement)
     }
 
-    /// Learns from a message that is complete now: it took the time since it was started, or since
-    /// the message before it was complete, whichever is less. One that shared its time with messages
-    /// of the other way says nothing.
+    /// Records a message that completed at `now`. Its time counts from its start or from the
+    /// completion of the previous message, whichever is later. A measurement during which the
+    /// protocol switched is discarded.
     pub(crate) fn record(
         &mut self,
         len: usize,
@@ -140,7 +141,7 @@ impl SizeClass {
         self.protocol
     }
 
-    /// What was known of the way is forgotten: it may come from another time.
+    /// Starts a probe of a protocol, and drops its earlier measurements, which may be outdated.
     fn start_probe(&mut self, protocol: RendezvousProtocol) {
         self.protocol = protocol;
         *self.mean(protocol) = DecayingMean::default();
@@ -149,7 +150,7 @@ impl SizeClass {
         self.restart();
     }
 
-    /// Whether the trial has said what there is to say.
+    /// Whether the probe has measured enough, or has lost.
     fn is_probe_over(&self) -> bool {
         self.measured >= PROBE_LEN || self.started >= PROBE_LEN_MAX || self.is_probe_lost()
     }
@@ -163,7 +164,8 @@ impl SizeClass {
         is_significant && own.nanos() > LOST_RATIO * other.nanos()
     }
 
-    /// The first two trials follow each other; then a trial takes its share of the messages.
+    /// Ends a probe. The first two probes follow each other; later ones are separated by
+    /// exploitation periods.
     fn end_probe(&mut self) {
         if self.probes == 1 {
             return self.start_probe(RendezvousProtocol::Cma);
@@ -174,7 +176,7 @@ impl SizeClass {
         self.restart();
     }
 
-    /// Says what a trial has taught.
+    /// Logs the result of a probe.
     #[cold]
     fn log(&self, len: usize, peer: &Name) {
         log::info!(
@@ -230,7 +232,7 @@ impl DecayingMean {
         self.messages = self.messages * DECAY + 1.0;
     }
 
-    /// Per message; nothing where none was measured, so that it is measured.
+    /// Nanoseconds per message; 0 without measurements, so that the protocol is probed.
     fn nanos(&self) -> f32 {
         if self.messages > 0.0 {
             self.nanos / self.messages
@@ -251,7 +253,7 @@ impl Default for ProtocolSelector {
     }
 }
 
-/// In its first trial.
+/// A class in its first probe.
 impl Default for SizeClass {
     fn default() -> Self {
         Self {
@@ -283,8 +285,8 @@ mod tests {
         })
     }
 
-    /// Sends `count` messages, one after the other, that take the given nanoseconds; how many were
-    /// bounced.
+    /// Sends `count` messages, one after the other, that take the given nanoseconds. Returns the
+    /// number of bounced messages.
     fn run(selector: &mut ProtocolSelector, count: u32, cma: u64, bounce: u64) -> u32 {
         let mut bounced = 0;
         for _ in 0..count {
@@ -301,9 +303,9 @@ mod tests {
         bounced
     }
 
-    /// Sends windows of 64 messages that meet their receives together. What the receiver copies by
-    /// itself is complete at once; what bounces, when the whole window has been looked at. How many
-    /// were bounced.
+    /// Sends bursts of 64 messages that match their receives together. A message that the receiver
+    /// copies by itself completes at once; a bounced one completes after the whole burst has
+    /// started. Returns the number of bounced messages.
     fn run_bursts(selector: &mut ProtocolSelector, bursts: u32, cma: u64, bounce: u64) -> u32 {
         let mut bounced = 0;
         let mut now = selector.last_done;
@@ -409,7 +411,7 @@ mod tests {
     fn outstanding_messages_are_not_charged_for_each_other() {
         let mut selector = ProtocolSelector::default();
         run(&mut selector, 2 * PROBE_LEN, 3000, 3000);
-        // A window of messages that all met their receives at once and are complete one after the
+        // A burst of messages that matched their receives together and complete one after the
         // other, 1000 ns each.
         let measurement = Measurement {
             since: selector.last_done,

@@ -1,8 +1,10 @@
-//! Sar, segmentation and reassembly: both sides copy at the same time, through bounce segments.
+//! Segmentation and reassembly (SAR): sender and receiver copy at the same time, through bounce
+//! segments.
 //!
-//! The sender fills segments ([`fill`]) when the receiver asks for them; the first few unasked, if
-//! the last message of this size went this way. The receiver copies each out and gives it back
-//! ([`handle_segment`]). Segments of several messages may be on their way at once.
+//! The sender fills segments ([`fill_segment`]) when the receiver requests them. It fills the first
+//! few without a request (eager), if the last message of this size was bounced. The receiver copies
+//! each segment out and frees it ([`handle_segment`]). Segments of several messages may be
+//! outstanding at once.
 
 use selvedge::{CompletionFlags, Errno, FiAddr};
 use selvedge_kit::Ep;
@@ -24,14 +26,14 @@ use crate::smr::resp_queue::Resp;
 use crate::transfers::cmd::ProtocolError;
 use crate::transfers::protocol_selector::{ProtocolSelector, RendezvousProtocol};
 
-/// Segments that are taken from one peer before others have their turn.
+/// Segments that one poll takes from one peer.
 const SEGMENT_BATCH: usize = 8;
-/// Aborts that wait for room in a peer's socket: one for each message and each read that it can be
-/// waiting for.
+/// Aborts that may wait for room in a peer's socket: one for each message and each read that the
+/// peer can wait for.
 const MAX_ABORTS: usize = 2 * MAX_OPS;
 
-/// How many segments to fill unasked for a message of `len` bytes: none unless the last message of
-/// its size was bounced, and never more than half of what is free.
+/// The number of eager segments for a message of `len` bytes: 0 unless the last message of its size
+/// class was bounced, and at most half of the free segments.
 pub(crate) fn eager_segment_count(peer: &Peer, config: &Config, len: usize) -> u32 {
     let Some(out) = &peer.out else { return 0 };
     let Some(bounce) = &out.bounce else { return 0 };
@@ -42,11 +44,11 @@ pub(crate) fn eager_segment_count(peer: &Peer, config: &Config, len: usize) -> u
     wanted.min(bounce.free() / 2) as u32
 }
 
-/// Fills the next segment of an operation, if there are bytes left and a segment is free. Says
-/// whether it did.
+/// Fills the next segment of an operation, if bytes are left and a segment is free. Returns whether
+/// it filled one.
 ///
 /// # Errors
-/// Why memory of ours that the peer asked for may not be read any more.
+/// The reason why registered memory that the peer requested may not be read any more.
 pub(crate) fn fill_segment(out: &mut Outbox, msg_id: u32) -> Result<bool, Denied> {
     let (Some(bounce), Some(op)) = (&mut out.bounce, out.ops.get_mut(msg_id)) else {
         return Ok(false);
@@ -75,7 +77,7 @@ pub(crate) fn fill_segment(out: &mut Outbox, msg_id: u32) -> Result<bool, Denied
     Ok(took > 0)
 }
 
-/// The peer wants the message in segments.
+/// Starts to fill the segments that the peer has requested for a message.
 fn start_bounce(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Errno> {
     let op = peer.out.as_mut().and_then(|out| out.ops.get_mut(msg_id));
     if !op.is_some_and(|op| matches!(op.body, OpBody::Rts { granted: false, .. })) {
@@ -93,32 +95,33 @@ fn start_bounce(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Err
     Ok(())
 }
 
-/// Tells the peer that the segments it asked for will not come.
+/// Tells the peer that the segments it requested will not follow.
 fn abort(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), ProtocolError> {
     warn_limited(
         "selvedge::shm::ep_data",
         format_args!(
-            "no bounce memory for {}: {errno}; a message to it has failed",
+            "no bounce memory for {}: {errno}; a message to it failed",
             peer.name
         ),
     );
     queue_abort(peer, msg_id, errno)
 }
 
-/// Takes back what is on its way in segments. The peer hears of it as soon as its socket has room.
+/// Aborts a transfer in segments. The peer receives the abort as soon as its socket has room.
 ///
 /// # Errors
-/// When more waits to be said than the peer can be waiting for: it asks again and does not listen.
+/// When more aborts wait than the peer can have requests: it sends requests without receiving
+/// packets.
 fn queue_abort(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), ProtocolError> {
     if peer.aborts.len() >= MAX_ABORTS {
-        return Err(ProtocolError("it asks on and does not hear the answers"));
+        return Err(ProtocolError("requests without receiving the aborts"));
     }
     peer.aborts.push_back((msg_id, errno));
     send_aborts(peer);
     Ok(())
 }
 
-/// Says what has waited for room in the peer's socket. Says how many packets that were.
+/// Sends the aborts that waited for room in the peer's socket. Returns the number of packets sent.
 pub(crate) fn send_aborts(peer: &mut Peer) -> usize {
     let mut sent = 0;
     let Some(link) = peer.connections.first() else {
@@ -127,7 +130,7 @@ pub(crate) fn send_aborts(peer: &mut Peer) -> usize {
     while let Some(&(msg_id, errno)) = peer.aborts.front() {
         match link.send(&encode_abort(msg_id, errno), &[]) {
             Ok(()) => sent += 1,
-            // The socket has no room, or the peer is gone: its end comes by the socket.
+            // The socket has no room, or the peer has disconnected, which the socket reports.
             Err(ConnectError::NotYet(_) | ConnectError::Busy(_)) => return sent,
             Err(
                 ConnectError::Failed(error)
@@ -142,12 +145,12 @@ pub(crate) fn send_aborts(peer: &mut Peer) -> usize {
     sent
 }
 
-/// Makes segments for the peer, and announces them now or as soon as its socket has room; until then
-/// none is filled.
+/// Creates bounce segments for the peer, and announces them now or as soon as its socket has room.
+/// No segment is filled before the announcement is sent.
 ///
 /// # Errors
-/// The system's, when memory is short; [`Errno::NotConn`] and [`Errno::ConnReset`] for a peer that is
-/// gone.
+/// The system's, when memory is short; [`Errno::NotConn`] and [`Errno::ConnReset`] for a
+/// disconnected peer.
 pub(crate) fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errno> {
     let out = peer.out.as_mut().ok_or(Errno::NotConn)?;
     if out.bounce.is_some() {
@@ -169,7 +172,7 @@ pub(crate) fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errn
     }
 }
 
-/// Tells the peer of segments that it does not know, if there are any.
+/// Announces created segments to the peer, if there are any.
 #[cold]
 fn announce_bounce(peer: &mut Peer) -> Result<(), ConnectError> {
     let Some(out) = &mut peer.out else {
@@ -179,7 +182,7 @@ fn announce_bounce(peer: &mut Peer) -> Result<(), ConnectError> {
         return Ok(());
     };
     let Some(link) = peer.connections.first() else {
-        return Err(ConnectError::NotYet("it is gone"));
+        return Err(ConnectError::NotYet("the peer has disconnected"));
     };
     let Shape { count, size } = bounce.shape();
     let packet = encode_bounce(count as u32, size as u32);
@@ -188,14 +191,14 @@ fn announce_bounce(peer: &mut Peer) -> Result<(), ConnectError> {
     Ok(())
 }
 
-/// Fills segments for the operations that were granted, one each in turn, while there are free
-/// ones. Says whether it filled any.
+/// Fills free segments for the requested operations, one each in turn. Returns whether it filled
+/// any.
 ///
 /// # Errors
 /// As [`queue_abort`].
 pub(crate) fn fill_streams(peer: &mut Peer) -> Result<bool, ProtocolError> {
     if peer.has_unannounced_segments() && announce_bounce(peer).is_err() {
-        // The socket has no room, or the peer is gone: its end comes by the socket.
+        // The socket has no room, or the peer has disconnected, which the socket reports.
         return Ok(false);
     }
     let Some(out) = &mut peer.out else {
@@ -226,10 +229,10 @@ pub(crate) fn fill_streams(peer: &mut Peer) -> Result<bool, ProtocolError> {
     Ok(moved)
 }
 
-/// Takes the peer's answers. Says how many there were.
+/// Takes the peer's responses. Returns their number.
 ///
 /// # Errors
-/// When one of them makes no sense.
+/// When one of them is invalid.
 pub(crate) fn take_responses(
     peer: &mut Peer,
     config: &Config,
@@ -256,7 +259,9 @@ fn take_response(
         status::SEGMENT => free_segment(peer, msg_id),
         status::BOUNCE => match start_bounce(peer, config, msg_id) {
             Ok(()) => Ok(()),
-            Err(Errno::Proto) => Err(ProtocolError("a request to bounce what is not offered")),
+            Err(Errno::Proto) => Err(ProtocolError(
+                "a request to bounce a message without an RTS",
+            )),
             Err(errno) => {
                 abort(peer, msg_id, errno)?;
                 fail(peer, ep, dest, msg_id, errno)
@@ -275,14 +280,14 @@ fn free_segment(peer: &mut Peer, segment: u32) -> Result<(), ProtocolError> {
     let bounce = peer.out.as_mut().and_then(|out| out.bounce.as_mut());
     match bounce.is_some_and(|bounce| bounce.give_back(segment)) {
         true => Ok(()),
-        false => Err(ProtocolError("a segment that it did not have")),
+        false => Err(ProtocolError("a freed segment that it did not hold")),
     }
 }
 
 fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, what: u32) -> Result<(), ProtocolError> {
     let op = remove_op(peer, msg_id, what)?;
-    // A peer that took its copy from special memory, for which no segments are filled unasked, has
-    // said nothing about other messages of this size.
+    // A peer that copied from special memory, for which no eager segments are filled, gives no hint
+    // about other messages of this size.
     if let OpBody::Rts { filled, .. } = op.body
         && what == status::DONE
         && filled > 0
@@ -297,7 +302,7 @@ fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, what: u32) -> Result<(), Prot
     Ok(())
 }
 
-/// How a message of ours that its peer has answered is counted.
+/// The counter of a sent message, by the peer's response.
 fn protocol_counter(body: &OpBody, response: u32) -> ProtocolCounter {
     match (body, response) {
         (_, status::BOUNCED) => ProtocolCounter::SentBounce,
@@ -320,20 +325,20 @@ fn fail(
     Ok(())
 }
 
-/// Takes the operation that an answer ends. One that such an answer cannot end stays, to fail with
-/// the peer.
+/// Removes the operation that a response completes. An operation that this response cannot complete
+/// stays in the table, and fails with the peer.
 fn remove_op(peer: &mut Peer, msg_id: u32, what: u32) -> Result<Op, ProtocolError> {
-    const UNKNOWN_OP: ProtocolError = ProtocolError("an answer to nothing");
+    const UNKNOWN_OP: ProtocolError = ProtocolError("a response without an operation");
     let out = peer.out.as_mut().ok_or(UNKNOWN_OP)?;
     let op = out.ops.get_mut(msg_id).ok_or(UNKNOWN_OP)?;
     if !is_ended_by(op, what) {
-        return Err(ProtocolError("an answer to something else"));
+        return Err(ProtocolError("a response that does not fit its operation"));
     }
     out.streams.retain(|&id| id != msg_id);
     out.ops.remove(msg_id).ok_or(UNKNOWN_OP)
 }
 
-/// Whether an answer of this status can be the last word on an operation.
+/// Whether a response of this status can complete an operation.
 fn is_ended_by(op: &Op, what: u32) -> bool {
     match (&op.body, what) {
         (OpBody::Sent | OpBody::Rts { .. }, status::DONE | status::FAILED) => true,
@@ -344,15 +349,15 @@ fn is_ended_by(op: &Op, what: u32) -> bool {
             status::BOUNCED,
         ) => *granted && *filled == op.report.len,
         (OpBody::Reply { filled, .. }, status::BOUNCED) => *filled == op.report.len,
-        // Atomics and reads are answered by commands.
+        // Responses to atomics and reads are commands.
         _ => false,
     }
 }
 
-/// Takes the segments that the peer has announced. Says how many.
+/// Takes the segments that the peer has filled. Returns their number.
 ///
 /// # Errors
-/// When one of them makes no sense.
+/// When one of them is invalid.
 pub(crate) fn receive_segments(
     peer: &mut Peer,
     ep: &Ep,
@@ -372,7 +377,8 @@ pub(crate) fn receive_segments(
     Ok(SEGMENT_BATCH)
 }
 
-/// Does with one segment what its message's stage asks for. The peer has `segment_count` in all.
+/// Copies, keeps or discards one segment, by the stage of its message. The peer has `segment_count`
+/// segments in all.
 fn handle_segment(
     peer: &mut Peer,
     ep: &Ep,
@@ -381,7 +387,7 @@ fn handle_segment(
     segment_count: usize,
 ) -> Result<(), ProtocolError> {
     let Some(incoming) = peer.incoming.get_mut(&filled.msg_id) else {
-        // Its command has not been read yet: commands and segments come by two ways.
+        // Its command has not been read yet: commands and segments arrive in two queues.
         return hold_segment(&mut peer.early_segments, filled, segment_count);
     };
     incoming.eager = incoming.eager.saturating_sub(1);
@@ -409,7 +415,7 @@ fn hold_segment(
     Ok(())
 }
 
-/// Takes the segments that came before the message's way was chosen.
+/// Copies the segments that arrived before the protocol of the message was selected.
 pub(crate) fn copy_kept_segments(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
     let Some(incoming) = peer.incoming.get_mut(&msg_id) else {
         return;
@@ -427,7 +433,7 @@ fn copy_segment_out(peer: &mut Peer, ep: &Ep, src: FiAddr, filled: Filled) {
     let Stage::Moving(moving) = &mut incoming.stage else {
         return;
     };
-    // The buffer may be longer than the message, the segment must not be.
+    // The buffer may be longer than the message; a segment must not exceed the message.
     let len = (filled.len as usize).min(moving.len - moving.done);
     let mut at = bounce.start(filled);
     // Copies out of segments do not fail.

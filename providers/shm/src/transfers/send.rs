@@ -1,4 +1,4 @@
-//! Which protocol a message takes.
+//! Selection of a sent message's protocol.
 
 use selvedge::{Errno, OpFlags, Result};
 use selvedge_kit::Report;
@@ -11,11 +11,11 @@ use crate::peers::peer::Peer;
 use crate::provider::config::Config;
 use crate::transfers::cmd::{Header, inline_room};
 
-/// Flags of messages that do not go right away.
+/// Flags that exclude a message from the fast path.
 pub(crate) const SLOW_PATH_FLAGS: OpFlags =
     ACK_FLAGS.union(OpFlags::FENCE).union(OpFlags::DEFERRED);
 
-/// Whether a message goes inside a command.
+/// Whether a message is sent inside its command.
 #[inline(always)]
 pub(crate) fn is_inline(config: &Config, header: &Header, len: usize, flags: OpFlags) -> bool {
     len <= config.inline_size
@@ -23,11 +23,11 @@ pub(crate) fn is_inline(config: &Config, header: &Header, len: usize, flags: OpF
         && !flags.intersects(SLOW_PATH_FLAGS)
 }
 
-/// Sends a message the way that suits its size.
+/// Sends a message by the protocol for its size.
 ///
 /// # Errors
-/// [`Errno::Again`] while there is no room, or something has to be finished before a fenced one;
-/// [`Errno::MsgSize`] for an injected one that is too large.
+/// [`Errno::Again`] while there is no room, or while earlier operations precede a fenced one;
+/// [`Errno::MsgSize`] for an injected message that is too large.
 pub(crate) fn send(
     peer: &mut Peer,
     config: &Config,

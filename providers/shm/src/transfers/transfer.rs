@@ -1,4 +1,4 @@
-//! The stages of a large message of a peer: expected, moving, and over.
+//! The stages of a peer's large message: registered, moving, finished.
 
 use std::time::Instant;
 
@@ -16,10 +16,10 @@ use crate::smr::bounce::Filled;
 use crate::transfers::cmd::ProtocolError;
 use crate::transfers::protocol_selector::RendezvousProtocol;
 
-/// Offers of one peer that are known at a time: those that it waits for, those that are over but for
-/// segments on their way, and bytes that we have asked for, of each no more than [`MAX_OPS`].
+/// Registered transfers per peer: messages that it waits for, finished messages with eager segments
+/// outstanding, and requested reads, at most [`MAX_OPS`] of each.
 const MAX_INCOMING: usize = 3 * MAX_OPS;
-/// Expects the bytes of a message, which lie in these pieces of the peer's memory.
+/// Registers a message whose bytes are in these segments of the peer's memory.
 pub(crate) fn register_incoming(
     peer: &mut Peer,
     msg_id: u32,
@@ -27,16 +27,14 @@ pub(crate) fn register_incoming(
     segments: SourceSegments,
 ) -> Result<(), ProtocolError> {
     if peer.incoming.contains_key(&msg_id) {
-        return Err(ProtocolError("msg_id of a message that is under way"));
+        return Err(ProtocolError("msg_id of an outstanding message"));
     }
     if peer.incoming.len() >= MAX_INCOMING {
-        return Err(ProtocolError(
-            "more messages offered than may be outstanding",
-        ));
+        return Err(ProtocolError("more messages than may be outstanding"));
     }
     if !are_plausible(&segments, peer) {
         return Err(ProtocolError(
-            "an offer of more bytes than its process can have",
+            "a message of more bytes than its process can have",
         ));
     }
     let belongs = |filled: &mut Filled| filled.msg_id == msg_id;
@@ -51,12 +49,13 @@ pub(crate) fn register_incoming(
     Ok(())
 }
 
-/// Expects bytes that we have asked for, in segments of this number: [`start_stream`] must follow.
+/// Registers requested bytes that arrive in bounce segments with the `msg_id` `stream`. The caller
+/// must call [`start_stream`] next.
 pub(crate) fn register_stream(peer: &mut Peer, stream: u32) -> Result<(), ProtocolError> {
     register_incoming(peer, stream, 0, SourceSegments::none())
 }
 
-/// Says where the bytes of an expected stream go.
+/// Sets the destination of a registered stream.
 pub(crate) fn start_stream(peer: &mut Peer, stream: u32, destination: Destination, len: usize) {
     if let Some(incoming) = peer.incoming.get_mut(&stream) {
         incoming.stage = Stage::Moving(Moving {
@@ -69,7 +68,7 @@ pub(crate) fn start_stream(peer: &mut Peer, stream: u32, destination: Destinatio
     }
 }
 
-/// Reports a received message, here and to the sender.
+/// Reports a received message, locally and to the sender.
 pub(crate) fn finish(
     peer: &mut Peer,
     ep: &Ep,
@@ -91,7 +90,7 @@ pub(crate) fn finish(
     moving.destination.finish(&peer.name, ep, src);
 }
 
-/// How a received large message is counted.
+/// The counter of a received large message.
 fn protocol_counter(protocol: RendezvousProtocol) -> ProtocolCounter {
     match protocol {
         RendezvousProtocol::Cma => ProtocolCounter::ReceivedCma,
@@ -100,7 +99,8 @@ fn protocol_counter(protocol: RendezvousProtocol) -> ProtocolCounter {
     }
 }
 
-/// The sender cannot bounce the message that it was asked to. `false` when it was not asked.
+/// Fails a message that the sender cannot bounce. Returns `false` if this endpoint had not
+/// requested it in segments.
 pub(crate) fn abort_incoming(
     peer: &mut Peer,
     ep: &Ep,
@@ -121,7 +121,7 @@ pub(crate) fn abort_incoming(
     true
 }
 
-/// Takes a message that is on its way out of the table, unless unasked segments still come.
+/// Ends a transfer, and removes it from the table unless eager segments are still to arrive.
 pub(crate) fn end_transfer(peer: &mut Peer, msg_id: u32) -> Option<Moving> {
     let incoming = peer.incoming.get_mut(&msg_id)?;
     let stage = std::mem::replace(&mut incoming.stage, Stage::Discarding);
@@ -138,21 +138,21 @@ pub(crate) fn end_transfer(peer: &mut Peer, msg_id: u32) -> Option<Moving> {
     }
 }
 
-/// Whether a process can have memory there, of such a length.
+/// Whether the peer's process can have memory at these addresses, of these lengths.
 fn are_plausible(segments: &SourceSegments, peer: &Peer) -> bool {
     let mut segments = segments.list[..segments.count].iter();
     segments.all(|segment| is_plausible(peer, segment.addr, segment.len))
 }
 
 /// No process has memory beyond this address: x86-64 with five levels of page tables has the
-/// largest space of those that Linux gives to processes.
+/// largest user address space on Linux.
 const ADDRESS_SPACE_END: u64 = 1 << 56;
-/// Stretches from this length on are compared with the sender's mapped memory. Asking the kernel
-/// for that takes some ten microseconds, and copying as many bytes ten milliseconds.
+/// Segments from this length on, in bytes, are compared with the sender's mapped memory. The
+/// kernel's answer takes some ten microseconds, and a copy of as many bytes ten milliseconds.
 const CHECKED_LEN: u64 = 1 << 28;
 
-/// Whether the peer's process can have `len` bytes at `addr`. Nothing is said of a process that
-/// cannot be seen from here, but that its addresses end somewhere.
+/// Whether the peer's process can have `len` bytes at `addr`. For a process that is not visible in
+/// `/proc`, only the end of the address space is checked.
 fn is_plausible(peer: &Peer, addr: u64, len: u64) -> bool {
     let is_in_address_space = addr
         .checked_add(len)
@@ -160,13 +160,13 @@ fn is_plausible(peer: &Peer, addr: u64, len: u64) -> bool {
     is_in_address_space && (len < CHECKED_LEN || mapped_by(peer).is_none_or(|mapped| len <= mapped))
 }
 
-/// Bytes of address space that the peer's process has mapped, where the kernel tells.
+/// Bytes of address space that the peer's process has mapped, if `/proc` shows it.
 #[cold]
 fn mapped_by(peer: &Peer) -> Option<u64> {
     let pid = peer.connections.first().map(Connection::peer_pid)?;
     let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = statm.split_whitespace().next()?.parse().ok()?;
     let page = sysconf(SysconfVar::PAGE_SIZE).ok()??;
-    // A process that is over has none, and what it has offered ends with it.
+    // An ended process has none; its messages fail with it.
     (pages > 0).then_some(pages.checked_mul(u64::try_from(page).ok()?)?)
 }

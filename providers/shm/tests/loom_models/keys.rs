@@ -145,7 +145,7 @@ fn owner_amends(amend: fn(&mut Chunk)) {
     // Whoever goes on with what it found before finds out by the generation.
     assert!(later == generation || copy.is_counted());
     if told.load(Ordering::Acquire) == 1 {
-        assert!(!seen.seen(0, generation).is_current());
+        assert!(!seen.version(0, generation).is_current());
         let (copy, _) = seen.read(0).expect("it counts all the time");
         assert!(copy.is_counted());
     }

@@ -1,5 +1,5 @@
-//! Two hosts, made of network namespaces with a cable in between. Without the right to make them,
-//! or without `ip` (on Debian: iproute2), the tests say so and test nothing.
+//! Two hosts, emulated by network namespaces with a virtual cable. Without the right to create
+//! namespaces, or without `ip` (on Debian: iproute2), the tests print that and are skipped.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -18,16 +18,16 @@ use selvedge::{Errno, FiAddr};
 use selvedge_testkit::skip::{Need, skip};
 use side::{Side, info_at, pattern, until};
 
-/// What every endpoint is opened with, besides what its test asks for.
+/// Parameters of every endpoint, beside those of its test.
 const fn variables() -> Vec<(&'static str, String)> {
     Vec::new()
 }
 
-/// Set in the process on the other host: where it is to be.
+/// Set in the process on the other host: its address.
 const GUEST: &str = "SELVEDGE_TCP_TEST_GUEST";
 const LARGE: usize = 8 << 20;
 
-/// The other host, at the far end of a cable.
+/// The other host, at the other end of the cable.
 struct Host {
     name: String,
     here: String,
@@ -71,14 +71,14 @@ impl Host {
         Some(host)
     }
 
-    /// Cuts the cable or mends it: whatever comes there is nobody's, and nobody answers.
+    /// Cuts or restores the cable. A cut cable drops all packets without any response.
     fn cut(&self, is_cut: bool) {
         let verb = if is_cut { "del" } else { "add" };
         let Self { name, guest, .. } = self;
         assert!(ip(&format!("-n {name} addr {verb} {guest}/24 dev {name}g")));
     }
 
-    /// Starts this test's process over there, as a guest.
+    /// Starts this test as a process on the other host, the guest.
     fn guest(&self, test: &str) -> Guest {
         let mut child = Command::new("ip")
             .args(["netns", "exec", &self.name])
@@ -123,7 +123,8 @@ impl Drop for Guest {
 }
 
 impl Guest {
-    /// The next thing that it says behind a word, while `side` makes progress.
+    /// Returns the rest of the guest's next line that begins with a word, while `side` makes
+    /// progress.
     fn wait_for_line(&self, side: &Side, word: &str) -> String {
         until(|| {
             side.drive();
@@ -138,7 +139,7 @@ impl Guest {
     }
 }
 
-/// What the guest does: it takes messages, and says of each whether it is whole.
+/// The guest: it receives messages, and prints whether each is intact.
 fn be_guest() -> bool {
     let Ok(at) = std::env::var(GUEST) else {
         return false;
@@ -155,7 +156,7 @@ fn be_guest() -> bool {
     true
 }
 
-/// Silence is noticed soon.
+/// Short timeouts detect silence soon.
 const IMPATIENT: &[(&str, &str)] = &[
     ("FI_TCP_USER_TIMEOUT", "1s"),
     ("FI_TCP_KEEPALIVE_IDLE", "1s"),
@@ -245,7 +246,7 @@ fn a_peer_that_ended_behind_a_cut_cable_is_an_error_when_the_cable_is_mended() {
         let error = side.wait(&[]).unwrap_err();
         assert_eq!(error.errno, Errno::ConnReset, "{}", error.detail);
     }
-    // Another life at another port of the same host.
+    // A new incarnation at another port of the same host.
     let next = host.guest(name);
     let to = next.insert_guest(&side);
     side.tsend(to, 0, &pattern(0, 8), 9).unwrap();

@@ -1,5 +1,5 @@
-//! A stock libfabric at the other end, in both roles. Without one installed (on Debian: gcc,
-//! libfabric-dev) the tests say so and test nothing.
+//! Interoperability with a stock libfabric, in both roles. Without an installed one (on Debian:
+//! gcc, libfabric-dev) the tests print that and are skipped.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 #![expect(unsafe_code, reason = "tests of the raw face")]
@@ -24,7 +24,7 @@ use side::{Side, info, until};
 
 const LARGE: usize = 300_000;
 
-/// The other end's program.
+/// The program on the other side.
 struct Stock {
     child: Child,
     lines: Receiver<String>,
@@ -38,7 +38,7 @@ impl Drop for Stock {
 }
 
 impl Stock {
-    /// Starts the program, if there is a libfabric to compile it with.
+    /// Starts the program, if libfabric is installed to compile it.
     fn start(role: &str) -> Option<Self> {
         Self::start_over("net", role)
     }
@@ -80,7 +80,7 @@ impl Stock {
         Some(Self { child, lines })
     }
 
-    /// The next line that it says, while `side` makes progress.
+    /// Returns the next line of its output, while `side` makes progress.
     fn line(&mut self, side: &Side) -> String {
         until(|| {
             side.drive();
@@ -88,7 +88,8 @@ impl Stock {
         })
     }
 
-    /// Where it is, after it was told where `side` is; `None` where its libfabric lacks the provider.
+    /// Sends the address of `side` and returns the program's address; `None` if its libfabric lacks
+    /// the provider.
     fn exchange_addresses(&mut self, side: &Side) -> Option<SocketAddr> {
         let line = self.line(side);
         let Some(addr) = line.strip_prefix("at ") else {
@@ -109,7 +110,7 @@ fn message() -> Vec<u8> {
     (0..LARGE).map(|at| (at * 7) as u8).collect()
 }
 
-/// The second context of a scalable endpoint: to a stock libfabric an endpoint at its port.
+/// The second context of a scalable endpoint. A stock libfabric sees an endpoint at its port.
 fn context() -> Side {
     let mut info = info(EpType::Rdm, &[]);
     (info.ep_attr.tx_ctx_cnt, info.ep_attr.rx_ctx_cnt) = (2, 2);
@@ -193,7 +194,7 @@ fn stock_connects(side: &Side) {
     side.wait_for(2, &[]);
     assert_eq!(stock.line(side), "done");
     drop(region);
-    // SAFETY: the region is gone, and nobody writes any more.
+    // SAFETY: the region is closed, and no peer writes any more.
     let write_pem = unsafe { std::slice::from_raw_parts(memory, 128) };
     assert_eq!(write_pem[8..72], message()[..64]);
 }
@@ -245,7 +246,7 @@ fn stock_accepts(side: &Side) {
     assert_eq!(got, &message()[..64]);
 }
 
-/// What every endpoint is opened with, besides what its test asks for.
+/// Parameters of every endpoint, beside those of its test.
 const fn variables() -> Vec<(&'static str, String)> {
     Vec::new()
 }

@@ -37,7 +37,7 @@ mod truncation;
 #[path = "../../../shm/tests/messages/verbs.rs"]
 mod verbs;
 
-/// What every endpoint is opened with, besides what its test asks for.
+/// Parameters of every endpoint, beside those of its test.
 fn variables() -> Vec<(&'static str, String)> {
     certificates::default_certificate().variables()
 }

@@ -1,4 +1,4 @@
-//! Addresses that endpoints are to have.
+//! Source addresses of endpoints.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn bindings(info: &Info, domain: &dyn Domain) -> Bindings {
     bindings
 }
 
-/// What each kind of endpoint says to it.
+/// The error of each kind of endpoint for a source address.
 fn open_errors(text: &str) -> [Error; 4] {
     let open = |ep_type| {
         let info = info_with_source(text, ep_type);

@@ -1,4 +1,4 @@
-//! Connected endpoints: asked for, accepted, rejected, ended.
+//! Connected endpoints: connections are requested, accepted, rejected and shut down.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use selvedge::{
 use crate::keys::keyed_info;
 use crate::side::{Side, info, pattern, unlocked_info, until};
 
-/// A passive endpoint that listens, and its queue.
+/// A listening passive endpoint, and its event queue.
 struct Host {
     fabric: Arc<dyn Fabric>,
     eq: Arc<dyn EventQueue>,
@@ -67,7 +67,7 @@ fn side(info: &Info, eq: &Arc<dyn EventQueue>) -> Side {
     Side::from_parts(ep, cq, av, domain)
 }
 
-/// Two connected sides and their queues, with what each was told.
+/// Two connected sides and their event queues.
 struct Pair {
     a: Side,
     a_eq: Arc<dyn EventQueue>,
@@ -106,7 +106,7 @@ fn pair_of(info: &Info, request: &[u8], response: &[u8]) -> Pair {
     Pair { a, a_eq, b, host }
 }
 
-/// Ends a loop of another thread, also when a check has failed.
+/// Ends the loop of another thread, even if a check fails.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -157,7 +157,7 @@ fn only_endpoints_with_the_same_key_connect() {
         c.ep.cm().unwrap().connect(&address, b"let me in").unwrap();
         let error = until(|| {
             c.drive();
-            // Nobody is told of a request.
+            // No request is reported.
             assert_eq!(pair.host.eq.read().unwrap_err(), Errno::Again);
             match eq.read() {
                 Err(Errno::Avail) => eq.read_err().ok(),
@@ -246,7 +246,7 @@ fn a_rejection_is_an_error_with_the_peers_data() {
     assert_eq!(error.errno(), Errno::Inval, "the request is over: {error}");
 }
 
-/// Longer than the network may take, and than anybody would wait for an answer of it.
+/// Longer than the connect timeout.
 fn drive_for_long(side: &Side, timeout: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < 50 * timeout {
@@ -263,7 +263,7 @@ fn a_late_accept_still_connects() {
     let a = side(&info, &a_eq);
     let address = host.pep.address().unwrap();
     a.ep.cm().unwrap().connect(&address, b"please").unwrap();
-    // First nobody looks for requests, and then the request is not answered.
+    // First the event queue is not read, then the request is not answered.
     drive_for_long(&a, timeout);
     let (request, _) = host.request(|| a.drive());
     drive_for_long(&a, timeout);
@@ -282,7 +282,7 @@ fn a_late_accept_still_connects() {
 #[test]
 fn a_thread_parked_at_the_event_queue_gets_the_timeout_of_another_threads_request() {
     const LIMIT: Duration = Duration::from_secs(10);
-    // The kernel drops requests for connections behind those that nobody accepts.
+    // The kernel drops connection attempts beyond its backlog.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = listener.local_addr().unwrap();
     let connect = || TcpStream::connect_timeout(&to, Duration::from_millis(200)).ok();
@@ -312,7 +312,7 @@ fn connecting_without_a_listener_is_an_error() {
     let address = host.pep.address().unwrap();
     drop(host);
     match a.ep.cm().unwrap().connect(&address, &[]) {
-        // The system may say so at once.
+        // The system may report it at once.
         Err(errno) => assert_eq!(errno, Errno::ConnRefused),
         Ok(()) => {
             let errno = until(|| match a_eq.read() {
@@ -392,7 +392,7 @@ fn handles_are_dropped_in_any_order() {
     a.drive();
     drop(a);
     drop(ep);
-    // Of a request that nobody has answered.
+    // For a request without a response.
     let host = Host::new();
     let a = side(&info(EpType::Msg, &[]), &host.eq);
     let address: Address = host.pep.address().unwrap();
@@ -409,7 +409,7 @@ fn a_shutdown_event_precedes_the_next_connection_request() {
     let next = side(&info(EpType::Msg, &[]), &a_eq);
     let address = host.pep.address().unwrap();
     next.ep.cm().unwrap().connect(&address, b"next").unwrap();
-    // The request is there before anybody looks.
+    // The request arrives before the event queue is read.
     for _ in 0..1000 {
         next.drive();
     }
@@ -422,7 +422,7 @@ fn a_shutdown_event_precedes_the_next_connection_request() {
     expect_shutdown(&*a_eq, &a);
 }
 
-/// A passive endpoint that has no address yet.
+/// A passive endpoint without an address.
 fn unbound(host: &Host, eq: &Arc<dyn EventQueue>) -> Arc<dyn PassiveEndpoint> {
     let mut info = info(EpType::Msg, &[]);
     info.src_addr = None;
@@ -436,7 +436,7 @@ fn loopback() -> Address {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// Why an endpoint cannot be opened with this handle.
+/// The error of opening an endpoint with this handle.
 fn open_error(host: &Host, handle: u64) -> selvedge::Error {
     let mut info = info(EpType::Msg, &[]);
     info.handle = handle;
@@ -503,13 +503,13 @@ fn a_passive_endpoint_listens_at_its_address_or_takes_over_another_ones() {
     let listens = open_error(&host, second.handle().unwrap());
     assert_eq!(listens.errno(), Errno::OpBadState);
     assert!(listens.message().contains("listens"), "{listens}");
-    // Somebody comes.
+    // A connection arrives.
     let a_eq = host.fabric.eq(&eq::Attr::default()).unwrap();
     let a = side(&info(EpType::Msg, &[]), &a_eq);
     a.ep.cm().unwrap().connect(&address_owner, b"here").unwrap();
     let (_, data) = host.request(|| a.drive());
     assert_eq!(data, b"here");
-    // The address is taken, and others are none.
+    // The address is in use, and the others are invalid.
     let third = unbound(&host, &host.eq);
     let taken = third.set_address(&address_owner).unwrap_err();
     assert_eq!(taken.errno(), Errno::AddrInUse);
@@ -543,7 +543,7 @@ fn unanswered_requests_are_kept_up_to_a_limit_and_further_ones_wait() {
         drive();
         assert_eq!(host.eq.read().unwrap_err(), Errno::Again);
     }
-    // Each that is answered makes room for another.
+    // Each answered request makes room for another.
     for _ in 0..MAX_REQUESTS {
         host.pep.reject(requests.remove(0).handle, b"").unwrap();
         requests.push(host.request(drive).0);

@@ -1,5 +1,5 @@
-//! Strangers and peers that say nonsense, half of something, or nothing: they lose their connection,
-//! and nobody else notices.
+//! Unauthenticated connections and peers that send malformed, incomplete or no input. Their
+//! connections are closed, and other peers are not affected.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use selvedge::{Context, Errno, FiAddr};
 
 use crate::side::{Side, exchange, pattern, until};
 
-/// A greeting of a stock libfabric that listens at a port.
+/// The hello request of a stock libfabric that listens at a port.
 pub(crate) fn hello(port: u16) -> Vec<u8> {
     let mut bytes = vec![3, 0, 0, 8];
     bytes.extend([0; 20]);
@@ -21,7 +21,7 @@ pub(crate) fn hello(port: u16) -> Vec<u8> {
     bytes
 }
 
-/// A connection whose other end has greeted.
+/// Opens a connection and completes the handshake.
 fn connected(side: &Side, port: u16) -> TcpStream {
     let mut stream = TcpStream::connect(side.addr()).unwrap();
     stream.write_all(&hello(port)).unwrap();
@@ -42,7 +42,7 @@ fn connected(side: &Side, port: u16) -> TcpStream {
     stream
 }
 
-/// Whether the other end has ended the connection.
+/// Whether the other side has closed the connection.
 fn is_closed(stream: &mut TcpStream) -> bool {
     let mut bytes = [0; 4096];
     match stream.read(&mut bytes) {
@@ -104,7 +104,7 @@ fn silent_unauthenticated_connections_expire_and_do_not_block_peers() {
     for stream in silent.drain(..) {
         wait_for_close(&a, stream);
     }
-    // One that is slow, and in time, is heard.
+    // A slow connection that completes its hello in time is accepted.
     let mut slow = connect(a.addr());
     slow.set_nodelay(true).unwrap();
     let bytes = hello(1);
@@ -212,7 +212,7 @@ fn operations_queued_for_a_disconnected_peer_do_not_complete() {
     let to = a.insert(SocketAddr::from(([127, 0, 0, 1], 6500)));
     let bytes = pattern(1, 2000);
     let (mut sent, mut done) = (0, 0);
-    // Until neither system has room for more, which nobody reads.
+    // Until the buffers of both sides are full; the peer reads nothing.
     while a.tsend(to, 5, &bytes, sent).is_ok() {
         sent += 1;
         while let Some(completion) = a.poll() {
@@ -255,7 +255,7 @@ fn incomplete_messages_block_only_their_receives_and_fail_with_their_peer() {
         let mut frame = vec![3, 1, 0, 0, 0, 0, 24, 0];
         frame.extend((24 + 100_000_u64).to_ne_bytes());
         frame.extend(tag.to_ne_bytes());
-        // As much of it as comes: nothing, or a beginning.
+        // A part of the payload: none, or a prefix.
         frame.resize(frame.len() + 1000 * tag as usize, 7);
         stream.write_all(&frame).unwrap();
         streams.push(stream);
@@ -263,7 +263,7 @@ fn incomplete_messages_block_only_their_receives_and_fail_with_their_peer() {
     (0..500).for_each(|_| a.drive());
     exchange(&a, &b);
     exchange(&b, &a);
-    // A receive that none of them has met is the application's.
+    // A receive that none of them matched can be cancelled.
     a.trecv(FiAddr::UNSPEC, 99, 8, 99);
     assert_eq!(a.ep.cancel(Context(99)), Ok(()));
     assert_eq!(a.wait(&[]).unwrap_err().errno, Errno::Canceled);
@@ -293,8 +293,8 @@ fn a_write_with_a_wrong_key_disconnects_a_peer_without_extensions() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Frames with random fields, and plain noise, by a peer that has greeted. Each end of the
-    /// connection is survived, and everybody else goes on.
+    /// Frames with random fields and random bytes, from a peer that has completed the handshake.
+    /// The endpoint survives, and its other connections continue.
     #[test]
     fn random_frames_disturb_no_other_connection(
         frames in prop::collection::vec(
@@ -315,7 +315,7 @@ proptest! {
                 frame.extend([op_data, count, words * 8, 0]);
                 frame.extend((u64::from(words) * 8 + size).to_ne_bytes());
                 frame.extend(bytes);
-                // It fails when the other end has had enough.
+                // It fails when the other side has closed the connection.
                 let _ = stream.write_all(&frame);
             }
             for _ in 0..20 {

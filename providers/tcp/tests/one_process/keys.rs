@@ -1,5 +1,5 @@
-//! Authorization keys: ends of a connection prove to each other that they have the same one, and say
-//! nothing else before.
+//! Authorization keys: both sides of a connection prove that they have the same key before any
+//! other message.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use selvedge::{Errno, FiAddr, Info};
 use crate::hostile::{hello, wait_for_close};
 use crate::side::{Side, exchange, info, until};
 
-/// What a connection with a key begins with: a word, and 32 random bytes.
+/// A connection with a key begins with this magic and 32 random bytes.
 const PROOF_MAGIC: &[u8] = b"SLVGKEY2";
 
 pub(crate) fn keyed_info(ep_type: EpType, key: &[u8]) -> Info {
@@ -24,7 +24,7 @@ fn keyed(key: &[u8]) -> Side {
     Side::open(&keyed_info(EpType::Rdm, key))
 }
 
-/// What becomes of a message of `a` to an address.
+/// Sends a message that must fail, and returns the detail of its error.
 fn send_fails(a: &Side, to: FiAddr, driven: &[&Side]) -> String {
     a.tsend(to, 1, b"to nobody", 1).unwrap();
     let error = a.wait(driven).unwrap_err();
@@ -47,7 +47,7 @@ fn endpoints_with_the_same_key_exchange_messages() {
     }
 }
 
-/// It reaches itself by a connection, too.
+/// An endpoint uses a connection to send to itself.
 #[test]
 fn an_endpoint_with_a_key_sends_to_itself() {
     let a = keyed(b"one");
@@ -89,7 +89,7 @@ fn endpoints_with_different_keys_fail_to_connect_and_do_not_disturb_others() {
             let detail = send_fails(&a, to_b, &[&b, &c]);
             let name = b.addr().to_string();
             assert!(detail.contains(&name), "{detail}");
-            // Whoever has a key knows what is wrong.
+            // A side with a key gets the reason.
             assert!(key.is_empty() || detail.contains("auth_key"), "{detail}");
             let to_a = b.insert_peer(&a);
             let detail = send_fails(&b, to_a, &[&a, &c]);
@@ -99,7 +99,7 @@ fn endpoints_with_different_keys_fail_to_connect_and_do_not_disturb_others() {
     }
 }
 
-/// A listener at the address of a peer hears the question and the proof, and no greeting.
+/// A listener at the address of a peer receives the first bytes and the proof, but no hello.
 #[test]
 fn a_listener_without_the_key_is_rejected_and_learns_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -112,10 +112,10 @@ fn a_listener_without_the_key_is_rejected_and_learns_nothing() {
             stream.write_all(&received[8..]).unwrap();
             let mut proof = [0; 32];
             stream.read_exact(&mut proof).unwrap();
-            // The proof itself is not the listener's.
+            // The reflected proof is not the listener's.
             stream.write_all(&proof).unwrap();
             let mut remainder = Vec::new();
-            // The end, or a reset.
+            // A close, or a reset.
             let _ = stream.read_to_end(&mut remainder);
             (received, remainder)
         }
@@ -145,7 +145,7 @@ fn connections_without_a_proof_of_the_key_are_closed() {
     }
 }
 
-/// A proof of a weak key is enough to find the key by trying: a stranger gets none.
+/// A proof would let an attacker find a weak key by trial, so an unauthenticated client gets none.
 #[test]
 fn a_client_without_a_valid_proof_gets_no_proof() {
     let (a, b) = (keyed(b"secret"), keyed(b"secret"));
@@ -174,7 +174,7 @@ fn a_client_without_a_valid_proof_gets_no_proof() {
     exchange(&b, &a);
 }
 
-/// The same bytes that convinced once are worth nothing on another connection.
+/// Bytes that were accepted once are rejected on another connection.
 #[test]
 fn a_replayed_handshake_is_rejected() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -186,7 +186,7 @@ fn a_replayed_handshake_is_rejected() {
     exchange(&a, &b);
 }
 
-/// Passes one connection of `a` on to `b`; what `a` has said, from the question to its message.
+/// Relays one connection from `a` to `b`. Returns the bytes that `a` has sent, up to its message.
 fn relay_once(listener: &TcpListener, a: &Side, b: &Side) -> Vec<u8> {
     let to = a.insert(listener.local_addr().unwrap());
     b.trecv(FiAddr::UNSPEC, 1, 1, 2);

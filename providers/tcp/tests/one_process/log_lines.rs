@@ -4,7 +4,7 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
-/// Keeps every warning of this process.
+/// Records every warning of this process.
 struct Warnings(Mutex<Vec<String>>);
 
 static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
@@ -22,7 +22,7 @@ impl Log for Warnings {
     fn flush(&self) {}
 }
 
-/// Keeps warnings from now on.
+/// Starts to record warnings.
 pub(crate) fn keep() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -31,7 +31,7 @@ pub(crate) fn keep() {
     });
 }
 
-/// The warnings that begin so.
+/// The recorded warnings with this prefix.
 pub(crate) fn that_begin_with(begin: &str) -> Vec<String> {
     let memory = WARNINGS.0.lock().unwrap_or_else(PoisonError::into_inner);
     let found = memory.iter().filter(|line| line.starts_with(begin));

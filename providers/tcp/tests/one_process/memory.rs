@@ -1,4 +1,4 @@
-//! Registered memory: writes, reads and atomics, and what is refused.
+//! Registered memory: writes, reads and atomics, and forbidden accesses.
 
 #![expect(unsafe_code, reason = "tests of the raw face")]
 
@@ -16,7 +16,7 @@ use crate::side::{Side, pattern};
 
 const BOTH: MrAccess = MrAccess::REMOTE_READ.union(MrAccess::REMOTE_WRITE);
 
-/// Memory of a side, registered; it lives as long as that.
+/// A registered region of a side; the memory lives as long as the side.
 struct Region {
     first: *mut u8,
     len: usize,
@@ -31,22 +31,24 @@ impl Region {
         attr.access = access;
         attr.requested_key = key;
         let iov = IovMut::from_raw(first.cast(), len);
-        // SAFETY: the side keeps the bytes, and the tests look at them when nothing is under way.
+        // SAFETY: the side keeps the bytes, and the tests read them when no operation is in
+        // progress.
         let handle = unsafe { side.domain.reg(&[iov], &attr) }.unwrap();
         Self { first, len, handle }
     }
 
     fn bytes(&self) -> Vec<u8> {
-        // SAFETY: of a side that the test still has, while no peer writes.
+        // SAFETY: memory of a side that still exists, while no peer writes.
         unsafe { std::slice::from_raw_parts(self.first, self.len) }.to_vec()
     }
 
-    /// One byte, for tests that look often: a copy of all takes longer than a turn of progress.
+    /// Reads one byte, for tests that poll: a copy of the region takes longer than a turn of
+    /// progress.
     fn byte(&self, at: usize) -> u8 {
         assert!(at < self.len);
         // SAFETY: it lies within the memory that the side keeps.
         let byte = unsafe { self.first.add(at) };
-        // SAFETY: of a side that the test still has; what the provider writes there is whole bytes.
+        // SAFETY: memory of a side that still exists; the provider writes whole bytes.
         unsafe { byte.read_volatile() }
     }
 }
@@ -57,7 +59,7 @@ struct Pair {
     to_b: FiAddr,
 }
 
-/// Runs a test with two sides, for every way in which the provider joins them.
+/// Runs a test with each pair of sides.
 fn each(test: impl Fn(Pair)) {
     for [a, b] in pairs() {
         let to_b = a.insert_peer(&b);
@@ -183,7 +185,7 @@ fn forbidden_accesses_fail_with_the_reason_and_change_nothing() {
         );
         assert_eq!(read.bytes(), [0; 8]);
         assert_eq!(open.bytes(), [1; 64]);
-        // The connection is as good as before.
+        // The connection is still usable.
         crate::side::exchange(&pair.a, &pair.b);
     });
 }
@@ -226,7 +228,7 @@ fn a_region_closed_during_a_read_fails_that_read_alone() {
         let Region { handle, .. } = region;
         drop(handle);
         match pair.a.wait(&[&pair.b]) {
-            // It was complete before.
+            // The read was complete before the close.
             Ok(entry) => {
                 assert_eq!(entry.context, Context(1));
                 assert!(first.bytes().iter().all(|&byte| byte == 1));
@@ -287,7 +289,7 @@ fn atomics_update_memory_and_fetch_the_previous_values() {
         posted.unwrap();
         pair.a.wait_for(3, &[&pair.b]);
         assert_eq!(words(), [10, 21, 32, 80]);
-        // SAFETY: nothing writes there any more.
+        // SAFETY: no operation writes there any more.
         let earlier = unsafe { result.cast::<[u64; 2]>().read_unaligned() };
         assert_eq!(earlier, [32, 40]);
         let wrong = Target {
@@ -354,7 +356,7 @@ fn each_region_counts_its_accesses() {
         }
         for (count, len) in (1..).zip(SIZES) {
             let flags = OpFlags::DELIVERY_COMPLETE;
-            // Twice in the first region is once.
+            // Two segments in the first region count once.
             let rma_iov = [at(0, len / 2, 1), at(100_000, len - len / 2, 1)];
             pair.write(&[&pattern(len, len)], &rma_iov, flags, 1);
             pair.a.wait_for(1, &[&pair.b]);
@@ -401,7 +403,7 @@ fn a_counter_bound_to_reads_and_writes_counts_a_fetching_atomic_once() {
     });
 }
 
-/// Adds to the first word of the region with key 1, and fetches what was there.
+/// Adds to the first word of the region with key 1, and fetches the previous value.
 fn fetch_and_add(from: &Side, dest: FiAddr) {
     let operand = Ioc::from_raw(from.keep(&[1; 8]).cast(), 1);
     let to = IocMut::from_raw(from.keep(&[0; 8]).cast(), 1);

@@ -1,4 +1,4 @@
-//! Peers that come, go, come back, and meet at the same instant.
+//! Peers that connect, disconnect, reconnect, and connect simultaneously.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -165,7 +165,7 @@ fn an_unresponsive_peer_whose_host_accepts_is_logged() {
         log_lines::that_begin_with(&begin).pop()
     });
     assert!(first.contains("correct the address"), "{first}");
-    // Again, later, and rarely.
+    // The warning repeats at growing intervals.
     let start = Instant::now();
     until(|| {
         a.drive();
@@ -218,7 +218,7 @@ fn a_directed_receive_from_a_disconnected_peer_fails_unless_it_reconnects() {
         let to = a.insert(addr);
         a.trecv(to, 999, 8, 50);
         drop(b);
-        // The loss is told of once. Receives that are posted afterwards notice it by themselves.
+        // The disconnect fails posted receives once. Later receives reconnect by themselves.
         for errno in [Errno::ConnReset, Errno::ConnRefused, Errno::ConnRefused] {
             let error = a.wait(&[]).unwrap_err();
             assert_eq!((error.errno, error.src), (errno, to));

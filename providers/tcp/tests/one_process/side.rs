@@ -1,4 +1,4 @@
-//! An endpoint with all that it needs, for tests of one thread.
+//! `Side`: an endpoint with its domain, queue and address vector, for single-threaded tests.
 
 #![expect(unsafe_code, reason = "tests of the raw face")]
 
@@ -15,13 +15,13 @@ use selvedge::{
     TaggedExt, av, cq, tagged,
 };
 
-/// Far above what anything here takes.
+/// The time limit of a wait.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a completion says.
+/// The result of an operation.
 pub(crate) type Done = Result<Entry, ErrEntry>;
 
-/// The provider on the loopback interface, in an environment of these variables.
+/// An `Info` of the provider on the loopback interface, with these parameters.
 pub(crate) fn info(ep_type: EpType, params: &[(&str, &str)]) -> Info {
     info_at("127.0.0.1:0", ep_type, params)
 }
@@ -42,7 +42,7 @@ pub(crate) fn info_at(at: &str, ep_type: EpType, params: &[(&str, &str)]) -> Inf
     registry.infos(&hints).unwrap().remove(0)
 }
 
-/// Connected endpoints of domains that have no locks.
+/// An `Info` of connected endpoints in domains without locks.
 ///
 /// # Safety
 /// No two threads use objects of one domain at the same time.
@@ -58,7 +58,7 @@ pub(crate) unsafe fn unlocked_info() -> Info {
 }
 
 pub(crate) struct Side {
-    // Closed before the buffers go.
+    // Declared first, so that it is closed before the buffers are freed.
     pub(crate) ep: Arc<dyn Endpoint>,
     pub(crate) cq: Arc<dyn CompletionQueue>,
     pub(crate) av: Arc<dyn AddressVector>,
@@ -114,7 +114,7 @@ impl Side {
         self.av.insert_one(&Address::Ip(addr)).unwrap()
     }
 
-    /// Memory that lives as long as the endpoint.
+    /// Copies bytes to memory that lives as long as the endpoint.
     pub(crate) fn keep(&self, bytes: &[u8]) -> *mut u8 {
         let mut memory: Box<[u8]> = bytes.into();
         let first = memory.as_mut_ptr();
@@ -128,7 +128,7 @@ impl Side {
         unsafe { self.ep.tsend(iov, Desc::NONE, to, tag, Context(context)) }
     }
 
-    /// Posts a tagged message that completes when a receive has it.
+    /// Posts a tagged message that completes when a receive has taken it.
     pub(crate) fn tsend_delivered(
         &self,
         to: FiAddr,
@@ -154,7 +154,7 @@ impl Side {
         unsafe { self.ep.send(iov, Desc::NONE, to, Context(context)) }
     }
 
-    /// Posts a tagged receive; where its message goes.
+    /// Posts a tagged receive, and returns its buffer.
     pub(crate) fn trecv(&self, from: FiAddr, tag: u64, len: usize, context: u64) -> RecvBuffer {
         let first = self.keep(&vec![0; len]);
         let iov = IovMut::from_raw(first.cast(), len);
@@ -207,7 +207,7 @@ impl Side {
     }
 }
 
-/// Where a message goes; read after its completion alone.
+/// The buffer of a receive. Read it only after the completion.
 pub(crate) struct RecvBuffer {
     first: *const u8,
     len: usize,
@@ -215,12 +215,12 @@ pub(crate) struct RecvBuffer {
 
 impl RecvBuffer {
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        // SAFETY: memory of a `Side` that the test still has, and no operation uses any more.
+        // SAFETY: memory of a `Side` that still exists; no operation uses it any more.
         unsafe { std::slice::from_raw_parts(self.first, self.len) }.to_vec()
     }
 }
 
-/// Tries until there is something.
+/// Repeats an attempt until it returns a value.
 #[track_caller]
 pub(crate) fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -239,7 +239,7 @@ pub(crate) fn pattern(seed: usize, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A message of `a` reaches `b`.
+/// Sends a message from `a` to `b` and checks it.
 #[track_caller]
 pub(crate) fn exchange(a: &Side, b: &Side) {
     let (to_b, bytes) = (a.insert_peer(b), pattern(1, 300));

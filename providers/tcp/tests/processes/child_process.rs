@@ -1,4 +1,4 @@
-//! A test that is started again as another process.
+//! Starts a test again as a child process.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,10 +8,10 @@ use selvedge::{Caps, Hints, Registry};
 
 use crate::side::Side;
 
-/// Set in the other process.
+/// Set in the child process.
 const CHILD: &str = "SELVEDGE_TCP_TEST_OTHER";
 
-/// The other process's side, as its environment has it; nothing in the first process.
+/// In the child process, its side; `None` in the parent.
 pub(crate) fn child_side() -> Option<Side> {
     std::env::var_os(CHILD)?;
     let registry = Registry::new().with(&selvedge_tcp::PROVIDER);
@@ -24,7 +24,8 @@ pub(crate) fn child_side() -> Option<Side> {
     Some(side)
 }
 
-/// Starts the test as another process; where its side listens, and what it says from then on.
+/// Starts the test as a child process. Returns the process, the address of its side, and its
+/// further output lines.
 pub(crate) fn start(test: &str) -> (Child, String, impl Iterator<Item = String>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])

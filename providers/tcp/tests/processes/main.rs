@@ -1,4 +1,4 @@
-//! Real processes that die, and threads that sleep.
+//! Tests with several processes and with parked threads.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -14,12 +14,12 @@ use selvedge::{Errno, FiAddr};
 
 use side::{Side, exchange, pattern, until};
 
-/// What every endpoint is opened with, besides what its test asks for.
+/// Parameters of every endpoint, beside those of its test.
 const fn variables() -> Vec<(&'static str, String)> {
     Vec::new()
 }
 
-/// The same in a process that a test starts.
+/// The same for a process that a test starts.
 const fn child_variables() -> Vec<(&'static str, String)> {
     variables()
 }
@@ -32,12 +32,13 @@ fn calls_in_a_forked_child_fail_and_the_parent_continues() {
     let buffer = b.trecv(FiAddr::UNSPEC, 9, 1 << 20, 9);
     a.tsend(to_b, 9, &pattern(9, 1 << 20), 9).unwrap();
     #[expect(unsafe_code, reason = "a child that only calls what it may")]
-    // SAFETY: the child calls the provider, which has to stand that, and ends without cleaning up.
+    // SAFETY: the child only calls the provider, which must reject it, and exits without cleaning
+    // up.
     let child = match unsafe { libc::fork() } {
         0 => {
             let failed = a.tsend(to_b, 9, b"from a child", 1) == Err(Errno::BadF);
             let failed = failed && a.cq.read(&mut [Entry::default()]) == Err(Errno::BadF);
-            // SAFETY: nothing of the parent's is touched behind this.
+            // SAFETY: the child touches no memory of the parent after this.
             unsafe { libc::_exit(i32::from(!failed)) }
         }
         child => child,
@@ -45,7 +46,7 @@ fn calls_in_a_forked_child_fail_and_the_parent_continues() {
     let status = until(|| {
         let mut status = 0;
         #[expect(unsafe_code, reason = "waiting for the child")]
-        // SAFETY: a place for the status, as long as the call.
+        // SAFETY: the status variable lives as long as the call.
         let ended = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
         (ended == child).then_some(status)
     });

@@ -1,4 +1,4 @@
-//! Threads that sleep, and progress without them.
+//! Parked threads, and automatic progress.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use selvedge::{Bindings, Context, FiAddr, av, wait};
 
 use crate::side::{Side, info, pattern, until};
 
-/// A side whose reader waits in this way, and sleeps at once.
+/// A side whose reader waits by this object, and parks at once.
 pub(crate) fn parking_side(object: wait::Object, progress: Progress) -> Side {
     let mut info = info(EpType::Rdm, &[("FI_TCP_SPIN_TIME", "0s")]);
     info.domain_attr.data_progress = progress;
@@ -37,7 +37,7 @@ fn a_parked_thread_is_woken_by_messages_of_every_size() {
                 assert_eq!(cq.wait(&mut entry, Some(Duration::from_secs(60))), Ok(1));
                 entry[0].context
             });
-            // Most of the time it is asleep by then.
+            // It is parked by then, most of the time.
             std::thread::sleep(Duration::from_millis(2));
             a.tsend(to_b, 1, &bytes, 1).unwrap();
             a.wait_for(1, &[]);

@@ -1,4 +1,4 @@
-//! What was read of a socket and is not opened yet: the system has nothing more to tell of it.
+//! Input that TLS has buffered: epoll(7) reports no event for it.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::info::Progress;
@@ -7,7 +7,7 @@ use selvedge::{Context, Errno, FiAddr, wait};
 use crate::parked::parking_side;
 use crate::side::{Side, pattern};
 
-/// Bytes that are opened in one turn, less a header.
+/// The bytes that one turn decrypts, without a header.
 const TURN_LEN: usize = (64 << 10) - 24;
 
 #[test]
@@ -15,7 +15,7 @@ fn a_thread_does_not_park_with_buffered_tls_input() {
     let (a, c) = (Side::new(), Side::new());
     let b = parking_side(wait::Object::Fd, Progress::Manual);
     let (to_b, from_c) = (a.insert_peer(&b), c.insert_peer(&b));
-    // The system has room for much after that.
+    // Grows the kernel's receive buffer.
     let large = pattern(9, 16 << 20);
     let buffer = b.trecv(FiAddr::UNSPEC, 99, large.len(), 99);
     a.tsend(to_b, 99, &large, 99).unwrap();
@@ -26,8 +26,8 @@ fn a_thread_does_not_park_with_buffered_tls_input() {
     c.tsend(from_c, 3, &[0], 4).unwrap();
     b.wait_for(3, &[&c]);
     c.wait_for(4, &[&b]);
-    // Of these, a turn takes less than what was read of the socket. A message of another peer behind
-    // them keeps the endpoint from reading this one's connection without being told of it.
+    // One turn delivers less of such a message than was read from the socket. A later message of
+    // another peer keeps the endpoint from reading this connection without an event.
     for excess in (1..30_000).step_by(1500) {
         let bytes = pattern(excess, TURN_LEN + excess);
         let buffer = b.trecv(FiAddr::UNSPEC, 1, bytes.len(), 2);

@@ -1,4 +1,4 @@
-//! Certificates for tests: authorities, and what they have signed, in files.
+//! Files with authorities and certificates for tests.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
@@ -7,20 +7,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
 
-/// Who signs certificates.
+/// A certificate authority.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
-    /// Its own certificate.
+    /// The file of its own certificate.
     pub(crate) file: PathBuf,
 }
 
-/// A certificate with its key, and whom its owner believes.
+/// The files of a certificate, its key, and the trusted authority.
 #[derive(Clone)]
 pub(crate) struct Certificate {
     pub(crate) cert: PathBuf,
     pub(crate) key: PathBuf,
     pub(crate) ca: PathBuf,
-    /// What peers have to be called.
+    /// The name that peers' certificates must have; empty for none.
     pub(crate) name: String,
 }
 
@@ -37,7 +37,7 @@ impl Authority {
         Self { issuer, file }
     }
 
-    /// A certificate that is good for the loopback addresses, and a name.
+    /// Issues a certificate for the loopback addresses and a host name.
     pub(crate) fn issue(&self) -> Certificate {
         self.sign(|_| {})
     }
@@ -61,7 +61,7 @@ impl Authority {
 }
 
 impl Certificate {
-    /// The variables that say so.
+    /// The parameters that select these files.
     pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
         let path = |path: &Path| path.to_str().unwrap().to_owned();
         vec![
@@ -74,13 +74,13 @@ impl Certificate {
     }
 }
 
-/// Those of this process.
+/// The authority of this process.
 pub(crate) fn authority() -> &'static Authority {
     static AUTHORITY: OnceLock<Authority> = OnceLock::new();
     AUTHORITY.get_or_init(Authority::new)
 }
 
-/// What every endpoint has that is given nothing else.
+/// The certificate of endpoints without a specific one.
 pub(crate) fn default_certificate() -> &'static Certificate {
     static PAPERS: OnceLock<Certificate> = OnceLock::new();
     PAPERS.get_or_init(|| authority().issue())
@@ -94,7 +94,7 @@ pub(crate) fn write_pem(prefix: &str, text: &str) -> PathBuf {
     path
 }
 
-/// A folder of this process; those of processes that are over are removed.
+/// The folder of this process; folders of exited processes are removed.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {

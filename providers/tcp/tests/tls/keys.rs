@@ -1,4 +1,4 @@
-//! Authorization keys inside of TLS: one does not stand for the other.
+//! Authorization keys over TLS: neither replaces the other.
 
 use selvedge::info::EpType;
 use selvedge::{Errno, Info};

@@ -1,5 +1,4 @@
-//! Connections in TLS: everything as without it, unreadable on the way, and none with whom it does
-//! not suit.
+//! TLS: the provider's tests over TLS, the encryption on the wire, and rejected peers.
 
 #![cfg(feature = "tls")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
@@ -31,12 +30,12 @@ mod side;
 mod unauthenticated;
 mod wire;
 
-/// What every endpoint is opened with, besides what its test asks for.
+/// Parameters of every endpoint, beside those of its test.
 fn variables() -> Vec<(&'static str, String)> {
     certificates::default_certificate().variables()
 }
 
-/// The same in a process that a test starts: it has a certificate of its own.
+/// The same for a process that a test starts, which has its own certificate.
 fn child_variables() -> Vec<(&'static str, String)> {
     certificates::authority().issue().variables()
 }

@@ -1,4 +1,4 @@
-//! What is wrong with the parameters is said before anything is opened.
+//! Invalid parameters fail before anything is opened.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use selvedge::{Errno, Hints, Registry};
 use crate::certificates::{authority, default_certificate, write_pem};
 use crate::side::{Side, exchange, info};
 
-/// Why the provider has nothing to offer with this variable changed.
+/// The error of discovery with this parameter changed.
 fn open_error(name: &str, value: &str) -> String {
     let variables = default_certificate().variables().into_iter();
     let all = variables.map(|(key, default)| match key == name {
@@ -48,7 +48,7 @@ fn bad_parameters_are_named_with_their_values() {
     }
 }
 
-/// Two domains of one process need not agree: a program says so for each.
+/// Domains of one process may have different parameters.
 #[test]
 fn a_program_sets_the_parameters_of_one_domain() {
     let params = selvedge::param::Params::from_env();

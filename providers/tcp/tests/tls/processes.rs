@@ -1,4 +1,4 @@
-//! Processes with certificates of their own.
+//! Processes with different certificates.
 
 use selvedge::FiAddr;
 

@@ -1,5 +1,5 @@
-//! Whom TLS does not suit: refused by name and with a reason, in bounded time, and nobody else
-//! notices.
+//! Peers that TLS rejects: the error names the peer and the reason in bounded time, and other
+//! connections are not affected.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use selvedge::{Caps, Errno, Hints, Registry};
 use crate::certificates::{Authority, Certificate, authority, default_certificate};
 use crate::side::{Side, exchange};
 
-/// A side with these papers, or none.
+/// A side with this certificate, or without TLS.
 pub(crate) fn with(certificate: Option<&Certificate>) -> Side {
     let variables = certificate.map(Certificate::variables).unwrap_or_default();
     let timeout = [("FI_TCP_PEER_TIMEOUT", "300ms".to_owned())];
@@ -29,7 +29,7 @@ pub(crate) fn with(certificate: Option<&Certificate>) -> Side {
     Side::open(&registry.infos(&hints).unwrap()[0])
 }
 
-/// Why a message of `from` does not reach `to`, while two others talk with whom they can.
+/// Returns why a message from `from` to `to` fails, while two other sides exchange messages.
 #[track_caller]
 fn send_fails(from: &Side, to: &Side) -> String {
     let (c, d) = (Side::new(), Side::new());
@@ -45,7 +45,7 @@ fn send_fails(from: &Side, to: &Side) -> String {
     error.detail
 }
 
-/// That neither of the two reaches the other, the first for this reason.
+/// Checks that messages fail in both directions, from `a` to `b` for this reason.
 #[track_caller]
 fn fails_both_ways(a: &Side, b: &Side, reason: &str) {
     let detail = send_fails(a, b);
@@ -69,7 +69,7 @@ fn certificates_of_another_authority_are_rejected() {
     let foreign = Authority::new();
     let a = with(Some(&foreign.issue()));
     fails_both_ways(&a, &Side::new(), "UnknownIssuer");
-    // One that believes ours, and shows what we do not believe.
+    // A side that trusts the default authority, and presents a certificate of another one.
     let mut certificate = foreign.issue();
     certificate.ca.clone_from(&authority().file);
     let b = with(Some(&certificate));
@@ -99,7 +99,7 @@ fn a_certificate_must_match_the_address_connected_to() {
     let b = Side::new();
     let detail = send_fails(&b, &a);
     assert!(detail.contains("not valid for"), "{detail}");
-    // It may call, and be answered.
+    // It can connect to others.
     exchange(&a, &Side::new());
 }
 
@@ -125,7 +125,8 @@ fn certificates_on_both_sides_must_have_the_configured_name() {
     assert!(detail.contains("ends TLS"), "{detail}");
 }
 
-/// What comes of a connection by somebody with these certificates, or none, and these releases.
+/// Connects with a plain TLS client with this certificate, or none, and these TLS versions. Returns
+/// the error, or "an answer".
 fn raw_tls_client(
     side: &Side,
     certificate: Option<&Certificate>,
@@ -174,7 +175,7 @@ fn clients_without_a_certificate_or_with_an_older_tls_version_are_rejected() {
     let outcome = raw_tls_client(&a, Some(default_certificate()), &[&version::TLS12]);
     assert!(outcome.contains("ProtocolVersion"), "{outcome}");
     exchange(&a, &b);
-    // Whoever has what it takes is answered.
+    // A client with a certificate and TLS 1.3 gets a response.
     let outcome = raw_tls_client(
         &a,
         Some(default_certificate()),

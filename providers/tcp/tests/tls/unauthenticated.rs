@@ -1,4 +1,4 @@
-//! Strangers at a door in TLS who say nonsense, half of something, or nothing.
+//! Unauthenticated connections to a TLS listener that send malformed, incomplete or no input.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::side::{Side, exchange, until};
 
-/// A greeting of a stock libfabric that listens at a port.
+/// The hello request of a stock libfabric that listens at a port.
 pub(crate) fn hello(port: u16) -> Vec<u8> {
     let mut bytes = vec![3, 0, 0, 8];
     bytes.extend([0; 20]);
@@ -55,7 +55,7 @@ fn connections_that_stall_during_the_tls_handshake_expire_and_do_not_block_peers
     let mut slow: Vec<_> = (0..40)
         .map(|count| {
             let mut stream = TcpStream::connect(a.addr()).unwrap();
-            // The beginning of a record of the handshake that is long.
+            // The first bytes of a long handshake record.
             let first = [22, 3, 1, 1, 0, 1, 0, 0, 252, 3, 3];
             stream.write_all(&first[..count % first.len()]).unwrap();
             stream
@@ -72,7 +72,7 @@ fn connections_that_stall_during_the_tls_handshake_expire_and_do_not_block_peers
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Each is survived, and everybody else goes on.
+    /// The endpoint survives, and its other connections continue.
     #[test]
     fn random_bytes_before_the_handshake_disturb_no_other_connection(
         first in prop::collection::vec(
@@ -94,7 +94,7 @@ proptest! {
                 }
                 sent.extend_from_slice(&noise[number * 300..][..len]);
             }
-            // It fails when the other end has had enough.
+            // It fails when the other side has closed the connection.
             let _ = stream.write_all(&sent);
             let _ = stream.shutdown(Shutdown::Write);
             for _ in 0..20 {

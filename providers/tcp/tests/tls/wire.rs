@@ -1,4 +1,4 @@
-//! What is on the wire, seen and changed by whoever stands in between.
+//! The bytes on the wire, observed and modified by a relay.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,14 +8,14 @@ use selvedge::{Context, Errno, FiAddr, Registry};
 
 use crate::side::{Side, exchange, pattern, until};
 
-/// Somebody between two endpoints, for as many connections as come.
+/// A relay between two endpoints, for any number of connections.
 pub(crate) struct Relay {
     pub(crate) addr: SocketAddr,
     seen: Arc<Mutex<Vec<u8>>>,
 }
 
-/// What it does to bytes that the caller has sent, of which so many have passed before; `false` to
-/// pass nothing more.
+/// Modifies bytes of the client; the first argument is the number of bytes before them. Returns
+/// false to stop the stream.
 type Modify = fn(usize, &mut Vec<u8>) -> bool;
 
 impl Relay {
@@ -24,7 +24,7 @@ impl Relay {
         let addr = listener.local_addr().unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&seen);
-        // It ends with the test's process.
+        // The thread ends with the test process.
         std::thread::spawn(move || {
             while let Ok((client, _)) = listener.accept() {
                 let server = TcpStream::connect(to).unwrap();
@@ -70,7 +70,7 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, modify: Modify, log: &Mutex<V
     let _ = from.shutdown(Shutdown::Both);
 }
 
-/// A message of `a` reaches `b` by a way of its own.
+/// Sends a message from `a` to `b` through a relay.
 fn exchange_through(relay: SocketAddr, a: &Side, b: &Side, bytes: &[u8]) {
     let to = a.insert(relay);
     let buffer = b.trecv(FiAddr::UNSPEC, 5, bytes.len(), 2);
@@ -93,7 +93,7 @@ fn plain() -> Side {
 fn tls_payloads_are_not_readable_on_the_wire() {
     let word = b"nobody is to read this word but the two of us";
     let large = [&word[..], &pattern(3, 300_000), word].concat();
-    // That it can be found, where there is no TLS.
+    // Without TLS the text must be found.
     let sides = [
         ([plain(), plain()], true),
         ([Side::new(), Side::new()], false),
@@ -109,7 +109,7 @@ fn tls_payloads_are_not_readable_on_the_wire() {
     }
 }
 
-/// Their records were made when there was no room for all of them.
+/// The records were encrypted while the socket had no room for all of them.
 #[test]
 fn messages_delayed_by_backpressure_arrive_unchanged() {
     let (a, b) = (Side::new(), Side::new());
@@ -122,7 +122,8 @@ fn messages_delayed_by_backpressure_arrive_unchanged() {
     for number in 0..600 {
         a.tsend(to, number, &bytes(number), number).unwrap();
     }
-    // A part of them is in the system, and nobody reads. What is sent elsewhere changes nothing.
+    // A part of them is in the kernel, and the receiver does not read. Traffic of other sides does
+    // not matter.
     let (c, d) = (plain(), plain());
     for _ in 0..100 {
         a.drive();
@@ -145,10 +146,10 @@ fn messages_delayed_by_backpressure_arrive_unchanged() {
     }
 }
 
-/// Far behind the handshakes.
+/// An offset far after the handshakes.
 const LATE: usize = 100_000;
 
-/// What becomes of a large message with whoever does this to it.
+/// Returns the error of a large message whose bytes a relay modifies.
 fn large_message_error(modify: Modify) -> String {
     let (a, b, c) = (Side::new(), Side::new(), Side::new());
     let relay = Relay::new(b.addr(), modify);
@@ -186,7 +187,7 @@ fn a_modified_tls_record_ends_the_connection() {
     assert!(detail.contains("TLS"), "{detail}");
 }
 
-/// An end of the stream that nobody has announced is not the end of what the peer had to say.
+/// A stream that ends without close_notify is truncated.
 #[test]
 fn a_close_without_close_notify_is_an_error() {
     let (a, b) = (Side::new(), Side::new());
@@ -195,7 +196,7 @@ fn a_close_without_close_notify_is_an_error() {
     let from_a = b.insert_peer(&a);
     b.trecv(from_a, 6, 8, 6);
     let to = a.insert(relay.addr);
-    // Whole records of it arrive, and then nothing.
+    // Complete records arrive, and then nothing.
     a.tsend(to, 9, &pattern(1, 1 << 20), 3).unwrap();
     let error = b.wait(&[&a]).unwrap_err();
     assert_eq!(error.errno, Errno::ConnReset, "{error:?}");

@@ -1,4 +1,4 @@
-//! Datagrams between endpoints of one process, and plain sockets.
+//! Datagrams between endpoints of one process, and with plain sockets.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 #![expect(unsafe_code, reason = "tests of the raw face")]
@@ -171,7 +171,7 @@ fn unsupported_operations_and_sizes_are_rejected() {
 #[test]
 fn an_unreachable_destination_is_an_error_and_later_datagrams_are_sent() {
     let [sender, receiver] = [(); 2].map(|()| Side::new());
-    // An endpoint of the loopback interface reaches nobody else.
+    // An endpoint at the loopback interface reaches no other host.
     let unreachable = sender.insert("192.0.2.77:9".parse().unwrap());
     let reachable = sender.insert(receiver.addr());
     let buffer = receiver.recv(3, 2);

@@ -279,7 +279,8 @@ impl PeerChunk {
     pub fn attach(fd: OwnedFd, number: usize) -> Result<Self, Error> {
         if number >= MAX_CHUNKS {
             let reason = format!(
-                "a peer's key chunk was refused: its number is {number}, and a table has {MAX_CHUNKS} chunks"
+                "a peer's key chunk was refused: its number is {number}, and a table has \
+                 {MAX_CHUNKS} chunks"
             );
             return Err(Error::new(Errno::Proto, reason));
         }

@@ -258,16 +258,16 @@ mod tests {
     #[test]
     fn segments_are_freed_in_any_order() {
         let (mut sender, mut receiver) = memory();
-        let mut reserved = Vec::new();
+        let mut held = Vec::new();
         for msg_id in 0..10 {
             assert_eq!(fill(&mut sender, msg_id), SHAPE.size);
             let filled = receiver.peek().unwrap().unwrap();
             assert_eq!((filled.msg_id, filled.len), (msg_id, 64));
             receiver.take();
-            reserved.push(filled.segment);
-            if reserved.len() == 3 {
+            held.push(filled.segment);
+            if held.len() == 3 {
                 assert_eq!(fill(&mut sender, 99), 0, "none is free");
-                assert!(sender.give_back(reserved.remove(1)));
+                assert!(sender.give_back(held.remove(1)));
             }
         }
         assert_eq!(receiver.peek(), Ok(None));

@@ -216,21 +216,21 @@ mod tests {
             steps in proptest::collection::vec(step(), 1..200),
         ) {
             let (mut pool, mut cursor) = (pool(), PoolPosition::new(SIZE));
-            let mut reserved = VecDeque::<(Range<usize>, u64)>::new();
+            let mut live = VecDeque::<(Range<usize>, u64)>::new();
             for step in steps {
                 match step {
                     Step::Claim(len) => {
                         let Some(start) = pool.claim(len) else {
-                            prop_assert!(len > SIZE || !reserved.is_empty(), "an empty pool has room");
+                            prop_assert!(len > SIZE || !live.is_empty(), "an empty pool has room");
                             continue;
                         };
                         let range = start..start + len;
                         prop_assert!(range.end <= SIZE);
-                        prop_assert!(reserved.iter().all(|(other, _)| !overlap(other, &range)));
-                        reserved.push_back((range, pool.position()));
+                        prop_assert!(live.iter().all(|(other, _)| !overlap(other, &range)));
+                        live.push_back((range, pool.position()));
                     }
                     Step::Free => {
-                        let Some((range, behind)) = reserved.pop_front() else { continue };
+                        let Some((range, behind)) = live.pop_front() else { continue };
                         prop_assert_eq!(cursor.advance(range.len()), Some(range.start));
                         prop_assert_eq!(cursor.position(), behind);
                         pool.free_to(behind);

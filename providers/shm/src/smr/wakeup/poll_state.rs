@@ -3,9 +3,9 @@
 //! peer reads it there.
 //!
 //! A peer reads the word after a commit. While the owner polls, the peer does nothing else.
-//! Otherwise it sets the doorbell bit; if the owner is parked, it also wakes the owner, by means of
-//! the caller's, once in each *epoch*. The owner numbers its epochs, because each wake-up is sent
-//! once: after a wake-up the owner begins a new epoch before it parks again.
+//! Otherwise it sets the doorbell bit; if the owner is parked, it also wakes the owner, over a
+//! channel of the caller's choice, once in each *epoch*. The owner numbers its epochs, because each
+//! wake-up is sent once: after a wake-up the owner begins a new epoch before it parks again.
 //!
 //! Two fences ensure that no wake-up is lost: the peer's between its commit and its load of the
 //! word, and the owner's between publishing the parked state and its last poll of the queue
