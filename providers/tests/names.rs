@@ -114,7 +114,7 @@ fn an_alias_without_a_replacement_is_explained() {
     let hints = Hints::new().caps(Caps::MSG).provider("udp;ofi_rxd");
     let error = registry("").infos(&hints).unwrap_err().to_string();
     assert!(
-        error.contains("for reliable endpoints ask for tcp"),
+        error.contains("request tcp for reliable endpoints"),
         "{error}"
     );
     assert!(found("", &Hints::new().provider("verbs;ofi_rxm")).is_empty());

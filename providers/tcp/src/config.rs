@@ -14,13 +14,14 @@ use crate::socket::tls::{Identity, identity};
 /// The log target of messages about connections.
 pub(crate) const CONTROL: &str = "selvedge::tcp::ep_ctrl";
 
-/// The most operations that may be outstanding, or said to be posted.
+/// The maximum number of outstanding operations, and of receives that `Info` reports.
 pub(crate) const LONGEST_QUEUE: usize = 1 << 20;
 
-/// The largest inject that a program may ask for. Every endpoint serves atomics of this size.
+/// The largest inject size that a program may request. Every endpoint accepts atomics of this size
+/// from peers.
 pub(crate) const LARGEST_INJECT: usize = 1 << 20;
 
-/// Every parameter, with its default and what it does.
+/// The parameters, with defaults and descriptions.
 pub(crate) static PARAMS: &[Spec] = &[
     Spec::text(
         "FI_TCP_IFACE",
@@ -30,13 +31,13 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::size(
         "FI_TCP_PORT_LOW_RANGE",
         0,
-        "lowest port to listen at when none is asked for; 0 for the system's choice",
+        "lowest port to listen at when none is requested; 0 for the system's choice",
     )
     .within(0, 65535),
     Spec::size(
         "FI_TCP_PORT_HIGH_RANGE",
         0,
-        "highest port to listen at when none is asked for",
+        "highest port to listen at when none is requested",
     )
     .within(0, 65535),
     Spec::size(
@@ -60,7 +61,7 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::size(
         "FI_TCP_MAX_SAVED_SIZE",
         usize::MAX,
-        "larger tagged messages are offered, and sent when a receive has met them",
+        "larger tagged messages use rendezvous: their bytes are sent after a receive has matched",
     ),
     Spec::size(
         "FI_TCP_UNEXPECTED_SIZE",
@@ -75,12 +76,12 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::time(
         "FI_TCP_CONNECT_TIMEOUT",
         Duration::from_secs(5),
-        "how long the network may take to connect, and a stranger to say who it is",
+        "how long the network may take to connect, and an accepted connection to complete its handshake",
     ),
     Spec::time(
         "FI_TCP_ANSWER_TIMEOUT",
         Duration::ZERO,
-        "how long a peer may leave a connection that its host has taken unanswered; 0s for any time",
+        "how long a peer may take to respond after its host has accepted the connection; 0s for no limit",
     ),
     Spec::time(
         "FI_TCP_PEER_TIMEOUT",
@@ -90,7 +91,7 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::size(
         "FI_TCP_PENDING",
         64,
-        "connections that an endpoint keeps while they have not said who they are",
+        "unauthenticated connections that an endpoint keeps",
     )
     .within(1, 4096),
     Spec::size(
@@ -102,49 +103,49 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::time(
         "FI_TCP_KEEPALIVE_IDLE",
         Duration::from_secs(10),
-        "silence after which a connection is tried; 0s for never",
+        "silence after which keepalive probes start; 0s for never",
     ),
     Spec::time(
         "FI_TCP_KEEPALIVE_INTERVAL",
         Duration::from_secs(5),
-        "time between two tries",
+        "time between two keepalive probes",
     ),
     Spec::size(
         "FI_TCP_KEEPALIVE_COUNT",
         4,
-        "tries without an answer after which a peer is lost",
+        "unanswered keepalive probes after which a connection is lost",
     )
     .within(1, 127),
     Spec::time(
         "FI_TCP_USER_TIMEOUT",
         Duration::from_secs(30),
-        "how long bytes may stay unacknowledged before a peer is lost; 0s for the system's choice",
+        "how long bytes may stay unacknowledged before a connection is lost; 0s for the system's choice",
     ),
     Spec::time(
         "FI_TCP_CLOSE_TIMEOUT",
         Duration::from_secs(1),
-        "how long closing an endpoint tries to get rid of bytes whose send is complete",
+        "how long closing an endpoint waits for queued bytes to be sent",
     ),
     Spec::size(
         "FI_TCP_LOG_RATE",
         rate_limit::DEFAULT_RATE,
-        "warnings in a second that peers can cause, for the whole process",
+        "warnings per second that peers can cause, for the whole process",
     ),
     Spec::time(
         "FI_TCP_SPIN_TIME",
         SPIN,
-        "how long a thread that waits looks before it sleeps, at most",
+        "how long a waiting thread spins before it parks, at most",
     ),
     Spec::choice(
         "FI_TCP_TLS",
         "off",
         &["off", "require"],
-        "connections in TLS 1.3, in which both ends show certificates, and no others",
+        "require TLS 1.3 with certificates on both sides",
     ),
     Spec::text(
         "FI_TCP_TLS_CERT",
         "",
-        "file (PEM) of the certificate to show, and those between it and the authority",
+        "file (PEM) of the certificate and its intermediate certificates",
     ),
     Spec::text(
         "FI_TCP_TLS_KEY",
@@ -154,12 +155,12 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::text(
         "FI_TCP_TLS_CA",
         "",
-        "file (PEM) of the authorities whose certificates peers may show",
+        "file (PEM) of the authorities that peers' certificates are checked against",
     ),
     Spec::text(
         "FI_TCP_TLS_NAME",
         "",
-        "name that the certificates of peers must have; without it, the address that is called",
+        "name that certificates of peers must have; without it, the address connected to",
     ),
 ];
 

@@ -46,22 +46,22 @@ fn post_beside_a_parked_thread(provider: &str) {
 }
 
 #[test]
-fn a_parked_thread_progresses_what_another_thread_has_posted_over_shm() {
+fn a_parked_thread_progresses_posts_of_another_thread_over_shm() {
     post_beside_a_parked_thread("shm");
 }
 
 #[test]
-fn a_parked_thread_progresses_what_another_thread_has_posted_over_tcp() {
+fn a_parked_thread_progresses_posts_of_another_thread_over_tcp() {
     post_beside_a_parked_thread("tcp");
 }
 
 #[test]
-fn a_parked_thread_progresses_what_another_thread_has_posted_over_udp() {
+fn a_parked_thread_progresses_posts_of_another_thread_over_udp() {
     post_beside_a_parked_thread("udp");
 }
 
 #[test]
-fn a_parked_thread_progresses_what_another_thread_has_posted_over_lnx() {
+fn a_parked_thread_progresses_posts_of_another_thread_over_lnx() {
     post_beside_a_parked_thread("lnx");
 }
 

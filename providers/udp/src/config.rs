@@ -9,7 +9,7 @@ use selvedge_kit::wait::SPIN;
 /// The maximum number of waiting sends, and of receives that `Info` reports.
 pub(crate) const LONGEST_QUEUE: usize = 1 << 16;
 
-/// Every parameter, with its default and what it does.
+/// The parameters, with defaults and descriptions.
 pub(crate) static PARAMS: &[Spec] = &[
     Spec::text(
         "FI_UDP_IFACE",
@@ -26,7 +26,7 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::size(
         "FI_UDP_TX_SIZE",
         1024,
-        "sends that may wait for the system, in datagrams",
+        "sends that may wait for the socket, in datagrams",
     )
     .within(1, LONGEST_QUEUE),
     Spec::size(
@@ -38,13 +38,13 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::size(
         "FI_UDP_BUFFER_SIZE",
         4 << 20,
-        "bytes that the system is asked to keep of what has come and is not received yet",
+        "size of the socket's receive buffer in bytes",
     )
     .within(4096, 1 << 30),
     Spec::time(
         "FI_UDP_SPIN_TIME",
         SPIN,
-        "how long a thread that waits looks before it sleeps, at most",
+        "how long a waiting thread spins before it parks, at most",
     ),
 ];
 

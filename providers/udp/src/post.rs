@@ -1,6 +1,6 @@
 //! Posting: the caller's promise about memory becomes a value, and the rest is safe code.
 
-#![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 
 use selvedge::{
     Atomic, Context, Errno, FiAddr, Iov, Msg, OpFlags, Result, Rma, TagMatch, Tagged, msg,

@@ -27,7 +27,7 @@ impl Provider for Udp {
     fn aliases(&self) -> &'static [Alias] {
         &[Alias::Unsupported(
             "udp;ofi_rxd",
-            "which has datagrams only: for reliable endpoints ask for tcp",
+            "which has datagrams only: request tcp for reliable endpoints",
         )]
     }
 

@@ -1,6 +1,6 @@
 //! UDP sockets: send and receive batches of datagrams from and to arbitrary memory.
 
-#![expect(unsafe_code, reason = "system calls on memory that is no slice")]
+#![expect(unsafe_code, reason = "system calls on memory that is not a slice")]
 
 use std::io;
 use std::marker::PhantomData;
@@ -68,7 +68,7 @@ impl<'a> Batch<'a> {
         )
     }
 
-    /// Adds a place for a datagram, if there is room for one more.
+    /// Adds the buffer of a datagram to receive. Returns false when the batch is full.
     pub(crate) fn receive<'b: 'a>(
         &mut self,
         segments: impl Iterator<Item = &'b mut [MaybeUninit<u8>]>,

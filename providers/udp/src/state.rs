@@ -270,7 +270,7 @@ impl State {
             Err(cause) if cause.raw_os_error() == Some(libc::ENOBUFS) => report.done(&self.ep),
             Err(cause) => {
                 let errno = cause.raw_os_error().map_or(Errno::Io, Errno::from_raw);
-                let detail = format!("{} cannot be sent to: {cause}", to.0);
+                let detail = format!("sending to {} failed: {cause}", to.0);
                 report.failed(&self.ep, errno, peer, detail);
             }
         }
@@ -329,7 +329,7 @@ impl State {
         {
             // Errors that other hosts cause, such as an unreachable destination of an earlier send,
             // do not fail a receive.
-            log::info!(target: TARGET, "a look for datagrams: {cause}");
+            log::info!(target: TARGET, "receiving datagrams failed: {cause}");
         }
         for datagram in datagrams.iter().flatten() {
             self.complete_receive(*datagram, sink);

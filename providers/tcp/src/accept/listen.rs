@@ -70,9 +70,9 @@ pub(crate) fn warn_if_public(addr: SocketAddr) {
         WARNED.call_once(|| {
             log::warn!(
                 target: CONTROL,
-                "{addr} is reached from anywhere, and nobody who comes there has to prove who it \
-                 is: use TLS (FI_TCP_TLS), give endpoints an auth_key, keep strangers out, or \
-                 listen elsewhere (FI_TCP_IFACE)"
+                "{addr} is reachable from other networks, and its peers are not authenticated: use \
+                 TLS (FI_TCP_TLS), give endpoints an auth_key, restrict access by a firewall, or \
+                 listen at another interface (FI_TCP_IFACE)"
             );
         });
     }

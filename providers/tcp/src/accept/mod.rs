@@ -77,11 +77,11 @@ pub(crate) struct ConnectionRequest {
 }
 
 impl Acceptor {
-    /// Listens at an address; at a port of the configured range, or the system's choice, if it has
-    /// none.
+    /// Listens at an address. Port 0 means a port of the configured range, or of the system's
+    /// choice.
     ///
     /// # Errors
-    /// The system's, with the address.
+    /// System errors, with the address.
     pub(crate) fn open(addr: SocketAddr, config: &Config, epoll: &Epoll) -> Result<Self, Error> {
         let listener = listen(addr, config).map_err(|cause| listen_error(addr, cause))?;
         Self::at(listener, config, epoll)
@@ -90,7 +90,7 @@ impl Acceptor {
     /// Accepts connections at an open listener.
     ///
     /// # Errors
-    /// The system's.
+    /// System errors.
     pub(crate) fn at(listener: Listener, config: &Config, epoll: &Epoll) -> Result<Self, Error> {
         let addr = listener.fd().local_addr();
         let addr = canonical_addr(addr.map_err(|cause| listen_error(ANYWHERE, cause))?);
@@ -142,7 +142,10 @@ impl Acceptor {
         {
             warn_limited(
                 CONTROL,
-                format_args!("{} connects and says nothing", expired.from),
+                format_args!(
+                    "{} is closed: it connected and sent no complete handshake in time",
+                    expired.from
+                ),
             );
         }
         self.set_paused(self.is_full(0), epoll);
@@ -263,7 +266,9 @@ impl Acceptor {
         if let Ok((_, from)) = &accepted {
             warn_limited(
                 CONTROL,
-                format_args!("{from} is turned away: descriptors are short ({cause})"),
+                format_args!(
+                    "{from} is closed: the process has no file descriptor left ({cause}); raise its limit (RLIMIT_NOFILE)"
+                ),
             );
         }
         let accepted_one = accepted.is_ok();
@@ -323,7 +328,7 @@ impl Unauthenticated {
     /// Closes a connection after an error, and logs a TLS error.
     fn close_after_error(mut self, cause: &io::Error) -> HandshakeOutcome {
         if is_tls_error(cause) {
-            warn_limited(CONTROL, format_args!("{} is refused: {cause}", self.from));
+            warn_limited(CONTROL, format_args!("{} is rejected: {cause}", self.from));
             // Lets the peer receive the alert.
             self.socket.close_gracefully();
         }
@@ -341,7 +346,7 @@ impl Unauthenticated {
 
     fn parse_request(mut self) -> HandshakeOutcome {
         if self.received.starts_with(&PROOF_MAGIC) {
-            return self.reject("that it has an auth_key, and here is none");
+            return self.reject("a proof of an auth_key, and this endpoint has no auth_key");
         }
         match Hello::parse(&self.received) {
             Ok(None) => HandshakeOutcome::Pending(self),
@@ -353,13 +358,16 @@ impl Unauthenticated {
                     hello,
                 })
             }
-            Ok(Some(_)) => self.reject("an answer to nothing"),
+            Ok(Some(_)) => self.reject("a hello response without a request"),
             Err(ProtocolError(reason)) => self.reject(reason),
         }
     }
 
     fn reject(self, reason: &str) -> HandshakeOutcome {
-        warn_limited(CONTROL, format_args!("{} says {reason}", self.from));
+        warn_limited(
+            CONTROL,
+            format_args!("{} is closed: it sent {reason}", self.from),
+        );
         HandshakeOutcome::Closed
     }
 }

@@ -102,7 +102,7 @@ impl Delivery<'_> {
                 let requested = from.incoming.requested.remove(&id);
                 let requested = requested.filter(|(_, env)| env.len == len);
                 let (posted, env) =
-                    requested.ok_or(ProtocolError("bytes that were not asked for"))?;
+                    requested.ok_or(ProtocolError("rendezvous data that were not requested"))?;
                 let destination = match posted {
                     Some(posted) => Destination::Receive(posted, env, number),
                     None => Destination::Discard(number),
@@ -198,7 +198,7 @@ impl Delivery<'_> {
         env: Envelope,
     ) -> Result<(), ProtocolError> {
         if self.matching.has_rts(from.id, id) || from.incoming.requested.contains_key(&id) {
-            return Err(ProtocolError("two offers of one number"));
+            return Err(ProtocolError("two RTS with one id"));
         }
         match self.matching.matcher(Kind::Tagged).match_message(&env) {
             Some(posted) => from.send_cts(id, Some(posted), env),
@@ -282,13 +282,13 @@ impl Delivery<'_> {
         }
         let errno = i32::try_from(status).map_or(Errno::Other, Errno::from_raw);
         let reason = match errno {
-            Errno::KeyRejected => "nobody there has the key",
+            Errno::KeyRejected => "the key is not registered",
             Errno::Acces => "the region does not grant the right",
             Errno::Fault => "the bytes are not all inside the region",
-            Errno::Inval => "the target has an address that the operation cannot have",
-            _ => "it was not carried out",
+            Errno::Inval => "the target address is invalid for the operation",
+            _ => "the operation was not executed",
         };
-        let detail = format!("{} refuses: {reason}", self.peers[peer]);
+        let detail = format!("{} rejects the access: {reason}", self.peers[peer]);
         report.failed(self.ep, errno, self.peers.fi_addr(peer), detail);
     }
 
@@ -323,7 +323,7 @@ impl Delivery<'_> {
             (PayloadState::Lost, _) | (_, None) => {
                 let src = self.peers.fi_addr(message.peer);
                 let peer = &self.peers[message.peer];
-                let detail = format!("{peer} is gone, and its message with it");
+                let detail = format!("{peer} is disconnected, and its message is lost");
                 self.ep.rx_failed(posted, Errno::ConnReset, src, detail);
             }
         }
@@ -544,7 +544,7 @@ mod tests {
         delivery.payload_complete(from, payload).unwrap();
         assert!(
             !from.outgoing.take_response_queued(),
-            "no receive has met it"
+            "no receive has taken it"
         );
         let matcher = parts.matching.matcher(Kind::Tagged);
         let (posted, env, key) = matcher.post(receive(7)).unwrap();

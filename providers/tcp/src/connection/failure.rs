@@ -42,7 +42,7 @@ impl Failure {
 
     /// A peer has violated the protocol.
     pub(crate) fn protocol_error(peer: &Peer, reason: &str) -> Self {
-        let detail = format!("{peer} is cut off: it has sent {reason}");
+        let detail = format!("{peer} is disconnected: it sent {reason}");
         warn_limited(CONTROL, format_args!("{detail}"));
         Self::new(Errno::ConnReset, detail)
     }

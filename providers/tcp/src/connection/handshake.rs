@@ -151,7 +151,9 @@ impl Connection {
                 return Err(closed_during_handshake(context, cause));
             }
             Err(cause) => {
-                let text = format!("it does not prove that it has our auth_key: {cause}");
+                let text = format!(
+                    "the peer closed the connection during the proof of the auth_key: {cause}"
+                );
                 let cause = io::Error::new(cause.kind(), text);
                 return Err(HandshakeError::unreachable(context.config, cause));
             }
@@ -169,9 +171,9 @@ impl Connection {
                 self.proof = None;
                 self.send_hello(context)
             }
-            Err(ProtocolError(_)) => {
-                Err(HandshakeError::Fatal("it has another auth_key".to_owned()))
-            }
+            Err(ProtocolError(_)) => Err(HandshakeError::Fatal(
+                "the peer has another auth_key".to_owned(),
+            )),
         }
     }
 
@@ -204,7 +206,7 @@ impl Connection {
             Err(ProtocolError(text)) => {
                 warn_limited(
                     CONTROL,
-                    format_args!("{} answers with {text}", context.peer),
+                    format_args!("{} responds with {text}", context.peer),
                 );
                 let cause = io::ErrorKind::InvalidData.into();
                 Err(HandshakeError::unreachable(context.config, cause))
@@ -268,7 +270,7 @@ fn closed_during_handshake(context: HandshakeContext<'_>, cause: io::Error) -> H
         }
         // The peer is running, and closes connections while its backlog is full.
         let text = format!(
-            "its program ends the connection unanswered, as one of another protocol does: {cause}"
+            "the peer's program closes the connection without a response, as one of another protocol does: {cause}"
         );
         let cause = io::Error::new(cause.kind(), text);
         return HandshakeError::Retry(cause, context.config.connect_timeout);

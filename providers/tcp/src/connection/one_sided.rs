@@ -99,9 +99,9 @@ fn check_access(
 /// The protocol error for a peer without error responses.
 fn access_error(errno: Errno) -> ProtocolError {
     ProtocolError(match errno {
-        Errno::KeyRejected => "an access with a key that nobody has",
-        Errno::Acces => "an access without the right to it",
-        _ => "an access beyond its region",
+        Errno::KeyRejected => "an access with an unregistered key",
+        Errno::Acces => "an access without the right",
+        _ => "an access beyond the region",
     })
 }
 
@@ -272,7 +272,7 @@ impl IncomingAtomic {
         let operand_count = usize::from(kernel.has_operand()) + usize::from(kernel.has_compare());
         if operand_len.saturating_mul(operand_count) != len || operand_len > LARGEST_INJECT {
             return Err(ProtocolError(
-                "an atomic with other operands than it has targets",
+                "an atomic whose operands and targets differ in length",
             ));
         }
         Ok(Self {

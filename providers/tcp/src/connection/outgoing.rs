@@ -237,8 +237,7 @@ impl Outgoing {
     /// When there is no RTS with this id.
     pub(crate) fn send_rendezvous_data(&mut self, id: u8) -> Result<(), ProtocolError> {
         let operation = self.rendezvous.remove(&id);
-        let operation =
-            operation.ok_or(ProtocolError("a wish for a message that is not offered"))?;
+        let operation = operation.ok_or(ProtocolError("a CTS without an RTS"))?;
         if let Header::Rts { wants_ack, len, .. } = operation.header {
             let header = Header::Data { id, wants_ack, len };
             self.queue_frame(Operation {
@@ -267,7 +266,7 @@ impl Outgoing {
     /// When there is none, or it expects another length.
     pub(crate) fn take_read(&mut self, len: usize) -> Result<PendingFetch, ProtocolError> {
         let fetch = self.reads.pop_front_if(|fetch| fetch.len == len);
-        fetch.ok_or(ProtocolError("bytes that no read asked for"))
+        fetch.ok_or(ProtocolError("a read response that no read expects"))
     }
 
     /// Keeps the report of a read whose data have arrived until its `ReadEnd` arrives.
@@ -281,7 +280,7 @@ impl Outgoing {
     /// When there is no such read.
     pub(crate) fn take_unchecked_read(&mut self) -> Result<Report, ProtocolError> {
         let report = self.unchecked_read.take();
-        report.ok_or(ProtocolError("the end of a read that has not come"))
+        report.ok_or(ProtocolError("the end of a read without its data"))
     }
 
     /// Removes the oldest read after an error response, and returns its report.
@@ -290,7 +289,7 @@ impl Outgoing {
     /// When there is none.
     pub(crate) fn take_refused_read(&mut self) -> Result<Report, ProtocolError> {
         let fetch = self.reads.pop_front();
-        let fetch = fetch.ok_or(ProtocolError("a refusal of what was not asked"))?;
+        let fetch = fetch.ok_or(ProtocolError("an error response without a read"))?;
         Ok(fetch.report)
     }
 
@@ -305,7 +304,7 @@ impl Outgoing {
     ) -> Result<PendingFetch, ProtocolError> {
         let is_expected = |len_of_result: usize| len == if status == 0 { len_of_result } else { 0 };
         let fetch = self.atomics.pop_front_if(|fetch| is_expected(fetch.len));
-        fetch.ok_or(ProtocolError("an outcome of what was not asked"))
+        fetch.ok_or(ProtocolError("an atomic result without an atomic"))
     }
 
     /// Removes all incomplete operations after a disconnect, and returns their reports. Their

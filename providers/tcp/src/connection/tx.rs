@@ -146,7 +146,7 @@ impl Tx {
     }
 
     /// The batch to which a small frame is appended.
-    #[expect(clippy::unreachable, reason = "no word of a peer's is in it")]
+    #[expect(clippy::unreachable, reason = "it depends on no input of a peer")]
     fn batch(&mut self) -> &mut Vec<u8> {
         let fits = matches!(self.queue.back(), Some(QueueEntry::Batch { bytes, .. }) if bytes.len() < BATCH_MAX);
         if !fits {
@@ -157,7 +157,7 @@ impl Tx {
         }
         match self.queue.back_mut() {
             Some(QueueEntry::Batch { bytes, .. }) => bytes,
-            _ => unreachable!("a run was just added"),
+            _ => unreachable!("a batch was just added"),
         }
     }
 

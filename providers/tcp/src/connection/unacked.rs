@@ -58,7 +58,9 @@ impl Unacked {
     pub(crate) fn ack(&mut self, number: u64) -> Result<Report, ProtocolError> {
         let frame = self.get_mut(number).filter(|frame| frame.is_sent);
         let report = frame.and_then(|frame| frame.report.take());
-        let report = report.ok_or(ProtocolError("an answer to what was not asked"))?;
+        let report = report.ok_or(ProtocolError(
+            "an acknowledgement of no unacknowledged frame",
+        ))?;
         while self
             .frames
             .pop_front_if(|frame| frame.report.is_none())

@@ -35,7 +35,7 @@ struct Request<'a> {
     report: Report,
 }
 
-#[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#[expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 impl Atomic for Endpoint {
     unsafe fn atomicmsg(&self, msg: &AtomicMsg<'_>, flags: OpFlags) -> Result {
         let kernel = query(Family::Base, msg.datatype, msg.op)?;

@@ -139,7 +139,7 @@ impl Endpoint {
             // Events of connected endpoints carry a handle.
             let handle: Weak<dyn selvedge::Endpoint> = Arc::<Self>::downgrade(&endpoint);
             let state = endpoint.shell.lock();
-            #[expect(clippy::expect_used, reason = "no word of a peer's is in it")]
+            #[expect(clippy::expect_used, reason = "it depends on no input of a peer")]
             let mut state = state.expect("was made by this process");
             if let Some(cm) = &mut state.cm {
                 cm.endpoint = Some(handle);

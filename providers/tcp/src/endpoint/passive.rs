@@ -182,7 +182,7 @@ impl Passive {
     /// was already transferred; system errors.
     fn transfer_address(&self) -> Result<(BoundSocket, SocketAddr), Error> {
         let error = |errno, reason: &str| {
-            let text = format!("taking the place of a passive endpoint that {reason}");
+            let text = format!("taking over the address of a passive endpoint that {reason}");
             Err(Error::new(errno, text))
         };
         let mut state = self.inner.state()?;
@@ -193,7 +193,10 @@ impl Passive {
         }
         match &*state {
             PassiveState::Unbound(_) => error(Errno::AddrNotAvail, "has no address"),
-            PassiveState::Transferred => error(Errno::OpBadState, "has given way to another"),
+            PassiveState::Transferred => error(
+                Errno::OpBadState,
+                "has transferred its address to another endpoint",
+            ),
             _ => error(Errno::OpBadState, "listens"),
         }
     }
@@ -241,12 +244,13 @@ impl PassiveEndpoint for Passive {
             other => resolve::parse_addr(&other.to_string()),
         };
         let Some(at) = address else {
-            let text = format!("{addr} is no address of the tcp provider's");
+            let text = format!("{addr} is not an address of the tcp provider");
             return Err(Error::new(Errno::Inval, text));
         };
         let mut state = self.inner.state()?;
         if !matches!(&*state, PassiveState::Unbound(_)) {
-            let text = format!("{addr} for a passive endpoint that has its address");
+            let text =
+                format!("setting address {addr} of a passive endpoint that already has an address");
             return Err(Error::new(Errno::OpBadState, text));
         }
         let (socket, at) = self.inner.bind_at(at)?;
@@ -274,7 +278,7 @@ impl PassiveEndpoint for Passive {
 impl Inner {
     fn state(&self) -> Result<Guard<'_, PassiveState>, Error> {
         self.state.lock().map_err(|errno| {
-            let text = "a passive endpoint of the process that this one was forked from";
+            let text = "a passive endpoint that was opened before fork(2)";
             Error::new(errno, text)
         })
     }

@@ -23,7 +23,7 @@ const READ_FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFERRED);
 const WRITE_FLAGS: OpFlags = READ_FLAGS.union(OpFlags::REMOTE_CQ_DATA);
 
-#[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#[expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 impl Rma for Endpoint {
     unsafe fn readmsg(&self, msg: &ReadMsg<'_>, flags: OpFlags) -> Result {
         if !READ_FLAGS.contains(flags) {

@@ -1,6 +1,6 @@
 //! Sockets: connecting, listening, and the system calls that send and receive.
 
-#![expect(unsafe_code, reason = "system calls on memory that is no slice")]
+#![expect(unsafe_code, reason = "system calls on memory that is not a slice")]
 
 use std::cell::Cell;
 use std::io::{self, Read as _};

@@ -1,7 +1,7 @@
 //! Lists of memory segments (iovec): system calls send from them and receive into them, and TLS
 //! sessions copy from and to them.
 
-#![expect(unsafe_code, reason = "memory that is no slice")]
+#![expect(unsafe_code, reason = "memory that is not a slice")]
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;

@@ -121,7 +121,7 @@ impl State {
         };
         let before = std::mem::replace(&mut cm.stage, CmState::Closed);
         for posted in self.matching.take_posted(|it| it.drain_posted()) {
-            let detail = "the connection is over";
+            let detail = "the connection is closed";
             self.ep
                 .rx_failed(posted, Errno::Canceled, FiAddr::UNSPEC, detail);
         }

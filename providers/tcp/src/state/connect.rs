@@ -21,8 +21,8 @@ use crate::socket::Socket;
 use crate::wire::hello::{Hello, Kind, Negotiated, RdmData};
 
 /// The reason when a peer's private data is not that of an `FI_EP_RDM` endpoint.
-const OTHER_PROTOCOL: &str = "it is an endpoint with connections, or speaks the protocol of a layer \
-                             over them (tcp;ofi_rxm): both ends have to ask for tcp and FI_EP_RDM";
+const OTHER_PROTOCOL: &str = "the peer is a connected endpoint, or uses a protocol layer over \
+                              connections (tcp;ofi_rxm): request tcp and FI_EP_RDM on both sides";
 /// The time between two attempts to reach a peer.
 const RETRY: Duration = Duration::from_millis(10);
 
@@ -152,7 +152,7 @@ impl State {
             let failure = Failure::unreachable(peer, &cause);
             return self.drop_connection(at, &failure);
         }
-        log::info!(target: CONTROL, "{peer} cannot be reached yet, it is tried again: {cause}");
+        log::info!(target: CONTROL, "{peer} cannot be reached yet, retrying: {cause}");
         self.connections.disconnect(at);
         self.connections[at].end_handshake(Stage::Retrying { until: now + RETRY });
     }
@@ -166,9 +166,10 @@ impl State {
             Stage::Connecting { .. } if self.cm.is_some() => {
                 Failure::not_connected(peer, &io::ErrorKind::TimedOut.into())
             }
-            Stage::Connecting { .. } => {
-                Failure::new(Errno::TimedOut, format!("{peer} does not answer"))
-            }
+            Stage::Connecting { .. } => Failure::new(
+                Errno::TimedOut,
+                format!("{peer} does not respond within FI_TCP_CONNECT_TIMEOUT"),
+            ),
             Stage::TlsHandshake | Stage::Authenticating | Stage::AwaitingResponse => {
                 return self.check_response_wait(at, now);
             }
@@ -190,7 +191,7 @@ impl State {
         let limit = self.config.answer_timeout;
         if !limit.is_zero() && waited >= limit {
             let detail = format!(
-                "{peer} does not answer: its host has taken the connection, and its program has \
+                "{peer} does not respond: its host has accepted the connection, but its program has \
                  made no progress within FI_TCP_ANSWER_TIMEOUT, or speaks another protocol"
             );
             return self.drop_connection(at, &Failure::new(Errno::TimedOut, detail));
@@ -199,9 +200,9 @@ impl State {
         warn_limited(
             CONTROL,
             format_args!(
-                "{peer} has not answered for {waited:.1?}: its host has taken the connection, and \
-                 it is waited for until its program makes progress; if another protocol is spoken \
-                 there, correct the address, and FI_TCP_ANSWER_TIMEOUT limits the wait"
+                "{peer} has not responded for {waited:.1?}: its host has accepted the connection, but \
+                 its program makes no progress; still waiting. If another protocol is spoken \
+                 there, correct the address. FI_TCP_ANSWER_TIMEOUT limits the wait"
             ),
         );
     }
@@ -226,7 +227,10 @@ impl State {
         };
         let Ok(rdm_data) = RdmData::from_hello(&request.hello) else {
             let from = request.from;
-            warn_limited(CONTROL, format_args!("{from} is refused: {OTHER_PROTOCOL}"));
+            warn_limited(
+                CONTROL,
+                format_args!("{from} is rejected: {OTHER_PROTOCOL}"),
+            );
             let hello = Hello::new(Kind::Reject, None, &[]);
             // A peer that does not receive it sees the close.
             let _ = request.socket.send_all(&hello.encode());
@@ -291,7 +295,7 @@ impl State {
                 if is_same_incarnation {
                     return None;
                 }
-                let detail = format!("{} has started anew", self.peers[peer]);
+                let detail = format!("{} has restarted", self.peers[peer]);
                 self.drop_connection(at, &Failure::new(Errno::ConnReset, detail));
             }
         }

@@ -40,7 +40,7 @@ impl State {
     pub(super) fn send_failed(&mut self, at: usize, broken: SendError) {
         let cause = match broken {
             SendError::Withdrawn => {
-                let error = ProtocolError("a wish for memory that is no longer registered");
+                let error = ProtocolError("a read of memory that is no longer registered");
                 return self.disconnect(at, Disconnect::Protocol(error));
             }
             SendError::Io(cause) => cause,

@@ -115,7 +115,7 @@ impl State {
         // The caller's memory must not be in use when the completion is written.
         drop(operation);
         let detail = format!(
-            "{} is a libfabric, which has neither atomics nor matched completions",
+            "{} is a stock libfabric, which supports neither atomics nor FI_MATCH_COMPLETE",
             self.peers[peer]
         );
         let src = self.peers.fi_addr(peer);

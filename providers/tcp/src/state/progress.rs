@@ -1,4 +1,4 @@
-//! Progress: sends what was posted, reads what came, and now and then polls all sockets.
+//! Progress: sends queued frames, reads the focused connection, and periodically polls all sockets.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::connection::receive::Disconnect;
 
 /// Events that are taken in one turn.
 const EVENTS: usize = 64;
-/// Messages that are taken when nobody says how many.
+/// The message budget of a turn that the caller does not limit.
 const BUDGET: usize = 64;
 /// How long a thread parks at least, and at most when something might move without waking it.
 const PARK_TIMEOUT: Duration = Duration::from_millis(1);

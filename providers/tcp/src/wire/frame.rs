@@ -140,7 +140,7 @@ pub(crate) fn header_len(base: &[u8], order: ByteOrder) -> Result<usize, Protoco
         _ => HEADER_MAX_STOCK,
     };
     if !(BASE_LEN..=max).contains(&len) || !len.is_multiple_of(8) {
-        return Err(ProtocolError("a header of an impossible length"));
+        return Err(ProtocolError("a header of invalid length"));
     }
     match order.u64(bytes_at(base, 8)) < len as u64 {
         true => Err(ProtocolError("a frame shorter than its header")),
@@ -159,7 +159,7 @@ impl WordReader<'_> {
         let (word, rest) = self
             .rest
             .split_first_chunk()
-            .ok_or(ProtocolError("a header that is too short for what it says"))?;
+            .ok_or(ProtocolError("a header that is too short for its fields"))?;
         self.rest = rest;
         Ok(self.order.u64(*word))
     }
@@ -172,7 +172,7 @@ impl WordReader<'_> {
         let count = usize::from(count);
         let mut list = [EMPTY_SEGMENT; RMA_IOV_LIMIT];
         let Some(list) = list.get_mut(..count) else {
-            return Err(ProtocolError("a list of too many places"));
+            return Err(ProtocolError("a list of too many segments"));
         };
         for segment in &mut *list {
             segment.addr = self.next()?;
@@ -182,12 +182,13 @@ impl WordReader<'_> {
         if list.is_empty() && may_be_empty {
             return Ok(RmaSegments::one(EMPTY_SEGMENT));
         }
-        RmaSegments::new(list).map_err(|_| ProtocolError("a list of places that cannot be counted"))
+        RmaSegments::new(list)
+            .map_err(|_| ProtocolError("a list of segments whose total length overflows"))
     }
 
     fn targets(&mut self, count: u8) -> Result<Vec<RmaIoc>, ProtocolError> {
         if !(1..=RMA_IOV_LIMIT).contains(&usize::from(count)) {
-            return Err(ProtocolError("a list of too many targets"));
+            return Err(ProtocolError("a list of no or too many targets"));
         }
         let mut target = || {
             Ok(RmaIoc {
@@ -209,7 +210,7 @@ const EMPTY_SEGMENT: RmaIov = RmaIov {
 fn checked_len(len: u64) -> Result<usize, ProtocolError> {
     let len = usize::try_from(len).ok();
     len.filter(|&len| len <= isize::MAX as usize)
-        .ok_or(ProtocolError("a length beyond all memory"))
+        .ok_or(ProtocolError("a length beyond the address space"))
 }
 
 impl Header {
@@ -303,12 +304,12 @@ impl Header {
                 status: status(words.next()?)?,
                 len,
             },
-            _ => return Err(ProtocolError("a frame of no known kind")),
+            _ => return Err(ProtocolError("a frame of unknown type")),
         };
         match header.payload() == len {
             true => Ok(header),
             false => Err(ProtocolError(
-                "a payload of another length than its header says",
+                "a payload whose length differs from its segments",
             )),
         }
     }
@@ -346,7 +347,7 @@ impl Header {
     #[expect(
         clippy::arithmetic_side_effects,
         clippy::indexing_slicing,
-        reason = "our own frame, whose base was just added"
+        reason = "a local frame, whose fixed part was just appended"
     )]
     pub(crate) fn encode(&self, order: ByteOrder, number: u8, out: &mut Vec<u8>) {
         let start = out.len();
@@ -459,7 +460,7 @@ impl Header {
 #[expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
-    reason = "our own header, which has its base"
+    reason = "a local header, which has its fixed part"
 )]
 pub(crate) fn pad(
     header: &mut Vec<u8>,
@@ -486,7 +487,7 @@ fn put_segments(segments: &RmaSegments, mut put: impl FnMut(u64)) {
 }
 
 fn status(word: u64) -> Result<u32, ProtocolError> {
-    u32::try_from(word).map_err(|_| ProtocolError("a status that is no error number"))
+    u32::try_from(word).map_err(|_| ProtocolError("an invalid status"))
 }
 
 #[cfg(test)]

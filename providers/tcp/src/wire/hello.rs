@@ -106,17 +106,17 @@ impl Hello {
     pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, ProtocolError> {
         let is_wrong = |at: usize, right: &[u8]| bytes.get(at).is_some_and(|b| !right.contains(b));
         if is_wrong(0, &[VERSION]) {
-            return Err(ProtocolError("a greeting of another version"));
+            return Err(ProtocolError("a hello of another version"));
         }
         if is_wrong(1, &[0, 1, 6]) {
-            return Err(ProtocolError("a greeting of no known type"));
+            return Err(ProtocolError("a hello of unknown type"));
         }
         if bytes.len() < HEADER {
             return Ok(None);
         }
         let len = usize::from(u16::from_be_bytes(bytes_at(bytes, 2)));
         if len > DATA_MAX {
-            return Err(ProtocolError("a greeting with too much private data"));
+            return Err(ProtocolError("a hello with too much private data"));
         }
         let Some(data) = bytes.get(HEADER..).and_then(|data| data.get(..len)) else {
             return Ok(None);
@@ -220,7 +220,7 @@ impl RdmData {
     pub(crate) fn from_hello(hello: &Hello) -> Result<Self, ProtocolError> {
         match hello.extension {
             None if hello.data.len() != RDM_DATA_LEN => {
-                Err(ProtocolError("a greeting of another layer"))
+                Err(ProtocolError("a hello of another protocol layer"))
             }
             _ => Self::parse(&hello.data),
         }
@@ -230,7 +230,7 @@ impl RdmData {
     /// When there are too few bytes. Later bytes are ignored.
     pub(crate) fn parse(data: &[u8]) -> Result<Self, ProtocolError> {
         if data.len() < RDM_DATA_LEN {
-            return Err(ProtocolError("a greeting that does not say who sends it"));
+            return Err(ProtocolError("a hello without port and process id"));
         }
         Ok(Self {
             version: byte_at(data, 0),

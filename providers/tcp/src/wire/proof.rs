@@ -28,7 +28,7 @@ pub(crate) const PROOF_MAGIC: [u8; 8] = *b"SLVGKEY2";
 #[derive(Debug)]
 pub(crate) struct Client(proof::Initiator);
 
-/// What the client has to do next.
+/// The next step of the client.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ClientStep {
     /// Wait for more bytes.
@@ -96,9 +96,7 @@ impl Server {
             .zip(prefix)
             .any(|(received, opening)| received != opening)
         {
-            return Err(ProtocolError(
-                "something else than that it has the auth_key",
-            ));
+            return Err(ProtocolError("no proof of the auth_key"));
         }
         let word = received.get(prefix.len()..);
         let Some(word) = word.and_then(<[u8]>::first_chunk::<BLOCK_LEN>) else {
@@ -115,7 +113,7 @@ impl Server {
 }
 
 fn wrong_key(_: Mismatch) -> ProtocolError {
-    ProtocolError("that it has another auth_key")
+    ProtocolError("a proof of another auth_key")
 }
 
 #[cfg(test)]
@@ -134,7 +132,7 @@ mod tests {
         let mut server = Server::new(servers_key);
         let mut nonce = server.receive(servers_key, &mut received).unwrap().unwrap();
         let ClientStep::SendProof(proof) = client.receive(clients_key, &mut nonce).unwrap() else {
-            panic!("a nonce has come");
+            panic!("a nonce was received");
         };
         let mut received = [&proof, trailing].concat();
         let Ok(Some(mut response)) = server.receive(servers_key, &mut received) else {
@@ -161,7 +159,7 @@ mod tests {
         let mut server = Server::new(&key);
         let mut nonce = server.receive(&key, &mut received).unwrap().unwrap();
         let ClientStep::SendProof(proof) = client.receive(&key, &mut nonce).unwrap() else {
-            panic!("a nonce has come");
+            panic!("a nonce was received");
         };
         // The client's own proof, reflected.
         client.receive(&key, &mut proof.to_vec()).unwrap_err();

@@ -30,7 +30,7 @@ const LARGE: usize = 8 << 20;
 /// The other host, at the other end of the cable.
 struct Host {
     name: String,
-    here: String,
+    local_ip: String,
     guest: String,
 }
 
@@ -46,7 +46,7 @@ impl Host {
         let pid = std::process::id() as usize;
         let name = format!("sv{pid}n{number}");
         let net = format!("10.{}.{}", 64 + (pid >> 6) % 64, (pid * 4 + number) % 256);
-        let (here, guest) = (format!("{net}.1"), format!("{net}.2"));
+        let (local_ip, guest) = (format!("{net}.1"), format!("{net}.2"));
         if !ip(&format!("netns add {name}")) {
             skip(
                 Need::Rights,
@@ -54,11 +54,19 @@ impl Host {
             );
             return None;
         }
-        let host = Self { name, here, guest };
-        let Self { name, here, guest } = &host;
+        let host = Self {
+            name,
+            local_ip,
+            guest,
+        };
+        let Self {
+            name,
+            local_ip,
+            guest,
+        } = &host;
         for line in [
             format!("link add {name}h type veth peer name {name}g netns {name}"),
-            format!("addr add {here}/24 dev {name}h"),
+            format!("addr add {local_ip}/24 dev {name}h"),
             format!("link set {name}h up"),
             format!("-n {name} addr add {guest}/24 dev {name}g"),
             format!("-n {name} link set {name}g up"),
@@ -79,7 +87,7 @@ impl Host {
     }
 
     /// Starts this test as a process on the other host, the guest.
-    fn guest(&self, test: &str) -> Guest {
+    fn start_guest(&self, test: &str) -> Guest {
         let mut child = Command::new("ip")
             .args(["netns", "exec", &self.name])
             .arg(std::env::current_exe().unwrap())
@@ -99,7 +107,11 @@ impl Host {
     }
 
     fn side(&self, params: &[(&str, &str)]) -> Side {
-        Side::open(&info_at(&format!("{}:0", self.here), EpType::Rdm, params))
+        Side::open(&info_at(
+            &format!("{}:0", self.local_ip),
+            EpType::Rdm,
+            params,
+        ))
     }
 }
 
@@ -123,14 +135,14 @@ impl Drop for Guest {
 }
 
 impl Guest {
-    /// Returns the rest of the guest's next line that begins with a word, while `side` makes
+    /// Returns the rest of the guest's next line that contains a word, while `side` makes
     /// progress.
     fn wait_for_line(&self, side: &Side, word: &str) -> String {
         until(|| {
             side.drive();
             let line = self.lines.try_recv().ok()?;
-            let place = line.find(word)?;
-            Some(line[place + word.len()..].to_owned())
+            let start = line.find(word)?;
+            Some(line[start + word.len()..].to_owned())
         })
     }
 
@@ -157,7 +169,7 @@ fn be_guest() -> bool {
 }
 
 /// Short timeouts detect silence soon.
-const IMPATIENT: &[(&str, &str)] = &[
+const SHORT_TIMEOUTS: &[(&str, &str)] = &[
     ("FI_TCP_USER_TIMEOUT", "1s"),
     ("FI_TCP_KEEPALIVE_IDLE", "1s"),
     ("FI_TCP_KEEPALIVE_INTERVAL", "1s"),
@@ -170,7 +182,7 @@ fn a_cable_that_is_cut_for_a_while_loses_nothing() {
         return;
     }
     let Some(host) = Host::make() else { return };
-    let guest = host.guest("a_cable_that_is_cut_for_a_while_loses_nothing");
+    let guest = host.start_guest("a_cable_that_is_cut_for_a_while_loses_nothing");
     let side = host.side(&[]);
     let to = guest.insert_guest(&side);
     side.tsend(to, 0, &pattern(0, LARGE), 0).unwrap();
@@ -199,8 +211,8 @@ fn a_silent_host_is_an_error_with_and_without_messages_in_flight() {
         return;
     }
     let Some(host) = Host::make() else { return };
-    let guest = host.guest("a_silent_host_is_an_error_with_and_without_messages_in_flight");
-    let (busy, idle) = (host.side(IMPATIENT), host.side(IMPATIENT));
+    let guest = host.start_guest("a_silent_host_is_an_error_with_and_without_messages_in_flight");
+    let (busy, idle) = (host.side(SHORT_TIMEOUTS), host.side(SHORT_TIMEOUTS));
     let to = guest.insert_guest(&busy);
     let (addr, number) = (busy.av.lookup(to).unwrap(), 0);
     busy.tsend(to, number, &pattern(0, 8), 0).unwrap();
@@ -229,7 +241,7 @@ fn a_peer_that_ended_behind_a_cut_cable_is_an_error_when_the_cable_is_mended() {
     }
     let Some(host) = Host::make() else { return };
     let name = "a_peer_that_ended_behind_a_cut_cable_is_an_error_when_the_cable_is_mended";
-    let mut guest = host.guest(name);
+    let mut guest = host.start_guest(name);
     let side = host.side(&[]);
     let to = guest.insert_guest(&side);
     side.tsend(to, 0, &pattern(0, 8), 0).unwrap();
@@ -247,7 +259,7 @@ fn a_peer_that_ended_behind_a_cut_cable_is_an_error_when_the_cable_is_mended() {
         assert_eq!(error.errno, Errno::ConnReset, "{}", error.detail);
     }
     // A new incarnation at another port of the same host.
-    let next = host.guest(name);
+    let next = host.start_guest(name);
     let to = next.insert_guest(&side);
     side.tsend(to, 0, &pattern(0, 8), 9).unwrap();
     next.wait_for_line(&side, "guest has 0 ");

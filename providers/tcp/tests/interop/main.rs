@@ -2,7 +2,7 @@
 //! gcc, libfabric-dev) the tests print that and are skipped.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
-#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(unsafe_code, reason = "tests of the raw API")]
 
 #[expect(dead_code, reason = "not every helper is for every test")]
 #[path = "../one_process/side.rs"]
@@ -141,10 +141,10 @@ fn a_stock_libfabric_takes_a_context_for_an_endpoint() {
 }
 
 #[test]
-fn peers_of_libfabric_s_layered_providers_are_refused_with_a_sentence() {
+fn peers_of_libfabric_layered_providers_are_rejected_with_a_reason() {
     let reasons = [
-        ("tcp;ofi_rxm", "both ends have to ask for tcp"),
-        ("net;ofi_rxm", "both ends have to ask for tcp"),
+        ("tcp;ofi_rxm", "request tcp and FI_EP_RDM"),
+        ("net;ofi_rxm", "request tcp and FI_EP_RDM"),
         ("sockets", "as one of another protocol does"),
     ];
     for (provider, reason) in reasons {

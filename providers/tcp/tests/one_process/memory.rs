@@ -1,6 +1,6 @@
 //! Registered memory: writes, reads and atomics, and forbidden accesses.
 
-#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(unsafe_code, reason = "tests of the raw API")]
 
 use std::sync::Arc;
 

@@ -159,7 +159,7 @@ fn an_unresponsive_peer_whose_host_accepts_is_logged() {
     let a = Side::with(&[("FI_TCP_CONNECT_TIMEOUT", "5ms")]);
     let addr = mute.local_addr().unwrap();
     a.tsend(a.insert(addr), 1, b"unheard", 1).unwrap();
-    let begin = format!("{addr} has not answered for ");
+    let begin = format!("{addr} has not responded for ");
     let first = until(|| {
         assert!(a.poll().is_none());
         log_lines::that_begin_with(&begin).pop()
@@ -423,7 +423,7 @@ fn a_busy_peer_does_not_starve_the_others() {
     (0..20).for_each(|_| flood());
     other.tsend(from_other, 2, b"for once", 0).unwrap();
     (0..20).for_each(|_| flood());
-    // What has come by now, without another turn.
+    // The completions so far, without another turn of progress.
     let (mut entries, mut sources) = ([Entry::default(); 512], [FiAddr::UNSPEC; 512]);
     let count = local.cq.read_ready(&mut entries, &mut sources).unwrap();
     let mut received = entries[..count].iter().map(|entry| entry.context);

@@ -1,6 +1,6 @@
 //! `Side`: an endpoint with its domain, queue and address vector, for single-threaded tests.
 
-#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(unsafe_code, reason = "tests of the raw API")]
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

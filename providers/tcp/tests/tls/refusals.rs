@@ -74,7 +74,7 @@ fn certificates_of_another_authority_are_rejected() {
     certificate.ca.clone_from(&authority().file);
     let b = with(Some(&certificate));
     let detail = send_fails(&b, &Side::new());
-    assert!(detail.contains("ends TLS"), "{detail}");
+    assert!(detail.contains("ended TLS"), "{detail}");
     let detail = send_fails(&Side::new(), &b);
     assert!(detail.contains("UnknownIssuer"), "{detail}");
 }
@@ -122,7 +122,7 @@ fn certificates_on_both_sides_must_have_the_configured_name() {
     let detail = send_fails(&sides[0], &other);
     assert!(detail.contains("not valid for"), "{detail}");
     let detail = send_fails(&other, &sides[0]);
-    assert!(detail.contains("ends TLS"), "{detail}");
+    assert!(detail.contains("ended TLS"), "{detail}");
 }
 
 /// Connects with a plain TLS client with this certificate, or none, and these TLS versions. Returns

@@ -1,7 +1,7 @@
 //! Datagrams between endpoints of one process, and with plain sockets.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
-#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(unsafe_code, reason = "tests of the raw API")]
 
 mod side;
 

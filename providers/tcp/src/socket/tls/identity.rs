@@ -196,7 +196,7 @@ impl File {
     fn unreadable(&self, cause: &pem::Error, expected: &str) -> Error {
         match cause {
             pem::Error::Io(cause) => self.bad(cause),
-            pem::Error::NoItemsFound => self.bad(&format_args!("there is no {expected} in it")),
+            pem::Error::NoItemsFound => self.bad(&format_args!("the file contains no {expected}")),
             other => self.bad(other),
         }
     }
@@ -207,7 +207,7 @@ fn file(params: &Params, name: &'static str) -> Result<File, Error> {
     match path.is_empty() {
         true => Err(Error::new(
             Errno::Inval,
-            format!("{name} is not set, and FI_TCP_TLS=require needs it"),
+            format!("{name} is not set; FI_TCP_TLS=require needs it"),
         )),
         false => Ok(File { name, path }),
     }

@@ -36,6 +36,6 @@ pub(crate) fn is_tls_error(cause: &io::Error) -> bool {
 
 /// The peer uses TLS, and this endpoint does not.
 pub(crate) fn unexpected_tls() -> io::Error {
-    let text = "it speaks TLS, which is off here (FI_TCP_TLS)";
+    let text = "the peer speaks TLS, which is off at this endpoint (FI_TCP_TLS)";
     io::Error::new(io::ErrorKind::InvalidData, text)
 }

@@ -283,7 +283,7 @@ impl fmt::Debug for Session {
 }
 
 fn truncated() -> io::Error {
-    let text = "it ended in the middle of TLS, without a goodbye";
+    let text = "the peer closed the TLS connection without close_notify";
     io::Error::new(io::ErrorKind::UnexpectedEof, text)
 }
 
@@ -291,9 +291,9 @@ fn truncated() -> io::Error {
 fn reason(cause: &Error, is_handshaking: bool) -> String {
     match cause {
         Error::InvalidMessage(text) if is_handshaking => {
-            format!("it does not speak TLS ({text:?})")
+            format!("the peer does not speak TLS ({text:?})")
         }
-        Error::AlertReceived(alert) => format!("it ends TLS and says {alert:?}"),
+        Error::AlertReceived(alert) => format!("the peer ended TLS with alert {alert:?}"),
         other => format!("TLS: {other}"),
     }
 }
