@@ -1,40 +1,41 @@
-//! In what an endpoint, and how many of them there are, differs from the plain pair.
+//! Configuration of the endpoints, by which a measured pair differs from the plain pair.
 
 use serde::{Deserialize, Serialize};
 
-/// How endpoints are opened and used; the default is the plain way.
+/// How endpoints are opened and used. The default is the plain pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Manner {
-    /// What is promised about threads.
+pub struct BenchConfig {
+    /// Threading level that the endpoints promise.
     pub threading: Promise,
-    /// What a process does that waits for a completion.
-    pub wait: Wait,
-    /// Receives that are posted all the time and take no message of a benchmark.
+    /// How a process waits for a completion.
+    pub wait: WaitStrategy,
+    /// Posted receives that no message of a benchmark matches.
     pub posted: usize,
-    /// Messages that have arrived and that no receive of a benchmark takes.
+    /// Unexpected messages that no receive of a benchmark matches.
     pub unexpected: usize,
-    /// More peers that are connected and say nothing.
-    pub quiet: usize,
-    /// Through the safe layer ([`selvedge::owned`]) in place of the raw one.
+    /// Connected peers that send nothing.
+    #[serde(rename = "quiet")]
+    pub idle_peers: usize,
+    /// Whether the loops use the safe layer ([`selvedge::owned`]) instead of the raw endpoint.
     pub owned: bool,
 }
 
-/// What is promised about threads.
+/// Threading level that the endpoints promise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Promise {
-    /// `FI_THREAD_DOMAIN`: nothing of a domain is used by two threads at once.
+    /// `FI_THREAD_DOMAIN`: two threads never use objects of a domain at once.
     #[default]
     Domain,
-    /// `FI_THREAD_SAFE`: nothing.
+    /// `FI_THREAD_SAFE`: threads may use any object at any time.
     Safe,
 }
 
-/// What a process does that waits for a completion.
+/// How a process waits for a completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub enum Wait {
+pub enum WaitStrategy {
     /// Reads the queue again at once.
     #[default]
     Spin,
@@ -46,8 +47,8 @@ pub enum Wait {
     Sleep,
 }
 
-impl Manner {
-    /// What is not as usual, in words.
+impl BenchConfig {
+    /// The differences from the plain pair as text; empty for the plain pair.
     pub fn name(&self) -> String {
         let plain = Self::default();
         let mut words = Vec::new();
@@ -58,10 +59,10 @@ impl Manner {
             words.push("thread-safe".to_owned());
         }
         match self.wait {
-            Wait::Spin => {}
-            Wait::Yield => words.push("yielding".to_owned()),
-            Wait::Fd => words.push("waiting on a descriptor".to_owned()),
-            Wait::Sleep => words.push("sleeping".to_owned()),
+            WaitStrategy::Spin => {}
+            WaitStrategy::Yield => words.push("yielding".to_owned()),
+            WaitStrategy::Fd => words.push("waiting on a descriptor".to_owned()),
+            WaitStrategy::Sleep => words.push("sleeping".to_owned()),
         }
         if self.posted > 0 {
             words.push(format!("{} receives posted", self.posted));
@@ -69,8 +70,8 @@ impl Manner {
         if self.unexpected > 0 {
             words.push(format!("{} messages unexpected", self.unexpected));
         }
-        if self.quiet > 0 {
-            words.push(format!("{} quiet peers", self.quiet));
+        if self.idle_peers > 0 {
+            words.push(format!("{} idle peers", self.idle_peers));
         }
         words.join(", ")
     }
