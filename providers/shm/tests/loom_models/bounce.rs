@@ -60,7 +60,7 @@ fn segments_pass(order: Order) {
         for content in 0..SEGMENTS {
             if sender.free() == 0 {
                 let answer = wait(|| answers.pop());
-                assert!(sender.give_back(answer.msg_id));
+                assert!(sender.free_segment(answer.msg_id));
             }
             assert_eq!(fill(&mut sender, content), 64);
         }
