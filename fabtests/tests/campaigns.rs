@@ -64,7 +64,7 @@ fn thousands_of_signals_per_second_lose_nothing() {
 }
 
 #[test]
-fn hostile_peers_harm_only_themselves() {
+fn hostile_peers_affect_only_themselves() {
     let report = report(&["hostile"]);
     for row in report["rows"].as_array().unwrap() {
         // Attempts whose adversary cannot connect prove nothing.
@@ -95,7 +95,7 @@ fn floods_stay_within_the_limit_of_unexpected_messages() {
 
 /// Where only root can start a process of another user, the report says so.
 #[test]
-fn processes_of_another_user_harm_no_endpoint() {
+fn processes_of_another_user_affect_no_endpoint() {
     let output = fabtests(&["other-user"]);
     let text = String::from_utf8_lossy(&output.stdout);
     let report: Value = serde_json::from_str(&text).unwrap();
@@ -198,8 +198,8 @@ fn fabtests(args: &[&str]) -> std::process::Output {
 
 fn with_defect(args: &[&str], defect: Option<&str>) -> std::process::Output {
     // One at a time, because several processes spin in each campaign.
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    static EXCLUSIVE: Mutex<()> = Mutex::new(());
+    let _guard = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
     command.arg("campaign").args(args).arg("--json");
     command.envs(defect.map(|defect| ("FABTESTS_DEFECT", defect)));

@@ -34,7 +34,7 @@ fn sixteen_processes_connect_all_to_all_in_little_memory() {
 }
 
 #[test]
-fn a_scale_test_that_takes_too_long_is_ended() {
+fn a_scale_test_ends_at_its_timeout() {
     let output = scale(&["-n", "4", "--rounds", "100000000", "--timeout", "1"]);
     assert_eq!(output.status.code(), Some(1));
     let errors = String::from_utf8(output.stderr).unwrap();

@@ -1,4 +1,4 @@
-//! The endpoint whose operations are futures, polled by hand.
+//! `AsyncEndpoint`, with futures polled by hand.
 
 use std::future::Future;
 use std::mem;
@@ -15,24 +15,24 @@ use crate::under_watchdog;
 
 const TAG: u64 = 7;
 
-/// Counts how often it was woken.
+/// A waker that counts its wake-ups.
 #[derive(Default)]
-struct Alarm(AtomicUsize);
+struct CountingWaker(AtomicUsize);
 
-impl Alarm {
-    fn rings(&self) -> usize {
+impl CountingWaker {
+    fn wakes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-impl Wake for Alarm {
+impl Wake for CountingWaker {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-fn poll<F: Future>(future: Pin<&mut F>, alarm: &Arc<Alarm>) -> Poll<F::Output> {
-    let waker = Waker::from(Arc::clone(alarm));
+fn poll<F: Future>(future: Pin<&mut F>, waker: &Arc<CountingWaker>) -> Poll<F::Output> {
+    let waker = Waker::from(Arc::clone(waker));
     future.poll(&mut Context::from_waker(&waker))
 }
 
@@ -43,83 +43,83 @@ fn filled(pool: &Pool, bytes: &[u8]) -> Buf {
 }
 
 #[test]
-fn a_message_arrives_with_the_first_polls() {
+fn the_first_polls_transfer_a_message() {
     let net = Net::new();
-    let (ep, me) = net.awaited();
+    let (ep, own_addr) = net.awaited();
     let pool = net.pool(2);
-    let alarm = Arc::default();
+    let waker = Arc::default();
     let mut receive = pin!(ep.trecv(pool.take().unwrap(), FiAddr::UNSPEC, TAG));
-    assert!(poll(receive.as_mut(), &alarm).is_pending());
-    let mut send = pin!(ep.tsenddata(filled(&pool, b"hello"), 3, me, TAG));
-    let Poll::Ready(Ok(sent)) = poll(send.as_mut(), &alarm) else {
+    assert!(poll(receive.as_mut(), &waker).is_pending());
+    let mut send = pin!(ep.tsenddata(filled(&pool, b"hello"), 3, own_addr, TAG));
+    let Poll::Ready(Ok(sent)) = poll(send.as_mut(), &waker) else {
         panic!("not sent");
     };
     assert_eq!(&sent[..], b"hello");
-    let Poll::Ready(Ok((buf, received))) = poll(receive.as_mut(), &alarm) else {
+    let Poll::Ready(Ok((buf, received))) = poll(receive.as_mut(), &waker) else {
         panic!("not received");
     };
     assert_eq!(&buf[..], b"hello");
     assert_eq!(
         (received.src, received.tag, received.data),
-        (me, TAG, Some(3))
+        (own_addr, TAG, Some(3))
     );
 }
 
 #[test]
 fn nothing_is_posted_before_the_first_poll() {
     let net = Net::new();
-    let (ep, me) = net.awaited();
+    let (ep, own_addr) = net.awaited();
     let pool = net.pool(1);
-    let send = ep.send(pool.take().unwrap(), me);
+    let send = ep.send(pool.take().unwrap(), own_addr);
     assert_eq!(net.wire().outstanding(), 0);
     drop(send);
     assert_eq!(pool.available(), 1);
 }
 
 #[test]
-fn a_pending_future_asks_to_be_polled_again() {
+fn a_pending_future_wakes_itself() {
     let net = Net::new();
-    let (ep, me) = net.awaited();
+    let (ep, own_addr) = net.awaited();
     let pool = net.pool(1);
-    let alarm = Arc::default();
-    let mut receive = pin!(ep.recv(pool.take().unwrap(), me));
+    let waker = Arc::default();
+    let mut receive = pin!(ep.recv(pool.take().unwrap(), own_addr));
     for polls in 1..4 {
-        assert!(poll(receive.as_mut(), &alarm).is_pending());
-        assert_eq!(alarm.rings(), polls);
+        assert!(poll(receive.as_mut(), &waker).is_pending());
+        assert_eq!(waker.wakes(), polls);
     }
 }
 
 #[test]
-fn a_future_that_waits_for_a_full_queue_asks_to_be_polled_again() {
+fn a_future_that_waits_for_a_full_queue_wakes_itself() {
     let net = Net::new();
-    let (ep, me) = net.awaited();
+    let (ep, own_addr) = net.awaited();
     let pool = net.pool(1);
-    let alarm = Arc::default();
-    net.set(|knobs| knobs.depth = 0);
-    let mut receive = pin!(ep.recv(pool.take().unwrap(), me));
-    assert!(poll(receive.as_mut(), &alarm).is_pending());
-    assert_eq!((alarm.rings(), net.wire().outstanding()), (1, 0));
-    net.set(|knobs| knobs.depth = 1);
-    assert!(poll(receive.as_mut(), &alarm).is_pending());
-    assert_eq!((alarm.rings(), net.wire().outstanding()), (2, 1));
+    let waker = Arc::default();
+    net.set(|settings| settings.depth = 0);
+    let mut receive = pin!(ep.recv(pool.take().unwrap(), own_addr));
+    assert!(poll(receive.as_mut(), &waker).is_pending());
+    assert_eq!((waker.wakes(), net.wire().outstanding()), (1, 0));
+    net.set(|settings| settings.depth = 1);
+    assert!(poll(receive.as_mut(), &waker).is_pending());
+    assert_eq!((waker.wakes(), net.wire().outstanding()), (2, 1));
 }
 
 #[test]
-fn whoever_finds_a_completion_wakes_its_future() {
+fn a_poll_that_reads_a_completion_wakes_its_future() {
     let net = Net::new();
-    let (ep, me) = net.awaited();
+    let (ep, own_addr) = net.awaited();
     let pool = net.pool(2);
     let [early, late, other] = [Arc::default(), Arc::default(), Arc::default()];
-    let mut receive = pin!(ep.recv(pool.take().unwrap(), me));
+    let mut receive = pin!(ep.recv(pool.take().unwrap(), own_addr));
     assert!(poll(receive.as_mut(), &early).is_pending());
     assert!(poll(receive.as_mut(), &late).is_pending());
-    assert_eq!((early.rings(), late.rings()), (1, 1));
-    let mut send = pin!(ep.send(pool.take().unwrap(), me));
+    assert_eq!((early.wakes(), late.wakes()), (1, 1));
+    let mut send = pin!(ep.send(pool.take().unwrap(), own_addr));
     assert!(poll(send.as_mut(), &other).is_ready());
     assert_eq!(
-        (early.rings(), late.rings()),
+        (early.wakes(), late.wakes()),
         (1, 2),
-        "the last waker counts"
+        "the last waker is woken"
     );
     assert!(poll(receive.as_mut(), &late).is_ready());
 }
@@ -127,27 +127,27 @@ fn whoever_finds_a_completion_wakes_its_future() {
 #[test]
 fn progress_wakes_without_a_future() {
     let net = Net::new();
-    let (ep, me) = net.awaited();
+    let (ep, own_addr) = net.awaited();
     let pool = net.pool(1);
-    let alarm = Arc::default();
-    let mut receive = pin!(ep.recv(pool.take().unwrap(), me));
-    assert!(poll(receive.as_mut(), &alarm).is_pending());
-    ep.inject(b"", me, None).unwrap();
+    let waker = Arc::default();
+    let mut receive = pin!(ep.recv(pool.take().unwrap(), own_addr));
+    assert!(poll(receive.as_mut(), &waker).is_pending());
+    ep.inject(b"", own_addr, None).unwrap();
     assert_eq!(ep.progress(), Ok(1));
-    assert_eq!(alarm.rings(), 2);
+    assert_eq!(waker.wakes(), 2);
 }
 
 #[test]
-fn a_failure_gives_the_buffer_with_the_error() {
+fn a_failed_completion_returns_the_buffer_with_the_error() {
     let net = Net::new();
-    let (ep, me) = net.awaited();
+    let (ep, own_addr) = net.awaited();
     let pool = net.pool(2);
-    let alarm = Arc::default();
-    net.set(|knobs| knobs.failures.extend([Errno::ConnReset]));
-    let mut receive = pin!(ep.recv(pool.take().unwrap(), me));
-    assert!(poll(receive.as_mut(), &alarm).is_pending());
-    let mut send = pin!(ep.send(filled(&pool, b"hello"), me));
-    let Poll::Ready(Err(failed)) = poll(send.as_mut(), &alarm) else {
+    let waker = Arc::default();
+    net.set(|settings| settings.completion_errors.extend([Errno::ConnReset]));
+    let mut receive = pin!(ep.recv(pool.take().unwrap(), own_addr));
+    assert!(poll(receive.as_mut(), &waker).is_pending());
+    let mut send = pin!(ep.send(filled(&pool, b"hello"), own_addr));
+    let Poll::Ready(Err(failed)) = poll(send.as_mut(), &waker) else {
         panic!("not failed");
     };
     assert_eq!(failed.entry.errno, Errno::ConnReset);
@@ -155,12 +155,12 @@ fn a_failure_gives_the_buffer_with_the_error() {
 }
 
 #[test]
-fn a_refusal_gives_the_buffer_with_the_error() {
+fn a_failed_post_returns_the_buffer_with_the_error() {
     let net = Net::new();
-    let (ep, me) = net.awaited();
+    let (ep, own_addr) = net.awaited();
     let pool = net.pool(1);
-    net.set(|knobs| knobs.refusals.extend([Errno::MsgSize]));
-    let mut send = pin!(ep.send(filled(&pool, b"hello"), me));
+    net.set(|settings| settings.post_errors.extend([Errno::MsgSize]));
+    let mut send = pin!(ep.send(filled(&pool, b"hello"), own_addr));
     let Poll::Ready(Err(failed)) = poll(send.as_mut(), &Arc::default()) else {
         panic!("not refused");
     };
@@ -169,14 +169,14 @@ fn a_refusal_gives_the_buffer_with_the_error() {
 }
 
 #[test]
-fn a_send_that_fails_ends_the_documented_pair() {
+fn a_failed_send_ends_the_documented_pair() {
     under_watchdog(|| {
         let net = Net::new();
-        let (ep, me) = net.awaited();
+        let (ep, own_addr) = net.awaited();
         let pool = net.pool(2);
-        net.set(|knobs| knobs.failures.extend([Errno::ConnRefused]));
+        net.set(|settings| settings.completion_errors.extend([Errno::ConnRefused]));
         let pair = async {
-            let send = ep.tsend(filled(&pool, b"hello"), me, TAG);
+            let send = ep.tsend(filled(&pool, b"hello"), own_addr, TAG);
             let receive = ep.trecv(pool.take().unwrap(), FiAddr::UNSPEC, TAG);
             futures::try_join!(send, receive)
         };
@@ -190,27 +190,29 @@ fn a_send_that_fails_ends_the_documented_pair() {
 #[test]
 fn completions_that_cannot_be_read_end_every_pending_operation() {
     let net = Net::new();
-    let (ep, me) = net.awaited();
+    let (ep, own_addr) = net.awaited();
     let pool = net.pool(4);
-    let alarms = [const { None }; 3].map(|_: Option<()>| Arc::default());
-    net.set(|knobs| knobs.uncancellable = true);
+    let wakers = [const { None }; 3].map(|_: Option<()>| Arc::default());
+    net.set(|settings| settings.uncancellable = true);
     let mut receive = Box::pin(ep.trecv(pool.take().unwrap(), FiAddr::UNSPEC, TAG));
-    let mut messages = ep.recv_multi(pool.take().unwrap(), me, None);
+    let mut messages = ep.recv_multi(pool.take().unwrap(), own_addr, None);
     let mut next = Box::pin(messages.next());
-    assert!(poll(receive.as_mut(), &alarms[0]).is_pending());
-    assert!(poll(next.as_mut(), &alarms[1]).is_pending());
-    net.set(|knobs| knobs.depth = 0);
-    let mut waiting = Box::pin(ep.send(filled(&pool, b"hello"), me));
-    assert!(poll(waiting.as_mut(), &alarms[2]).is_pending());
+    assert!(poll(receive.as_mut(), &wakers[0]).is_pending());
+    assert!(poll(next.as_mut(), &wakers[1]).is_pending());
+    net.set(|settings| settings.depth = 0);
+    let mut waiting = Box::pin(ep.send(filled(&pool, b"hello"), own_addr));
+    assert!(poll(waiting.as_mut(), &wakers[2]).is_pending());
 
-    net.set(|knobs| knobs.unreadable = Some(Errno::Overrun));
-    let rings = alarms.each_ref().map(|alarm: &Arc<Alarm>| alarm.rings());
+    net.set(|settings| settings.read_error = Some(Errno::Overrun));
+    let wakes_before = wakers
+        .each_ref()
+        .map(|waker: &Arc<CountingWaker>| waker.wakes());
     assert_eq!(ep.progress(), Err(Errno::Overrun));
     assert_eq!(
-        (alarms[0].rings(), alarms[1].rings()),
-        (rings[0] + 1, rings[1] + 1)
+        (wakers[0].wakes(), wakers[1].wakes()),
+        (wakes_before[0] + 1, wakes_before[1] + 1)
     );
-    let Poll::Ready(Err(failed)) = poll(receive.as_mut(), &alarms[0]) else {
+    let Poll::Ready(Err(failed)) = poll(receive.as_mut(), &wakers[0]) else {
         panic!("the receive waits for ever");
     };
     assert_eq!(failed.entry.errno, Errno::Overrun);
@@ -220,14 +222,14 @@ fn completions_that_cannot_be_read_end_every_pending_operation() {
         0,
         "the operation may use the other one"
     );
-    let Poll::Ready(Some(Err(failed))) = poll(next.as_mut(), &alarms[1]) else {
+    let Poll::Ready(Some(Err(failed))) = poll(next.as_mut(), &wakers[1]) else {
         panic!("the messages wait for ever");
     };
     assert_eq!(failed.entry.errno, Errno::Overrun);
     drop(next);
-    let end = poll(pin!(messages.next()), &alarms[1]);
+    let end = poll(pin!(messages.next()), &wakers[1]);
     assert!(matches!(end, Poll::Ready(None)));
-    let Poll::Ready(Err(failed)) = poll(waiting.as_mut(), &alarms[2]) else {
+    let Poll::Ready(Err(failed)) = poll(waiting.as_mut(), &wakers[2]) else {
         panic!("the send waits for ever");
     };
     assert_eq!(&failed.buf[..], b"hello", "it was never posted");
@@ -240,9 +242,9 @@ fn completions_that_cannot_be_read_end_every_pending_operation() {
 #[test]
 fn dropping_a_posted_future_cancels_and_returns_the_buffer() {
     let net = Net::new();
-    let (ep, me) = net.awaited();
+    let (ep, own_addr) = net.awaited();
     let pool = net.pool(1);
-    let mut receive = Box::pin(ep.recv(pool.take().unwrap(), me));
+    let mut receive = Box::pin(ep.recv(pool.take().unwrap(), own_addr));
     assert!(poll(receive.as_mut(), &Arc::default()).is_pending());
     drop(receive);
     assert_eq!((net.wire().outstanding(), pool.available()), (0, 1));
@@ -251,26 +253,26 @@ fn dropping_a_posted_future_cancels_and_returns_the_buffer() {
 #[test]
 fn a_future_dropped_too_late_to_cancel_leaves_its_buffer_until_completion() {
     let net = Net::new();
-    let (ep, me) = net.awaited();
+    let (ep, own_addr) = net.awaited();
     let pool = net.pool(1);
-    net.set(|knobs| knobs.uncancellable = true);
-    let mut receive = Box::pin(ep.recv(pool.take().unwrap(), me));
+    net.set(|settings| settings.uncancellable = true);
+    let mut receive = Box::pin(ep.recv(pool.take().unwrap(), own_addr));
     assert!(poll(receive.as_mut(), &Arc::default()).is_pending());
     drop(receive);
     assert_eq!((net.wire().outstanding(), pool.available()), (1, 0));
-    ep.inject(b"late", me, None).unwrap();
+    ep.inject(b"late", own_addr, None).unwrap();
     assert_eq!(ep.progress(), Ok(1));
     assert_eq!((net.wire().outstanding(), pool.available()), (0, 1));
 }
 
 #[test]
-fn dropping_a_future_that_was_told_returns_the_buffer() {
+fn dropping_a_completed_future_returns_the_buffer() {
     let net = Net::new();
-    let (ep, me) = net.awaited();
+    let (ep, own_addr) = net.awaited();
     let pool = net.pool(1);
-    let mut receive = Box::pin(ep.recv(pool.take().unwrap(), me));
+    let mut receive = Box::pin(ep.recv(pool.take().unwrap(), own_addr));
     assert!(poll(receive.as_mut(), &Arc::default()).is_pending());
-    ep.inject(b"", me, None).unwrap();
+    ep.inject(b"", own_addr, None).unwrap();
     ep.progress().unwrap();
     assert_eq!(pool.available(), 0);
     drop(receive);
@@ -278,28 +280,28 @@ fn dropping_a_future_that_was_told_returns_the_buffer() {
 }
 
 #[test]
-fn dropped_futures_give_their_slots_back() {
+fn dropped_futures_free_their_slots() {
     let net = Net::new();
-    let (ep, me) = net.awaited();
+    let (ep, own_addr) = net.awaited();
     let pool = net.pool(1);
     for _ in 0..100 {
-        let mut receive = pin!(ep.recv(pool.take().unwrap(), me));
+        let mut receive = pin!(ep.recv(pool.take().unwrap(), own_addr));
         assert!(poll(receive.as_mut(), &Arc::default()).is_pending());
         assert_eq!(net.wire().outstanding(), 1);
     }
 }
 
 #[test]
-fn closing_frees_what_leaked_futures_left() {
+fn closing_returns_the_buffers_of_leaked_futures() {
     let net = Net::new();
-    let (ep, me) = net.awaited();
+    let (ep, own_addr) = net.awaited();
     let pool = net.pool(2);
-    for told in [false, true] {
-        let mut receive = Box::pin(ep.recv(pool.take().unwrap(), me));
+    for is_completed in [false, true] {
+        let mut receive = Box::pin(ep.recv(pool.take().unwrap(), own_addr));
         assert!(poll(receive.as_mut(), &Arc::default()).is_pending());
         mem::forget(receive);
-        if told {
-            ep.inject(b"", me, None).unwrap();
+        if is_completed {
+            ep.inject(b"", own_addr, None).unwrap();
             ep.progress().unwrap();
         }
     }
@@ -308,18 +310,18 @@ fn closing_frees_what_leaked_futures_left() {
     assert_eq!(pool.available(), 2);
 }
 
-/// A task that nobody but its own waker keeps.
+/// A task that only its own waker keeps alive.
 struct Task(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {}
 }
 
-/// A receive that waits on `ep` inside a task owned by its waker alone.
-fn orphan_receive(ep: &Arc<AsyncEndpoint>, buf: Buf, me: FiAddr) {
+/// Starts a receive on `ep` inside a task that only its waker keeps alive.
+fn orphan_receive(ep: &Arc<AsyncEndpoint>, buf: Buf, own_addr: FiAddr) {
     let own = Arc::clone(ep);
     let future = async move {
-        let _ = own.recv(buf, me).await;
+        let _ = own.recv(buf, own_addr).await;
     };
     let task = Arc::new(Task(Mutex::new(Some(Box::pin(future)))));
     let waker = Waker::from(Arc::clone(&task));
@@ -332,11 +334,11 @@ fn orphan_receive(ep: &Arc<AsyncEndpoint>, buf: Buf, me: FiAddr) {
 fn the_last_waker_may_drop_its_future() {
     under_watchdog(|| {
         let net = Net::new();
-        let (ep, me) = net.awaited();
+        let (ep, own_addr) = net.awaited();
         let ep = Arc::new(ep);
         let pool = net.pool(1);
-        orphan_receive(&ep, pool.take().unwrap(), me);
-        ep.inject(b"", me, None).unwrap();
+        orphan_receive(&ep, pool.take().unwrap(), own_addr);
+        ep.inject(b"", own_addr, None).unwrap();
         assert_eq!(ep.progress(), Ok(1));
         assert_eq!(pool.available(), 1);
         assert_eq!(Arc::strong_count(&ep), 1);

@@ -1,4 +1,4 @@
-//! Awaited operations that find a full queue: they wait in their order, and hold nobody else up.
+//! Awaited operations on a full queue: they wait in order and do not delay other operations.
 
 use std::future::Future;
 use std::mem;
@@ -9,7 +9,7 @@ use selvedge::atomic::Op;
 use selvedge::owned::{AsyncEndpoint, Buf, Pool};
 use selvedge::{Errno, FiAddr};
 
-use crate::atomics::{target, window};
+use crate::atomics::{region, target};
 use crate::loopback::Net;
 
 fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
@@ -22,7 +22,7 @@ fn filled(pool: &Pool, bytes: &[u8]) -> Buf {
     buf
 }
 
-/// The next message that has arrived at `ep`.
+/// Receives the next message at `ep`.
 fn received(ep: &AsyncEndpoint, pool: &Pool) -> Vec<u8> {
     let mut receive = pin!(ep.recv(pool.take().unwrap(), FiAddr::UNSPEC));
     for _ in 0..10 {
@@ -30,18 +30,18 @@ fn received(ep: &AsyncEndpoint, pool: &Pool) -> Vec<u8> {
             return received.unwrap().0.to_vec();
         }
     }
-    panic!("nothing has arrived");
+    panic!("no message arrived");
 }
 
 #[test]
-fn a_later_send_does_not_overtake_one_that_waits() {
+fn a_later_send_does_not_overtake_a_waiting_one() {
     let net = Net::new();
     let ((ep, _), (peer, dest)) = (net.awaited(), net.awaited());
     let pool = net.pool(4);
-    net.set(|knobs| knobs.depth = 0);
+    net.set(|settings| settings.depth = 0);
     let mut first = pin!(ep.send(filled(&pool, b"first"), dest));
     assert!(poll(first.as_mut()).is_pending());
-    net.set(|knobs| knobs.depth = 8);
+    net.set(|settings| settings.depth = 8);
     let mut second = pin!(ep.send(filled(&pool, b"second"), dest));
     assert!(poll(second.as_mut()).is_pending());
     assert_eq!(received(&peer, &pool), b"first");
@@ -49,29 +49,29 @@ fn a_later_send_does_not_overtake_one_that_waits() {
 }
 
 #[test]
-fn a_copy_is_not_sent_before_what_waits_for_the_same_peer() {
+fn an_inject_does_not_overtake_a_waiting_send_to_the_same_peer() {
     let net = Net::new();
     let ((ep, _), (peer, dest)) = (net.awaited(), net.awaited());
     let pool = net.pool(2);
-    net.set(|knobs| knobs.depth = 0);
+    net.set(|settings| settings.depth = 0);
     let mut first = pin!(ep.send(filled(&pool, b"first"), dest));
     assert!(poll(first.as_mut()).is_pending());
     assert_eq!(ep.inject(b"second", dest, None), Err(Errno::Again));
-    net.set(|knobs| knobs.depth = 8);
+    net.set(|settings| settings.depth = 8);
     assert_eq!(ep.inject(b"second", dest, None), Ok(()));
     assert_eq!(received(&peer, &pool), b"first");
     assert_eq!(received(&peer, &pool), b"second");
 }
 
 #[test]
-fn another_future_s_poll_posts_what_waits() {
+fn a_poll_of_another_future_posts_waiting_operations() {
     let net = Net::new();
     let ((ep, _), (_peer, dest)) = (net.awaited(), net.awaited());
     let pool = net.pool(2);
-    net.set(|knobs| knobs.depth = 0);
-    let mut waits = pin!(ep.send(filled(&pool, b"waits"), dest));
-    assert!(poll(waits.as_mut()).is_pending());
-    net.set(|knobs| knobs.depth = 8);
+    net.set(|settings| settings.depth = 0);
+    let mut waiting = pin!(ep.send(filled(&pool, b"waiting"), dest));
+    assert!(poll(waiting.as_mut()).is_pending());
+    net.set(|settings| settings.depth = 8);
     let mut other = pin!(ep.recv(pool.take().unwrap(), FiAddr::UNSPEC));
     assert!(poll(other.as_mut()).is_pending());
     assert_eq!(net.wire().outstanding(), 2);
@@ -80,28 +80,28 @@ fn another_future_s_poll_posts_what_waits() {
 #[test]
 fn receives_do_not_wait_for_sends_nor_one_peer_for_another() {
     let net = Net::new();
-    let ((ep, me), (_peer, dest)) = (net.awaited(), net.awaited());
+    let ((ep, own_addr), (_peer, dest)) = (net.awaited(), net.awaited());
     let pool = net.pool(3);
-    net.set(|knobs| knobs.crowded = Some(dest));
-    let mut waits = pin!(ep.send(filled(&pool, b"waits"), dest));
-    assert!(poll(waits.as_mut()).is_pending());
+    net.set(|settings| settings.full_peer = Some(dest));
+    let mut waiting = pin!(ep.send(filled(&pool, b"waiting"), dest));
+    assert!(poll(waiting.as_mut()).is_pending());
     assert_eq!(net.wire().outstanding(), 0);
     let mut receive = pin!(ep.recv(pool.take().unwrap(), FiAddr::UNSPEC));
     assert!(poll(receive.as_mut()).is_pending());
     assert_eq!(net.wire().outstanding(), 1);
-    let mut to_me = pin!(ep.send(filled(&pool, b"to me"), me));
-    assert!(poll(to_me.as_mut()).is_ready());
+    let mut to_self = pin!(ep.send(filled(&pool, b"to self"), own_addr));
+    assert!(poll(to_self.as_mut()).is_ready());
     assert!(poll(receive.as_mut()).is_ready());
 }
 
 #[test]
-fn what_is_refused_after_its_wait_comes_back() {
+fn an_error_after_waiting_returns_the_buffer() {
     let net = Net::new();
     let ((ep, _), (_peer, dest)) = (net.awaited(), net.awaited());
     let pool = net.pool(1);
-    net.set(|knobs| {
-        let refusals = [Errno::Again, Errno::Again, Errno::HostUnreach];
-        knobs.refusals.extend(refusals);
+    net.set(|settings| {
+        let post_errors = [Errno::Again, Errno::Again, Errno::HostUnreach];
+        settings.post_errors.extend(post_errors);
     });
     let mut send = pin!(ep.send(filled(&pool, b"mine"), dest));
     assert!(poll(send.as_mut()).is_pending());
@@ -113,27 +113,27 @@ fn what_is_refused_after_its_wait_comes_back() {
 }
 
 #[test]
-fn whoever_leaves_while_it_waits_gets_its_buffer_back_at_once() {
+fn dropping_a_waiting_future_returns_its_buffer() {
     let net = Net::new();
     let ((ep, _), (_peer, dest)) = (net.awaited(), net.awaited());
     let pool = net.pool(1);
-    net.set(|knobs| knobs.depth = 0);
+    net.set(|settings| settings.depth = 0);
     let mut send = Box::pin(ep.send(pool.take().unwrap(), dest));
     assert!(poll(send.as_mut()).is_pending());
     drop(send);
     assert_eq!(pool.available(), 1);
-    net.set(|knobs| knobs.depth = 8);
+    net.set(|settings| settings.depth = 8);
     ep.progress().unwrap();
     assert_eq!(net.wire().outstanding(), 0);
-    ep.inject(b"nothing is in the way", dest, None).unwrap();
+    ep.inject(b"not blocked", dest, None).unwrap();
 }
 
 #[test]
-fn closing_frees_what_leaked_futures_left_waiting() {
+fn closing_returns_the_buffers_of_leaked_waiting_futures() {
     let net = Net::new();
     let ((ep, _), (_peer, dest)) = (net.awaited(), net.awaited());
     let pool = net.pool(1);
-    net.set(|knobs| knobs.depth = 0);
+    net.set(|settings| settings.depth = 0);
     let mut send = Box::pin(ep.send(pool.take().unwrap(), dest));
     assert!(poll(send.as_mut()).is_pending());
     mem::forget(send);
@@ -145,17 +145,17 @@ fn closing_frees_what_leaked_futures_left_waiting() {
 #[test]
 fn an_atomic_keeps_its_operands_while_it_waits() {
     let net = Net::new();
-    let (ep, me) = net.awaited();
+    let (ep, own_addr) = net.awaited();
     let pool = net.pool(2);
-    let window = window(&net);
-    window.store_u64(8, 5).unwrap();
-    let target = |op| target(&window, me, op);
-    let (ours, theirs) = (7_u64.to_ne_bytes(), 5_u64.to_ne_bytes());
-    net.set(|knobs| knobs.refusals.extend([Errno::Again, Errno::Again]));
+    let region = region(&net);
+    region.store_u64(8, 5).unwrap();
+    let target = |op| target(&region, own_addr, op);
+    let (operand, compare) = (7_u64.to_ne_bytes(), 5_u64.to_ne_bytes());
+    net.set(|settings| settings.post_errors.extend([Errno::Again, Errno::Again]));
     let buf = pool.take().unwrap();
-    let mut swap = pin!(ep.compare_atomic(buf, &ours, &theirs, target(Op::Cswap)));
+    let mut swap = pin!(ep.compare_atomic(buf, &operand, &compare, target(Op::Cswap)));
     assert!(poll(swap.as_mut()).is_pending());
-    let mut add = pin!(ep.fetch_atomic(pool.take().unwrap(), &ours, target(Op::Sum)));
+    let mut add = pin!(ep.fetch_atomic(pool.take().unwrap(), &operand, target(Op::Sum)));
     assert!(poll(add.as_mut()).is_pending());
     let mut earlier = || {
         let waited = [poll(swap.as_mut()), poll(add.as_mut())];
@@ -164,17 +164,17 @@ fn an_atomic_keeps_its_operands_while_it_waits() {
             Poll::Pending => panic!("not done"),
         })
     };
-    assert_eq!((earlier(), window.load_u64(8)), ([5, 7], Ok(14)));
+    assert_eq!((earlier(), region.load_u64(8)), ([5, 7], Ok(14)));
 }
 
 #[test]
-fn a_buffer_for_many_messages_waits_as_others_do() {
+fn a_multi_receive_waits_for_a_full_queue() {
     let net = Net::new();
     let (ep, _) = net.awaited();
     let pool = net.pool(1);
-    net.set(|knobs| {
-        let refusals = [Errno::Again, Errno::Again, Errno::OpNotSupp];
-        knobs.refusals.extend(refusals);
+    net.set(|settings| {
+        let post_errors = [Errno::Again, Errno::Again, Errno::OpNotSupp];
+        settings.post_errors.extend(post_errors);
     });
     let mut messages = ep.recv_multi(pool.take().unwrap(), FiAddr::UNSPEC, None);
     assert!(poll(pin!(messages.next())).is_pending());

@@ -1,4 +1,4 @@
-//! Futures under several executors: none of them is special.
+//! Futures under several executors.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -17,7 +17,7 @@ use crate::under_watchdog;
 
 const MESSAGES: u64 = 40;
 
-/// Sends more messages than any queue holds, all at once, and receives them all at once.
+/// Sends and receives more messages than the queues hold, all at once.
 async fn flood(ep: &AsyncEndpoint, peer: FiAddr, pool: &Pool) {
     let sends = (0..MESSAGES).map(|tag| send(ep, peer, pool, tag));
     let receives = (0..MESSAGES).map(|tag| receive(ep, pool, tag));
@@ -36,11 +36,11 @@ async fn receive(ep: &AsyncEndpoint, pool: &Pool, tag: u64) {
     assert_eq!((&buf[..], received.tag), (&tag.to_ne_bytes()[..], tag));
 }
 
-/// Two endpoints that flood each other.
+/// Runs two endpoints that flood each other.
 fn flood_under(block_on: impl FnOnce(Pin<&mut dyn Future<Output = ()>>) + Send + 'static) {
     under_watchdog(|| {
         let net = Net::new();
-        net.set(|knobs| knobs.depth = 2);
+        net.set(|settings| settings.depth = 2);
         let (a, a_addr) = net.awaited();
         let (b, b_addr) = net.awaited();
         let pool = net.pool(4 * MESSAGES as usize);
@@ -52,7 +52,7 @@ fn flood_under(block_on: impl FnOnce(Pin<&mut dyn Future<Output = ()>>) + Send +
     });
 }
 
-/// The smallest executor there is: one future, one thread that sleeps between wake-ups.
+/// A minimal executor: one future, on a thread that parks between wake-ups.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
 
@@ -73,7 +73,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 #[test]
-fn a_thread_that_parks() {
+fn a_parking_thread() {
     flood_under(|both| block_on(both));
 }
 
@@ -96,7 +96,7 @@ fn tokio() {
 fn tokio_tasks_share_an_endpoint() {
     under_watchdog(|| {
         let net = Net::new();
-        let (ep, me) = net.awaited();
+        let (ep, own_addr) = net.awaited();
         let (ep, pool) = (Arc::new(ep), net.pool(2 * MESSAGES as usize));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
@@ -104,7 +104,7 @@ fn tokio_tasks_share_an_endpoint() {
         let tasks = (0..MESSAGES).map(|tag| {
             let (ep, pool) = (Arc::clone(&ep), pool.clone());
             runtime.spawn(async move {
-                futures::join!(receive(&ep, &pool, tag), send(&ep, me, &pool, tag));
+                futures::join!(receive(&ep, &pool, tag), send(&ep, own_addr, &pool, tag));
             })
         });
         for task in tasks.collect::<Vec<_>>() {
@@ -115,30 +115,30 @@ fn tokio_tasks_share_an_endpoint() {
 
 type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// An executor that polls a task only after somebody woke it, and counts.
+/// An executor that polls a task only after it is woken, and counts wake-ups.
 #[derive(Default)]
-struct Strict {
+struct CountingExecutor {
     woken: Mutex<VecDeque<usize>>,
     wakes: AtomicUsize,
 }
 
-struct Bell {
+struct TaskWaker {
     task: usize,
-    strict: Arc<Strict>,
+    executor: Arc<CountingExecutor>,
 }
 
-impl Wake for Bell {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
-        self.strict.wakes.fetch_add(1, Ordering::Relaxed);
-        let mut woken = self.strict.woken.lock().unwrap();
+        self.executor.wakes.fetch_add(1, Ordering::Relaxed);
+        let mut woken = self.executor.woken.lock().unwrap();
         if !woken.contains(&self.task) {
             woken.push_back(self.task);
         }
     }
 }
 
-impl Strict {
-    /// Runs the tasks until none of them was woken; says how many polls that took.
+impl CountingExecutor {
+    /// Runs the tasks until none is woken. Returns the number of polls.
     fn run(self: &Arc<Self>, tasks: &mut [Option<Task<'_>>]) -> usize {
         self.woken.lock().unwrap().extend(0..tasks.len());
         let mut polls = 0;
@@ -150,12 +150,12 @@ impl Strict {
             let Some(task) = &mut tasks[index] else {
                 continue;
             };
-            let bell = Bell {
+            let waker = TaskWaker {
                 task: index,
-                strict: Arc::clone(self),
+                executor: Arc::clone(self),
             };
             polls += 1;
-            let waker = Waker::from(Arc::new(bell));
+            let waker = Waker::from(Arc::new(waker));
             if task
                 .as_mut()
                 .poll(&mut Context::from_waker(&waker))
@@ -171,18 +171,18 @@ impl Strict {
 fn no_wake_up_is_lost() {
     under_watchdog(|| {
         let net = Net::new();
-        net.set(|knobs| knobs.depth = 3);
-        let (ep, me) = net.awaited();
+        net.set(|settings| settings.depth = 3);
+        let (ep, own_addr) = net.awaited();
         let pool = net.pool(2 * MESSAGES as usize);
         let mut tasks: Vec<Option<Task<'_>>> = Vec::new();
         for tag in 0..MESSAGES {
             tasks.push(Some(Box::pin(receive(&ep, &pool, tag))));
-            tasks.push(Some(Box::pin(send(&ep, me, &pool, tag))));
+            tasks.push(Some(Box::pin(send(&ep, own_addr, &pool, tag))));
         }
-        let strict = Arc::new(Strict::default());
-        let polls = strict.run(&mut tasks);
-        assert!(tasks.iter().all(Option::is_none), "a task sleeps for ever");
-        let wakes = strict.wakes.load(Ordering::Relaxed);
+        let executor = Arc::new(CountingExecutor::default());
+        let polls = executor.run(&mut tasks);
+        assert!(tasks.iter().all(Option::is_none), "a task is never woken");
+        let wakes = executor.wakes.load(Ordering::Relaxed);
         assert!(
             polls <= wakes + tasks.len(),
             "{polls} polls, {wakes} wake-ups"
@@ -195,7 +195,7 @@ fn threads_share_an_endpoint() {
     const THREADS: u64 = 4;
     under_watchdog(|| {
         let net = Net::new();
-        let (ep, me) = net.awaited();
+        let (ep, own_addr) = net.awaited();
         let pool = net.pool(2 * THREADS as usize);
         thread::scope(|scope| {
             for thread in 0..THREADS {
@@ -204,7 +204,7 @@ fn threads_share_an_endpoint() {
                     for i in 0..MESSAGES {
                         let tag = thread * MESSAGES + i;
                         let both = async {
-                            futures::join!(receive(ep, pool, tag), send(ep, me, pool, tag))
+                            futures::join!(receive(ep, pool, tag), send(ep, own_addr, pool, tag))
                         };
                         block_on(both);
                     }
@@ -216,18 +216,18 @@ fn threads_share_an_endpoint() {
 }
 
 #[test]
-fn a_lost_race_leaves_nothing_behind() {
+fn a_dropped_branch_of_a_select_returns_its_buffer() {
     under_watchdog(|| {
         let net = Net::new();
-        let (ep, me) = net.awaited();
+        let (ep, own_addr) = net.awaited();
         let pool = net.pool(2);
         for tag in 0..MESSAGES {
             let race = futures::future::select(
                 Box::pin(receive(&ep, &pool, tag + 1)),
                 Box::pin(async {
-                    ep.tinject(b"", me, tag, None).unwrap();
+                    ep.tinject(b"", own_addr, tag, None).unwrap();
                     let buf = pool.take().unwrap();
-                    ep.trecv(buf, me, tag).await.unwrap();
+                    ep.trecv(buf, own_addr, tag).await.unwrap();
                 }),
             );
             drop(block_on(race));

@@ -1,5 +1,5 @@
-//! Random interleavings of everything that can happen to a buffer: it is in one place at any time,
-//! and comes back once.
+//! Random interleavings of operations on buffers: each buffer has one owner at any time and is
+//! returned once.
 
 use std::collections::{BTreeMap, HashSet};
 use std::future::Future;
@@ -24,9 +24,9 @@ enum Kind {
     Trecv(u64),
 }
 
-/// What the provider is told to do.
+/// A change of the provider's settings.
 #[derive(Clone, Copy, Debug)]
-enum Mood {
+enum ProviderSetting {
     Refuse(Errno),
     Fail(Errno),
     Hold,
@@ -36,16 +36,16 @@ enum Mood {
     Cancellable(bool),
 }
 
-impl Mood {
+impl ProviderSetting {
     fn apply(self, net: &Net) {
-        net.set(|knobs| match self {
-            Self::Refuse(errno) => knobs.refusals.push_back(errno),
-            Self::Fail(errno) => knobs.failures.push_back(errno),
-            Self::Hold => knobs.budget = 0,
-            Self::Allow(count) => knobs.budget = count,
-            Self::Depth(depth) => knobs.depth = depth,
-            Self::Seed(seed) => knobs.seed = seed,
-            Self::Cancellable(can) => knobs.uncancellable = !can,
+        net.set(|settings| match self {
+            Self::Refuse(errno) => settings.post_errors.push_back(errno),
+            Self::Fail(errno) => settings.completion_errors.push_back(errno),
+            Self::Hold => settings.budget = 0,
+            Self::Allow(count) => settings.budget = count,
+            Self::Depth(depth) => settings.depth = depth,
+            Self::Seed(seed) => settings.seed = seed,
+            Self::Cancellable(is_cancellable) => settings.uncancellable = !is_cancellable,
         });
     }
 }
@@ -59,62 +59,62 @@ fn kind() -> impl Strategy<Value = Kind> {
     ]
 }
 
-fn mood() -> impl Strategy<Value = Mood> {
+fn setting() -> impl Strategy<Value = ProviderSetting> {
     prop_oneof![
-        Just(Mood::Refuse(Errno::Again)),
-        Just(Mood::Refuse(Errno::NoMem)),
-        Just(Mood::Fail(Errno::ConnReset)),
-        Just(Mood::Hold),
-        (1..4usize).prop_map(Mood::Allow),
-        Just(Mood::Allow(usize::MAX)),
-        (0..6usize).prop_map(Mood::Depth),
-        any::<usize>().prop_map(Mood::Seed),
-        any::<bool>().prop_map(Mood::Cancellable),
+        Just(ProviderSetting::Refuse(Errno::Again)),
+        Just(ProviderSetting::Refuse(Errno::NoMem)),
+        Just(ProviderSetting::Fail(Errno::ConnReset)),
+        Just(ProviderSetting::Hold),
+        (1..4usize).prop_map(ProviderSetting::Allow),
+        Just(ProviderSetting::Allow(usize::MAX)),
+        (0..6usize).prop_map(ProviderSetting::Depth),
+        any::<usize>().prop_map(ProviderSetting::Seed),
+        any::<bool>().prop_map(ProviderSetting::Cancellable),
     ]
 }
 
-fn address(buf: &Buf) -> usize {
+fn addr_of(buf: &Buf) -> usize {
     buf.as_ptr().addr()
 }
 
-/// Every buffer is in the pool, once; those that only a leaked future knows may be missing.
+/// Checks that each buffer is in the pool once. Buffers of leaked futures may be missing.
 fn assert_back(pool: &Pool, leaked: &HashSet<usize>) {
     let bufs: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
-    let places: HashSet<_> = bufs.iter().map(address).collect();
-    assert_eq!(places.len(), bufs.len(), "a buffer came back twice");
-    let known = places.union(leaked).count();
+    let addresses: HashSet<_> = bufs.iter().map(addr_of).collect();
+    assert_eq!(addresses.len(), bufs.len(), "a buffer was returned twice");
+    let known = addresses.union(leaked).count();
     assert_eq!(known, BUFFERS, "a buffer is missing");
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Post { ep: usize, peer: usize, kind: Kind },
-    Poll { ep: usize, room: usize },
+    Poll { ep: usize, capacity: usize },
     Cancel { which: usize },
     Close { ep: usize },
-    Provider(Mood),
+    Provider(ProviderSetting),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (0..2usize, 0..2usize, kind()).prop_map(|(ep, peer, kind)| Step::Post { ep, peer, kind }),
-        4 => (0..2usize, 1..20usize).prop_map(|(ep, room)| Step::Poll { ep, room }),
+        4 => (0..2usize, 1..20usize).prop_map(|(ep, capacity)| Step::Poll { ep, capacity }),
         2 => any::<usize>().prop_map(|which| Step::Cancel { which }),
         1 => (0..2usize).prop_map(|ep| Step::Close { ep }),
-        3 => mood().prop_map(Step::Provider),
+        3 => setting().prop_map(Step::Provider),
     ]
 }
 
-/// Two endpoints, and where every buffer must be.
+/// Two endpoints, and the owner of every buffer.
 struct Polled {
     net: Net,
     pool: Pool,
     eps: [Option<Endpoint>; 2],
     addrs: [FiAddr; 2],
-    /// By context: the endpoint, the place, and what names the operation.
+    /// By context: the endpoint, the address of the buffer, and the handle of the operation.
     outstanding: BTreeMap<u64, (usize, usize, Handle)>,
     posts: u64,
-    /// Messages that were received.
+    /// Received messages.
     received: HashSet<Vec<u8>>,
 }
 
@@ -134,16 +134,16 @@ impl Polled {
         }
     }
 
-    fn take(&mut self, step: Step) {
+    fn apply(&mut self, step: Step) {
         match step {
             Step::Post { ep, peer, kind } => self.post(ep, peer, kind),
-            Step::Poll { ep, room } => self.poll(ep, room),
+            Step::Poll { ep, capacity } => self.poll(ep, capacity),
             Step::Cancel { which } => self.cancel(which),
             Step::Close { ep } => {
                 self.eps[ep] = None;
                 self.outstanding.retain(|_, (owner, ..)| *owner != ep);
             }
-            Step::Provider(mood) => mood.apply(&self.net),
+            Step::Provider(setting) => setting.apply(&self.net),
         }
         assert_eq!(self.pool.available() + self.outstanding.len(), BUFFERS);
     }
@@ -154,7 +154,7 @@ impl Polled {
         };
         self.posts += 1;
         buf.write(&self.posts.to_ne_bytes()).unwrap();
-        let place = address(&buf);
+        let address = addr_of(&buf);
         let (peer, context) = (self.addrs[peer], Context(self.posts));
         let posted = match kind {
             Kind::Send => ep.send(buf, peer, context),
@@ -164,22 +164,22 @@ impl Polled {
         };
         match posted {
             Ok(handle) => {
-                self.outstanding.insert(context.0, (index, place, handle));
+                self.outstanding.insert(context.0, (index, address, handle));
             }
-            Err(TryPostError { buf, .. }) => assert_eq!(address(&buf), place),
+            Err(TryPostError { buf, .. }) => assert_eq!(addr_of(&buf), address),
         }
     }
 
-    fn poll(&mut self, index: usize, room: usize) {
+    fn poll(&mut self, index: usize, capacity: usize) {
         let Some(ep) = &self.eps[index] else {
             return;
         };
-        let mut done = Completions::with_capacity(room);
+        let mut done = Completions::with_capacity(capacity);
         assert_eq!(ep.poll(&mut done).unwrap(), done.len());
         for completion in done.drain() {
             let expected = self.outstanding.remove(&completion.context.0);
-            let (owner, place, _) = expected.expect("completed once, and only if posted");
-            assert_eq!((owner, place), (index, address(&completion.buf)));
+            let (owner, address, _) = expected.expect("completed once, and only if posted");
+            assert_eq!((owner, address), (index, addr_of(&completion.buf)));
             let received = completion
                 .result
                 .is_ok_and(|r| r.flags.contains(selvedge::CompletionFlags::RECV));
@@ -209,7 +209,7 @@ enum AsyncStep {
     Drop { which: usize },
     Leak { which: usize },
     Progress { ep: usize },
-    Provider(Mood),
+    Provider(ProviderSetting),
 }
 
 fn async_step() -> impl Strategy<Value = AsyncStep> {
@@ -220,14 +220,14 @@ fn async_step() -> impl Strategy<Value = AsyncStep> {
         2 => any::<usize>().prop_map(|which| AsyncStep::Drop { which }),
         1 => any::<usize>().prop_map(|which| AsyncStep::Leak { which }),
         2 => (0..2usize).prop_map(|ep| AsyncStep::Progress { ep }),
-        3 => mood().prop_map(AsyncStep::Provider),
+        3 => setting().prop_map(AsyncStep::Provider),
     ]
 }
 
-/// A future that gives back the place of its buffer.
+/// A future that returns the address of its buffer.
 type Pending<'a> = Pin<Box<dyn Future<Output = usize> + 'a>>;
 
-/// Runs one operation, and gives its buffer back whatever happens.
+/// Runs one operation. Returns the address of its buffer, also after a failure.
 async fn operate(ep: &AsyncEndpoint, buf: Buf, peer: FiAddr, kind: Kind) -> usize {
     let result = match kind {
         Kind::Send => ep.send(buf, peer).await,
@@ -235,7 +235,7 @@ async fn operate(ep: &AsyncEndpoint, buf: Buf, peer: FiAddr, kind: Kind) -> usiz
         Kind::Tsend(tag) => ep.tsend(buf, peer, tag).await,
         Kind::Trecv(tag) => ep.trecv(buf, peer, tag).await.map(|(buf, _)| buf),
     };
-    address(&result.unwrap_or_else(|failed| failed.buf))
+    addr_of(&result.unwrap_or_else(|failed| failed.buf))
 }
 
 /// Futures on two endpoints.
@@ -243,27 +243,27 @@ struct Awaited<'a> {
     net: &'a Net,
     pool: &'a Pool,
     eps: &'a [(AsyncEndpoint, FiAddr); 2],
-    /// With the places of their buffers.
+    /// With the addresses of their buffers.
     pending: Vec<(usize, Pending<'a>)>,
-    /// The places of buffers whose futures were leaked.
+    /// The addresses of the buffers of leaked futures.
     leaked: HashSet<usize>,
 }
 
 impl<'a> Awaited<'a> {
-    fn take(&mut self, step: AsyncStep) {
+    fn apply(&mut self, step: AsyncStep) {
         match step {
             AsyncStep::Start { ep, peer, kind } => self.start(ep, peer, kind),
             AsyncStep::Poll { which } => self.poll(which),
             AsyncStep::Drop { which } => drop(self.remove(which)),
             AsyncStep::Leak { which } => {
-                let (place, future) = self.remove(which).unzip();
-                self.leaked.extend(place);
+                let (address, future) = self.remove(which).unzip();
+                self.leaked.extend(address);
                 mem::forget(future);
             }
             AsyncStep::Progress { ep } => {
                 self.eps[ep].0.progress().unwrap();
             }
-            AsyncStep::Provider(mood) => mood.apply(self.net),
+            AsyncStep::Provider(setting) => setting.apply(self.net),
         }
         assert!(self.pool.available() + self.pending.len() <= BUFFERS);
     }
@@ -272,19 +272,19 @@ impl<'a> Awaited<'a> {
         let Some(buf) = self.pool.take() else {
             return;
         };
-        let place = address(&buf);
+        let address = addr_of(&buf);
         let future = operate(&self.eps[ep].0, buf, self.eps[peer].1, kind);
-        self.pending.push((place, Box::pin(future)));
+        self.pending.push((address, Box::pin(future)));
     }
 
     fn poll(&mut self, which: usize) {
-        let Some((place, mut future)) = self.remove(which) else {
+        let Some((address, mut future)) = self.remove(which) else {
             return;
         };
         let mut cx = TaskContext::from_waker(Waker::noop());
         match future.as_mut().poll(&mut cx) {
-            Poll::Ready(back) => assert_eq!(back, place),
-            Poll::Pending => self.pending.push((place, future)),
+            Poll::Ready(back) => assert_eq!(back, address),
+            Poll::Pending => self.pending.push((address, future)),
         }
     }
 
@@ -298,17 +298,17 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn polled_buffers_come_back_once(steps in vec(step(), 0..200)) {
+    fn polled_buffers_are_returned_once(steps in vec(step(), 0..200)) {
         let mut polled = Polled::new();
         for step in steps {
-            polled.take(step);
+            polled.apply(step);
         }
         polled.eps = [None, None];
         assert_back(&polled.pool, &HashSet::new());
     }
 
     #[test]
-    fn awaited_buffers_come_back_once(steps in vec(async_step(), 0..200)) {
+    fn awaited_buffers_are_returned_once(steps in vec(async_step(), 0..200)) {
         let net = Net::new();
         let pool = net.pool(BUFFERS);
         let eps = [net.awaited(), net.awaited()];
@@ -320,7 +320,7 @@ proptest! {
             leaked: HashSet::new(),
         };
         for step in steps {
-            awaited.take(step);
+            awaited.apply(step);
         }
         let leaked = mem::take(&mut awaited.leaked);
         drop(awaited);

@@ -1,4 +1,4 @@
-//! The safe layer, over a provider whose moods the tests choose.
+//! Tests of the safe layer over a loopback provider with settings for faults and limits.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail anywhere")]
 
@@ -10,13 +10,13 @@ mod interleavings;
 mod loopback;
 mod polled;
 mod pools;
-mod windows;
+mod shared_regions;
 
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// Runs a test that would hang where it fails; the time is far above what it takes.
+/// Runs a test with a time limit, so that a hang fails. The limit is far above the expected duration.
 fn under_watchdog<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, wait) = mpsc::channel();
     let runner = thread::spawn(move || {

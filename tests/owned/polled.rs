@@ -1,4 +1,4 @@
-//! The endpoint that is polled.
+//! `Endpoint`, which is polled.
 
 use std::collections::HashSet;
 use std::sync::{Arc, mpsc};
@@ -13,7 +13,7 @@ use crate::under_watchdog;
 
 const TAG: u64 = 7;
 
-/// Polls until nothing more comes.
+/// Polls until no more completions arrive.
 fn poll_all(ep: &Endpoint) -> Vec<Completion> {
     let mut all = Vec::new();
     let mut done = Completions::with_capacity(64);
@@ -35,14 +35,14 @@ fn filled(pool: &Pool, bytes: &[u8]) -> selvedge::owned::Buf {
 }
 
 #[test]
-fn both_buffers_come_back_with_their_contexts() {
+fn both_buffers_are_returned_with_their_contexts() {
     let net = Net::new();
     let (a, a_addr) = net.polled();
     let (b, b_addr) = net.polled();
     let pool = net.pool(2);
-    let (message, room) = (filled(&pool, b"hello"), pool.take().unwrap());
-    let places = [message.as_ptr(), room.as_ptr()];
-    b.recv(room, FiAddr::UNSPEC, Context(1)).unwrap();
+    let (message, receive_buf) = (filled(&pool, b"hello"), pool.take().unwrap());
+    let addresses = [message.as_ptr(), receive_buf.as_ptr()];
+    b.recv(receive_buf, FiAddr::UNSPEC, Context(1)).unwrap();
     a.send(message, b_addr, Context(2)).unwrap();
 
     let sent = only(poll_all(&a));
@@ -52,19 +52,19 @@ fn both_buffers_come_back_with_their_contexts() {
     assert_eq!(received.context, Context(1));
     assert_eq!(received.result.unwrap().src, a_addr);
     assert_eq!(&received.buf[..], b"hello");
-    assert_eq!([sent.buf.as_ptr(), received.buf.as_ptr()], places);
+    assert_eq!([sent.buf.as_ptr(), received.buf.as_ptr()], addresses);
 }
 
 #[test]
 fn tag_and_data_reach_the_receiver() {
     let net = Net::new();
-    let (ep, me) = net.polled();
+    let (ep, own_addr) = net.polled();
     let pool = net.pool(6);
     let take = || pool.take().unwrap();
-    ep.recv(take(), me, Context(1)).unwrap();
-    ep.trecv(take(), me, TAG, Context(2)).unwrap();
-    ep.senddata(take(), 11, me, Context(3)).unwrap();
-    ep.tsenddata(take(), 22, me, TAG, Context(4)).unwrap();
+    ep.recv(take(), own_addr, Context(1)).unwrap();
+    ep.trecv(take(), own_addr, TAG, Context(2)).unwrap();
+    ep.senddata(take(), 11, own_addr, Context(3)).unwrap();
+    ep.tsenddata(take(), 22, own_addr, TAG, Context(4)).unwrap();
     let mut seen: Vec<_> = poll_all(&ep)
         .into_iter()
         .map(|completion| (completion.context.0, completion.result.unwrap()))
@@ -83,12 +83,13 @@ fn tag_and_data_reach_the_receiver() {
 #[test]
 fn injected_messages_need_no_buffer() {
     let net = Net::new();
-    let (ep, me) = net.polled();
+    let (ep, own_addr) = net.polled();
     let pool = net.pool(2);
-    ep.inject(b"one", me, Some(5)).unwrap();
-    ep.tinject(b"two", me, TAG, None).unwrap();
-    ep.recv(pool.take().unwrap(), me, Context(1)).unwrap();
-    ep.trecv(pool.take().unwrap(), me, TAG, Context(2)).unwrap();
+    ep.inject(b"one", own_addr, Some(5)).unwrap();
+    ep.tinject(b"two", own_addr, TAG, None).unwrap();
+    ep.recv(pool.take().unwrap(), own_addr, Context(1)).unwrap();
+    ep.trecv(pool.take().unwrap(), own_addr, TAG, Context(2))
+        .unwrap();
     let received = poll_all(&ep);
     assert_eq!(&received[0].buf[..], b"one");
     assert_eq!(received[0].result.as_ref().unwrap().data, Some(5));
@@ -96,12 +97,12 @@ fn injected_messages_need_no_buffer() {
 }
 
 #[test]
-fn a_truncated_message_says_what_was_lost() {
+fn a_truncated_message_reports_the_lost_bytes() {
     let net = Net::new();
-    let (ep, me) = net.polled();
+    let (ep, own_addr) = net.polled();
     let pool = net.pool(1);
-    ep.inject(&[9; 100], me, None).unwrap();
-    ep.recv(pool.take().unwrap(), me, Context(1)).unwrap();
+    ep.inject(&[9; 100], own_addr, None).unwrap();
+    ep.recv(pool.take().unwrap(), own_addr, Context(1)).unwrap();
     let received = only(poll_all(&ep));
     assert_eq!(&received.buf[..], [9; 64]);
     let error = received.result.unwrap_err();
@@ -109,56 +110,61 @@ fn a_truncated_message_says_what_was_lost() {
 }
 
 #[test]
-fn a_refused_post_gives_the_buffer_back_as_it_was() {
+fn a_failed_post_returns_the_buffer_unchanged() {
     let net = Net::new();
-    let (ep, me) = net.polled();
+    let (ep, own_addr) = net.polled();
     let pool = net.pool(1);
-    net.set(|knobs| knobs.refusals.extend([Errno::MsgSize]));
-    let refused = ep
-        .tsend(filled(&pool, b"hello"), me, TAG, Context(1))
+    net.set(|settings| settings.post_errors.extend([Errno::MsgSize]));
+    let rejected = ep
+        .tsend(filled(&pool, b"hello"), own_addr, TAG, Context(1))
         .unwrap_err();
-    assert_eq!(refused.errno, Errno::MsgSize);
-    assert_eq!(&refused.buf[..], b"hello");
+    assert_eq!(rejected.errno, Errno::MsgSize);
+    assert_eq!(&rejected.buf[..], b"hello");
     assert!(poll_all(&ep).is_empty());
 }
 
 #[test]
-fn a_full_queue_takes_posts_again_after_a_poll() {
+fn a_full_queue_accepts_posts_after_a_poll() {
     let net = Net::new();
-    let (ep, me) = net.polled();
+    let (ep, own_addr) = net.polled();
     let pool = net.pool(3);
-    net.set(|knobs| knobs.depth = 1);
-    ep.send(pool.take().unwrap(), me, Context(1)).unwrap();
-    let refused = ep.send(pool.take().unwrap(), me, Context(2)).unwrap_err();
-    assert_eq!(refused.errno, Errno::Again);
-    ep.recv(pool.take().unwrap(), me, Context(3)).unwrap();
+    net.set(|settings| settings.depth = 1);
+    ep.send(pool.take().unwrap(), own_addr, Context(1)).unwrap();
+    let rejected = ep
+        .send(pool.take().unwrap(), own_addr, Context(2))
+        .unwrap_err();
+    assert_eq!(rejected.errno, Errno::Again);
+    ep.recv(pool.take().unwrap(), own_addr, Context(3)).unwrap();
     assert_eq!(poll_all(&ep).len(), 2);
-    ep.send(refused.buf, me, Context(2)).unwrap();
+    ep.send(rejected.buf, own_addr, Context(2)).unwrap();
 }
 
 #[test]
-fn more_operations_than_slots_are_refused() {
+fn more_operations_than_slots_fail() {
     let net = Net::new();
-    let (ep, me) = net.polled();
+    let (ep, own_addr) = net.polled();
     let pool = net.pool(17);
     for i in 0..16 {
-        ep.recv(pool.take().unwrap(), me, Context(i)).unwrap();
+        ep.recv(pool.take().unwrap(), own_addr, Context(i)).unwrap();
     }
-    let refused = ep.recv(pool.take().unwrap(), me, Context(16)).unwrap_err();
-    assert_eq!(refused.errno, Errno::Again);
-    ep.inject(b"", me, None).unwrap();
+    let rejected = ep
+        .recv(pool.take().unwrap(), own_addr, Context(16))
+        .unwrap_err();
+    assert_eq!(rejected.errno, Errno::Again);
+    ep.inject(b"", own_addr, None).unwrap();
     assert_eq!(only(poll_all(&ep)).context, Context(0));
-    ep.recv(refused.buf, me, Context(16)).unwrap();
+    ep.recv(rejected.buf, own_addr, Context(16)).unwrap();
 }
 
 #[test]
-fn a_failed_operation_gives_the_buffer_with_the_error() {
+fn a_failed_operation_returns_the_buffer_with_the_error() {
     let net = Net::new();
-    let (ep, me) = net.polled();
+    let (ep, own_addr) = net.polled();
     let pool = net.pool(2);
-    net.set(|knobs| knobs.failures.extend([Errno::ConnReset]));
-    ep.recv(pool.take().unwrap(), me, Context(1)).unwrap();
-    ep.send(filled(&pool, b"hello"), me, Context(2)).unwrap();
+    net.set(|settings| settings.completion_errors.extend([Errno::ConnReset]));
+    ep.recv(pool.take().unwrap(), own_addr, Context(1)).unwrap();
+    ep.send(filled(&pool, b"hello"), own_addr, Context(2))
+        .unwrap();
     let failed = only(poll_all(&ep));
     assert_eq!(failed.context, Context(2));
     assert_eq!(&failed.buf[..], b"hello");
@@ -168,9 +174,9 @@ fn a_failed_operation_gives_the_buffer_with_the_error() {
 #[test]
 fn a_cancelled_operation_completes() {
     let net = Net::new();
-    let (ep, me) = net.polled();
+    let (ep, own_addr) = net.polled();
     let pool = net.pool(1);
-    let handle = ep.recv(pool.take().unwrap(), me, Context(1)).unwrap();
+    let handle = ep.recv(pool.take().unwrap(), own_addr, Context(1)).unwrap();
     ep.cancel(handle).unwrap();
     let cancelled = only(poll_all(&ep));
     assert_eq!(cancelled.result.unwrap_err().errno, Errno::Canceled);
@@ -181,12 +187,12 @@ fn a_cancelled_operation_completes() {
 #[test]
 fn an_old_handle_does_not_cancel_the_next_operation() {
     let net = Net::new();
-    let (ep, me) = net.polled();
+    let (ep, own_addr) = net.polled();
     let pool = net.pool(1);
-    let old = ep.recv(pool.take().unwrap(), me, Context(1)).unwrap();
-    ep.inject(b"", me, None).unwrap();
+    let old = ep.recv(pool.take().unwrap(), own_addr, Context(1)).unwrap();
+    ep.inject(b"", own_addr, None).unwrap();
     let buf = only(poll_all(&ep)).buf;
-    let new = ep.recv(buf, me, Context(2)).unwrap();
+    let new = ep.recv(buf, own_addr, Context(2)).unwrap();
     assert_eq!(ep.cancel(old), Err(Errno::NoEnt));
     assert_eq!(ep.cancel(new), Ok(()));
 }
@@ -194,13 +200,13 @@ fn an_old_handle_does_not_cancel_the_next_operation() {
 #[test]
 fn an_old_completion_does_not_complete_the_next_operation() {
     let net = Net::new();
-    let (ep, me) = net.polled();
+    let (ep, own_addr) = net.polled();
     let pool = net.pool(1);
-    ep.recv(pool.take().unwrap(), me, Context(1)).unwrap();
+    ep.recv(pool.take().unwrap(), own_addr, Context(1)).unwrap();
     let old = net.wire().last_context();
-    ep.inject(b"", me, None).unwrap();
+    ep.inject(b"", own_addr, None).unwrap();
     let buf = only(poll_all(&ep)).buf;
-    ep.recv(buf, me, Context(2)).unwrap();
+    ep.recv(buf, own_addr, Context(2)).unwrap();
     let stray = Entry {
         context: old,
         flags: CompletionFlags::RECV | CompletionFlags::MSG,
@@ -215,9 +221,9 @@ fn an_old_completion_does_not_complete_the_next_operation() {
 #[test]
 fn an_access_by_a_peer_completes_nothing() {
     let net = Net::new();
-    let (ep, me) = net.polled();
+    let (ep, own_addr) = net.polled();
     let pool = net.pool(1);
-    ep.recv(pool.take().unwrap(), me, Context(1)).unwrap();
+    ep.recv(pool.take().unwrap(), own_addr, Context(1)).unwrap();
     let entry = Entry {
         context: net.wire().last_context(),
         flags: CompletionFlags::REMOTE_WRITE | CompletionFlags::REMOTE_CQ_DATA,
@@ -228,13 +234,13 @@ fn an_access_by_a_peer_completes_nothing() {
 }
 
 #[test]
-fn a_list_is_filled_as_far_as_there_is_room_and_keeps_what_it_holds() {
+fn completions_are_appended_up_to_the_capacity() {
     let net = Net::new();
-    let (ep, me) = net.polled();
+    let (ep, own_addr) = net.polled();
     let pool = net.pool(3);
     for i in 0..3 {
-        ep.recv(pool.take().unwrap(), me, Context(i)).unwrap();
-        ep.inject(&[], me, None).unwrap();
+        ep.recv(pool.take().unwrap(), own_addr, Context(i)).unwrap();
+        ep.inject(&[], own_addr, None).unwrap();
     }
     let mut done = Completions::with_capacity(2);
     assert_eq!(ep.poll(&mut done), Ok(2));
@@ -245,13 +251,13 @@ fn a_list_is_filled_as_far_as_there_is_room_and_keeps_what_it_holds() {
 }
 
 #[test]
-fn an_error_waits_until_the_list_has_room() {
+fn an_error_waits_for_capacity() {
     let net = Net::new();
-    let (ep, me) = net.polled();
+    let (ep, own_addr) = net.polled();
     let pool = net.pool(2);
-    ep.recv(pool.take().unwrap(), me, Context(1)).unwrap();
-    let cancelled = ep.recv(pool.take().unwrap(), me, Context(2)).unwrap();
-    ep.inject(&[], me, None).unwrap();
+    ep.recv(pool.take().unwrap(), own_addr, Context(1)).unwrap();
+    let cancelled = ep.recv(pool.take().unwrap(), own_addr, Context(2)).unwrap();
+    ep.inject(&[], own_addr, None).unwrap();
     let mut done = Completions::with_capacity(1);
     assert_eq!(ep.poll(&mut done), Ok(1));
     ep.cancel(cancelled).unwrap();
@@ -264,13 +270,15 @@ fn an_error_waits_until_the_list_has_room() {
 #[test]
 fn closing_returns_the_buffers_of_outstanding_operations() {
     let net = Net::new();
-    let (ep, me) = net.polled();
+    let (ep, own_addr) = net.polled();
     let pool = net.pool(4);
-    net.set(|knobs| knobs.budget = 0);
-    ep.recv(pool.take().unwrap(), me, Context(1)).unwrap();
-    ep.trecv(pool.take().unwrap(), me, TAG, Context(2)).unwrap();
-    ep.send(pool.take().unwrap(), me, Context(3)).unwrap();
-    ep.tsend(pool.take().unwrap(), me, TAG, Context(4)).unwrap();
+    net.set(|settings| settings.budget = 0);
+    ep.recv(pool.take().unwrap(), own_addr, Context(1)).unwrap();
+    ep.trecv(pool.take().unwrap(), own_addr, TAG, Context(2))
+        .unwrap();
+    ep.send(pool.take().unwrap(), own_addr, Context(3)).unwrap();
+    ep.tsend(pool.take().unwrap(), own_addr, TAG, Context(4))
+        .unwrap();
     assert_eq!(pool.available(), 0);
     drop(ep);
     assert_eq!(pool.available(), 4);
@@ -278,30 +286,30 @@ fn closing_returns_the_buffers_of_outstanding_operations() {
 }
 
 #[test]
-fn buffers_are_kept_while_the_provider_closes() {
+fn buffers_are_not_returned_before_the_endpoint_is_closed() {
     let net = Net::new();
-    let (ep, me) = net.polled();
+    let (ep, own_addr) = net.polled();
     let pool = net.pool(1);
-    ep.recv(pool.take().unwrap(), me, Context(1)).unwrap();
-    let (tell, told) = mpsc::channel();
+    ep.recv(pool.take().unwrap(), own_addr, Context(1)).unwrap();
+    let (notify, notified) = mpsc::channel();
     let watched = pool.clone();
-    net.set(|knobs| {
-        knobs.at_close = Some(Box::new(move || tell.send(watched.available()).unwrap()))
+    net.set(|settings| {
+        settings.on_close = Some(Box::new(move || notify.send(watched.available()).unwrap()))
     });
     drop(ep);
-    assert_eq!(told.recv(), Ok(0));
+    assert_eq!(notified.recv(), Ok(0));
 }
 
 #[test]
-fn a_provider_that_keeps_a_handle_is_refused() {
+fn opening_fails_if_the_provider_keeps_a_handle() {
     let net = Net::new();
-    net.set(|knobs| knobs.hoards = true);
+    net.set(|settings| settings.keeps_handles = true);
     let error = Endpoint::open(&*net.domain, &info(), Arc::clone(&net.av)).unwrap_err();
     assert_eq!(error.errno(), Errno::Busy);
 }
 
 #[test]
-fn a_mode_that_the_layer_does_not_meet_is_refused() {
+fn an_unsupported_mode_is_rejected() {
     let net = Net::new();
     let mut info = info();
     info.mode = Mode::CONTEXT2;
@@ -316,16 +324,16 @@ fn threads_share_an_endpoint() {
     const MESSAGES: u64 = 200;
     under_watchdog(|| {
         let net = Net::new();
-        let (ep, me) = net.polled();
+        let (ep, own_addr) = net.polled();
         let pool = net.pool(8);
         let sent = |thread: u64| {
             let mut contexts = HashSet::new();
             let mut done = Completions::with_capacity(4);
             for i in 0..MESSAGES {
                 let message = thread * MESSAGES + i;
-                while let Err(Errno::Again) = ep.inject(&message.to_ne_bytes(), me, None) {}
+                while let Err(Errno::Again) = ep.inject(&message.to_ne_bytes(), own_addr, None) {}
                 if let Some(buf) = pool.take() {
-                    let _ = ep.recv(buf, me, Context(message));
+                    let _ = ep.recv(buf, own_addr, Context(message));
                 }
                 ep.poll(&mut done).unwrap();
                 contexts.extend(done.drain().map(|c| c.buf.to_vec()));
@@ -341,7 +349,7 @@ fn threads_share_an_endpoint() {
         });
         while (seen.len() as u64) < THREADS * MESSAGES {
             if let Some(buf) = pool.take() {
-                let _ = ep.recv(buf, me, Context(0));
+                let _ = ep.recv(buf, own_addr, Context(0));
             }
             seen.extend(poll_all(&ep).into_iter().map(|c| c.buf.to_vec()));
         }

@@ -23,7 +23,7 @@ fn buffers_are_distinct_and_page_aligned_at_the_front() {
 }
 
 #[test]
-fn a_dropped_buffer_is_taken_again_and_is_empty() {
+fn a_dropped_buffer_is_reused_and_empty() {
     let pool = Net::new().pool(1);
     let mut buf = pool.take().unwrap();
     buf.write(b"hello").unwrap();
@@ -32,7 +32,7 @@ fn a_dropped_buffer_is_taken_again_and_is_empty() {
 }
 
 #[test]
-fn a_message_that_does_not_fit_leaves_the_old_one() {
+fn a_message_that_does_not_fit_leaves_the_buffer_unchanged() {
     let pool = Net::new().pool(1);
     let mut buf = pool.take().unwrap();
     buf.write(b"hello").unwrap();
@@ -70,7 +70,7 @@ fn a_buffer_returns_from_another_thread() {
 }
 
 #[test]
-fn the_slab_is_registered_where_the_domain_wants_it() {
+fn the_slab_is_registered_if_the_domain_requires_it() {
     let net = Net::new();
     let pool = net.pool(1);
     assert_eq!(net.wire().regions(), 0);
@@ -87,18 +87,21 @@ fn the_slab_is_registered_where_the_domain_wants_it() {
 }
 
 #[test]
-fn a_buffer_that_is_not_registered_comes_back_from_a_domain_that_needs_it() {
+fn an_unregistered_buffer_fails_on_a_domain_that_requires_registration() {
     let net = Net::new();
     let domain = net.domain.with_mr_mode(MrMode::LOCAL);
     let ep = Endpoint::open(&domain, &loopback::info(), Arc::clone(&net.av)).unwrap();
     let to = net.av.insert_one(&ep.address().unwrap()).unwrap();
     let foreign = net.pool(1).take().unwrap();
-    let refused = ep.send(foreign, to, Context(1)).unwrap_err();
-    assert_eq!((refused.errno, refused.buf.capacity()), (Errno::Inval, 64));
-    let refused = ep
-        .recv(refused.buf, FiAddr::UNSPEC, Context(1))
+    let rejected = ep.send(foreign, to, Context(1)).unwrap_err();
+    assert_eq!(
+        (rejected.errno, rejected.buf.capacity()),
+        (Errno::Inval, 64)
+    );
+    let rejected = ep
+        .recv(rejected.buf, FiAddr::UNSPEC, Context(1))
         .unwrap_err();
-    assert_eq!(refused.errno, Errno::Inval);
+    assert_eq!(rejected.errno, Errno::Inval);
     let own = Pool::new(&domain, 64, 1).unwrap().take().unwrap();
     ep.send(own, to, Context(1)).unwrap();
 }
@@ -108,12 +111,12 @@ fn a_registration_that_fails_is_reported() {
     let net = Net::new();
     let domain = net.domain.with_mr_mode(MrMode::LOCAL);
     let _first = Pool::new(&domain, 64, 1).unwrap();
-    // The loopback wants another key for each region.
+    // The loopback provider requires a different key for each region.
     assert_eq!(Pool::new(&domain, 64, 1).unwrap_err().errno(), Errno::NoKey);
 }
 
 #[test]
-fn senseless_sizes_are_refused_by_name() {
+fn invalid_sizes_are_rejected_with_a_message() {
     let domain = Net::new().domain;
     let open = |size, count| Pool::new(&*domain, size, count).unwrap_err();
     assert_eq!(open(0, 1).errno(), Errno::Inval);
@@ -125,7 +128,7 @@ fn senseless_sizes_are_refused_by_name() {
 }
 
 #[test]
-fn a_domain_is_not_kept_by_its_pools() {
+fn pools_do_not_keep_the_domain_open() {
     let net = Net::new();
     let domain = Arc::new(net.domain.with_mr_mode(MrMode::LOCAL));
     let pool = Pool::new(&*domain, 64, 1).unwrap();
@@ -136,7 +139,7 @@ fn a_domain_is_not_kept_by_its_pools() {
 }
 
 #[test]
-fn a_pool_lies_in_memory_of_the_domain_where_that_is_wanted() {
+fn a_pool_can_use_memory_of_the_domain() {
     let net = Net::new();
     let attr = alloc::Attr::default().with_huge_pages();
     let pool = Pool::special(&*net.domain, 100, 2, &attr).unwrap();
@@ -150,7 +153,7 @@ fn a_pool_lies_in_memory_of_the_domain_where_that_is_wanted() {
 }
 
 #[test]
-fn a_pool_that_peers_could_change_is_refused() {
+fn a_pool_with_remote_access_is_rejected() {
     let domain = Net::new().domain;
     for access in [MrAccess::REMOTE_READ, MrAccess::REMOTE_WRITE] {
         let attr = alloc::Attr::new(access);

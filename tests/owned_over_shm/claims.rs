@@ -1,4 +1,4 @@
-//! Messages that are set aside for whoever holds their claim.
+//! Messages that are claimed, and received or discarded by the holder of the claim.
 
 use futures::executor::block_on;
 use selvedge::owned::{AsyncEndpoint, Claim, Completion, Completions, Endpoint, Pool};
@@ -7,70 +7,72 @@ use selvedge::{Context, Errno, FiAddr};
 use crate::{Shm, assert_message, message, under_watchdog};
 
 #[test]
-fn a_claimed_message_is_for_the_holder_of_its_handle() {
+fn a_claimed_message_is_received_only_with_its_claim() {
     under_watchdog(|| {
         let shm = Shm::open();
         let ((a, a_addr), (b, b_addr)) = (shm.polled(), shm.polled());
         for len in [8, 4000, 100_000] {
             let (outgoing, pool) = (shm.pool(len, 2), shm.pool(len, 3));
-            let room = || pool.take().unwrap();
+            let take_buf = || pool.take().unwrap();
             let claim = || {
-                let claim = b.tclaim(room(), a_addr, 5, Context(3)).unwrap();
+                let claim = b.tclaim(take_buf(), a_addr, 5, Context(3)).unwrap();
                 (claim, next_of(&b, &a, 3).result)
             };
-            let (nothing, looked) = claim();
-            assert_eq!(looked.unwrap_err().errno, Errno::NoMsg);
-            let refused = b.recv_claimed(nothing, room(), Context(4)).unwrap_err();
-            assert_eq!(refused.errno, Errno::NoMsg);
+            let (empty_claim, peeked) = claim();
+            assert_eq!(peeked.unwrap_err().errno, Errno::NoMsg);
+            let error = b
+                .recv_claimed(empty_claim, take_buf(), Context(4))
+                .unwrap_err();
+            assert_eq!(error.errno, Errno::NoMsg);
             for seed in [1, 2] {
                 let message = message(&outgoing, len, seed);
                 a.tsend(message, b_addr, 5, Context(seed as u64)).unwrap();
             }
-            let found = || loop {
-                if let (claim, Ok(looked)) = claim() {
-                    assert_eq!(looked.len, len);
+            let claim_message = || loop {
+                if let (claim, Ok(peeked)) = claim() {
+                    assert_eq!(peeked.len, len);
                     return claim;
                 }
             };
-            let (first, second) = (found(), found());
+            let (first, second) = (claim_message(), claim_message());
             assert_eq!(claim().1.unwrap_err().errno, Errno::NoMsg);
-            b.recv_claimed(second, room(), Context(6)).unwrap();
+            b.recv_claimed(second, take_buf(), Context(6)).unwrap();
             let mut done = next_of(&b, &a, 6);
             done.result.unwrap();
             assert_message(&done.buf, len, 2);
-            b.discard_claimed(first, room(), Context(7)).unwrap();
+            b.discard_claimed(first, take_buf(), Context(7)).unwrap();
             done = next_of(&b, &a, 7);
             done.result.unwrap();
             for used in [first, second] {
-                let refused = b.recv_claimed(used, room(), Context(8)).unwrap_err();
-                assert_eq!(refused.errno, Errno::NoMsg);
+                let error = b.recv_claimed(used, take_buf(), Context(8)).unwrap_err();
+                assert_eq!(error.errno, Errno::NoMsg);
             }
         }
     });
 }
 
 #[test]
-fn an_awaited_claim_is_for_its_holder_alone_and_drops_the_message_with_itself() {
+fn an_awaited_claim_is_exclusive_and_discards_its_message_when_dropped() {
     under_watchdog(|| {
         let shm = Shm::open();
         let ((a, _), (b, b_addr)) = (shm.awaited(), shm.awaited());
         for len in [8, 4000, 100_000] {
             let (outgoing, pool) = (shm.pool(len, 2), shm.pool(len, 3));
-            let nothing = async || {
-                let looked = b.tpeek(pool.take().unwrap(), FiAddr::UNSPEC, 5).await;
-                looked.unwrap_err().entry.errno == Errno::NoMsg
+            let is_empty = async || {
+                let peeked = b.tpeek(pool.take().unwrap(), FiAddr::UNSPEC, 5).await;
+                peeked.unwrap_err().entry.errno == Errno::NoMsg
             };
             let sends = [1, 2].map(|seed| a.tsend(message(&outgoing, len, seed), b_addr, 5));
             let claims = async {
                 let first = claimed(&b, &a, &pool).await;
                 let second = claimed(&b, &a, &pool).await;
                 assert_eq!((first.found().len, second.found().len), (len, len));
-                assert!(nothing().await);
+                assert!(is_empty().await);
                 let (buf, received) = second.recv().await.unwrap();
                 assert_eq!((received.len, received.tag), (len, 5));
                 assert_message(&buf, len, 2);
                 drop(first);
-                assert!(nothing().await);
+                assert!(is_empty().await);
             };
             block_on(async { futures::join!(futures::future::join_all(sends), claims) });
             b.progress().unwrap();
@@ -80,12 +82,12 @@ fn an_awaited_claim_is_for_its_holder_alone_and_drops_the_message_with_itself() 
 }
 
 #[test]
-fn claims_that_are_dropped_in_any_stage_leave_nothing_behind() {
+fn claims_dropped_at_any_stage_leak_nothing() {
     under_watchdog(|| {
         let shm = Shm::open();
         let ((a, _), (b, b_addr)) = (shm.awaited(), shm.awaited());
         let (pool, long) = (shm.pool(8, 1), shm.pool(16, 1));
-        // More than there are slots.
+        // More rounds than slots.
         for round in 0..4000 {
             let bytes = [round as u8; 16];
             while a.tinject(&bytes, b_addr, 5, None) == Err(Errno::Again) {
@@ -106,7 +108,7 @@ fn claims_that_are_dropped_in_any_stage_leave_nothing_behind() {
     });
 }
 
-/// The next message with tag 5, set aside, while the sender goes on.
+/// Claims the next message with tag 5, with progress at the sender.
 async fn claimed<'a>(ep: &'a AsyncEndpoint, sender: &AsyncEndpoint, pool: &Pool) -> Claim<'a> {
     loop {
         match ep.tclaim(pool.take().unwrap(), FiAddr::UNSPEC, 5).await {
@@ -117,7 +119,7 @@ async fn claimed<'a>(ep: &'a AsyncEndpoint, sender: &AsyncEndpoint, pool: &Pool)
     }
 }
 
-/// The completion with this context at one endpoint, while both go on.
+/// Returns the completion with this context at one endpoint, with progress at both.
 fn next_of(at: &Endpoint, other: &Endpoint, context: u64) -> Completion {
     let (mut done, mut sent) = (Completions::with_capacity(1), Completions::with_capacity(9));
     while at.poll(&mut done).unwrap() == 0 {

@@ -1,4 +1,4 @@
-//! The safe layer over the shm provider: both its faces, at every size.
+//! Tests of the safe layer over the shm provider: polled and awaited, with messages of all sizes.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail anywhere")]
 
@@ -25,7 +25,7 @@ use selvedge::{
 
 const SIZES: [usize; 7] = [0, 1, 64, 4096, 16 << 10, 256 << 10, 4 << 20];
 
-/// A domain, and what belongs to all of its endpoints.
+/// A domain, and the objects that its endpoints share.
 struct Shm {
     info: Info,
     domain: Arc<dyn Domain>,
@@ -71,7 +71,7 @@ impl Shm {
     }
 }
 
-/// Runs a test that would hang where it fails; the time is far above what it takes.
+/// Runs a test with a time limit, so that a hang fails. The limit is far above the expected duration.
 fn under_watchdog(test: impl FnOnce() + Send + 'static) {
     let (done, wait) = mpsc::channel();
     let runner = thread::spawn(move || {
@@ -84,7 +84,7 @@ fn under_watchdog(test: impl FnOnce() + Send + 'static) {
     runner.join().unwrap();
 }
 
-/// A message of `len` bytes that is another one for each `seed`.
+/// Returns a message of `len` bytes that depends on `seed`.
 fn message(pool: &Pool, len: usize, seed: usize) -> Buf {
     let mut buf = pool.take().unwrap();
     buf.set_len(len).unwrap();
@@ -113,7 +113,7 @@ fn polled_endpoints_exchange_messages_of_every_size() {
 }
 
 #[test]
-fn buffers_in_special_memory_are_exchanged_at_every_size() {
+fn buffers_in_special_memory_exchange_messages_of_every_size() {
     exchange_every_size(|shm, size, count| {
         let attr = alloc::Attr::default();
         Pool::special(&*shm.domain, size.max(1), count, &attr).unwrap()
@@ -141,11 +141,11 @@ fn exchange_every_size(pool: fn(&Shm, usize, usize) -> Pool) {
     });
 }
 
-/// Two endpoints, a window of the first one's domain, and where it begins to the second.
-fn with_a_window(shm: &Shm, len: usize) -> (Endpoint, Endpoint, SharedRegion, RemoteAddr) {
+/// Opens two endpoints and a shared region. Returns them and the remote address of the region.
+fn open_region(shm: &Shm, len: usize) -> (Endpoint, Endpoint, SharedRegion, RemoteAddr) {
     let ((a, a_addr), (b, b_addr)) = (shm.polled(), shm.polled());
     let access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
-    let window = SharedRegion::new(&*shm.domain, len, access, 5).unwrap();
+    let region = SharedRegion::new(&*shm.domain, len, access, 5).unwrap();
     let pool = shm.pool(8, 2);
     a.trecv(pool.take().unwrap(), b_addr, 1, Context(1))
         .unwrap();
@@ -153,26 +153,26 @@ fn with_a_window(shm: &Shm, len: usize) -> (Endpoint, Endpoint, SharedRegion, Re
         .unwrap();
     let mut done = Completions::with_capacity(2);
     while a.poll(&mut done).unwrap() + b.poll(&mut done).unwrap() < 4 {}
-    let place = RemoteAddr {
+    let remote = RemoteAddr {
         peer: a_addr,
-        addr: window.addr(0),
-        key: window.key(),
+        addr: region.addr(0),
+        key: region.key(),
     };
-    (a, b, window, place)
+    (a, b, region, remote)
 }
 
 #[test]
-fn windows_are_written_and_read_by_peers() {
+fn shared_regions_are_written_and_read_by_peers() {
     under_watchdog(|| {
         let shm = Shm::open();
-        let (_a, b, window, place) = with_a_window(&shm, 1 << 20);
+        let (_a, b, region, remote) = open_region(&shm, 1 << 20);
         for (seed, size) in [1, 8, 100, 4096, 1 << 20].into_iter().enumerate() {
             let pool = shm.pool(size, 2);
-            b.write(message(&pool, size, seed), place, Context(3))
+            b.write(message(&pool, size, seed), remote, Context(3))
                 .unwrap();
-            let mut room = pool.take().unwrap();
-            room.set_len(size).unwrap();
-            b.read(room, place, Context(4)).unwrap();
+            let mut buf = pool.take().unwrap();
+            buf.set_len(size).unwrap();
+            b.read(buf, remote, Context(4)).unwrap();
             let mut done = Completions::with_capacity(2);
             while b.poll(&mut done).unwrap() < 2 {}
             for completion in done.drain() {
@@ -180,13 +180,13 @@ fn windows_are_written_and_read_by_peers() {
                 assert_message(&completion.buf, size, seed);
             }
         }
-        b.inject_write(&7_u64.to_ne_bytes(), place, None).unwrap();
-        assert_eq!(window.load_u64(0), Ok(7));
-        window.store_u64(0, 8).unwrap();
+        b.inject_write(&7_u64.to_ne_bytes(), remote, None).unwrap();
+        assert_eq!(region.load_u64(0), Ok(7));
+        region.store_u64(0, 8).unwrap();
         let pool = shm.pool(8, 1);
-        let mut room = pool.take().unwrap();
-        room.set_len(8).unwrap();
-        b.read(room, place, Context(5)).unwrap();
+        let mut buf = pool.take().unwrap();
+        buf.set_len(8).unwrap();
+        b.read(buf, remote, Context(5)).unwrap();
         let mut done = Completions::with_capacity(1);
         while b.poll(&mut done).unwrap() < 1 {}
         assert_eq!(&done.drain().next().unwrap().buf[..], 8_u64.to_ne_bytes());
@@ -194,43 +194,43 @@ fn windows_are_written_and_read_by_peers() {
 }
 
 #[test]
-fn windows_are_changed_by_atomics_that_bring_back_what_was_there() {
+fn atomics_change_shared_regions_and_return_the_previous_values() {
     under_watchdog(|| {
         let shm = Shm::open();
-        let (a, b, window, place) = with_a_window(&shm, 64);
+        let (a, b, region, remote) = open_region(&shm, 64);
         let target = |op| Target {
-            dest: place.peer,
-            addr: place.addr,
-            key: place.key,
+            dest: remote.peer,
+            addr: remote.addr,
+            key: remote.key,
             datatype: Datatype::Uint64,
             op,
         };
         let pool = shm.pool(8, 1);
         let word = |value: u64| value.to_ne_bytes();
-        let room = || {
+        let buf = || {
             let mut buf = pool.take().unwrap();
             buf.write(&word(5)).unwrap();
             buf
         };
-        window.store_u64(0, 100).unwrap();
-        b.atomic(room(), target(Op::Sum), Context(1)).unwrap();
+        region.store_u64(0, 100).unwrap();
+        b.atomic(buf(), target(Op::Sum), Context(1)).unwrap();
         assert_eq!(&next(&b, &a).buf[..], word(5));
-        assert_eq!(window.load_u64(0), Ok(105));
+        assert_eq!(region.load_u64(0), Ok(105));
         let fetched = |buf: &Buf| u64::from_ne_bytes(buf[..].try_into().unwrap());
-        b.fetch_atomic(room(), &word(7), target(Op::Sum), Context(2))
+        b.fetch_atomic(buf(), &word(7), target(Op::Sum), Context(2))
             .unwrap();
         assert_eq!(fetched(&next(&b, &a).buf), 105);
         let swap = target(Op::Cswap);
         for (compare, found) in [(1, 112), (112, 112), (112, 9)] {
-            b.compare_atomic(room(), &word(9), &word(compare), swap, Context(3))
+            b.compare_atomic(buf(), &word(9), &word(compare), swap, Context(3))
                 .unwrap();
             assert_eq!(fetched(&next(&b, &a).buf), found);
         }
         b.inject_atomic(&word(2), target(Op::Prod)).unwrap();
-        b.fetch_atomic(room(), &[], target(Op::AtomicRead), Context(4))
+        b.fetch_atomic(buf(), &[], target(Op::AtomicRead), Context(4))
             .unwrap();
         assert_eq!(fetched(&next(&b, &a).buf), 18);
-        assert_eq!(window.load_u64(0), Ok(18));
+        assert_eq!(region.load_u64(0), Ok(18));
     });
 }
 
@@ -247,7 +247,7 @@ impl<F: Future> Future for Counted<'_, F> {
 }
 
 #[test]
-fn futures_that_are_run_with_a_wait_object_are_polled_when_they_are_done_and_not_before() {
+fn futures_with_a_wait_object_are_polled_only_after_completion() {
     under_watchdog(|| {
         let shm = Shm::open();
         let ((a, _), (b, b_addr)) = (shm.waiting(), shm.waiting());
@@ -256,13 +256,13 @@ fn futures_that_are_run_with_a_wait_object_are_polled_when_they_are_done_and_not
         for len in [8, 4000, 100_000] {
             polls.store(0, Ordering::Relaxed);
             thread::scope(|scope| {
-                let room = pool.take().unwrap();
+                let buf = pool.take().unwrap();
                 let (b, polls) = (&b, &polls);
                 let receiver = scope.spawn(move || {
-                    let receive = pin!(b.recv(room, FiAddr::UNSPEC));
+                    let receive = pin!(b.recv(buf, FiAddr::UNSPEC));
                     b.run(Counted(receive, polls)).unwrap().unwrap()
                 });
-                // It has found nothing and sleeps, or is about to.
+                // The receiver has found no completion and blocks, or is about to.
                 while polls.load(Ordering::Relaxed) == 0 {
                     thread::yield_now();
                 }
@@ -277,14 +277,14 @@ fn futures_that_are_run_with_a_wait_object_are_polled_when_they_are_done_and_not
 }
 
 #[test]
-fn many_threads_run_futures_of_one_endpoint_asleep() {
+fn many_threads_block_on_futures_of_one_endpoint() {
     const MESSAGES: usize = 200;
     const THREADS: u64 = 4;
     under_watchdog(|| {
         let shm = Shm::open();
         let ((a, a_addr), (b, b_addr)) = (shm.waiting(), shm.waiting());
         let pool = shm.pool(64, 4 * THREADS as usize);
-        let play = |ep: &AsyncEndpoint, peer, tag| {
+        let exchange = |ep: &AsyncEndpoint, peer, tag| {
             for seed in 0..MESSAGES {
                 let send = ep.tsend(message(&pool, 64, seed), peer, tag);
                 let receive = ep.trecv(pool.take().unwrap(), peer, tag);
@@ -294,18 +294,18 @@ fn many_threads_run_futures_of_one_endpoint_asleep() {
                 assert_message(&received.unwrap().0, 64, seed);
             }
         };
-        let (a, b, play) = (&a, &b, &play);
+        let (a, b, exchange) = (&a, &b, &exchange);
         thread::scope(|scope| {
             for tag in 0..THREADS {
-                scope.spawn(move || play(a, b_addr, tag));
-                scope.spawn(move || play(b, a_addr, tag));
+                scope.spawn(move || exchange(a, b_addr, tag));
+                scope.spawn(move || exchange(b, a_addr, tag));
             }
         });
     });
 }
 
 #[test]
-fn an_endpoint_without_a_wait_object_cannot_be_waited_at() {
+fn waiting_on_an_endpoint_without_a_wait_object_fails() {
     let shm = Shm::open();
     let (a, _) = shm.awaited();
     assert_eq!(a.wait(Some(Duration::ZERO)), Err(Errno::NoSys));
@@ -314,7 +314,7 @@ fn an_endpoint_without_a_wait_object_cannot_be_waited_at() {
 }
 
 #[test]
-fn messages_of_one_buffer_are_awaited_one_after_the_other() {
+fn messages_of_a_multi_receive_are_awaited_in_order() {
     under_watchdog(|| {
         let shm = Shm::open();
         for (ep, addr) in [shm.awaited(), shm.waiting()] {
@@ -341,7 +341,7 @@ fn messages_of_one_buffer_are_awaited_one_after_the_other() {
             assert_eq!(pool.available(), 0);
             drop(parts);
             assert_eq!(pool.available(), 1);
-            // One that is dropped with messages unread gives its buffer back, too.
+            // A dropped `Messages` with unread messages also returns its buffer.
             let mut messages = ep.recv_multi(pool.take().unwrap(), FiAddr::UNSPEC, None);
             let send = a.send(message(&outgoing, 8, 0), addr);
             let both = async { futures::join!(send, messages.next()) };
@@ -364,8 +364,8 @@ fn awaited_endpoints_exchange_messages_of_every_size() {
             let ping = a.send(message(&pool, size, seed), b_addr);
             let pong = a.recv(pool.take().unwrap(), b_addr);
             let echo = async {
-                let room = pool.take().unwrap();
-                let (buf, received) = b.recv(room, FiAddr::UNSPEC).await.unwrap();
+                let buf = pool.take().unwrap();
+                let (buf, received) = b.recv(buf, FiAddr::UNSPEC).await.unwrap();
                 assert_eq!(received.src, a_addr);
                 b.send(buf, received.src).await.unwrap();
             };
@@ -376,12 +376,15 @@ fn awaited_endpoints_exchange_messages_of_every_size() {
     });
 }
 
-/// The next completion of `at`, while `other` goes on.
+/// Returns the next completion of `at`, with progress at `other`.
 fn next(at: &Endpoint, other: &Endpoint) -> Completion {
     let (mut done, mut none) = (Completions::with_capacity(1), Completions::with_capacity(1));
     while at.poll(&mut done).unwrap() == 0 {
         other.poll(&mut none).unwrap();
-        assert!(none.is_empty(), "a completion at the other side");
+        assert!(
+            none.is_empty(),
+            "unexpected completion at the other endpoint"
+        );
     }
     done.drain().next().unwrap()
 }
@@ -395,7 +398,7 @@ fn is_last(done: &Completion) -> bool {
 }
 
 #[test]
-fn messages_of_one_buffer_are_buffers_of_their_own_that_keep_it() {
+fn messages_of_a_multi_receive_are_separate_buffers() {
     under_watchdog(|| {
         let shm = Shm::open();
         let ((a, _), (b, b_addr)) = (shm.polled(), shm.polled());
@@ -407,10 +410,10 @@ fn messages_of_one_buffer_are_buffers_of_their_own_that_keep_it() {
             let mut parts = Vec::new();
             for (seed, len) in lens.into_iter().enumerate() {
                 let outgoing = shm.pool(len, 1);
-                let (message, word) = (message(&outgoing, len, seed), Context(1));
+                let (message, context) = (message(&outgoing, len, seed), Context(1));
                 match tag {
-                    None => a.send(message, b_addr, word).unwrap(),
-                    Some(_) => a.tsend(message, b_addr, 5, word).unwrap(),
+                    None => a.send(message, b_addr, context).unwrap(),
+                    Some(_) => a.tsend(message, b_addr, 5, context).unwrap(),
                 };
                 let (mut at_a, mut at_b) =
                     (Completions::with_capacity(1), Completions::with_capacity(1));
@@ -418,7 +421,7 @@ fn messages_of_one_buffer_are_buffers_of_their_own_that_keep_it() {
                 let done = at_b.drain().next().unwrap();
                 assert_eq!(is_last(&done), seed == lens.len() - 1);
                 assert_eq!(done.result.as_ref().unwrap().len, len);
-                // What is written to one part is in no other.
+                // A write to one part does not change the others.
                 let mut part = done.buf;
                 assert_message(&part, len, seed);
                 assert_eq!(part.set_len(len + 1), Err(Errno::TooSmall));
@@ -437,7 +440,7 @@ fn messages_of_one_buffer_are_buffers_of_their_own_that_keep_it() {
 }
 
 #[test]
-fn a_buffer_for_many_messages_comes_back_when_it_is_cancelled_or_its_endpoint_is_dropped() {
+fn a_multi_receive_buffer_is_returned_after_cancellation_or_close() {
     under_watchdog(|| {
         let shm = Shm::open();
         let ((a, _), (b, b_addr)) = (shm.polled(), shm.polled());
@@ -470,12 +473,12 @@ fn a_buffer_for_many_messages_comes_back_when_it_is_cancelled_or_its_endpoint_is
 }
 
 #[test]
-fn safe_code_looks_at_messages_and_drops_them() {
+fn messages_are_peeked_and_discarded() {
     under_watchdog(|| {
         let shm = Shm::open();
         let ((a, a_addr), (b, b_addr)) = (shm.polled(), shm.polled());
         let pool = shm.pool(100_000, 3);
-        let looked = |discards: bool| {
+        let peeked = |discards: bool| {
             let mut buf = pool.take().unwrap();
             buf.write(b"kept").unwrap();
             match discards {
@@ -490,14 +493,14 @@ fn safe_code_looks_at_messages_and_drops_them() {
                 .map(|received| (received.tag, received.len, received.data))
         };
         for len in [8, 100_000] {
-            assert_eq!(looked(false).unwrap_err().errno, Errno::NoMsg);
+            assert_eq!(peeked(false).unwrap_err().errno, Errno::NoMsg);
             let message = message(&pool, len, 1);
             a.tsenddata(message, 9, b_addr, 5, Context(1)).unwrap();
-            while looked(false).is_err() {}
+            while peeked(false).is_err() {}
             for discards in [false, true] {
-                assert_eq!(looked(discards).unwrap(), (5, len, Some(9)));
+                assert_eq!(peeked(discards).unwrap(), (5, len, Some(9)));
             }
-            assert_eq!(looked(true).unwrap_err().errno, Errno::NoMsg);
+            assert_eq!(peeked(true).unwrap_err().errno, Errno::NoMsg);
             next(&a, &b).result.unwrap();
         }
     });
@@ -513,12 +516,12 @@ fn more_messages_than_the_queues_hold_all_arrive() {
         let sends = (0..MESSAGES).map(|i| a.send(message(&pool, 64, i), b_addr));
         let sends = futures::future::join_all(sends.collect::<Vec<_>>());
         let receive = async {
-            let mut room = pool.take().unwrap();
+            let mut next_buf = pool.take().unwrap();
             let mut seen = vec![0; 256];
             for _ in 0..MESSAGES {
-                let (buf, _) = b.recv(room, FiAddr::UNSPEC).await.unwrap();
+                let (buf, _) = b.recv(next_buf, FiAddr::UNSPEC).await.unwrap();
                 seen[usize::from(buf[0])] += 1;
-                room = buf;
+                next_buf = buf;
             }
             seen
         };
@@ -530,7 +533,7 @@ fn more_messages_than_the_queues_hold_all_arrive() {
 }
 
 #[test]
-fn closing_in_the_middle_of_everything_returns_the_buffers() {
+fn closing_during_transfers_returns_the_buffers() {
     under_watchdog(|| {
         let shm = Shm::open();
         let (b, b_addr) = shm.polled();
@@ -543,7 +546,7 @@ fn closing_in_the_middle_of_everything_returns_the_buffers() {
             for i in 0..4 {
                 match a.tsend(message(&pool, size, 0), b_addr, i, Context(i)) {
                     Ok(_) => {}
-                    Err(refused) => assert_eq!(refused.errno, Errno::Again),
+                    Err(error) => assert_eq!(error.errno, Errno::Again),
                 }
                 let _ = b.poll(&mut Completions::with_capacity(1));
             }
@@ -554,7 +557,7 @@ fn closing_in_the_middle_of_everything_returns_the_buffers() {
 }
 
 #[test]
-fn futures_dropped_in_the_middle_of_a_transfer_return_their_buffers() {
+fn futures_dropped_during_a_transfer_return_their_buffers() {
     under_watchdog(|| {
         let shm = Shm::open();
         let ((a, _), (b, b_addr)) = (shm.awaited(), shm.awaited());
@@ -566,13 +569,13 @@ fn futures_dropped_in_the_middle_of_a_transfer_return_their_buffers() {
                 let _ = poll(receive.as_mut());
                 let _ = poll(send.as_mut());
             }
-            // A message that is under way and met no receive is the sender's until it does.
-            let rooms = shm.pool(size, 1);
-            let mut drain = Box::pin(b.recv(rooms.take().unwrap(), FiAddr::UNSPEC));
+            // The sender owns the buffer of a started message until a receive matches it.
+            let drain_pool = shm.pool(size, 1);
+            let mut drain = Box::pin(b.recv(drain_pool.take().unwrap(), FiAddr::UNSPEC));
             while pool.available() < 2 {
                 if let Poll::Ready(received) = poll(drain.as_mut()) {
-                    let (room, _) = received.unwrap();
-                    drain.set(b.recv(room, FiAddr::UNSPEC));
+                    let (buf, _) = received.unwrap();
+                    drain.set(b.recv(buf, FiAddr::UNSPEC));
                 }
                 a.progress().unwrap();
             }
@@ -611,7 +614,7 @@ fn threads_exchange_messages() {
 }
 
 #[test]
-fn buffers_go_from_context_to_context() {
+fn contexts_exchange_messages() {
     const BITS: u32 = 2;
     under_watchdog(|| {
         let shm = Shm::open();
@@ -646,6 +649,6 @@ fn buffers_go_from_context_to_context() {
         drop(second);
         let object = wait::Object::Unspec;
         let again = AsyncEndpoint::open_context(&*shm.domain, (&*sep, 1), &info, av, object);
-        assert!(again.is_ok(), "a context that was closed");
+        assert!(again.is_ok(), "a closed context opens again");
     });
 }

@@ -1,8 +1,8 @@
-//! The C face under the address sanitizer: the library, its tests and their programs in C are built
-//! with it, the latter by a C compiler whose runtime has the same interface.
+//! `cargo xtask asan`: the C interface under the address sanitizer.
 //!
-//! Sanitizers are an option of the compiler that is not stable: `RUSTC_BOOTSTRAP` lets a stable
-//! compiler have it.
+//! The library, its tests and their C programs are built with the sanitizer; the C compiler's runtime
+//! has the same interface. Sanitizers are an unstable compiler option, which `RUSTC_BOOTSTRAP` enables
+//! in a stable compiler.
 
 use std::process::Command;
 
@@ -10,13 +10,13 @@ use anyhow::{Context, ensure};
 
 use crate::environment::host;
 
-/// Calls at random of each kind of program.
+/// The number of random calls of each program.
 const CALLS: &str = "400000";
 
-/// Runs the tests of the C face's own programs.
+/// Runs the tests of the C programs.
 ///
 /// # Errors
-/// What is missing, or which command has failed.
+/// Returns an error if a command cannot run or the tests fail.
 pub(crate) fn asan() -> anyhow::Result<String> {
     let status = Command::new(env!("CARGO"))
         .args(["test", "--package", "selvedge-fabric-c", "--test=programs"])
@@ -29,6 +29,6 @@ pub(crate) fn asan() -> anyhow::Result<String> {
         .env("FABRIC_MISUSE_CALLS", CALLS)
         .status()
         .context("cargo")?;
-    ensure!(status.success(), "the tests have failed");
-    Ok("No access to memory that is not there, and nothing leaks.\n".to_owned())
+    ensure!(status.success(), "the tests failed");
+    Ok("No invalid memory accesses and no leaks.\n".to_owned())
 }

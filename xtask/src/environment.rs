@@ -1,20 +1,20 @@
-//! The checkout that tasks work on, and the machine that they build for.
+//! The checkout and the host triple.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context;
 
-/// The checkout.
+/// Returns the root of the checkout.
 pub(crate) fn workspace() -> &'static Path {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    own.parent().unwrap_or(own)
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().unwrap_or(xtask)
 }
 
-/// The machine that programs are built for, as rustc names it.
+/// Returns the host triple.
 pub(crate) fn host() -> anyhow::Result<String> {
     let output = Command::new("rustc").arg("-vV").output().context("rustc")?;
-    let answer = String::from_utf8(output.stdout)?;
-    let host = answer.lines().find_map(|line| line.strip_prefix("host: "));
-    Ok(host.context("rustc -vV names no host")?.to_owned())
+    let version = String::from_utf8(output.stdout)?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc -vV prints no host")?.to_owned())
 }

@@ -1,26 +1,26 @@
-//! The parsers of what peers send, fed with inputs for minutes: what the tests of the same names do
-//! for a moment.
+//! `cargo xtask fuzz`: runs the fuzz tests of the parsers of data from peers with many inputs.
 
 use std::process::Command;
 
 use anyhow::{Context, ensure};
 
-/// Inputs of each parser (`selvedge_testkit::fuzz::INPUTS`).
+/// The variable of the number of inputs (`selvedge_testkit::fuzz::INPUTS`), and its default.
 const INPUTS: (&str, &str) = ("SELVEDGE_FUZZ_INPUTS", "10000000");
 
-/// Packages with such tests, which have these words in their names.
+/// Packages with fuzz tests.
 const PACKAGES: [&str; 4] = [
     "selvedge-shm",
     "selvedge-tcp",
     "selvedge-lnx",
     "selvedge-cheetah",
 ];
+/// A part of the names of the fuzz tests.
 const TESTS: &str = "of_any_bytes_are_read_or_refused";
 
-/// Runs them optimised, with checks for overflow.
+/// Runs the fuzz tests optimised, with overflow checks.
 ///
 /// # Errors
-/// Which package has a parser that panics: its output has the input.
+/// Returns an error if a parser panics; the output of the test contains the input.
 pub(crate) fn fuzz() -> anyhow::Result<String> {
     let (inputs, default) = INPUTS;
     for package in PACKAGES {
@@ -38,7 +38,7 @@ pub(crate) fn fuzz() -> anyhow::Result<String> {
             )
             .status()
             .context("cannot run cargo")?;
-        ensure!(status.success(), "a parser of {package} has panicked");
+        ensure!(status.success(), "the fuzz tests of {package} failed");
     }
-    Ok("Every input was read or refused.\n".to_owned())
+    Ok("Every input was parsed or rejected.\n".to_owned())
 }

@@ -1,6 +1,7 @@
-//! Lays the C library out as a package of libfabric is: library, links, pkg-config, tools.
+//! `cargo xtask install`: installs the C library like a libfabric package: library, links, pkg-config
+//! file, tools.
 //!
-//! Headers are libfabric's; none are installed, and `libfabric.pc` points to the user's.
+//! Headers are not installed; `libfabric.pc` points to libfabric's own headers.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +12,7 @@ use anyhow::{Context, ensure};
 
 use crate::environment::workspace;
 
-/// What is asked for.
+/// Options of the task.
 #[derive(Debug)]
 pub(crate) struct Install {
     pub(crate) prefix: PathBuf,
@@ -19,40 +20,39 @@ pub(crate) struct Install {
     pub(crate) headers: PathBuf,
 }
 
-/// The file behind the links, as the versions of libfabric number theirs.
+/// The file name of the library, with a version number like libfabric's.
 const LIBRARY: &str = "libfabric.so.1.99.0";
 const LINKS: [&str; 2] = ["libfabric.so.1", "libfabric.so"];
 const TOOLS: [&str; 4] = ["fi_info", "fi_strerror", "fi_top", "fabtests"];
-/// The version of libfabric whose interface it is.
+/// The implemented version of the libfabric interface.
 const VERSION: &str = "2.6.0";
 
 impl Install {
-    /// Installs, and says what.
+    /// Installs the files. Returns a summary.
     pub(crate) fn run(&self) -> anyhow::Result<String> {
         let built = match &self.built {
-            Some(folder) => folder.clone(),
+            Some(dir) => dir.clone(),
             None => build(&["selvedge-fabric-c", "fabtests", "selvedge-top"])?,
         };
         let prefix = std::path::absolute(&self.prefix)?;
         let (lib, bin) = (prefix.join("lib"), prefix.join("bin"));
         let (pc, doc) = (lib.join("pkgconfig"), prefix.join("share/doc/selvedge"));
-        for folder in [&lib, &bin, &pc, &doc] {
-            fs::create_dir_all(folder)
-                .with_context(|| format!("cannot make {}", folder.display()))?;
+        for dir in [&lib, &bin, &pc, &doc] {
+            fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         }
-        put(&built.join("libfabric.so"), &lib.join(LIBRARY))?;
+        replace(&built.join("libfabric.so"), &lib.join(LIBRARY))?;
         for name in LINKS {
             link(&lib.join(name))?;
         }
         for tool in TOOLS {
-            put(&built.join(tool), &bin.join(tool))?;
+            replace(&built.join(tool), &bin.join(tool))?;
         }
-        put(&workspace().join("docs/CFACE.md"), &doc.join("CFACE.md"))?;
-        fs::write(pc.join("libfabric.pc"), self.description(&prefix))?;
+        replace(&workspace().join("docs/CFACE.md"), &doc.join("CFACE.md"))?;
+        fs::write(pc.join("libfabric.pc"), self.pc_file(&prefix))?;
         Ok(self.report(&prefix))
     }
 
-    fn description(&self, prefix: &Path) -> String {
+    fn pc_file(&self, prefix: &Path) -> String {
         format!(
             "prefix={}\nlibdir=${{prefix}}/lib\nincludedir={}\n\nName: libfabric\n\
              Description: libfabric's interface, on Selvedge\nVersion: {VERSION}\n\
@@ -73,8 +73,8 @@ impl Install {
         );
         if !self.headers.join("rdma/fabric.h").exists() {
             text += &format!(
-                "there is no rdma/fabric.h in {}: to build programs, install libfabric's headers \
-                 (Debian: libfabric-dev), or say --headers\n",
+                "rdma/fabric.h not found in {}: to build programs, install libfabric's headers \
+                 (Debian: libfabric-dev), or set --headers\n",
                 self.headers.display()
             );
         }
@@ -82,7 +82,7 @@ impl Install {
     }
 }
 
-/// Builds what is installed; where it is.
+/// Builds the packages. Returns the directory of the results.
 pub(crate) fn build(packages: &[&str]) -> anyhow::Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
@@ -91,23 +91,23 @@ pub(crate) fn build(packages: &[&str]) -> anyhow::Result<PathBuf> {
         .current_dir(workspace())
         .status()
         .context("cannot run cargo")?;
-    ensure!(status.success(), "it does not build");
+    ensure!(status.success(), "the build failed");
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = target.unwrap_or_else(|| workspace().join("target"));
     Ok(workspace().join(target).join("release"))
 }
 
-/// Copies a file to where a running program may still have the one before.
-pub(crate) fn put(from: &Path, to: &Path) -> anyhow::Result<()> {
-    let beside = to.with_extension("new");
-    fs::copy(from, &beside)
-        .with_context(|| format!("cannot copy {} to {}", from.display(), beside.display()))?;
-    fs::rename(&beside, to).with_context(|| format!("cannot make {}", to.display()))
+/// Replaces a file by a copy of another. Running programs keep the old file.
+pub(crate) fn replace(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let temporary = to.with_extension("new");
+    fs::copy(from, &temporary)
+        .with_context(|| format!("cannot copy {} to {}", from.display(), temporary.display()))?;
+    fs::rename(&temporary, to).with_context(|| format!("cannot create {}", to.display()))
 }
 
-fn link(at: &Path) -> anyhow::Result<()> {
-    if at.is_symlink() {
-        fs::remove_file(at).with_context(|| format!("cannot replace {}", at.display()))?;
+fn link(path: &Path) -> anyhow::Result<()> {
+    if path.is_symlink() {
+        fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))?;
     }
-    symlink(LIBRARY, at).with_context(|| format!("cannot make {}", at.display()))
+    symlink(LIBRARY, path).with_context(|| format!("cannot create {}", path.display()))
 }

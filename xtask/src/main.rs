@@ -1,8 +1,8 @@
-//! What is done with the workspace beside building it: `cargo xtask install --prefix DIR`.
+//! Tasks of the workspace, for example `cargo xtask install --prefix DIR`.
 
 mod asan;
+mod c_library;
 mod environment;
-mod face;
 mod fuzz;
 mod install;
 mod nightly;
@@ -56,9 +56,9 @@ fn run() -> anyhow::Result<String> {
         }
     }
     let Some(task) = task else {
-        bail!("what is to be done?\n\n{USAGE}");
+        bail!("no task given\n\n{USAGE}");
     };
-    let prefix = || prefix.with_context(|| format!("{task} needs --prefix DIR"));
+    let prefix = || prefix.with_context(|| format!("{task} requires --prefix DIR"));
     match &*task {
         "install" => Install {
             prefix: prefix()?,
@@ -66,8 +66,8 @@ fn run() -> anyhow::Result<String> {
             headers: headers.unwrap_or_else(|| PathBuf::from("/usr/include")),
         }
         .run(),
-        "install-bmi" => face::BMI.install(&prefix()?, built),
-        "install-cheetah" => face::CHEETAH.install(&prefix()?, built),
+        "install-bmi" => c_library::BMI.install(&prefix()?, built),
+        "install-cheetah" => c_library::CHEETAH.install(&prefix()?, built),
         "asan" => asan::asan(),
         "fuzz" => fuzz::fuzz(),
         "miri" => nightly::miri(is_short),
@@ -76,7 +76,7 @@ fn run() -> anyhow::Result<String> {
         "plant" => plant::plant(only.as_deref(), sample),
         "size" => size::size(),
         "unsafe" => unsafe_list::write(),
-        other => bail!("{other:?} is no task\n\n{USAGE}"),
+        other => bail!("unknown task {other:?}\n\n{USAGE}"),
     }
 }
 
@@ -93,38 +93,49 @@ Usage: cargo xtask install --prefix DIR [--headers DIR] [--built DIR]
        cargo xtask size
        cargo xtask unsafe
 
-Installs libfabric.so.1 with its names, libfabric.pc, the tools and their page; or
-libbmi.so, or libcheetah.so with cheetahrun, with headers, pkg-config file and page.
+Tasks:
 
-      --prefix DIR   where to: DIR/lib, DIR/bin, DIR/include, DIR/share
-      --headers DIR  where libfabric's headers are, for libfabric.pc [/usr/include]
-      --built DIR    takes what is built there, rather than building it
+install, install-bmi, install-cheetah
+    Install libfabric.so.1 with its links, libfabric.pc, the tools and their page; or
+    libbmi.so; or libcheetah.so with cheetahrun. The latter two include headers, a
+    pkg-config file and a page.
 
-test runs cargo test --workspace with these arguments, and lists the tests that were
-skipped because this machine lacks what they need. SELVEDGE_TEST_REQUIRES=\"cc libfabric\"
-makes such a skip a failure: cc, c++, libfabric, mpi, other-mpi, rights, system.
+      --prefix DIR   install to DIR/lib, DIR/bin, DIR/include, DIR/share
+      --headers DIR  path of libfabric's headers, for libfabric.pc [/usr/include]
+      --built DIR    install from this build directory instead of building
 
-      --long         campaigns, sweeps and conformance tests in full, not a sample
+test
+    Runs cargo test --workspace with these arguments, and lists the tests skipped because
+    of missing requirements. SELVEDGE_TEST_REQUIRES=\"cc libfabric\" turns such a skip
+    into a failure: cc, c++, libfabric, mpi, other-mpi, rights, system.
 
-plant has the tests of parts that are no provider's fail, each by a defect in a copy of
-the last commit (target/planted).
+      --long         run campaigns, sweeps and conformance tests in full, not a sample
 
-      --only WORDS   those that are described with these words
-      --sample N     N of them, which the last commit chooses, of one target of tests
+plant
+    Inserts known defects one at a time in a copy of the last commit (target/planted), and
+    checks that the named tests fail.
 
-asan runs programs in C, and calls at random, on a libfabric.so.1 that is built with the
-address sanitizer (target/asan).
+      --only WORDS   only defects with these words in their description
+      --sample N     only N defects of one test target, chosen by the last commit
 
-fuzz feeds every parser of what peers send with 10^7 inputs (SELVEDGE_FUZZ_INPUTS).
+asan
+    Runs C programs, and random calls, on a libfabric.so.1 built with the address sanitizer
+    (target/asan).
 
-miri runs tests of the parts that talk to no system in an interpreter of the language's memory
-model (target/miri), tsan under the thread sanitizer (target/tsan). Both have rustup install what
-they need of the nightly toolchain.
+fuzz
+    Runs every parser of data from peers on 10^7 inputs (SELVEDGE_FUZZ_INPUTS).
 
-      --short        a part of the tests, in a minute or two
+miri, tsan
+    Run tests under Miri (target/miri), or under the thread sanitizer (target/tsan). Both
+    install the required components of the nightly toolchain with rustup.
 
-size counts lines of code, without blank lines and comments, of the parts of the workspace, tests
-apart, beside the budget and the ceiling of each part. It fails when a part has outgrown its ceiling.
+      --short        run a subset of the tests, in a minute or two
 
-unsafe writes docs/UNSAFE.md: the files with unsafe code, and the reasons that they give.
+size
+    Counts lines of code of each part of the workspace, without blank lines and comments,
+    and compares them with the budget and the ceiling of the part. Fails if a part exceeds
+    its ceiling.
+
+unsafe
+    Writes docs/UNSAFE.md: the files with unsafe code and their reasons.
 ";

@@ -1,8 +1,8 @@
-//! Checks by tools of the nightly toolchain: Miri, which runs tests in an interpreter of Rust's memory
-//! model, and the thread sanitizer, which watches compiled tests and the standard library.
+//! `cargo xtask miri` and `cargo xtask tsan`: tests under Miri and the thread sanitizer, which require
+//! the nightly toolchain.
 //!
-//! Both find accesses that race. Neither runs what talks to the system in its own way, so the parts
-//! that are tested are named here.
+//! Both find data races; Miri also finds undefined behaviour. Neither supports all system calls, so
+//! this file lists the tests that run.
 
 use std::process::{Command, Stdio};
 
@@ -10,40 +10,40 @@ use anyhow::{Context, bail, ensure};
 
 use crate::environment::host;
 
-/// Tests of a package that run under a tool.
+/// A set of tests of a package.
 struct Part {
     package: &'static str,
-    /// Where they are: what `cargo test` is told.
+    /// The target, as arguments of `cargo test`.
     target: &'static [&'static str],
-    /// Parts of their names; all if there are none.
+    /// Filters of test names; all tests if empty.
     tests: &'static [&'static str],
-    /// Parts of names that are left out.
-    left_out: &'static [&'static str],
-    /// Whether the short form runs them, too.
+    /// Filters of tests to skip.
+    skipped: &'static [&'static str],
+    /// Whether `--short` includes these tests.
     is_short: bool,
 }
 
-/// Parts that make no system calls which Miri does not know, and do not take it hours.
+/// Tests without system calls that Miri does not support, and without hours of run time.
 const MIRI: &[Part] = &[
     Part {
         package: "selvedge",
         target: &["--lib"],
         tests: &["shared::"],
-        left_out: &[],
+        skipped: &[],
         is_short: true,
     },
     Part {
         package: "selvedge",
         target: &["--lib"],
         tests: &["owned::"],
-        left_out: &[],
+        skipped: &[],
         is_short: false,
     },
     Part {
         package: "selvedge-kit",
         target: &["--test", "shared_regions"],
         tests: &[],
-        left_out: &[],
+        skipped: &[],
         is_short: true,
     },
     Part {
@@ -62,13 +62,13 @@ const MIRI: &[Part] = &[
             "srx::matcher::",
             "srx::queue::",
         ],
-        left_out: &[
-            // A value that is forgotten, as it has to be, is a leak.
+        skipped: &[
+            // Leaks a value on purpose.
             "the_value_of_a_taken_lock_is_not_dropped",
-            // They wait by epoll(7).
+            // Use epoll(7).
             "wait",
             "sleep",
-            // Many random operations take hours.
+            // Take hours.
             "behaves_as_the_lists_do",
             "ten_thousand",
         ],
@@ -77,27 +77,27 @@ const MIRI: &[Part] = &[
     Part {
         package: "selvedge",
         target: &["--test", "owned"],
-        tests: &["windows::", "pools::", "polled::", "atomics::"],
-        // Four threads that poll without rest: an hour.
-        left_out: &["threads_share_an_endpoint"],
+        tests: &["shared_regions::", "pools::", "polled::", "atomics::"],
+        // Four busy threads take an hour.
+        skipped: &["threads_share_an_endpoint"],
         is_short: false,
     },
 ];
 
-/// Parts that several threads use at once.
+/// Tests of code that several threads share.
 const TSAN: &[Part] = &[
     Part {
         package: "selvedge",
         target: &["--lib"],
         tests: &["owned::"],
-        left_out: &[],
+        skipped: &[],
         is_short: true,
     },
     Part {
         package: "selvedge-kit",
         target: &["--test", "shared_regions"],
         tests: &[],
-        left_out: &[],
+        skipped: &[],
         is_short: true,
     },
     Part {
@@ -113,46 +113,46 @@ const TSAN: &[Part] = &[
             "srx::",
             "wait::",
         ],
-        left_out: &[],
+        skipped: &[],
         is_short: true,
     },
     Part {
         package: "selvedge-kit",
         target: &["--test", "atomics"],
         tests: &["threads::"],
-        left_out: &["both_parts_of_a_complex_number"],
+        skipped: &["both_parts_of_a_complex_number"],
         is_short: false,
     },
 ];
 
-/// Runs the tests under Miri; a few of them in the short form.
+/// Runs the tests under Miri, or a subset if `is_short`.
 ///
 /// # Errors
-/// What is missing and how it is installed, or which tests have failed.
+/// Returns an error if the toolchain cannot be installed or a test fails.
 pub(crate) fn miri(is_short: bool) -> anyhow::Result<String> {
     install(&["miri", "rust-src"])?;
-    for part in chosen(MIRI, is_short) {
+    for part in select(MIRI, is_short) {
         let mut command = cargo();
         command
             .args(["miri", "test"])
             .env("CARGO_TARGET_DIR", "target/miri")
-            // Tests ask for the time, and registration exposes addresses to keys.
+            // Tests read the clock, and memory registration exposes addresses.
             .env(
                 "MIRIFLAGS",
                 "-Zmiri-disable-isolation -Zmiri-permissive-provenance",
             );
         run(command, part)?;
     }
-    Ok("No access to memory that the language does not allow.\n".to_owned())
+    Ok("No undefined behaviour.\n".to_owned())
 }
 
-/// Runs the tests under the thread sanitizer; a few of them in the short form.
+/// Runs the tests under the thread sanitizer, or a subset if `is_short`.
 ///
 /// # Errors
-/// As [`miri`].
+/// See [`miri`].
 pub(crate) fn tsan(is_short: bool) -> anyhow::Result<String> {
     install(&["rust-src"])?;
-    for part in chosen(TSAN, is_short) {
+    for part in select(TSAN, is_short) {
         let mut command = cargo();
         command
             .args(["test", "-Zbuild-std", "--target", &host()?])
@@ -161,18 +161,18 @@ pub(crate) fn tsan(is_short: bool) -> anyhow::Result<String> {
             .env("TSAN_OPTIONS", "halt_on_error=1");
         run(command, part)?;
     }
-    Ok("No two accesses of threads race.\n".to_owned())
+    Ok("No data races.\n".to_owned())
 }
 
-fn chosen(parts: &'static [Part], is_short: bool) -> impl Iterator<Item = &'static Part> {
+fn select(parts: &'static [Part], is_short: bool) -> impl Iterator<Item = &'static Part> {
     parts.iter().filter(move |part| part.is_short || !is_short)
 }
 
-/// Cargo of the nightly toolchain.
+/// Returns a command of the nightly toolchain's cargo.
 fn cargo() -> Command {
     let mut command = Command::new("cargo");
     command.arg("+nightly");
-    // The toolchain that runs this task is not the one that is wanted.
+    // These select the toolchain of this task.
     command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
     command
 }
@@ -180,32 +180,34 @@ fn cargo() -> Command {
 fn run(mut command: Command, part: &Part) -> anyhow::Result<()> {
     command.args(["--package", part.package]).args(part.target);
     command.arg("--").args(part.tests);
-    for test in part.left_out {
+    for test in part.skipped {
         command.args(["--skip", test]);
     }
     let status = command.status().context("cargo")?;
     let target = part.target.join(" ");
     ensure!(
         status.success(),
-        "tests of {} {target} have failed",
+        "tests of {} {target} failed",
         part.package
     );
     Ok(())
 }
 
-/// Has rustup install the nightly toolchain with these components, unless they are there.
+/// Installs the nightly toolchain and missing components with rustup.
 fn install(components: &[&str]) -> anyhow::Result<()> {
     let listed = Command::new("rustup")
         .args(["component", "list", "--installed", "--toolchain", "nightly"])
         .stderr(Stdio::null())
         .output()
-        .context("rustup, which installs the nightly toolchain: see https://rustup.rs")?;
+        .context(
+            "cannot run rustup, which installs the nightly toolchain; see https://rustup.rs",
+        )?;
     let installed = String::from_utf8(listed.stdout)?;
-    let has = |component: &&&str| {
+    let is_missing = |component: &&&str| {
         let mut lines = installed.lines();
         !lines.any(|line| line == **component || line.starts_with(&format!("{component}-")))
     };
-    let missing: Vec<_> = components.iter().filter(has).copied().collect();
+    let missing: Vec<_> = components.iter().filter(is_missing).copied().collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -217,8 +219,8 @@ fn install(components: &[&str]) -> anyhow::Result<()> {
     let status = command.status().context("rustup")?;
     if !status.success() {
         bail!(
-            "the nightly toolchain lacks {}, and rustup could not install it; where there is \
-             network access, run `rustup toolchain install nightly --component {}`",
+            "the nightly toolchain lacks {}, and rustup cannot install it; with network access, \
+             run `rustup toolchain install nightly --component {}`",
             missing.join(" and "),
             missing.join(",")
         );

@@ -1,8 +1,8 @@
-//! `cargo xtask plant`: defects planted in the source, one at a time, each with the tests that have
-//! to fail for it. They are for what the mutation list of docs/FABTESTS.md cannot reach: parts that
-//! are no provider's, and ways inside of one.
+//! `cargo xtask plant`: inserts known defects in the source, one at a time, and checks that the named
+//! tests fail.
 //!
-//! The work is done in a copy of the last commit, `target/planted`, never here.
+//! The defects cover code that the mutation list of docs/FABTESTS.md does not reach: code outside of
+//! providers, and internal paths. The task works in a copy of the last commit, `target/planted`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use anyhow::{Context, bail, ensure};
 
 use crate::environment::workspace;
 
-/// A defect.
+/// A planted defect.
 struct Plant {
-    what: &'static str,
+    description: &'static str,
     file: &'static str,
-    /// A text that the file has once.
-    was: &'static str,
-    is: &'static str,
-    /// Where the tests are that fail: a package, and what cargo is told besides.
+    /// The original text, which occurs once in the file.
+    original: &'static str,
+    replacement: &'static str,
+    /// The package and the target of the failing tests.
     package: &'static str,
     target: &'static str,
     tests: &'static [&'static str],
@@ -27,13 +27,13 @@ struct Plant {
 
 macro_rules! plants {
     ($($file:literal: $package:literal $target:literal {
-        $($what:literal: $was:literal => $is:literal fails $($test:literal),+;)+
+        $($description:literal: $original:literal => $replacement:literal fails $($test:literal),+;)+
     })+) => {
         &[$($(Plant {
-            what: $what,
+            description: $description,
             file: $file,
-            was: $was,
-            is: $is,
+            original: $original,
+            replacement: $replacement,
             package: $package,
             target: $target,
             tests: &[$($test),+],
@@ -45,17 +45,17 @@ const PLANTS: &[Plant] = plants! {
     "src/poll.rs": "selvedge-shm" "--test=messages" {
         "every member of a poll set is ready": "filter(|(member, _)| member.is_ready())" => "filter(|_| true)"
             fails "a_poll_set_names_what_is_ready_until_it_was_read";
-        "a wait for a set succeeds when its time is over": "return Err(Errno::TimedOut);" => "return Ok(());"
+        "a wait on a poll set succeeds after its timeout": "return Err(Errno::TimedOut);" => "return Ok(());"
             fails "a_wait_for_a_set_ends_with_any_of_its_members_or_the_time";
     }
     "providers/hook/src/call.rs": "selvedge-hook" "--test=layers" {
         "the innermost layer is the outermost": "hooks.split_first()" => "hooks.split_last()"
             fails "faults_follow_their_rules_and_outer_layers_see_them", "inner_layers_do_not_see_calls_that_outer_layers_fail";
-        "a layer that there is not is left out": "let hooks = names.split(';').map(hook).collect::<Result<_, _>>()?;" => "let hooks = names.split(';').filter_map(|name| hook(name).ok()).collect();"
+        "an unknown layer is ignored": "let hooks = names.split(';').map(hook).collect::<Result<_, _>>()?;" => "let hooks = names.split(';').filter_map(|name| hook(name).ok()).collect();"
             fails "the_error_for_an_invalid_variable_quotes_the_value";
-        "the file is made without a layer": "let names = params.text(\"FI_HOOK\")?;" => "let names = params.text(\"FI_HOOK\")?;\n        let _ = Output::open(&params.text(\"FI_HOOK_FILE\")?)?;"
+        "the file is created without a layer": "let names = params.text(\"FI_HOOK\")?;" => "let names = params.text(\"FI_HOOK\")?;\n        let _ = Output::open(&params.text(\"FI_HOOK_FILE\")?)?;"
             fails "without_fi_hook_there_is_no_layer";
-        "nobody is told of the end of an object": "let _ = self.call::<(), Errno>((name, object)" => "let _ = || self.call::<(), Errno>((name, object)"
+        "the close of an object is not reported to layers": "let _ = self.call::<(), Errno>((name, object)" => "let _ = || self.call::<(), Errno>((name, object)"
             fails "a_trace_has_a_line_for_each_call_from_the_first_to_the_last";
     }
     "providers/hook/src/perf.rs": "selvedge-hook" "--test=layers" {
@@ -63,31 +63,31 @@ const PLANTS: &[Plant] = plants! {
             fails "perf_counts_calls_errors_and_time";
     }
     "providers/hook/src/recorder.rs": "selvedge-hook" "--test=layers" {
-        "a receive is timed as one of nothing": "(entry.len, entry.tag)," => "(0, entry.tag),"
+        "a receive is timed with length 0": "(entry.len, entry.tag)," => "(0, entry.tag),"
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
-        "times of endpoints that are closed are lost": "totals.add(latency.histograms());" => "totals.add(Vec::new());"
+        "latencies of closed endpoints are lost": "totals.add(latency.histograms());" => "totals.add(Vec::new());"
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
     }
     "providers/hook/src/shared.rs": "selvedge-hook" "--test=layers" {
-        "posts of shared receives pass no layer": "post.pass(&self.at, self.recorder(), run)" => "{ let _ = post; run() }"
+        "posts of shared receives bypass the layers": "post.pass(&self.at, self.recorder(), run)" => "{ let _ = post; run() }"
             fails "posts_of_shared_receives_pass_each_layer";
     }
     "providers/hook/src/endpoint.rs": "selvedge-hook" "--test=layers" {
-        "what shared receives have open is forgotten with their handle": "_shared: shared," => "_shared: shared.filter(|_| false),"
+        "outstanding shared receives are lost with their handle": "_shared: shared," => "_shared: shared.filter(|_| false),"
             fails "perf_times_shared_receives_at_every_endpoint_that_completes_them";
     }
     "providers/hook/src/recorder.rs": "selvedge-hook" "--test=layers" {
-        "shared receives that are not reported are waited for": "if bound.rx.is_selective() {" => "if bound.rx.is_selective() && false {"
+        "shared receives without a completion are awaited": "if bound.rx.is_selective() {" => "if bound.rx.is_selective() && false {"
             fails "an_unreported_shared_receive_is_not_matched_with_a_reported_one";
     }
     "util/top/src/processes.rs": "selvedge-top" "--test=processes" {
-        "calls of what has no page are left out": "pages.iter().any(|seen| is_of(head, seen))" => "pages.iter().any(|seen| is_of(head, seen) || true)"
+        "calls of objects without a page are omitted": "pages.iter().any(|seen| is_of(head, seen))" => "pages.iter().any(|seen| is_of(head, seen) || true)"
             fails "calls_of_shared_receives_are_told_of_beside_those_of_endpoints", "json_has_the_calls_of_shared_receives_beside_endpoints";
     }
     "providers/hook/src/open_ops.rs": "selvedge-hook" "--test=layers" {
         "a queue does not find shared receives": "local.or_else(|| self.take_shared(key, is_last))" => "local"
             fails "perf_times_shared_receives_at_every_endpoint_that_completes_them", "flight_records_posts_of_shared_receives_and_their_outcomes";
-        "a send is taken for a receive": "tagged(TimedOp::TaggedSend, TimedOp::Send)" => "tagged(TimedOp::TaggedReceive, TimedOp::Receive)"
+        "a send is recorded as a receive": "tagged(TimedOp::TaggedSend, TimedOp::Send)" => "tagged(TimedOp::TaggedReceive, TimedOp::Receive)"
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
     }
     "providers/hook/src/endpoint.rs": "selvedge-top" "--test=processes" {
@@ -95,49 +95,49 @@ const PLANTS: &[Plant] = plants! {
             fails "times_are_told_by_kind_and_size_while_the_program_runs";
     }
     "providers/kit/src/telemetry/latency.rs": "selvedge-kit" "--lib" {
-        "a quantile is that of half as many": "self.count() as f64 * fraction).max(1.0)" => "self.count() as f64 * fraction / 2.0).max(1.0)"
+        "a quantile is computed for half the fraction": "self.count() as f64 * fraction).max(1.0)" => "self.count() as f64 * fraction / 2.0).max(1.0)"
             fails "quantiles_are_right_to_the_width_of_a_class";
-        "times are classed by halves of a doubling": "& 3;" => "& 2;"
+        "latency classes are half a doubling wide": "& 3;" => "& 2;"
             fails "every_time_is_in_the_class_whose_bounds_are_around_it";
     }
     "providers/kit/src/telemetry/calls.rs": "selvedge-kit" "--lib" {
-        "a call ends in a place that is another's": "if words[AT_NUMBER].load(Ordering::Relaxed) == number + 1 {" => "{"
+        "a call ends in the slot of another call": "if words[AT_NUMBER].load(Ordering::Relaxed) == number + 1 {" => "{"
             fails "the_outcome_of_a_call_whose_slot_was_reused_is_dropped";
-        "every try is a call": "is(AT_OUTCOME, outcome_word(Err(Errno::Again)))" => "is(AT_OUTCOME, u64::MAX)"
+        "every retry is recorded as a call": "is(AT_OUTCOME, outcome_word(Err(Errno::Again)))" => "is(AT_OUTCOME, u64::MAX)"
             fails "retries_of_a_call_are_one_record";
     }
     "providers/hook/src/fault.rs": "selvedge-hook" "--lib" {
-        "names of errors are taken as they are": "let name = name.strip_prefix(\"FI_E\").unwrap_or(&name);" => "let name = &*name;"
+        "error names are not normalised": "let name = name.strip_prefix(\"FI_E\").unwrap_or(&name);" => "let name = &*name;"
             fails "rules_are_parsed_into_call_action_and_condition";
-        "chance does not ask for its seed": ".fetch_add(STEP, Ordering::Relaxed)\n            .wrapping_add(STEP);" => ".swap(STEP, Ordering::Relaxed)\n            .wrapping_mul(0).wrapping_add(STEP);"
+        "the random sequence ignores its seed": ".fetch_add(STEP, Ordering::Relaxed)\n            .wrapping_add(STEP);" => ".swap(STEP, Ordering::Relaxed)\n            .wrapping_mul(0).wrapping_add(STEP);"
             fails "random_faults_repeat_with_the_same_seed";
     }
     "providers/hook/src/objects.rs": "selvedge-hook" "--test=layers" {
-        "a region takes counters with their hooks": "let cntr = HookLayers::counter(cntr);" => "let _ = HookLayers::counter; let cntr = Arc::clone(cntr);"
+        "a region is bound to the wrapped counter": "let cntr = HookLayers::counter(cntr);" => "let _ = HookLayers::counter; let cntr = Arc::clone(cntr);"
             fails "a_region_is_bound_to_the_counter_below_its_layers";
     }
     "providers/kit/src/layer/named.rs": "selvedge-hook" "--test=layers" {
-        "errors name the endpoint below a layer": "error.ep = error.ep.map(|ep| ENDPOINTS.layered::<L>(ep));" => "let _ = &mut error.ep;"
+        "errors refer to the endpoint below a layer": "error.ep = error.ep.map(|ep| ENDPOINTS.layered::<L>(ep));" => "let _ = &mut error.ep;"
             fails "an_event_names_the_applications_endpoint_when_its_fabric_is_open_twice";
     }
     "providers/kit/src/layer/calls.rs": "selvedge-kit" "--lib" {
-        "a layer keeps a call for itself": "fn set_err(value: u64);" => "fn set_err(value: u64) = { let _ = value; };"
+        "a layer does not forward a call": "fn set_err(value: u64);" => "fn set_err(value: u64) = { let _ = value; };"
             fails "every_call_of_the_contract_reaches_the_object_below_a_layer_that_changes_nothing";
     }
     "providers/kit/src/layer/bound.rs": "selvedge-kit" "--lib" {
-        "an endpoint is bound to shared receives with their layer": "bind.srx = bind.srx.as_ref().map(srx);" => "let _ = srx;"
+        "an endpoint is bound to the wrapped shared receives": "bind.srx = bind.srx.as_ref().map(srx);" => "let _ = srx;"
             fails "every_call_of_the_contract_reaches_the_object_below_a_layer_that_changes_nothing";
     }
     "providers/kit/src/mr/counts.rs": "selvedge-shm" "--test=rma" {
-        "each place is an event": "Some((_, sum)) => *sum += len," => "Some((_, sum)) if len > 1 << 40 => *sum += len,\n                Some(_) => regions.push((key, len)),"
+        "each segment counts as an event": "Some((_, sum)) => *sum += len," => "Some((_, sum)) if len > 1 << 40 => *sum += len,\n                Some(_) => regions.push((key, len)),"
             fails "an_operation_is_one_event_for_each_region_that_it_touches";
-        "counters of regions drive nobody who is there": "endpoints.try_for_each(|ops| ops.add_driver(&cntr))?;" => "endpoints.try_for_each(|_| Ok::<(), Error>(()))?;"
+        "counters of regions do not drive existing endpoints": "endpoints.try_for_each(|ops| ops.add_driver(&cntr))?;" => "endpoints.try_for_each(|_| Ok::<(), Error>(()))?;"
             fails "each_region_counts_accesses_by_every_protocol", "a_thread_parked_at_a_region_counter_is_woken_by_writes_and_reads";
-        "counters of regions drive nobody who comes later": "cntrs.try_for_each(|cntr| endpoint.add_driver(&cntr))" => "cntrs.try_for_each(|_| Ok(()))"
+        "counters of regions do not drive later endpoints": "cntrs.try_for_each(|cntr| endpoint.add_driver(&cntr))" => "cntrs.try_for_each(|_| Ok(()))"
             fails "reading_a_region_counter_progresses_the_endpoints_that_serve_the_region";
-        "a second counter takes the place of the first": "(0..EVENTS.len()).any(is_taken)" => "(0..0).any(is_taken)"
+        "a second counter replaces the first": "(0..EVENTS.len()).any(is_taken)" => "(0..0).any(is_taken)"
             fails "counters_that_cannot_be_bound_are_refused_by_name";
-        "counters stay with the key": "self.0.remove(&key)" => "let _ = key; None"
+        "counters remain bound to a reused key": "self.0.remove(&key)" => "let _ = key; None"
             fails "a_reused_key_does_not_count_for_the_old_counter";
     }
     "providers/kit/src/mr/counts.rs": "selvedge-tcp" "--test=one_process" {
@@ -145,17 +145,17 @@ const PLANTS: &[Plant] = plants! {
             fails "a_counter_for_reads_and_writes_counts_what_is_both_once";
     }
     "providers/shm/src/rma/direct.rs": "selvedge-shm" "--test=rma" {
-        "special memory is used without the owner who counts": "|| row.is_counted()" => "|| row.is_counted() && row.len == 0"
+        "counted special memory is accessed directly": "|| row.is_counted()" => "|| row.is_counted() && row.len == 0"
             fails "each_region_counts_accesses_by_every_protocol", "direct_accesses_are_counted_once_the_region_has_a_counter";
     }
     "providers/shm/src/rma/read.rs": "selvedge-shm" "--test=rma" {
-        "memory is copied from without the owner who counts": "if grant.row.is_counted() {" => "if grant.row.is_counted() && segment.len == 0 {"
+        "counted memory is copied directly": "if grant.row.is_counted() {" => "if grant.row.is_counted() && segment.len == 0 {"
             fails "each_region_counts_accesses_by_every_protocol";
-        "reads inside of commands are not counted": "            shared.keys.count_read(&read.segments);" => ""
+        "reads within commands are not counted": "            shared.keys.count_read(&read.segments);" => ""
             fails "each_region_counts_accesses_by_every_protocol";
     }
     "providers/shm/src/peers/ops.rs": "selvedge-shm" "--test=rma" {
-        "reads in segments are not counted": "self.domain.keys.count_read(&self.places);" => "let _ = (&self.domain, &self.places);"
+        "segmented reads are not counted": "self.domain.keys.count_read(&self.places);" => "let _ = (&self.domain, &self.places);"
             fails "each_region_counts_accesses_by_every_protocol";
     }
     "providers/shm/src/smr/memory/keys.rs": "selvedge-shm" "--test=rma" {
@@ -173,31 +173,31 @@ const PLANTS: &[Plant] = plants! {
             fails "each_region_counts_what_is_done_to_it";
         "atomics are not counted": "self.keys.count(targets, atomic.kernel.access());" => "drop(targets);"
             fails "each_region_counts_what_is_done_to_it";
-        "to fetch is to write": "let is_read = atomic.kernel.has_result();" => "let is_read = atomic.kernel.op() == Op::AtomicRead;"
+        "a fetching atomic counts as a write only": "let is_read = atomic.kernel.has_result();" => "let is_read = atomic.kernel.op() == Op::AtomicRead;"
             fails "to_fetch_is_to_read_for_the_counters_of_the_target";
     }
     "providers/tcp/src/socket/tls/identity.rs": "selvedge-tcp" "--test=tls" {
         "clients show no certificate": ".with_client_cert_verifier(verifier)" => ".with_no_client_auth()"
             fails "strangers_without_a_certificate_or_with_an_older_release_are_turned_out";
-        "clients may have any name": "verify_server_name(&ParsedCertificate::try_from(end)?, &self.name)?;" => "let _ = verify_server_name(&ParsedCertificate::try_from(end)?, &self.name);"
+        "clients may have any name": "verify_server_name(&ParsedCertificate::try_from(end_entity)?, &self.name)?;" => "let _ = verify_server_name(&ParsedCertificate::try_from(end_entity)?, &self.name);"
             fails "with_a_name_certificates_have_to_have_it_at_both_ends";
     }
     "providers/tcp/src/connection/mod.rs": "selvedge-tcp" "--test=tls" {
-        "a parked thread forgets input that was read already": "|| self.is_draining || self.has_buffered_input()" => "|| self.is_draining"
+        "a parked thread ignores buffered input": "|| self.is_draining || self.has_buffered_input()" => "|| self.is_draining"
             fails "whoever_may_sleep_has_nothing_that_was_read_already";
     }
     "providers/tcp/src/connection/tx.rs": "selvedge-tcp" "--test=tls" {
-        "a header changes when a part of it is sealed": "if !socket.is_encrypted() {" => "if socket.is_encrypted() || negotiated.order == ByteOrder::Native {"
+        "a header changes after part of it is encrypted": "if !socket.is_encrypted() {" => "if socket.is_encrypted() || negotiated.order == ByteOrder::Native {"
             fails "messages_that_had_to_wait_for_room_arrive_as_they_were_posted";
     }
     "providers/tcp/src/state/application.rs": "selvedge-tcp" "--test=one_process" {
-        "an endpoint connects from anywhere": "Some(socket) => socket.connect(to, &self.config.socket_options)?," => "Some(_) => Socket::connect(from.unwrap_or(any), to, &self.config.socket_options)?,"
+        "an endpoint connects from an arbitrary address": "Some(socket) => socket.connect(to, &self.config.socket_options)?," => "Some(_) => Socket::connect(from.unwrap_or(any), to, &self.config.socket_options)?,"
             fails "an_endpoint_connects_from_the_place_that_a_passive_one_has_taken";
     }
     "providers/tcp/src/endpoint/passive.rs": "selvedge-tcp" "--test=one_process" {
         "an endpoint that takes over an address binds another one": "PassiveState::Bound(socket, at) => return Ok((socket, at))," => "PassiveState::Bound(_, at) => return self.inner.bind_at(SocketAddr::new(at.ip(), 0)),"
             fails "an_endpoint_connects_from_the_place_that_a_passive_one_has_taken", "a_passive_endpoint_listens_where_it_was_told_or_in_the_place_of_another";
-        "a second address takes the place of the first": "if !matches!(&*state, PassiveState::Unbound(_)) {" => "if matches!(&*state, PassiveState::Listening(_)) {"
+        "a second address replaces the first": "if !matches!(&*state, PassiveState::Unbound(_)) {" => "if matches!(&*state, PassiveState::Listening(_)) {"
             fails "an_endpoint_connects_from_the_place_that_a_passive_one_has_taken";
     }
     "util/capi/fabric/src/export/discover.rs": "selvedge-fabric-c" "--test=programs" {
@@ -205,35 +205,35 @@ const PLANTS: &[Plant] = plants! {
             fails "addresses_in_c_are_taken_before_anybody_listens_or_connects";
     }
     "util/top/src/units.rs": "selvedge-top" "--bin=fi_top" {
-        "a number may have four digits": "value >= 999.5 &&" => "value >= 1000.5 &&"
+        "a number has four digits": "value >= 999.5 &&" => "value >= 1000.5 &&"
             fails "numbers_have_three_digits_at_most";
     }
     "util/top/src/live.rs": "selvedge-top" "--bin=fi_top" {
-        "the live picture does not say how it is left": "q quit  up/down choose" => "up/down choose"
+        "the live view does not show the quit key": "q quit  up/down choose" => "up/down choose"
             fails "the_picture_reads_well_at_80_columns_and_at_fewer";
     }
     "util/top/src/json.rs": "selvedge-top" "--test=processes" {
-        "what was sent is told as received": "way.is_sent() == is_sent" => "way.is_sent() != is_sent"
+        "sent messages are reported as received": "way.is_sent() == is_sent" => "way.is_sent() != is_sent"
             fails "messages_are_counted_by_the_way_they_took_and_seen_from_outside";
     }
     "util/top/src/dump.rs": "selvedge-top" "--test=processes" {
-        "nobody is named with the process": "format!(\"{} (process {})\", peer.name, other.pid)" => "format!(\"{} {}\", peer.name, other.pid)"
+        "a peer is listed without its process": "format!(\"{} (process {})\", peer.name, other.pid)" => "format!(\"{} {}\", peer.name, other.pid)"
             fails "each_side_of_a_hanging_job_says_what_it_waits_for";
-        "one waits for another, and that is enough": "if waits_for(one, other) && waits_for(other, one)" => "if waits_for(one, other) && !waits_for(other, one)"
+        "a one-sided wait is reported as a deadlock": "if waits_for(one, other) && waits_for(other, one)" => "if waits_for(one, other) && !waits_for(other, one)"
             fails "two_that_wait_for_each_other_are_named";
-        "a stopped process is not known as one": "Some('T' | 't') =>" => "Some('t') =>"
+        "a stopped process is not recognised": "Some('T' | 't') =>" => "Some('t') =>"
             fails "a_peer_that_is_not_there_and_one_that_is_stopped_are_told_of";
     }
     "util/top/src/main.rs": "selvedge-top" "--test=processes" {
-        "a process that is gone is told of in no sentence": "if !all.iter().any(|seen| seen.pid == *pid) {" => "if all.is_empty() && *pid == 0 {"
+        "a terminated process is not reported": "if !all.iter().any(|seen| seen.pid == *pid) {" => "if all.is_empty() && *pid == 0 {"
             fails "the_page_of_a_process_that_was_killed_is_gone_with_it";
     }
     "util/top/src/table.rs": "selvedge-top" "--test=processes" {
-        "a long name is not cut": "cut(&command, 9)," => "cut(&command, 90),"
+        "a long name is not truncated": "cut(&command, 9)," => "cut(&command, 90),"
             fails "a_table_fits_80_columns";
     }
     "providers/kit/src/coll/endpoint.rs": "selvedge-top" "--test=processes" {
-        "the layer of collectives is seen, too": "Ep::resolve_without_telemetry(bind, info, base.id())?" => "Ep::resolve(bind, info, base.id())?"
+        "the collectives layer is reported as an endpoint": "Ep::resolve_without_telemetry(bind, info, base.id())?" => "Ep::resolve(bind, info, base.id())?"
             fails "an_endpoint_with_a_layer_around_it_is_one";
     }
     "providers/shm/src/endpoint/coll_channel.rs": "selvedge-shm" "--lib" {
@@ -253,23 +253,23 @@ const PLANTS: &[Plant] = plants! {
             fails "a_killed_member_ends_the_collectives_of_parked_members";
     }
     "providers/kit/src/coll/fast_path.rs": "selvedge-shm" "--test=collectives" {
-        "a short round waits for the wrong member": "from: group.channel(receive.peer, receive.span.len)?" => "from: group.channel(send.peer, receive.span.len)?"
+        "a fast-path round waits for the wrong member": "from: group.channel(receive.peer, receive.span.len)?" => "from: group.channel(send.peer, receive.span.len)?"
             fails "repeated_barriers_hold_every_member_until_the_last_arrives";
-        "short collectives are not counted for others": ".set_next_sequence(group.stats_slot, group.next_sequence);" => ".set_next_sequence(group.stats_slot, 1);"
+        "fast-path collectives are not published": ".set_next_sequence(group.stats_slot, group.next_sequence);" => ".set_next_sequence(group.stats_slot, 1);"
             fails "fast_path_collectives_are_counted_in_telemetry";
-        "a short collective ends a round early": "fast_collective.rounds.get(fast_run.round) else" => "fast_collective.rounds.get(fast_run.round + usize::from(fast_run.round > 0)) else"
+        "a fast-path collective ends a round early": "fast_collective.rounds.get(fast_run.round) else" => "fast_collective.rounds.get(fast_run.round + usize::from(fast_run.round > 0)) else"
             fails "repeated_barriers_hold_every_member_until_the_last_arrives";
     }
     "providers/kit/src/coll/members.rs": "selvedge-kit" "--lib" {
-        "one endpoint is two members": "if let Some(other) = ranks.insert(address, rank) {" => "if let Some(other) = ranks.insert(address, rank).filter(|_| false) {"
+        "an endpoint is two members of a group": "if let Some(other) = ranks.insert(address, rank) {" => "if let Some(other) = ranks.insert(address, rank).filter(|_| false) {"
             fails "the_error_for_an_invalid_set_names_the_reason";
     }
     "providers/kit/src/coll/members.rs": "selvedge-shm" "--test=collectives" {
-        "a set of any vector is joined": "Some(vector) if vector == own => Ok(())," => "Some(vector) if vector == own || vector != own => Ok(()),"
+        "a set of another address vector is accepted": "Some(vector) if vector == own => Ok(())," => "Some(vector) if vector == own || vector != own => Ok(()),"
             fails "a_set_of_another_address_vector_is_refused";
     }
     "providers/kit/src/seal.rs": "selvedge-kit" "--lib" {
-        "memory is not checked once it is sealed": "is_whole.then_some(()).ok_or(Errno::ESTALE)" => "is_whole.then_some(()).or(Some(())).ok_or(Errno::ESTALE)"
+        "sealed memory is not checked": "is_whole.then_some(()).ok_or(Errno::ESTALE)" => "is_whole.then_some(()).or(Some(())).ok_or(Errno::ESTALE)"
             fails "a_size_change_or_hole_made_before_sealing_is_detected";
     }
     "providers/shm/src/connect/connection.rs": "selvedge-shm" "--lib" {
@@ -277,7 +277,7 @@ const PLANTS: &[Plant] = plants! {
             fails "a_refused_connection_with_a_full_queue_is_read_a_limited_number_of_times";
     }
     "providers/shm/src/connect/discard.rs": "selvedge-shm" "--lib" {
-        "every descriptor of a packet takes a thread": "None => drop_in_thread(fds)," => "None => fds.into_iter().for_each(drop_in_thread),"
+        "every descriptor of a packet starts a thread": "None => drop_in_thread(fds)," => "None => fds.into_iter().for_each(drop_in_thread),"
             fails "descriptors_of_one_packet_take_one_thread_at_most";
     }
     "providers/shm/src/connect/disconnect.rs": "selvedge-shm" "--test=faults" {
@@ -285,49 +285,49 @@ const PLANTS: &[Plant] = plants! {
             fails "injects_before_a_proof_leave_when_their_endpoint_closes";
     }
     "providers/shm/src/transfers/sar.rs": "selvedge-shm" "--test=faults" {
-        "segments are announced at once or never": "Ok(()) | Err(ConnectError::Busy(_)) => Ok(())," => "Ok(()) => Ok(()),"
+        "announcements of segments are not retried": "Ok(()) | Err(ConnectError::Busy(_)) => Ok(())," => "Ok(()) => Ok(()),"
             fails "segments_are_announced_to_a_peer_with_a_full_socket_once_it_has_room";
     }
     "providers/shm/src/provider/av.rs": "selvedge-shm" "--test=collectives" {
-        "a member that is a context is the first one": "let name = self.name(addr).ok_or(Errno::Inval)?;" => "let name = self.name(self.table.table().split(addr).0).ok_or(Errno::Inval)?;"
+        "a context in a group is taken for the first one": "let name = self.name(addr).ok_or(Errno::Inval)?;" => "let name = self.name(self.table.table().split(addr).0).ok_or(Errno::Inval)?;"
             fails "groups_of_contexts_and_endpoints_agree_with_the_oracle";
     }
     "providers/kit/src/ip/av.rs": "selvedge-tcp" "--test=collectives" {
-        "a member that is a context is found at the first one's port": "self.addr(addr).map(Address::Ip)" => "self.addr(self.table.table().split(addr).0).map(Address::Ip)"
+        "a context in a group has the port of the first one": "self.addr(addr).map(Address::Ip)" => "self.addr(self.table.table().split(addr).0).map(Address::Ip)"
             fails "groups_of_contexts_and_endpoints_agree_with_the_oracle";
     }
     "providers/kit/src/sep.rs": "selvedge-shm" "--test=collectives" {
-        "a context that is refused is not named": "let message = format!(\"context {index} of {self:?}: {}\", error.message());" => "let message = error.message().to_owned();"
+        "the error of a rejected context does not name it": "let message = format!(\"context {index} of {self:?}: {}\", error.message());" => "let message = error.message().to_owned();"
             fails "a_context_with_unsupported_collectives_is_refused_by_name";
     }
     "util/capi/fabric/src/ep/cm.rs": "selvedge-fabric-c" "--test=programs" {
-        "a transmit context joins no group": "TX_CM: Table<OpsCm, Ep> = joins(names());" => "TX_CM: Table<OpsCm, Ep> = names();"
+        "a transmit context cannot join a group": "TX_CM: Table<OpsCm, Ep> = joins(names());" => "TX_CM: Table<OpsCm, Ep> = names();"
             fails "contexts_in_c_join_groups_and_take_part_in_collectives";
     }
     "providers/kit/src/coll/small_message.rs": "selvedge-shm" "--test=collectives" {
-        "a letter that comes early is lost": ".insert((channel, message.tag), *message)\n            .is_none()" => ".contains_key(&(channel, message.tag))"
+        "an early small message is lost": ".insert((channel, message.tag), *message)\n            .is_none()" => ".contains_key(&(channel, message.tag))"
             fails "a_message_of_one_group_waits_while_another_group_reads_the_channel";
     }
     "util/cheetah/src/core.rs": "selvedge-cheetah" "--lib" {
-        "what comes in a call that is no poll is slept on": "state.is_fresh |= engine.progress();" => "engine.progress();"
+        "events found outside of a poll do not prevent parking": "state.is_fresh |= engine.progress();" => "engine.progress();"
             fails "nobody_sleeps_on_what_came_in_a_call_that_was_no_poll";
     }
     "util/cheetah/src/core/finalize.rs": "selvedge-cheetah" "--lib" {
-        "a stage of the end waits though it is reached": "Some(next) => state.stage = next," => "Some(next) => {\n                    state.stage = next;\n                    return Ok(false);\n                }"
+        "a completed stage of finalize waits": "Some(next) => state.stage = next," => "Some(next) => {\n                    state.stage = next;\n                    return Ok(false);\n                }"
             fails "a_context_that_waits_for_nobody_ends_at_once";
     }
     "providers/kit/src/coll/telemetry.rs": "selvedge-top" "--test=processes" {
-        "nobody says that a collective waits": "self.telemetry.groups.write_pending(&pending);" => "self.telemetry.groups.write_pending(&pending[..0]);"
+        "a waiting collective is not reported": "self.telemetry.groups.write_pending(&pending);" => "self.telemetry.groups.write_pending(&pending[..0]);"
             fails "a_member_that_does_not_come_is_named_by_those_that_wait_for_it";
-        "what has come is waited for as before": "self.telemetry.groups.write_pending(&[]);" => "self.telemetry.groups.has_pending = false;"
+        "a received message is still reported as awaited": "self.telemetry.groups.write_pending(&[]);" => "self.telemetry.groups.has_pending = false;"
             fails "a_member_that_does_not_come_is_named_by_those_that_wait_for_it";
     }
     "util/top/src/groups.rs": "selvedge-top" "--test=processes" {
-        "receives of the layer are told of as the program's": "seen.posted.retain(|wait| wait.tag & LAYER == 0);" => "let _ = LAYER;"
+        "receives of the layer are reported as the program's": "seen.posted.retain(|wait| wait.tag & LAYER == 0);" => "let _ = LAYER;"
             fails "a_member_that_does_not_come_is_named_by_those_that_wait_for_it";
     }
     "providers/kit/src/telemetry/groups.rs": "selvedge-kit" "--lib" {
-        "a group keeps its place when it is left": "if let Some(at) = slot {\n            self.page.set(at, 0);" => "if let Some(at) = slot.filter(|at| *at == 0) {\n            self.page.set(at, 0);"
+        "a closed group keeps its slot": "if let Some(at) = slot {\n            self.page.set(at, 0);" => "if let Some(at) = slot.filter(|at| *at == 0) {\n            self.page.set(at, 0);"
             fails "a_group_shows_its_next_collective_until_it_is_left";
     }
     "providers/kit/src/telemetry/crash.rs": "selvedge-top" "--test=processes" {
@@ -337,62 +337,61 @@ const PLANTS: &[Plant] = plants! {
             fails "a_crash_writes_the_last_events_out_and_stays_a_crash";
     }
     "providers/kit/src/telemetry/settings.rs": "selvedge-top" "--test=processes" {
-        "crashes are caught without being asked": "crash: params.flag(\"FI_SIGHT_CRASH\")?," => "crash: params.flag(\"FI_SIGHT_CRASH\").is_ok(),"
+        "crashes are caught without the variable": "crash: params.flag(\"FI_SIGHT_CRASH\")?," => "crash: params.flag(\"FI_SIGHT_CRASH\").is_ok(),"
             fails "without_being_asked_nobody_catches_signals";
-        "a signal that does not exist is left out": "signal.map(Some).ok_or_else(|| {" => "Some(signal).ok_or_else(|| {"
+        "an unknown signal is ignored": "signal.map(Some).ok_or_else(|| {" => "Some(signal).ok_or_else(|| {"
             fails "a_signal_that_does_not_exist_is_refused_by_name";
     }
 };
 
-/// Plants those whose words contain `only`, or all of them, or of these a `sample` of so many, and
-/// says which tests noticed.
+/// Plants the defects with `only` in their description, or all, or a `sample` of them. Prints which
+/// tests detected them.
 ///
 /// # Errors
-/// When a defect cannot be planted, or is not noticed; when none is described with these words.
+/// Returns an error if a defect cannot be planted or is not detected, or if no description matches.
 pub(crate) fn plant(only: Option<&str>, sample: Option<usize>) -> anyhow::Result<String> {
-    let is_wanted = |plant: &&Plant| only.is_none_or(|only| plant.what.contains(only));
-    let mut wanted: Vec<_> = PLANTS.iter().filter(is_wanted).collect();
+    let is_selected = |plant: &&Plant| only.is_none_or(|only| plant.description.contains(only));
+    let mut selected: Vec<_> = PLANTS.iter().filter(is_selected).collect();
     if let Some(count) = sample {
-        wanted = chosen(&wanted, count, &head(workspace())?);
+        selected = choose(&selected, count, &head(workspace())?);
     }
     let words = only.unwrap_or_default();
     ensure!(
-        !wanted.is_empty(),
-        "no defect is described with {words:?}; docs/FABTESTS-REFERENCE.md lists them"
+        !selected.is_empty(),
+        "no defect has {words:?} in its description; see docs/FABTESTS-REFERENCE.md"
     );
     let copy = copy()?;
     let mut missed = 0;
-    for plant in wanted {
+    for plant in selected {
         let path = copy.join(plant.file);
-        let whole = fs::read_to_string(&path)?;
-        fs::write(&path, planted(plant, &whole)?)?;
-        let noticed = plant.tests.iter().map(|test| fails(&copy, plant, test));
-        let noticed: anyhow::Result<Vec<_>> = noticed.collect();
-        fs::write(&path, whole)?;
-        for (test, fails) in plant.tests.iter().zip(noticed?) {
-            let word = if fails { "noticed" } else { "MISSED " };
+        let source = fs::read_to_string(&path)?;
+        fs::write(&path, planted(plant, &source)?)?;
+        let detected = plant.tests.iter().map(|test| fails(&copy, plant, test));
+        let detected: anyhow::Result<Vec<_>> = detected.collect();
+        fs::write(&path, source)?;
+        for (test, fails) in plant.tests.iter().zip(detected?) {
+            let outcome = if fails { "detected" } else { "MISSED  " };
             missed += usize::from(!fails);
-            println!("{word} {test}: {}", plant.what);
+            println!("{outcome} {test}: {}", plant.description);
         }
     }
-    ensure!(missed == 0, "{missed} defects were not noticed");
-    Ok("every defect was noticed\n".to_owned())
+    ensure!(missed == 0, "{missed} defects were not detected");
+    Ok("every defect was detected\n".to_owned())
 }
 
-/// At most `count` defects, which a commit chooses, so that the next commit chooses others. They have
-/// one target of tests, which is built once.
-fn chosen(plants: &[&'static Plant], count: usize, commit: &str) -> Vec<&'static Plant> {
+/// Chooses at most `count` defects of one test target. The choice depends on the commit.
+fn choose(plants: &[&'static Plant], count: usize, commit: &str) -> Vec<&'static Plant> {
     let digits = commit.get(..8).unwrap_or_default();
     let number = usize::from_str_radix(digits, 16).unwrap_or_default();
     let first = number % plants.len().max(1);
     let (before, from) = plants.split_at(first);
-    let in_turn = from.iter().chain(before).copied();
+    let rotated = from.iter().chain(before).copied();
     let target = |plant: &Plant| (plant.package, plant.target);
-    let of_one_target = in_turn.filter(|plant| target(plant) == target(plants[first]));
-    of_one_target.take(count).collect()
+    let same_target = rotated.filter(|plant| target(plant) == target(plants[first]));
+    same_target.take(count).collect()
 }
 
-/// The last commit, beside the workspace.
+/// Checks out the last commit in `target/planted`. Returns its path.
 fn copy() -> anyhow::Result<PathBuf> {
     let root = workspace();
     let copy = root.join("target/planted");
@@ -414,47 +413,47 @@ fn head(root: &Path) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-fn git(folder: &Path, args: &[&str]) -> anyhow::Result<()> {
+fn git(dir: &Path, args: &[&str]) -> anyhow::Result<()> {
     let mut command = Command::new("git");
     let status = command
-        .current_dir(folder)
+        .current_dir(dir)
         .args(args)
         .stderr(Stdio::null())
         .status();
-    ensure!(status.context("git")?.success(), "git {args:?} fails");
+    ensure!(status.context("git")?.success(), "git {args:?} failed");
     Ok(())
 }
 
-fn planted(plant: &Plant, whole: &str) -> anyhow::Result<String> {
-    let count = whole.matches(plant.was).count();
+fn planted(plant: &Plant, source: &str) -> anyhow::Result<String> {
+    let count = source.matches(plant.original).count();
     ensure!(
         count == 1,
-        "{} has {:?} {count} times",
+        "{} contains {:?} {count} times",
         plant.file,
-        plant.was
+        plant.original
     );
-    Ok(whole.replacen(plant.was, plant.is, 1))
+    Ok(source.replacen(plant.original, plant.replacement, 1))
 }
 
-/// Whether a test fails now: it has to compile, and to be run.
+/// Returns whether a test fails. The test must compile and run.
 fn fails(copy: &Path, plant: &Plant, test: &str) -> anyhow::Result<bool> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // Not where ours is built: cargo would take one for the other.
+    // A separate directory: otherwise cargo confuses the packages of both checkouts.
     command
         .env("CARGO_TARGET_DIR", copy.join("target"))
         .current_dir(copy)
         .args(["test", "--quiet", "--package", plant.package]);
     command.args([plant.target, "--", test]);
     let output = command.output()?;
-    let (said, error) = (
+    let (output, error) = (
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
     );
-    if said.contains("test result: FAILED") {
+    if output.contains("test result: FAILED") {
         return Ok(true);
     }
-    if !said.contains("1 passed") {
-        bail!("{}: {test} is not run: {said}{error}", plant.what);
+    if !output.contains("1 passed") {
+        bail!("{}: {test} did not run: {output}{error}", plant.description);
     }
     Ok(false)
 }
@@ -464,23 +463,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_defect_has_its_place() -> anyhow::Result<()> {
+    fn every_defect_can_be_planted() -> anyhow::Result<()> {
         for plant in PLANTS {
             planted(plant, &fs::read_to_string(workspace().join(plant.file))?)?;
         }
         Ok(())
     }
 
-    /// The part of docs/FABTESTS-REFERENCE.md that says which defects were planted in the source.
+    /// The table of planted defects in docs/FABTESTS-REFERENCE.md.
     #[test]
-    fn the_list_of_planted_defects_is_what_the_code_says() -> anyhow::Result<()> {
-        let mut list = String::from("| planted in | what is wrong | noticed by |\n|---|---|---|\n");
+    fn the_documented_list_of_planted_defects_matches_the_code() -> anyhow::Result<()> {
+        let mut list = String::from("| file | defect | detected by |\n|---|---|---|\n");
         for Plant {
-            file, what, tests, ..
+            file,
+            description,
+            tests,
+            ..
         } in PLANTS
         {
             let tests: Vec<_> = tests.iter().map(|test| format!("`{test}`")).collect();
-            list += &format!("| `{file}` | {what} | {} |\n", tests.join(", "));
+            list += &format!("| `{file}` | {description} | {} |\n", tests.join(", "));
         }
         let page = fs::read_to_string(workspace().join("docs/FABTESTS-REFERENCE.md"))?;
         assert!(
@@ -491,11 +493,11 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_chooses_defects_of_one_target_and_every_defect_has_its_commit() {
+    fn a_sample_has_one_target_and_every_defect_is_in_some_sample() {
         let all: Vec<_> = PLANTS.iter().collect();
         let mut seen = std::collections::BTreeSet::new();
         for number in 0..all.len() {
-            let chosen = chosen(&all, 3, &format!("{number:08x}"));
+            let chosen = choose(&all, 3, &format!("{number:08x}"));
             assert!((1..=3).contains(&chosen.len()));
             let target = |plant: &Plant| (plant.package, plant.target);
             assert!(
@@ -503,17 +505,14 @@ mod tests {
                     .iter()
                     .all(|plant| target(plant) == target(chosen[0]))
             );
-            seen.extend(chosen.iter().map(|plant| plant.what));
+            seen.extend(chosen.iter().map(|plant| plant.description));
         }
         assert_eq!(seen.len(), all.len());
     }
 
     #[test]
-    fn words_that_describe_no_defect_are_said_to() {
-        let error = plant(Some("a defect that nobody has thought of"), None).unwrap_err();
-        assert!(
-            error.to_string().contains("nobody has thought of"),
-            "{error}"
-        );
+    fn words_without_a_matching_defect_are_an_error() {
+        let error = plant(Some("a defect that does not exist"), None).unwrap_err();
+        assert!(error.to_string().contains("does not exist"), "{error}");
     }
 }

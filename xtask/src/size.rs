@@ -1,8 +1,7 @@
-//! `cargo xtask size`: lines of code of each part of the workspace, beside its budget and its ceiling.
+//! `cargo xtask size`: lines of code of each part of the workspace, with its budget and its ceiling.
 //!
-//! A *budget* is what the part is planned to have. A *ceiling* is what it may have today: a part that
-//! outgrows its ceiling fails the command, so that growth is decided and not noticed afterwards. A
-//! ceiling above the budget has a reason.
+//! A *budget* is the planned size of the part. A *ceiling* is the current limit: the command fails if a
+//! part exceeds it, so growth requires a decision. A ceiling above the budget has a reason.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,63 +10,62 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 
-/// A part of the workspace, in lines of product code.
+/// A part of the workspace and its limits in lines of product code.
 struct Part {
     name: &'static str,
-    /// The folders that it is made of.
-    folders: &'static [&'static str],
+    /// The directories of the part; all remaining files if empty.
+    dirs: &'static [&'static str],
     budget: Option<usize>,
-    /// The most lines that pass. Raise it with the change that needs it, lower it after one that
-    /// removes code.
+    /// The limit. Raise it with the change that needs it; lower it after removing code.
     ceiling: usize,
-    /// Why the ceiling is above the budget, in one sentence; empty where it is not.
+    /// The reason for a ceiling above the budget, in one sentence; otherwise empty.
     reason: &'static str,
 }
 
 const PARTS: &[Part] = &[
     Part {
         name: "fabtests",
-        folders: &["fabtests"],
+        dirs: &["fabtests"],
         budget: Some(25_000),
         ceiling: 31_800,
-        reason: "Upstream's 58 programs (11,200 lines) keep their own options and outputs and are no \
+        reason: "Upstream's 58 programs (11,200 lines) keep their own options and outputs and are not \
                  front ends of the suite; the benchmarks (7,500) share no code with the test kit, \
-                 which their first build would wait for.",
+                 which would delay their first build.",
     },
     Part {
         name: "testkit",
-        folders: &["testkit"],
+        dirs: &["testkit"],
         budget: None,
         ceiling: 4_300,
         reason: "",
     },
     Part {
         name: "shm",
-        folders: &["providers/shm"],
+        dirs: &["providers/shm"],
         budget: Some(9_500),
         ceiling: 14_800,
-        reason: "Restarted peers, proofs of keys, lanes of collectives, mapped memory and telemetry \
-                 are kept, and libfabric's shm, by which the budget was measured, has none of them.",
+        reason: "Restarted peers, proofs of keys, collective lanes, mapped memory and telemetry \
+                 remain; libfabric's shm, the basis of the budget, has none of them.",
     },
     Part {
         name: "kit",
-        folders: &["providers/kit"],
+        dirs: &["providers/kit"],
         budget: Some(11_500),
         ceiling: 15_100,
         reason: "Collectives (3,100 lines), telemetry (1,600) and the forwarding layer (700) \
-                 stand here once, for all providers.",
+                 are shared by all providers.",
     },
     Part {
         name: "tcp",
-        folders: &["providers/tcp"],
+        dirs: &["providers/tcp"],
         budget: Some(6_000),
         ceiling: 7_600,
-        reason: "TLS, proofs of keys, passive endpoints and the dialect of stock libfabric each \
-                 need their own states of a connection.",
+        reason: "TLS, proofs of keys, passive endpoints and the protocol of stock libfabric each \
+                 require their own connection states.",
     },
     Part {
         name: "hook, lnx, ofi, udp",
-        folders: &[
+        dirs: &[
             "providers/hook",
             "providers/lnx",
             "providers/ofi",
@@ -75,19 +73,19 @@ const PARTS: &[Part] = &[
         ],
         budget: Some(7_500),
         ceiling: 9_600,
-        reason: "ofi has a file for each class of objects of the other library, and hook one for \
-                 each hook and what it keeps of an endpoint.",
+        reason: "ofi has a file for each object class of the other library, and hook one for each \
+                 hook and its endpoint state.",
     },
     Part {
-        name: "C face, abi",
-        folders: &["util/capi/fabric", "abi"],
+        name: "C interface, abi",
+        dirs: &["util/capi/fabric", "abi"],
         budget: Some(7_500),
         ceiling: 7_500,
         reason: "",
     },
     Part {
         name: "everything else",
-        folders: &[],
+        dirs: &[],
         budget: None,
         ceiling: 23_700,
         reason: "",
@@ -97,13 +95,13 @@ const PARTS: &[Part] = &[
 /// The whole workspace.
 const ALL: Part = Part {
     name: "all",
-    folders: &[],
+    dirs: &[],
     budget: Some(85_000),
     ceiling: 113_200,
-    reason: "It is the sum of the parts.",
+    reason: "Sum of the parts.",
 };
 
-/// Lines without blank ones and comments.
+/// Numbers of lines, without blank lines and comments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Lines {
     product: usize,
@@ -117,16 +115,16 @@ impl Lines {
     }
 }
 
-/// Counts the files that git knows.
+/// Counts the lines of the files in git.
 ///
 /// # Errors
-/// When git or a file cannot be read, or when a part has outgrown its ceiling.
+/// Returns an error if git fails, a file cannot be read, or a part exceeds its ceiling.
 pub(crate) fn size() -> anyhow::Result<String> {
     let listed = Command::new("git")
         .args(["ls-files", "*.rs"])
         .output()
         .context("cannot run git")?;
-    ensure!(listed.status.success(), "git ls-files has failed");
+    ensure!(listed.status.success(), "git ls-files failed");
     let listed = String::from_utf8(listed.stdout)?;
     let mut files = BTreeMap::new();
     for path in listed.lines() {
@@ -135,12 +133,12 @@ pub(crate) fn size() -> anyhow::Result<String> {
     }
     let rows = rows(&files);
     let table = table(&rows);
-    let grown = outgrown(&rows);
-    ensure!(grown.is_empty(), "{table}\n{grown}");
+    let exceeded = exceeded_ceilings(&rows);
+    ensure!(exceeded.is_empty(), "{table}\n{exceeded}");
     Ok(table)
 }
 
-/// Counts one file. Tests stand at its end, or it is one of tests.
+/// Counts the lines of a file. Tests are at its end, or the file is a test file.
 fn count(path: &str, text: &str) -> Lines {
     let is_test = ["/tests/", "/examples/"].iter().any(|at| path.contains(at))
         || ["tests/", "examples/"]
@@ -171,7 +169,7 @@ fn code(text: &str) -> usize {
         .count()
 }
 
-/// What each part has, and what the whole has.
+/// Returns the line counts of each part and of the workspace.
 fn rows(files: &BTreeMap<&str, Lines>) -> Vec<(&'static Part, Lines)> {
     let parts = PARTS.iter().map(|part| {
         let mut sum = Lines::default();
@@ -189,22 +187,22 @@ fn rows(files: &BTreeMap<&str, Lines>) -> Vec<(&'static Part, Lines)> {
     rows
 }
 
-/// Whether a file belongs to a part. The part without folders has every file that no other has.
+/// Returns whether a file belongs to a part. The part without directories has the remaining files.
 fn is_in(part: &Part, path: &str) -> bool {
     let is_below = |part: &Part| {
-        let mut folders = part.folders.iter();
-        folders.any(|at| {
+        let mut dirs = part.dirs.iter();
+        dirs.any(|at| {
             path.strip_prefix(at)
                 .is_some_and(|rest| rest.starts_with('/'))
         })
     };
-    match part.folders {
+    match part.dirs {
         [] => !PARTS.iter().any(is_below),
         _ => is_below(part),
     }
 }
 
-/// One line for each part and for the whole, then the reasons of ceilings above a budget.
+/// Formats the table, followed by the reasons for ceilings above a budget.
 fn table(rows: &[(&'static Part, Lines)]) -> String {
     let mut out = format!(
         "{:<22}{:>9}{:>9}{:>9}{:>9}\n",
@@ -219,24 +217,24 @@ fn table(rows: &[(&'static Part, Lines)]) -> String {
             out,
             "{name:<22}{product:>9}{test:>9}{budget:>9}{ceiling:>9}"
         )
-        .expect("a string takes all");
+        .expect("writing to a string succeeds");
     }
-    out.push_str("\nWhy ceilings are above budgets:\n");
+    out.push_str("\nReasons for ceilings above budgets:\n");
     for (part, _) in rows.iter().filter(|(part, _)| !part.reason.is_empty()) {
-        writeln!(out, "{}: {}", part.name, part.reason).expect("a string takes all");
+        writeln!(out, "{}: {}", part.name, part.reason).expect("writing to a string succeeds");
     }
     out
 }
 
-/// One sentence for each part that has outgrown its ceiling.
-fn outgrown(rows: &[(&'static Part, Lines)]) -> String {
-    let grown = rows
+/// Returns one sentence for each part that exceeds its ceiling.
+fn exceeded_ceilings(rows: &[(&'static Part, Lines)]) -> String {
+    let exceeding = rows
         .iter()
         .filter(|(part, lines)| lines.product > part.ceiling);
-    let sentences = grown.map(|(part, lines)| {
+    let sentences = exceeding.map(|(part, lines)| {
         format!(
-            "{} has {} lines of product code and may have {}: remove code, or raise the ceiling in \
-             xtask/src/size.rs and say why",
+            "{} has {} lines of product code, above its ceiling of {}: remove code, or raise the \
+             ceiling in xtask/src/size.rs with a reason",
             part.name, lines.product, part.ceiling
         )
     });
@@ -248,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blank_lines_and_comments_are_no_code_and_tests_are_told_apart() {
+    fn blank_lines_comments_and_tests_are_not_product_code() {
         let text = "//! Text.\n\nfn one() {}\n    // Why.\n\n#[cfg(test)]\nmod tests {\n}\n";
         let product = count("providers/shm/src/lib.rs", text);
         assert_eq!(
@@ -271,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_counts_for_its_part_alone() {
+    fn a_directory_counts_for_one_part() {
         let lines = Lines {
             product: 7,
             test: 3,
@@ -284,17 +282,17 @@ mod tests {
             (lines.product, lines.test)
         };
         assert_eq!(row("shm"), (7, 3));
-        assert_eq!(row("C face, abi"), (0, 0));
+        assert_eq!(row("C interface, abi"), (0, 0));
         assert_eq!(row("everything else"), (7, 3));
         assert_eq!(row("all"), (14, 6));
     }
 
     #[test]
-    fn a_part_that_outgrows_its_ceiling_is_named() {
+    fn a_part_above_its_ceiling_is_reported() {
         let lines = |product| Lines { product, test: 0 };
         let shm = PARTS.iter().find(|part| part.name == "shm").unwrap();
-        assert_eq!(outgrown(&[(shm, lines(shm.ceiling))]), "");
-        let sentence = outgrown(&[(shm, lines(shm.ceiling + 1))]);
+        assert_eq!(exceeded_ceilings(&[(shm, lines(shm.ceiling))]), "");
+        let sentence = exceeded_ceilings(&[(shm, lines(shm.ceiling + 1))]);
         assert!(sentence.starts_with("shm has"), "{sentence}");
     }
 

@@ -1,4 +1,4 @@
-//! The tests, and a summary of what this machine lacks for them.
+//! `cargo xtask test`: runs the tests and summarises the skipped ones.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -8,17 +8,17 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-/// Where tests append what they skip (`selvedge_testkit::skip::RECORD`).
+/// The variable with the path of the record of skips (`selvedge_testkit::skip::RECORD`).
 const RECORD: &str = "SELVEDGE_SKIPS";
-/// What asks tests for their long form (`selvedge_testkit::long::LONG`).
+/// The variable that enables the long form of tests (`selvedge_testkit::long::LONG`).
 const LONG: &str = "SELVEDGE_TEST_LONG";
 
-/// Runs `cargo test` for the workspace with these arguments; which tests were skipped. A first
-/// argument `--long` asks tests for their long form.
+/// Runs `cargo test` for the workspace with these arguments. Returns the skipped tests. A first
+/// argument `--long` enables the long form of tests.
 pub(crate) fn test(arguments: &[OsString]) -> anyhow::Result<String> {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    fs::create_dir_all(&target).with_context(|| format!("cannot make {}", target.display()))?;
+    fs::create_dir_all(&target).with_context(|| format!("cannot create {}", target.display()))?;
     let record = std::path::absolute(target.join("skips.txt"))?;
     match fs::remove_file(&record) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -41,7 +41,7 @@ pub(crate) fn test(arguments: &[OsString]) -> anyhow::Result<String> {
     Ok(summary)
 }
 
-/// Whether the arguments begin with `--long`, and those that cargo is given.
+/// Returns whether the arguments begin with `--long`, and the remaining arguments.
 fn split_long(arguments: &[OsString]) -> (bool, &[OsString]) {
     match arguments.split_first() {
         Some((first, rest)) if first == "--long" => (true, rest),
@@ -49,11 +49,11 @@ fn split_long(arguments: &[OsString]) -> (bool, &[OsString]) {
     }
 }
 
-/// The lines of the record, each once.
+/// Returns the distinct lines of the record.
 fn summary(record: &str) -> String {
     let lines: BTreeSet<_> = record.lines().collect();
     match lines.len() {
-        0 => "\nNo test was skipped.\n".to_owned(),
+        0 => "\nNo tests skipped.\n".to_owned(),
         count => {
             let lines: Vec<_> = lines.into_iter().collect();
             format!("\n{count} skips:\n{}\n", lines.join("\n"))
@@ -66,7 +66,7 @@ mod tests {
     use super::{split_long, summary};
 
     #[test]
-    fn long_forms_are_asked_for_in_front_of_what_cargo_is_given() {
+    fn a_first_argument_long_enables_the_long_form() {
         let [long, other] = ["--long", "--lib"].map(Into::into);
         assert_eq!(split_long(&[long, other]), (true, &["--lib".into()][..]));
         assert_eq!(
@@ -82,6 +82,6 @@ mod tests {
             "skipped: b needs mpi: none\nskipped: a needs cc: none\nskipped: b needs mpi: none\n";
         let expected = "\n2 skips:\nskipped: a needs cc: none\nskipped: b needs mpi: none\n";
         assert_eq!(summary(twice), expected);
-        assert_eq!(summary(""), "\nNo test was skipped.\n");
+        assert_eq!(summary(""), "\nNo tests skipped.\n");
     }
 }

@@ -11,17 +11,17 @@ use crate::environment::workspace;
 
 const PAGE: &str = "docs/UNSAFE.md";
 
-/// The lint that the workspace denies. In two parts, or this file would be listed, too.
+/// The lint that the workspace denies, in two parts so that this file is not listed.
 const LINT: &str = concat!("unsafe", "_code");
 
 const HEAD: &str = "\
 # Unsafe code
 
-The workspace denies `{LINT}`. A file that needs it says so with a reason (`#[expect({LINT}, reason = \
-\"..\")]`), and each operation has a block of its own with its argument. This list is a reference: \
-`cargo xtask unsafe` writes it from the reasons in the sources, and a test compares \
-(`the_list_of_unsafe_files_is_what_the_code_says`). A file that is new in it is a change of its own. \
-Tests may use the raw layer.
+The workspace denies `{LINT}`. A file with unsafe code states a reason (`#[expect({LINT}, reason = \
+\"..\")]`), and each unsafe operation has its own block with a safety comment. This list is a reference: \
+`cargo xtask unsafe` generates it from the sources, and a test compares it \
+(`the_documented_list_of_unsafe_files_matches_the_code`). A new file in this list requires its own \
+change. Tests may use the raw API.
 
 | file | reasons |
 |---|---|
@@ -30,10 +30,10 @@ Tests may use the raw layer.
 /// Writes the page.
 ///
 /// # Errors
-/// When git or a file cannot be read or written.
+/// Returns an error if git fails, or if a file cannot be read or written.
 pub(crate) fn write() -> anyhow::Result<String> {
     fs::write(workspace().join(PAGE), page()?)?;
-    Ok(format!("{PAGE} is written\n"))
+    Ok(format!("wrote {PAGE}\n"))
 }
 
 fn page() -> anyhow::Result<String> {
@@ -44,7 +44,7 @@ fn page() -> anyhow::Result<String> {
     Ok(page)
 }
 
-/// The files with unsafe code that packages ship, and the reasons that each gives.
+/// Returns the shipped files with unsafe code, and their reasons.
 fn files() -> anyhow::Result<BTreeMap<String, Vec<String>>> {
     let listed = Command::new("git")
         .current_dir(workspace())
@@ -57,12 +57,12 @@ fn files() -> anyhow::Result<BTreeMap<String, Vec<String>>> {
         ])
         .output()
         .context("cannot run git")?;
-    ensure!(listed.status.success(), "git ls-files has failed");
+    ensure!(listed.status.success(), "git ls-files failed");
     let listed = String::from_utf8(listed.stdout)?;
     let mut files = BTreeMap::new();
     for path in listed.lines().filter(|path| is_shipped(path)) {
         let path = workspace().join(path);
-        // A file that was removed may still be known to git.
+        // A removed file may still be in the index.
         let Ok(text) = fs::read_to_string(&path) else {
             continue;
         };
@@ -80,7 +80,7 @@ fn is_shipped(path: &str) -> bool {
     path.starts_with("src/") || path.contains("/src/")
 }
 
-/// The reasons for which a file expects unsafe code, each once.
+/// Returns the distinct reasons of a file.
 fn reasons(text: &str) -> Vec<String> {
     let mut reasons = Vec::new();
     for (at, _) in text.match_indices(LINT) {
@@ -101,14 +101,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_of_unsafe_files_is_what_the_code_says() -> anyhow::Result<()> {
+    fn the_documented_list_of_unsafe_files_matches_the_code() -> anyhow::Result<()> {
         let written = fs::read_to_string(workspace().join(PAGE))?;
         assert_eq!(written, page()?, "run `cargo xtask unsafe`");
         Ok(())
     }
 
     #[test]
-    fn reasons_are_found_in_one_line_and_in_several_and_each_once() {
+    fn reasons_on_one_or_several_lines_are_found_once() {
         let one = format!("#![expect({LINT}, reason = \"posts\")]\n");
         let several = format!("#[expect(\n    {LINT},\n    reason = \"copies\"\n)]\n");
         let other = "#[expect(clippy::unwrap_used, reason = \"a test\")]\n".to_owned();

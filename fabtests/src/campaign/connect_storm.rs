@@ -40,21 +40,21 @@ const AFTER_STORM: Duration = Duration::from_millis(200);
 pub(super) fn run(plan: &Plan) -> anyhow::Result<Report> {
     allow_descriptors()?;
     let mut report = Report::new("storm", plan);
-    for (what, processes, endpoints_at_a_time) in
-        STORMS.into_iter().filter(|(what, ..)| plan.includes(what))
+    for (name, processes, endpoints_at_a_time) in
+        STORMS.into_iter().filter(|(name, ..)| plan.includes(name))
     {
-        let mut row = Row::new(what);
+        let mut row = Row::new(name);
         let (began, mut done) = (std::time::Instant::now(), 0);
-        let (mut exchanges, mut contacts) = (Exchanges::default(), 0);
+        let (mut exchanges, mut connections) = (Exchanges::default(), 0);
         while !plan.is_over(done, SHORT, began) {
-            if let Some((during, sent)) = row.count(what, storm(processes, endpoints_at_a_time)) {
+            if let Some((during, sent)) = row.count(name, storm(processes, endpoints_at_a_time)) {
                 exchanges.add(during);
-                contacts += sent;
+                connections += sent;
             }
             done += 1;
         }
         exchanges.report(&mut row);
-        row.figures.insert("contacts", contacts as f64);
+        row.figures.insert("contacts", connections as f64);
         report.add(row);
     }
     Ok(report)
@@ -71,7 +71,7 @@ fn storm(processes: usize, endpoints_at_a_time: usize) -> anyhow::Result<(Exchan
     let senders = (0..processes).map(|_| role.start());
     let mut senders: Vec<_> = senders.collect::<anyhow::Result<_>>()?;
     let mut exchanges = pair.exchange_for(STORM).context("in the storm")?;
-    let mut contacts = 0;
+    let mut connections = 0;
     for process in &mut senders {
         process.send(&())?;
         let mut timeout = Timeout::new("the end of a storm");
@@ -79,29 +79,29 @@ fn storm(processes: usize, endpoints_at_a_time: usize) -> anyhow::Result<(Exchan
             timeout.check()?;
             exchanges.add(pair.exchange_for(Duration::ZERO).context("in the storm")?);
         }
-        contacts += process.receive::<u64>()?;
+        connections += process.receive::<u64>()?;
     }
     drop(senders);
     let after = pair.exchange_for(AFTER_STORM);
     exchanges.add(after.context("after the storm")?);
-    Ok((exchanges, contacts))
+    Ok((exchanges, connections))
 }
 
 /// Child process: connects until the parent sends an order, and reports the number of endpoints
 /// that sent a message.
 pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
-    let mut contacts = 0_u64;
-    while contacts == 0 || !process::has_request()? {
+    let mut connections = 0_u64;
+    while connections == 0 || !process::has_request()? {
         let mut endpoints = Vec::new();
         for _ in 0..config.endpoints_at_a_time {
             endpoints.push(connect(&config.target)?);
-            contacts += 1;
+            connections += 1;
         }
         for endpoint in &mut endpoints {
             endpoint.drive()?;
         }
     }
-    process::reply(&contacts)
+    process::reply(&connections)
 }
 
 /// Opens an endpoint and sends a message from it.

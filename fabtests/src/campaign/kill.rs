@@ -59,9 +59,9 @@ fn sweeps(campaign: &'static str, plan: &Plan, fault: Fault) -> anyhow::Result<R
     let mut report = Report::new(campaign, plan);
     let trace_error = TracedProcess::trace_error();
     if let Some(why) = &trace_error {
-        let what =
+        let reason =
             format!("single-stepping is not permitted, so instants are random: ptrace(2): {why}");
-        report.skipped.push(what);
+        report.skipped.push(reason);
     } else if plan.all {
         path::fix_addresses()?;
     }

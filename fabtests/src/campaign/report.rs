@@ -42,7 +42,8 @@ pub struct Report {
 #[derive(Debug, Serialize)]
 pub struct Row {
     /// The row's name.
-    pub what: String,
+    #[serde(rename = "what")]
+    pub name: String,
     /// Number of attempts.
     pub attempted: u64,
     /// Number of attempts that harmed no other process.
@@ -67,12 +68,12 @@ const FORMER_NAMES: [(&str, &str); 7] = [
 ];
 
 impl Plan {
-    /// Returns whether the row `what` is to run.
-    pub fn includes(&self, what: &str) -> bool {
-        let is_listed = |name: &str| self.only.iter().any(|only| only == name);
-        let former = FORMER_NAMES.iter().find(|(name, _)| *name == what);
+    /// Returns whether the row `name` is to run.
+    pub fn includes(&self, name: &str) -> bool {
+        let is_listed = |listed: &str| self.only.iter().any(|only| only == listed);
+        let former = FORMER_NAMES.iter().find(|(current, _)| *current == name);
         self.only.is_empty()
-            || is_listed(what)
+            || is_listed(name)
             || former.is_some_and(|(_, former)| is_listed(former))
     }
 
@@ -81,10 +82,10 @@ impl Plan {
         self.rounds.unwrap_or(short)
     }
 
-    /// Random numbers of the row `what`: the same, whichever other rows run.
-    pub(crate) fn random(&self, what: &str) -> Random {
+    /// Random numbers of the row `name`: the same, whichever other rows run.
+    pub(crate) fn random(&self, name: &str) -> Random {
         let mix = |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte));
-        Random::new(what.bytes().fold(self.seed, mix))
+        Random::new(name.bytes().fold(self.seed, mix))
     }
 
     /// Returns whether a row that began at `began` ends after `done` rounds.
@@ -135,9 +136,9 @@ impl Report {
 
 impl Row {
     /// A row without attempts.
-    pub fn new(what: impl Into<String>) -> Self {
+    pub fn new(name: impl Into<String>) -> Self {
         Self {
-            what: what.into(),
+            name: name.into(),
             attempted: 0,
             survived: 0,
             figures: BTreeMap::new(),

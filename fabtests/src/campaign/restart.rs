@@ -63,8 +63,8 @@ pub(super) fn run_restart(plan: &Plan) -> anyhow::Result<Report> {
         (MEMORY, EndKind::Any),
     ];
     let mut report = Report::new("restart", plan);
-    for (what, end_kind) in rows.into_iter().filter(|(what, _)| plan.includes(what)) {
-        report.add(row(plan, what, end_kind, None)?);
+    for (name, end_kind) in rows.into_iter().filter(|(name, _)| plan.includes(name)) {
+        report.add(row(plan, name, end_kind, None)?);
     }
     Ok(report)
 }
@@ -75,11 +75,11 @@ pub(super) fn run_restart(plan: &Plan) -> anyhow::Result<Report> {
 /// The campaign cannot be run.
 pub(super) fn run_signals(plan: &Plan) -> anyhow::Result<Report> {
     let mut report = Report::new("signals", plan);
-    for (what, end_kind) in [("close", EndKind::Close), ("any", EndKind::Any)] {
-        if plan.includes(what) {
+    for (name, end_kind) in [("close", EndKind::Close), ("any", EndKind::Any)] {
+        if plan.includes(name) {
             let signals = SignalStorm::start(SIGNALS)?;
             let before = SignalStorm::caught();
-            let mut row = row(plan, what, end_kind, Some(SIGNALS))?;
+            let mut row = row(plan, name, end_kind, Some(SIGNALS))?;
             drop(signals);
             let caught = SignalStorm::caught() - before;
             row.figures.insert("signals", caught as f64);
@@ -117,13 +117,13 @@ pub(super) fn run_stopped_stream(plan: &Plan) -> anyhow::Result<Row> {
 
 fn row(
     plan: &Plan,
-    what: &str,
+    name: &str,
     end_kind: EndKind,
     signal_rate: Option<u32>,
 ) -> anyhow::Result<Row> {
-    let mut row = Row::new(what);
-    let mut random = plan.random(what);
-    let mut partner = Partner::new(what, plan)?;
+    let mut row = Row::new(name);
+    let mut random = plan.random(name);
+    let mut partner = Partner::new(name, plan)?;
     partner.signal_rate = signal_rate;
     let (mut began, mut done, mut memory) = (Instant::now(), 0, None);
     while done < WARM_UP || !plan.is_over(done - WARM_UP, SHORT, began) {
@@ -136,7 +136,7 @@ fn row(
             )
             .is_none()
         {
-            (partner, memory) = (Partner::new(what, plan)?, None);
+            (partner, memory) = (Partner::new(name, plan)?, None);
             partner.signal_rate = signal_rate;
         }
         done += 1;
@@ -202,12 +202,12 @@ struct Partner {
 }
 
 impl Partner {
-    fn new(what: &str, plan: &Plan) -> anyhow::Result<Self> {
+    fn new(row: &str, plan: &Plan) -> anyhow::Result<Self> {
         let params = [("FI_SHM_PEER_TIMEOUT", "1s")];
         let mut endpoint = CampaignEndpoint::open(None, &params)?;
         let mut echo = Echo::start(&endpoint, &params)?;
         echo.exchange(&mut endpoint)?;
-        let name = format!("restarted-{}-{what}", std::process::id());
+        let name = format!("restarted-{}-{row}", std::process::id());
         let mut partner = Self {
             peer: endpoint.insert(&name)?,
             endpoint,
@@ -226,7 +226,7 @@ impl Partner {
             received: 0,
             accesses: BTreeMap::new(),
             accessed: 0,
-            has_memory: what == MEMORY,
+            has_memory: row == MEMORY,
             before: Usage::now()?,
         };
         for _ in 0..WINDOW {
@@ -465,7 +465,7 @@ impl Partner {
             || self.is_missing_messages()
             || self.is_overtaken()
         {
-            let what = || {
+            let message = || {
                 let (open, expected_counts, posted) =
                     (self.open.len(), &self.expected_counts, &self.posted);
                 let accesses = &self.accesses;
@@ -473,7 +473,7 @@ impl Partner {
                     "{open} sends outstanding, messages expected: {expected_counts:?}, receives posted: {posted:?}, accesses outstanding: {accesses:?}"
                 )
             };
-            timeout.check().with_context(what)?;
+            timeout.check().with_context(message)?;
             self.take_completions()?;
         }
         self.check_order()
@@ -532,8 +532,8 @@ impl Partner {
         let memory = memory.context("resources are not compared after failures")?;
         let mut timeout = Timeout::new("the release of the incarnations' resources");
         while Usage::now()? != self.before {
-            let what = || format!("{:?} are held, {:?} before", Usage::now().ok(), self.before);
-            timeout.check().with_context(what)?;
+            let message = || format!("{:?} are held, {:?} before", Usage::now().ok(), self.before);
+            timeout.check().with_context(message)?;
             self.take_completions()?;
         }
         let grown = private_after_trim()?;

@@ -296,14 +296,14 @@ impl Scenario {
         kind: Kind,
         len: usize,
         number: u32,
-        what: &'static str,
+        operation: &'static str,
     ) -> anyhow::Result<()> {
         let stamp = Stamp::new(self.incarnation, number);
         let sent = self
             .endpoint
             .send(kind, self.peer, len, stamp)
-            .context(what)?;
-        self.operations.outstanding.push((sent, what));
+            .context(operation)?;
+        self.operations.outstanding.push((sent, operation));
         Ok(())
     }
 
@@ -484,9 +484,10 @@ impl Operations {
             None if is_open => self.received.push(message::read(&outcome.bytes)?),
             None => {
                 self.succeeded += 1;
-                self.survived +=
-                    usize::from(outstanding.is_some_and(|(_, what)| WAITING.contains(&what)));
-                let is_access = outstanding.is_some_and(|(_, what)| what == ACCESS);
+                self.survived += usize::from(
+                    outstanding.is_some_and(|(_, operation)| WAITING.contains(&operation)),
+                );
+                let is_access = outstanding.is_some_and(|(_, operation)| operation == ACCESS);
                 let fetched = outcome.received().filter(|_| is_access);
                 self.fetched.extend(fetched.map(<[u8]>::to_vec));
             }

@@ -71,12 +71,12 @@ fn print(report: &Report) {
             .collect();
         let counts = [row.attempted, row.survived].map(|count| count.to_string());
         let [attempted, survived] = counts;
-        table.add_row([row.what.clone(), attempted, survived, figures.join(", ")]);
+        table.add_row([row.name.clone(), attempted, survived, figures.join(", ")]);
     }
     println!("{table}");
     for row in &report.rows {
         for failure in &row.failures {
-            println!("{}: {failure}", row.what);
+            println!("{}: {failure}", row.name);
         }
     }
     for skipped in &report.skipped {

@@ -110,19 +110,19 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 impl Args {
     fn selection(&self) -> anyhow::Result<Selection> {
-        let known = catalogue::providers();
+        let providers = catalogue::providers();
         for name in &self.providers {
-            let known_names = known.join(", ");
+            let names = providers.join(", ");
             let upper = name.rsplit(';').next().unwrap_or(name);
             ensure!(
-                known.iter().any(|known| known == upper),
-                "there is no provider {name:?}; the providers are {known_names}"
+                providers.iter().any(|provider| provider == upper),
+                "there is no provider {name:?}; the providers are {names}"
             );
         }
         Ok(Selection {
             set: self.set,
             providers: match self.providers.is_empty() {
-                true => known,
+                true => providers,
                 false => self.providers.clone(),
             },
             seed: self.seed.unwrap_or_else(new_seed),

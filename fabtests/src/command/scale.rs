@@ -68,7 +68,7 @@ impl ScaleReport {
              {} MiB of shared memory were created\n\
              {} descriptors in a process\n",
             self.messages,
-            self.first_contact_ms,
+            self.first_exchange_ms,
             self.round_ms,
             self.round_ms * 1000.0 / pairs,
             (after - before) * 1024.0 / pairs * 2.0,

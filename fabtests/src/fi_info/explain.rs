@@ -1,4 +1,4 @@
-//! The reason why each offer was taken or refused.
+//! The reason why each candidate was accepted or refused.
 
 use selvedge::param::Unknown;
 use selvedge::{Explanation, Info, Outcome};
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 /// One line for each offer, or for a provider that was not queried; then the unknown variables.
 pub(super) fn text(explanations: &[Explanation], unknown: &[Unknown]) -> String {
-    let offers = explanations.iter().map(|explanation| {
-        let offer = offered(&explanation.outcome).map_or_else(String::new, label);
+    let candidates = explanations.iter().map(|explanation| {
+        let candidate = candidate_of(&explanation.outcome).map_or_else(String::new, label);
         format!(
-            "{}{offer}: {}\n",
+            "{}{candidate}: {}\n",
             explanation.provider,
             reason(&explanation.outcome)
         )
@@ -17,7 +17,7 @@ pub(super) fn text(explanations: &[Explanation], unknown: &[Unknown]) -> String 
     let unknown = unknown
         .iter()
         .map(|unknown| format!("environment: {unknown}\n"));
-    offers.chain(unknown).collect()
+    candidates.chain(unknown).collect()
 }
 
 pub(super) fn json(explanations: &[Explanation], unknown: &[Unknown]) -> Value {
@@ -31,7 +31,7 @@ fn explanation_json(explanation: &Explanation) -> Value {
         "provider": explanation.provider,
         "outcome": outcome_name(&explanation.outcome),
         "reason": reason(&explanation.outcome),
-        "info": offered(&explanation.outcome).map(super::json::info),
+        "info": candidate_of(&explanation.outcome).map(super::json::info),
     });
     if let Outcome::Refused(mismatch) = &explanation.outcome {
         value["field"] = json!(mismatch.field);
@@ -58,7 +58,7 @@ fn outcome_name(outcome: &Outcome) -> &'static str {
     }
 }
 
-fn offered(outcome: &Outcome) -> Option<&Info> {
+fn candidate_of(outcome: &Outcome) -> Option<&Info> {
     match outcome {
         Outcome::Taken(info) => Some(info),
         Outcome::Refused(mismatch) => mismatch.candidate.as_deref(),

@@ -33,7 +33,7 @@ impl Provider for Demo {
 
     fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         let asked = query.hints.info().ep_attr.ep_type;
-        let offer = |ep_type: EpType| {
+        let candidate = |ep_type: EpType| {
             let mut info = demo();
             info.ep_attr.ep_type = ep_type;
             if let Some(node) = query.node {
@@ -49,7 +49,7 @@ impl Provider for Demo {
                 false => Err(Mismatch::new("ep_type", asked, ep_type).of(&info)),
             }
         };
-        Ok(vec![offer(EpType::Rdm), offer(EpType::Dgram)])
+        Ok(vec![candidate(EpType::Rdm), candidate(EpType::Dgram)])
     }
 
     fn fabric(&self, info: &Info) -> Result<Arc<dyn Fabric>, Error> {
@@ -327,7 +327,7 @@ fn a_query_without_a_result_is_explained_and_fails() {
 }
 
 #[test]
-fn explanations_show_taken_and_refused_offers() {
+fn explanations_show_accepted_and_refused_candidates() {
     let output = run_in(
         &[("FI_DEMO_FSAT", "1")],
         &["--explain", "-t", "FI_EP_DGRAM"],

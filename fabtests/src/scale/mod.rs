@@ -22,7 +22,8 @@ pub struct ScaleReport {
     pub processes: usize,
     /// Milliseconds from the start signal until every process has received a message from every
     /// other one.
-    pub first_contact_ms: f64,
+    #[serde(rename = "first_contact_ms")]
+    pub first_exchange_ms: f64,
     /// Milliseconds of a later round of the same messages: the median.
     pub round_ms: f64,
     /// Messages that were exchanged.
@@ -62,7 +63,7 @@ pub fn measure(processes: usize, rounds: u32, timeout: Duration) -> anyhow::Resu
         .iter_mut()
         .try_for_each(|member| member.send_line("connect"))?;
     receive_lines(&mut members)?;
-    let first_contact = begin.elapsed();
+    let first_exchange = begin.elapsed();
     let mut times = Vec::new();
     for _ in 0..rounds {
         let begin = Instant::now();
@@ -77,7 +78,7 @@ pub fn measure(processes: usize, rounds: u32, timeout: Duration) -> anyhow::Resu
     let pairs = (processes * (processes - 1)) as u64;
     Ok(ScaleReport {
         processes,
-        first_contact_ms: millis(first_contact),
+        first_exchange_ms: millis(first_exchange),
         round_ms: times.get(times.len() / 2).map_or(0.0, |&time| millis(time)),
         messages: pairs * (u64::from(rounds) + 1),
         pss_kib: [before, pss(&members)?],

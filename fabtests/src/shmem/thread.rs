@@ -62,7 +62,7 @@ impl<'a> Initiator<'a> {
         self.pe.context.buffers(len)
     }
 
-    /// Puts bytes, and injects them if they are few enough. [`Self::quiet`] completes the put; the
+    /// Puts bytes, and injects them if they are few enough. [`Self::complete_all`] completes the put; the
     /// bytes must stay unchanged until then.
     pub(super) fn put(
         &mut self,
@@ -127,7 +127,7 @@ impl<'a> Initiator<'a> {
         Ok(words.memory.word(RESULT))
     }
 
-    /// Adds to a word; [`Self::quiet`] completes the addition.
+    /// Adds to a word; [`Self::complete_all`] completes the addition.
     pub(super) fn add(&mut self, dest: usize, at: usize, value: u64) -> anyhow::Result<()> {
         let Access { peer, remote, .. } = self.access(dest, at, 0);
         let target = Target {
@@ -164,7 +164,7 @@ impl<'a> Initiator<'a> {
     }
 
     /// Parks until all puts are in the targets' memory.
-    pub(super) fn quiet(&mut self) -> anyhow::Result<()> {
+    pub(super) fn complete_all(&mut self) -> anyhow::Result<()> {
         let operation = || format!("quiet after {} puts", self.posted_puts);
         self.pe
             .wait_for(&self.puts, self.posted_puts)

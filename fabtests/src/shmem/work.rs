@@ -59,7 +59,7 @@ fn work(number: usize, config: &Config, pe: &Pe) -> anyhow::Result<(u64, u64)> {
         let is_last = pe.word(pe.heap.last_epoch()) == epoch;
         first.barrier()?;
         if is_last {
-            first.initiator.quiet()?;
+            first.initiator.complete_all()?;
             break;
         }
     }
@@ -116,7 +116,7 @@ impl<'a> Worker<'a> {
             };
             result.with_context(|| format!("operation {number} of thread {}", self.thread))?;
         }
-        self.initiator.quiet()
+        self.initiator.complete_all()
     }
 
     /// Puts bytes, waits until they are delivered, and gets them back.
@@ -124,7 +124,7 @@ impl<'a> Worker<'a> {
         let at = self.fill(number);
         let len = self.data.len();
         self.initiator.put(peer, at, &self.local.segment(0, len))?;
-        self.initiator.quiet()?;
+        self.initiator.complete_all()?;
         self.check(peer, at)
             .with_context(|| format!("a put of {len} bytes to process {peer}"))
     }
@@ -179,7 +179,7 @@ impl<'a> Worker<'a> {
 
     /// Adds to a sum, whose earlier value is at least the total of this thread.
     fn fetch_and_check(&mut self, peer: usize) -> anyhow::Result<()> {
-        self.initiator.quiet()?;
+        self.initiator.complete_all()?;
         let (before, value) = (self.added[peer], self.random.below(100));
         self.added[peer] += value;
         let earlier = self.initiator.fetch_add(peer, self.pe.heap.sum(), value)?;
@@ -199,7 +199,7 @@ impl<'a> Worker<'a> {
         }
         let next = self.initiator.get_word(LOCK_OWNER, guarded)? + 1;
         self.put_word(LOCK_OWNER, guarded, next)?;
-        self.initiator.quiet()?;
+        self.initiator.complete_all()?;
         let word = self.initiator.get_word(LOCK_OWNER, guarded)?;
         ensure!(
             word == next,
@@ -234,7 +234,7 @@ impl<'a> Worker<'a> {
                 self.put_word(peer, self.pe.heap.last_epoch(), epoch)?;
             }
         }
-        self.initiator.quiet()
+        self.initiator.complete_all()
     }
 
     /// Checks between two barriers that the sum is the total of all processes.

@@ -22,7 +22,7 @@ use serde_json::Value;
 pub enum Message {
     /// Another process may begin. It is given the text, for instance an address.
     Ready(String),
-    /// A value for all other processes. The runner responds with [`Answer`] when all processes have
+    /// A value for all other processes. The runner responds with [`Values`] when all processes have
     /// sent theirs.
     Exchange(Value),
     /// The current activity, which the runner reports if the test takes too long.
@@ -44,7 +44,7 @@ pub enum Message {
 
 /// The values of all processes, in their order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct Values {
     /// One value for each process.
     pub all: Vec<Value>,
 }
@@ -126,7 +126,7 @@ impl Control {
             );
             progress()?;
         }
-        self.receive_response()
+        self.receive_values()
     }
 
     /// As [`Self::exchange`], blocked in the meantime.
@@ -135,18 +135,18 @@ impl Control {
     /// The runner has ended.
     pub fn exchange_blocking(&mut self, own: Value) -> anyhow::Result<Vec<Value>> {
         self.send(&Message::Exchange(own))?;
-        self.receive_response()
+        self.receive_values()
     }
 
-    fn receive_response(&mut self) -> anyhow::Result<Vec<Value>> {
+    fn receive_values(&mut self) -> anyhow::Result<Vec<Value>> {
         let Some(runner) = &mut self.runner else {
             bail!("processes cannot exchange values without a runner");
         };
         let mut line = String::new();
         ensure!(runner.read_line(&mut line)? > 0, "the runner has ended");
-        let receive_response: Answer =
+        let response: Values =
             serde_json::from_str(&line).with_context(|| format!("the runner sent {line:?}"))?;
-        Ok(receive_response.all)
+        Ok(response.all)
     }
 
     fn has_response(&self) -> anyhow::Result<bool> {

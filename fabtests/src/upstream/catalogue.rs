@@ -221,8 +221,10 @@ fn expand(line: &str) -> Vec<String> {
         let words: Vec<_> = line.split_whitespace().collect();
         return vec![words.join(" ")];
     };
-    let (choice, tail) = rest.split_once('}').unwrap_or((rest, ""));
-    let lines = choice.split('|').map(|word| format!("{head}{word}{tail}"));
+    let (operation_of, tail) = rest.split_once('}').unwrap_or((rest, ""));
+    let lines = operation_of
+        .split('|')
+        .map(|word| format!("{head}{word}{tail}"));
     lines.flat_map(|line| expand(&line)).collect()
 }
 

@@ -221,7 +221,7 @@ impl Connector {
             let eq = Some(Arc::clone(&self.eq));
             let mut channel = Channel::without_receive(&self.options, &domain, config, None, eq)?;
             channel.peer = FiAddr(0);
-            channel.post_standing()?;
+            channel.prepost()?;
             self.connect(&channel.endpoint, &[])?;
             self.connected(&channel.endpoint)?;
             Ok(channel)

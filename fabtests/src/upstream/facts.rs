@@ -98,10 +98,7 @@ const ALL: &[Facts] = &[
     facts("fi_rdm_tagged_peek", "", &[PAIR, INFO]),
     facts("fi_recv_cancel", "V", &[ADDRESS, INFO]),
     Facts {
-        refused: &[(
-            'j',
-            "what the programs say to each other has queues for each direction",
-        )],
+        refused: &[('j', "control messages need a queue for each direction")],
         differs: &[
             ("-S", "100", "1024"),
             ("-R", "100", "1024"),
@@ -170,8 +167,8 @@ fn parse_getopt(text: &str) -> Vec<(char, HasArg)> {
         1 => (all[at], HasArg::Required),
         _ => (all[at], HasArg::Optional),
     };
-    let places = (0..all.len()).filter(|at| all[*at] != ':');
-    places.map(option).collect()
+    let positions = (0..all.len()).filter(|at| all[*at] != ':');
+    positions.map(option).collect()
 }
 
 impl Facts {
@@ -180,7 +177,7 @@ impl Facts {
         let mut found: Vec<(char, HasArg)> = Vec::new();
         for text in std::iter::once(&self.own).chain(self.common) {
             for (option, takes) in parse_getopt(text) {
-                if !found.iter().any(|(known, _)| *known == option) {
+                if !found.iter().any(|(parsed, _)| *parsed == option) {
                     found.push((option, takes));
                 }
             }

@@ -134,12 +134,12 @@ impl Channel {
         let Some(handshake_message) = &self.handshake_message else {
             return Ok(false);
         };
-        if entry.len != handshake_message.len() || self.standing_bytes(entry) != *handshake_message
+        if entry.len != handshake_message.len() || self.preposted_bytes(entry) != *handshake_message
         {
             return Ok(false);
         }
         let handshake_message = handshake_message.clone();
-        self.repost_standing(entry.context.0)?;
+        self.repost(entry.context.0)?;
         if !self.is_client() {
             let sent = self.sent;
             self.send_bytes(&handshake_message)?;

@@ -116,9 +116,9 @@ fn patterns(name: Option<&str>) -> anyhow::Result<Vec<Pattern>> {
         return Ok(PATTERNS.to_vec());
     };
     let found = PATTERNS.into_iter().find(|pattern| pattern.name() == name);
-    let known = PATTERNS.map(Pattern::name).join(", ");
+    let names = PATTERNS.map(Pattern::name).join(", ");
     Ok(vec![found.with_context(|| {
-        format!("-z {name:?}: unknown pattern; use one of {known}")
+        format!("-z {name:?}: unknown pattern; use one of {names}")
     })?])
 }
 

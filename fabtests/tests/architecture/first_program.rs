@@ -1,11 +1,11 @@
-//! The first programs, which pages show and the workspace compiles as examples.
+//! The first programs, which the documentation shows and the workspace compiles as examples.
 
 use std::fs;
 
 use crate::root;
 
 #[test]
-fn the_first_program_is_the_same_wherever_it_is_shown() {
+fn the_first_program_is_the_same_in_all_documents() {
     let hello = program("examples/hello.rs");
     let module_docs = module_docs(&read("src/lib.rs"));
     assert!(module_docs.contains(&hello), "{module_docs}");
@@ -15,7 +15,7 @@ fn the_first_program_is_the_same_wherever_it_is_shown() {
     }
 }
 
-/// An example without its module documentation.
+/// The text of an example without its module documentation.
 fn program(path: &str) -> String {
     let example = read(path);
     let (_, program) = example.split_once("\n\n").unwrap();
@@ -26,7 +26,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// The text of a file's module documentation.
+/// The module documentation of a file.
 fn module_docs(source: &str) -> String {
     let lines = source.lines().filter_map(|line| line.strip_prefix("//!"));
     let lines = lines.map(|line| line.strip_prefix(' ').unwrap_or(line));

@@ -1,16 +1,16 @@
-//! Every source file begins with a sentence that says what it is.
+//! Every source file begins with a sentence of documentation.
 
 use crate::sources;
 
 #[test]
-fn every_file_begins_with_a_sentence_that_says_what_it_is() {
+fn every_file_begins_with_a_sentence_of_documentation() {
     let files = sources::shipped().into_iter();
     let without = files.filter(|(_, text)| !begins_with_a_sentence(text));
     let without: Vec<_> = without.map(|(path, _)| path).collect();
     assert!(without.is_empty(), "no first sentence in {without:#?}");
 }
 
-/// Whether the first paragraph of a file's documentation has a sentence.
+/// Whether the first paragraph of a file's documentation contains a sentence.
 fn begins_with_a_sentence(text: &str) -> bool {
     let paragraph = text.lines().map_while(|line| line.strip_prefix("//! "));
     let paragraph = paragraph.collect::<Vec<_>>().join(" ");
@@ -19,7 +19,7 @@ fn begins_with_a_sentence(text: &str) -> bool {
 }
 
 #[test]
-fn a_sentence_has_words_and_an_end() {
+fn a_sentence_has_words_and_a_full_stop() {
     assert!(begins_with_a_sentence(
         "//! Words of\n//! a file.\n\nuse std::fs;\n"
     ));

@@ -1,4 +1,4 @@
-//! Folders of sources are small enough to be read at a glance.
+//! Source folders have a limited number of entries.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,11 +7,11 @@ use std::path::Path;
 use crate::packages::packages;
 use crate::root;
 
-/// The most entries of a folder.
+/// The maximum number of entries in a folder.
 const LIMIT: usize = 12;
 
-/// Folders with more entries than that, and how many each may have. None of them grows. A folder
-/// that is split leaves this list.
+/// The folders with more entries, and their maximum. No folder may grow; a folder that is split
+/// leaves this list.
 const LARGE: [(&str, usize); 22] = [
     ("abi/src", 14),
     ("fabtests/bench/src", 19),
@@ -43,23 +43,25 @@ fn folders_have_at_most_twelve_entries_or_do_not_grow() {
     let mut grown = Vec::new();
     for package in packages() {
         visit(Path::new(&package.sources), &mut |folder, count| {
-            let most = large.get(folder).copied().unwrap_or(LIMIT);
-            if count > most {
-                grown.push(format!("{folder} has {count} entries and may have {most}"));
+            let max = large.get(folder).copied().unwrap_or(LIMIT);
+            if count > max {
+                grown.push(format!(
+                    "{folder} has {count} entries, more than the maximum of {max}"
+                ));
             }
         });
     }
     assert!(grown.is_empty(), "{grown:#?}");
 }
 
-/// Tells of every folder from this one on, with the number of its entries.
-fn visit(folder: &Path, tell: &mut impl FnMut(&str, usize)) {
+/// Calls a function for this folder and all folders below, with the number of entries.
+fn visit(folder: &Path, report: &mut impl FnMut(&str, usize)) {
     let entries = fs::read_dir(root().join(folder)).unwrap();
     let entries: Vec<_> = entries.map(|entry| entry.unwrap()).collect();
-    tell(folder.to_str().unwrap(), entries.len());
+    report(folder.to_str().unwrap(), entries.len());
     for entry in entries {
         if entry.file_type().unwrap().is_dir() {
-            visit(&folder.join(entry.file_name()), tell);
+            visit(&folder.join(entry.file_name()), report);
         }
     }
 }

@@ -1,15 +1,15 @@
-//! Which package uses which, as Cargo sees it and as the table allows it.
+//! The dependencies of packages match the table of docs/DEPENDENCIES.md.
 
 use std::collections::BTreeMap;
 
 use crate::packages::packages;
 use crate::table;
 
-/// Checks everything, so its imports have no direction.
+/// This package tests all others and may depend on each.
 const UNRESTRICTED: &str = "fabtests";
 
 #[test]
-fn packages_import_what_the_table_allows_and_no_more() {
+fn packages_import_exactly_the_allowed_packages() {
     let allowed: BTreeMap<_, _> = table("## Allowed imports")
         .into_iter()
         .flat_map(|[packages, imports]| packages.into_iter().map(move |p| (p, imports.clone())))

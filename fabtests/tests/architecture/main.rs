@@ -1,11 +1,8 @@
-//! The rules of docs/ARCHITECTURE.md and docs/DEPENDENCIES.md hold for the sources.
+//! The sources follow the rules of docs/ARCHITECTURE.md and docs/DEPENDENCIES.md.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a page that is not there fails the test"
-)]
+#![expect(clippy::unwrap_used, reason = "a missing page fails the test")]
 
-mod circles;
+mod cycles;
 mod first_program;
 mod first_sentences;
 mod folders;
@@ -22,13 +19,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The checkout.
+/// The root of the checkout.
 fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     root.expect("fabtests lies in the workspace").to_owned()
 }
 
-/// The rows of the table under `heading`, each with the code words of its first two cells.
+/// The rows of the table under `heading`, as the code words of their first two cells.
 fn table(heading: &str) -> Vec<[BTreeSet<String>; 2]> {
     let page = fs::read_to_string(root().join("docs/DEPENDENCIES.md")).unwrap();
     let section = page.split_once(&format!("\n{heading}\n"));
@@ -45,7 +42,7 @@ fn cells(row: &str) -> [BTreeSet<String>; 2] {
     [cells.next().unwrap(), cells.next().unwrap()]
 }
 
-/// What stands between backticks.
+/// The words in backticks.
 fn code_words(text: &str) -> BTreeSet<String> {
     text.split('`')
         .skip(1)

@@ -1,4 +1,4 @@
-//! The packages of the workspace, as Cargo describes them.
+//! The packages of the workspace, from `cargo metadata`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,13 +11,13 @@ use crate::root;
 /// A package of the workspace.
 pub(crate) struct Package {
     pub(crate) name: String,
-    /// Its sources, from the root of the checkout.
+    /// The path of its sources from the root of the checkout.
     pub(crate) sources: String,
-    /// The packages that it depends on outside of tests.
+    /// The packages on which it depends, except for tests.
     pub(crate) dependencies: BTreeSet<String>,
 }
 
-/// Every package of the workspace.
+/// Returns all packages of the workspace.
 pub(crate) fn packages() -> Vec<Package> {
     let metadata = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--format-version", "1"])

@@ -1,42 +1,43 @@
-//! Code that reads what peers send is kept from panicking by lints.
+//! Lints keep code that reads bytes of peers from panicking.
 
 use std::fs;
 
 use crate::{root, sources};
 
-/// The lint against an index that is wrong.
+/// The lint against unchecked indices.
 const INDICES: [&str; 1] = ["clippy::indexing_slicing"];
-/// Lints against every way in which a length or a number can be wrong.
+/// The lints against unchecked lengths and numbers.
 const NUMBERS: [&str; 2] = [
     "clippy::arithmetic_side_effects",
     "clippy::indexing_slicing",
 ];
-/// Lints against the belief that it is right.
-const BELIEFS: [&str; 3] = [
+/// The lints against unchecked assumptions.
+const ASSUMPTIONS: [&str; 3] = [
     "clippy::expect_used",
     "clippy::panic",
     "clippy::unreachable",
 ];
 
-/// Where they are denied, modules below included. `clippy::unwrap_used` is everywhere.
+/// The files that deny these lints, including the modules below. `clippy::unwrap_used` is denied
+/// everywhere.
 const DENIED: [(&str, &[&[&str]]); 13] = [
-    ("providers/kit/src/auth/proof.rs", &[&NUMBERS, &BELIEFS]),
-    ("providers/shm/src/lib.rs", &[&BELIEFS]),
+    ("providers/kit/src/auth/proof.rs", &[&NUMBERS, &ASSUMPTIONS]),
+    ("providers/shm/src/lib.rs", &[&ASSUMPTIONS]),
     ("providers/shm/src/connect/packet/mod.rs", &[&INDICES]),
     ("providers/shm/src/transfers/cmd.rs", &[&INDICES]),
     ("providers/shm/src/rma/cmd.rs", &[&INDICES]),
     ("providers/shm/src/rma/target.rs", &[&INDICES]),
     ("providers/shm/src/atomic/command.rs", &[&INDICES]),
     ("providers/shm/src/atomic/response.rs", &[&INDICES]),
-    ("providers/tcp/src/lib.rs", &[&BELIEFS]),
+    ("providers/tcp/src/lib.rs", &[&ASSUMPTIONS]),
     ("providers/tcp/src/wire/mod.rs", &[&NUMBERS]),
     ("providers/tcp/src/wire/proof.rs", &[&NUMBERS]),
-    ("providers/lnx/src/wire.rs", &[&NUMBERS, &BELIEFS]),
-    ("util/cheetah/src/wire.rs", &[&NUMBERS, &BELIEFS]),
+    ("providers/lnx/src/wire.rs", &[&NUMBERS, &ASSUMPTIONS]),
+    ("util/cheetah/src/wire.rs", &[&NUMBERS, &ASSUMPTIONS]),
 ];
 
 #[test]
-fn what_peers_send_is_read_by_code_that_lints_keep_from_panicking() {
+fn code_that_reads_bytes_of_peers_denies_panics() {
     for (file, lints) in DENIED {
         let text = fs::read_to_string(root().join(file)).unwrap();
         let text: String = text.split_whitespace().collect();
@@ -55,8 +56,8 @@ fn what_peers_send_is_read_by_code_that_lints_keep_from_panicking() {
 /// The package whose processes read each other's memory.
 const SHARED: &str = "providers/shm/src";
 
-/// Files of it that may assert, and how often: of offsets and lengths that were checked where they
-/// came in, and that this process alone has kept since.
+/// The files that may assert, and the number of assertions: of offsets and lengths that were
+/// checked on receipt and that only this process can change.
 const ASSERTING: [(&str, usize); 3] = [
     ("providers/shm/src/smr/memory/bytes.rs", 3),
     ("providers/shm/src/smr/memory/mapping.rs", 1),
@@ -64,21 +65,21 @@ const ASSERTING: [(&str, usize); 3] = [
 ];
 
 #[test]
-fn no_word_of_a_peer_can_end_a_process() {
+fn bytes_of_a_peer_cannot_end_a_process() {
     for (path, text) in sources::under(SHARED) {
         let (code, _) = text.split_once("#[cfg(test)]").unwrap_or((&text, ""));
         let asserts = code.lines().filter(|line| is_assert(line)).count();
-        let argued = ASSERTING.iter().find(|(file, _)| path == *file);
-        let argued = argued.map_or(0, |&(_, count)| count);
+        let allowed = ASSERTING.iter().find(|(file, _)| path == *file);
+        let allowed = allowed.map_or(0, |&(_, count)| count);
         assert!(
-            asserts <= argued,
-            "{path} asserts {asserts} times, and {argued} times are argued for"
+            asserts <= allowed,
+            "{path} has {asserts} assertions, more than the {allowed} allowed"
         );
     }
 }
 
-/// Whether a line of code ends the process if something does not hold: not one that the compiler
-/// checks, nor one that is left out of releases.
+/// Whether a line ends the process if a condition is false. Compile-time and debug assertions do
+/// not count.
 fn is_assert(line: &str) -> bool {
     let starts = ["assert!(", "assert_eq!(", "assert_ne!("];
     starts

@@ -1,8 +1,8 @@
-//! Which file of a package names items of which other file.
+//! The references between the files of a package.
 //!
-//! A file refers to another one by a path, in a `use` or elsewhere. An item that a module re-exports
-//! counts for the file that defines it. Tests are left out. Calls of methods are not followed: the
-//! type of the receiver stands in a path where it matters.
+//! A file refers to another one by a path, in a `use` or elsewhere. A re-exported item counts for
+//! the file that defines it. Tests are left out. Method calls are not followed: where it matters,
+//! the receiver's type occurs in a path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,10 +14,10 @@ use syn::{Attribute, Item, ItemMod, ItemUse, UseTree, Visibility};
 
 use crate::root;
 
-/// Names from the root of a crate down.
+/// Names from the root of a crate.
 type Names = Vec<String>;
 
-/// For each file below `sources`, by its path from there, the files that it refers to.
+/// The files to which each file below `sources` refers, by their paths from there.
 pub(crate) fn references(sources: &str) -> BTreeMap<String, BTreeSet<String>> {
     let folder = root().join(sources);
     let mut references = BTreeMap::new();
@@ -33,13 +33,13 @@ pub(crate) fn references(sources: &str) -> BTreeMap<String, BTreeSet<String>> {
     references
 }
 
-/// The files that Cargo makes a library and programs of.
+/// The root files of the library and the programs.
 fn crate_roots(folder: &Path) -> Vec<PathBuf> {
     let programs = fs::read_dir(folder.join("bin")).into_iter().flatten();
     let programs = programs.map(|entry| entry.unwrap().path());
-    let usual = ["lib.rs", "main.rs"].map(|name| folder.join(name));
+    let default_roots = ["lib.rs", "main.rs"].map(|name| folder.join(name));
     programs
-        .chain(usual)
+        .chain(default_roots)
         .filter(|path| path.is_file())
         .collect()
 }
@@ -47,15 +47,15 @@ fn crate_roots(folder: &Path) -> Vec<PathBuf> {
 /// The modules of a crate.
 #[derive(Default)]
 struct Modules {
-    /// The file of each module, written out in it or apart.
+    /// The file of each module, which contains it inline or is its own file.
     files: BTreeMap<Names, PathBuf>,
-    /// What the names that a module imports stand for: a scope, and a path in it.
+    /// The targets of imported names: a scope and a path in it.
     imports: BTreeMap<(Names, String), (Names, Names)>,
-    /// The same for modules of which everything is imported.
+    /// The targets of glob imports, by module.
     globs: BTreeMap<Names, Vec<(Names, Names)>>,
     /// Items by their module and name.
     items: BTreeSet<(Names, String)>,
-    /// Paths that are used, with their scope.
+    /// The paths used, with their scopes.
     paths: BTreeSet<(Names, Names)>,
 }
 
@@ -72,7 +72,7 @@ impl Modules {
         reader.visit_file(&parsed);
     }
 
-    /// For each file, the others that its paths lead to.
+    /// For each file, the other files to which its paths lead.
     fn references(&self) -> BTreeMap<PathBuf, BTreeSet<PathBuf>> {
         let mut references: BTreeMap<PathBuf, BTreeSet<PathBuf>> = BTreeMap::new();
         for file in self.files.values() {
@@ -90,8 +90,8 @@ impl Modules {
         references
     }
 
-    /// A path from the root of the crate; none for one that leads out of it, or begins with a name
-    /// that is imported and has been counted where it is.
+    /// A path from the root of the crate; `None` for one that leaves the crate, or begins with an
+    /// imported name, which was counted at its import.
     fn resolve(&self, scope: &Names, path: &Names) -> Option<Names> {
         let (first, rest) = path.split_first()?;
         let mut at = scope.clone();
@@ -115,7 +115,7 @@ impl Modules {
         Some(at)
     }
 
-    /// The file that defines what a path from the root of the crate names.
+    /// The file that defines the item at a path from the root of the crate.
     fn file_of(&self, path: &Names, depth: usize) -> Option<&PathBuf> {
         let is_module = |end: &usize| self.files.contains_key(&path[..*end]);
         let end = (0..=path.len()).rev().find(is_module)?;
@@ -125,7 +125,7 @@ impl Modules {
             return Some(file);
         };
         let item = (module, name.clone());
-        // Imports of each other would lead on for ever.
+        // Mutual imports would not terminate.
         if depth > 16 || self.items.contains(&item) {
             return Some(file);
         }
@@ -137,7 +137,7 @@ impl Modules {
         let mut targets = globs.filter_map(|(scope, target)| {
             let mut target = self.resolve(scope, target)?;
             target.push(name.clone());
-            self.is_known(&target).then_some(target)
+            self.contains(&target).then_some(target)
         });
         match targets.next() {
             Some(target) => self.file_of(&[&target, &path[end + 1..]].concat(), depth + 1),
@@ -145,8 +145,8 @@ impl Modules {
         }
     }
 
-    /// Whether the last name of a path stands in the module that the others lead to.
-    fn is_known(&self, path: &Names) -> bool {
+    /// Whether the module of a path contains its last name.
+    fn contains(&self, path: &Names) -> bool {
         let (name, module) = path.split_last().unwrap();
         let item = (module.to_vec(), name.clone());
         self.files.contains_key(path)
@@ -155,7 +155,7 @@ impl Modules {
     }
 }
 
-/// Reads one file.
+/// Reads a file.
 struct Reader<'a> {
     modules: &'a mut Modules,
     file: &'a Path,
@@ -170,7 +170,7 @@ impl Reader<'_> {
 
 impl<'ast> Visit<'ast> for Reader<'_> {
     fn visit_item(&mut self, item: &'ast Item) {
-        let (attributes, name) = parts(item);
+        let (attributes, name) = attributes_and_name(item);
         if attributes.iter().any(is_for_tests) {
             return;
         }
@@ -184,7 +184,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
         let mut imports = Vec::new();
         flatten(&item.tree, Names::new(), &mut imports);
         for (path, name) in imports {
-            // What is passed on counts for the files that take it from here.
+            // A re-export counts for the files that import it from here.
             if matches!(item.vis, Visibility::Inherited) {
                 self.use_path(path.clone());
             }
@@ -194,7 +194,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
                     let globs = self.modules.globs.entry(self.scope.clone());
                     globs.or_default().push(target);
                 }
-                // A macro is made a name of its module by an import of itself.
+                // A macro becomes a name of its module by an import of itself.
                 Some(_) if target.1.len() == 1 => {}
                 Some(name) => {
                     let name = (self.scope.clone(), name);
@@ -229,10 +229,10 @@ impl<'ast> Visit<'ast> for Reader<'_> {
         visit::visit_path(self, path);
     }
 
-    /// The module that may use an item is not used by it.
+    /// A visibility is no use of the module it names.
     fn visit_visibility(&mut self, _: &'ast Visibility) {}
 
-    /// Paths in what a macro is given, which is not parsed: those from a module that is named.
+    /// Collects paths of several names in the arguments of a macro, which is not parsed.
     fn visit_macro(&mut self, call: &'ast syn::Macro) {
         let mut paths = Vec::new();
         paths_in(call.tokens.clone(), &mut paths);
@@ -243,7 +243,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     }
 }
 
-/// Paths of several names among tokens.
+/// The paths of several names among tokens.
 fn paths_in(tokens: TokenStream, paths: &mut Vec<Names>) {
     let (mut path, mut colons) = (Names::new(), 0);
     for token in tokens {
@@ -268,8 +268,8 @@ fn paths_in(tokens: TokenStream, paths: &mut Vec<Names>) {
     paths.retain(|path| path.len() > 1);
 }
 
-/// The attributes of an item, and its name.
-fn parts(item: &Item) -> (&[Attribute], Option<String>) {
+/// The attributes and the name of an item.
+fn attributes_and_name(item: &Item) -> (&[Attribute], Option<String>) {
     let (attributes, name) = match item {
         Item::Const(item) => (&item.attrs, Some(&item.ident)),
         Item::Enum(item) => (&item.attrs, Some(&item.ident)),
@@ -288,14 +288,14 @@ fn parts(item: &Item) -> (&[Attribute], Option<String>) {
     (attributes, name.map(ToString::to_string))
 }
 
-/// Whether an item is compiled for tests alone.
+/// Whether an item is compiled for tests only.
 fn is_for_tests(attribute: &Attribute) -> bool {
     let list = attribute.meta.require_list();
     let condition = list.map_or_else(|_| String::new(), |list| list.tokens.to_string());
     attribute.path().is_ident("cfg") && (condition == "test" || condition.starts_with("all (test"))
 }
 
-/// Every path of an import, with the name that it gets here; none for everything in a module.
+/// The paths of an import with their local names; `None` stands for a glob.
 fn flatten(tree: &UseTree, mut prefix: Names, imports: &mut Vec<(Names, Option<String>)>) {
     let (last, name) = match tree {
         UseTree::Path(path) => {
@@ -319,7 +319,7 @@ fn flatten(tree: &UseTree, mut prefix: Names, imports: &mut Vec<(Names, Option<S
     imports.push((prefix, name));
 }
 
-/// Where the module `name` is that `file` declares.
+/// The file of the module `name` that `file` declares.
 fn file_of_module(file: &Path, name: &str) -> PathBuf {
     let folder = file.parent().unwrap();
     let stem = file.file_stem().unwrap().to_str().unwrap();

@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::packages::packages;
 use crate::root;
 
-/// Every file that a package ships: its path from the root, and its text. Tests and examples have
-/// other folders.
+/// Every file that a package ships, by its path from the root, with its text. Tests and examples
+/// are in other folders.
 pub(crate) fn shipped() -> Vec<(String, String)> {
     let packages = packages().into_iter();
     packages

@@ -1,4 +1,4 @@
-//! The tests that the documents name as holding a promise.
+//! The tests that documents name as evidence exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,15 +21,15 @@ fn tests_that_documents_name_exist() {
         .flat_map(sources::under)
         .map(|(_, text)| text)
         .collect();
-    let missing: Vec<_> = named()
+    let missing: Vec<_> = names_in_documents()
         .into_iter()
         .filter(|name| !sources.contains(&format!("fn {name}(")))
         .collect();
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
-/// Every word of the documents that looks like the name of a test: a sentence with underscores.
-fn named() -> BTreeSet<String> {
+/// The words of the documents that have the form of a test name: a sentence with underscores.
+fn names_in_documents() -> BTreeSet<String> {
     let pages = fs::read_dir(root().join("docs")).unwrap();
     pages
         .map(|page| fs::read_to_string(page.unwrap().path()).unwrap())

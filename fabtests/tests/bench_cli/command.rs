@@ -1,15 +1,15 @@
-//! The commands as processes, one measurement at a time.
+//! Runs the commands as processes, one measurement at a time.
 
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
-/// Lets one test at a time measure: two that spin on the same cores take a time slice for each
+/// Serializes the tests: two measurements that spin on the same cores take a time slice for each
 /// message.
-pub(crate) fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn exclusive() -> MutexGuard<'static, ()> {
+    static EXCLUSIVE: Mutex<()> = Mutex::new(());
+    EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn json(args: &[&str]) -> Value {
@@ -29,7 +29,7 @@ pub(crate) fn failure(args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The command, which ends by itself: no test hangs.
+/// The command with a timeout, so that no test hangs.
 pub(crate) fn fabtests(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
     command.args(args);

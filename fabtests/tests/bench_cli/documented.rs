@@ -1,11 +1,12 @@
-//! What the measuring commands print: the objects, lines and tables of docs/FABTESTS-REFERENCE.md.
+//! The output of the measuring commands: the objects, lines and tables of
+//! docs/FABTESTS-REFERENCE.md.
 
-use crate::command::{failure, json, run, turn};
+use crate::command::{exclusive, failure, json, run};
 use crate::object::{array, check_limits, check_machine, check_row, check_sizes, number, text};
 
 #[test]
 fn pingpong_prints_the_documented_object() {
-    let _turn = turn();
+    let _guard = exclusive();
     let report = json(&[
         "pingpong", "-S", "8,5000", "-I", "50", "--reps", "2", "-c", "--json",
     ]);
@@ -21,7 +22,7 @@ fn pingpong_prints_the_documented_object() {
 
 #[test]
 fn untagged_messages_have_their_own_bench() {
-    let _turn = turn();
+    let _guard = exclusive();
     let report = json(&[
         "pingpong", "--msg", "-S", "8", "-I", "20", "--reps", "1", "--json",
     ]);
@@ -30,7 +31,7 @@ fn untagged_messages_have_their_own_bench() {
 
 #[test]
 fn bench_prints_the_documented_object() {
-    let _turn = turn();
+    let _guard = exclusive();
     let report = json(&[
         "bench", "-S", "8,3000", "-I", "20", "--reps", "1", "-c", "--json",
     ]);
@@ -62,8 +63,8 @@ fn bench_prints_the_documented_object() {
 }
 
 #[test]
-fn rows_are_lines_of_values_too() {
-    let _turn = turn();
+fn csv_output_has_one_line_per_row() {
+    let _guard = exclusive();
     let args = [
         "bench",
         "--bench",
@@ -90,7 +91,7 @@ fn rows_are_lines_of_values_too() {
 
 #[test]
 fn limits_print_the_documented_object() {
-    let _turn = turn();
+    let _guard = exclusive();
     let report = json(&["limits", "-S", "8,5000", "--reps", "1", "--json"]);
     check_machine(&report["machine"]);
     check_limits(&report["limits"], &[8, 5000]);
@@ -110,8 +111,8 @@ fn limits_print_the_documented_object() {
 }
 
 #[test]
-fn tables_are_printed_where_no_json_is_asked_for() {
-    let _turn = turn();
+fn tables_are_the_default_output() {
+    let _guard = exclusive();
     let output = run(&["pingpong", "-S", "8", "-I", "20", "--reps", "1"]);
     let text = String::from_utf8(output.stdout).unwrap();
     for word in ["one-line ring", "tagged_pingpong", "p99", "MB/s", "x limit"] {
@@ -121,18 +122,18 @@ fn tables_are_printed_where_no_json_is_asked_for() {
 
 #[test]
 fn remote_memory_is_measured_on_request() {
-    let _turn = turn();
-    let everywhere = [
+    let _guard = exclusive();
+    let one_sided = [
         "rma_put",
         "rma_get",
         "rma_write_pingpong",
         "rma_bw",
         "rma_read_bw",
     ];
-    let benches = [&everywhere[..], &["atomic_add", "atomic_fetch_add"]].concat();
-    let named = benches.join(",");
+    let benches = [&one_sided[..], &["atomic_add", "atomic_fetch_add"]].concat();
+    let list = benches.join(",");
     let report = json(&[
-        "bench", "--bench", &named, "-S", "1,8,5000", "-I", "20", "--reps", "1", "--json",
+        "bench", "--bench", &list, "-S", "1,8,5000", "-I", "20", "--reps", "1", "--json",
     ]);
     let sizes = |bench: &str| match bench.starts_with("atomic") {
         true => &[8][..],
@@ -149,13 +150,13 @@ fn remote_memory_is_measured_on_request() {
             (text(row, "bench"), number(row, "size")),
             (bench, f64::from(size))
         );
-        // Figures are null only where every run of the row was dropped.
+        // Figures are null only if every run of the row was dropped.
         if number(row, "reps") == 0.0 {
             assert!(number(row, "dropped") > 0.0, "{row}");
             continue;
         }
         assert!(number(row, "msgs_per_s") > 0.0, "{row}");
-        // Nor is a limit that was found while the cores were at another distance.
+        // A limit that was measured at another core distance is null too.
         let limit = &row["limit_ns"];
         assert!(limit.is_null() || number(row, "limit_ns") > 0.0, "{row}");
     }
@@ -169,8 +170,8 @@ fn remote_memory_is_measured_on_request() {
 }
 
 #[test]
-fn data_that_is_sent_without_inject_arrives_whole_at_every_kind_of_size() {
-    let _turn = turn();
+fn data_sent_without_inject_arrives_at_every_size() {
+    let _guard = exclusive();
     let sizes = "1,7,64,1000,4096,40000,300000";
     let report = json(&[
         "bench",

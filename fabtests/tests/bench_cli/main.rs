@@ -1,10 +1,10 @@
-//! The measuring commands as their users see them: as processes.
+//! The measuring commands as processes.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "an error fails the test")]
 
+mod ab_runs;
 mod command;
 mod documented;
 mod object;
 mod processes;
 mod reports;
-mod turns;

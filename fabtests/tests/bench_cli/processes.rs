@@ -1,4 +1,4 @@
-//! The processes behind a measurement: where they run, and how they end.
+//! The processes of a measurement: their cores and their ends.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -8,12 +8,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::command::{fabtests, failure, json, turn};
+use crate::command::{exclusive, fabtests, failure, json};
 use crate::object::{array, check_machine, check_row, text};
 
 #[test]
-fn both_processes_may_share_a_core() {
-    let _turn = turn();
+fn both_processes_can_share_a_core() {
+    let _guard = exclusive();
     let core = first_core();
     let pin = format!("{core},{core}");
     let report = json(&[
@@ -26,8 +26,8 @@ fn both_processes_may_share_a_core() {
 
 #[test]
 fn a_client_measures_a_server_in_another_terminal() {
-    let _turn = turn();
-    let mut server = Running::start(&["pingpong", "--server"]);
+    let _guard = exclusive();
+    let mut server = BackgroundCommand::start(&["pingpong", "--server"]);
     let address = server.first_line();
     let client = [
         "pingpong", "--client", &address, "-S", "8,70000", "-I", "20", "--reps", "2", "-c",
@@ -40,37 +40,39 @@ fn a_client_measures_a_server_in_another_terminal() {
 }
 
 #[test]
-fn a_client_without_a_server_says_so() {
-    let _turn = turn();
-    let message = failure(&["pingpong", "--client", "fi_shm://nobody", "-S", "8"]);
-    assert!(message.contains("nobody"), "{message}");
+fn a_client_without_a_server_fails_with_the_address() {
+    let _guard = exclusive();
+    let message = failure(&["pingpong", "--client", "fi_shm://absent", "-S", "8"]);
+    assert!(message.contains("absent"), "{message}");
 }
 
 #[test]
-fn a_killed_child_is_reported_and_nobody_is_left() {
-    let _turn = turn();
-    let mut pingpong = Running::start(&["pingpong", "-S", "8", "-I", "10000000", "--reps", "100"]);
+fn a_killed_child_is_reported_and_no_process_remains() {
+    let _guard = exclusive();
+    let mut pingpong =
+        BackgroundCommand::start(&["pingpong", "-S", "8", "-I", "10000000", "--reps", "100"]);
     let children = pingpong.wait_for_children(4);
-    let victim = children[0];
-    kill(Pid::from_raw(victim), Signal::SIGKILL).unwrap();
+    let killed = children[0];
+    kill(Pid::from_raw(killed), Signal::SIGKILL).unwrap();
     let message = pingpong.end_with_failure();
-    assert!(message.contains(&format!("pid {victim}")), "{message}");
+    assert!(message.contains(&format!("pid {killed}")), "{message}");
     assert!(
         message.contains("SIGKILL") && message.contains("printed"),
         "{message}"
     );
     for child in children {
-        assert!(!is_alive(child), "process {child} is left");
+        assert!(!is_alive(child), "process {child} is still alive");
     }
 }
 
 #[test]
 fn children_end_with_a_killed_parent() {
-    let _turn = turn();
-    let mut pingpong = Running::start(&["pingpong", "-S", "8", "-I", "10000000", "--reps", "100"]);
+    let _guard = exclusive();
+    let mut pingpong =
+        BackgroundCommand::start(&["pingpong", "-S", "8", "-I", "10000000", "--reps", "100"]);
     let children = pingpong.wait_for_children(4);
-    // A stopped process does not notice that its orders have ended: only the kernel can end it.
-    // The first two have tied themselves to their parent before the others are started.
+    // A stopped process cannot detect that its request socket is closed: only the kernel can end
+    // it. The first two have set their parent-death signal before the others are started.
     for &child in &children[..2] {
         kill(Pid::from_raw(child), Signal::SIGSTOP).unwrap();
     }
@@ -80,14 +82,14 @@ fn children_end_with_a_killed_parent() {
 }
 
 #[test]
-fn rows_come_while_the_others_are_measured_and_an_interrupt_leaves_them_as_a_partial_report() {
-    let _turn = turn();
+fn an_interrupt_prints_the_finished_rows_as_a_partial_report() {
+    let _guard = exclusive();
     let sizes = ["-S", "8,4096", "-I", "20", "--reps", "60000", "--json"];
     for args in [
         &["bench", "--bench", "msg_pingpong,msg_bw"][..],
         &["pingpong"],
     ] {
-        let mut running = Running::start(&[args, &sizes].concat());
+        let mut running = BackgroundCommand::start(&[args, &sizes].concat());
         let lines = BufReader::new(running.0.stderr.take().unwrap()).lines();
         let mut lines = lines.map(Result::unwrap);
         let first = lines.next().unwrap();
@@ -109,15 +111,15 @@ fn rows_come_while_the_others_are_measured_and_an_interrupt_leaves_them_as_a_par
 }
 
 #[test]
-fn time_that_is_over_ends_a_run() {
-    let _turn = turn();
+fn a_run_ends_at_its_timeout() {
+    let _guard = exclusive();
     let message = failure(&["pingpong", "-S", "8", "-I", "10000000", "--timeout", "1"]);
     assert!(message.contains("--timeout"), "{message}");
 }
 
 #[test]
 fn bad_arguments_are_refused_by_name() {
-    let _turn = turn();
+    let _guard = exclusive();
     for (args, word) in [
         (&["pingpong", "-S", "9x"][..], "9x"),
         (&["pingpong", "--pin", "0,9999"], "9999"),
@@ -130,10 +132,10 @@ fn bad_arguments_are_refused_by_name() {
     }
 }
 
-/// A command that runs beside the test; killed when the test ends.
-struct Running(Child);
+/// A command in the background, which is killed when the test ends.
+struct BackgroundCommand(Child);
 
-impl Running {
+impl BackgroundCommand {
     fn start(args: &[&str]) -> Self {
         let mut command = fabtests(args);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -168,25 +170,28 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for BackgroundCommand {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Looks until a condition holds; gives up after a time far beyond what it takes.
+/// Waits until a condition holds, with a generous timeout.
 fn wait_until(mut condition: impl FnMut() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
-        assert!(Instant::now() < patience, "it never happens");
+        assert!(
+            Instant::now() < deadline,
+            "the condition does not hold in time"
+        );
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
 fn is_alive(pid: i32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // A zombie is dead; it waits for whoever inherited it.
+    // A zombie has ended and waits for its parent.
     status
         .rsplit(')')
         .next()

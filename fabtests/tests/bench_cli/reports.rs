@@ -1,4 +1,4 @@
-//! What is made of reports: pictures and comparisons.
+//! The commands that process reports: plots and comparisons.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,12 +6,12 @@ use std::process::Command;
 use selvedge_testkit::skip::{Need, skip};
 use serde_json::Value;
 
-use crate::command::{run, turn};
+use crate::command::{exclusive, run};
 use crate::object::{array, number};
 
 #[test]
-fn a_report_becomes_pictures_that_need_nothing_else() {
-    let _turn = turn();
+fn a_report_becomes_self_contained_plots() {
+    let _guard = exclusive();
     let args = [
         "bench",
         "-S",
@@ -51,7 +51,7 @@ fn a_report_becomes_pictures_that_need_nothing_else() {
 }
 
 #[test]
-fn reports_are_compared_with_the_confidence_that_their_runs_allow() {
+fn reports_are_compared_with_confidence_intervals() {
     let report = |name: &str, factor: f64| {
         let row = |size: usize, ns: f64| {
             serde_json::json!({
@@ -68,11 +68,11 @@ fn reports_are_compared_with_the_confidence_that_their_runs_allow() {
         scratch(name, report.to_string().as_bytes())
     };
     let (before, after) = (report("before.json", 1.0), report("after.json", 1.5));
-    let compare = |more: &[&str]| {
+    let compare = |extra_args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
         let output = command
             .args(["compare", &before, &after])
-            .args(more)
+            .args(extra_args)
             .output();
         let output = output.unwrap();
         (
@@ -80,31 +80,31 @@ fn reports_are_compared_with_the_confidence_that_their_runs_allow() {
             String::from_utf8(output.stdout).unwrap(),
         )
     };
-    let (code, shown) = compare(&[]);
+    let (code, printed) = compare(&[]);
     assert_eq!(
-        (code, shown.matches("SLOWER").count()),
+        (code, printed.matches("SLOWER").count()),
         (Some(0), 1),
-        "{shown}"
+        "{printed}"
     );
     let sides = ["A", "B"].map(|side| {
         let name = if side == "A" { &before } else { &after };
         format!("{side}: {name}, shm of selvedge 0\n")
     });
-    assert!(shown.starts_with(&sides.concat()), "{shown}");
+    assert!(printed.starts_with(&sides.concat()), "{printed}");
     assert_eq!(compare(&["--fail-above", "60"]).0, Some(0));
-    let (code, shown) = compare(&["--fail-above", "40"]);
+    let (code, printed) = compare(&["--fail-above", "40"]);
     assert_eq!(code, Some(1));
-    assert!(shown.contains("too slow: tagged_bw of 64"), "{shown}");
-    let (_, shown) = compare(&["--json"]);
-    let object: Value = serde_json::from_str(&shown).unwrap();
+    assert!(printed.contains("too slow: tagged_bw of 64"), "{printed}");
+    let (_, printed) = compare(&["--json"]);
+    let object: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(object["points"][1]["judgement"], "slower");
     assert_eq!(object["points"][0]["judgement"], "same");
 }
 
 #[test]
-fn programs_take_turns_and_their_tables_are_compared() {
-    let _turn = turn();
-    let compare = |more: &[&str]| {
+fn programs_are_run_alternately_and_their_tables_compared() {
+    let _guard = exclusive();
+    let compare = |extra_args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
         let base = [
             "compare",
@@ -116,7 +116,12 @@ fn programs_take_turns_and_their_tables_are_compared() {
             "2",
         ];
         let args = ["-S", "64,4k", "--timeout", "120"];
-        command.args(base).args(args).args(more).output().unwrap()
+        command
+            .args(base)
+            .args(args)
+            .args(extra_args)
+            .output()
+            .unwrap()
     };
     let output = compare(&["-p", "shm", "--against", "tcp", "--json"]);
     assert!(output.status.success(), "{output:?}");
@@ -136,14 +141,14 @@ fn programs_take_turns_and_their_tables_are_compared() {
         return skip(Need::Libfabric, "there is no fi_pingpong (libfabric-bin)");
     }
     let output = compare(&["-p", "tcp", "--bin", "fi_pingpong"]);
-    let shown = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     assert!(
-        shown.contains("fi_rdm_pingpong against fi_pingpong"),
+        printed.contains("fi_rdm_pingpong against fi_pingpong"),
         "{output:?}"
     );
 }
 
-/// A file that tests write.
+/// Writes a file for a test.
 fn scratch(name: &str, bytes: &[u8]) -> String {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&path, bytes).unwrap();

@@ -184,10 +184,10 @@ impl Hooks {
             }
             "fault" | "ofi_hook_fault" => Fault::parse(params).map(Hook::Fault),
             other => {
-                let what = format!(
+                let message = format!(
                     "FI_HOOK={names}: unknown hook {other:?}: expected trace, perf, flight or fault"
                 );
-                Err(Error::new(Errno::Inval, what))
+                Err(Error::new(Errno::Inval, message))
             }
         };
         let hooks = names.split(';').map(hook).collect::<Result<_, _>>()?;

@@ -48,10 +48,10 @@ impl AvLayer for HookPoint {
         };
         let returned = |addr: &FiAddr| Some(format!("\"addr\":{}", addr.0));
         let dropped = || {
-            let what = format!(
+            let message = format!(
                 "a hook (FI_HOOK_FAULT) dropped the insertion of node {node:?} with service {service:?}"
             );
-            Err(Error::new(Errno::Io, what))
+            Err(Error::new(Errno::Io, message))
         };
         let run = || below.insert_service(node, service);
         self.call_returning("av_insertsvc", &args, returned, dropped(), run)
@@ -245,12 +245,12 @@ impl RegionLayer for HookPoint {
         &self,
         below: &dyn MemoryRegion,
         cntr: &Arc<dyn Counter>,
-        what: MrAccess,
+        access: MrAccess,
     ) -> Result<(), Error> {
         let cntr = HookLayers::counter(cntr);
         let args = |args: &mut Args| {
-            args.num("key", below.key()).num("what", what.bits());
+            args.num("key", below.key()).num("what", access.bits());
         };
-        self.open("mr_bind", &args, || below.bind_counter(&cntr, what))
+        self.open("mr_bind", &args, || below.bind_counter(&cntr, access))
     }
 }

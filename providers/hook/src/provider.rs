@@ -281,8 +281,8 @@ impl HookPoint {
         run: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
         let dropped = || {
-            let what = format!("a hook (FI_HOOK_FAULT) dropped {name}");
-            Err(Error::new(selvedge::Errno::Io, what))
+            let message = format!("a hook (FI_HOOK_FAULT) dropped {name}");
+            Err(Error::new(selvedge::Errno::Io, message))
         };
         self.hooks
             .call((name, self.number), args, |_| None, dropped, run)

@@ -27,10 +27,10 @@ impl AuthKey {
     /// # Errors
     /// [`Errno::Inval`] for a key longer than [`KEY_MAX`].
     pub fn of(info: &Info) -> Result<Self, Error> {
-        let own = &info.ep_attr.auth_key;
-        let key = match own.is_empty() {
+        let ep_key = &info.ep_attr.auth_key;
+        let key = match ep_key.is_empty() {
             true => &info.domain_attr.auth_key,
-            false => own,
+            false => ep_key,
         };
         Self::new(key).ok_or_else(|| {
             let message = format!("auth_key: {} bytes, at most {KEY_MAX}", key.len());

@@ -1,5 +1,5 @@
 //! Automatic progress (`FI_PROGRESS_AUTO`): a thread that drives endpoints while the application
-//! does other shared.
+//! does other work.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,7 @@ pub struct AutoProgress {
 #[derive(Debug)]
 struct Shared {
     endpoints: ProgressList,
-    waiting: Arc<WaitObject>,
+    wait_object: Arc<WaitObject>,
     is_stopping: AtomicBool,
 }
 
@@ -43,7 +43,7 @@ impl AutoProgress {
     pub fn start(name: &str, spin: Duration) -> Result<Self, Error> {
         let shared = Arc::new(Shared {
             endpoints: ProgressList::shared(),
-            waiting: WaitObject::open("automatic progress", Object::Unspec, spin)?,
+            wait_object: WaitObject::open("automatic progress", Object::Unspec, spin)?,
             is_stopping: AtomicBool::new(false),
         });
         let builder = thread::Builder::new().name(name.to_owned());
@@ -62,14 +62,14 @@ impl AutoProgress {
     /// The system's, if it has no memory to wait for the endpoint, which is not attached then.
     pub fn attach(&self, ep: &Arc<dyn Progress>) -> Result<(), Error> {
         self.shared.endpoints.attach(Arc::clone(ep));
-        let added = self.shared.waiting.add(&**ep);
+        let added = self.shared.wait_object.add(&**ep);
         added.inspect_err(|_| self.shared.endpoints.detach(ep))
     }
 
     /// Reverts [`Self::attach`]. When it returns, the thread is not inside `ep`'s progress, nor
     /// will it be.
     pub fn detach(&self, ep: &Arc<dyn Progress>) {
-        self.shared.waiting.remove(&**ep);
+        self.shared.wait_object.remove(&**ep);
         self.shared.endpoints.detach(ep);
     }
 }
@@ -81,7 +81,7 @@ impl Drop for AutoProgress {
             return;
         }
         self.shared.is_stopping.store(true, Ordering::SeqCst);
-        self.shared.waiting.wake();
+        self.shared.wait_object.wake();
         let thread = self.thread.get_mut();
         if let Some(thread) = thread.unwrap_or_else(PoisonError::into_inner).take() {
             let _ = thread.join();
@@ -94,7 +94,9 @@ impl Shared {
         // Signal handlers run on the application's threads only.
         let _ = SigSet::all().thread_block();
         while !self.is_stopping() {
-            let waited = self.waiting.wait(&self.endpoints, None, &mut Idle(self));
+            let waited = self
+                .wait_object
+                .wait(&self.endpoints, None, &mut Idle(self));
             waited.expect("there is a wait object");
         }
     }
@@ -138,7 +140,7 @@ fn failed(cause: io::Error) -> Error {
     Error::new(errno, "starting the automatic progress thread").because(cause)
 }
 
-/// Offers manual progress, or automatic progress to an application that asks for it.
+/// Offers manual progress, or automatic progress to an application that requests it.
 pub fn grant_auto_progress(offered: &mut DomainAttr, asked: &DomainAttr) {
     let is_asked = [asked.control_progress, asked.data_progress].contains(&info::Progress::Auto);
     if is_asked {

@@ -306,7 +306,7 @@ fn numbered(kind: &str, first: &str, count: usize) -> Result<Vec<String>, Error>
     };
     let range = range().ok_or_else(|| {
         let message = format!(
-            "{kind} {first:?} cannot be numbered up to {count} names: they need a number at its end \
+            "{kind} {first:?} cannot be counted up to {count} names: they need a number at its end \
              that stays below 2^64"
         );
         Error::new(Errno::Inval, message)

@@ -237,8 +237,8 @@ impl Base {
     /// As [`selvedge::Domain::flush_work`].
     pub fn flush_work(&self, cntr: Option<&Arc<dyn Counter>>) -> Result {
         self.fork_guard.check()?;
-        let own = |cntr| counter::resolve(&self.id, "counter whose work is cancelled", cntr);
-        let cntr = cntr.map(own).transpose();
+        let resolve = |cntr| counter::resolve(&self.id, "counter whose work is cancelled", cntr);
+        let cntr = cntr.map(resolve).transpose();
         let cntr = cntr.map_err(|error| error.errno())?;
         let opened = self.opened();
         let all = opened.cntrs.iter();
@@ -312,7 +312,7 @@ mod tests {
     use super::*;
 
     fn open(caps: Caps) -> Base {
-        // SAFETY: one thread uses what is opened from these hints.
+        // SAFETY: one thread uses the objects that are opened with these hints.
         let hints = unsafe { Hints::new().promise_threading(Threading::Completion) };
         let hints = hints.caps(caps);
         let (info, spin) = (hints.info(), Duration::ZERO);

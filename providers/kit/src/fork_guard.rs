@@ -128,7 +128,6 @@ fn new_page() -> *mut AtomicU32 {
     assert_ne!(page, libc::MAP_FAILED, "no memory for one page");
     // Miri has no such call, and no children.
     // SAFETY: the whole mapping made above; no other code has its address yet.
-    // SAFETY: the whole mapping made above; no other code has its address yet.
     let is_wiped = cfg!(miri) || unsafe { libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) } == 0;
     if !is_wiped {
         // SAFETY: the function only stores to a static and to a page that stays mapped.
@@ -220,7 +219,7 @@ mod tests {
     fn in_child(child: impl FnOnce() -> bool) -> bool {
         // SAFETY: the child only loads, stores and maps before it exits.
         match unsafe { libc::fork() } {
-            // SAFETY: ends the process without running anything of the test's.
+            // SAFETY: ends the process without running other code of the test.
             0 => unsafe { libc::_exit(i32::from(!child())) },
             pid => {
                 let mut status = 0;

@@ -35,7 +35,7 @@
 //! | [`close_on_fork::CloseOnFork`] | a descriptor that children of fork(2) do not inherit |
 //!
 //! Nothing in this package accesses a device, a file or a peer: that is the provider's part. There
-//! are two exceptions: [`ip`] asks the system for its interfaces and for names, and [`telemetry`]
+//! are two exceptions: [`ip`] lists the system's interfaces and resolves names, and [`telemetry`]
 //! creates a memory file, whose contents a crash writes to a file.
 
 #![deny(missing_docs)]

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futex::Futex;
 use raw::{FREE, RawLock, TAKEN, Word, Words};
 
-/// What provides mutual exclusion.
+/// The means by which a lock excludes threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// The lock.
@@ -221,8 +221,8 @@ impl<T> Drop for Lock<T> {
 }
 
 // SAFETY: a guard gives `&mut T` to one thread at a time: in safe mode by the compare-exchange in
-// `Words::take`, in asserted mode by the promise of `asserted`. The value may so change threads,
-// which is what `T: Send` allows.
+// `Words::take`, in asserted mode by the promise of `asserted`. The value may change threads this
+// way, which `T: Send` allows.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T: Default> Default for Lock<T> {
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_taken_lock_cannot_be_tried() {
+    fn try_lock_fails_on_a_taken_lock() {
         let lock = Lock::new(());
         let guard = lock.lock();
         assert!(lock.try_lock().is_none());

@@ -82,7 +82,7 @@ impl Denied {
 }
 
 impl Keys {
-    /// Makes an empty table; `mode` says how the application wants to address and name memory.
+    /// Makes an empty table; `mode` is how the application wants to address and name memory.
     pub fn new(mode: MrMode) -> Self {
         let basic = MrMode::VIRT_ADDR | MrMode::ALLOCATED | MrMode::PROV_KEY;
         let mode = match mode.contains(MrMode::BASIC) {
@@ -184,10 +184,10 @@ impl Keys {
         }))
     }
 
-    fn add(&self, entry: Entry, wanted: u64) -> Result<u64, Error> {
+    fn add(&self, entry: Entry, requested: u64) -> Result<u64, Error> {
         let mut table = self.table();
         let by_provider = self.mode.contains(MrMode::PROV_KEY);
-        let mut key = if by_provider { random() } else { wanted };
+        let mut key = if by_provider { random() } else { requested };
         while by_provider && (key == NO_KEY || table.entries.contains_key(&key)) {
             key = random();
         }
@@ -379,10 +379,10 @@ mod tests {
             assert_eq!(located.err(), denied, "{segment:?}");
         }
         drop(region);
-        let gone = keys
+        let deregistered = keys
             .regions()
             .locate(&segment(0, 1, 7), MrAccess::REMOTE_READ);
-        assert_eq!(gone.unwrap_err(), Denied::Key);
+        assert_eq!(deregistered.unwrap_err(), Denied::Key);
     }
 
     #[test]

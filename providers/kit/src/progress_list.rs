@@ -90,8 +90,8 @@ impl ProgressList {
             match attached.ep.arm(&mut attached.epoch) {
                 ArmOutcome::Progressed => return ArmOutcome::Progressed,
                 ArmOutcome::UntilWoken => {}
-                ArmOutcome::AtMost(most) => {
-                    bound = Some(bound.map_or(most, |bound| bound.min(most)))
+                ArmOutcome::AtMost(limit) => {
+                    bound = Some(bound.map_or(limit, |bound| bound.min(limit)))
                 }
             }
         }
@@ -109,7 +109,7 @@ impl ProgressList {
         }
     }
 
-    /// Tells every endpoint that a parked thread was woken.
+    /// Makes progress on every endpoint after a wake-up ([`Progress::woken`]).
     pub(crate) fn woken(&self) {
         for attached in self.list.lock().iter() {
             attached.ep.woken();

@@ -14,7 +14,7 @@ pub const CONTEXTS_MAX: usize = 64;
 type Opener =
     dyn Fn(usize, &Info, Bindings, ContextSlot) -> Result<Arc<dyn Endpoint>, Error> + Send + Sync;
 
-/// A token that the endpoint of a context holds: while it exists, the context is open.
+/// Marks the slot of a context as in use, as long as the endpoint of the context holds it.
 #[derive(Debug)]
 pub struct ContextSlot(
     #[expect(dead_code, reason = "its reference count is the information")] Arc<()>,
@@ -26,7 +26,7 @@ pub struct Scalable {
     tx_ctx_cnt: usize,
     rx_ctx_cnt: usize,
     open: Box<Opener>,
-    /// The tokens of the open contexts, by index.
+    /// The slots, by index: a live handle means that the context is open.
     slots: Mutex<Vec<Weak<()>>>,
 }
 

@@ -66,8 +66,8 @@ mod tests {
         let mut list = WeakList::default();
         let kept = Arc::new(1);
         list.push(Arc::downgrade(&kept));
-        for gone in 0..1000 {
-            list.push(Arc::downgrade(&Arc::new(gone)));
+        for number in 0..1000 {
+            list.push(Arc::downgrade(&Arc::new(number)));
             assert!(list.all.len() <= SHORT);
         }
         assert!(list.iter().eq([kept]));

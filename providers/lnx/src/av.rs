@@ -86,11 +86,11 @@ impl AddressVector for Av {
     }
 
     fn rejection(&self, addr: &Address) -> Error {
-        let what = format!(
+        let message = format!(
             "address {addr} is refused: it has no addresses on two links; use the address of an \
              endpoint of lnx"
         );
-        Error::new(Errno::Inval, what)
+        Error::new(Errno::Inval, message)
     }
 
     fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr, Error> {
@@ -150,9 +150,9 @@ fn resolve(link: &dyn Domain, node: &str, service: &str) -> Result<Address, Erro
     let av = link.av(&av::Attr::default())?;
     let addr = av.insert_service(node, service)?;
     av.lookup(addr).map_err(|errno| {
-        let what =
+        let message =
             format!("node {node:?} with service {service:?}: the link has no address for it");
-        Error::new(errno, what)
+        Error::new(errno, message)
     })
 }
 

@@ -75,10 +75,10 @@ impl Endpoint {
 /// The requested name of an endpoint.
 fn own_name(addr: &Address) -> Result<Name, Error> {
     Name::from_address(addr).ok_or_else(|| {
-        let what = format!(
+        let message = format!(
             "address {addr} is not the name of an lnx endpoint: expected lnx://HOST|NEAR|FAR"
         );
-        Error::new(Errno::Inval, what)
+        Error::new(Errno::Inval, message)
     })
 }
 

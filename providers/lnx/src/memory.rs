@@ -159,7 +159,7 @@ fn with_link_peer(mut op: Op<'_>, peer: FiAddr, context: Context) -> Op<'_> {
 
 /// The number of local segments that an operation names, and its report.
 fn report_of(op: &Op<'_>, flags: OpFlags) -> Result<(usize, Report)> {
-    let (what, segments, len) = match op {
+    let (op_kind, segments, len) = match op {
         Op::Read(msg) => (
             op.kind(),
             msg.iov.len(),
@@ -178,7 +178,7 @@ fn report_of(op: &Op<'_>, flags: OpFlags) -> Result<(usize, Report)> {
         _ => return Err(Errno::NoSys),
     };
     let report = Report {
-        kind: what,
+        kind: op_kind,
         context: op.context(),
         flags,
         reports_success: true,

@@ -67,10 +67,10 @@ impl MemoryRegion for Region {
         Desc::NONE
     }
 
-    fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
+    fn bind_counter(&self, cntr: &Arc<dyn Counter>, access: MrAccess) -> Result<(), Error> {
         let Some(far) = &self.far else {
-            let what = "cannot bind a counter: the region has no remote access";
-            return Err(Error::new(Errno::Inval, what));
+            let message = "cannot bind a counter: the region has no remote access";
+            return Err(Error::new(Errno::Inval, message));
         };
         let cntr = self.region_counters.add_counter(cntr)?;
         let mut bound_counters = self
@@ -90,8 +90,8 @@ impl MemoryRegion for Region {
             }
         };
         let [near_mirror, far_mirror] = &bound_counters[at].mirrors;
-        self.near.bind_counter(near_mirror.counter(), what)?;
-        far.bind_counter(far_mirror.counter(), what)
+        self.near.bind_counter(near_mirror.counter(), access)?;
+        far.bind_counter(far_mirror.counter(), access)
     }
 }
 

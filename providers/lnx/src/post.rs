@@ -199,7 +199,7 @@ unsafe fn rx_buf(iov: &[IovMut]) -> Result<RxBuf> {
 
 impl State {
     fn header(&self, kind: Kind, tag: u64, len: usize) -> Header {
-        let what = match (kind, len <= EAGER) {
+        let frame_kind = match (kind, len <= EAGER) {
             (Kind::Msg, true) => FrameKind::Msg,
             (Kind::Tagged, true) => FrameKind::Tagged,
             (Kind::Msg, false) => FrameKind::LargeMsg,
@@ -208,7 +208,7 @@ impl State {
         Header {
             tag,
             len,
-            ..Header::new(what, self.incarnation)
+            ..Header::new(frame_kind, self.incarnation)
         }
     }
 

@@ -226,9 +226,9 @@ impl State {
                 self.store_received(link, entry.context.0 as usize, (frame, entry.len, from));
                 self.handle_frames_in_order(link, sink);
             }
-            Op::Send(frame, peer, then) => {
+            Op::Send(frame, peer, after) => {
                 self.recycle(frame);
-                if let AfterSend::Report(report) = then {
+                if let AfterSend::Report(report) = after {
                     self.sent(peer, &report);
                 }
             }
@@ -268,10 +268,10 @@ impl State {
                     }
                 }
             }
-            Op::Send(frame, peer, then) => {
+            Op::Send(frame, peer, after) => {
                 self.recycle(frame);
                 self.peers[peer].is_hello_sent = false;
-                match then {
+                match after {
                     AfterSend::Nothing => {}
                     AfterSend::Report(report) => self.not_sent(peer, &report, errno, detail),
                     AfterSend::AwaitResponse(number) => {
@@ -385,14 +385,14 @@ impl State {
             let Some(work) = self.deferred.pop_front() else {
                 return;
             };
-            let rest = match work {
+            let remaining = match work {
                 Deferred::Control(peer, header) => self.send_control(peer, header),
                 Deferred::Body(pending, tag) => self.send_body(pending, tag),
                 Deferred::FetchBody(posted, env, number) => self.request_body(posted, env, number),
                 Deferred::Watch(peer) => self.post_watch(peer),
                 Deferred::Received(link, entry, from) => self.take_set_aside(link, entry, from),
             };
-            self.deferred.extend(rest);
+            self.deferred.extend(remaining);
         }
     }
 
@@ -495,10 +495,10 @@ impl State {
         peer: usize,
         frame: Frame,
         is_control: bool,
-        then: AfterSend,
+        after: AfterSend,
     ) -> selvedge::Result {
         let Route { link, at } = self.route(peer);
-        let key = self.ops.insert(Op::Send(frame, peer, then));
+        let key = self.ops.insert(Op::Send(frame, peer, after));
         let Op::Send(frame, ..) = &self.ops[key] else {
             return Ok(());
         };

@@ -177,8 +177,8 @@ impl Provider for Lnx {
     fn fabric(&self, info: &Info) -> Result<Arc<dyn selvedge::Fabric>, Error> {
         let dest = info.dest_addr.as_ref().and_then(Name::from_address);
         let found = self.links(info.params(), dest.as_ref())?.ok_or_else(|| {
-            let what = "cannot open lnx: the provider of one link is not available any more";
-            Error::new(selvedge::Errno::NoDev, what)
+            let message = "cannot open lnx: the provider of one link is not available any more";
+            Error::new(selvedge::Errno::NoDev, message)
         })?;
         let mut links = Vec::with_capacity(2);
         for (provider, (found, hints)) in self.links.into_iter().zip(found) {

@@ -223,7 +223,7 @@ impl State {
                 .enumerate()
                 .take(SnapshotWriter::MAX_PEERS)
             {
-                let row = PeerSnapshot {
+                let peer_snapshot = PeerSnapshot {
                     index: index as u32,
                     state: match peer.incarnation {
                         0 => PeerState::Handshaking,
@@ -236,7 +236,7 @@ impl State {
                     unexpected_bytes: 0,
                     is_full: false,
                 };
-                snapshot.add_peer(&peer.to_string(), &row);
+                snapshot.add_peer(&peer.to_string(), &peer_snapshot);
             }
         });
     }

@@ -176,8 +176,8 @@ impl AddressVector for Av {
     fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr, Error> {
         let record_inserted = self.service(node, service);
         record_inserted.map_err(|errno| {
-            let what = format!("{self:?} cannot insert node {node:?} with service {service:?}");
-            Error::new(errno, what)
+            let message = format!("{self:?} cannot insert node {node:?} with service {service:?}");
+            Error::new(errno, message)
         })
     }
 
@@ -192,11 +192,11 @@ impl AddressVector for Av {
         let count = out.len();
         let record_inserted = self.symmetric((node, nodes), (service, services), out);
         record_inserted.map_err(|errno| {
-            let what = format!(
+            let message = format!(
                 "{self:?} cannot insert {nodes} nodes from {node:?} with {services} services from \
                  {service:?} into {count} handles"
             );
-            Error::new(errno, what)
+            Error::new(errno, message)
         })
     }
 

@@ -73,9 +73,9 @@ impl Cntr {
         self.handle.fid_or_error()
     }
 
-    fn log(&self, what: &str, code: i32) {
+    fn log(&self, call: &str, code: i32) {
         if let Err(errno) = to_result(code) {
-            log::warn!(target: "selvedge::ofi::cntr", "{what} of {self:?}: {errno}");
+            log::warn!(target: "selvedge::ofi::cntr", "{call} of {self:?}: {errno}");
         }
     }
 }

@@ -32,11 +32,11 @@ impl DomainTag {
         let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
         let free = (1..=u16::MAX).find(|domain_tag| !taken.contains(domain_tag));
         let domain_tag = free.ok_or_else(|| {
-            let what = format!(
+            let message = format!(
                 "{} domains of other libraries are open, the most that are possible: close one",
                 taken.len()
             );
-            Error::new(Errno::NoSpc, what)
+            Error::new(Errno::NoSpc, message)
         })?;
         taken.insert(domain_tag);
         Ok(Self(domain_tag))
@@ -51,9 +51,9 @@ impl DomainTag {
             0 => Ok(Desc::NONE),
             word if word <= WORD => Ok(Desc(word | usize::from(self.0) << BITS)),
             word => {
-                let what =
+                let message =
                     format!("the library's memory descriptor {word:#x} has more than {BITS} bits");
-                Err(Error::new(Errno::NoSys, what))
+                Err(Error::new(Errno::NoSys, message))
             }
         }
     }

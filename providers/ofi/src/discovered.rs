@@ -88,11 +88,11 @@ impl InfoLimits {
 }
 
 fn exceeds(field: &str, offered: impl fmt::Debug, requested: impl fmt::Debug) -> Error {
-    let what = format!(
-        "{field} of the Info is {requested:?}, but discovery returned {offered:?}: leave the field \\
+    let message = format!(
+        "{field} of the Info is {requested:?}, but discovery returned {offered:?}: leave the field \
          unchanged, or request the value in the hints"
     );
-    Error::new(Errno::Inval, what)
+    Error::new(Errno::Inval, message)
 }
 
 impl DiscoveredInfos {
@@ -124,8 +124,8 @@ impl DiscoveredInfos {
         }
         Err(mismatch.unwrap_or_else(|| {
             let endpoint = &requested.endpoint;
-            let what = format!("discovery in this process has not returned {endpoint:?}: open only infos that discovery returned");
-            Error::new(Errno::Inval, what)
+            let message = format!("discovery in this process has not returned {endpoint:?}: open only infos that discovery returned");
+            Error::new(Errno::Inval, message)
         }))
     }
 }

@@ -133,16 +133,16 @@ impl Inner {
         if fabric == self.fabric.id && *name == self.name {
             return Ok(());
         }
-        let what = format!(
+        let message = format!(
             "{:?}: the Info is of domain {name:?} ({fabric:?}); open an endpoint with one of its domain",
             self.id
         );
-        Err(Error::new(Errno::Inval, what))
+        Err(Error::new(Errno::Inval, message))
     }
 
     /// The name of an object of this domain in messages.
-    pub(crate) fn of(&self, what: &str) -> String {
-        format!("{what} of {:?}", self.id)
+    pub(crate) fn of(&self, object: &str) -> String {
+        format!("{object} of {:?}", self.id)
     }
 
     pub(crate) fn next_local_key(&self) -> u64 {

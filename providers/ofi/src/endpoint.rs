@@ -177,11 +177,11 @@ impl Endpoint {
         self.bind_cntrs(&bound.cntrs)
     }
 
-    fn bind(&self, what: &str, other: *mut Fid, flags: u64) -> Result<(), Error> {
+    fn bind(&self, object: &str, other: *mut Fid, flags: u64) -> Result<(), Error> {
         let fid = self.fid()?;
         // SAFETY: both objects are open.
         let code = unsafe { call!(fid, (*fid).ops, bind, other, flags) };
-        self.check(format_args!("binding {what}"), code)
+        self.check(format_args!("binding {object}"), code)
     }
 
     fn enable(&self) -> Result<(), Error> {
@@ -192,10 +192,10 @@ impl Endpoint {
         self.check("enabling an endpoint", code)
     }
 
-    fn check(&self, what: impl fmt::Display, code: c_int) -> Result<(), Error> {
+    fn check(&self, action: impl fmt::Display, code: c_int) -> Result<(), Error> {
         match code {
             0.. => Ok(()),
-            negative => Err(self.domain.library().call_error(what, negative)),
+            negative => Err(self.domain.library().call_error(action, negative)),
         }
     }
 
@@ -274,9 +274,9 @@ unsafe impl selvedge::Endpoint for Endpoint {
 
     fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
         if late.tx_cq.is_some() || late.rx_cq.is_some() {
-            let what = "cannot bind a completion queue: the ofi provider binds queues only when it \\
+            let message = "cannot bind a completion queue: the ofi provider binds queues only when it \
                         opens an endpoint";
-            return Err(Error::new(Errno::OpBadState, what));
+            return Err(Error::new(Errno::OpBadState, message));
         }
         // Kept also if binding fails: the library may have bound some of them.
         self.late_cntrs().push(late.cntrs.clone());

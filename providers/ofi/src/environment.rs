@@ -50,13 +50,13 @@ fn only_thread(original: &str, advice: &str) -> Result<OnlyThread, Error> {
         Ok(count) => format!("there are {count} threads"),
         Err(error) => format!("the number of threads is unknown ({error})"),
     };
-    let what = format!(
+    let message = format!(
         "{NAME}={original:?} names the layer {:?}, which the library does not have, and cannot be changed \
          for the library's first call: {found}, which may read the environment. {advice}, or name the \
          provider in the hints and leave {NAME} unset",
         names::LAYER
     );
-    Err(Error::new(Errno::Busy, what))
+    Err(Error::new(Errno::Busy, message))
 }
 
 impl OnlyThread {

@@ -84,10 +84,10 @@ pub(crate) fn of(params: &Params) -> Result<&'static Library, Error> {
     let name = match params.raw(PARAMETER) {
         Some(name) if !name.is_empty() => name,
         _ => {
-            let what = format!(
+            let message = format!(
                 "{PARAMETER} is not set: set it to the path of a libfabric, or to \"system\""
             );
-            return Err(Error::new(Errno::NoDev, what));
+            return Err(Error::new(Errno::NoDev, message));
         }
     };
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,13 +127,13 @@ fn first_of_system() -> Result<Library, Error> {
             Err(error) => errors.push(error.to_string()),
         }
     }
-    let what = format!(
+    let message = format!(
         "{PARAMETER}={SYSTEM}: found no {FILE} in {}",
         folders.join(", ")
     );
     Err(Error::new(
         Errno::NoEnt,
-        [vec![what], errors].concat().join("\n"),
+        [vec![message], errors].concat().join("\n"),
     ))
 }
 
@@ -156,8 +156,8 @@ impl Library {
     )]
     fn bind(name: &str, handle: *mut c_void) -> Result<Self, Error> {
         let lacks = |symbol: &str| {
-            let what = format!("{PARAMETER}={name}: not a libfabric: it has no symbol {symbol}");
-            Error::new(Errno::NoEnt, what)
+            let message = format!("{PARAMETER}={name}: not a libfabric: it has no symbol {symbol}");
+            Error::new(Errno::NoEnt, message)
         };
         let (abi, node) = newest_layout(handle).ok_or_else(|| lacks("fi_getinfo"))?;
         let unversioned =
@@ -166,10 +166,10 @@ impl Library {
             |symbol: &str| find_symbol(handle, symbol, Some(node)).ok_or_else(|| lacks(symbol));
         let getinfo = versioned("fi_getinfo")?;
         if is_in_this_object(getinfo) {
-            let what = format!(
+            let message = format!(
                 "{PARAMETER}={name}: the library would load itself; name another libfabric"
             );
-            return Err(Error::new(Errno::Inval, what));
+            return Err(Error::new(Errno::Inval, message));
         }
         // SAFETY: the functions of these names and versions have these types in every libfabric.
         unsafe {
@@ -196,11 +196,11 @@ impl Library {
         if may_be_selvedge || !self.has_parameter(PARAMETER) {
             return Ok(());
         }
-        let what = format!(
+        let message = format!(
             "{PARAMETER}: {} is Selvedge's own library, which is loaded only by its path",
             self.path
         );
-        Err(Error::new(Errno::Inval, what))
+        Err(Error::new(Errno::Inval, message))
     }
 
     fn has_parameter(&self, name: &str) -> bool {
@@ -327,11 +327,11 @@ impl Library {
     }
 
     /// The error of a failed call of the library.
-    pub(crate) fn call_error(&self, what: impl fmt::Display, code: impl ReturnCode) -> Error {
+    pub(crate) fn call_error(&self, action: impl fmt::Display, code: impl ReturnCode) -> Error {
         let code = code.raw();
         let text = self.error_text(code);
-        let what = format!("{what}: libfabric {}: {text}", self.version);
-        Error::new(errno_of(code), what)
+        let message = format!("{action}: libfabric {}: {text}", self.version);
+        Error::new(errno_of(code), message)
     }
 
     /// Records an info that discovery returns.
@@ -462,8 +462,8 @@ impl Drop for LibraryInfo {
 /// library resolves its own symbols first.
 fn open(name: &str) -> Result<*mut c_void, Error> {
     let Ok(text) = CString::new(name) else {
-        let what = format!("{PARAMETER}={name:?}: the name has a zero byte: remove it");
-        return Err(Error::new(Errno::Inval, what));
+        let message = format!("{PARAMETER}={name:?}: the name has a zero byte: remove it");
+        return Err(Error::new(Errno::Inval, message));
     };
     let mut flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE;
     if find_symbol(libc::RTLD_DEFAULT, "fi_getinfo", None).is_some() {
@@ -478,8 +478,8 @@ fn open(name: &str) -> Result<*mut c_void, Error> {
     let errors = unsafe { libc::dlerror() };
     // SAFETY: `dlopen` has just failed, so there is a text, which belongs to this thread.
     let errors = unsafe { CStr::from_ptr(errors) };
-    let what = format!("{PARAMETER}={name}: {}", errors.to_string_lossy());
-    Err(Error::new(Errno::NoEnt, what))
+    let message = format!("{PARAMETER}={name}: {}", errors.to_string_lossy());
+    Err(Error::new(Errno::NoEnt, message))
 }
 
 /// A symbol of this version, or of the default version.

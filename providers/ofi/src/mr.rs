@@ -101,8 +101,8 @@ fn enable(domain: &domain::Inner, region: &Handle<FidMr>) -> Result<Option<Arc<E
         let mut open = domain.open_endpoints();
         let count = open.len();
         let only = open.pop().filter(|_| count == 1).ok_or_else(|| {
-            let what = format!("a region: the provider binds regions to the only endpoint, and the domain has {count} endpoints");
-            Error::new(Errno::NoSys, domain.of(&what))
+            let message = format!("a region: the provider binds regions to the only endpoint, and the domain has {count} endpoints");
+            Error::new(Errno::NoSys, domain.of(&message))
         })?;
         let other = only.fid()?;
         // SAFETY: both objects are open.
@@ -117,10 +117,10 @@ fn enable(domain: &domain::Inner, region: &Handle<FidMr>) -> Result<Option<Arc<E
     Ok(endpoint)
 }
 
-fn check(domain: &domain::Inner, what: &str, code: i32) -> Result<(), Error> {
+fn check(domain: &domain::Inner, action: &str, code: i32) -> Result<(), Error> {
     match code {
         0.. => Ok(()),
-        negative => Err(domain.library().call_error(domain.of(what), negative)),
+        negative => Err(domain.library().call_error(domain.of(action), negative)),
     }
 }
 
@@ -135,10 +135,10 @@ impl MemoryRegion for Region {
 
     /// Fails if the library requires counters to be bound before it enables a region of this kind:
     /// regions are enabled when they are registered.
-    fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
+    fn bind_counter(&self, cntr: &Arc<dyn Counter>, access: MrAccess) -> Result<(), Error> {
         let cntr = bound_cntr(&self.domain, "counter of a region", cntr)?;
         let (fid, other) = (self.handle.fid_or_error()?, cntr.fid()?);
-        let flags = what.bits();
+        let flags = access.bits();
         // SAFETY: both objects are open, and the counter stays as long as the region.
         let code = unsafe { call!(fid, (*fid).ops, bind, other, flags) };
         check(&self.domain, "binding a counter to a region", code)?;

@@ -66,10 +66,10 @@ impl<T: Object> Handle<T> {
     /// Opens an object; `open` calls the library, which writes the pointer.
     ///
     /// # Errors
-    /// The library's error with its text; `what` names the object.
+    /// The library's error with its text; `message` names the object.
     pub(crate) fn open(
         library: &'static Library,
-        what: impl fmt::Display,
+        object: impl fmt::Display,
         open: impl FnOnce(&mut *mut T) -> c_int,
     ) -> Result<Self, Error> {
         let mut at = ptr::null_mut();
@@ -80,8 +80,8 @@ impl<T: Object> Handle<T> {
                 fork_guard: ForkGuard::current(),
                 library,
             }),
-            _ if code == 0 => Err(library.call_error(what, -libc::ENOSYS)),
-            _ => Err(library.call_error(what, code)),
+            _ if code == 0 => Err(library.call_error(object, -libc::ENOSYS)),
+            _ => Err(library.call_error(object, code)),
         }
     }
 
@@ -168,9 +168,9 @@ pub(crate) fn to_result(code: impl ReturnCode) -> Result {
 }
 
 fn foreign_process(errno: Errno) -> Error {
-    let what =
+    let message =
         "the object belongs to the parent process of a fork; open another one in this process";
-    Error::new(errno, what)
+    Error::new(errno, message)
 }
 
 /// The milliseconds of a timeout for the library; -1 for none.

@@ -76,10 +76,10 @@ pub(crate) fn bound_eq(
     let own = any.downcast::<Eq>().ok();
     own.filter(|own| own.is_of(fabric)).ok_or_else(|| {
         let id = &fabric.id;
-        let what = format!(
+        let message = format!(
             "{user:?} ({id:?}): the event queue is of another fabric ({eq:?}); open both from one"
         );
-        Error::new(Errno::Inval, what)
+        Error::new(Errno::Inval, message)
     })
 }
 

@@ -205,7 +205,12 @@ fn no_match(library: &Library) -> Candidate {
     Err(Mismatch::new("hints", "the requested values", has))
 }
 
-fn text(what: &str, value: Option<&str>) -> Result<Option<CString>, Error> {
+fn text(argument: &str, value: Option<&str>) -> Result<Option<CString>, Error> {
     let value = value.map(CString::new).transpose();
-    value.map_err(|_| Error::new(Errno::Inval, format!("{what} has a zero byte: remove it")))
+    value.map_err(|_| {
+        Error::new(
+            Errno::Inval,
+            format!("{argument} has a zero byte: remove it"),
+        )
+    })
 }

@@ -1,7 +1,7 @@
-//! A provider inside one process, whose moods a test can choose.
+//! A loopback provider within one process, with settings for faults and limits.
 //!
-//! Messages stay with their sender until a receive accepts them, and move when somebody reads any
-//! completion queue. [`Knobs`] make queues full, hold messages back, and let operations fail.
+//! A message stays with its sender until a receive matches it, and moves when any completion queue is
+//! read. [`Settings`] fill queues, hold messages back, and fail operations.
 
 mod objects;
 mod wire;
@@ -12,10 +12,10 @@ use selvedge::owned::{AsyncEndpoint, Endpoint, Pool};
 use selvedge::{AddressVector, Domain as _, FiAddr, Info, av};
 
 pub(crate) use self::objects::Domain;
-pub(crate) use self::wire::Knobs;
+pub(crate) use self::wire::Settings;
 use self::wire::Wire;
 
-/// Everything that is connected, with the handles that tests use.
+/// A network of loopback endpoints, with the handles for tests.
 #[derive(Clone)]
 pub(crate) struct Net {
     wire: Arc<Mutex<Wire>>,
@@ -35,23 +35,23 @@ impl Net {
         wire::lock(&self.wire)
     }
 
-    /// Changes the moods.
-    pub(crate) fn set(&self, change: impl FnOnce(&mut Knobs)) {
-        change(&mut self.wire().knobs);
+    /// Changes the settings.
+    pub(crate) fn set(&self, change: impl FnOnce(&mut Settings)) {
+        change(&mut self.wire().settings);
     }
 
     pub(crate) fn pool(&self, count: usize) -> Pool {
         Pool::new(&*self.domain, 64, count).unwrap()
     }
 
-    /// An endpoint that is polled, and its address.
+    /// Opens a polled endpoint. Returns it and its address.
     pub(crate) fn polled(&self) -> (Endpoint, FiAddr) {
         let ep = Endpoint::open(&*self.domain, &info(), Arc::clone(&self.av)).unwrap();
         let addr = self.av.insert_one(&ep.address().unwrap()).unwrap();
         (ep, addr)
     }
 
-    /// An endpoint whose operations are awaited, and its address.
+    /// Opens an endpoint with awaited operations. Returns it and its address.
     pub(crate) fn awaited(&self) -> (AsyncEndpoint, FiAddr) {
         let ep = AsyncEndpoint::open(&*self.domain, &info(), Arc::clone(&self.av)).unwrap();
         let addr = self.av.insert_one(&ep.address().unwrap()).unwrap();
@@ -59,7 +59,7 @@ impl Net {
     }
 }
 
-/// Attributes of an endpoint with room for eight operations each way.
+/// Returns attributes of an endpoint with eight operations in each direction.
 pub(crate) fn info() -> Info {
     let mut info = Info::default();
     info.tx_attr.size = 8;

@@ -1,6 +1,6 @@
-//! The objects that a domain opens: thin handles on the wire.
+//! The domain and the objects that it opens: thin handles on the wire.
 
-#![expect(unsafe_code, reason = "a provider implements the raw layer")]
+#![expect(unsafe_code, reason = "a provider implements the raw API")]
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -11,7 +11,7 @@ use selvedge::{
     Info, IovMut, MemoryRegion, MrMode, Msg, OpFlags, Result, Rma, Tagged, av, cq, mr, msg, tagged,
 };
 
-use super::wire::{Bytes, Message, Port, Posted, Queue, Wire, lock};
+use super::wire::{Bytes, EndpointState, Message, PostedRecv, Queue, Wire, lock};
 
 type Shared = Arc<Mutex<Wire>>;
 
@@ -19,7 +19,7 @@ type Shared = Arc<Mutex<Wire>>;
 pub(crate) struct Domain {
     wire: Shared,
     pub(crate) mr_mode: MrMode,
-    hoard: Mutex<Vec<Arc<dyn selvedge::Endpoint>>>,
+    kept_handles: Mutex<Vec<Arc<dyn selvedge::Endpoint>>>,
 }
 
 impl Domain {
@@ -27,11 +27,11 @@ impl Domain {
         Self {
             wire,
             mr_mode: MrMode::empty(),
-            hoard: Mutex::default(),
+            kept_handles: Mutex::default(),
         }
     }
 
-    /// The same domain, with other duties.
+    /// Returns the same domain with other memory-registration modes.
     pub(crate) fn with_mr_mode(&self, mr_mode: MrMode) -> Self {
         Self {
             mr_mode,
@@ -40,9 +40,9 @@ impl Domain {
     }
 }
 
-// SAFETY: the wire pushes an entry under an operation's context when the operation has left the
-// outbox or the list of posted receives, and forgets a region's memory when the region is dropped.
-// Strays that tests add carry contexts of operations that are over, or of none.
+// SAFETY: the wire pushes an entry with an operation's context after the operation has left the
+// outbox or the list of posted receives, and no longer accesses a region after the region is dropped.
+// Stray entries of tests carry contexts of completed operations, or of none.
 unsafe impl selvedge::Domain for Domain {
     fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
         let mut wire = lock(&self.wire);
@@ -64,20 +64,20 @@ unsafe impl selvedge::Domain for Domain {
         let cq: Arc<dyn std::any::Any + Send + Sync> = bind.tx_cq;
         let cq: Arc<Cq> = cq.downcast().unwrap();
         let mut wire = lock(&self.wire);
-        // Every endpoint has a queue of its own, so this number is never used again.
+        // Every endpoint has its own queue, so this number is unique.
         let id = cq.index as u64;
-        let port = Port {
+        let endpoint = EndpointState {
             queue: cq.index,
             outbox: Default::default(),
             posted: Default::default(),
         };
-        wire.ports.insert(id, port);
+        wire.endpoints.insert(id, endpoint);
         let ep = Arc::new(Endpoint {
             wire: Arc::clone(&self.wire),
             id,
         });
-        if wire.knobs.hoards {
-            self.hoard.lock().unwrap().push(ep.clone());
+        if wire.settings.keeps_handles {
+            self.kept_handles.lock().unwrap().push(ep.clone());
         }
         Ok(ep)
     }
@@ -94,7 +94,10 @@ unsafe impl selvedge::Domain for Domain {
         let mut wire = lock(&self.wire);
         let key = attr.requested_key;
         if wire.regions.contains_key(&key) {
-            return Err(Error::new(Errno::NoKey, format!("key {key} is taken")));
+            return Err(Error::new(
+                Errno::NoKey,
+                format!("key {key} is already in use"),
+            ));
         }
         wire.regions.insert(key, region[0]);
         Ok(Arc::new(Region {
@@ -160,7 +163,7 @@ impl CompletionQueue for Cq {
 
     fn read_from(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
         let mut wire = lock(&self.wire);
-        if let Some(errno) = wire.knobs.unreadable {
+        if let Some(errno) = wire.settings.read_error {
             return Err(errno);
         }
         wire.progress();
@@ -204,16 +207,16 @@ impl Endpoint {
 impl Drop for Endpoint {
     fn drop(&mut self) {
         let mut wire = self.wire();
-        if let Some(call) = wire.knobs.at_close.take() {
-            call();
+        if let Some(on_close) = wire.settings.on_close.take() {
+            on_close();
         }
-        wire.ports.remove(&self.id);
+        wire.endpoints.remove(&self.id);
     }
 }
 
-// SAFETY: the wire touches a buffer only while its operation is in an outbox or a list of posted
-// receives. It leaves them before its completion is pushed, and with the port when this handle is
-// dropped.
+// SAFETY: the wire accesses a buffer only while its operation is in an outbox or a list of posted
+// receives. The operation leaves them before its completion is pushed, and with the endpoint state
+// when this handle is dropped.
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {
         Ok(Address::Str(self.id.to_string()))
@@ -230,16 +233,16 @@ impl Msg for Endpoint {
             dest: msg.dest.0,
             tag: None,
             data: flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(msg.data),
-            bytes: Bytes::Lent(msg.iov[0], msg.context),
+            bytes: Bytes::Borrowed(msg.iov[0], msg.context),
         };
         self.wire().send(self.id, message)
     }
 
     unsafe fn recvmsg(&self, msg: &msg::RecvMsg<'_>, _: OpFlags) -> Result {
-        let posted = Posted {
+        let posted = PostedRecv {
             src: msg.src,
             tag: None,
-            room: msg.iov[0],
+            buf: msg.iov[0],
             context: msg.context,
         };
         self.wire().recv(self.id, posted)
@@ -262,16 +265,16 @@ impl Tagged for Endpoint {
             dest: msg.dest.0,
             tag: Some(msg.tag),
             data: flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(msg.data),
-            bytes: Bytes::Lent(msg.iov[0], msg.context),
+            bytes: Bytes::Borrowed(msg.iov[0], msg.context),
         };
         self.wire().send(self.id, message)
     }
 
     unsafe fn trecvmsg(&self, msg: &tagged::RecvMsg<'_>, _: OpFlags) -> Result {
-        let posted = Posted {
+        let posted = PostedRecv {
             src: msg.src,
             tag: Some(msg.tag),
-            room: msg.iov[0],
+            buf: msg.iov[0],
             context: msg.context,
         };
         self.wire().recv(self.id, posted)
@@ -304,7 +307,7 @@ impl Atomic for Endpoint {
     ) -> Result {
         assert!(
             flags.contains(OpFlags::INJECT),
-            "operands are lent for the call"
+            "operands are valid only during the call"
         );
         self.wire().atomic(self.id, msg, None, Some(result[0]))
     }
@@ -320,7 +323,7 @@ impl Atomic for Endpoint {
     ) -> Result {
         assert!(
             flags.contains(OpFlags::INJECT),
-            "operands are lent for the call"
+            "operands are valid only during the call"
         );
         self.wire()
             .atomic(self.id, msg, Some(compare[0]), Some(result[0]))

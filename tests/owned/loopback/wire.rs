@@ -1,6 +1,9 @@
-//! What happens to messages between a post and its completion.
+//! The transfer of messages between posts and completions.
 
-#![expect(unsafe_code, reason = "a provider copies between its users' buffers")]
+#![expect(
+    unsafe_code,
+    reason = "a provider copies between the buffers of its users"
+)]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,55 +16,55 @@ use selvedge::{
     CompletionFlags, Context, Errno, FiAddr, Iov, IovMut, Result, TagMatch, cq::Entry, cq::ErrEntry,
 };
 
-/// The moods of a [`super::Net`].
-pub(crate) struct Knobs {
-    /// Operations that an endpoint keeps in each direction.
+/// Settings of a [`super::Net`].
+pub(crate) struct Settings {
+    /// The number of operations that an endpoint queues in each direction.
     pub(crate) depth: usize,
-    /// The peer to which there is no room.
-    pub(crate) crowded: Option<FiAddr>,
-    /// Messages that may still move.
+    /// The peer to which posts fail with `EAGAIN`.
+    pub(crate) full_peer: Option<FiAddr>,
+    /// The number of messages that may still move.
     pub(crate) budget: usize,
-    /// What the next posts are refused with.
-    pub(crate) refusals: VecDeque<Errno>,
-    /// What the next sends that could move fail with.
-    pub(crate) failures: VecDeque<Errno>,
-    /// What every read of completions fails with.
-    pub(crate) unreadable: Option<Errno>,
-    /// Whether it is always too late to cancel.
+    /// Errors of the next posts.
+    pub(crate) post_errors: VecDeque<Errno>,
+    /// Errors of the next sends that match a receive.
+    pub(crate) completion_errors: VecDeque<Errno>,
+    /// The error of every read of completions.
+    pub(crate) read_error: Option<Errno>,
+    /// Whether cancellation always fails.
     pub(crate) uncancellable: bool,
-    /// Which sender's turn it is; another number, another order between senders.
+    /// Seed of the order of senders.
     pub(crate) seed: usize,
-    /// Whether handles of opened endpoints are kept.
-    pub(crate) hoards: bool,
-    /// What is called while an endpoint closes.
-    pub(crate) at_close: Option<Box<dyn FnOnce() + Send>>,
+    /// Whether the domain keeps handles of opened endpoints.
+    pub(crate) keeps_handles: bool,
+    /// A callback while an endpoint closes.
+    pub(crate) on_close: Option<Box<dyn FnOnce() + Send>>,
 }
 
-impl Default for Knobs {
+impl Default for Settings {
     fn default() -> Self {
         Self {
             depth: usize::MAX,
-            crowded: None,
+            full_peer: None,
             budget: usize::MAX,
-            refusals: VecDeque::new(),
-            failures: VecDeque::new(),
-            unreadable: None,
+            post_errors: VecDeque::new(),
+            completion_errors: VecDeque::new(),
+            read_error: None,
             uncancellable: false,
             seed: 0,
-            hoards: false,
-            at_close: None,
+            keeps_handles: false,
+            on_close: None,
         }
     }
 }
 
-/// Locks the wire, also after a test has failed with the lock.
+/// Locks the wire, also after a panic of a lock holder.
 pub(super) fn lock(wire: &Mutex<Wire>) -> MutexGuard<'_, Wire> {
     wire.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) type Event = Result<(Entry, FiAddr), ErrEntry>;
 
-/// A completion queue: its entries, and how many may wait.
+/// A completion queue: its entries and its size.
 pub(super) struct Queue {
     pub(super) events: VecDeque<Event>,
     pub(super) size: usize,
@@ -69,20 +72,20 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 pub(crate) struct Wire {
-    pub(crate) knobs: Knobs,
-    pub(super) ports: BTreeMap<u64, Port>,
+    pub(crate) settings: Settings,
+    pub(super) endpoints: BTreeMap<u64, EndpointState>,
     pub(super) queues: Vec<Queue>,
     /// Registered memory by key.
     pub(super) regions: BTreeMap<u64, IovMut>,
-    /// Contexts of all posts in their order.
+    /// Contexts of all posts, in order.
     contexts: Vec<Context>,
 }
 
-/// An endpoint.
-pub(super) struct Port {
+/// The state of an endpoint.
+pub(super) struct EndpointState {
     pub(super) queue: usize,
     pub(super) outbox: VecDeque<Message>,
-    pub(super) posted: VecDeque<Posted>,
+    pub(super) posted: VecDeque<PostedRecv>,
 }
 
 pub(super) struct Message {
@@ -93,27 +96,27 @@ pub(super) struct Message {
 }
 
 pub(super) enum Bytes {
-    /// The sender's, which wants them back.
-    Lent(Iov, Context),
+    /// The sender's buffer, returned with the completion.
+    Borrowed(Iov, Context),
     Copied(Vec<u8>),
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Posted {
+pub(super) struct PostedRecv {
     pub(super) src: FiAddr,
     pub(super) tag: Option<TagMatch>,
-    pub(super) room: IovMut,
+    pub(super) buf: IovMut,
     pub(super) context: Context,
 }
 
-impl Posted {
+impl PostedRecv {
     fn accepts(&self, src: u64, message: &Message) -> bool {
-        let tags_meet = match (self.tag, message.tag) {
-            (Some(wanted), Some(tag)) => wanted.accepts(tag),
+        let tags_match = match (self.tag, message.tag) {
+            (Some(expected), Some(tag)) => expected.accepts(tag),
             (None, None) => true,
             _ => false,
         };
-        tags_meet && (self.src == FiAddr::UNSPEC || self.src == FiAddr(src))
+        tags_match && (self.src == FiAddr::UNSPEC || self.src == FiAddr(src))
     }
 }
 
@@ -125,88 +128,89 @@ impl fmt::Debug for Wire {
 
 impl Wire {
     pub(super) fn send(&mut self, from: u64, message: Message) -> Result {
-        self.refusal()?;
-        let port = self.ports.get_mut(&from).unwrap();
-        let is_crowded = self.knobs.crowded == Some(FiAddr(message.dest));
-        if is_crowded || port.outbox.len() >= self.knobs.depth {
+        self.take_post_error()?;
+        let endpoint = self.endpoints.get_mut(&from).unwrap();
+        let is_full = self.settings.full_peer == Some(FiAddr(message.dest));
+        if is_full || endpoint.outbox.len() >= self.settings.depth {
             return Err(Errno::Again);
         }
-        if let Bytes::Lent(_, context) = message.bytes {
+        if let Bytes::Borrowed(_, context) = message.bytes {
             self.contexts.push(context);
         }
-        port.outbox.push_back(message);
+        endpoint.outbox.push_back(message);
         Ok(())
     }
 
-    pub(super) fn recv(&mut self, at: u64, posted: Posted) -> Result {
-        self.refusal()?;
-        let port = self.ports.get_mut(&at).unwrap();
-        if port.posted.len() >= self.knobs.depth {
+    pub(super) fn recv(&mut self, at: u64, posted: PostedRecv) -> Result {
+        self.take_post_error()?;
+        let endpoint = self.endpoints.get_mut(&at).unwrap();
+        if endpoint.posted.len() >= self.settings.depth {
             return Err(Errno::Again);
         }
         self.contexts.push(posted.context);
-        port.posted.push_back(posted);
+        endpoint.posted.push_back(posted);
         Ok(())
     }
 
     pub(super) fn cancel(&mut self, at: u64, context: Context) -> Result {
-        if self.knobs.uncancellable {
+        if self.settings.uncancellable {
             return Err(Errno::NoEnt);
         }
-        let port = self.ports.get_mut(&at).unwrap();
-        let before = port.posted.len() + port.outbox.len();
-        port.posted.retain(|posted| posted.context != context);
-        port.outbox
-            .retain(|message| !matches!(message.bytes, Bytes::Lent(_, c) if c == context));
-        if port.posted.len() + port.outbox.len() == before {
+        let endpoint = self.endpoints.get_mut(&at).unwrap();
+        let before = endpoint.posted.len() + endpoint.outbox.len();
+        endpoint.posted.retain(|posted| posted.context != context);
+        endpoint
+            .outbox
+            .retain(|message| !matches!(message.bytes, Bytes::Borrowed(_, c) if c == context));
+        if endpoint.posted.len() + endpoint.outbox.len() == before {
             return Err(Errno::NoEnt);
         }
         self.push(at, Err(error(context, Errno::Canceled)));
         Ok(())
     }
 
-    /// Moves the messages that can move, as far as the budget goes.
+    /// Moves messages that match a receive, within the budget.
     pub(super) fn progress(&mut self) {
-        while self.knobs.budget > 0 && self.step() {
-            self.knobs.budget -= 1;
+        while self.settings.budget > 0 && self.step() {
+            self.settings.budget -= 1;
         }
     }
 
-    /// Adds an entry to every queue that no operation asked for.
+    /// Adds an entry without an operation to every queue.
     pub(crate) fn stray(&mut self, entry: Entry) {
         for queue in &mut self.queues {
             queue.events.push_back(Ok((entry, FiAddr::UNSPEC)));
         }
     }
 
-    /// The context of the last post.
+    /// Returns the context of the last post.
     pub(crate) fn last_context(&self) -> Context {
         *self.contexts.last().unwrap()
     }
 
-    /// Operations that wait in all endpoints.
+    /// Returns the number of outstanding operations of all endpoints.
     pub(crate) fn outstanding(&self) -> usize {
-        let ports = self.ports.values();
-        ports
-            .map(|port| port.posted.len() + port.outbox.len())
+        let endpoints = self.endpoints.values();
+        endpoints
+            .map(|endpoint| endpoint.posted.len() + endpoint.outbox.len())
             .sum()
     }
 
-    /// Regions that are registered.
+    /// Returns the number of registered regions.
     pub(crate) fn regions(&self) -> usize {
         self.regions.len()
     }
 
-    /// Writes as a peer would; `addr` counts from the start of the region.
+    /// Writes as a peer would; `addr` is an offset in the region.
     pub(crate) fn write(&self, key: u64, addr: u64, bytes: &[u8]) {
         let region = self.regions[&key];
         let addr = usize::try_from(addr).unwrap();
-        // SAFETY: the region is registered and therefore alive, and its owner expects peers to write.
+        // SAFETY: the region is registered and therefore valid, and its owner expects writes by peers.
         let region = unsafe { SharedBytes::new(region.base.cast(), region.len) };
         region.part(addr, bytes.len()).write(bytes);
     }
 
-    /// Carries out an atomic on 64-bit words at once: a sum, an exchange under a condition, or a read.
+    /// Executes an atomic on 64-bit words: a sum, a compare-and-swap, or a read.
     pub(super) fn atomic(
         &mut self,
         at: u64,
@@ -214,17 +218,20 @@ impl Wire {
         compare: Option<Ioc>,
         result: Option<IocMut>,
     ) -> Result {
-        self.refusal()?;
+        self.take_post_error()?;
         let target = msg.rma_iov[0];
         let region = self.regions[&target.key];
         assert!(target.addr as usize + target.count * 8 <= region.len);
         let first = region.base.wrapping_byte_add(target.addr as usize);
         for index in 0..target.count {
-            let given = |ioc: &Ioc| word(ioc, index);
-            // SAFETY: the word lies in a region that is registered and therefore alive, and whose
-            // owner expects peers to change it.
+            let operand_at = |ioc: &Ioc| word(ioc, index);
+            // SAFETY: the word lies in a region that is registered and therefore valid, and whose
+            // owner expects changes by peers.
             let cell = unsafe { AtomicU64::from_ptr(first.cast::<u64>().wrapping_add(index)) };
-            let old = match (msg.iov.first().map(given), compare.as_ref().map(given)) {
+            let old = match (
+                msg.iov.first().map(operand_at),
+                compare.as_ref().map(operand_at),
+            ) {
                 (Some(operand), Some(compare)) => cell
                     .compare_exchange(compare, operand, Ordering::AcqRel, Ordering::Acquire)
                     .unwrap_or_else(|old| old),
@@ -233,7 +240,7 @@ impl Wire {
             };
             if let Some(result) = result {
                 assert!(index < result.count);
-                // SAFETY: results have room for as many words, until the completion.
+                // SAFETY: the result buffer has `count` words and is valid until the completion.
                 unsafe {
                     result
                         .addr
@@ -253,58 +260,59 @@ impl Wire {
         Ok(())
     }
 
-    fn refusal(&mut self) -> Result {
-        self.knobs.refusals.pop_front().map_or(Ok(()), Err)
+    fn take_post_error(&mut self) -> Result {
+        self.settings.post_errors.pop_front().map_or(Ok(()), Err)
     }
 
     fn step(&mut self) -> bool {
-        let senders: Vec<u64> = self.ports.keys().copied().collect();
-        let first = self.knobs.seed % senders.len().max(1);
-        self.knobs.seed = self.knobs.seed.wrapping_mul(31).wrapping_add(7);
-        let turns = senders[first..].iter().chain(&senders[..first]);
-        turns.copied().any(|sender| self.step_from(sender))
+        let senders: Vec<u64> = self.endpoints.keys().copied().collect();
+        let first = self.settings.seed % senders.len().max(1);
+        self.settings.seed = self.settings.seed.wrapping_mul(31).wrapping_add(7);
+        let order = senders[first..].iter().chain(&senders[..first]);
+        order.copied().any(|sender| self.step_from(sender))
     }
 
-    /// Moves the first message of a sender that can move.
+    /// Moves the first message of a sender that has a target.
     fn step_from(&mut self, sender: u64) -> bool {
-        let outbox = &self.ports[&sender].outbox;
-        let found = (0..outbox.len()).find_map(|i| Some((i, self.meet(sender, &outbox[i])?)));
+        let outbox = &self.endpoints[&sender].outbox;
+        let found =
+            (0..outbox.len()).find_map(|i| Some((i, self.find_target(sender, &outbox[i])?)));
         let Some((index, target)) = found else {
             return false;
         };
-        let port = self.ports.get_mut(&sender).unwrap();
-        let message = port.outbox.remove(index).unwrap();
+        let endpoint = self.endpoints.get_mut(&sender).unwrap();
+        let message = endpoint.outbox.remove(index).unwrap();
         let failure = match target {
             Target::Closed => Some(Errno::HostUnreach),
-            Target::Posted(_) => self.knobs.failures.pop_front(),
+            Target::Posted(_) => self.settings.completion_errors.pop_front(),
         };
         if let (None, Target::Posted(at)) = (failure, target) {
-            self.arrive(sender, at, &message);
+            self.deliver(sender, at, &message);
         }
         self.sent(sender, &message, failure);
         true
     }
 
-    fn meet(&self, sender: u64, message: &Message) -> Option<Target> {
-        let Some(port) = self.ports.get(&message.dest) else {
+    fn find_target(&self, sender: u64, message: &Message) -> Option<Target> {
+        let Some(endpoint) = self.endpoints.get(&message.dest) else {
             return Some(Target::Closed);
         };
-        let mut posted = port.posted.iter();
+        let mut posted = endpoint.posted.iter();
         let found = posted.position(|posted| posted.accepts(sender, message));
         found.map(Target::Posted)
     }
 
-    fn arrive(&mut self, sender: u64, at: usize, message: &Message) {
-        let port = self.ports.get_mut(&message.dest).unwrap();
-        let posted = port.posted.remove(at).unwrap();
+    fn deliver(&mut self, sender: u64, at: usize, message: &Message) {
+        let endpoint = self.endpoints.get_mut(&message.dest).unwrap();
+        let posted = endpoint.posted.remove(at).unwrap();
         let (source, len) = match &message.bytes {
-            Bytes::Lent(iov, _) => (iov.base.cast::<u8>(), iov.len),
+            Bytes::Borrowed(iov, _) => (iov.base.cast::<u8>(), iov.len),
             Bytes::Copied(bytes) => (bytes.as_ptr(), bytes.len()),
         };
-        let fits = len.min(posted.room.len);
-        // SAFETY: both buffers were posted and have not completed, so they are valid, and the
-        // receive's is ours alone, which also keeps them apart.
-        unsafe { ptr::copy_nonoverlapping(source, posted.room.base.cast(), fits) };
+        let fits = len.min(posted.buf.len);
+        // SAFETY: both buffers were posted and have not completed, so they are valid. The receive
+        // buffer is exclusive, so they do not overlap.
+        unsafe { ptr::copy_nonoverlapping(source, posted.buf.base.cast(), fits) };
         let entry = Entry {
             context: posted.context,
             flags: flags(CompletionFlags::RECV, message),
@@ -324,7 +332,7 @@ impl Wire {
     }
 
     fn sent(&mut self, sender: u64, message: &Message, failure: Option<Errno>) {
-        let Bytes::Lent(_, context) = message.bytes else {
+        let Bytes::Borrowed(_, context) = message.bytes else {
             return;
         };
         let entry = Entry {
@@ -340,7 +348,7 @@ impl Wire {
     }
 
     fn push(&mut self, at: u64, event: Event) {
-        let queue = &mut self.queues[self.ports[&at].queue];
+        let queue = &mut self.queues[self.endpoints[&at].queue];
         queue.events.push_back(event);
         assert!(queue.events.len() <= queue.size, "completion queue overrun");
     }
@@ -348,11 +356,11 @@ impl Wire {
 
 fn word(ioc: &Ioc, index: usize) -> u64 {
     assert!(index < ioc.count);
-    // SAFETY: operands are valid during the call, and there are `count` of them.
+    // SAFETY: the `count` operands are valid during the call.
     unsafe { ioc.addr.cast::<u64>().wrapping_add(index).read_unaligned() }
 }
 
-/// Where a message goes.
+/// The target of a message.
 #[derive(Clone, Copy)]
 enum Target {
     Posted(usize),
@@ -375,5 +383,5 @@ fn error(context: Context, errno: Errno) -> ErrEntry {
         context,
         ..Entry::default()
     };
-    ErrEntry::new(entry, errno, "as the test wanted")
+    ErrEntry::new(entry, errno, "an error injected by the test")
 }

@@ -47,11 +47,11 @@ const GROWTH: usize = 16 << 20;
 /// The campaign cannot be run.
 pub(super) fn run(plan: &Plan) -> anyhow::Result<Report> {
     let mut report = Report::new("hostile", plan);
-    for (what, attack) in Attack::ALL
+    for (name, attack) in Attack::ALL
         .into_iter()
-        .filter(|(what, _)| plan.includes(what))
+        .filter(|(name, _)| plan.includes(name))
     {
-        report.add(row(plan, what, attack)?);
+        report.add(row(plan, name, attack)?);
     }
     if plan.includes("in-process") {
         report.add(in_process(plan)?);
@@ -67,8 +67,8 @@ struct Session {
 }
 
 impl Session {
-    fn start(what: &str) -> anyhow::Result<Self> {
-        let name = format!("adversary-{}-{what}", std::process::id());
+    fn start(name: &str) -> anyhow::Result<Self> {
+        let name = format!("adversary-{}-{name}", std::process::id());
         let mut endpoint = CampaignEndpoint::open(None, &[])?;
         let params = [KEPT, ("FI_SHM_PEER_TIMEOUT", "10ms")];
         let mut target = Echo::start_with_peers(&endpoint, &params, std::slice::from_ref(&name))?;
@@ -121,17 +121,17 @@ impl Session {
             if now.fds <= before.fds && now.shared <= before.shared {
                 break;
             }
-            let what = || format!("{now:?} are held, {before:?} before the attack");
-            timeout.check().with_context(what)?;
+            let message = || format!("{now:?} are held, {before:?} before the attack");
+            timeout.check().with_context(message)?;
         }
         check_growth(memory, private(&process)?)
     }
 }
 
-fn row(plan: &Plan, what: &str, attack: Attack) -> anyhow::Result<Row> {
-    let mut row = Row::new(what);
-    let mut random = plan.random(what);
-    let mut session = Session::start(what)?;
+fn row(plan: &Plan, name: &str, attack: Attack) -> anyhow::Result<Row> {
+    let mut row = Row::new(name);
+    let mut random = plan.random(name);
+    let mut session = Session::start(name)?;
     let (mut usage, mut memory) = (Usage::of(&session.process())?, 0);
     let (mut total, mut longest, mut cut_off) = (AttackStats::default(), Duration::ZERO, 0_u64);
     let (mut began, mut done) = (Instant::now(), 0);
@@ -148,7 +148,7 @@ fn row(plan: &Plan, what: &str, attack: Attack) -> anyhow::Result<Row> {
                 cut_off += u64::from(stats.is_cut_off);
                 longest = longest.max(time);
             }
-            None => session = Session::start(what)?,
+            None => session = Session::start(name)?,
         }
         done += 1;
         if done <= WARM_UP {

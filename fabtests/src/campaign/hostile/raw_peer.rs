@@ -60,7 +60,7 @@ pub(super) struct RawPeer {
     pool: usize,
     next_id: u64,
     /// Identifiers of the target's operations.
-    known_ids: Vec<u64>,
+    received_ids: Vec<u64>,
     read: u64,
     /// The payloads of rendezvous messages, and the memory that the target accesses.
     pub(super) memory: Box<[u8]>,
@@ -137,7 +137,7 @@ impl RawPeer {
             answered: 0,
             pool: 0,
             next_id: 0,
-            known_ids: Vec::new(),
+            received_ids: Vec::new(),
             read: 0,
         };
         // A peer that has promised a table and does not send it delays its own operations alone.
@@ -207,9 +207,10 @@ impl RawPeer {
             (0 | 1, 1) => 5,
             _ => 4,
         };
-        self.known_ids.push(inbox.load(slot + word) & 0xffff_ffff);
-        if self.known_ids.len() > 64 {
-            self.known_ids.remove(0);
+        self.received_ids
+            .push(inbox.load(slot + word) & 0xffff_ffff);
+        if self.received_ids.len() > 64 {
+            self.received_ids.remove(0);
         }
     }
 
@@ -347,9 +348,9 @@ impl RawPeer {
 
     /// The identifier of one of the target's operations, or any number.
     pub(super) fn pick_id(&self, random: &mut Random) -> u64 {
-        match self.known_ids.is_empty() || random.once_in(4) {
+        match self.received_ids.is_empty() || random.once_in(4) {
             true => number(random) & 0xffff_ffff,
-            false => *random.pick(&self.known_ids),
+            false => *random.pick(&self.received_ids),
         }
     }
 

@@ -80,7 +80,7 @@ impl CollectiveCase {
     /// They differ from the expected ones.
     pub(crate) fn check(&self, own: usize, found: &[u64]) -> Result {
         let expected = self.expected(own);
-        let what = format!(
+        let call = format!(
             "{:?} by {:?} of {} elements in {} members, root {}",
             self.coll, self.op, self.count, self.members, self.root
         );
@@ -88,10 +88,10 @@ impl CollectiveCase {
         count(8 * expected.len());
         let mismatch = result.iter().zip(&expected).position(|(a, b)| a != b);
         if let Some(at) = mismatch {
-            same(format!("{what}: word {at}"), result[at], expected[at])?;
+            same(format!("{call}: word {at}"), result[at], expected[at])?;
         }
         let is_blank = rest.iter().all(|&word| word == BLANK);
-        holds(format!("{what}: no other words are written"), is_blank)
+        holds(format!("{call}: no other words are written"), is_blank)
     }
 
     /// The input of a member. In a broadcast, the root's input is its result, and the others have

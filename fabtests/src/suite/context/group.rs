@@ -123,13 +123,13 @@ impl TestContext {
 /// # Errors
 /// As [`until`].
 pub(crate) fn for_each<'a, T>(
-    what: &str,
+    name: &str,
     joiners: impl Iterator<Item = &'a Joiner>,
     mut attempt: impl FnMut(usize, &Joiner) -> Result<Option<T>>,
 ) -> Result<Vec<T>> {
     let joiners: Vec<_> = joiners.collect();
     let mut found: Vec<Option<T>> = joiners.iter().map(|_| None).collect();
-    until(what, || {
+    until(name, || {
         for (at, joiner) in joiners.iter().enumerate() {
             match found[at] {
                 None => found[at] = attempt(at, joiner)?,

@@ -83,7 +83,7 @@ impl TestProcess {
 fn result_message(result: Result, before: &leaks::Resources) -> Message {
     match result {
         Ok(()) => match leaked(before) {
-            Some(what) => Message::Leaked(what),
+            Some(object) => Message::Leaked(object),
             None => {
                 let (checks, bytes) = check::counts();
                 Message::Done { checks, bytes }
@@ -338,19 +338,19 @@ fn connected(eq: &dyn EventQueue) -> Result {
 ///
 /// # Errors
 /// It is an error, or does not arrive in time.
-pub(crate) fn event(eq: &dyn EventQueue, what: &str) -> Result<Event> {
-    until(what, || try_event(eq, what))
+pub(crate) fn event(eq: &dyn EventQueue, expected: &str) -> Result<Event> {
+    until(expected, || try_event(eq, expected))
 }
 
 /// The next event, if there is one.
 ///
 /// # Errors
 /// It is an error.
-pub(crate) fn try_event(eq: &dyn EventQueue, what: &str) -> Result<Option<Event>> {
+pub(crate) fn try_event(eq: &dyn EventQueue, expected: &str) -> Result<Option<Event>> {
     match eq.read() {
         Ok(event) => Ok(Some(event)),
         Err(Errno::Again) => Ok(None),
-        Err(Errno::Avail) => Err(anyhow!("{what}: {:?}", eq.read_err()?)),
+        Err(Errno::Avail) => Err(anyhow!("{expected}: {:?}", eq.read_err()?)),
         Err(errno) => Err(anyhow!("reading events: {errno}")),
     }
 }

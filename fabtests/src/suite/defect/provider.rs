@@ -50,13 +50,13 @@ impl ProviderLayer for Defect {
         if *self == Self::IgnoresHosts {
             query.node = None;
         }
-        let mut offers = below.getinfo(&query)?;
+        let mut infos = below.getinfo(&query)?;
         if *self == Self::DropsCaps {
-            for info in offers.iter_mut().flatten() {
+            for info in infos.iter_mut().flatten() {
                 info.caps.remove(Caps::TAGGED | Caps::SOURCE);
             }
         }
-        Ok(offers)
+        Ok(infos)
     }
 
     fn fabric(&self, below: &dyn Provider, info: &Info) -> Result<Arc<dyn Fabric>, Error> {

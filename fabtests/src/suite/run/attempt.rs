@@ -14,7 +14,7 @@ use super::Plan;
 use super::hosts::Hosts;
 use super::leftovers;
 use super::process::{Event, Member};
-use crate::suite::control::{Answer, Message};
+use crate::suite::control::{Message, Values};
 use crate::suite::entry::{Entry, Process, Start};
 use crate::suite::outcome::{Outcome, Report};
 
@@ -182,7 +182,7 @@ impl<'a> Attempt<'a> {
             .states
             .iter_mut()
             .filter_map(|state| state.exchanged.take());
-        let response = Answer {
+        let response = Values {
             all: exchanged.collect(),
         };
         for member in &mut self.members {

@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 
 use super::hosts::Hosts;
 use super::leftovers;
-use crate::suite::control::{Answer, Message, RUNNER};
+use crate::suite::control::{Message, RUNNER, Values};
 use crate::suite::entry::Process;
 
 /// An event of a process; the number is its index in the entry.
@@ -118,8 +118,8 @@ impl Member {
     }
 
     /// Sends the values of all processes.
-    pub(super) fn send_values(&mut self, send_values: &Answer) {
-        if let Ok(mut line) = serde_json::to_string(send_values) {
+    pub(super) fn send_values(&mut self, values: &Values) {
+        if let Ok(mut line) = serde_json::to_string(values) {
             line.push('\n');
             // An error means that the process has ended, which another event reports.
             let _ = self.control.write_all(line.as_bytes());

@@ -113,17 +113,17 @@ fn check_operation(
             if random.flip() {
                 compare.clone_from(&old);
             }
-            let what = format!("{op:?} ({family:?}) on {count} of {datatype:?}");
+            let call = format!("{op:?} ({family:?}) on {count} of {datatype:?}");
             store(port, remote, datatype, &old)?;
             let expected = each(oracle, op, datatype, [&old, &operand, &compare]);
             let atomic = Atomic::new(family, datatype, op, remote, operand, compare);
             let done = port.post_and_wait(atomic)?.expect_success()?;
             if family != Family::Base {
-                bytes_are(format!("the fetched value of {what}"), &done.bytes, &old)?;
+                bytes_are(format!("the fetched value of {call}"), &done.bytes, &old)?;
             }
             let now = final_content(port, remote, datatype, old.len(), &expected)?;
             bytes_are(
-                format!("the result of {what} with {old:02x?}"),
+                format!("the result of {call} with {old:02x?}"),
                 &now,
                 &expected,
             )?;
@@ -221,7 +221,7 @@ fn queries(ctx: &mut TestContext) -> Result {
             for &op in Op::ALL {
                 for &family in families(op) {
                     let query = port.domain.query_atomic(family, datatype, op);
-                    let what = format!("{op:?} ({family:?}) on {datatype:?}");
+                    let call = format!("{op:?} ({family:?}) on {datatype:?}");
                     let bytes = vec![0; datatype.size()];
                     let posted = port.try_post(Atomic::new(
                         family,
@@ -232,7 +232,7 @@ fn queries(ctx: &mut TestContext) -> Result {
                         bytes,
                     ));
                     same(
-                        format!("{what}: query and call agree"),
+                        format!("{call}: query and call agree"),
                         posted.is_ok(),
                         query.is_ok(),
                     )?;
@@ -240,7 +240,7 @@ fn queries(ctx: &mut TestContext) -> Result {
                         port.wait_for(context)?.expect_success()?;
                         supported += 1;
                     } else {
-                        same(what, query.err(), Some(Errno::OpNotSupp))?;
+                        same(call, query.err(), Some(Errno::OpNotSupp))?;
                     }
                 }
             }
@@ -362,7 +362,7 @@ fn violations(ctx: &mut TestContext) -> Result {
             key: remote.key ^ 0xffff,
             ..remote
         };
-        for (what, remote) in [
+        for (target, remote) in [
             ("an atomic after the end of the region", remote.at(64)),
             ("an atomic across the end of the region", remote.at(60)),
             ("an atomic with a wrong key", wrong_key),
@@ -370,7 +370,7 @@ fn violations(ctx: &mut TestContext) -> Result {
         ] {
             for family in [Family::Base, Family::Fetch] {
                 let done = port.post_and_wait(word(family, Op::Sum, remote, 1, 0))?;
-                holds(format!("{what} fails"), done.error.is_some())?;
+                holds(format!("{target} fails"), done.error.is_some())?;
             }
         }
     }

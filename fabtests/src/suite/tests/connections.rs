@@ -18,7 +18,7 @@ use crate::suite::defect::Defect;
 const MSG: &[EpType] = &[EpType::Msg];
 
 tests! {
-    data_both_ways(Caps::MSG) catches [LosesCmData, NeverShutsDown] .apis(RAW).ep_types(MSG);
+    data_in_both_directions(Caps::MSG) catches [LosesCmData, NeverShutsDown] .apis(RAW).ep_types(MSG);
     rejections(Caps::MSG) catches [NeverRejects] .apis(RAW).ep_types(MSG);
     no_listener(Caps::MSG) catches [LosesEvents] .apis(RAW).ep_types(MSG);
     addresses_of_both_sides(Caps::MSG) catches [FlipsBit] .apis(RAW).ep_types(MSG);
@@ -61,21 +61,21 @@ impl Setup {
         Ok(self.domain.endpoint(info, bind)?)
     }
 
-    fn event(&self, what: &str) -> Result<Event> {
-        until(what, || match self.eq.read() {
+    fn event(&self, expected: &str) -> Result<Event> {
+        until(expected, || match self.eq.read() {
             Ok(event) => Ok(Some(event)),
             Err(Errno::Again) => Ok(None),
-            Err(Errno::Avail) => Err(anyhow!("{what}: {:?}", self.eq.read_err()?)),
-            Err(errno) => Err(anyhow!("{what}: {errno}")),
+            Err(Errno::Avail) => Err(anyhow!("{expected}: {:?}", self.eq.read_err()?)),
+            Err(errno) => Err(anyhow!("{expected}: {errno}")),
         })
     }
 
-    fn error(&self, what: &str) -> Result<eq::ErrEntry> {
-        until(what, || match self.eq.read() {
-            Ok(event) => Err(anyhow!("{event:?} instead of {what}")),
+    fn error(&self, expected: &str) -> Result<eq::ErrEntry> {
+        until(expected, || match self.eq.read() {
+            Ok(event) => Err(anyhow!("{event:?} instead of {expected}")),
             Err(Errno::Again) => Ok(None),
             Err(Errno::Avail) => Ok(Some(self.eq.read_err()?)),
-            Err(errno) => Err(anyhow!("{what}: {errno}")),
+            Err(errno) => Err(anyhow!("{expected}: {errno}")),
         })
     }
 
@@ -119,7 +119,7 @@ fn lengths(most: usize) -> Vec<usize> {
 }
 
 /// Data is sent with the request and with the acceptance, and both sides learn of a shutdown.
-fn data_both_ways(ctx: &mut TestContext) -> Result {
+fn data_in_both_directions(ctx: &mut TestContext) -> Result {
     let setup = Setup::open(ctx)?;
     if ctx.me() == 0 {
         let pep = setup.listen()?;

@@ -123,8 +123,8 @@ fn run_injects(
         };
         port.run(post)?;
         port.settle()?;
-        let what = "counted after an inject whose target makes no progress";
-        same(what, counted(), 0)?;
+        let message = "counted after an inject whose target makes no progress";
+        same(message, counted(), 0)?;
         ctx.barrier()?;
         until("the inject", || Ok((counted() > 0).then_some(())))?;
     }
@@ -133,8 +133,8 @@ fn run_injects(
 
 /// Process 1's part of [`delivered_injects`]: it makes progress only after every second barrier.
 fn receive_injects(ctx: &mut TestContext, port: &TestEndpoint, memory: &Memory) -> Result {
-    let arrived = |what: &'static str, has: &dyn Fn() -> bool| {
-        until(what, || {
+    let arrived = |operation: &'static str, has: &dyn Fn() -> bool| {
+        until(operation, || {
             port.progress()?;
             Ok(has().then_some(()))
         })

@@ -26,19 +26,19 @@ const PRIMARY: [Caps; 5] = [
 fn capabilities(ctx: &mut TestContext) -> Result {
     let mut found = 0;
     for set in 0..1_u32 << PRIMARY.len() {
-        let asked = PRIMARY
+        let requested = PRIMARY
             .iter()
             .enumerate()
             .filter(|(index, _)| set & (1 << index) != 0)
             .fold(Caps::empty(), |caps, (_, cap)| caps | *cap);
-        let hints = Hints::new().provider(&ctx.provider).caps(asked);
+        let hints = Hints::new().provider(&ctx.provider).caps(requested);
         for info in ctx.registry().infos(&hints).unwrap_or_default() {
-            let what = format!("asked for {asked}, got {}", info.caps);
-            holds(&what, info.caps.contains(asked))?;
-            let unasked = info.caps & (PRIMARY.into_iter().collect::<Caps>() - asked);
+            let message = format!("requested {requested}, but {} is returned", info.caps);
+            holds(&message, info.caps.contains(requested))?;
+            let unrequested = info.caps & (PRIMARY.into_iter().collect::<Caps>() - requested);
             // A modifier alone requests nothing that it could modify.
-            let is_anything = (asked - Caps::DIRECTED_RECV).is_empty();
-            holds(what, is_anything || unasked.is_empty())?;
+            let is_anything = (requested - Caps::DIRECTED_RECV).is_empty();
+            holds(message, is_anything || unrequested.is_empty())?;
             found += 1;
         }
     }

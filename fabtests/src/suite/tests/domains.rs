@@ -87,19 +87,19 @@ fn domains(ctx: &TestContext, info: &Info) -> Result<[DomainObjects; 3]> {
 
 /// Checks that a call was refused with a sentence that names both domains or fabrics.
 fn refused<T>(
-    what: &str,
+    object: &str,
     done: std::result::Result<T, Error>,
     both: [&dyn fmt::Debug; 2],
 ) -> Result {
     let Err(error) = done else {
         let [own, other] = both;
-        return Err(anyhow!("{what} of {other:?} is bound to {own:?}"));
+        return Err(anyhow!("{object} of {other:?} is bound to {own:?}"));
     };
-    same(what, error.errno(), Errno::Inval)?;
+    same(object, error.errno(), Errno::Inval)?;
     for named in both {
         let named = format!("{named:?}");
         holds(
-            format_args!("{what}: {named:?} is named by {:?}", error.message()),
+            format_args!("{object}: {named:?} is named by {:?}", error.message()),
             error.message().contains(&named),
         )?;
     }
@@ -107,8 +107,8 @@ fn refused<T>(
 }
 
 /// The provider's error in the result of a call of the suite.
-fn provider_error<T>(answer: Result<T>) -> std::result::Result<T, Error> {
-    answer.map_err(|error| match error.downcast::<Error>() {
+fn provider_error<T>(result: Result<T>) -> std::result::Result<T, Error> {
+    result.map_err(|error| match error.downcast::<Error>() {
         Ok(error) => error,
         Err(error) => Error::new(Errno::Other, error.to_string()),
     })

@@ -16,7 +16,7 @@ tests! {
     every_size(MSG) catches [FlipsBitOfLarge, CutsOff] .ep_types(CONNECTED);
     every_field(SOURCE) catches [NoKind, CountsOneLess, HalvesData, NoSource];
     every_call(MSG) catches [DropsInjects, FlipsBit, SwapsSegments] .apis(RAW).ep_types(CONNECTED);
-    both_ways_at_once(MSG) catches [SendsTwice, LosesCompletions] .ep_types(CONNECTED);
+    both_directions_at_once(MSG) catches [SendsTwice, LosesCompletions] .ep_types(CONNECTED);
     order_of_one_sender(MSG) catches [
         SwapsSends, SendsTwice, DropsFirst
     ] .apis(POLLED).ep_types(CONNECTED);
@@ -160,7 +160,7 @@ fn round(ctx: &TestContext, port: &TestEndpoint, tx: Tx, number: usize, len: usi
 }
 
 /// Windows of messages in both directions at the same time.
-fn both_ways_at_once(ctx: &mut TestContext) -> Result {
+fn both_directions_at_once(ctx: &mut TestContext) -> Result {
     let port = ctx.port()?;
     let other = 1 - ctx.me();
     let (rounds, window) = (ctx.scale(10, 100), 16);

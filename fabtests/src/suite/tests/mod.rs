@@ -3,9 +3,9 @@
 /// Declares the tests of a module: functions with the tests' names, each with the capabilities that
 /// it requests, the defects that it notices, and its other attributes.
 macro_rules! tests {
-    ($($run:ident($caps:expr) catches [$($defect:ident),*] $(.$how:ident($what:expr))*;)+) => {
+    ($($run:ident($caps:expr) catches [$($defect:ident),*] $(.$how:ident($value:expr))*;)+) => {
         pub(super) const TESTS: &[Test] = &[$(
-            Test::new(stringify!($run), $caps, &[$(Defect::$defect),*], $run)$(.$how($what))*
+            Test::new(stringify!($run), $caps, &[$(Defect::$defect),*], $run)$(.$how($value))*
         ),+];
     };
 }

@@ -40,9 +40,9 @@ fn exchange_regions(
     len: usize,
 ) -> Result<(Memory, RemoteAddr)> {
     let memory = ctx.memory(port, maker, len)?;
-    let places = ctx.exchange_addresses(port, &memory)?;
+    let addresses = ctx.exchange_addresses(port, &memory)?;
     let other = (ctx.me() + 1) % ctx.count();
-    Ok((memory, places[other]))
+    Ok((memory, addresses[other]))
 }
 
 fn writes_of_every_size(ctx: &mut TestContext) -> Result {
@@ -211,13 +211,13 @@ fn segments(ctx: &mut TestContext) -> Result {
             (1, remote_limit),
             (local_limit, remote_limit),
         ] {
-            let places = scattered_segments(remote, len, remote_count);
+            let rma_iov = scattered_segments(remote, len, remote_count);
             if ctx.me() == 0 {
                 let mut write = Write::new(remote, ctx.payload(1, local_count, len));
-                (write.segments, write.rma_iov) = (parts(len, local_count), places.clone());
+                (write.segments, write.rma_iov) = (parts(len, local_count), rma_iov.clone());
                 run_delivered(ctx, &port, write)?;
                 let mut read = Read::new(remote, len);
-                (read.segments, read.rma_iov) = (parts(len, local_count), places);
+                (read.segments, read.rma_iov) = (parts(len, local_count), rma_iov);
                 let done = port.post_and_wait(read)?.expect_success()?;
                 bytes_are(
                     "the written bytes",
@@ -245,7 +245,7 @@ fn segments(ctx: &mut TestContext) -> Result {
 /// `count` segments with gaps between them, in reverse order.
 fn scattered_segments(remote: RemoteAddr, len: usize, count: usize) -> Vec<RmaIov> {
     let mut at = 0;
-    let mut places: Vec<_> = parts(len, count)
+    let mut rma_iov: Vec<_> = parts(len, count)
         .into_iter()
         .map(|part| {
             let segment = remote.at(at).iov(part);
@@ -253,8 +253,8 @@ fn scattered_segments(remote: RemoteAddr, len: usize, count: usize) -> Vec<RmaIo
             segment
         })
         .collect();
-    places.reverse();
-    places
+    rma_iov.reverse();
+    rma_iov
 }
 
 fn injected_writes(ctx: &mut TestContext) -> Result {
@@ -299,12 +299,12 @@ fn bounds(ctx: &mut TestContext) -> Result {
                 (len + 100, 8),
                 (usize::MAX - 3, 8),
             ] {
-                let what = format!("a write of {size} bytes at {at} of {len}");
+                let operation = format!("a write of {size} bytes at {at} of {len}");
                 let write = Write::new(remote.at(at), vec![0xaa; size]);
-                refused(&what, port.post_and_wait(write)?, &[Errno::Fault])?;
-                let what = format!("a read of {size} bytes at {at} of {len}");
+                refused(&operation, port.post_and_wait(write)?, &[Errno::Fault])?;
+                let operation = format!("a read of {size} bytes at {at} of {len}");
                 refused(
-                    &what,
+                    &operation,
                     port.post_and_wait(Read::new(remote.at(at), size))?,
                     &[Errno::Fault],
                 )?;
@@ -317,11 +317,11 @@ fn bounds(ctx: &mut TestContext) -> Result {
 }
 
 /// Checks that an operation failed with one of these errors.
-fn refused(what: &str, done: Completion, errnos: &[Errno]) -> Result {
+fn refused(operation: &str, done: Completion, errnos: &[Errno]) -> Result {
     let errno = done.error.map(|failure| failure.errno);
     let is_expected = errno.is_some_and(|errno| errnos.contains(&errno));
     holds(
-        format!("{what} fails with one of {errnos:?}, not {errno:?}"),
+        format!("{operation} fails with one of {errnos:?}, not {errno:?}"),
         is_expected,
     )
 }

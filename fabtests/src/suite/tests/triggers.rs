@@ -37,13 +37,18 @@ fn counter(port: &TestEndpoint) -> Result<Arc<dyn Counter>> {
 }
 
 /// Waits until a counter has this value, and checks that it stays.
-fn settles_at(port: &TestEndpoint, what: &str, cntr: &Arc<dyn Counter>, expected: u64) -> Result {
-    let _ = until(what, || {
+fn settles_at(
+    port: &TestEndpoint,
+    message: &str,
+    cntr: &Arc<dyn Counter>,
+    expected: u64,
+) -> Result {
+    let _ = until(message, || {
         port.progress()?;
         Ok((cntr.read() >= expected).then_some(()))
     });
     port.settle()?;
-    same(what, cntr.read(), expected)
+    same(message, cntr.read(), expected)
 }
 
 /// Every kind of operation waits for its threshold and reports to its counter alone, and to the
@@ -358,12 +363,12 @@ fn refusals(ctx: &mut TestContext) -> Result {
     let no_counter = || Notify::Counter(None);
     let refused = port.defer(inject.clone(), &trigger, 1, no_counter());
     same("deferred FI_INJECT", refused, Err(Errno::NoSys))?;
-    for (what, inject) in [
+    for (operation, inject) in [
         ("inject", Tx::msg(to, vec![1; 8])),
         ("tagged inject", Tx::tagged(to, 1, vec![1; 8])),
     ] {
         let refused = port.defer(inject.injected(), &trigger, 1, no_counter());
-        same(format!("deferred {what}"), refused, Err(Errno::NoSys))?;
+        same(format!("deferred {operation}"), refused, Err(Errno::NoSys))?;
     }
     let many = Rx::msg(64).flags(OpFlags::MULTI_RECV);
     let refused = port.defer(many, &trigger, 1, no_counter());

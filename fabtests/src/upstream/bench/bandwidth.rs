@@ -20,7 +20,7 @@ pub(in crate::upstream) fn rdm_bw(options: &Options) -> anyhow::Result<()> {
 
 /// `fi_msg_bw`: over a connection; tagged with `-o tagged`.
 pub(in crate::upstream) fn msg_bw(options: &Options) -> anyhow::Result<()> {
-    let tagged = options.choice(&["msg", "tagged"])? == "tagged";
+    let tagged = options.operation_of(&["msg", "tagged"])? == "tagged";
     run_all(options, EpType::Msg, tagged)
 }
 
@@ -97,20 +97,20 @@ fn send_window(channel: &mut Channel, size: usize, window: usize) -> anyhow::Res
     let number = channel.arrived;
     channel.receive()?;
     if channel.options.verify {
-        channel.check_standing(number..number + 1, ACK)?;
+        channel.check_preposted(number..number + 1, ACK)?;
     }
     Ok(())
 }
 
-/// The first message is received in the standing receive, and a standing receive is posted again
+/// The first message is received in the preposted receive, and a preposted receive is posted again
 /// after the last message.
 fn receive_window(channel: &mut Channel, window: usize, is_last: bool) -> anyhow::Result<()> {
     let last = channel.arrived + window as u64;
     for number in 1..=window {
         match is_last && number == window {
-            true => channel.post_standing()?,
+            true => channel.prepost()?,
             false => channel.post_slot()?,
         }
     }
-    channel.await_arrivals(last)
+    channel.await_messages(last)
 }

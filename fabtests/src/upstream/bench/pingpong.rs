@@ -28,7 +28,7 @@ pub(in crate::upstream) fn rdm_tagged_pingpong(options: &Options) -> anyhow::Res
 
 /// `fi_msg_pingpong`: over a connection; tagged with `-o tagged`.
 pub(in crate::upstream) fn msg_pingpong(options: &Options) -> anyhow::Result<()> {
-    let tagged = options.choice(&["msg", "tagged"])? == "tagged";
+    let tagged = options.operation_of(&["msg", "tagged"])? == "tagged";
     let config = ChannelConfig {
         tagged,
         ..ChannelConfig::default()
@@ -104,7 +104,7 @@ pub(super) fn run(channel: &mut Channel, table: &mut Table, size: usize) -> anyh
         let number = channel.arrived;
         channel.receive()?;
         if verify {
-            channel.check_standing(number..number + 1, size)?;
+            channel.check_preposted(number..number + 1, size)?;
         }
         if !is_client {
             channel.post_or_inject(size, inject_size)?;

@@ -49,11 +49,13 @@ pub(in crate::upstream) fn rma_tx_completion(options: &Options) -> anyhow::Resul
 }
 
 fn kind(options: &Options) -> anyhow::Result<Kind> {
-    Ok(match options.choice(&["write", "read", "writedata"])? {
-        "read" => Kind::Read,
-        "writedata" => Kind::WriteData,
-        _ => Kind::Write,
-    })
+    Ok(
+        match options.operation_of(&["write", "read", "writedata"])? {
+            "read" => Kind::Read,
+            "writedata" => Kind::WriteData,
+            _ => Kind::Write,
+        },
+    )
 }
 
 /// One side: its channel, local memory, and memory for the peer.

@@ -100,7 +100,7 @@ fn open(
             shared.get_or_insert_with(|| Arc::clone(&domain));
         }
         let mut channel = Channel::without_receive(options, &domain, config, None, None)?;
-        channel.post_standing()?;
+        channel.prepost()?;
         let from_peer = oob.exchange(&channel.endpoint.name()?)?;
         channel.insert_peer(&from_peer)?;
         channels.push(channel);
@@ -141,7 +141,7 @@ fn stream(channel: &mut Channel, size: usize, iterations: usize) -> anyhow::Resu
             let number = channel.arrived;
             channel.receive()?;
             if verify {
-                channel.check_standing(number..number + 1, size)?;
+                channel.check_preposted(number..number + 1, size)?;
             }
         }
     }

@@ -10,14 +10,14 @@ use crate::upstream::payload::CANARY;
 /// Maximum memory of all slots of one direction.
 const SLOTS: usize = 64 << 20;
 
-/// The memory of one direction: two standing buffers, then the slots.
+/// The memory of one direction: two preposted buffers, then the slots.
 #[derive(Clone, Debug)]
 pub(super) struct Buffers {
     pub(super) block: Block,
-    pub(super) standing: usize,
+    pub(super) preposted_size: usize,
     slot: usize,
     pub(super) slots: usize,
-    /// For each standing buffer, the number of its last receive, and how many bytes were poisoned.
+    /// For each preposted buffer, the number of its last receive, and how many bytes were poisoned.
     posted: [(u64, usize); 2],
     /// How many bytes of the next one are poisoned.
     pub(super) size: usize,
@@ -25,18 +25,18 @@ pub(super) struct Buffers {
 
 impl Buffers {
     pub(super) fn new(domain: &DomainContext, config: &ChannelConfig) -> anyhow::Result<Self> {
-        let standing = slot_size(config.largest);
+        let preposted_size = slot_size(config.largest);
         let window = match config.window {
             0 => 0,
-            window => ((window + 1) * standing).min(SLOTS.max(2 * standing)),
+            window => ((window + 1) * preposted_size).min(SLOTS.max(2 * preposted_size)),
         };
         Ok(Self {
-            block: domain.buffers(2 * standing + window)?,
-            standing,
-            slot: standing,
-            slots: window / standing,
+            block: domain.buffers(2 * preposted_size + window)?,
+            preposted_size,
+            slot: preposted_size,
+            slots: window / preposted_size,
             posted: [(0, 0); 2],
-            size: standing - 2 * CANARY,
+            size: preposted_size - 2 * CANARY,
         })
     }
 
@@ -44,40 +44,41 @@ impl Buffers {
     pub(super) fn lay_out(&mut self, size: usize, window: usize) {
         self.slot = slot_size(size);
         self.size = self.slot - 2 * CANARY;
-        self.slots = ((self.block.memory.len() - 2 * self.standing) / self.slot).min(window + 1);
+        self.slots =
+            ((self.block.memory.len() - 2 * self.preposted_size) / self.slot).min(window + 1);
     }
 
-    pub(super) fn standing(&self, index: usize) -> Range<usize> {
-        let at = index * self.standing + CANARY;
-        at..at + self.standing - 2 * CANARY
+    pub(super) fn preposted(&self, index: usize) -> Range<usize> {
+        let at = index * self.preposted_size + CANARY;
+        at..at + self.preposted_size - 2 * CANARY
     }
 
-    /// The index of the standing buffer of a receive.
+    /// The index of the preposted buffer of a receive.
     fn index(&self, number: u64) -> usize {
         usize::from(self.posted[1].0 == number)
     }
 
-    /// The standing buffer of the next receive: not the one that was posted last.
-    pub(super) fn next_standing(&mut self, number: u64) -> Range<usize> {
+    /// The preposted buffer of the next receive: not the one that was posted last.
+    pub(super) fn next_preposted(&mut self, number: u64) -> Range<usize> {
         let index = usize::from(self.posted[0] >= self.posted[1]);
         self.posted[index] = (number, self.size);
-        self.standing(index)
+        self.preposted(index)
     }
 
-    pub(super) fn standing_of(&self, number: u64) -> Range<usize> {
-        self.standing(self.index(number))
+    pub(super) fn preposted_of(&self, number: u64) -> Range<usize> {
+        self.preposted(self.index(number))
     }
 
-    /// The poisoned part of a standing buffer.
+    /// The poisoned part of a preposted buffer.
     pub(super) fn poisoned(&self, number: u64) -> Range<usize> {
         let index = self.index(number);
-        let at = self.standing(index).start;
+        let at = self.preposted(index).start;
         at..at + self.posted[index].1
     }
 
     pub(super) fn at_slot(&self, number: u64) -> Range<usize> {
         let slots = self.slots.max(1) as u64;
-        let at = 2 * self.standing + (number % slots) as usize * self.slot + CANARY;
+        let at = 2 * self.preposted_size + (number % slots) as usize * self.slot + CANARY;
         at..at + self.slot - 2 * CANARY
     }
 }

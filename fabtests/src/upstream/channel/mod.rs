@@ -1,7 +1,7 @@
 //! A channel between a client and a server: numbered messages in both directions, over one endpoint
 //! at each side.
 //!
-//! Between benchmarks, each side has one *standing* receive posted, into one of two buffers.
+//! Between benchmarks, each side has one *preposted* receive posted, into one of two buffers.
 //! Benchmarks with windows post more receives, into *slots* of the messages' size.
 
 mod buffers;
@@ -99,7 +99,7 @@ impl Channel {
         oob: Option<OutOfBandChannel>,
     ) -> anyhow::Result<Self> {
         let mut channel = Self::without_receive(options, domain, config, oob, None)?;
-        channel.post_standing()?;
+        channel.prepost()?;
         channel.handshake()?;
         Ok(channel)
     }
@@ -120,7 +120,7 @@ impl Channel {
         if options.out_of_band.is_some() {
             channel.oob = Some(OutOfBandChannel::establish(options)?);
         }
-        channel.post_standing()?;
+        channel.prepost()?;
         channel.handshake()?;
         Ok(channel)
     }
@@ -223,9 +223,9 @@ impl Channel {
         self.rx.lay_out(size, window);
         self.tx.lay_out(size, window);
         if self.syncs_out_of_band() {
-            // A barrier does not consume the standing receive, which must be large enough for the
+            // A barrier does not consume the preposted receive, which must be large enough for the
             // next size.
-            self.rx.size = self.rx.standing - 2 * CANARY;
+            self.rx.size = self.rx.preposted_size - 2 * CANARY;
         }
         match self.options.verify {
             // Each message has its own buffer.

@@ -13,23 +13,23 @@ use super::buffers::Buffers;
 use crate::upstream::payload::{Stamp, check_around, poison};
 
 impl Channel {
-    /// Posts the standing receive.
+    /// Posts the preposted receive.
     #[inline]
-    pub(in crate::upstream) fn post_standing(&mut self) -> anyhow::Result<()> {
-        let range = self.rx.next_standing(self.posted);
+    pub(in crate::upstream) fn prepost(&mut self) -> anyhow::Result<()> {
+        let range = self.rx.next_preposted(self.posted);
         if self.options.verify {
             poison(&self.rx.block.memory, range.start, self.rx.size);
         }
         self.post(range)
     }
 
-    /// Posts a standing receive again under its number: it took a message that does not count.
+    /// Posts a preposted receive again under its number: it took a message that does not count.
     ///
     /// # Errors
     /// The error of the endpoint.
     #[cold]
-    pub(in crate::upstream) fn repost_standing(&mut self, number: u64) -> anyhow::Result<()> {
-        let range = self.rx.standing_of(number);
+    pub(in crate::upstream) fn repost(&mut self, number: u64) -> anyhow::Result<()> {
+        let range = self.rx.preposted_of(number);
         if self.options.verify {
             poison(&self.rx.block.memory, range.start, self.rx.size);
         }
@@ -63,7 +63,7 @@ impl Channel {
 
     /// Waits until `total` messages have arrived.
     #[inline]
-    pub(in crate::upstream) fn await_arrivals(&mut self, total: u64) -> anyhow::Result<()> {
+    pub(in crate::upstream) fn await_messages(&mut self, total: u64) -> anyhow::Result<()> {
         if let Some([_, rx]) = &self.counts {
             rx.wait(total)?;
             self.arrived = self.arrived.max(total);
@@ -101,8 +101,8 @@ impl Channel {
     /// Waits for the next message, and posts the next receive.
     #[inline]
     pub(in crate::upstream) fn receive(&mut self) -> anyhow::Result<()> {
-        self.await_arrivals(self.arrived + 1)?;
-        self.post_standing()
+        self.await_messages(self.arrived + 1)?;
+        self.prepost()
     }
 
     /// Waits for the next message and returns its completion.
@@ -136,8 +136,8 @@ impl Channel {
     /// It is not the next message.
     pub(in crate::upstream) fn accept(&mut self, entry: &Entry) -> anyhow::Result<Vec<u8>> {
         self.record_in_order(entry)?;
-        let bytes = self.standing_bytes(entry);
-        self.post_standing()?;
+        let bytes = self.preposted_bytes(entry);
+        self.prepost()?;
         Ok(bytes)
     }
 
@@ -147,14 +147,14 @@ impl Channel {
     /// As [`Self::next_entry`].
     pub(in crate::upstream) fn receive_whole(&mut self) -> anyhow::Result<Vec<u8>> {
         let entry = self.next_entry()?;
-        let bytes = self.standing_bytes(&entry);
-        self.post_standing()?;
+        let bytes = self.preposted_bytes(&entry);
+        self.prepost()?;
         Ok(bytes)
     }
 
-    /// The bytes in a standing buffer.
-    pub(in crate::upstream) fn standing_bytes(&self, entry: &Entry) -> Vec<u8> {
-        let range = self.rx.standing_of(entry.context.0);
+    /// The bytes in a preposted buffer.
+    pub(in crate::upstream) fn preposted_bytes(&self, entry: &Entry) -> Vec<u8> {
+        let range = self.rx.preposted_of(entry.context.0);
         self.rx.block.memory.get(range.start, entry.len)
     }
 
@@ -167,7 +167,7 @@ impl Channel {
         let stamp = Stamp::of_pair(!self.is_client(), number);
         stamp.check(
             &self.rx.block.memory,
-            self.rx.standing_of(number).start,
+            self.rx.preposted_of(number).start,
             size,
         )
     }
@@ -175,10 +175,10 @@ impl Channel {
     /// Waits for the next message and returns its first `len` bytes.
     pub(in crate::upstream) fn receive_bytes(&mut self, len: usize) -> anyhow::Result<Vec<u8>> {
         let number = self.arrived;
-        let at = self.rx.standing_of(number).start;
-        self.await_arrivals(number + 1)?;
+        let at = self.rx.preposted_of(number).start;
+        self.await_messages(number + 1)?;
         let bytes = self.rx.block.memory.get(at, len);
-        self.post_standing()?;
+        self.prepost()?;
         Ok(bytes)
     }
 
@@ -218,11 +218,11 @@ impl Channel {
         Ok(())
     }
 
-    /// Checks messages that were received in standing buffers.
+    /// Checks messages that were received in preposted buffers.
     ///
     /// # Errors
     /// The first difference.
-    pub(in crate::upstream) fn check_standing(
+    pub(in crate::upstream) fn check_preposted(
         &mut self,
         numbers: Range<u64>,
         size: usize,
@@ -230,7 +230,7 @@ impl Channel {
         self.check(numbers, size, Buffers::poisoned)
     }
 
-    /// Checks the messages of a window; the first one is in a standing buffer.
+    /// Checks the messages of a window; the first one is in a preposted buffer.
     ///
     /// # Errors
     /// The first difference.
@@ -238,10 +238,10 @@ impl Channel {
         &mut self,
         numbers: Range<u64>,
         size: usize,
-        standing_number: u64,
+        preposted_number: u64,
     ) -> anyhow::Result<()> {
         self.check(numbers, size, |buffers, number| {
-            match number == standing_number {
+            match number == preposted_number {
                 true => buffers.poisoned(number),
                 false => buffers.at_slot(number),
             }

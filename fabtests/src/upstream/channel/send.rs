@@ -60,7 +60,7 @@ impl Channel {
     fn send_offset(&self, size: usize) -> usize {
         let at = match self.tx.slots > 1 {
             true => self.tx.at_slot(self.sent).start,
-            false => self.tx.standing((self.sent % 2) as usize).start,
+            false => self.tx.preposted((self.sent % 2) as usize).start,
         };
         if self.options.verify {
             Stamp::of_pair(self.options.is_client(), self.sent).write(
@@ -110,7 +110,7 @@ impl Channel {
             "a control message of {} bytes is too long",
             bytes.len()
         );
-        let at = self.tx.standing((self.sent % 2) as usize).start;
+        let at = self.tx.preposted((self.sent % 2) as usize).start;
         self.tx.block.memory.put(at, bytes);
         let segment = self.tx.block.segment(at, bytes.len());
         let send = self.send_args(OpFlags::DEFAULT, SENT | self.sent);

@@ -56,7 +56,7 @@ impl Channel {
     pub(in crate::upstream) fn finish(&mut self) -> anyhow::Result<()> {
         self.post_send(4, OpFlags::TRANSMIT_COMPLETE | self.completion_flag())?;
         self.await_sends()?;
-        self.await_arrivals(self.arrived + 1)?;
+        self.await_messages(self.arrived + 1)?;
         if let Some(oob) = &mut self.oob {
             oob.barrier()?;
         }

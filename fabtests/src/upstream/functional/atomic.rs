@@ -87,8 +87,8 @@ impl Side {
                 op,
             };
             if self.channel.options.verify {
-                let what = || format!("{} in {family:?}", atomics::name(call));
-                self.verify(call, most).with_context(what)?;
+                let context = || format!("{} in {family:?}", atomics::name(call));
+                self.verify(call, most).with_context(context)?;
             }
             // Upstream measures each operation in its simplest family alone.
             if family == families(op)[0] {
@@ -195,7 +195,7 @@ impl Side {
     }
 }
 
-fn check(call: AtomicCall, what: &str, found: &[u8], value: i64) -> anyhow::Result<()> {
+fn check(call: AtomicCall, name: &str, found: &[u8], value: i64) -> anyhow::Result<()> {
     let expected_bytes = encode(call.datatype, value);
     let counts = atomics::significant_bytes(call.datatype);
     let same = found.iter().zip(&expected_bytes).zip(counts.iter().cycle());
@@ -205,7 +205,7 @@ fn check(call: AtomicCall, what: &str, found: &[u8], value: i64) -> anyhow::Resu
     {
         true => Ok(()),
         false => Err(wrong(format!(
-            "{what} is {found:02x?}, expected {value}: {expected_bytes:02x?}"
+            "{name} is {found:02x?}, expected {value}: {expected_bytes:02x?}"
         ))),
     }
 }

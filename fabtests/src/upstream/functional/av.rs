@@ -45,7 +45,7 @@ fn transfer(channel: &mut Channel, to_server: bool) -> anyhow::Result<()> {
     }
     let number = channel.arrived;
     channel.receive()?;
-    channel.check_standing(number..number + 1, size)
+    channel.check_preposted(number..number + 1, size)
 }
 
 /// Removes the peer, and checks that nothing can be sent to its index.

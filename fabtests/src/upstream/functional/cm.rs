@@ -47,16 +47,16 @@ fn data_of(is_client: bool, size: usize) -> Vec<u8> {
     Stamp::of_pair(is_client, size as u64).message(size)
 }
 
-fn check(data: &[u8], is_client: bool, size: usize, what: &str) -> anyhow::Result<()> {
+fn check(data: &[u8], is_client: bool, size: usize, name: &str) -> anyhow::Result<()> {
     let stamp = Stamp::of_pair(is_client, size as u64);
     let has_size = data.len() >= size && data[size..].iter().all(|&byte| byte == 0);
     if !has_size {
         return Err(wrong(format!(
-            "{what} has {} bytes instead of {size}",
+            "{name} has {} bytes instead of {size}",
             data.len()
         )));
     }
-    stamp.check_bytes(&data[..size]).context(what.to_owned())
+    stamp.check_bytes(&data[..size]).context(name.to_owned())
 }
 
 fn client(

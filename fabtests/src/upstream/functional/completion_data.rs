@@ -16,7 +16,7 @@ const DATA: u64 = 0x0123_4567_89ab_cdef;
 
 /// The program.
 pub(in crate::upstream) fn cq_data(options: &Options) -> anyhow::Result<()> {
-    let writes = options.choice(&["senddata", "writedata"])? == "writedata";
+    let writes = options.operation_of(&["senddata", "writedata"])? == "writedata";
     let caps = match writes {
         true => Caps::MSG | Caps::RMA,
         false => Caps::MSG,
@@ -50,7 +50,7 @@ fn send(channel: &mut Channel, data: u64) -> anyhow::Result<()> {
         let kind = CompletionFlags::MSG | CompletionFlags::RECV;
         check(&entry, kind, data)?;
         channel.check_last(SIZE)?;
-        return channel.post_standing();
+        return channel.prepost();
     }
     let block = channel.domain().buffers(SIZE)?;
     Stamp::of_pair(true, channel.sent).write(&block.memory, 0, SIZE);

@@ -88,12 +88,12 @@ fn receive_all(
     let first = channel.arrived;
     for number in 1..=window {
         match number == window {
-            true => channel.post_standing()?,
+            true => channel.prepost()?,
             false => channel.post_slot()?,
         }
     }
     let last = first + window as u64;
-    channel.await_arrivals(last)?;
+    channel.await_messages(last)?;
     match channel.options.verify {
         true => channel.check_window(first..last, size, first),
         false => Ok(()),
@@ -117,7 +117,7 @@ fn receive(channel: &mut Channel, size: usize) -> anyhow::Result<()> {
     let number = channel.arrived;
     channel.receive()?;
     match channel.options.verify {
-        true => channel.check_standing(number..number + 1, size),
+        true => channel.check_preposted(number..number + 1, size),
         false => Ok(()),
     }
 }

@@ -81,5 +81,5 @@ fn send(channel: &mut Channel, size: usize, flags: OpFlags, kind: OpFlags) -> an
 fn receive(channel: &mut Channel, size: usize) -> anyhow::Result<()> {
     let number = channel.arrived;
     channel.receive()?;
-    channel.check_standing(number..number + 1, size)
+    channel.check_preposted(number..number + 1, size)
 }

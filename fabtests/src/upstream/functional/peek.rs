@@ -68,7 +68,7 @@ impl Side<'_> {
     fn peek_messages(&mut self) -> anyhow::Result<()> {
         self.expect_no_match(ABSENT, OpFlags::PEEK)?;
         self.expect_no_match(ABSENT, OpFlags::PEEK | OpFlags::CLAIM)?;
-        // The first standing receive has tag 0 and therefore matches none of these messages.
+        // The first preposted receive has tag 0 and therefore matches none of these messages.
         self.channel.sync()?;
         self.channel.sync()?;
 

@@ -16,7 +16,7 @@ const ROUNDS: usize = 10;
 /// A local region and the peer's region with the same number.
 struct Region {
     shared: Block,
-    arrivals: Count,
+    remote_accesses: Count,
     remote: Remote,
 }
 
@@ -31,13 +31,13 @@ pub(in crate::upstream) fn multi_mr(options: &Options) -> anyhow::Result<()> {
     let local = domain.buffers(size)?;
     let mut regions = Vec::new();
     for _ in 0..count {
-        let (shared, arrivals) = (domain.memory(size, SHARED)?, domain.count()?);
+        let (shared, remote_accesses) = (domain.memory(size, SHARED)?, domain.count()?);
         shared.memory.fill(0, size, POISON);
-        shared.rights.count_writes(&arrivals)?;
+        shared.rights.count_writes(&remote_accesses)?;
         let remote = channel.exchange_keys(&shared.rights)?;
         regions.push(Region {
             shared,
-            arrivals,
+            remote_accesses,
             remote,
         });
     }
@@ -104,16 +104,16 @@ impl RoundTrip {
     /// regions are unchanged.
     fn await_write(&self, channel: &Channel, regions: &[Region]) -> anyhow::Result<()> {
         let region = &regions[self.number];
-        region.arrivals.wait(self.round + 1)?;
+        region.remote_accesses.wait(self.round + 1)?;
         let stamp = self.stamp(!channel.is_client());
         stamp.check(&region.shared.memory, 0, self.size)?;
         for (number, region) in regions.iter().enumerate() {
             let expected = self.round + u64::from(number <= self.number);
-            let counted = region.arrivals.read();
+            let counted = region.remote_accesses.read();
             if counted != expected {
-                let what =
+                let message =
                     format!("the counter of region {number} is {counted}, expected {expected}");
-                return Err(wrong(what));
+                return Err(wrong(message));
             }
         }
         Ok(())

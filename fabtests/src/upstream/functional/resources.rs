@@ -26,7 +26,7 @@ const DELAY: Duration = Duration::from_secs(1);
 /// Runs the program: the client sends.
 pub(in crate::upstream) fn resmgmt_test(options: &Options) -> anyhow::Result<()> {
     let count = options.number("m", options.iterations.unwrap_or(100))? as u64;
-    let tagged = options.has("t") || options.choice(&["msg", "tagged"])? == "tagged";
+    let tagged = options.has("t") || options.operation_of(&["msg", "tagged"])? == "tagged";
     // Control messages are of the other kind than the tested messages.
     let config = ChannelConfig {
         tagged: !tagged,

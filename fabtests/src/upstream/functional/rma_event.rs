@@ -18,15 +18,15 @@ pub(in crate::upstream) fn rdm_rma_event(options: &Options) -> anyhow::Result<()
     let caps = Caps::MSG | Caps::RMA | Caps::RMA_EVENT;
     let info = discover(options, &hints(options, caps, EpType::Rdm)?)?;
     let domain = domain::open(options, info)?;
-    let (writes, arrivals) = (domain.count()?, domain.count()?);
+    let (writes, remote_accesses) = (domain.count()?, domain.count()?);
     let config = ChannelConfig {
         counters: true,
         ..ChannelConfig::default()
     };
     let mut channel = Channel::with_counters(options, &domain, config, |counters| {
         counters.write = Some(Arc::clone(writes.cntr()));
-        counters.remote_write = Some(Arc::clone(arrivals.cntr()));
-        counters.remote_read = Some(Arc::clone(arrivals.cntr()));
+        counters.remote_write = Some(Arc::clone(remote_accesses.cntr()));
+        counters.remote_read = Some(Arc::clone(remote_accesses.cntr()));
     })?;
     let (local, shared) = (domain.buffers(size)?, domain.memory(size, SHARED)?);
     shared.memory.fill(0, size, POISON);
@@ -42,13 +42,13 @@ pub(in crate::upstream) fn rdm_rma_event(options: &Options) -> anyhow::Result<()
         writes.wait(1)?;
         println!("Received a completion event for RMA write");
     } else {
-        arrivals.wait(1)?;
+        remote_accesses.wait(1)?;
         println!("Received data from Client");
         stamp.check(&shared.memory, 0, size)?;
     }
     channel.finish()?;
     let expected = u64::from(!channel.is_client());
-    let counted = arrivals.read();
+    let counted = remote_accesses.read();
     anyhow::ensure!(
         counted == expected,
         "the counter of remote accesses is {counted}, expected {expected}"

@@ -341,7 +341,7 @@ pub(in crate::upstream) fn rdm_multi_domain(options: &Options) -> anyhow::Result
     strategy.until("waiting for all domains", || {
         let mut missing = 0;
         for region in &regions {
-            let done = region.writes.read().min(region.arrivals.read());
+            let done = region.writes.read().min(region.remote_accesses.read());
             missing += usize::from(done < count as u64);
             region.endpoint.tx.progress()?;
         }
@@ -352,7 +352,7 @@ pub(in crate::upstream) fn rdm_multi_domain(options: &Options) -> anyhow::Result
             let stamp = stamp(!options.is_client(), from, to);
             stamp.check(&region.shared.memory, from * size, size)?;
         }
-        let counted = region.arrivals.read();
+        let counted = region.remote_accesses.read();
         ensure!(
             counted == count as u64,
             "{counted} writes were counted instead of {count}"
@@ -370,7 +370,7 @@ fn stamp(from_client: bool, from: usize, to: usize) -> Stamp {
 struct Region {
     endpoint: DomainEndpoint,
     writes: Count,
-    arrivals: Count,
+    remote_accesses: Count,
     local: Block,
     shared: Block,
 }
@@ -383,20 +383,20 @@ impl Region {
         count: usize,
     ) -> anyhow::Result<Self> {
         let domain = domain::open(options, info)?;
-        let (writes, arrivals) = (domain.count()?, domain.count()?);
+        let (writes, remote_accesses) = (domain.count()?, domain.count()?);
         let mut endpoint_config = EndpointConfig {
             tx_selective: true,
             rx_selective: true,
             ..EndpointConfig::default()
         };
         endpoint_config.counters.write = Some(Arc::clone(writes.cntr()));
-        endpoint_config.counters.remote_write = Some(Arc::clone(arrivals.cntr()));
+        endpoint_config.counters.remote_write = Some(Arc::clone(remote_accesses.cntr()));
         let shared = domain.memory(size * count, SHARED)?;
         shared.memory.fill(0, size * count, POISON);
         Ok(Self {
             endpoint: domain.endpoint(endpoint_config)?,
             writes,
-            arrivals,
+            remote_accesses,
             local: domain.buffers(size * count)?,
             shared,
         })

@@ -35,17 +35,17 @@ pub(in crate::upstream) fn msg_sockets(options: &Options) -> anyhow::Result<()> 
 
 /// The local IP address from which packets to a host are sent.
 fn local_ip_toward(server: &str) -> anyhow::Result<String> {
-    let what = || format!("no route to {server}");
+    let no_route = || format!("no route to {server}");
     let address = (server, 9).to_socket_addrs();
-    let mut address = address.map_err(|error| unsupported(format!("{}: {error}", what())))?;
-    let address = address.next().with_context(what)?;
+    let mut address = address.map_err(|error| unsupported(format!("{}: {error}", no_route())))?;
+    let address = address.next().with_context(no_route)?;
     let unspecified: IpAddr = match address.is_ipv4() {
         true => Ipv4Addr::UNSPECIFIED.into(),
         false => Ipv6Addr::UNSPECIFIED.into(),
     };
     // No packet is sent: connecting a UDP socket selects its local address.
     let socket = UdpSocket::bind((unspecified, 0))?;
-    socket.connect(address).with_context(what)?;
+    socket.connect(address).with_context(no_route)?;
     Ok(socket.local_addr()?.ip().to_string())
 }
 
@@ -89,12 +89,12 @@ impl BoundAddress {
 }
 
 /// Checks that an object has the expected address.
-fn check_address(bound: &Address, what: &str, at: selvedge::Result<Address>) -> anyhow::Result<()> {
-    let at = at.with_context(|| format!("fi_getname fails after {what}"))?;
+fn check_address(bound: &Address, step: &str, at: selvedge::Result<Address>) -> anyhow::Result<()> {
+    let at = at.with_context(|| format!("fi_getname fails after {step}"))?;
     match at == *bound {
         true => Ok(()),
         false => Err(wrong(format!(
-            "fi_getname gives {at} after {what}, expected {bound}"
+            "fi_getname gives {at} after {step}, expected {bound}"
         ))),
     }
 }
@@ -161,6 +161,6 @@ fn channel(
     let mut channel =
         Channel::without_receive(options, domain, ChannelConfig::default(), None, eq)?;
     channel.peer = FiAddr(0);
-    channel.post_standing()?;
+    channel.prepost()?;
     Ok(channel)
 }

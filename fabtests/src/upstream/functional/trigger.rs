@@ -33,9 +33,9 @@ const CAPS: Caps = Caps::MSG
 struct Setup {
     domain: Arc<DomainContext>,
     channel: Channel,
-    /// Counts the local writes; `arrivals` counts all accesses of the peer.
+    /// Counts the local writes; `remote_accesses` counts all accesses of the peer.
     writes: Count,
-    arrivals: Count,
+    remote_accesses: Count,
     local: Block,
     shared: Block,
     remote: Remote,
@@ -45,7 +45,7 @@ impl Setup {
     fn open(options: &Options, caps: Caps, size: usize) -> anyhow::Result<Self> {
         let info = discover(options, &hints(options, caps, EpType::Rdm)?)?;
         let domain = domain::open(options, info)?;
-        let (writes, arrivals) = (domain.count()?, domain.count()?);
+        let (writes, remote_accesses) = (domain.count()?, domain.count()?);
         let config = ChannelConfig {
             // Control messages are tagged, because untagged messages are deferred.
             tagged: true,
@@ -54,8 +54,8 @@ impl Setup {
         };
         let bind = |counters: &mut Counters| {
             counters.write = Some(Arc::clone(writes.cntr()));
-            counters.remote_write = Some(Arc::clone(arrivals.cntr()));
-            counters.remote_read = Some(Arc::clone(arrivals.cntr()));
+            counters.remote_write = Some(Arc::clone(remote_accesses.cntr()));
+            counters.remote_read = Some(Arc::clone(remote_accesses.cntr()));
         };
         let mut channel = Channel::with_counters(options, &domain, config, bind)?;
         let (local, shared) = (domain.buffers(2 * size)?, domain.memory(2 * size, SHARED)?);
@@ -65,7 +65,7 @@ impl Setup {
             domain,
             channel,
             writes,
-            arrivals,
+            remote_accesses,
             local,
             shared,
             remote,
@@ -102,7 +102,7 @@ pub(in crate::upstream) fn rdm_rma_trigger(options: &Options) -> anyhow::Result<
         })?;
         setup.writes.wait(2)?;
     } else {
-        setup.arrivals.wait(2)?;
+        setup.remote_accesses.wait(2)?;
         println!("Received data from Client: both writes");
         second.check(&setup.shared.memory, 0, size)?;
     }
@@ -279,7 +279,7 @@ fn remote(
     done.wait(round + 1)?;
     // The peer's operations need progress in this process, which an out-of-band barrier does not
     // make.
-    setup.arrivals.wait(2 * (round + 1))?;
+    setup.remote_accesses.wait(2 * (round + 1))?;
     setup.channel.sync()?;
     if kind == Kind::Write {
         return peer_stamp.check(&setup.shared.memory, 0, size);

@@ -55,5 +55,5 @@ fn send(channel: &mut Channel, block: &mut Block, size: usize) -> anyhow::Result
 fn receive(channel: &mut Channel, size: usize) -> anyhow::Result<()> {
     let number = channel.arrived;
     channel.receive()?;
-    channel.check_standing(number..number + 1, size)
+    channel.check_preposted(number..number + 1, size)
 }

@@ -176,7 +176,7 @@ impl Options {
     ///
     /// # Errors
     /// The value is none of them.
-    pub fn choice<'a>(&self, words: &[&'a str]) -> anyhow::Result<&'a str> {
+    pub fn operation_of<'a>(&self, words: &[&'a str]) -> anyhow::Result<&'a str> {
         let Some(text) = &self.operation else {
             return Ok(words[0]);
         };

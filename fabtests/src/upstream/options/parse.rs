@@ -203,10 +203,10 @@ fn ep_type(text: &str) -> anyhow::Result<EpType> {
 
 fn parse_word<T: Copy>(text: &str, words: &[(&str, T)]) -> anyhow::Result<T> {
     let found = words.iter().find(|(word, _)| *word == text);
-    let known = || words.iter().map(|(word, _)| *word).collect::<Vec<_>>();
+    let names = || words.iter().map(|(word, _)| *word).collect::<Vec<_>>();
     match found {
         Some((_, value)) => Ok(*value),
-        None => bail!("unknown value {text:?}; use one of {}", known().join(", ")),
+        None => bail!("unknown value {text:?}; use one of {}", names().join(", ")),
     }
 }
 
@@ -228,7 +228,7 @@ fn long(
         options.own.insert(name.to_owned(), value);
         return Ok(());
     }
-    let common = LONG.iter().find(|(known, _)| *known == name);
+    let common = LONG.iter().find(|(long, _)| *long == name);
     let (_, takes_value) = common.with_context(|| format!("unknown option --{name}"))?;
     let value = match takes_value {
         true => parser.value()?.string()?,

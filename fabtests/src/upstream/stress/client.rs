@@ -53,7 +53,7 @@ pub(super) fn run(
         let step_failed = || format!("step {number} of the script, {step:?}");
         client.run_step(*step).with_context(step_failed)?;
     }
-    client.request_and_wait(Kind::Goodbye)
+    client.request_and_wait(Kind::Leave)
 }
 
 /// Requests that the server stops.
@@ -105,7 +105,7 @@ impl Client {
             // Exits without a message and without closing anything.
             Step::Exit => std::process::exit(0),
             Step::Hello => self.request_and_wait(Kind::Hello),
-            Step::Goodbye => self.request_and_wait(Kind::Goodbye),
+            Step::Leave => self.request_and_wait(Kind::Leave),
             Step::MsgReq { size } | Step::MsgInjectReq { size } => {
                 let is_injected = matches!(step, Step::MsgInjectReq { .. });
                 self.send_request(Kind::Msg, size, 0, is_injected).map(drop)

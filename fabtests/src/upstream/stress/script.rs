@@ -14,7 +14,8 @@ pub(super) enum Step {
     /// Introduces the client to the server; every client does so first.
     Hello,
     /// Tells the server that the client leaves.
-    Goodbye,
+    #[serde(rename = "goodbye")]
+    Leave,
     /// Requests a message.
     MsgReq { size: usize },
     /// Requests a message with an injected request.

@@ -160,7 +160,7 @@ impl Server {
             // The client has disconnected and was removed; this is a late request.
             return Ok(());
         };
-        if request.kind == Kind::Goodbye {
+        if request.kind == Kind::Leave {
             // Removed before the response: the client may send its next request right after it. The
             // address stays.
             lock(&self.clients).remove(&request.client);

@@ -8,7 +8,7 @@ use selvedge_testkit::domain::Remote;
 #[repr(u32)]
 pub(super) enum Kind {
     Hello = 1,
-    Goodbye = 2,
+    Leave = 2,
     Msg = 3,
     Tag = 4,
     Read = 5,
@@ -67,7 +67,7 @@ impl Request {
         };
         let kinds = [
             Kind::Hello,
-            Kind::Goodbye,
+            Kind::Leave,
             Kind::Msg,
             Kind::Tag,
             Kind::Read,

@@ -248,8 +248,8 @@ impl Reader<'_> {
 
     fn direction(&self, bind: &str, op: &str) -> anyhow::Result<Direction> {
         for word in self.words(bind) {
-            let known = ["FI_SELECTIVE_COMPLETION", "FI_TRANSMIT", "FI_RECV"];
-            anyhow::ensure!(known.contains(&word), "{bind}: unknown value {word:?}");
+            let valid = ["FI_SELECTIVE_COMPLETION", "FI_TRANSMIT", "FI_RECV"];
+            anyhow::ensure!(valid.contains(&word), "{bind}: unknown value {word:?}");
         }
         Ok(Direction {
             selective: self.has(bind, "FI_SELECTIVE_COMPLETION"),

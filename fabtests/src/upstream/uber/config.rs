@@ -76,8 +76,8 @@ pub(super) fn parse(text: &str) -> anyhow::Result<Vec<Config>> {
 }
 
 fn check_key(key: &str) -> anyhow::Result<()> {
-    let is_known = SETS.contains(&key) || COMBINED.contains(&key);
-    ensure!(is_known, "unknown key {key:?}");
+    let is_valid = SETS.contains(&key) || COMBINED.contains(&key);
+    ensure!(is_valid, "unknown key {key:?}");
     Ok(())
 }
 

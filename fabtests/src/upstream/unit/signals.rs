@@ -100,7 +100,7 @@ fn serve(options: &Options) -> anyhow::Result<()> {
     let domain = domain::open(options, info)?;
     let mut channel =
         Channel::without_receive(options, &domain, ChannelConfig::default(), None, None)?;
-    channel.post_standing()?;
+    channel.prepost()?;
     println!("{OPEN}");
     channel.handshake()
 }

@@ -23,7 +23,7 @@
 //!   a NaN. A target that an operation leaves keeps its bits.
 //! - Which NaN results from a calculation is unspecified.
 //! - [`Datatype::Float8E4m3`] and [`Datatype::Float8E5m2`] are those of arXiv 2209.05433 (OCP FP8):
-//!   the former has no infinity, and what is too large becomes a NaN.
+//!   the former has no infinity, and a result that is too large becomes a NaN.
 //! - [`Datatype::LongDouble`] is the C compiler's for this processor: 80 bits in 16 bytes on x86-64,
 //!   IEEE binary128 on others. Its unused bytes are no part of the value; after a calculation they
 //!   are 0.

@@ -130,7 +130,7 @@ fn integer<N: Number + PartialOrd>(op: Op) -> Option<Plan<N>> {
     }))
 }
 
-/// The exchanges that need no order.
+/// The exchanges that do not compare by order.
 pub(super) fn swap_by_equality<N: Number>(op: Op) -> Option<Exchange<N>> {
     Some(match op {
         Op::Cswap => |target, compare, operand| (compare == target).then_some(operand),
@@ -139,7 +139,8 @@ pub(super) fn swap_by_equality<N: Number>(op: Op) -> Option<Exchange<N>> {
     })
 }
 
-/// All exchanges of numbers with an order. The comparison stands on the left, as in the man page.
+/// All exchanges of ordered numbers. The value to compare with is the left operand, as in the man
+/// page.
 pub(super) fn swap_by_order<N: Number + PartialOrd>(op: Op) -> Option<Exchange<N>> {
     Some(match op {
         Op::CswapLe => |target, compare, operand| (compare <= target).then_some(operand),

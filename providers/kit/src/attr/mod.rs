@@ -44,20 +44,20 @@ pub fn check(offered: &Info, query: &Query<'_>) -> Candidate {
     negotiate(offered, query).map_err(|mismatch| mismatch.of(offered))
 }
 
-/// Raises the queue sizes of an offer to the requested ones, up to `most` operations in either
+/// Raises the queue sizes of an offer to the requested ones, up to `max` operations in either
 /// direction. The sizes in the offer are those for programs that request none.
-pub fn grow_queues(offered: &mut Info, query: &Query<'_>, most: usize) {
+pub fn grow_queues(offered: &mut Info, query: &Query<'_>, max: usize) {
     let asked = query.hints.info();
-    let grown = |size: usize, asked: usize| size.max(asked.min(most));
+    let grown = |size: usize, asked: usize| size.max(asked.min(max));
     offered.tx_attr.size = grown(offered.tx_attr.size, asked.tx_attr.size);
     offered.rx_attr.size = grown(offered.rx_attr.size, asked.rx_attr.size);
 }
 
-/// Raises the inject size of an offer to the requested one, up to `most` bytes.
-pub fn grow_inject(offered: &mut Info, query: &Query<'_>, most: usize) {
+/// Raises the inject size of an offer to the requested one, up to `max` bytes.
+pub fn grow_inject(offered: &mut Info, query: &Query<'_>, max: usize) {
     let asked = query.hints.info().tx_attr.inject_size;
     let size = &mut offered.tx_attr.inject_size;
-    *size = (*size).max(asked.min(most));
+    *size = (*size).max(asked.min(max));
 }
 
 fn negotiate(has: &Info, query: &Query<'_>) -> Candidate {

@@ -164,10 +164,10 @@ impl AvFile {
         entry_count: usize,
         mut visit: impl FnMut(usize, Option<Address>),
     ) {
-        let mut many = vec![0; ENTRY_LEN * ENTRIES_PER_READ];
+        let mut buf = vec![0; ENTRY_LEN * ENTRIES_PER_READ];
         for first in (0..entry_count).step_by(ENTRIES_PER_READ) {
-            let len = read_up_to(self.file.fd(), &mut many, first);
-            let (whole, _) = many[..len].as_chunks::<ENTRY_LEN>();
+            let len = read_up_to(self.file.fd(), &mut buf, first);
+            let (whole, _) = buf[..len].as_chunks::<ENTRY_LEN>();
             for (index, entry) in (first..entry_count).zip(whole) {
                 visit(index, decode(index, entry));
             }

@@ -261,8 +261,8 @@ mod tests {
         let twice = opened(SharedName::Create(name("rights"))).unwrap_err();
         assert_eq!(twice.errno(), Errno::AddrInUse);
         assert!(twice.to_string().contains(&name("rights")), "{twice}");
-        let nobody = opened(SharedName::Open(name("nobody"))).unwrap_err();
-        assert_eq!(nobody.errno(), Errno::NoEnt);
+        let missing = opened(SharedName::Open(name("missing"))).unwrap_err();
+        assert_eq!(missing.errno(), Errno::NoEnt);
     }
 
     #[test]
@@ -273,8 +273,8 @@ mod tests {
         drop(one);
         assert!(!path("closed").exists());
         assert_eq!(other.lookup(FiAddr(0)), Some(1));
-        let gone = opened(SharedName::Open(name("closed"))).unwrap_err();
-        assert_eq!(gone.errno(), Errno::NoEnt);
+        let error = opened(SharedName::Open(name("closed"))).unwrap_err();
+        assert_eq!(error.errno(), Errno::NoEnt);
         create("closed").insert(2).unwrap();
     }
 
@@ -282,8 +282,8 @@ mod tests {
     fn a_file_without_creator_is_not_read_and_is_taken_over() {
         std::fs::write(path("left"), b"selvedge av   01").unwrap();
         // Another test may have swept it by now.
-        let gone = opened(SharedName::Open(name("left"))).unwrap_err();
-        assert_eq!(gone.errno(), Errno::NoEnt);
+        let error = opened(SharedName::Open(name("left"))).unwrap_err();
+        assert_eq!(error.errno(), Errno::NoEnt);
         let one = create("left");
         one.insert(5).unwrap();
         assert_eq!(read("left").members(), [FiAddr(0)]);

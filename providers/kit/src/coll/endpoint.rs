@@ -71,8 +71,8 @@ pub fn open(
 ) -> Result<Arc<dyn Endpoint>, Error> {
     let ep = Ep::resolve_without_telemetry(bind, info, base.id())?;
     if bind.srx.is_some() {
-        let what = "an endpoint with FI_COLLECTIVE cannot use shared receives; open it without a shared receive context";
-        return Err(Error::new(Errno::NoSys, what));
+        let message = "an endpoint with FI_COLLECTIVE cannot use shared receives; open it without a shared receive context";
+        return Err(Error::new(Errno::NoSys, message));
     }
     let bound_eq = |eq| bound_eq(eq, base.id().fabric(), base.id());
     let eq = bind.eq.as_ref().map(bound_eq).transpose()?;
@@ -276,7 +276,7 @@ unsafe impl EndpointLayer for Collectives {
         let rank = rank_in(set, &*self.members, below)?;
         let members = set.members();
         let key = tag::key(set.comm_key());
-        let number = self.engine.with(&mut Sink::none(), |state| {
+        let number = self.engine.with_state(&mut Sink::none(), |state| {
             let number = state.free_number().ok_or(Errno::NoSpc)?;
             let mut group = Group::new(number, members.to_vec(), rank);
             group.stats_slot = state
@@ -318,7 +318,7 @@ impl Drop for Member {
             return;
         };
         // A forked child has no group to leave.
-        let _ = engine.with(&mut Sink::none(), |state| {
+        let _ = engine.with_state(&mut Sink::none(), |state| {
             if let Some(group) = state.groups.get_mut(&self.number) {
                 group.is_left = true;
                 group.move_to_slow_path();
@@ -338,7 +338,7 @@ impl Collectives {
             return Err(Errno::BadFlags);
         }
         let number = number_of(msg.group)?;
-        self.engine.with(&mut Sink::none(), |state| {
+        self.engine.with_state(&mut Sink::none(), |state| {
             let has_room = self.engine.ep.tx_cq.room() > 0;
             if has_room
                 && state.start_on_fast_path(number, msg, flags, |len| {

@@ -77,7 +77,7 @@ pub(super) struct Post {
 }
 
 /// Collectives of a group that may run at a time.
-const MOST_RUNNING: usize = 1024;
+const MAX_RUNNING: usize = 1024;
 /// Progress calls without a completion until the engine checks whether members live: some tenths of
 /// a millisecond.
 const IDLE_LIMIT: u32 = 4096;
@@ -103,7 +103,7 @@ impl Engine {
 
     /// Runs `run` under the lock, handles the resulting completions, and reports finished
     /// collectives.
-    pub(super) fn with<R>(
+    pub(super) fn with_state<R>(
         &self,
         sink: &mut Sink<'_>,
         run: impl FnOnce(&mut State) -> Result<R>,
@@ -161,11 +161,11 @@ impl Progress for Engine {
         if self.completions.is_empty() && !self.is_busy.load(Ordering::Relaxed) {
             return 0;
         }
-        let apply_outcome = self.with(sink, |state| {
-            state.run_once(&self.completions);
+        let ran = self.with_state(sink, |state| {
+            state.poll(&self.completions);
             Ok(())
         });
-        usize::from(apply_outcome.is_ok())
+        usize::from(ran.is_ok())
     }
 
     fn arm(&self, _epoch: &mut u64) -> ArmOutcome {
@@ -173,8 +173,8 @@ impl Progress for Engine {
             self.woken();
             return ArmOutcome::Progressed;
         }
-        let polled = self.with(&mut Sink::none(), |state| Ok(state.poll_channels_once()));
-        match polled {
+        let received = self.with_state(&mut Sink::none(), |state| Ok(state.poll_channels_once()));
+        match received {
             Ok(0) => {}
             Ok(_) => return ArmOutcome::Progressed,
             Err(_) => return ArmOutcome::UntilWoken,
@@ -241,7 +241,7 @@ impl State {
         self.needs_retry = true;
     }
 
-    fn run_once(&mut self, completions: &LayerCompletions) {
+    fn poll(&mut self, completions: &LayerCompletions) {
         if std::mem::take(&mut self.needs_retry) {
             self.send_failure_notifications();
             let numbers: Vec<_> = self.groups.keys().copied().collect();
@@ -376,7 +376,7 @@ impl State {
 
     /// Whether the group has room for another collective.
     pub(super) fn has_room(group: &Group) -> bool {
-        group.running.len() < MOST_RUNNING
+        group.running.len() < MAX_RUNNING
     }
 
     /// Handles the completion of one message of a collective.

@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use rustc_hash::FxHashMap;
 use selvedge::{Address, Endpoint, Errno, FiAddr, Result, av};
 
-use super::MOST_MEMBERS;
+use super::MAX_MEMBERS;
 
 /// A provider's address vector, as the layer looks up members.
 pub trait Members: fmt::Debug + Send + Sync {
@@ -35,8 +35,8 @@ pub(super) fn rank_in(
     let own = endpoint.address()?;
     let rank = check_vector(set.vector(), members_table.vector())
         .and_then(|()| rank_of(&own, set.members(), members_table));
-    rank.map_err(|why| {
-        log::warn!(target: "selvedge::core::collective", "{endpoint:?} cannot join a group: {why}");
+    rank.map_err(|reason| {
+        log::warn!(target: "selvedge::core::collective", "{endpoint:?} cannot join a group: {reason}");
         Errno::Inval
     })
 }
@@ -61,9 +61,9 @@ fn rank_of(
     members_table: &dyn Members,
 ) -> Result<usize, String> {
     let count = members.len();
-    if !(1..=MOST_MEMBERS).contains(&count) {
+    if !(1..=MAX_MEMBERS).contains(&count) {
         return Err(format!(
-            "the set has {count} members, and 1 to {MOST_MEMBERS} may join"
+            "the set has {count} members, and 1 to {MAX_MEMBERS} may join"
         ));
     }
     let addresses = members.iter().map(|&member| {
@@ -131,30 +131,30 @@ mod tests {
     fn the_error_for_a_set_of_another_vector_names_both_vectors() {
         let [own, other] = ["one domain", "another one"].map(|domain| av::Identity::new(&domain));
         check_vector(Some(&own.clone()), &own).unwrap();
-        let why = check_vector(Some(&other), &own).unwrap_err();
+        let reason = check_vector(Some(&other), &own).unwrap_err();
         assert!(
-            why.contains("one domain") && why.contains("another one"),
-            "{why}"
+            reason.contains("one domain") && reason.contains("another one"),
+            "{reason}"
         );
-        let why = check_vector(None, &own).unwrap_err();
-        assert!(why.contains("one domain"), "{why}");
+        let reason = check_vector(None, &own).unwrap_err();
+        assert!(reason.contains("one domain"), "{reason}");
     }
 
     #[test]
     fn the_rank_is_that_of_the_member_with_the_endpoints_address() {
         assert_eq!(rank("127.0.0.1:7", &[5, 6, 7]), Ok(2));
         assert_eq!(rank("0.0.0.0:6", &[5, 6, 7]), Ok(1));
-        let why = rank("127.0.0.1:8", &[5, 6, 7]).unwrap_err();
-        assert!(why.contains("not in the set"), "{why}");
+        let reason = rank("127.0.0.1:8", &[5, 6, 7]).unwrap_err();
+        assert!(reason.contains("not in the set"), "{reason}");
     }
 
     #[test]
     fn the_error_for_an_invalid_set_names_the_reason() {
-        let why = rank("127.0.0.1:7", &[]).unwrap_err();
-        assert!(why.contains("0 members"), "{why}");
-        let why = rank("127.0.0.1:7", &[7, 70_000]).unwrap_err();
-        assert!(why.contains("FiAddr(70000)"), "{why}");
-        let why = rank("127.0.0.1:7", &[7, 99, 100]).unwrap_err();
-        assert!(why.contains("both 127.0.0.1:99"), "{why}");
+        let reason = rank("127.0.0.1:7", &[]).unwrap_err();
+        assert!(reason.contains("0 members"), "{reason}");
+        let reason = rank("127.0.0.1:7", &[7, 70_000]).unwrap_err();
+        assert!(reason.contains("FiAddr(70000)"), "{reason}");
+        let reason = rank("127.0.0.1:7", &[7, 99, 100]).unwrap_err();
+        assert!(reason.contains("both 127.0.0.1:99"), "{reason}");
     }
 }

@@ -46,7 +46,7 @@ pub use endpoint::{Inner, open};
 pub use members::Members;
 
 /// Members of a group, at most: the tag has 16 bits for their number.
-const MOST_MEMBERS: usize = u16::MAX as usize;
+const MAX_MEMBERS: usize = u16::MAX as usize;
 
 /// The collectives that the layer supports (fi_query_collective(3)).
 ///
@@ -66,10 +66,10 @@ pub fn query(query: &Query) -> Result<Attr, Errno> {
     Ok(Attr {
         count: match query.coll {
             Op::Barrier => 0,
-            _ => isize::MAX as usize / size / MOST_MEMBERS,
+            _ => isize::MAX as usize / size / MAX_MEMBERS,
         },
         size,
-        max_members: MOST_MEMBERS,
+        max_members: MAX_MEMBERS,
     })
 }
 

@@ -234,10 +234,10 @@ impl State {
         for group in self.groups.values() {
             for running in &group.running {
                 let mut awaited = running.awaited().map(|message| message.peer);
-                let is_lost = |rank: &usize| {
+                let has_ended_peer = |rank: &usize| {
                     group.channels[*rank].is_some_and(|channel| self.channels.has_ended(channel))
                 };
-                if let Some(rank) = awaited.find(is_lost) {
+                if let Some(rank) = awaited.find(has_ended_peer) {
                     failed.push((group.number, running.sequence, rank));
                 }
             }

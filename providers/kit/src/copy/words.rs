@@ -201,7 +201,7 @@ mod tests {
 
     fn read(segments: &[&[u8]]) -> Vec<u64> {
         let iov: Vec<_> = segments.iter().map(|segment| Iov::new(segment)).collect();
-        // SAFETY: the pieces outlive the value.
+        // SAFETY: the segments outlive the value.
         let buf = unsafe { TxBuf::new(&iov) };
         let mut words = Vec::new();
         buf.read_words(|index, word| {
@@ -229,7 +229,7 @@ mod tests {
                 let mut target = [b'.'; BYTES.len() + 2];
                 let words = as_words(&BYTES[..len]);
                 let (front, back) = target[..room].split_at_mut(room / 3);
-                // SAFETY: `target` is left alone while the values live.
+                // SAFETY: no other code accesses `target` while the values live.
                 let mut two = unsafe { RxBuf::new(&[IovMut::new(front), IovMut::new(back)]) };
                 let fits = len.min(room);
                 assert_eq!(two.write_words(len, |index| words[index]), fits);

@@ -28,8 +28,8 @@ pub trait Progress: fmt::Debug + Send + Sync {
     ///
     /// The thread may park if the endpoint can make no progress now and every later event makes
     /// [`Self::wait_fd`] ready, or wakes the queues and counters of the endpoint
-    /// ([`crate::Ep::wake`]). A provider may keep in `epoch` what it knew at the last call for the
-    /// threads that park at one queue; 0 says that the thread has just polled.
+    /// ([`crate::Ep::wake`]). In `epoch`, a provider may keep its state as of the last call, for
+    /// the threads that park at one queue; 0 means that the thread has just polled.
     ///
     /// Without an implementation, threads poll and yield instead of parking.
     fn arm(&self, epoch: &mut u64) -> ArmOutcome {

@@ -1,4 +1,4 @@
-//! The completion queue that every provider hands out.
+//! The completion queue of every provider.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_never_found_empty_is_driven_all_the_same() {
+    fn a_queue_that_is_never_empty_still_drives_its_endpoints() {
         let cq = open(&Attr::default()).unwrap();
         let ep: Arc<dyn Progress> = Arc::new(Source(Arc::clone(&cq)));
         cq.attach(&ep).unwrap();
@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_with_an_entry_a_signal_or_the_time() {
+    fn a_wait_ends_with_an_entry_a_signal_or_the_timeout() {
         for object in [wait::Object::Yield, wait::Object::Unspec, wait::Object::Fd] {
             let cq = waiting_cq(object);
             let mut out = [Entry::default(); 1];

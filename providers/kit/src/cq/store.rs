@@ -7,7 +7,7 @@ use selvedge::{CompletionFlags, Context, Errno, FiAddr, Result};
 
 use super::slot::Slot;
 
-/// A ring of entries that grows rather than lose one, and a list of errors beside it.
+/// A ring of entries, which grows instead of losing one, and a list of errors beside it.
 ///
 /// It is protected by a lock instead of being `crossbeam_queue::ArrayQueue`. Measured on one EPYC
 /// core in one run, push and read of an entry in batches of eight: 10.1 ns here in thread-safe

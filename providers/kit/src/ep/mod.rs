@@ -55,7 +55,7 @@ pub struct Ep {
     /// Where the operations of a layer above the endpoint report.
     layer: Option<Arc<LayerCompletions>>,
     waiters: Arc<Waiters>,
-    /// What other processes see of the endpoint.
+    /// The statistics that other processes can read.
     pub stats: StatsPage,
 }
 
@@ -71,7 +71,7 @@ impl Ep {
         Self::resolve_with_page(stats, bind, info, domain)
     }
 
-    /// As [`Self::resolve`], for a layer: others see the endpoint below.
+    /// As [`Self::resolve`], for a layer: other processes see the endpoint below.
     ///
     /// # Errors
     /// As [`Self::resolve`].

@@ -46,7 +46,7 @@ impl Ep {
     }
 
     /// Whether a message from this source has to be reported with [`Self::rx_unknown`]: its sender
-    /// is not in the address vector, and the application has asked for such senders
+    /// is not in the address vector, and the application has requested reports of such senders
     /// ([`selvedge::Caps::SOURCE_ERR`]).
     #[inline(always)]
     pub fn is_unknown(&self, src: FiAddr) -> bool {

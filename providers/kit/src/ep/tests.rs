@@ -328,7 +328,7 @@ fn each_class_of_operations_has_its_counter() {
     let all: Vec<_> = (0..6).map(|_| open_cntr(Events::Bytes)).collect();
     let mut bind = bindings();
     let cntrs = &mut bind.cntrs;
-    let places = [
+    let slots = [
         &mut cntrs.send,
         &mut cntrs.recv,
         &mut cntrs.read,
@@ -336,8 +336,8 @@ fn each_class_of_operations_has_its_counter() {
         &mut cntrs.remote_read,
         &mut cntrs.remote_write,
     ];
-    for (place, cntr) in places.into_iter().zip(&all) {
-        *place = Some(Arc::<Cntr>::clone(cntr));
+    for (slot, cntr) in slots.into_iter().zip(&all) {
+        *slot = Some(Arc::<Cntr>::clone(cntr));
     }
     let ep = Ep::resolve(&bind, &Info::default(), domain()).unwrap();
     let none = OpFlags::empty();
@@ -387,12 +387,12 @@ fn a_peek_that_finds_nothing_is_an_error_and_counts_nothing() {
     let recv = open_cntr(Events::default());
     bind.cntrs.recv = Some(Arc::<Cntr>::clone(&recv));
     let ep = Ep::resolve(&bind, &Info::default(), domain()).unwrap();
-    let look = receive(OpFlags::PEEK);
-    ep.rx_no_message(&look);
+    let peek = receive(OpFlags::PEEK);
+    ep.rx_no_message(&peek);
     let error = error(&ep.rx_cq);
     assert_eq!((error.errno, error.entry.tag), (Errno::NoMsg, 5));
     let none = CompletionFlags::empty();
-    ep.rx_peeked(&look, &MESSAGE, none, FiAddr(4));
+    ep.rx_peeked(&peek, &MESSAGE, none, FiAddr(4));
     assert_eq!(entries(&ep.rx_cq)[0].0.len, 8);
     assert_eq!((recv.read(), recv.read_err()), (0, 0));
 }

@@ -62,8 +62,8 @@ pub fn all(only: Option<&str>) -> Result<Vec<Interface>, Error> {
     Ok(found)
 }
 
-fn is_named(name: &str, wanted: &str) -> bool {
-    name == wanted || (wanted == "loopback" && name == "lo")
+fn is_named(name: &str, requested: &str) -> bool {
+    name == requested || (requested == "loopback" && name == "lo")
 }
 
 fn socket_addr(addr: &nix::sys::socket::SockaddrStorage) -> Option<SocketAddr> {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_is_last_and_can_be_asked_for_by_name() {
+    fn the_loopback_is_last_and_can_be_selected_by_name() {
         let all = all(None).unwrap();
         assert!(all.is_sorted_by_key(|it| it.is_loopback), "{all:?}");
         let only = super::all(Some("lo")).unwrap();

@@ -457,7 +457,7 @@ impl LayeredObjects {
         }));
         fails(ep.join(&address(), context));
         fails(ep.valid(Family::Base, Datatype::Int8, atomic::Op::Sum));
-        let set = av::Set::open(&Nobody, &av::SetAttr::default()).unwrap();
+        let set = av::Set::open(&EmptyVector, &av::SetAttr::default()).unwrap();
         fails(ep.collective().unwrap().join(&set, context));
         let cm = ep.cm().unwrap();
         fails(cm.connect(&address(), b""));
@@ -477,11 +477,11 @@ impl LayeredObjects {
     }
 }
 
-/// An address vector of which a set can be made.
+/// An empty address vector, for the membership of a set.
 #[derive(Debug)]
-struct Nobody;
+struct EmptyVector;
 
-impl AddressVector for Nobody {
+impl AddressVector for EmptyVector {
     fn insert(&self, _: &[Address], _: &mut [FiAddr]) -> Result<usize> {
         Err(BELOW_ERROR)
     }

@@ -1,14 +1,9 @@
 //! `RawLock`: the protocol of [`super::Lock`], over words that the system or a model provides.
-//! - A thread that finds it taken polls for about the time of a short call, adds itself to the
-//!   number of parked threads, and parks until the state changes. A thread that frees the lock
-//!   wakes one parked thread.
-//! - A thread that finds it taken polls for about the time of a short call, adds itself to the
-//!   number of parked threads, and parks until the state changes. A thread that frees the lock
-//!   wakes one parked thread.
 //!
 //! - A thread takes the lock by a compare-exchange of the state, and frees it by a store.
-//! - A thread that finds it taken polls for about the time of a short call, counts itself among the
-//!   sleepers and sleeps until the state changes. A thread that frees the lock wakes one sleeper.
+//! - A thread that finds it taken polls for about the time of a short call, adds itself to the
+//!   number of parked threads, and parks until the state changes. A thread that frees the lock
+//!   wakes one parked thread.
 //! - A thread that takes the lock again and again, to make progress, lets waiting threads go first:
 //!   [`RawLock::lock_for_pass`].
 //!
@@ -58,7 +53,8 @@ pub trait Words {
     fn store(&self, word: Word, value: u32, order: Ordering);
     /// Adds to a word, modulo 2^32.
     fn add(&self, word: Word, value: u32);
-    /// Makes the state [`TAKEN`] if it is [`FREE`], and acquires what the thread that freed it wrote.
+    /// Makes the state [`TAKEN`] if it is [`FREE`], and acquires the writes of the thread that
+    /// freed it.
     fn take(&self) -> bool;
     /// Parks while a word has a value. It may return at any time.
     fn park_while(&self, word: Word, value: u32);

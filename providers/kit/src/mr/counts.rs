@@ -133,7 +133,7 @@ impl ObjectSharing {
     }
 
     /// Checks that an object of `domain` may serve all its endpoints. `request` is the capability
-    /// or attribute that the application has to ask for.
+    /// or attribute that the application has to request.
     ///
     /// # Errors
     /// [`Errno::OpNotSupp`] if objects serve one group each.

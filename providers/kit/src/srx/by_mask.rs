@@ -42,13 +42,13 @@ impl ByMask {
     /// The receive that takes the message: the one that was posted first.
     pub(super) fn first(&mut self, posted: &Queue<Posted>, env: &Envelope) -> Option<Slot> {
         // Messages for receives that are not indexed would repeat this search.
-        let wanted = Some((env.src, env.tag));
-        if self.last_miss != wanted {
+        let source_and_tag = Some((env.src, env.tag));
+        if self.last_miss != source_and_tag {
             let indexed = self.first_indexed(posted, env);
             if indexed.is_some() {
                 return indexed;
             }
-            self.last_miss = wanted;
+            self.last_miss = source_and_tag;
         }
         let first_new = self.find_first_new(posted);
         match posted.find_near(first_new, LINEAR_LIMIT, |rx| rx.accepts(env)) {
@@ -101,7 +101,7 @@ impl ByMask {
         }
     }
 
-    /// Indexes the receives from `first` on, which were posted since the last time.
+    /// Indexes the receives from `first_new` on, which were posted since the last time.
     fn catch_up(&mut self, posted: &Queue<Posted>, first_new: Slot) {
         for (slot, rx) in posted.iter_from(first_new) {
             examine();

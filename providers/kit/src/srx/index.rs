@@ -119,12 +119,12 @@ mod tests {
     #[test]
     fn members_leave_from_the_front_the_middle_and_the_back() {
         let key = Key::new(Source(1), 0xab, 0xf);
-        for gone in [9, 2, 5] {
+        for removed in [9, 2, 5] {
             let mut index = Index::default();
             [9, 2, 5].iter().for_each(|&slot| index.add(key, slot));
-            index.remove(key, gone);
+            index.remove(key, removed);
             index.add(key, 0);
-            let expected: Vec<_> = [9, 2, 5, 0].into_iter().filter(|&s| s != gone).collect();
+            let expected: Vec<_> = [9, 2, 5, 0].into_iter().filter(|&s| s != removed).collect();
             assert_eq!(members(&index, key), expected);
         }
     }

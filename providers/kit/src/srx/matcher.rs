@@ -191,14 +191,14 @@ impl<U> Matcher<U> {
         self.take_unexpected(slot)
     }
 
-    /// Posts a multi-receive buffer, which is given back when fewer than `least` bytes of it are
+    /// Posts a multi-receive buffer, which is given back when fewer than `min_left` bytes of it are
     /// left. The caller has to call [`Self::feed_multi`] afterwards until it returns `None`.
     ///
     /// # Errors
     /// The receive, if its buffer has more than one segment.
     #[cold]
-    pub fn post_multi(&mut self, rx: Posted, least: usize) -> Result<(), Posted> {
-        self.multis.add(rx, self.posted.pushes(), least)?;
+    pub fn post_multi(&mut self, rx: Posted, min_left: usize) -> Result<(), Posted> {
+        self.multis.add(rx, self.posted.pushes(), min_left)?;
         self.update_fast_from();
         Ok(())
     }

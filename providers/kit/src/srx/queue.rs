@@ -1,4 +1,4 @@
-//! A linked list in order of arrival, from whose middle members can be removed.
+//! A linked list in order of arrival, whose members can be removed from the middle.
 
 use super::examine;
 
@@ -242,12 +242,12 @@ mod tests {
 
     #[test]
     fn members_keep_their_order_when_one_leaves() {
-        for gone in 0..3 {
+        for removed in 0..3 {
             let (mut queue, slots) = filled(3);
-            assert_eq!(queue.remove(slots[gone as usize]), Some(gone));
-            assert_eq!(queue.remove(slots[gone as usize]), None);
+            assert_eq!(queue.remove(slots[removed as usize]), Some(removed));
+            assert_eq!(queue.remove(slots[removed as usize]), None);
             queue.push(3);
-            let expected: Vec<_> = (0..4).filter(|&v| v != gone).collect();
+            let expected: Vec<_> = (0..4).filter(|&v| v != removed).collect();
             assert_eq!(values(&queue), expected);
             assert_eq!(queue.len(), 3);
         }

@@ -129,10 +129,10 @@ fn recv_multi<R: Receiver + ?Sized>(receiver: &mut R, mut posted: Posted, src: F
     if src != receiver.policy().any_source {
         receiver.direct(&mut posted, src)?;
     }
-    let (kind, least) = (posted.kind, receiver.policy().min_multi_recv);
+    let (kind, min_left) = (posted.kind, receiver.policy().min_multi_recv);
     receiver
         .matcher(kind)
-        .post_multi(posted, least)
+        .post_multi(posted, min_left)
         .map_err(|_| Errno::Inval)?;
     while let Some((posted, env, kept)) = receiver.matcher(kind).feed_multi() {
         receiver.deliver(posted, env, kept);
@@ -178,8 +178,8 @@ fn source<R: Receiver + ?Sized>(receiver: &mut R, kind: Kind, src: FiAddr) -> Re
     receiver.source_at(src)
 }
 
-/// Finds an unexpected message, and peeks at, claims or discards it as the flags say; returns it
-/// with the extra flags of the completion.
+/// Finds an unexpected message, and peeks at, claims or discards it according to the flags. Returns
+/// it with the extra flags of the completion.
 fn search<R: Receiver + ?Sized>(
     receiver: &mut R,
     posted: &Posted,

@@ -97,7 +97,7 @@ impl View {
         (slot != NONE).then_some(slot)
     }
 
-    /// Indexes the messages from `first` on, which arrived since the last time.
+    /// Indexes the messages from `first_new` on, which arrived since the last time.
     fn catch_up<U>(&mut self, unexpected: &Queue<Unexpected<U>>, first_new: Slot) {
         for (slot, message) in unexpected.iter_from(first_new) {
             examine();

@@ -21,7 +21,7 @@ pub enum PageKind {
 }
 
 impl PageKind {
-    /// All of them, in their order.
+    /// All variants, in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::Stats, Self::Latency, Self::Calls, Self::Groups];
 
     /// The first word of a page of this kind.
@@ -157,7 +157,7 @@ pub enum OpCounter {
 }
 
 impl OpCounter {
-    /// All of them, in their order.
+    /// All variants, in the order of their numbers.
     pub const ALL: [Self; 8] = [
         Self::Sent,
         Self::SendErrors,
@@ -210,7 +210,7 @@ pub enum TimedOp {
 }
 
 impl TimedOp {
-    /// All of them, in their order.
+    /// All variants, in the order of their numbers.
     pub const ALL: [Self; 9] = [
         Self::Send,
         Self::TaggedSend,
@@ -265,7 +265,7 @@ pub enum ProtocolCounter {
 }
 
 impl ProtocolCounter {
-    /// All of them, in their order.
+    /// All variants, in the order of their numbers.
     pub const ALL: [Self; 9] = [
         Self::SentInject,
         Self::SentCma,

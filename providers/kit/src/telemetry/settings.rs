@@ -47,10 +47,10 @@ fn signal(text: &str) -> Result<Option<Signal>, Error> {
         .or_else(|| format!("SIG{name}").parse().ok())
         .filter(|it| !matches!(it, Signal::SIGKILL | Signal::SIGSTOP));
     signal.map(Some).ok_or_else(|| {
-        let what = format!(
+        let message = format!(
             "FI_SIGHT_SIGNAL={text:?}: expected a signal that can be caught, such as USR2 or 12"
         );
-        Error::new(Errno::Inval, what)
+        Error::new(Errno::Inval, message)
     })
 }
 

@@ -31,7 +31,7 @@ pub enum Gauge {
 }
 
 impl Gauge {
-    /// All of them, in their order.
+    /// All variants, in the order of their numbers.
     pub const ALL: [Self; 7] = [
         Self::Posted,
         Self::Unexpected,

@@ -34,7 +34,7 @@ pub enum ArmOutcome {
     Progressed,
     /// Yes, until the endpoint's descriptor becomes ready or the endpoint wakes the thread.
     UntilWoken,
-    /// Yes, for this time at most, because the endpoint has to be polled by then. Not at all if it
+    /// Yes, for this time at max_spin, because the endpoint has to be polled by then. Not at all if it
     /// is zero.
     AtMost(Duration),
 }
@@ -85,7 +85,7 @@ struct Parking {
 }
 
 impl WaitObject {
-    /// Opens the wait object of `owner`, as error texts call it. Threads poll for `spin` at most
+    /// Opens the wait object of `owner`, as error texts call it. Threads poll for `spin` at max_spin
     /// before they park.
     ///
     /// # Errors
@@ -208,8 +208,8 @@ impl WaitObject {
         set.set_timer(bound)
     }
 
-    /// Records how long a `poll(2)` took that an event has ended. A thread that returns for another
-    /// reason says nothing about the time between events.
+    /// Records the time of a `poll(2)` that an event has ended. A thread that returned for another
+    /// reason is not a measurement of the time between events.
     fn record_fd_wait(&self) {
         let parked_at = self.parking().fd_armed_at;
         if let Some(parked_at) = parked_at
@@ -313,7 +313,7 @@ impl WaitObject {
             if let Some(bound) = self.prepare_park(set, endpoints, deadline, is_first, condition) {
                 set.park(bound);
                 self.disarm(condition);
-                // Before the thread arms again: what this finds needs no wake-up.
+                // Before the thread arms again: the progress made here needs no wake-up.
                 endpoints.woken();
                 self.spin.parked_for(parked_at.elapsed());
             } else {
@@ -447,36 +447,36 @@ mod tests {
 
     /// A wait object at which polling has failed so often that its budget is small.
     fn with_small_budget() -> (Arc<WaitObject>, ProgressList) {
-        let most = Duration::from_millis(50);
-        let waiting = WaitObject::open("a test", Object::Fd, most).unwrap();
+        let max_spin = Duration::from_millis(50);
+        let wait_object = WaitObject::open("a test", Object::Fd, max_spin).unwrap();
         let endpoints = ProgressList::shared();
-        while waiting.spin.budget() > Duration::from_millis(1) {
-            assert_eq!(waiting.try_wait(&endpoints, &mut Never), Ok(()));
+        while wait_object.spin.budget() > Duration::from_millis(1) {
+            assert_eq!(wait_object.try_wait(&endpoints, &mut Never), Ok(()));
         }
-        (waiting, endpoints)
+        (wait_object, endpoints)
     }
 
     /// The next spin budget after a `poll(2)` and a failed poll, in parts of the budget before.
-    fn after_a_poll(waiting: &WaitObject, endpoints: &ProgressList) -> f64 {
-        let before = waiting.spin.budget();
-        assert_eq!(waiting.try_wait(endpoints, &mut Never), Ok(()));
-        waiting.spin.budget().div_duration_f64(before)
+    fn after_a_poll(wait_object: &WaitObject, endpoints: &ProgressList) -> f64 {
+        let before = wait_object.spin.budget();
+        assert_eq!(wait_object.try_wait(endpoints, &mut Never), Ok(()));
+        wait_object.spin.budget().div_duration_f64(before)
     }
 
     #[test]
     fn an_fd_wait_that_an_event_ended_soon_raises_the_spin_budget() {
-        let (waiting, endpoints) = with_small_budget();
+        let (wait_object, endpoints) = with_small_budget();
         let raises_budget = |_| {
-            waiting.wake();
-            after_a_poll(&waiting, &endpoints) > 0.9
+            wait_object.wake();
+            after_a_poll(&wait_object, &endpoints) > 0.9
         };
         // The event is not soon if the machine was suspended meanwhile.
-        assert!((0..5).any(raises_budget), "{:?}", waiting.spin.budget());
+        assert!((0..5).any(raises_budget), "{:?}", wait_object.spin.budget());
     }
 
     #[test]
     fn an_fd_wait_that_ended_for_another_reason_leaves_the_spin_budget() {
-        let (waiting, endpoints) = with_small_budget();
-        assert!(after_a_poll(&waiting, &endpoints) < 0.6);
+        let (wait_object, endpoints) = with_small_budget();
+        assert!(after_a_poll(&wait_object, &endpoints) < 0.6);
     }
 }

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 /// Where other threads want the processor, the thread yields it between two polls. As long as they
 /// give it back soon, as threads do that wait or exchange messages, that costs less than a park and
 /// a wake-up. The time that other threads take does not count against the budget, except for the
-/// context switch. A thread that was delayed for long parks. The waits after that do not yield at
-/// all: where a thread computes beside the waiting one, the kernel gives each yield away for
+/// context switch. After a long delay, the thread parks. The waits after that do not yield at all:
+/// where a thread computes beside the waiting one, the kernel gives each yield away for
 /// milliseconds, but runs a parked thread soon after it is woken. The number of such waits doubles
 /// after each yield that costs as long.
 #[derive(Debug)]

@@ -121,12 +121,13 @@ mod tests {
     #[test]
     fn a_thread_that_returns_from_its_wait_makes_the_others_arm_again() {
         let ep = Arc::new(Endpoint::default());
-        let [(first, first_driven), (second, second_driven)] = [wait_object(&ep), wait_object(&ep)];
+        let [(first, first_endpoints), (second, second_endpoints)] =
+            [wait_object(&ep), wait_object(&ep)];
         thread::scope(|scope| {
             // It parks once, and only the end of the other wait makes it check.
-            scope.spawn(|| first.wait(&first_driven, None, &mut NthCheck(2)));
+            scope.spawn(|| first.wait(&first_endpoints, None, &mut NthCheck(2)));
             wait_until(|| ep.armed() == 1);
-            second.wait(&second_driven, None, &mut NthCheck(1))
+            second.wait(&second_endpoints, None, &mut NthCheck(1))
         })
         .unwrap();
     }

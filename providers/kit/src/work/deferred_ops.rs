@@ -1,7 +1,7 @@
 //! The deferred operations of an endpoint that have been posted and have not completed.
 //!
-//! Deferred work is posted with [`selvedge::OpFlags::DEFERRED`] and the number of its entry here as
-//! its context. [`crate::Ep`] completes it like any other operation, and looks the entry up here
+//! Deferred work is posted with [`selvedge::OpFlags::DEFERRED`] and the address of its entry here
+//! as its context. [`crate::Ep`] completes it like any other operation, and looks the entry up here
 //! for the application's context and counter.
 
 use std::collections::HashMap;

@@ -64,7 +64,7 @@ impl WorkItem {
         at: usize,
         deferred_ops: Option<&Arc<DeferredOps>>,
     ) -> Result<Self, Error> {
-        let own = |cntr| {
+        let resolve_cntr = |cntr| {
             resolve(
                 domain,
                 "counter that deferred work counts at or changes",
@@ -73,10 +73,10 @@ impl WorkItem {
         };
         let action = match (work.action, deferred_ops) {
             (trigger::Action::Set(cntr, value), _) => {
-                Action::Set(Arc::downgrade(&own(cntr)?), value)
+                Action::Set(Arc::downgrade(&resolve_cntr(cntr)?), value)
             }
             (trigger::Action::Add(cntr, value), _) => {
-                Action::Add(Arc::downgrade(&own(cntr)?), value)
+                Action::Add(Arc::downgrade(&resolve_cntr(cntr)?), value)
             }
             (
                 trigger::Action::Post {
@@ -95,7 +95,7 @@ impl WorkItem {
                     CompletionTarget::Endpoint => Target::Endpoint,
                     CompletionTarget::Counter(None) => Target::Counter(Weak::new()),
                     CompletionTarget::Counter(Some(cntr)) => {
-                        let cntr = own(cntr)?;
+                        let cntr = resolve_cntr(cntr)?;
                         deferred_ops.add_driver(&cntr)?;
                         Target::Counter(Arc::downgrade(&cntr))
                     }
@@ -118,7 +118,9 @@ impl WorkItem {
     /// Whether it has to wait behind `other`, which waits for room at the same endpoint.
     pub(super) fn is_behind(&self, other: &Self) -> bool {
         match (&self.action, &other.action) {
-            (Action::Post(own), Action::Post(other)) => Weak::ptr_eq(&own.ep, &other.ep),
+            (Action::Post(resolve_cntr), Action::Post(other)) => {
+                Weak::ptr_eq(&resolve_cntr.ep, &other.ep)
+            }
             _ => false,
         }
     }
@@ -168,7 +170,8 @@ impl Post {
         FireOutcome::Done
     }
 
-    /// Posts the operation so that a counter reports its completion, and no queue.
+    /// Posts the operation so that a counter reports its completion. The endpoint's queue reports
+    /// it, too, if the operation has [`OpFlags::COMPLETION`].
     fn post_for_counter(&self, ep: &dyn Endpoint, cntr: &Weak<Cntr>) -> FireOutcome {
         let op = self.op.op();
         let deferred = DeferredOp {

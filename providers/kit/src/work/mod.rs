@@ -48,7 +48,7 @@ pub(crate) struct ReadyWork {
 
 impl ReadyWork {
     /// # Errors
-    /// The system's, when descriptors are short.
+    /// The system's, if it has no descriptor left.
     pub(crate) fn open() -> Result<Self, Error> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wakeup = EventFd::from_value_and_flags(0, flags).map_err(|cause| {

@@ -185,7 +185,7 @@ fn the_samples_distinguish_all_operations() {
 }
 
 #[test]
-fn a_vector_is_changed_element_by_element_and_no_further() {
+fn a_vector_is_changed_element_by_element_and_no_byte_beyond() {
     let kernel = query(Family::Fetch, Datatype::Uint32, Op::Sum).unwrap();
     let mut memory = [1_u32, 2, 3, u32::MAX, 5];
     let operand: Vec<u8> = [10_u32, 20, 30]

@@ -95,8 +95,8 @@ fn turn(member: &mut Member, rank: usize, wire: &mut Wire) -> bool {
         }
         return true;
     }
-    let is_here = |message: &Message| wire.contains_key(&(message.peer, rank, message.label));
-    if !round.receives.iter().all(is_here) {
+    let is_received = |message: &Message| wire.contains_key(&(message.peer, rank, message.label));
+    if !round.receives.iter().all(is_received) {
         return false;
     }
     let (receives, after) = (
@@ -197,16 +197,20 @@ fn plans_of_many_bytes_and_many_members_give_the_same() {
 fn no_rank_leaves_a_barrier_before_all_have_entered() {
     for ranks in 1..40 {
         // The ranks that each rank depends on, after each round.
-        let mut known: Vec<Vec<usize>> = (0..ranks).map(|rank| vec![rank]).collect();
+        let mut dependencies: Vec<Vec<usize>> = (0..ranks).map(|rank| vec![rank]).collect();
         for (_, steps) in doublings(ranks) {
-            let before = known.clone();
-            for (rank, known) in known.iter_mut().enumerate() {
+            let before = dependencies.clone();
+            for (rank, dependencies) in dependencies.iter_mut().enumerate() {
                 let from = (rank + ranks - steps % ranks) % ranks;
-                known.extend(&before[from]);
-                known.sort_unstable();
-                known.dedup();
+                dependencies.extend(&before[from]);
+                dependencies.sort_unstable();
+                dependencies.dedup();
             }
         }
-        assert!(known.iter().all(|known| known.len() == ranks));
+        assert!(
+            dependencies
+                .iter()
+                .all(|dependencies| dependencies.len() == ranks)
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Whatever is measured in turns with the plain pair: another manner, provider, library or face.
+//! Measurements that alternate with the plain pair: another configuration, provider, library or
+//! API.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,12 +8,12 @@ use selvedge_testkit::long::part;
 use selvedge_testkit::skip::{Need, skip};
 use serde_json::Value;
 
-use crate::command::{fabtests, failure, json, turn};
+use crate::command::{exclusive, fabtests, failure, json};
 use crate::object::{array, number, text};
 
 #[test]
 fn both_directions_are_measured_at_once_and_against_another_provider() {
-    let _turn = turn();
+    let _guard = exclusive();
     let report = json(&[
         "bench",
         "--bench",
@@ -47,8 +48,8 @@ fn both_directions_are_measured_at_once_and_against_another_provider() {
 }
 
 #[test]
-fn datagrams_are_measured_too() {
-    let _turn = turn();
+fn datagrams_are_measured() {
+    let _guard = exclusive();
     let args = "bench -p udp -e dgram -S 8,1k,1m -I 20 --reps 1 -c --json";
     let report = json(&args.split(' ').collect::<Vec<_>>());
     let rows = array(&report["rows"]).iter();
@@ -74,8 +75,8 @@ fn datagrams_are_measured_too() {
 }
 
 #[test]
-fn what_is_changed_is_measured_in_turns_with_the_plain_pair() {
-    let _turn = turn();
+fn each_configuration_is_measured_against_the_plain_pair() {
+    let _guard = exclusive();
     let all = [
         (&["--threading", "safe"][..], "thread-safe", "plain"),
         (&["--posted", "300"], "300 receives posted", "plain"),
@@ -103,19 +104,19 @@ fn what_is_changed_is_measured_in_turns_with_the_plain_pair() {
             "one pair",
         ),
     ];
-    for &(options, manner, plain) in part(all.iter().step_by(2), all.iter().step_by(1)) {
+    for &(options, configuration, plain) in part(all.iter().step_by(2), all.iter().step_by(1)) {
         let base = ["bench", "--bench", "tagged_bw", "-S", "8", "-I", "20"];
         let args = [&base[..], &["--reps", "1", "--json"], options].concat();
         let report = json(&args);
         let rows = array(&report["rows"]);
         assert_eq!(rows.len(), 2, "{options:?}");
-        assert_eq!(text(&rows[0], "manner"), manner);
+        assert_eq!(text(&rows[0], "manner"), configuration);
         assert_eq!(text(&rows[1], "manner"), plain);
         for row in rows.iter().filter(|row| number(row, "reps") > 0.0) {
             assert!(number(row, "msgs_per_s") > 0.0, "{row}");
-            let is_throng = manner.contains("pair");
-            assert_eq!(row["cores"].is_f64(), is_throng, "{row}");
-            assert_eq!(row["waiting_cpu"].is_f64(), is_throng, "{row}");
+            let has_many_pairs = configuration.contains("pair");
+            assert_eq!(row["cores"].is_f64(), has_many_pairs, "{row}");
+            assert_eq!(row["waiting_cpu"].is_f64(), has_many_pairs, "{row}");
         }
     }
     for (args, word) in [
@@ -136,8 +137,8 @@ fn what_is_changed_is_measured_in_turns_with_the_plain_pair() {
 }
 
 #[test]
-fn a_machine_without_compiler_or_libfabric_is_told_what_to_install() {
-    let _turn = turn();
+fn missing_compiler_or_libfabric_is_an_error_with_a_remedy() {
+    let _guard = exclusive();
     let output = fabtests(&["bench", "-S", "8", "--against", "libfabric"])
         .env("PATH", "/nonexistent")
         .output()
@@ -148,8 +149,8 @@ fn a_machine_without_compiler_or_libfabric_is_told_what_to_install() {
 }
 
 #[test]
-fn libfabric_is_measured_in_the_same_object_where_it_is_installed() {
-    let _turn = turn();
+fn libfabric_is_measured_if_installed() {
+    let _guard = exclusive();
     if !Path::new("/usr/include/rdma/fi_tagged.h").exists() {
         return skip(Need::Libfabric, "its headers are not installed");
     }
@@ -172,8 +173,8 @@ fn libfabric_is_measured_in_the_same_object_where_it_is_installed() {
 }
 
 #[test]
-fn the_safe_layer_is_measured_beside_the_raw_endpoint() {
-    let _turn = turn();
+fn the_safe_layer_is_measured_against_the_raw_endpoint() {
+    let _guard = exclusive();
     let both: [&[&str]; 2] = [&["-c"], &["--threading", "safe", "--no-inject"]];
     for options in both {
         let base = ["bench", "--owned", "-S", "8,100000", "-I", "20"];
@@ -192,8 +193,8 @@ fn the_safe_layer_is_measured_beside_the_raw_endpoint() {
 }
 
 #[test]
-fn bmi_is_measured_beside_the_raw_endpoint() {
-    let _turn = turn();
+fn bmi_is_measured_against_the_raw_endpoint() {
+    let _guard = exclusive();
     for &provider in part(&["shm"][..], &["shm", "tcp"]) {
         let args = [
             "bench",
@@ -233,7 +234,7 @@ fn bmi_is_measured_beside_the_raw_endpoint() {
 
 #[test]
 fn clients_of_bmi_are_counted() {
-    let _turn = turn();
+    let _guard = exclusive();
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
     let time = ["--seconds", "1", "--reps", "1"];
     command.args(["bmi", "--clients", "5", "--json"]).args(time);
@@ -244,8 +245,8 @@ fn clients_of_bmi_are_counted() {
     );
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["clients"], 5);
-    for (face, median) in [("bmi", "bmi_per_s"), ("raw", "raw_per_s")] {
-        let [served] = &report[face].as_array().unwrap()[..] else {
+    for (api, median) in [("bmi", "bmi_per_s"), ("raw", "raw_per_s")] {
+        let [served] = &report[api].as_array().unwrap()[..] else {
             panic!("one run of each: {report}");
         };
         assert!(number(served, "least") > 0.0);
@@ -255,11 +256,11 @@ fn clients_of_bmi_are_counted() {
 }
 
 #[test]
-fn posts_beside_threads_that_test_are_timed() {
-    let _turn = turn();
+fn posts_are_timed_while_other_threads_test() {
+    let _guard = exclusive();
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
     command.args(["bmi", "--seconds", "1", "--reps", "2", "--json"]);
-    command.args(["--posters", "2", "--testers", "2", "--neighbours", "1"]);
+    command.args(["--posters", "2", "--testers", "2", "--background", "1"]);
     let output = command.output().unwrap();
     assert!(
         output.status.success() && output.stderr.is_empty(),

@@ -1,4 +1,4 @@
-//! Lays out the C libraries that have headers of their own: BMI and Cheetah.
+//! `cargo xtask install-bmi` and `install-cheetah`: C libraries with their own headers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,26 +6,26 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use crate::environment::workspace;
-use crate::install::{build, put};
+use crate::install::{build, replace};
 
-/// A library, and what comes with it.
+/// A C library and its files.
 #[derive(Debug)]
-pub(crate) struct Face {
+pub(crate) struct CLibrary {
     name: &'static str,
-    says: &'static str,
+    description: &'static str,
     packages: &'static [&'static str],
-    /// Where its headers are.
-    folder: &'static str,
+    /// The directory of the headers.
+    include_dir: &'static str,
     headers: &'static [&'static str],
     programs: &'static [&'static str],
     page: &'static str,
 }
 
-pub(crate) const BMI: Face = Face {
+pub(crate) const BMI: CLibrary = CLibrary {
     name: "bmi",
-    says: "BMI, the Buffered Message Interface",
+    description: "BMI, the Buffered Message Interface",
     packages: &["selvedge-bmi-c"],
-    folder: "util/capi/bmi/include",
+    include_dir: "util/capi/bmi/include",
     headers: &[
         "bmi.h",
         "bmi-types.h",
@@ -37,39 +37,39 @@ pub(crate) const BMI: Face = Face {
     page: "BMI.md",
 };
 
-pub(crate) const CHEETAH: Face = Face {
+pub(crate) const CHEETAH: CLibrary = CLibrary {
     name: "cheetah",
-    says: "Cheetah, one-sided messaging",
+    description: "Cheetah, one-sided messaging",
     packages: &["selvedge-cheetah-c", "selvedge-cheetah"],
-    folder: "util/capi/cheetah/include",
+    include_dir: "util/capi/cheetah/include",
     headers: &["cheetah.h", "Cheetah/Cheetah.h", "Cheetah/Std.h"],
     programs: &["cheetahrun"],
     page: "CHEETAH.md",
 };
 
-impl Face {
-    /// Installs it, and says how it is used.
+impl CLibrary {
+    /// Installs the library. Returns instructions for its use.
     pub(crate) fn install(&self, prefix: &Path, built: Option<PathBuf>) -> anyhow::Result<String> {
         let built = match built {
-            Some(folder) => folder,
+            Some(dir) => dir,
             None => build(self.packages)?,
         };
         let prefix = std::path::absolute(prefix)?;
         let lib = prefix.join("lib");
         let library = format!("lib{}.so", self.name);
-        place(&built.join(&library), &lib.join(&library))?;
+        copy_to(&built.join(&library), &lib.join(&library))?;
         for header in self.headers {
-            let from = workspace().join(self.folder).join(header);
-            place(&from, &prefix.join("include").join(header))?;
+            let from = workspace().join(self.include_dir).join(header);
+            copy_to(&from, &prefix.join("include").join(header))?;
         }
         for program in self.programs {
-            place(&built.join(program), &prefix.join("bin").join(program))?;
+            copy_to(&built.join(program), &prefix.join("bin").join(program))?;
         }
         let page = workspace().join("docs").join(self.page);
-        place(&page, &prefix.join("share/doc/selvedge").join(self.page))?;
-        let description = lib.join("pkgconfig").join(format!("{}.pc", self.name));
-        make_folder_of(&description)?;
-        fs::write(&description, self.description(&prefix))?;
+        copy_to(&page, &prefix.join("share/doc/selvedge").join(self.page))?;
+        let pc_file = lib.join("pkgconfig").join(format!("{}.pc", self.name));
+        make_parent_dir(&pc_file)?;
+        fs::write(&pc_file, self.pc_file(&prefix))?;
         Ok(format!(
             "installed to {0}\nto build a program: export PKG_CONFIG_PATH={1}\n\
              \x20                   cc program.c $(pkg-config --cflags --libs {2}) -Wl,-rpath,{3}\n",
@@ -80,25 +80,25 @@ impl Face {
         ))
     }
 
-    fn description(&self, prefix: &Path) -> String {
+    fn pc_file(&self, prefix: &Path) -> String {
         format!(
             "prefix={}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\nName: {1}\n\
              Description: {2}, on Selvedge\nVersion: {3}\n\
              Libs: -L${{libdir}} -l{1}\nCflags: -I${{includedir}}\n",
             prefix.display(),
             self.name,
-            self.says,
+            self.description,
             env!("CARGO_PKG_VERSION")
         )
     }
 }
 
-fn place(from: &Path, to: &Path) -> anyhow::Result<()> {
-    make_folder_of(to)?;
-    put(from, to)
+fn copy_to(from: &Path, to: &Path) -> anyhow::Result<()> {
+    make_parent_dir(to)?;
+    replace(from, to)
 }
 
-fn make_folder_of(file: &Path) -> anyhow::Result<()> {
-    let folder = file.parent().context("a file lies in a folder")?;
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
+fn make_parent_dir(file: &Path) -> anyhow::Result<()> {
+    let dir = file.parent().context("the path has no parent directory")?;
+    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))
 }
