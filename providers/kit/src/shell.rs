@@ -192,6 +192,7 @@ impl<S: EndpointState> fmt::Debug for Shell<S> {
 
 impl<S: EndpointState> Drop for Shell<S> {
     fn drop(&mut self) {
-        self.drivers.close(&self.progress, &self.core.state, S::close);
+        self.drivers
+            .close(&self.progress, &self.core.state, S::close);
     }
 }
