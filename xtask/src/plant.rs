@@ -145,17 +145,17 @@ const PLANTS: &[Plant] = plants! {
             fails "a_counter_bound_to_reads_and_writes_counts_a_fetching_atomic_once";
     }
     "providers/shm/src/rma/direct.rs": "selvedge-shm" "--test=rma" {
-        "counted special memory is accessed directly": "|| row.is_counted()" => "|| row.is_counted() && row.len == 0"
+        "counted special memory is accessed directly": "|| entry.is_counted()" => "|| entry.is_counted() && entry.len == 0"
             fails "each_region_counts_accesses_by_every_protocol", "direct_accesses_are_counted_once_the_region_has_a_counter";
     }
     "providers/shm/src/rma/read.rs": "selvedge-shm" "--test=rma" {
-        "counted memory is copied directly": "if grant.row.is_counted() {" => "if grant.row.is_counted() && segment.len == 0 {"
+        "counted memory is copied directly": "if grant.entry.is_counted() {" => "if grant.entry.is_counted() && segment.len == 0 {"
             fails "each_region_counts_accesses_by_every_protocol";
         "reads within commands are not counted": "            shared.keys.count_read(&read.segments);" => ""
             fails "each_region_counts_accesses_by_every_protocol";
     }
     "providers/shm/src/peers/ops.rs": "selvedge-shm" "--test=rma" {
-        "segmented reads are not counted": "self.domain.keys.count_read(&self.places);" => "let _ = (&self.domain, &self.places);"
+        "segmented reads are not counted": "self.domain.keys.count_read(&self.segments);" => "let _ = (&self.domain, &self.segments);"
             fails "each_region_counts_accesses_by_every_protocol";
     }
     "providers/shm/src/smr/memory/keys.rs": "selvedge-shm" "--test=rma" {

@@ -57,16 +57,16 @@ pub(crate) fn take_command(
             return Ok(true);
         }
     }
-    let walked = inbox.pool_position;
-    let (Some(slot), mut passage) = pool(inbox) else {
+    let saved_position = inbox.pool_position;
+    let (Some(slot), mut cursor) = pool(inbox) else {
         return Ok(false);
     };
-    match parse(&slot, &mut passage)? {
+    match parse(&slot, &mut cursor)? {
         OneSided::Write(write) => take_write(peer, setup, schedule, &write)?,
         OneSided::Read(read) => {
             if !read::respond(peer, setup, schedule, &read) {
                 if let Some(inbox) = &mut peer.inbox {
-                    inbox.pool_position = walked;
+                    inbox.pool_position = saved_position;
                 }
                 return Ok(false);
             }
