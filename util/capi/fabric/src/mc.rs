@@ -12,8 +12,8 @@ use selvedge_abi::{Fid, FidMc, Ops, fclass};
 use crate::addr;
 use crate::av_set::AvSet;
 use crate::ep::{Ep, lists};
-use crate::given::given;
 use crate::object::{self, Class, Object, Table, argument};
+use crate::pointer::required;
 
 /// What stands behind a group.
 pub(crate) struct Mc(Arc<dyn Membership>);
@@ -79,7 +79,7 @@ unsafe fn join_set(
     context: selvedge::Context,
 ) -> Result<Arc<dyn Membership>> {
     // SAFETY: passed on from the caller.
-    let at = unsafe { given(at) }?;
+    let at = unsafe { required(at) }?;
     // SAFETY: passed on from the caller.
     let set = unsafe { argument::<AvSet>(at.set.cast()) }?;
     let coll = ep.live()?.collective().ok_or(Errno::NoSys)?;

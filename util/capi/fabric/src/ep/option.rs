@@ -8,7 +8,7 @@ use selvedge::{EpOption, EpOptionName, Errno, Result};
 use selvedge_abi::number::option as opt;
 
 use super::Ep;
-use crate::given::{fill, list};
+use crate::pointer::{fill, list};
 
 /// Bytes of private data with a connection.
 pub(crate) const CM_DATA_SIZE: usize = 256;
