@@ -270,7 +270,7 @@ mod tests {
         let subsystem = dispatcher(&[("FI_LOG_SUBSYS", "av,cqs")]).unwrap_err();
         assert_eq!(
             subsystem.message(),
-            "FI_LOG_SUBSYS=\"av,cqs\": \"cqs\" is none of core, fabric, domain, ep_ctrl, \
+            "FI_LOG_SUBSYS=\"av,cqs\": \"cqs\" is not one of core, fabric, domain, ep_ctrl, \
              ep_data, av, cq, eq, mr, cntr"
         );
     }

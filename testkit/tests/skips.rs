@@ -62,5 +62,5 @@ fn a_skip_with_a_declared_requirement_fails() {
 fn a_skip_with_an_unknown_requirement_fails() {
     let output = skipping(&[(REQUIRED, "libfabrik")]);
     assert!(!output.status.success());
-    assert!(shown(&output).contains("\"libfabrik\" is none of these: cc c++ libfabric"));
+    assert!(shown(&output).contains("\"libfabrik\" is not one of: cc c++ libfabric"));
 }
