@@ -24,13 +24,13 @@ enum Command {
     /// Test providers: does each keep its promises? The code is 0 if all tests pass or are skipped
     /// as expected
     Run(run::Args),
-    /// Measure round trips between two processes, beside the machine's limits
+    /// Measure round trips between two processes, and the machine's limits
     Pingpong(pingpong::Args),
-    /// Measure latency, bandwidth and message rate, beside the limits and other contestants
+    /// Measure latency, bandwidth and message rate, with the limits and other contestants
     Bench(bench::Args),
     /// Compare two reports of `bench --json`, or two programs
     Compare(compare::Args),
-    /// Draw reports of `bench --json`: latency and bandwidth against size, beside the limits
+    /// Draw reports of `bench --json`: latency and bandwidth against size, with the limits
     Plot(plot::Args),
     /// Measure what this machine can do between two processes, without any fabric
     Limits(limits::Args),

@@ -1,4 +1,4 @@
-//! The suite over each provider: the quick set, and the defects that its tests notice.
+//! The suite over each provider: the quick set, and the defects that its tests detect.
 
 use std::path::Path;
 use std::process::Command;

@@ -44,7 +44,7 @@ macro_rules! plants {
 const PLANTS: &[Plant] = plants! {
     "src/poll.rs": "selvedge-shm" "--test=messages" {
         "every member of a poll set is ready": "filter(|(member, _)| member.is_ready())" => "filter(|_| true)"
-            fails "a_poll_set_names_what_is_ready_until_it_was_read";
+            fails "a_poll_set_names_ready_members_until_they_are_read";
         "a wait on a poll set succeeds after its timeout": "return Err(Errno::TimedOut);" => "return Ok(());"
             fails "a_wait_for_a_set_ends_with_any_of_its_members_or_the_time";
     }
@@ -81,8 +81,8 @@ const PLANTS: &[Plant] = plants! {
             fails "an_unreported_shared_receive_is_not_matched_with_a_reported_one";
     }
     "util/top/src/processes.rs": "selvedge-top" "--test=processes" {
-        "calls of objects without a page are omitted": "pages.iter().any(|seen| is_of(head, seen))" => "pages.iter().any(|seen| is_of(head, seen) || true)"
-            fails "calls_of_shared_receives_are_told_of_beside_those_of_endpoints", "json_has_the_calls_of_shared_receives_beside_endpoints";
+        "calls of objects without a page are omitted": "pages.iter().any(|stats| is_of(header, stats))" => "pages.iter().any(|stats| is_of(header, stats) || true)"
+            fails "the_dump_shows_calls_of_shared_receives", "json_has_the_calls_of_shared_receives";
     }
     "providers/hook/src/open_ops.rs": "selvedge-hook" "--test=layers" {
         "a queue does not find shared receives": "local.or_else(|| self.take_shared(key, is_last))" => "local"
@@ -92,7 +92,7 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/hook/src/endpoint.rs": "selvedge-top" "--test=processes" {
         "the hooks keep a handle of every endpoint": "if has_events {" => "if has_events || true {"
-            fails "times_are_told_by_kind_and_size_while_the_program_runs";
+            fails "latencies_are_shown_by_operation_and_size_while_the_program_runs";
     }
     "providers/kit/src/telemetry/latency.rs": "selvedge-kit" "--lib" {
         "a quantile is computed for half the fraction": "self.count() as f64 * fraction).max(1.0)" => "self.count() as f64 * fraction / 2.0).max(1.0)"
@@ -206,27 +206,27 @@ const PLANTS: &[Plant] = plants! {
     }
     "util/top/src/units.rs": "selvedge-top" "--bin=fi_top" {
         "a number has four digits": "value >= 999.5 &&" => "value >= 1000.5 &&"
-            fails "numbers_have_three_digits_at_most";
+            fails "numbers_have_at_most_three_digits";
     }
     "util/top/src/live.rs": "selvedge-top" "--bin=fi_top" {
         "the live view does not show the quit key": "q quit  up/down choose" => "up/down choose"
-            fails "the_picture_reads_well_at_80_columns_and_at_fewer";
+            fails "the_view_is_readable_at_80_columns_and_draws_at_fewer";
     }
     "util/top/src/json.rs": "selvedge-top" "--test=processes" {
-        "sent messages are reported as received": "way.is_sent() == is_sent" => "way.is_sent() != is_sent"
-            fails "messages_are_counted_by_the_way_they_took_and_seen_from_outside";
+        "sent messages are reported as received": "protocol.is_sent() == is_sent" => "protocol.is_sent() != is_sent"
+            fails "messages_are_counted_by_protocol_and_visible_to_fi_top";
     }
     "util/top/src/dump.rs": "selvedge-top" "--test=processes" {
         "a peer is listed without its process": "format!(\"{} (process {})\", peer.name, other.pid)" => "format!(\"{} {}\", peer.name, other.pid)"
-            fails "each_side_of_a_hanging_job_says_what_it_waits_for";
+            fails "the_dump_of_a_hanging_job_describes_both_sides";
         "a one-sided wait is reported as a deadlock": "if waits_for(one, other) && waits_for(other, one)" => "if waits_for(one, other) && !waits_for(other, one)"
-            fails "two_that_wait_for_each_other_are_named";
+            fails "endpoints_that_wait_for_each_other_are_reported";
         "a stopped process is not recognised": "Some('T' | 't') =>" => "Some('t') =>"
-            fails "a_peer_that_is_not_there_and_one_that_is_stopped_are_told_of";
+            fails "an_absent_and_a_stopped_peer_are_reported";
     }
     "util/top/src/main.rs": "selvedge-top" "--test=processes" {
-        "a terminated process is not reported": "if !all.iter().any(|seen| seen.pid == *pid) {" => "if all.is_empty() && *pid == 0 {"
-            fails "the_page_of_a_process_that_was_killed_is_gone_with_it";
+        "a terminated process is not reported": "if !all.iter().any(|stats| stats.pid == *pid) {" => "if all.is_empty() && *pid == 0 {"
+            fails "the_page_of_a_killed_process_disappears";
     }
     "util/top/src/table.rs": "selvedge-top" "--test=processes" {
         "a long name is not truncated": "cut(&command, 9)," => "cut(&command, 90),"
@@ -234,7 +234,7 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/kit/src/coll/endpoint.rs": "selvedge-top" "--test=processes" {
         "the collectives layer is reported as an endpoint": "Ep::resolve_without_telemetry(bind, info, base.id())?" => "Ep::resolve(bind, info, base.id())?"
-            fails "an_endpoint_with_a_layer_around_it_is_one";
+            fails "an_endpoint_with_a_layer_has_one_page";
     }
     "providers/shm/src/endpoint/coll_channel.rs": "selvedge-shm" "--lib" {
         "a sender does not see that the receiver of a message is parked": "Ok(self.peer.may_be_parked())" => "Ok(self.peer.may_be_parked() && false)"
@@ -309,22 +309,22 @@ const PLANTS: &[Plant] = plants! {
             fails "a_message_of_one_group_waits_while_another_group_reads_the_channel";
     }
     "util/cheetah/src/core.rs": "selvedge-cheetah" "--lib" {
-        "events found outside of a poll do not prevent parking": "state.is_fresh |= engine.progress();" => "engine.progress();"
-            fails "nobody_sleeps_on_what_came_in_a_call_that_was_no_poll";
+        "events found outside of a poll do not prevent parking": "state.has_unpolled_events |= engine.progress();" => "engine.progress();"
+            fails "events_found_outside_of_a_poll_prevent_parking";
     }
     "util/cheetah/src/core/finalize.rs": "selvedge-cheetah" "--lib" {
         "a completed stage of finalize waits": "Some(next) => state.stage = next," => "Some(next) => {\n                    state.stage = next;\n                    return Ok(false);\n                }"
-            fails "a_context_that_waits_for_nobody_ends_at_once";
+            fails "a_single_context_finalizes_in_one_step";
     }
     "providers/kit/src/coll/telemetry.rs": "selvedge-top" "--test=processes" {
         "a waiting collective is not reported": "self.telemetry.groups.write_pending(&pending);" => "self.telemetry.groups.write_pending(&pending[..0]);"
-            fails "a_member_that_does_not_come_is_named_by_those_that_wait_for_it";
+            fails "waiting_members_name_the_missing_member";
         "a received message is still reported as awaited": "self.telemetry.groups.write_pending(&[]);" => "self.telemetry.groups.has_pending = false;"
-            fails "a_member_that_does_not_come_is_named_by_those_that_wait_for_it";
+            fails "waiting_members_name_the_missing_member";
     }
     "util/top/src/groups.rs": "selvedge-top" "--test=processes" {
-        "receives of the layer are reported as the program's": "seen.posted.retain(|wait| wait.tag & LAYER == 0);" => "let _ = LAYER;"
-            fails "a_member_that_does_not_come_is_named_by_those_that_wait_for_it";
+        "receives of the layer are reported as the program's": "stats.posted.retain(|wait| wait.tag & LAYER == 0);" => "let _ = LAYER;"
+            fails "waiting_members_name_the_missing_member";
     }
     "providers/kit/src/telemetry/groups.rs": "selvedge-kit" "--lib" {
         "a closed group keeps its slot": "if let Some(at) = slot {\n            self.page.set(at, 0);" => "if let Some(at) = slot.filter(|at| *at == 0) {\n            self.page.set(at, 0);"
@@ -332,13 +332,13 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/kit/src/telemetry/crash.rs": "selvedge-top" "--test=processes" {
         "a signal writes nothing": "    write_pages();\n    // SAFETY: as above.\n    unsafe { *errno = saved };" => "    // SAFETY: as above.\n    unsafe { *errno = saved };"
-            fails "a_signal_of_the_users_choice_writes_the_last_events_out_and_harms_nobody";
+            fails "a_configured_signal_writes_a_flight_record_and_the_process_continues";
         "a crash writes nothing": "    write_pages();\n    let Some(previous)" => "    let Some(previous)"
-            fails "a_crash_writes_the_last_events_out_and_stays_a_crash";
+            fails "a_crash_writes_a_flight_record_and_keeps_its_signal";
     }
     "providers/kit/src/telemetry/settings.rs": "selvedge-top" "--test=processes" {
         "crashes are caught without the variable": "crash: params.flag(\"FI_SIGHT_CRASH\")?," => "crash: params.flag(\"FI_SIGHT_CRASH\").is_ok(),"
-            fails "without_being_asked_nobody_catches_signals";
+            fails "signals_are_not_caught_by_default";
         "an unknown signal is ignored": "signal.map(Some).ok_or_else(|| {" => "Some(signal).ok_or_else(|| {"
             fails "a_signal_that_does_not_exist_is_refused_by_name";
     }

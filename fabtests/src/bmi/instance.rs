@@ -101,7 +101,8 @@ impl MethodInstance {
     /// Posts a send.
     ///
     /// # Safety
-    /// The buffer lives, unwritten, until the operation was collected, or this value was dropped.
+    /// The buffer stays valid and unwritten until the operation was collected, or this value was
+    /// dropped.
     #[inline]
     pub(super) unsafe fn send(
         &self,
@@ -118,8 +119,8 @@ impl MethodInstance {
     /// Posts a receive.
     ///
     /// # Safety
-    /// The buffer lives, and nothing else uses it, until the operation was collected, or this value
-    /// was dropped.
+    /// The buffer stays valid, and nothing else uses it, until the operation was collected, or this
+    /// value was dropped.
     #[inline]
     pub(super) unsafe fn recv(
         &self,

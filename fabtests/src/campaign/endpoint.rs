@@ -97,7 +97,7 @@ pub(crate) struct CampaignEndpoint {
 const MEMORY: usize = 65_536;
 
 /// Finds the shm provider for an endpoint with the address `name`, if given. The provider has the
-/// defect that the environment names, for campaigns that must notice it.
+/// defect that the environment names, for campaigns that must detect it.
 ///
 /// # Errors
 /// Discovery finds no provider.

@@ -167,7 +167,7 @@ impl Sweep {
         while after != before {
             let more = || format!("{after:?} are held, {before:?} before");
             timeout.check().with_context(more)?;
-            // On a busy machine, the end of the last target may not have been noticed yet.
+            // On a busy machine, the end of the last target may not have been detected yet.
             self.scenario.settle()?;
             after = Usage::now()?;
         }

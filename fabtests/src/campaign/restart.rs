@@ -266,7 +266,7 @@ impl Partner {
                 process.join()?;
             }
         }
-        // At random, the next incarnation begins before the end of this one has been noticed.
+        // At random, the next incarnation begins before the end of this one has been detected.
         if random.flip() {
             self.collect()?;
             self.echo.exchange(&mut self.endpoint)?;
@@ -413,7 +413,7 @@ impl Partner {
         if let Some(incarnation) = self.accesses.remove(&outcome.context) {
             self.record_access(incarnation, outcome)?;
             let errno = outcome.error.as_ref().map(|error| error.errno);
-            // An incarnation that closes deregisters its memory before its end is noticed.
+            // An incarnation that closes deregisters its memory before its end is detected.
             let is_expected = matches!(
                 errno,
                 None | Some(Errno::ConnReset | Errno::ConnRefused | Errno::KeyRejected)

@@ -408,7 +408,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Returns whether the partner has noticed a connection with the target.
+    /// Returns whether the partner has detected a connection with the target.
     pub(crate) fn has_outstanding(&self) -> bool {
         !self.operations.outstanding.is_empty()
     }

@@ -233,7 +233,7 @@ fn run_for(
     Ok(false)
 }
 
-/// Kills the target. Returns how long the partner took to notice, if there was an outstanding
+/// Kills the target. Returns how long the partner took to detect it, if there was an outstanding
 /// operation.
 fn kill_target(
     scenario: &mut Scenario,
@@ -242,7 +242,7 @@ fn kill_target(
 ) -> anyhow::Result<Option<Duration>> {
     let has_outstanding = scenario.has_outstanding();
     let at = traced.kill()?;
-    // A zombie counts as dead as well.
+    // A zombie counts as ended as well.
     let stays_zombie = random.flip();
     if !stays_zombie {
         traced.reap()?;

@@ -1,5 +1,5 @@
 //! `fabtests bmi`: one server and many clients, over BMI and over the endpoint below it; or the
-//! duration of posts beside threads that test.
+//! duration of posts while other threads test.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub struct Args {
     /// Measure BMI alone
     #[arg(long)]
     alone: bool,
-    /// Time the posts of N threads of one process instead, beside threads that test
+    /// Time the posts of N threads of one process instead, while other threads test
     #[arg(long, value_name = "N", conflicts_with_all = ["clients", "size", "window", "alone"],
           value_parser = clap::value_parser!(u16).range(1..=64))]
     posters: Option<u16>,

@@ -1,4 +1,5 @@
-//! The commands of `fabtests` besides those of `selvedge-bench`: arguments in, tables or JSON out.
+//! The commands of `fabtests`, in addition to those of `selvedge-bench`: arguments in, tables or
+//! JSON out.
 
 pub mod bmi;
 pub mod campaign;

@@ -51,7 +51,7 @@ pub struct Args {
     /// Write a Markdown report
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Run each test over providers with defects that it must notice: it passes if it fails
+    /// Run each test over providers with defects that it must detect: it passes if it fails
     #[arg(long)]
     mutants: bool,
     /// Run each test repeatedly; in each run one call fails when it is made for the Nth time, the
@@ -171,7 +171,7 @@ impl Args {
         Ok(())
     }
 
-    /// The options that run a test of this run again, besides its path.
+    /// The options that run a test of this run again, in addition to its path.
     fn rerun_options(&self, seed: u64) -> String {
         let mut options = format!(" {} --seed {seed}", self.set_name());
         for (is_set, option) in [

@@ -1,4 +1,4 @@
-//! Processes: how they connect, read each other's memory, and notice each other's end.
+//! Processes: how they connect, read each other's memory, and detect each other's end.
 
 #![expect(unsafe_code, reason = "one system call without a wrapper")]
 
@@ -202,7 +202,7 @@ pub fn read_number(pid: i32, addr: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tries how the end of a peer is noticed.
+/// Tries how the end of a peer is detected.
 pub(super) fn peer_failures() -> Finding {
     const NAME: &str = "peers that die";
     let meaning = "a dead peer is noticed within about 20 ms, even while one of its children runs";

@@ -41,7 +41,7 @@ pub struct ScaleReport {
 /// Starts `processes`, which connect to each other and exchange `rounds` more rounds of messages.
 ///
 /// # Errors
-/// A process cannot be started or dies, a message is wrong, or the time is over.
+/// A process cannot be started or ends early, a message is wrong, or the time is over.
 pub fn measure(processes: usize, rounds: u32, timeout: Duration) -> anyhow::Result<ScaleReport> {
     let mut members = (0..processes)
         .map(|number| {

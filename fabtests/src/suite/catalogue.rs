@@ -23,7 +23,7 @@ pub struct Selection {
 
 /// The sources of tests for a provider: all tests, of every set.
 ///
-/// The parts of the suite come together here; each makes its entries in a file of its own.
+/// The parts of the suite are combined here; each makes its entries in a file of its own.
 const SOURCES: &[fn(&Selection, &str) -> Vec<Entry>] =
     &[conformance::entries, upstream::catalogue::entries];
 
@@ -59,7 +59,7 @@ pub fn entries(selection: &Selection, manifest: &Manifest) -> Vec<Entry> {
     entries
 }
 
-/// The tests over providers with the defects that each test must notice.
+/// The tests over providers with the defects that each test must detect.
 pub fn mutants(selection: &Selection) -> Vec<Entry> {
     let mut entries = Vec::new();
     for provider in &selection.providers {

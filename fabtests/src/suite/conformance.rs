@@ -65,7 +65,7 @@ pub(super) fn entries(selection: &Selection, provider: &str) -> Vec<Entry> {
     entries
 }
 
-/// Every test over the provider with each of the defects that the test must notice, over one API.
+/// Every test over the provider with each of the defects that the test must detect, over one API.
 pub(super) fn mutants(selection: &Selection, provider: &str) -> Vec<Entry> {
     let mut entries = Vec::new();
     for (name, test) in tests::all() {

@@ -23,7 +23,7 @@ pub enum Message {
     /// Another process may begin. It is given the text, for instance an address.
     Ready(String),
     /// A value for all other processes. The runner responds with [`Values`] when all processes have
-    /// sent theirs.
+    /// sent a value.
     Exchange(Value),
     /// The current activity, which the runner reports if the test takes too long.
     Doing(String),
@@ -31,7 +31,7 @@ pub enum Message {
     Skip(String),
     /// The test has failed.
     Failed(String),
-    /// The process has left a resource behind.
+    /// The process has leaked a resource.
     Leaked(String),
     /// The process has ended successfully.
     Done {
@@ -108,7 +108,7 @@ impl Control {
     }
 
     /// Sends a value to all other processes and returns the values of all, in the order of the
-    /// processes. Calls `progress` repeatedly until all have sent theirs.
+    /// processes. Calls `progress` repeatedly until all have sent a value.
     ///
     /// # Errors
     /// The runner has ended, the time is over, or `progress` fails.

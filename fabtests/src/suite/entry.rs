@@ -86,7 +86,7 @@ pub struct Entry {
     pub is_exclusive: bool,
     /// Whether success requires that its processes report at least one check.
     pub counts_checks: bool,
-    /// Whether its provider has a defect, which it must notice.
+    /// Whether its provider has a defect, which it must detect.
     pub must_fail: bool,
     /// Whether calls are made to fail, so that it may fail as well, but not hang or crash.
     pub may_fail: bool,

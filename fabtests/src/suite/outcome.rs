@@ -19,7 +19,7 @@ pub enum Outcome {
     Crash(String),
     /// It exceeded its time limit.
     Timeout(String),
-    /// It left a resource behind.
+    /// It leaked a resource.
     Leak(String),
 }
 

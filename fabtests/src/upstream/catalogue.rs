@@ -21,7 +21,7 @@ const ALONE: &[&str] = &[
 /// One process with an unknown host.
 const UNKNOWN_HOST: &[&str] = &["fi_rdm", "fi_dgram", "fi_msg"];
 
-/// A server and a client. Alternatives stand in braces. Programs with `-b` or `-E` synchronise
+/// A server and a client. Alternatives are in braces. Programs with `-b` or `-E` synchronise
 /// outside the fabric.
 const FUNCTIONAL: &[&str] = &[
     "fi_av_xfer -e {rdm|dgram} -b",

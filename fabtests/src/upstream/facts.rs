@@ -150,7 +150,7 @@ const ALL: &[Facts] = &[
     facts("sighandler_test", "p:", &[]),
 ];
 
-/// Whether an option takes an argument, as the colons of getopt(3) say.
+/// Whether an option takes an argument, according to the colons of getopt(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HasArg {
     No,

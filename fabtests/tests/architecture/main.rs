@@ -14,6 +14,7 @@ mod references;
 mod sources;
 mod test_names;
 mod unsafe_code;
+mod vocabulary;
 
 use std::collections::BTreeSet;
 use std::fs;

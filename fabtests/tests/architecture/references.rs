@@ -295,7 +295,7 @@ fn is_for_tests(attribute: &Attribute) -> bool {
     attribute.path().is_ident("cfg") && (condition == "test" || condition.starts_with("all (test"))
 }
 
-/// The paths of an import with their local names; `None` stands for a glob.
+/// The paths of an import with their local names; `None` represents a glob.
 fn flatten(tree: &UseTree, mut prefix: Names, imports: &mut Vec<(Names, Option<String>)>) {
     let (last, name) = match tree {
         UseTree::Path(path) => {

@@ -203,7 +203,7 @@ fn four_endpoints_fill_their_tables_as_on_the_slides() {
 /// An endpoint in a process of its own, which obeys lines on its standard input.
 struct Remote {
     child: Child,
-    orders: ChildStdin,
+    requests: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
@@ -222,7 +222,7 @@ impl Remote {
             .spawn()
             .unwrap();
         let mut remote = Self {
-            orders: child.stdin.take().unwrap(),
+            requests: child.stdin.take().unwrap(),
             answers: BufReader::new(child.stdout.take().unwrap()),
             child,
         };
@@ -230,9 +230,9 @@ impl Remote {
         remote
     }
 
-    /// Gives an order and waits for its answer; lines of the test harness are passed over.
-    fn ask(&mut self, order: &str) -> String {
-        writeln!(self.orders, "{order}").unwrap();
+    /// Sends a request and waits for its response. Skips lines of the test harness.
+    fn ask(&mut self, request_line: &str) -> String {
+        writeln!(self.requests, "{request_line}").unwrap();
         loop {
             let mut line = String::new();
             assert_ne!(self.answers.read_line(&mut line).unwrap(), 0, "it died");
@@ -274,18 +274,18 @@ fn four_processes_fill_their_tables_as_on_the_slides() {
 #[ignore = "a process that the other tests start"]
 fn a_child_is_one_endpoint() {
     let name = std::env::var(CHILD).unwrap();
-    obey(&Node::open(&name, "1"), &lines());
+    serve(&Node::open(&name, "1"), &lines());
 }
 
 /// Does what it is told, and makes progress meanwhile; until the parent is gone.
-fn obey(node: &Node, orders: &Receiver<String>) {
+fn serve(node: &Node, requests: &Receiver<String>) {
     loop {
         node.progress();
-        let answer = match orders.recv_timeout(Duration::from_millis(1)) {
-            Ok(order) => match order.strip_prefix("insert ") {
+        let answer = match requests.recv_timeout(Duration::from_millis(1)) {
+            Ok(request_line) => match request_line.strip_prefix("insert ") {
                 Some(name) => node.insert(name).0.to_string(),
-                None if order == "table" => node.table().join(","),
-                None => order,
+                None if request_line == "table" => node.table().join(","),
+                None => request_line,
             },
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => return,
@@ -335,7 +335,7 @@ fn inserting_does_not_connect_unless_requested() {
 #[test]
 fn a_first_message_exchanges_addresses_too() {
     let (a, b) = (Node::open(&name("m"), "0"), Node::open(&name("n"), "0"));
-    b.insert(&name("somebody"));
+    b.insert(&name("absent"));
     let to_b = a.insert(&name("n"));
     b.insert(&name("m"));
     selvedge::Msg::inject(&*a.ep, b"hello", to_b, None).unwrap();

@@ -29,13 +29,13 @@
 //! let client = Bmi::initialize(Config::client())?;
 //! let context = client.open_context()?;
 //! let peer = client.addr_lookup("shm://localhost:13334")?;
-//! let sent = client.post_sendunexpected(Post::new(peer, b"what is new?".to_vec(), 7, context), 0)?;
+//! let sent = client.post_sendunexpected(Post::new(peer, b"read file 7".to_vec(), 7, context), 0)?;
 //!
 //! let mut requests = Vec::new();
 //! while requests.is_empty() {
 //!     server.testunexpected(1, 0, Duration::from_millis(100), |m| requests.push(m))?;
 //! }
-//! assert_eq!((&*requests[0].buffer, requests[0].tag), (&b"what is new?"[..], 7));
+//! assert_eq!((&*requests[0].buffer, requests[0].tag), (&b"read file 7"[..], 7));
 //! if let Posted::Pending(id) = sent {
 //!     while client.wait(id, context)?.is_none() {}
 //! }

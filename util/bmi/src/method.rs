@@ -217,7 +217,7 @@ pub unsafe trait Method: fmt::Debug + Send {
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Allocates memory that is fast to send and receive with this method (`BMI_method_memalloc`).
-    /// It is dropped under the lock of the method (`BMI_method_memfree`). `None` if any memory is
+    /// The memory is dropped under the lock of the method (`BMI_method_memfree`). `None` if any memory is
     /// as fast.
     fn memalloc(&mut self, len: usize) -> Option<Arc<dyn Allocation>> {
         let _ = len;

@@ -1,5 +1,5 @@
-//! The pages of the book, so that what they show in Rust is compiled and run with the tests. What
-//! else can be checked of them is in `tests/`.
+//! The pages of the book: their Rust examples are compiled and run with the tests. Further checks
+//! are in `tests/`.
 
 #[doc = include_str!("../../../docs/FIRST-HOUR.md")]
 pub mod first_hour {}

@@ -1,18 +1,15 @@
-//! What the pages of the book say, as far as a test can know: links lead somewhere, chapters are all
-//! there, commands and parameters exist, the provider is as short as it is said to be.
+//! Checks of the book's pages: links have targets, all chapters are listed, commands and parameters
+//! exist, and the example provider is as short as the text says.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a page that is not there fails the test"
-)]
+#![expect(clippy::unwrap_used, reason = "a missing page fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().nth(2).unwrap().to_owned()
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.ancestors().nth(2).unwrap().to_owned()
 }
 
 fn read(path: &str) -> String {
@@ -23,15 +20,15 @@ fn read(path: &str) -> String {
 fn pages() -> BTreeMap<String, String> {
     let files = fs::read_dir(root().join("docs")).unwrap();
     let files = files.map(|file| file.unwrap().path());
-    let pages = files.filter(|path| path.extension().is_some_and(|it| it == "md"));
-    let named = pages.map(|path| {
+    let pages = files.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let by_name = pages.map(|path| {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         (name, fs::read_to_string(path).unwrap())
     });
-    named.collect()
+    by_name.collect()
 }
 
-/// The lines of a page, those in blocks of code with the block's language.
+/// The lines of a page. Lines in code blocks have the block's language.
 fn lines(page: &str) -> Vec<(Option<&str>, &str)> {
     let mut block = None;
     let mut lines = Vec::new();
@@ -47,24 +44,24 @@ fn lines(page: &str) -> Vec<(Option<&str>, &str)> {
 
 /// The targets of links in a line.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
-    let rests = line.split("](").skip(1);
-    rests.filter_map(|rest| rest.split(')').next())
+    let parts = line.split("](").skip(1);
+    parts.filter_map(|part| part.split(')').next())
 }
 
-/// What the headings of a page are called in links.
+/// The anchors of a page's headings.
 fn anchors(page: &str) -> BTreeSet<String> {
     let headings = lines(page).into_iter();
     let headings = headings.filter(|(block, line)| block.is_none() && line.starts_with('#'));
-    let kept = |it: &char| it.is_alphanumeric() || " -_".contains(*it);
+    let is_kept = |it: &char| it.is_alphanumeric() || " -_".contains(*it);
     headings
         .map(|(_, line)| line.trim_start_matches('#').trim().chars())
-        .map(|heading| heading.filter(kept).collect::<String>())
+        .map(|heading| heading.filter(is_kept).collect::<String>())
         .map(|heading| heading.to_lowercase().replace(' ', "-"))
         .collect()
 }
 
 #[test]
-fn every_link_leads_to_a_page_and_a_heading_that_exist() {
+fn every_link_has_an_existing_page_and_heading() {
     let pages = pages();
     let mut bad = Vec::new();
     for (name, text) in &pages {
@@ -73,9 +70,9 @@ fn every_link_leads_to_a_page_and_a_heading_that_exist() {
         for target in links.filter(|target| !target.starts_with("http")) {
             let (file, heading) = target.split_once('#').unwrap_or((target, ""));
             let file = if file.is_empty() { name } else { file };
-            let is_there = root().join("docs").join(file).exists();
+            let exists = root().join("docs").join(file).exists();
             let has = |page: &String| anchors(page).contains(heading);
-            if !is_there || !heading.is_empty() && !pages.get(file).is_some_and(has) {
+            if !exists || !heading.is_empty() && !pages.get(file).is_some_and(has) {
                 bad.push(format!("{name}: {target}"));
             }
         }
@@ -94,20 +91,20 @@ fn the_summary_names_every_page_once() {
     assert_eq!(once, all);
 }
 
-/// The word behind a flag.
-fn behind<'a>(line: &'a str, flag: &str) -> Option<&'a str> {
+/// The word after a flag.
+fn word_after<'a>(line: &'a str, flag: &str) -> Option<&'a str> {
     let mut words = line.split_whitespace();
     words.find(|word| *word == flag)?;
     words.next()
 }
 
 #[test]
-fn commands_name_packages_aliases_and_subcommands_that_exist() {
+fn commands_name_existing_packages_aliases_and_subcommands() {
     let (lock, aliases) = (read("Cargo.lock"), read(".cargo/config.toml"));
     let commands = read("fabtests/src/main.rs").to_lowercase();
-    let own = ["build", "run", "test", "doc", "check", "clippy", "fmt"];
+    let builtin = ["build", "run", "test", "doc", "check", "clippy", "fmt"];
     let is_package = |name: &str| lock.contains(&format!("name = \"{name}\"\n"));
-    let is_alias = |name: &str| own.contains(&name) || aliases.contains(&format!("\n{name} ="));
+    let is_alias = |name: &str| builtin.contains(&name) || aliases.contains(&format!("\n{name} ="));
     let is_command =
         |name: &str| name.starts_with("fi_") || commands.contains(&format!(" {name}("));
     let (mut bad, mut seen) = (Vec::new(), 0);
@@ -118,10 +115,10 @@ fn commands_name_packages_aliases_and_subcommands_that_exist() {
         let cargo = shell.filter_map(|(_, line)| line.split_once("cargo "));
         for rest in cargo.map(|(_, rest)| rest.split(" #").next().unwrap()) {
             seen += 1;
-            let package = behind(rest, "-p").is_none_or(is_package);
+            let package = word_after(rest, "-p").is_none_or(is_package);
             let alias = is_alias(rest.split(' ').next().unwrap());
-            let of_fabtests = rest.contains("-p fabtests -- ");
-            let command = behind(rest, "--").filter(|_| of_fabtests);
+            let is_fabtests = rest.contains("-p fabtests -- ");
+            let command = word_after(rest, "--").filter(|_| is_fabtests);
             if !package || !alias || !command.is_none_or(is_command) {
                 bad.push(format!("{page}: cargo {rest}"));
             }

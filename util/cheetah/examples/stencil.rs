@@ -25,11 +25,11 @@ fn main() -> Result {
     let plate = in_parallel(&controller)?;
     if let Some(plate) = plate {
         assert!(
-            plate == alone(),
-            "the contexts have calculated something else"
+            plate == compute_alone(),
+            "the result of the contexts differs from that of one context"
         );
         println!(
-            "{} contexts: {STEPS} steps are as those of one",
+            "{} contexts: {STEPS} steps equal those of one context",
             controller.ncontexts()
         );
         if let Some(path) = args.get(1) {
@@ -76,7 +76,7 @@ fn in_parallel(controller: &Controller) -> Result<Option<Vec<f64>>> {
         above: controller.bell()?,
         below: controller.bell()?,
     };
-    let [up, down] = meet(controller, &part)?;
+    let [up, down] = exchange_addresses(controller, &part)?;
     for step in 0..STEPS {
         part.step(controller, step, up, down)?;
     }
@@ -84,22 +84,22 @@ fn in_parallel(controller: &Controller) -> Result<Option<Vec<f64>>> {
 }
 
 /// Exchanges the addresses of the halo buffers with the neighbours: above, below.
-fn meet(controller: &Controller, part: &Part) -> Result<[Option<Neighbour>; 2]> {
+fn exchange_addresses(controller: &Controller, part: &Part) -> Result<[Option<Neighbour>; 2]> {
     let (me, all) = (controller.mycontext(), controller.ncontexts());
     let handler = MatchingHandler::new(controller)?;
     let found = Rc::new(RefCell::new([None; 2]));
-    let told = controller.bell()?;
+    let address_bell = controller.bell()?;
     let (up, down) = (me.checked_sub(1), Some(me + 1).filter(|&down| down < all));
-    let mut due = 0;
+    let mut expected = 0;
     for (side, neighbour, bell) in [(0, up, &part.above), (1, down, &part.below)] {
         let Some(context) = neighbour else {
             continue;
         };
-        due += 1;
+        expected += 1;
         // The upper halo is written by the neighbour above, for which this context is below.
-        let place = part.halos.address(side * 2 * ROW_BYTES);
-        handler.send(context, 1 - side as i32, &(place, bell.name().word()))?;
-        let (found, rung) = (Rc::clone(&found), told.clone());
+        let halo = part.halos.address(side * 2 * ROW_BYTES);
+        handler.send(context, 1 - side as i32, &(halo, bell.name().word()))?;
+        let (found, ring) = (Rc::clone(&found), address_bell.clone());
         handler.request::<(u64, u64)>(context, side as i32, move |_, (&halos, &bell)| {
             let bell = BellName::from_word(bell);
             found.borrow_mut()[side] = Some(Neighbour {
@@ -107,10 +107,10 @@ fn meet(controller: &Controller, part: &Part) -> Result<[Option<Neighbour>; 2]> 
                 halos,
                 bell,
             });
-            rung.set(rung.value() + 1);
+            ring.set(ring.value() + 1);
         })?;
     }
-    controller.wait(&told, due)?;
+    controller.wait(&address_bell, expected)?;
     let found = *found.borrow();
     Ok(found)
 }
@@ -125,24 +125,22 @@ impl Part {
     ) -> Result {
         let last = self.rows.len() - COLUMNS;
         let sent = controller.bell()?;
-        let mut due = 0;
+        let mut expected = 0;
         for (neighbour, row) in [(up, 0), (down, last)] {
             let Some(neighbour) = neighbour else {
                 continue;
             };
-            due += 1;
-            let place = neighbour.halos + (step % 2 * ROW_BYTES) as u64;
+            expected += 1;
+            let halo = neighbour.halos + (step % 2 * ROW_BYTES) as u64;
             let bytes = (self.rows[row..].as_ptr().cast(), ROW_BYTES);
             // SAFETY: the rows stay unchanged until the bell below. The neighbour has offered the
             // buffer for this, and is at most one step behind.
-            unsafe {
-                controller.put(neighbour.context, place, bytes, Some(&sent), neighbour.bell)
-            }?;
+            unsafe { controller.put(neighbour.context, halo, bytes, Some(&sent), neighbour.bell) }?;
         }
         let rings = step as i32 + 1;
         let above = self.halo(controller, up, &self.above, rings, 0)?;
         let below = self.halo(controller, down, &self.below, rings, 1)?;
-        controller.wait(&sent, due)?;
+        controller.wait(&sent, expected)?;
         self.rows = stepped(&self.rows, above.as_deref(), below.as_deref());
         Ok(())
     }
@@ -178,16 +176,16 @@ fn gather(controller: &Controller, rows: &[f64]) -> Result<Option<Vec<f64>>> {
         return Ok(None);
     }
     let plate = Rc::new(RefCell::new(vec![0.0; ROWS * COLUMNS]));
-    let come = controller.bell()?;
+    let received = controller.bell()?;
     for from in 0..all {
-        let (plate, rung) = (Rc::clone(&plate), come.clone());
+        let (plate, ring) = (Rc::clone(&plate), received.clone());
         let first = share_of(from, all).0 * COLUMNS;
         handler.request::<Vec<f64>>(from, 0, move |_, rows| {
             plate.borrow_mut()[first..][..rows.len()].copy_from_slice(rows);
-            rung.set(rung.value() + 1);
+            ring.set(ring.value() + 1);
         })?;
     }
-    controller.wait(&come, all as i32)?;
+    controller.wait(&received, all as i32)?;
     controller.barrier()?;
     Ok(Some(plate.take()))
 }
@@ -234,7 +232,7 @@ fn stepped(rows: &[f64], above: Option<&[f64]>, below: Option<&[f64]>) -> Vec<f6
     next
 }
 
-fn alone() -> Vec<f64> {
+fn compute_alone() -> Vec<f64> {
     (0..STEPS).fold(start(), |plate, _| stepped(&plate, None, None))
 }
 

@@ -22,7 +22,7 @@ const KIND: u64 = 0b11;
 /// A slot of the table.
 const TABLE: u64 = 0b01;
 /// Any integer of the context.
-const ANYWHERE: u64 = 0b10;
+const UNTABLED: u64 = 0b10;
 
 impl BellName {
     /// No bell: nothing is rung.
@@ -33,7 +33,7 @@ impl BellName {
     pub const fn at(address: usize) -> Self {
         match address as u64 {
             0 => Self::NONE,
-            address if address & KIND == 0 => Self(address | ANYWHERE),
+            address if address & KIND == 0 => Self(address | UNTABLED),
             address => Self(address | KIND),
         }
     }
@@ -53,8 +53,8 @@ impl BellName {
     }
 
     /// The address of a bell outside the table; `None` for other names.
-    pub(crate) fn anywhere(self) -> Option<u64> {
-        (self.0 & KIND == ANYWHERE).then_some(self.0 & !KIND)
+    pub(crate) fn untabled_address(self) -> Option<u64> {
+        (self.0 & KIND == UNTABLED).then_some(self.0 & !KIND)
     }
 
     /// The address of any kind of bell.
@@ -77,9 +77,9 @@ impl fmt::Debug for BellName {
 /// Clones are the same bell. Its slot is reused when the last clone is dropped; a ring with the old
 /// name then rings the new bell.
 #[derive(Clone)]
-pub struct Bell(Arc<Place>);
+pub struct Bell(Arc<Slot>);
 
-struct Place {
+struct Slot {
     bells: Arc<Bells>,
     index: usize,
 }
@@ -102,7 +102,7 @@ impl Bell {
     }
 
     /// Whether it belongs to this table.
-    pub(crate) fn is_of(&self, bells: &Arc<Bells>) -> bool {
+    pub(crate) fn belongs_to(&self, bells: &Arc<Bells>) -> bool {
         Arc::ptr_eq(&self.0.bells, bells)
     }
 
@@ -111,7 +111,7 @@ impl Bell {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.bells.free().released.push(self.index);
     }
@@ -134,16 +134,16 @@ pub(crate) struct Bells {
 struct Free {
     released: Vec<usize>,
     /// Slots from here on were never used.
-    fresh: usize,
+    next_unused: usize,
 }
 
 /// Maximum number of bells of a controller: 4 MiB of addresses.
-const MOST: usize = 1 << 20;
+const MAX_BELLS: usize = 1 << 20;
 
 impl Bells {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
-            table: bytemuck::zeroed_slice_box(MOST),
+            table: bytemuck::zeroed_slice_box(MAX_BELLS),
             free: Mutex::default(),
         })
     }
@@ -155,20 +155,20 @@ impl Bells {
     pub(crate) fn bell(self: &Arc<Self>, context: usize) -> Result<Bell> {
         let index = self.free().take().ok_or_else(|| Error::NoMemory {
             context,
-            what: format!("more than {MOST} bells"),
+            purpose: format!("more than {MAX_BELLS} bells"),
         })?;
-        let place = Place {
+        let slot = Slot {
             bells: Arc::clone(self),
             index,
         };
-        let bell = Bell(Arc::new(place));
+        let bell = Bell(Arc::new(slot));
         bell.set(0);
         Ok(bell)
     }
 
     /// The bell of the table with this name; `None` for other names.
     #[inline]
-    pub(crate) fn named(&self, name: BellName) -> Option<&AtomicI32> {
+    pub(crate) fn lookup(&self, name: BellName) -> Option<&AtomicI32> {
         if name.0 & KIND != TABLE {
             return None;
         }
@@ -190,9 +190,9 @@ impl Free {
         if let Some(index) = self.released.pop() {
             return Some(index);
         }
-        let index = self.fresh;
-        (index < MOST).then(|| {
-            self.fresh += 1;
+        let index = self.next_unused;
+        (index < MAX_BELLS).then(|| {
+            self.next_unused += 1;
             index
         })
     }
@@ -209,11 +209,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bell_is_found_by_its_name_and_nothing_else_is() -> Result {
+    fn lookup_finds_a_bell_by_its_name_only() -> Result {
         let bells = Bells::new();
         let (one, two) = (bells.bell(0)?, bells.bell(0)?);
         bells
-            .named(one.name())
+            .lookup(one.name())
             .expect("named")
             .fetch_add(1, Ordering::Relaxed);
         assert_eq!((one.value(), two.value()), (1, 0));
@@ -224,7 +224,7 @@ mod tests {
             BellName(TABLE),
             BellName::at(one.count() as *const _ as usize),
         ] {
-            assert!(bells.named(name).is_none(), "{name:?}");
+            assert!(bells.lookup(name).is_none(), "{name:?}");
         }
         Ok(())
     }
@@ -236,7 +236,7 @@ mod tests {
         for (start, rung) in [(-5, -4), (i32::MAX, i32::MIN)] {
             bell.set(start);
             bells
-                .named(bell.name())
+                .lookup(bell.name())
                 .expect("named")
                 .fetch_add(1, Ordering::Relaxed);
             assert_eq!(bell.value(), rung);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_given_out_again() -> Result {
+    fn bell_slots_are_reused() -> Result {
         let bells = Bells::new();
         let name = bells.bell(0)?.name();
         assert_eq!(bells.bell(0)?.name(), name);

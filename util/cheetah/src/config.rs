@@ -28,7 +28,7 @@ pub struct Config {
     /// Starts a thread in the library that progresses operations and rings bells.
     pub has_thread: bool,
     /// The place of this context among contexts of a launcher; `None` if no launcher started it.
-    pub place: Option<Place>,
+    pub launch: Option<Launch>,
     /// Time limit of a wait or barrier; `None` for no limit.
     pub timeout: Option<Duration>,
     /// Time limit for the start: until all contexts are connected.
@@ -38,7 +38,7 @@ pub struct Config {
 /// The place of a context that a launcher started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Place {
+pub struct Launch {
     /// Number of this context.
     pub rank: usize,
     /// Number of contexts.
@@ -46,16 +46,16 @@ pub struct Place {
     /// Identifies the run: equal for all its contexts, and for no others.
     pub job: String,
     /// Where the contexts exchange their addresses.
-    pub meeting: Meeting,
+    pub rendezvous: Rendezvous,
 }
 
 /// Where contexts of a launcher exchange their addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Meeting {
+pub enum Rendezvous {
     /// Nowhere: there is one context.
     #[default]
-    Alone,
+    Single,
     /// `host:port`, where context 0 listens.
     Host(String),
     /// `host:port`, where the launcher listens: `cheetahrun`.
@@ -76,7 +76,7 @@ const NETWORKS: [(&str, &str); 4] = [
     ("ulm", ""),
 ];
 /// Maximum number of forked contexts.
-const MOST: usize = 1024;
+const MAX_CONTEXTS: usize = 1024;
 
 impl Config {
     /// One context, with any provider.
@@ -121,12 +121,12 @@ impl Config {
 
     /// Sets the place of this context in a run of several processes.
     #[must_use]
-    pub fn at(mut self, rank: usize, size: usize, job: &str, meeting: Meeting) -> Self {
-        self.place = Some(Place {
+    pub fn launched(mut self, rank: usize, size: usize, job: &str, rendezvous: Rendezvous) -> Self {
+        self.launch = Some(Launch {
             rank,
             size,
             job: job.to_owned(),
-            meeting,
+            rendezvous,
         });
         self
     }
@@ -147,23 +147,23 @@ impl Config {
     /// # Errors
     /// An invalid or conflicting option, with its value; `args` is unchanged then.
     pub fn from_args(args: &mut Vec<String>) -> Result<Self> {
-        Self::from_args_and(args, &|name| env::var(name).ok())
+        Self::from_args_with_env(args, &|name| env::var(name).ok())
     }
 
-    fn from_args_and(args: &mut Vec<String>, env: &Lookup<'_>) -> Result<Self> {
-        let mut config = Self::from(env)?;
+    fn from_args_with_env(args: &mut Vec<String>, env: &Lookup<'_>) -> Result<Self> {
+        let mut config = Self::read(env)?;
         let (options, rest) = Options::take(args)?;
         config.fabric = match options.fabric {
             Some(name) => name,
             None => config.fabric,
         };
-        if options.wants_outside && config.place.is_none() && options.contexts != Some(1) {
+        if options.requires_launcher && config.launch.is_none() && options.contexts != Some(1) {
             return Err(no_launcher(args, options.contexts));
         }
-        match (&config.place, options.contexts) {
-            (Some(place), Some(contexts)) if place.size != contexts => {
-                let what = format!("-np {contexts}, but {} contexts were started", place.size);
-                return Err(Error::usage(what));
+        match (&config.launch, options.contexts) {
+            (Some(launch), Some(contexts)) if launch.size != contexts => {
+                let message = format!("-np {contexts}, but {} contexts were started", launch.size);
+                return Err(Error::usage(message));
             }
             (Some(_), _) => {}
             (None, contexts) => config.fork = contexts,
@@ -193,16 +193,16 @@ impl Config {
     /// # Errors
     /// An invalid value, with its variable.
     pub fn from_env() -> Result<Self> {
-        Self::from(&|name| env::var(name).ok())
+        Self::read(&|name| env::var(name).ok())
     }
 
-    fn from(env: &Lookup<'_>) -> Result<Self> {
+    fn read(env: &Lookup<'_>) -> Result<Self> {
         Ok(Self {
             fork: None,
             fabric: env("CHEETAH_FABRIC").unwrap_or_default(),
             near: env("CHEETAH_NEAR").unwrap_or_default(),
             has_thread: env("CHEETAH_THREAD").is_some_and(|value| value == "1"),
-            place: place(env)?,
+            launch: launch(env)?,
             timeout: time(env, "CHEETAH_TIMEOUT")?.filter(|time| !time.is_zero()),
             start_timeout: time(env, "CHEETAH_START_TIMEOUT")?,
         })
@@ -211,55 +211,55 @@ impl Config {
 
 type Lookup<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
-fn place(env: &Lookup<'_>) -> Result<Option<Place>> {
-    let by_hand = ["CHEETAH_RANK", "CHEETAH_SIZE"].map(env);
-    let by_pmi = ["PMI_RANK", "PMI_SIZE", "PMI_FD"].map(env);
-    let (rank, size, meeting) = match (by_hand, by_pmi) {
-        ([Some(rank), Some(size)], _) => (rank, size, meeting(env)),
+fn launch(env: &Lookup<'_>) -> Result<Option<Launch>> {
+    let explicit = ["CHEETAH_RANK", "CHEETAH_SIZE"].map(env);
+    let pmi = ["PMI_RANK", "PMI_SIZE", "PMI_FD"].map(env);
+    let (rank, size, rendezvous) = match (explicit, pmi) {
+        ([Some(rank), Some(size)], _) => (rank, size, rendezvous(env)),
         ([None, None], [Some(rank), Some(size), Some(fd)]) => {
             let fd = number("PMI_FD", &fd)?;
-            (rank, size, Meeting::Pmi(fd as i32))
+            (rank, size, Rendezvous::Pmi(fd as i32))
         }
         ([None, None], _) => return Ok(None),
         _ => {
-            let what = "CHEETAH_RANK and CHEETAH_SIZE stand together";
-            return Err(Error::usage(what));
+            let message = "set both CHEETAH_RANK and CHEETAH_SIZE, or neither";
+            return Err(Error::usage(message));
         }
     };
     let (rank, size) = (number("rank", &rank)?, number("size", &size)?);
     if size == 0 || rank >= size {
         return Err(Error::usage(format!("rank {rank} of {size} contexts")));
     }
-    if size > 1 && meeting == Meeting::Alone {
-        let what = format!("{size} contexts, but neither CHEETAH_RENDEZVOUS nor CHEETAH_SERVER");
-        return Err(Error::usage(what));
+    if size > 1 && rendezvous == Rendezvous::Single {
+        let message = format!("{size} contexts, but neither CHEETAH_RENDEZVOUS nor CHEETAH_SERVER");
+        return Err(Error::usage(message));
     }
     let job = env("CHEETAH_JOB").unwrap_or_default();
     if job.contains(char::is_whitespace) {
         return Err(Error::usage(format!("CHEETAH_JOB={job:?} is not one word")));
     }
-    Ok(Some(Place {
+    Ok(Some(Launch {
         rank,
         size,
         job,
-        meeting,
+        rendezvous,
     }))
 }
 
-fn meeting(env: &Lookup<'_>) -> Meeting {
+fn rendezvous(env: &Lookup<'_>) -> Rendezvous {
     if let Some(server) = env("CHEETAH_SERVER") {
-        return Meeting::Server(server);
+        return Rendezvous::Server(server);
     }
     match env("CHEETAH_RENDEZVOUS") {
-        None => Meeting::Alone,
-        Some(place) if place.contains('/') => Meeting::File(place),
-        Some(place) => Meeting::Host(place),
+        None => Rendezvous::Single,
+        Some(path) if path.contains('/') => Rendezvous::File(path),
+        Some(address) => Rendezvous::Host(address),
     }
 }
 
-fn number(what: &str, text: &str) -> Result<usize> {
+fn number(name: &str, text: &str) -> Result<usize> {
     let parsed = text.parse();
-    parsed.map_err(|_| Error::usage(format!("{what} {text:?} is no number of contexts")))
+    parsed.map_err(|_| Error::usage(format!("{name} {text:?} is no number of contexts")))
 }
 
 fn time(env: &Lookup<'_>, name: &str) -> Result<Option<Duration>> {
@@ -289,7 +289,7 @@ fn no_launcher(args: &[String], contexts: Option<usize>) -> Error {
 struct Options {
     fabric: Option<String>,
     contexts: Option<usize>,
-    wants_outside: bool,
+    requires_launcher: bool,
 }
 
 impl Options {
@@ -315,7 +315,7 @@ impl Options {
                 }
                 Some(name) => match NETWORKS.iter().find(|network| network.0 == name) {
                     Some(&(option, provider)) => {
-                        options.wants_outside |= option == "mpi";
+                        options.requires_launcher |= option == "mpi";
                         options.set_fabric(provider)?;
                     }
                     None => rest.push(arg.clone()),
@@ -329,8 +329,8 @@ impl Options {
     fn set_fabric(&mut self, name: &str) -> Result {
         match self.fabric.replace(name.to_owned()) {
             Some(other) if other != name => {
-                let what = format!("two fabrics, {other:?} and {name:?}: name one");
-                Err(Error::usage(what))
+                let message = format!("two fabrics, {other:?} and {name:?}: name one");
+                Err(Error::usage(message))
             }
             _ => Ok(()),
         }
@@ -340,9 +340,9 @@ impl Options {
 fn contexts(value: Option<&String>) -> Result<usize> {
     let text = value.ok_or_else(|| Error::usage("-np needs a number of contexts"))?;
     match text.parse() {
-        Ok(contexts @ 1..=MOST) => Ok(contexts),
+        Ok(contexts @ 1..=MAX_CONTEXTS) => Ok(contexts),
         _ => Err(Error::usage(format!(
-            "-np {text}: a number of contexts from 1 to {MOST}"
+            "-np {text}: a number of contexts from 1 to {MAX_CONTEXTS}"
         ))),
     }
 }
@@ -357,12 +357,12 @@ mod tests {
             let found = env.iter().find(|variable| variable.0 == name);
             found.map(|variable| variable.1.to_owned())
         };
-        let config = Config::from_args_and(&mut args, &lookup)?;
+        let config = Config::from_args_with_env(&mut args, &lookup)?;
         Ok((config, args.join(" ")))
     }
 
     #[test]
-    fn options_are_taken_out_and_the_others_stay() -> Result {
+    fn options_are_removed_and_other_arguments_stay() -> Result {
         let table = [
             ("p -shmem -np 4 in.dat", Some(4), "shm", "p in.dat"),
             ("p -v -np 2 --tcp -x", Some(2), "tcp", "p -v -x"),
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_by_option_and_value() {
+    fn invalid_options_are_refused_by_option_and_value() {
         let table = [
             ("p -np 0", "-np 0"),
             ("p -np -1", "-np -1"),
@@ -404,21 +404,21 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_says_where_a_context_is() -> Result {
-        let by_hand = [
+    fn the_environment_sets_the_place_of_a_context() -> Result {
+        let explicit = [
             ("CHEETAH_RANK", "1"),
             ("CHEETAH_SIZE", "3"),
             ("CHEETAH_JOB", "j"),
             ("CHEETAH_RENDEZVOUS", "node1:7000"),
         ];
-        let (config, _) = parse("p -shmem -np 3", &by_hand)?;
-        let place = config.place.expect("a place");
-        assert_eq!((place.rank, place.size, &*place.job), (1, 3, "j"));
-        assert_eq!(place.meeting, Meeting::Host("node1:7000".to_owned()));
+        let (config, _) = parse("p -shmem -np 3", &explicit)?;
+        let launch = config.launch.expect("a launch");
+        assert_eq!((launch.rank, launch.size, &*launch.job), (1, 3, "j"));
+        assert_eq!(launch.rendezvous, Rendezvous::Host("node1:7000".to_owned()));
         assert_eq!(config.fork, None);
         let pmi = [("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("PMI_FD", "5")];
-        let place = parse("p", &pmi)?.0.place.expect("a place");
-        assert_eq!(place.meeting, Meeting::Pmi(5));
+        let launch = parse("p", &pmi)?.0.launch.expect("a launch");
+        assert_eq!(launch.rendezvous, Rendezvous::Pmi(5));
         Ok(())
     }
 
@@ -439,14 +439,14 @@ mod tests {
     }
 
     #[test]
-    fn an_environment_that_makes_no_sense_is_refused() {
-        type Row = (
+    fn an_invalid_environment_is_refused() {
+        type Case = (
             &'static str,
             &'static [(&'static str, &'static str)],
             &'static str,
         );
-        let table: [Row; 5] = [
-            ("p", &[("CHEETAH_RANK", "1")], "stand together"),
+        let table: [Case; 5] = [
+            ("p", &[("CHEETAH_RANK", "1")], "set both CHEETAH_RANK"),
             (
                 "p",
                 &[("CHEETAH_RANK", "3"), ("CHEETAH_SIZE", "3")],

@@ -10,7 +10,7 @@ use crate::bell::{Bell, BellName};
 use crate::config::Config;
 use crate::copies::Copies;
 use crate::core::{Core, Message};
-use crate::matching::{Channel, Ready};
+use crate::matching::{Channel, MatchedRequest};
 use crate::parcel::Parcel;
 use crate::special::Special;
 use crate::wire::Port;
@@ -33,10 +33,10 @@ type Handler = Box<dyn FnMut(&Controller, Call<'_>)>;
 /// let mut args: Vec<String> = std::env::args().collect();
 /// let controller = Controller::open(&Config::from_args(&mut args)?)?; // -shmem -np 4
 /// let greeted = controller.bell()?;
-/// let rung = greeted.clone();
+/// let ring = greeted.clone();
 /// let greet = controller.register("greet", move |_, call| {
 ///     println!("context {} says {}", call.from, String::from_utf8_lossy(call.bytes));
-///     rung.set(rung.value() + 1);
+///     ring.set(ring.value() + 1);
 /// })?;
 /// let next = (controller.mycontext() + 1) % controller.ncontexts();
 /// controller.ainvoke(next, greet, b"hello")?;
@@ -52,11 +52,11 @@ struct Inner {
     functions: RefCell<Vec<Rc<RefCell<Handler>>>>,
     channels: RefCell<Vec<Option<Rc<Channel>>>>,
     /// Messages for handlers that are not built yet.
-    early: RefCell<Vec<Message>>,
+    undelivered: RefCell<Vec<Message>>,
     /// Requests that were matched outside of a poll.
-    ready: RefCell<VecDeque<Ready>>,
+    ready: RefCell<VecDeque<MatchedRequest>>,
     /// Whether a handler is running.
-    is_inside: Cell<bool>,
+    in_handler: Cell<bool>,
     calls: Cell<u32>,
 }
 
@@ -77,9 +77,9 @@ pub struct Call<'a> {
 pub struct FunctionId(pub u32);
 
 /// Longest time that a wait parks at once: failures of other contexts are detected in between.
-const SLEEP: Duration = Duration::from_millis(500);
+const MAX_PARK: Duration = Duration::from_millis(500);
 /// Every 16th call that is not a poll dispatches handlers.
-const EVERY: u32 = 16;
+const DISPATCH_INTERVAL: u32 = 16;
 
 impl Controller {
     /// Starts the contexts of a program, or the context of this process.
@@ -94,9 +94,9 @@ impl Controller {
             core: Rc::new(Core::open(config)?),
             functions: RefCell::default(),
             channels: RefCell::default(),
-            early: RefCell::default(),
+            undelivered: RefCell::default(),
             ready: RefCell::default(),
-            is_inside: Cell::new(false),
+            in_handler: Cell::new(false),
             calls: Cell::new(0),
         })))
     }
@@ -164,7 +164,7 @@ impl Controller {
     pub fn ainvoke(&self, to: usize, function: FunctionId, bytes: &[u8]) -> Result {
         self.check_function(to, function)?;
         self.core().invoke(to, Port::Function(function.0), bytes)?;
-        self.now_and_then()
+        self.dispatch_periodically()
     }
 
     /// As [`Self::ainvoke`], without a copy of the bytes.
@@ -175,7 +175,7 @@ impl Controller {
     /// # Errors
     /// As [`Self::ainvoke`].
     #[expect(unsafe_code, reason = "passes a promise on")]
-    pub unsafe fn ainvoke_lent(
+    pub unsafe fn ainvoke_no_copy(
         &self,
         to: usize,
         function: FunctionId,
@@ -187,8 +187,8 @@ impl Controller {
         let port = Port::Function(function.0);
         // SAFETY: passed on from the caller; the check above shows that the bell belongs to this
         // context.
-        unsafe { self.core().invoke_lent(to, port, bytes, bell.name()) }?;
-        self.now_and_then()
+        unsafe { self.core().invoke_no_copy(to, port, bytes, bell.name()) }?;
+        self.dispatch_periodically()
     }
 
     /// Reserves memory for a message to context `to`, in special memory if available. The caller
@@ -197,8 +197,8 @@ impl Controller {
     /// # Errors
     /// When there is no such context, or after finalize.
     pub fn reserve(&self, to: usize, len: usize) -> Result<Parcel> {
-        let room = self.core().reserve(to, len)?;
-        Ok(Parcel::new(Rc::clone(&self.0.core), room))
+        let reservation = self.core().reserve(to, len)?;
+        Ok(Parcel::new(Rc::clone(&self.0.core), reservation))
     }
 
     /// Invokes a function with the packed parcel, in the context that it was reserved for.
@@ -211,9 +211,9 @@ impl Controller {
     }
 
     pub(crate) fn commit_to(&self, port: Port, parcel: Parcel) -> Result {
-        let room = parcel.into_room(&self.0.core)?;
-        self.core().commit(port, room)?;
-        self.now_and_then()
+        let reservation = parcel.into_reservation(&self.0.core)?;
+        self.core().commit(port, reservation)?;
+        self.dispatch_periodically()
     }
 
     /// Allocates special memory: other contexts write and read it by loads and stores.
@@ -221,8 +221,8 @@ impl Controller {
     /// # Errors
     /// When none is available, or after finalize.
     pub fn special(&self, len: usize) -> Result<Special> {
-        let window = self.core().allocate(len)?;
-        Ok(Special::new(Rc::clone(&self.0.core), window))
+        let region = self.core().allocate(len)?;
+        Ok(Special::new(Rc::clone(&self.0.core), region))
     }
 
     /// Copies bytes of this context to `remote`, an address in context `to`.
@@ -251,7 +251,7 @@ impl Controller {
         let local_bell = self.name_of(local_bell)?;
         // SAFETY: passed on from the caller.
         unsafe { self.core().put(to, remote, bytes, local_bell, remote_bell) }?;
-        self.now_and_then()
+        self.dispatch_periodically()
     }
 
     /// Copies bytes at `remote`, an address in context `of`, into memory of this context.
@@ -271,14 +271,14 @@ impl Controller {
         &self,
         of: usize,
         remote: u64,
-        room: (*mut u8, usize),
+        buffer: (*mut u8, usize),
         local_bell: Option<&Bell>,
         remote_bell: BellName,
     ) -> Result {
         let local_bell = self.name_of(local_bell)?;
         // SAFETY: passed on from the caller.
-        unsafe { self.core().get(of, remote, room, local_bell, remote_bell) }?;
-        self.now_and_then()
+        unsafe { self.core().get(of, remote, buffer, local_bell, remote_bell) }?;
+        self.dispatch_periodically()
     }
 
     /// Progresses operations, rings bells and runs invoked functions. Returns the number of
@@ -288,8 +288,8 @@ impl Controller {
     /// The oldest unreported failure, one for each call; [`Error::Finalized`].
     #[inline]
     pub fn poll(&self) -> Result<usize> {
-        let news = self.core().progress()?;
-        if !news.has_arrivals && !news.has_failures && self.0.ready.borrow().is_empty() {
+        let status = self.core().progress()?;
+        if !status.has_messages && !status.has_failures && self.0.ready.borrow().is_empty() {
             return Ok(0);
         }
         let ran = self.dispatch();
@@ -324,15 +324,15 @@ impl Controller {
 
     fn wait_until(&self, bell: &Bell, value: i32, limit: Option<Duration>) -> Result {
         let name = bell.name();
-        let what = || format!("wait for {value} rings of a bell at {}", bell.value());
-        self.until("wait", limit, &what, false, || {
+        let operation = || format!("wait for {value} rings of a bell at {}", bell.value());
+        self.poll_until("wait", limit, &operation, false, || {
             if bell.value() >= value {
                 return Ok(true);
             }
-            match self.core().hopeless(Some(name)) {
+            match self.core().wait_error(Some(name)) {
                 None => Ok(false),
                 Some(why) => {
-                    self.core().forgive(name);
+                    self.core().clear_bell_error(name);
                     Err(why)
                 }
             }
@@ -386,17 +386,19 @@ impl Controller {
                 return Ok(false);
             }
         }
-        self.report_failure().map(|()| true)
+        self.take_failure().map(|()| true)
     }
 
     fn end_barrier(&self, limit: Option<Duration>) -> Result {
-        let what = || "barrier".to_owned();
-        self.until("barrier", limit, &what, true, || self.core().barrier_done())?;
-        self.report_failure()
+        let operation = || "barrier".to_owned();
+        self.poll_until("barrier", limit, &operation, true, || {
+            self.core().barrier_done()
+        })?;
+        self.take_failure()
     }
 
     /// Returns the oldest failure that no wait or poll has returned.
-    fn report_failure(&self) -> Result {
+    fn take_failure(&self) -> Result {
         self.core().unreported_failure().map_or(Ok(()), Err)
     }
 
@@ -409,9 +411,9 @@ impl Controller {
     /// failed; [`Error::InHandler`], [`Error::Finalized`].
     pub fn finalize(&self) -> Result {
         self.check_outside("finalize")?;
-        let what = || "finalize".to_owned();
+        let operation = || "finalize".to_owned();
         let mut first = None;
-        let ended = self.until("finalize", self.core().limit(), &what, true, || {
+        let ended = self.poll_until("finalize", self.core().limit(), &operation, true, || {
             if first.is_none() {
                 first = self.core().unreported_failure();
             }
@@ -420,7 +422,7 @@ impl Controller {
         self.0.functions.take();
         self.0.channels.take();
         if ended.is_err() {
-            self.core().abandon_all();
+            self.core().abort();
         }
         let children = self.core().wait_for_children();
         match first {
@@ -435,18 +437,18 @@ impl Controller {
     }
 
     /// Polls until `done` returns true; parks while there are no events.
-    fn until(
+    fn poll_until(
         &self,
         call: &'static str,
         limit: Option<Duration>,
-        what: &dyn Fn() -> String,
+        operation: &dyn Fn() -> String,
         is_barrier: bool,
         mut done: impl FnMut() -> Result<bool>,
     ) -> Result {
         self.check_outside(call)?;
         let mut started = None;
         loop {
-            self.core().progress_awake()?;
+            self.core().progress_without_backoff()?;
             self.dispatch();
             if done()? {
                 return Ok(());
@@ -454,21 +456,22 @@ impl Controller {
             let started = *started.get_or_insert_with(Instant::now);
             let left = limit.map(|limit| limit.saturating_sub(started.elapsed()));
             if left == Some(Duration::ZERO) {
-                return Err(self.core().timed_out(&what(), started, is_barrier));
+                return Err(self.core().timed_out(&operation(), started, is_barrier));
             }
-            self.core().rest(left.unwrap_or(SLEEP).min(SLEEP));
+            self.core()
+                .wait_for_events(left.unwrap_or(MAX_PARK).min(MAX_PARK));
         }
     }
 
     /// Runs invoked functions, unless a handler is running.
     fn dispatch(&self) -> usize {
-        if self.0.is_inside.get() {
+        if self.0.in_handler.get() {
             return 0;
         }
         let mut ran = 0;
-        while ran < MOST_AT_ONCE {
+        while ran < DISPATCH_MAX {
             if let Some(ready) = self.next_ready() {
-                self.inside(|| ready.run(self));
+                self.run_in_handler(|| ready.run(self));
             } else if let Some(message) = self.core().next() {
                 self.deliver(message);
             } else {
@@ -480,7 +483,7 @@ impl Controller {
     }
 
     #[inline]
-    fn next_ready(&self) -> Option<Ready> {
+    fn next_ready(&self) -> Option<MatchedRequest> {
         let mut ready = self.0.ready.borrow_mut();
         match ready.is_empty() {
             true => None,
@@ -493,18 +496,18 @@ impl Controller {
         match message.port() {
             Port::Function(id) => self.run(id, &message),
             Port::Channel { channel, tag } => {
-                let known = self.0.channels.borrow().get(channel as usize).cloned();
-                match known {
+                let channel = self.0.channels.borrow().get(channel as usize).cloned();
+                match channel {
                     Some(Some(channel)) => {
                         let from = message.from();
-                        let ready = channel.arrive(from, tag, message.into_payload());
+                        let ready = channel.receive(from, tag, message.into_payload());
                         if let Some(ready) = ready {
-                            self.inside(|| ready.run(self));
+                            self.run_in_handler(|| ready.run(self));
                         }
                     }
                     // The handler of this context was dropped.
                     Some(None) => log::debug!("{:?}: a message for a dropped handler", self.core()),
-                    None => self.0.early.borrow_mut().push(message),
+                    None => self.0.undelivered.borrow_mut().push(message),
                 }
             }
         }
@@ -513,7 +516,7 @@ impl Controller {
     fn run(&self, id: u32, message: &Message) {
         let function = self.0.functions.borrow().get(id as usize).cloned();
         let Some(function) = function else {
-            return self.core().no_function(message.from(), id);
+            return self.core().report_no_function(message.from(), id);
         };
         let call = Call {
             from: message.from(),
@@ -522,27 +525,27 @@ impl Controller {
         };
         // Handlers do not nest, so the function is not borrowed yet.
         let mut function = function.borrow_mut();
-        self.inside(|| function(self, call));
+        self.run_in_handler(|| function(self, call));
     }
 
-    fn inside(&self, run: impl FnOnce()) {
-        struct Leave<'a>(&'a Cell<bool>);
-        impl Drop for Leave<'_> {
+    fn run_in_handler(&self, run: impl FnOnce()) {
+        struct LeaveHandler<'a>(&'a Cell<bool>);
+        impl Drop for LeaveHandler<'_> {
             fn drop(&mut self) {
                 self.0.set(false);
             }
         }
-        self.0.is_inside.set(true);
-        let _leave = Leave(&self.0.is_inside);
+        self.0.in_handler.set(true);
+        let _leave = LeaveHandler(&self.0.in_handler);
         run();
     }
 
     /// Dispatches handlers in every [`DISPATCH_INTERVAL`]th call that is not a poll.
     #[inline]
-    pub(crate) fn now_and_then(&self) -> Result {
+    pub(crate) fn dispatch_periodically(&self) -> Result {
         let calls = self.0.calls.get().wrapping_add(1);
         self.0.calls.set(calls);
-        if calls.is_multiple_of(EVERY) {
+        if calls.is_multiple_of(DISPATCH_INTERVAL) {
             self.dispatch();
         }
         Ok(())
@@ -554,8 +557,8 @@ impl Controller {
         debug_assert_eq!(channels.len(), number as usize);
         channels.push(Some(channel));
         drop(channels);
-        let early = std::mem::take(&mut *self.0.early.borrow_mut());
-        for message in early {
+        let undelivered = std::mem::take(&mut *self.0.undelivered.borrow_mut());
+        for message in undelivered {
             self.deliver(message);
         }
     }
@@ -567,7 +570,7 @@ impl Controller {
     }
 
     /// Runs a matched request as soon as no handler is running.
-    pub(crate) fn ready(&self, ready: Ready) {
+    pub(crate) fn ready(&self, ready: MatchedRequest) {
         self.0.ready.borrow_mut().push_back(ready);
         self.dispatch();
     }
@@ -576,23 +579,23 @@ impl Controller {
         &self.0.core
     }
 
-    fn check_outside(&self, what: &'static str) -> Result {
-        match self.0.is_inside.get() {
-            true => Err(Error::InHandler(what)),
+    fn check_outside(&self, operation: &'static str) -> Result {
+        match self.0.in_handler.get() {
+            true => Err(Error::InHandler(operation)),
             false => Ok(()),
         }
     }
 
     fn check_function(&self, target: usize, function: FunctionId) -> Result {
-        let known = self.0.functions.borrow().len();
-        if (function.0 as usize) < known || !self.is_valid() {
+        let registered = self.0.functions.borrow().len();
+        if (function.0 as usize) < registered || !self.is_valid() {
             return Ok(());
         }
         Err(Error::NoFunction {
             caller: self.mycontext(),
             target,
             id: function.0,
-            known: known as u32,
+            registered: registered as u32,
         })
     }
 
@@ -615,7 +618,7 @@ impl Controller {
 }
 
 /// Maximum number of handlers run by one poll, so that a flood does not block the caller.
-const MOST_AT_ONCE: usize = 1024;
+const DISPATCH_MAX: usize = 1024;
 
 impl Drop for Inner {
     fn drop(&mut self) {
@@ -623,9 +626,9 @@ impl Drop for Inner {
             return;
         }
         if std::thread::panicking() {
-            return self.core.abandon_all();
+            return self.core.abort();
         }
-        let ended = self.finish();
+        let ended = self.finalize();
         if let Err(why) = ended.and_then(|()| self.core.wait_for_children()) {
             log::error!("{:?}: {why}", self.core);
         }
@@ -635,7 +638,7 @@ impl Drop for Inner {
 impl Inner {
     /// Finalizes without handlers, which were dropped with the last handle. Failures that no call
     /// has returned are logged.
-    fn finish(&self) -> Result {
+    fn finalize(&self) -> Result {
         loop {
             while let Some(why) = self.core.unreported_failure() {
                 log::error!("{:?}: {why}", self.core);
@@ -644,7 +647,7 @@ impl Inner {
                 return Ok(());
             }
             while self.core.next().is_some() {}
-            self.core.rest(Duration::from_millis(10));
+            self.core.wait_for_events(Duration::from_millis(10));
         }
     }
 }

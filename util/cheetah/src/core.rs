@@ -2,8 +2,8 @@
 //! the caller. [`crate::Controller`] runs Rust functions on top of it, the C API runs C functions.
 
 mod finalize;
-mod home;
-mod patience;
+mod idle;
+mod state_cell;
 mod thread;
 
 use std::fmt;
@@ -17,15 +17,15 @@ use selvedge_kit::wait::Spin;
 use crate::bell::{Bell, BellName};
 use crate::config::Config;
 use crate::copies::Copies;
-use crate::engine::{Arrival, Bytes, Engine, Get, Order, Parcel, Put};
+use crate::engine::{Bytes, Engine, Get, Invocation, InvokeTarget, Parcel, Put};
 use crate::local::Local;
 use crate::recv::Payload;
-use crate::start::{self, family::Family};
+use crate::start::{self, fork::Children};
 use crate::wire::{Port, Source};
 use crate::{Error, Result};
 use finalize::Stage;
-use home::Home;
-use patience::Patience;
+use idle::Backoff;
+use state_cell::StateCell;
 use thread::Thread;
 
 /// A context with a pull interface: the caller takes invocations with [`Self::next`] and runs them.
@@ -35,11 +35,11 @@ use thread::Thread;
 pub struct Core {
     // Dropped before the engine.
     thread: Option<Thread>,
-    home: Home,
+    state: StateCell,
     me: usize,
     size: usize,
     limit: Option<Duration>,
-    family: Option<Family>,
+    children: Option<Children>,
     /// Policy for polling before parking.
     spin: Spin,
 }
@@ -48,51 +48,51 @@ struct State {
     /// `None` after finalize.
     engine: Option<Engine>,
     stage: Stage,
-    patience: Patience,
+    backoff: Backoff,
     /// An event was found in a call that was not a poll, and no poll has followed.
-    is_fresh: bool,
+    has_unpolled_events: bool,
 }
 
 /// A received message. Its bytes are aligned to 16 and exclusively owned.
 #[derive(Debug)]
 pub struct Message {
-    arrival: Arrival,
+    invocation: Invocation,
 }
 
 impl Message {
     /// The context that sent it.
     pub fn from(&self) -> usize {
-        self.arrival.from
+        self.invocation.from
     }
 
     /// The function or handler that it is for.
     pub fn port(&self) -> Port {
-        self.arrival.port
+        self.invocation.port
     }
 
     /// The payload.
     pub fn bytes(&self) -> &[u8] {
-        self.arrival.payload.bytes()
+        self.invocation.payload.bytes()
     }
 
     /// The address of the payload, which the owner of the message may change.
     pub fn base(&mut self) -> *mut u8 {
-        self.arrival.payload.base()
+        self.invocation.payload.base()
     }
 
     pub(crate) fn into_payload(self) -> Payload {
-        self.arrival.payload
+        self.invocation.payload
     }
 }
 
 /// Memory for one message to one context, to be packed in place.
 #[derive(Debug)]
-pub struct Room {
+pub struct Reservation {
     to: usize,
     parcel: Parcel,
 }
 
-impl Room {
+impl Reservation {
     /// The destination context.
     pub fn to(&self) -> usize {
         self.to
@@ -112,15 +112,15 @@ impl Room {
 /// Pending events after progress.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct News {
+pub struct PollStatus {
     /// Messages that were not taken yet.
-    pub has_arrivals: bool,
+    pub has_messages: bool,
     /// Failures that were not reported yet.
     pub has_failures: bool,
 }
 
 /// Every 8th call that is not a poll makes progress, for programs that never poll.
-const EVERY: u32 = 8;
+const PROGRESS_INTERVAL: u32 = 8;
 
 impl Core {
     /// Starts the context, or the contexts.
@@ -133,25 +133,25 @@ impl Core {
         let state = State {
             engine: Some(started.engine),
             stage: Stage::default(),
-            patience: Patience::default(),
-            is_fresh: false,
+            backoff: Backoff::default(),
+            has_unpolled_events: false,
         };
-        let home = match config.has_thread {
-            true => Home::shared(state),
-            false => Home::own(state),
+        let cell = match config.has_thread {
+            true => StateCell::shared(state),
+            false => StateCell::unshared(state),
         };
-        let thread = match &home {
-            Home::Shared(shared) => Some(Thread::start(shared)?),
-            Home::Own(_) => None,
+        let thread = match &cell {
+            StateCell::Shared(shared) => Some(Thread::start(shared)?),
+            StateCell::Unshared(_) => None,
         };
         Ok(Self {
-            home,
+            state: cell,
             thread,
             me,
             size,
             limit: config.timeout,
-            family: started.family,
-            spin: Spin::new(patience::AWAKE),
+            children: started.children,
+            spin: Spin::new(idle::SPIN_TIME),
         })
     }
 
@@ -175,26 +175,26 @@ impl Core {
     /// # Errors
     /// [`Error::Finalized`].
     #[inline]
-    pub fn progress(&self) -> Result<News> {
-        let mut state = self.home.enter();
+    pub fn progress(&self) -> Result<PollStatus> {
+        let mut state = self.state.lock();
         let state = &mut *state;
         let Some(engine) = &mut state.engine else {
             return Err(Error::Finalized("poll"));
         };
-        let stirred = engine.progress();
-        let news = News {
-            has_arrivals: engine.has_arrivals(),
+        let has_progressed = engine.progress();
+        let status = PollStatus {
+            has_messages: engine.has_messages(),
             has_failures: engine.has_failures(),
         };
-        if stirred || news.has_arrivals {
-            state.patience.reset();
+        if has_progressed || status.has_messages {
+            state.backoff.reset();
         } else {
-            state.patience.in_vain();
+            state.backoff.idle_poll();
         }
-        if !news.has_arrivals && engine.owes_flush() {
+        if !status.has_messages && engine.owes_flush() {
             engine.progress();
         }
-        Ok(news)
+        Ok(status)
     }
 
     /// As [`Self::progress`], for a caller that parks by itself when there are no events.
@@ -202,7 +202,7 @@ impl Core {
     /// # Errors
     /// As [`Self::progress`].
     #[inline]
-    pub fn progress_awake(&self) -> Result {
+    pub fn progress_without_backoff(&self) -> Result {
         self.with("poll", |engine| {
             engine.progress();
             Ok(())
@@ -213,77 +213,79 @@ impl Core {
     /// caller may not call again soon.
     #[inline]
     pub fn next(&self) -> Option<Message> {
-        if self.home.is_quiet() {
+        if self.state.is_known_idle() {
             return None;
         }
-        let mut state = self.home.enter();
+        let mut state = self.state.lock();
         let engine = state.engine.as_mut()?;
-        let arrival = engine.next();
-        if arrival.is_none() && engine.owes_flush() {
+        let invocation = engine.next();
+        if invocation.is_none() && engine.owes_flush() {
             engine.progress();
         }
-        Some(Message { arrival: arrival? })
+        Some(Message {
+            invocation: invocation?,
+        })
     }
 
     /// Number of messages that were not taken yet.
-    pub fn arrivals(&self) -> usize {
-        let state = self.home.enter();
-        state.engine.as_ref().map_or(0, Engine::arrivals)
+    pub fn message_count(&self) -> usize {
+        let state = self.state.lock();
+        state.engine.as_ref().map_or(0, Engine::message_count)
     }
 
     /// Removes the oldest failure that no poll has returned.
     pub fn failure(&self) -> Option<Error> {
-        if self.home.is_well() {
+        if self.state.is_known_without_failures() {
             return None;
         }
-        self.home.enter().engine.as_mut()?.failure()
+        self.state.lock().engine.as_mut()?.failure()
     }
 
     /// Removes the oldest failure that neither a poll nor a wait has returned.
     pub fn unreported_failure(&self) -> Option<Error> {
-        if self.home.is_well() {
+        if self.state.is_known_without_failures() {
             return None;
         }
-        self.home.enter().engine.as_mut()?.unreported_failure()
+        self.state.lock().engine.as_mut()?.unreported_failure()
     }
 
     /// The error that prevents the end of a wait for this bell, or for a barrier; `None` if it can
     /// end.
-    pub fn hopeless(&self, bell: Option<BellName>) -> Option<Error> {
-        let state = self.home.enter();
-        state.engine.as_ref()?.hopeless(bell).cloned()
+    pub fn wait_error(&self, bell: Option<BellName>) -> Option<Error> {
+        let state = self.state.lock();
+        state.engine.as_ref()?.wait_error(bell).cloned()
     }
 
     /// Clears the error of a bell after a wait has returned it: the bell can be used again.
-    pub fn forgive(&self, bell: BellName) {
-        if let Some(engine) = &mut self.home.enter().engine {
-            engine.forgive(bell);
+    pub fn clear_bell_error(&self, bell: BellName) {
+        if let Some(engine) = &mut self.state.lock().engine {
+            engine.clear_bell_error(bell);
         }
     }
 
     /// Waits for events, for at most this time: polls for a while, then parks.
-    pub fn rest(&self, most: Duration) {
+    pub fn wait_for_events(&self, max: Duration) {
         if let Some(thread) = &self.thread {
-            return thread.rest(most);
+            return thread.wait(max);
         }
-        let mut state = self.home.enter();
+        let mut state = self.state.lock();
         let state = &mut *state;
         let Some(engine) = &mut state.engine else {
             return;
         };
-        if std::mem::take(&mut state.is_fresh) {
+        if std::mem::take(&mut state.has_unpolled_events) {
             return;
         }
         let start = Instant::now();
         let mut spinning = self.spin.begin(start);
-        while self.spin.should_continue(&mut spinning) && start.elapsed() < most {
-            if engine.progress() || engine.has_arrivals() {
+        while self.spin.should_continue(&mut spinning) && start.elapsed() < max {
+            if engine.progress() || engine.has_messages() {
                 return self.spin.succeeded(&spinning);
             }
         }
-        let asleep = Instant::now();
-        engine.sleep(most.min(engine.patience()));
-        self.spin.parked_for(asleep.elapsed());
+        let parked_at = Instant::now();
+        engine.park(max.min(engine.max_park_time()));
+        self.spin.parked_for(parked_at.elapsed());
     }
 
     /// A new bell.
@@ -295,9 +297,9 @@ impl Core {
     }
 
     pub(crate) fn is_own(&self, bell: &Bell) -> bool {
-        let state = self.home.enter();
+        let state = self.state.lock();
         let engine = state.engine.as_ref();
-        engine.is_some_and(|engine| bell.is_of(engine.bells()))
+        engine.is_some_and(|engine| bell.belongs_to(engine.bells()))
     }
 
     /// Registers a function under the next number. `name` is compared with the names in other
@@ -306,9 +308,7 @@ impl Core {
     /// # Errors
     /// [`Error::Finalized`].
     pub fn register(&self, name: &str) -> Result<u32> {
-        self.with("registering a function", |engine| {
-            Ok(engine.add_function(name))
-        })
+        self.with("register", |engine| Ok(engine.add_function(name)))
     }
 
     /// Registers a matching handler under the next number.
@@ -316,7 +316,7 @@ impl Core {
     /// # Errors
     /// [`Error::Finalized`].
     pub fn channel(&self, name: &str) -> Result<u32> {
-        self.with("building a handler", |engine| engine.add_channel(name))
+        self.with("handler construction", |engine| engine.add_channel(name))
     }
 
     /// Puts bytes into another context's memory.
@@ -391,8 +391,8 @@ impl Core {
     #[inline]
     pub fn invoke(&self, to: usize, port: Port, bytes: &[u8]) -> Result {
         let bell = BellName::NONE;
-        let order = Order { to, port, bell };
-        self.with("ainvoke", |engine| engine.invoke(&order, bytes))
+        let target = InvokeTarget { to, port, bell };
+        self.with("ainvoke", |engine| engine.invoke(&target, bytes))
     }
 
     /// As [`Self::invoke`], without a copy: the bytes stay unchanged until `bell` has been rung or
@@ -405,19 +405,19 @@ impl Core {
     /// # Errors
     /// As [`Self::invoke`].
     #[expect(unsafe_code, reason = "passes a promise on")]
-    pub unsafe fn invoke_lent(
+    pub unsafe fn invoke_no_copy(
         &self,
         to: usize,
         port: Port,
         (bytes, len): (*const u8, usize),
         bell: BellName,
     ) -> Result {
-        let order = Order { to, port, bell };
+        let target = InvokeTarget { to, port, bell };
         // SAFETY: passed on from the caller.
         let local = unsafe { Local::new(bytes, len) };
         self.with("ainvoke", |engine| match len <= engine.eager(to)? {
-            true => engine.invoke(&order, local.bytes()),
-            false => engine.invoke_kept(&order, Bytes::Caller(local)),
+            true => engine.invoke(&target, local.bytes()),
+            false => engine.invoke_bytes(&target, Bytes::Caller(local)),
         })
     }
 
@@ -425,11 +425,11 @@ impl Core {
     ///
     /// # Errors
     /// When there is no such context, or after finalize.
-    pub fn reserve(&self, to: usize, len: usize) -> Result<Room> {
+    pub fn reserve(&self, to: usize, len: usize) -> Result<Reservation> {
         self.with("reserve", |engine| {
             engine.check(to)?;
             let parcel = engine.reserve(to, len);
-            Ok(Room { to, parcel })
+            Ok(Reservation { to, parcel })
         })
     }
 
@@ -437,22 +437,22 @@ impl Core {
     ///
     /// # Errors
     /// As [`Self::invoke`].
-    pub fn commit(&self, port: Port, room: Room) -> Result {
+    pub fn commit(&self, port: Port, reservation: Reservation) -> Result {
         let bell = BellName::NONE;
-        let order = Order {
-            to: room.to,
+        let target = InvokeTarget {
+            to: reservation.to,
             port,
             bell,
         };
         self.with("commit", |engine| {
-            engine.invoke_kept(&order, Bytes::Parcel(room.parcel))
+            engine.invoke_bytes(&target, Bytes::Parcel(reservation.parcel))
         })
     }
 
     /// Releases a reservation without sending it.
-    pub fn abandon(&self, room: Room) {
-        if let Some(engine) = &mut self.home.enter().engine {
-            engine.abandon(room.parcel);
+    pub fn release(&self, reservation: Reservation) {
+        if let Some(engine) = &mut self.state.lock().engine {
+            engine.release(reservation.parcel);
         }
     }
 
@@ -461,26 +461,26 @@ impl Core {
     /// # Errors
     /// When none is available, or after finalize.
     pub fn allocate(&self, len: usize) -> Result<Arc<SharedRegion>> {
-        self.with("allocating special memory", |engine| engine.allocate(len))
+        self.with("special", |engine| engine.allocate(len))
     }
 
     /// Frees special memory.
-    pub fn free(&self, window: Arc<SharedRegion>) {
-        if let Some(engine) = &mut self.home.enter().engine {
-            engine.free(window);
+    pub fn free(&self, region: Arc<SharedRegion>) {
+        if let Some(engine) = &mut self.state.lock().engine {
+            engine.free(region);
         }
     }
 
     /// Reports that an invoked function is not registered.
-    pub fn no_function(&self, caller: usize, id: u32) {
-        if let Some(engine) = &mut self.home.enter().engine {
-            engine.no_function(caller, id);
+    pub fn report_no_function(&self, caller: usize, id: u32) {
+        if let Some(engine) = &mut self.state.lock().engine {
+            engine.report_no_function(caller, id);
         }
     }
 
     /// Records a failure for the next poll.
     pub(crate) fn report(&self, why: Error) {
-        if let Some(engine) = &mut self.home.enter().engine {
+        if let Some(engine) = &mut self.state.lock().engine {
             engine.fail(why);
         }
     }
@@ -492,13 +492,13 @@ impl Core {
 
     /// Number of registered functions.
     pub fn functions(&self) -> u32 {
-        let state = self.home.enter();
+        let state = self.state.lock();
         state.engine.as_ref().map_or(0, Engine::functions)
     }
 
     /// Number of handlers.
     pub fn channels(&self) -> u32 {
-        let state = self.home.enter();
+        let state = self.state.lock();
         state.engine.as_ref().map_or(0, Engine::channels)
     }
 
@@ -515,15 +515,15 @@ impl Core {
     /// # Errors
     /// When a context has failed.
     pub fn barrier_done(&self) -> Result<bool> {
-        self.with("barrier", |engine| match engine.barrier_is_over() {
+        self.with("barrier", |engine| match engine.barrier_is_complete() {
             true => Ok(true),
-            false => engine.hopeless(None).cloned().map_or(Ok(false), Err),
+            false => engine.wait_error(None).cloned().map_or(Ok(false), Err),
         })
     }
 
     /// Counts of copies.
     pub fn copies(&self) -> Copies {
-        let state = self.home.enter();
+        let state = self.state.lock();
         state
             .engine
             .as_ref()
@@ -532,7 +532,7 @@ impl Core {
 
     /// The names of the providers.
     pub fn fabrics(&self) -> Vec<String> {
-        let state = self.home.enter();
+        let state = self.state.lock();
         let nets = state
             .engine
             .as_ref()
@@ -544,60 +544,60 @@ impl Core {
 
     /// The error of a wait that reached its time limit, with the contexts that do not respond, or
     /// that have not entered the barrier.
-    pub fn timed_out(&self, what: &str, since: Instant, is_barrier: bool) -> Error {
-        let asked = self.with("asking", |engine| {
+    pub fn timed_out(&self, operation: &str, since: Instant, is_barrier: bool) -> Error {
+        let request = self.with("status request", |engine| {
             let entered = if is_barrier { engine.entered() } else { 0 };
-            Ok((engine.ask_all(), entered))
+            Ok((engine.query_all(), entered))
         });
-        let Ok((token, entered)) = asked else {
-            return Error::Finalized("waiting");
+        let Ok((token, entered)) = request else {
+            return Error::Finalized("wait");
         };
-        let until = Instant::now() + ANSWER_TIME;
+        let until = Instant::now() + RESPONSE_TIME;
         loop {
-            let missing = self.with("asking", |engine| {
+            let missing = self.with("status request", |engine| {
                 engine.progress();
                 Ok(engine.missing(token, entered))
             });
             let missing = missing.unwrap_or_default();
             if missing.is_empty() || Instant::now() >= until {
                 return Error::TimedOut {
-                    what: what.to_owned(),
+                    operation: operation.to_owned(),
                     millis: since.elapsed().as_millis() as u64,
                     missing,
                 };
             }
-            self.rest(Duration::from_millis(1));
+            self.wait_for_events(Duration::from_millis(1));
         }
     }
 
     #[inline]
     fn with<T>(
         &self,
-        what: &'static str,
+        operation: &'static str,
         call: impl FnOnce(&mut Engine) -> Result<T>,
     ) -> Result<T> {
-        let mut state = self.home.enter();
+        let mut state = self.state.lock();
         let state = &mut *state;
         let Some(engine) = &mut state.engine else {
-            return Err(Error::Finalized(what));
+            return Err(Error::Finalized(operation));
         };
         let done = call(engine);
-        if state.patience.every(EVERY) {
-            state.is_fresh |= engine.progress();
+        if state.backoff.every(PROGRESS_INTERVAL) {
+            state.has_unpolled_events |= engine.progress();
         }
         done
     }
 }
 
 /// Time for the contexts to respond to a status request.
-const ANSWER_TIME: Duration = Duration::from_millis(250);
+const RESPONSE_TIME: Duration = Duration::from_millis(250);
 
 impl Engine {
     /// Parks until an event on any fabric.
-    fn sleep(&self, time: Duration) {
+    fn park(&self, time: Duration) {
         match self.nets() {
-            [net] => net.sleep(time),
-            _ => patience::sleep_on_queues(&self.queues(), time),
+            [net] => net.park(time),
+            _ => idle::park_on_queues(&self.queues(), time),
         }
     }
 
@@ -619,16 +619,16 @@ impl fmt::Debug for Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Meeting;
+    use crate::Rendezvous;
 
     /// Number of voluntary context switches of this thread.
     #[expect(unsafe_code, reason = "getrusage(2)")]
-    fn sleeps() -> i64 {
+    fn voluntary_switches() -> i64 {
         // SAFETY: all-zero bytes are a valid `rusage`.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
         // SAFETY: the call writes `usage`.
-        let answer = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-        assert_eq!(answer, 0);
+        let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+        assert_eq!(result, 0);
         usage.ru_nvcsw
     }
 
@@ -636,8 +636,8 @@ mod tests {
     fn pair(name: &'static str, config: &Config) -> [Core; 2] {
         let file = std::env::temp_dir().join(format!("cheetah-{name}-{}", std::process::id()));
         let open = move |rank, config: Config| {
-            let place = Meeting::File(file.display().to_string());
-            Core::open(&config.at(rank, 2, name, place)).unwrap()
+            let rendezvous = Rendezvous::File(file.display().to_string());
+            Core::open(&config.launched(rank, 2, name, rendezvous)).unwrap()
         };
         let other = std::thread::spawn({
             let (open, config) = (open.clone(), config.clone());
@@ -651,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_of_the_library_sends_what_there_was_no_room_for_as_soon_as_there_is() {
+    fn the_library_thread_sends_the_backlog_as_soon_as_there_is_room() {
         const MESSAGES: usize = 300_000;
         let [one, other] = pair("backlog", &Config::new().with_thread());
         for _ in 0..MESSAGES {
@@ -670,15 +670,15 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sleeps_on_what_came_in_a_call_that_was_no_poll() {
+    fn events_found_outside_of_a_poll_prevent_parking() {
         let [one, _other] = pair("fresh", &Config::new());
-        let before = sleeps();
-        one.rest(Duration::from_secs(1));
-        assert_eq!(sleeps(), before);
+        let before = voluntary_switches();
+        one.wait_for_events(Duration::from_secs(1));
+        assert_eq!(voluntary_switches(), before);
     }
 
     #[test]
-    fn a_context_that_waits_for_nobody_ends_at_once() {
+    fn a_single_context_finalizes_in_one_step() {
         let core = Core::open(&Config::new()).unwrap();
         assert!(core.finalize_step().unwrap());
     }

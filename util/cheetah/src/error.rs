@@ -18,16 +18,16 @@ pub enum Error {
     #[error("cannot start: {0}")]
     Start(String),
     /// The fabric reported an error.
-    #[error("context {context}: {what}")]
+    #[error("context {context}: {detail}")]
     Fabric {
         /// The context that reports it.
         context: usize,
         /// The operation and the fabric's error.
-        what: String,
+        detail: String,
     },
     /// A context has ended before it finalized.
     #[error("context {context} of {size} is gone: {detail}")]
-    Lost {
+    PeerFailed {
         /// The failed context.
         context: usize,
         /// Number of contexts.
@@ -37,7 +37,7 @@ pub enum Error {
     },
     /// A pointer in a call or message does not name memory of the target context.
     #[error(
-        "{what} of {len} bytes at {address:#x} of context {context}: no such memory, or not writable"
+        "{operation} of {len} bytes at {address:#x} of context {context}: no such memory, or not writable"
     )]
     BadPointer {
         /// The context of the memory.
@@ -47,7 +47,7 @@ pub enum Error {
         /// Length in bytes.
         len: u64,
         /// The operation.
-        what: &'static str,
+        operation: &'static str,
     },
     /// There is no such context.
     #[error("there is no context {context}: contexts are 0 to {last}")]
@@ -59,7 +59,7 @@ pub enum Error {
     },
     /// An invocation names a function that its target has not registered.
     #[error(
-        "context {caller} invokes function {id} of context {target}, which has registered {known}"
+        "context {caller} invokes function {id} of context {target}, which has registered {registered}"
     )]
     NoFunction {
         /// The calling context.
@@ -69,7 +69,7 @@ pub enum Error {
         /// The number of the function.
         id: u32,
         /// Number of registered functions.
-        known: u32,
+        registered: u32,
     },
     /// The contexts have not registered the same functions in the same order.
     #[error("contexts have registered different things: {0}")]
@@ -81,22 +81,22 @@ pub enum Error {
     #[error("{0} within a handler: a handler must not wait")]
     InHandler(&'static str),
     /// A wait or barrier has reached its time limit.
-    #[error("{what} has lasted {millis} ms; missing: {}", contexts(.missing))]
+    #[error("{operation} has lasted {millis} ms; missing: {}", contexts(.missing))]
     TimedOut {
         /// The operation.
-        what: String,
+        operation: String,
         /// Its duration in milliseconds.
         millis: u64,
         /// The contexts that have not entered or do not respond.
         missing: Vec<usize>,
     },
     /// Memory is exhausted.
-    #[error("context {context}: no memory for {what}")]
+    #[error("context {context}: no memory for {purpose}")]
     NoMemory {
         /// The context that reports it.
         context: usize,
         /// The purpose of the memory.
-        what: String,
+        purpose: String,
     },
     /// Invalid bytes or arguments.
     #[error("{0}")]
@@ -107,22 +107,22 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn start(what: impl Into<String>) -> Self {
-        Self::Start(what.into())
+    pub(crate) fn start(message: impl Into<String>) -> Self {
+        Self::Start(message.into())
     }
 
-    pub(crate) fn usage(what: impl Into<String>) -> Self {
-        Self::Usage(what.into())
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::Usage(message.into())
     }
 
-    pub(crate) fn io(what: &str, error: &io::Error) -> Self {
-        Self::Start(format!("{what}: {error}"))
+    pub(crate) fn io(object: &str, error: &io::Error) -> Self {
+        Self::Start(format!("{object}: {error}"))
     }
 }
 
 fn contexts(list: &[usize]) -> String {
     match list {
-        [] => "nobody; all contexts answer".to_owned(),
+        [] => "none; all contexts respond".to_owned(),
         [one] => format!("context {one}"),
         many => {
             let names: Vec<_> = many.iter().map(ToString::to_string).collect();

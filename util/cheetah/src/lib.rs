@@ -49,7 +49,7 @@ mod wire;
 pub use bytemuck;
 
 pub use bell::{Bell, BellName};
-pub use config::{Config, Meeting, Place};
+pub use config::{Config, Launch, Rendezvous};
 pub use controller::{Call, Controller, FunctionId};
 pub use copies::Copies;
 pub use error::{Error, Result};
@@ -57,5 +57,5 @@ pub use matching::{Function, MatchingHandler};
 pub use parcel::Parcel;
 pub use serialize::Serialize;
 pub use special::Special;
-pub use start::gather;
+pub use start::rendezvous;
 pub use wire::Port;

@@ -44,22 +44,22 @@ pub struct MatchingHandler {
 /// Unmatched requests and messages of a handler.
 #[derive(Default)]
 pub(crate) struct Channel {
-    waiting: RefCell<Waiting>,
+    unmatched: RefCell<Unmatched>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct Unmatched {
     actions: FxHashMap<(usize, i32), VecDeque<Action>>,
     messages: FxHashMap<(usize, i32), VecDeque<Payload>>,
 }
 
 /// A message and its request.
-pub(crate) struct Ready {
+pub(crate) struct MatchedRequest {
     payload: Payload,
     action: Action,
 }
 
-impl Ready {
+impl MatchedRequest {
     pub(crate) fn run(self, controller: &Controller) {
         (self.action)(controller, self.payload.bytes());
     }
@@ -119,19 +119,19 @@ impl MatchingHandler {
             value.pack(parcel.bytes_mut());
             return self.controller.commit_to(port, parcel);
         }
-        let mut room = [0_u64; SPECIAL_FROM / 8];
+        let mut buffer = [0_u64; SPECIAL_FROM / 8];
         let mut large = Vec::new();
-        let room = match room.get_mut(..size / 8) {
-            Some(room) => room,
+        let buffer = match buffer.get_mut(..size / 8) {
+            Some(buffer) => buffer,
             None => {
                 large.resize(size / 8, 0);
                 &mut large[..]
             }
         };
-        let room = bytemuck::cast_slice_mut(room);
-        value.pack(room);
-        self.controller.core().invoke(to, port, room)?;
-        self.controller.now_and_then()
+        let buffer = bytemuck::cast_slice_mut(buffer);
+        value.pack(buffer);
+        self.controller.core().invoke(to, port, buffer)?;
+        self.controller.dispatch_periodically()
     }
 
     /// Requests the next unmatched message of a context and tag. The callback runs with a view of
@@ -143,9 +143,9 @@ impl MatchingHandler {
         &self,
         from: usize,
         tag: i32,
-        then: impl FnOnce(&Controller, T::View<'_>) + 'static,
+        callback: impl FnOnce(&Controller, T::View<'_>) + 'static,
     ) -> Result {
-        self.request_with::<Cheetah, T>(from, tag, then)
+        self.request_with::<Cheetah, T>(from, tag, callback)
     }
 
     /// As [`Self::request`], in the format of another tag of [`Serialize`].
@@ -156,11 +156,11 @@ impl MatchingHandler {
         &self,
         from: usize,
         tag: i32,
-        then: impl FnOnce(&Controller, T::View<'_>) + 'static,
+        callback: impl FnOnce(&Controller, T::View<'_>) + 'static,
     ) -> Result {
         self.controller.core().check(from)?;
         let action: Action = Box::new(move |controller, bytes| match T::unpack(bytes) {
-            Ok((view, _)) => then(controller, view),
+            Ok((view, _)) => callback(controller, view),
             Err(why) => controller.core().report(crate::Error::Garbled(format!(
                 "a message with tag {tag} of context {from}: {why}"
             ))),
@@ -173,12 +173,12 @@ impl MatchingHandler {
 
     /// Number of requests that wait for a message of context `from`, or of any context.
     pub fn actions(&self, from: Option<usize>) -> usize {
-        count(&self.channel.waiting.borrow().actions, from)
+        count(&self.channel.unmatched.borrow().actions, from)
     }
 
     /// Number of messages of context `from`, or of any context, that wait for a request.
     pub fn messages(&self, from: Option<usize>) -> usize {
-        count(&self.channel.waiting.borrow().messages, from)
+        count(&self.channel.unmatched.borrow().messages, from)
     }
 }
 
@@ -190,24 +190,29 @@ impl Drop for MatchingHandler {
 
 impl Channel {
     /// Matches a message with a request, or queues it.
-    pub(crate) fn arrive(&self, from: usize, tag: i32, payload: Payload) -> Option<Ready> {
-        let mut waiting = self.waiting.borrow_mut();
-        match take(&mut waiting.actions, (from, tag)) {
-            Some(action) => Some(Ready { payload, action }),
+    pub(crate) fn receive(
+        &self,
+        from: usize,
+        tag: i32,
+        payload: Payload,
+    ) -> Option<MatchedRequest> {
+        let mut unmatched = self.unmatched.borrow_mut();
+        match take(&mut unmatched.actions, (from, tag)) {
+            Some(action) => Some(MatchedRequest { payload, action }),
             None => {
-                let queue = waiting.messages.entry((from, tag)).or_default();
+                let queue = unmatched.messages.entry((from, tag)).or_default();
                 queue.push_back(payload);
                 None
             }
         }
     }
 
-    fn request(&self, from: usize, tag: i32, action: Action) -> Option<Ready> {
-        let mut waiting = self.waiting.borrow_mut();
-        match take(&mut waiting.messages, (from, tag)) {
-            Some(payload) => Some(Ready { payload, action }),
+    fn request(&self, from: usize, tag: i32, action: Action) -> Option<MatchedRequest> {
+        let mut unmatched = self.unmatched.borrow_mut();
+        match take(&mut unmatched.messages, (from, tag)) {
+            Some(payload) => Some(MatchedRequest { payload, action }),
             None => {
-                let queue = waiting.actions.entry((from, tag)).or_default();
+                let queue = unmatched.actions.entry((from, tag)).or_default();
                 queue.push_back(action);
                 None
             }
@@ -227,10 +232,10 @@ fn take<T>(queues: &mut Queues<T>, key: (usize, i32)) -> Option<T> {
 }
 
 fn count<T>(queues: &Queues<T>, from: Option<usize>) -> usize {
-    let theirs = queues
+    let matching = queues
         .iter()
         .filter(|(key, _)| from.is_none_or(|from| key.0 == from));
-    theirs.map(|(_, queue)| queue.len()).sum()
+    matching.map(|(_, queue)| queue.len()).sum()
 }
 
 impl fmt::Debug for MatchingHandler {
@@ -276,8 +281,8 @@ impl Controller {
         let id = self.register(&name, move |controller, call| match T::unpack(call.bytes) {
             Ok((view, _)) => function(controller, call.from, view),
             Err(why) => controller.core().report(crate::Error::Garbled(format!(
-                "what context {} invokes function {} with: {why}",
-                call.from, call.id
+                "arguments of function {} from context {}: {why}",
+                call.id, call.from
             ))),
         })?;
         Ok(Function {
@@ -296,9 +301,9 @@ impl Controller {
         function: Function<T>,
         value: &T,
     ) -> Result {
-        let mut room = vec![0_u64; value.size() / 8];
-        let room = bytemuck::cast_slice_mut(&mut room);
-        value.pack(room);
-        self.ainvoke(to, function.id, room)
+        let mut buffer = vec![0_u64; value.size() / 8];
+        let buffer = bytemuck::cast_slice_mut(&mut buffer);
+        value.pack(buffer);
+        self.ainvoke(to, function.id, buffer)
     }
 }

@@ -30,11 +30,11 @@ pub(crate) fn store(address: u64, bytes: &[u8]) -> Result<(), ()> {
     if !is_writable(address, bytes.len() as u64) {
         return Err(());
     }
-    let place = ptr::with_exposed_provenance_mut::<u8>(address as usize);
+    let destination = ptr::with_exposed_provenance_mut::<u8>(address as usize);
     // SAFETY: the kernel has just confirmed that the bytes are mapped and writable, and the only
     // thread of this context is in this function. The ranges may overlap if a caller puts memory
     // onto itself: `copy` allows that.
-    unsafe { ptr::copy(bytes.as_ptr(), place, bytes.len()) };
+    unsafe { ptr::copy(bytes.as_ptr(), destination, bytes.len()) };
     Ok(())
 }
 
@@ -65,9 +65,9 @@ pub(crate) fn copy_within(from: u64, to: u64, len: u64) -> Result<(), ()> {
         return Err(());
     }
     let source = ptr::with_exposed_provenance::<u8>(from as usize);
-    let place = ptr::with_exposed_provenance_mut::<u8>(to as usize);
+    let destination = ptr::with_exposed_provenance_mut::<u8>(to as usize);
     // SAFETY: both ranges were checked; they may overlap.
-    unsafe { ptr::copy(source, place, len as usize) };
+    unsafe { ptr::copy(source, destination, len as usize) };
     Ok(())
 }
 
@@ -95,7 +95,7 @@ mod tests {
     static CONSTANT: [u8; 8192] = [1; 8192];
 
     #[test]
-    fn memory_is_told_from_what_is_none() {
+    fn unmapped_and_read_only_memory_is_detected() {
         let mut stack = [0_u8; 100];
         let heap = vec![0_u8; 1 << 20];
         let stack = stack.as_mut_ptr().expose_provenance() as u64;
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_integer_that_is_not_aligned_is_not_counted_up() {
+    fn an_unaligned_integer_is_not_incremented() {
         let mut ints = [0_i32; 2];
         let address = ints.as_mut_ptr().expose_provenance() as u64;
         assert_eq!(increment(address, false), Ok(()));

@@ -25,7 +25,7 @@ use crate::wire::{self, HEAD_MAX, Head, Source};
 
 /// Largest eager payload in bytes; larger ones are fetched. It fits, with a head, the inject size
 /// of every provider here and a receive buffer.
-const EAGER_MOST: usize = BUFFER_LEN - HEAD_MAX;
+const EAGER_MAX: usize = BUFFER_LEN - HEAD_MAX;
 /// Messages up to this size are assembled on the stack.
 const SMALL: usize = 128;
 
@@ -37,19 +37,19 @@ pub(crate) struct Net {
     cq: Arc<dyn CompletionQueue>,
     av: Arc<dyn AddressVector>,
     // Registration of all memory of this process, for peers with the key.
-    everything: Arc<dyn MemoryRegion>,
+    all_memory: Arc<dyn MemoryRegion>,
     domain: Arc<dyn Domain>,
     provider: String,
     inject_size: usize,
     /// The provider may hold posted messages until the next progress call. Network providers do;
     /// providers without network addresses send everything at once.
-    pub(crate) dawdles: bool,
+    pub(crate) defers_sends: bool,
     next_key: u64,
 }
 
 /// Remote memory of a peer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RemoteAddr {
     pub(crate) peer: FiAddr,
     pub(crate) addr: u64,
     pub(crate) key: u64,
@@ -78,16 +78,16 @@ impl Net {
         let mut bindings = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
         bindings.tx_selective = true;
         let ep = domain.endpoint(&info, bindings)?;
-        let everything = expose(&*domain, secret)?;
+        let all_memory = register_all_memory(&*domain, secret)?;
         Ok(Self {
             ep,
             cq,
             av,
-            everything,
+            all_memory,
             domain,
             provider: info.fabric_attr.prov_name.clone(),
             inject_size: info.tx_attr.inject_size,
-            dawdles: info.addr_format != AddrFormat::Str,
+            defers_sends: info.addr_format != AddrFormat::Str,
             next_key: secret,
         })
     }
@@ -98,28 +98,28 @@ impl Net {
     }
 
     /// The address and key that peers need.
-    pub(crate) fn introduction(&self) -> Result<(String, u64), selvedge::Error> {
+    pub(crate) fn local_address(&self) -> Result<(String, u64), selvedge::Error> {
         let address = self.ep.address().map_err(|errno| {
             selvedge::Error::new(
                 errno,
                 format!("the address of a {} endpoint", self.provider),
             )
         })?;
-        Ok((address.to_string(), self.everything.key()))
+        Ok((address.to_string(), self.all_memory.key()))
     }
 
     /// Adds a peer to the address vector.
     pub(crate) fn add(&self, address: &str) -> Result<FiAddr, selvedge::Error> {
         let parsed: Address = address.parse()?;
         self.av.insert_one(&parsed).map_err(|error| {
-            let what = format!("address {address:?} of a context");
-            selvedge::Error::new(error.errno(), what).because(error)
+            let message = format!("address {address:?} of a context");
+            selvedge::Error::new(error.errno(), message).because(error)
         })
     }
 
     /// The largest eager payload.
     pub(crate) fn eager(&self) -> usize {
-        EAGER_MOST.min(self.inject_size.saturating_sub(HEAD_MAX))
+        EAGER_MAX.min(self.inject_size.saturating_sub(HEAD_MAX))
     }
 
     /// The largest put that is copied at once.
@@ -131,13 +131,13 @@ impl Net {
     pub(crate) fn source(&self, addr: u64, len: u64) -> Source {
         Source {
             addr,
-            key: self.everything.key(),
+            key: self.all_memory.key(),
             len,
         }
     }
 
     /// Allocates memory that peers read and write directly.
-    pub(crate) fn window(&mut self, len: usize) -> Result<SharedRegion, selvedge::Error> {
+    pub(crate) fn shared_region(&mut self, len: usize) -> Result<SharedRegion, selvedge::Error> {
         let attr = alloc::Attr::new(MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE);
         let key = self.key();
         SharedRegion::with(&*self.domain, len, &attr.with_key(key))
@@ -163,7 +163,7 @@ impl Net {
 
     /// Sends a copy of a message. A completion with `context` confirms that it was sent, and is
     /// reported without further polls.
-    pub(crate) fn send_off(
+    pub(crate) fn send_with_completion(
         &self,
         to: FiAddr,
         tag: u64,
@@ -174,7 +174,7 @@ impl Net {
     }
 
     /// Sends a copy of a head and the bytes behind it.
-    pub(crate) fn send_behind(
+    pub(crate) fn send_with_head(
         &self,
         to: FiAddr,
         head: &Head,
@@ -196,12 +196,12 @@ impl Net {
     fn send_copy<const N: usize>(
         &self,
         (dest, tag): (FiAddr, u64),
-        pieces: [&[u8]; N],
+        segments: [&[u8]; N],
         flags: OpFlags,
         context: Context,
     ) -> selvedge::Result {
         let msg = tagged::SendMsg {
-            iov: &pieces.map(Iov::new),
+            iov: &segments.map(Iov::new),
             desc: &[],
             dest,
             tag,
@@ -218,9 +218,9 @@ impl Net {
     /// The buffer has no other owner, and the caller retains it until its completion or until this
     /// value is dropped.
     #[inline]
-    pub(crate) unsafe fn take_into(&self, buffer: &Buffer, context: Context) -> selvedge::Result {
+    pub(crate) unsafe fn post_recv(&self, buffer: &Buffer, context: Context) -> selvedge::Result {
         let msg = tagged::RecvMsg {
-            iov: &[buffer.room()],
+            iov: &[buffer.iov()],
             desc: &[],
             src: FiAddr::UNSPEC,
             tag: wire::MESSAGES,
@@ -257,15 +257,15 @@ impl Net {
     ///
     /// # Safety
     /// As [`Self::read`].
-    pub(crate) unsafe fn take_bulk(
+    pub(crate) unsafe fn post_bulk_recv(
         &self,
         from: FiAddr,
         token: u64,
-        room: IovMut,
+        buffer: IovMut,
         context: Context,
     ) -> selvedge::Result {
         let msg = tagged::RecvMsg {
-            iov: &[room],
+            iov: &[buffer],
             desc: &[],
             src: from,
             tag: TagMatch::exact(wire::bulk(token)),
@@ -291,19 +291,19 @@ impl Net {
     /// Reads a peer's memory into local memory.
     ///
     /// # Safety
-    /// `room` stays valid, and no other code accesses it, until the completion with `context` or
+    /// `buffer` stays valid, and no other code accesses it, until the completion with `context` or
     /// until this value is dropped.
     pub(crate) unsafe fn read(
         &self,
-        from: Place,
-        room: IovMut,
+        from: RemoteAddr,
+        buffer: IovMut,
         context: Context,
     ) -> selvedge::Result {
         let msg = ReadMsg {
-            iov: &[room],
+            iov: &[buffer],
             desc: &[],
             src: from.peer,
-            rma_iov: &[from.piece(room.len)],
+            rma_iov: &[from.rma_iov(buffer.len)],
             context,
         };
         // SAFETY: passed on from the caller.
@@ -319,7 +319,7 @@ impl Net {
     #[inline]
     pub(crate) unsafe fn write(
         &self,
-        to: Place,
+        to: RemoteAddr,
         bytes: Iov,
         data: u64,
         flags: OpFlags,
@@ -329,7 +329,7 @@ impl Net {
             iov: &[bytes],
             desc: &[],
             dest: to.peer,
-            rma_iov: &[to.piece(bytes.len)],
+            rma_iov: &[to.rma_iov(bytes.len)],
             context,
             data,
         };
@@ -353,7 +353,7 @@ impl Net {
     }
 
     /// Parks until a completion, the end of the time, or a spurious wake-up.
-    pub(crate) fn sleep(&self, time: Duration) {
+    pub(crate) fn park(&self, time: Duration) {
         // The next poll finds the reason.
         let _ = self.cq.wait(&mut [], Some(time));
     }
@@ -364,8 +364,8 @@ impl Net {
     }
 }
 
-impl Place {
-    fn piece(&self, len: usize) -> RmaIov {
+impl RemoteAddr {
+    fn rma_iov(&self, len: usize) -> RmaIov {
         RmaIov {
             addr: self.addr,
             len,
@@ -375,14 +375,17 @@ impl Place {
 }
 
 /// Registers all memory of this process.
-fn expose(domain: &dyn Domain, key: u64) -> Result<Arc<dyn MemoryRegion>, selvedge::Error> {
+fn register_all_memory(
+    domain: &dyn Domain,
+    key: u64,
+) -> Result<Arc<dyn MemoryRegion>, selvedge::Error> {
     let mut attr = mr::Attr::default();
     attr.access = MrAccess::REMOTE_READ | MrAccess::READ | MrAccess::WRITE;
     attr.requested_key = key;
-    let everything = [IovMut::from_raw(std::ptr::null_mut(), usize::MAX)];
+    let all_memory = [IovMut::from_raw(std::ptr::null_mut(), usize::MAX)];
     // SAFETY: only contexts of this program have the key, and they only read. They read only bytes
     // that this context has offered and does not change until they confirm.
-    unsafe { domain.reg(&everything, &attr) }
+    unsafe { domain.reg(&all_memory, &attr) }
 }
 
 fn hints(provider: Option<&str>, has_thread: bool) -> Hints {
@@ -405,7 +408,7 @@ fn hints(provider: Option<&str>, has_thread: bool) -> Hints {
 }
 
 /// Whether an error of a post or completion means that the peer has failed.
-pub(crate) fn is_loss(errno: Errno) -> bool {
+pub(crate) fn is_peer_failure(errno: Errno) -> bool {
     matches!(
         errno,
         Errno::ConnReset

@@ -3,25 +3,25 @@
 use std::fmt;
 use std::rc::Rc;
 
-use crate::core::{Core, Room};
+use crate::core::{Core, Reservation};
 use crate::{Error, Result};
 
 /// Memory for one message to one context, zeroed or with bytes of an earlier message.
 ///
-/// It lies in special memory if the fabric has some: the target copies the message directly from
+/// A parcel lies in special memory if the fabric has some: the target copies the message directly from
 /// there. [`crate::Controller::commit`] sends the message; dropping the parcel releases the memory.
 pub struct Parcel {
     core: Rc<Core>,
     to: usize,
-    room: Option<Room>,
+    reservation: Option<Reservation>,
 }
 
 impl Parcel {
-    pub(crate) fn new(core: Rc<Core>, room: Room) -> Self {
+    pub(crate) fn new(core: Rc<Core>, reservation: Reservation) -> Self {
         Self {
             core,
-            to: room.to(),
-            room: Some(room),
+            to: reservation.to(),
+            reservation: Some(reservation),
         }
     }
 
@@ -32,8 +32,8 @@ impl Parcel {
 
     /// The memory, to be packed.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        match &mut self.room {
-            Some(room) => room.bytes_mut(),
+        match &mut self.reservation {
+            Some(reservation) => reservation.bytes_mut(),
             None => &mut [],
         }
     }
@@ -41,12 +41,14 @@ impl Parcel {
     /// Whether it lies in special memory. It does not when that is used up, or when the destination
     /// cannot access it.
     pub fn is_special(&self) -> bool {
-        self.room.as_ref().is_some_and(Room::is_special)
+        self.reservation
+            .as_ref()
+            .is_some_and(Reservation::is_special)
     }
 
-    pub(crate) fn into_room(mut self, core: &Rc<Core>) -> Result<Room> {
-        match self.room.take_if(|_| Rc::ptr_eq(&self.core, core)) {
-            Some(room) => Ok(room),
+    pub(crate) fn into_reservation(mut self, core: &Rc<Core>) -> Result<Reservation> {
+        match self.reservation.take_if(|_| Rc::ptr_eq(&self.core, core)) {
+            Some(reservation) => Ok(reservation),
             None => Err(Error::Garbled(
                 "a parcel of another controller cannot be sent here".to_owned(),
             )),
@@ -56,8 +58,8 @@ impl Parcel {
 
 impl Drop for Parcel {
     fn drop(&mut self) {
-        if let Some(room) = self.room.take() {
-            self.core.abandon(room);
+        if let Some(reservation) = self.reservation.take() {
+            self.core.release(reservation);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "bytes that the fabric writes while others are read"
+    reason = "receive buffers shared between the fabric and readers"
 )]
 
 use std::alloc::{self, Layout};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use selvedge::IovMut;
 
-use crate::wire::LINE;
+use crate::wire::ALIGNMENT;
 
 /// Bytes of one buffer, and of the longest message.
 pub(crate) const BUFFER_LEN: usize = 4096;
@@ -22,7 +22,7 @@ pub(crate) struct Buffer {
     memory: NonNull<u8>,
 }
 
-// SAFETY: this value owns the memory. The contracts of `Buffer::room` and `Buffer::message` order
+// SAFETY: this value owns the memory. The contracts of `Buffer::iov` and `Buffer::message` order
 // writes and reads.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
@@ -38,7 +38,7 @@ impl Buffer {
     }
 
     /// The whole buffer, to be posted. The caller ensures that it has no readers meanwhile.
-    pub(crate) fn room(&self) -> IovMut {
+    pub(crate) fn iov(&self) -> IovMut {
         IovMut::from_raw(self.memory.as_ptr().cast(), BUFFER_LEN)
     }
 
@@ -78,12 +78,12 @@ fn layout() -> Layout {
 
 /// A message in its receive buffer.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct BufferedMessage {
     buffer: Arc<Buffer>,
     len: usize,
 }
 
-impl Part {
+impl BufferedMessage {
     /// The received message; `None` if `len` is invalid.
     ///
     /// # Safety
@@ -108,7 +108,7 @@ pub(crate) enum Payload {
     /// At most 16 bytes, copied out of the buffer.
     Short(Short),
     /// In the receive buffer.
-    Part(Part),
+    Buffered(BufferedMessage),
     /// Fetched, or sent by this context.
     Own(Aligned),
 }
@@ -118,7 +118,7 @@ impl Payload {
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Short(short) => short.bytes(),
-            Self::Part(part) => part.bytes(),
+            Self::Buffered(message) => message.bytes(),
             Self::Own(own) => own.bytes(),
         }
     }
@@ -126,8 +126,8 @@ impl Payload {
     /// The address of the bytes, for an owner that may change them.
     pub(crate) fn base(&mut self) -> *mut u8 {
         match self {
-            Self::Short(short) => (&raw mut short.line).cast(),
-            Self::Part(part) => part.buffer.memory.as_ptr(),
+            Self::Short(short) => (&raw mut short.block).cast(),
+            Self::Buffered(message) => message.buffer.memory.as_ptr(),
             Self::Own(own) => own.bytes_mut().as_mut_ptr(),
         }
     }
@@ -136,7 +136,7 @@ impl Payload {
 /// At most 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Short {
-    line: u128,
+    block: u128,
     len: u8,
 }
 
@@ -144,43 +144,43 @@ impl Short {
     /// Copies the bytes; `None` if there are more than 16.
     #[inline]
     pub(crate) fn copy_of(bytes: &[u8]) -> Option<Self> {
-        let mut line = [0; LINE];
+        let mut block = [0; ALIGNMENT];
         match *bytes {
             // Without a call for the most common length.
-            [a, b, c, d, e, f, g, h] => line[..8].copy_from_slice(&[a, b, c, d, e, f, g, h]),
-            _ => line.get_mut(..bytes.len())?.copy_from_slice(bytes),
+            [a, b, c, d, e, f, g, h] => block[..8].copy_from_slice(&[a, b, c, d, e, f, g, h]),
+            _ => block.get_mut(..bytes.len())?.copy_from_slice(bytes),
         }
         Some(Self {
-            line: u128::from_ne_bytes(line),
+            block: u128::from_ne_bytes(block),
             len: bytes.len() as u8,
         })
     }
 
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        &bytemuck::bytes_of(&self.line)[..self.len.into()]
+        &bytemuck::bytes_of(&self.block)[..self.len.into()]
     }
 }
 
 /// Owned bytes, aligned like received messages.
 #[derive(Debug)]
 pub(crate) struct Aligned {
-    lines: Box<[u128]>,
+    blocks: Box<[u128]>,
     len: usize,
 }
 
 impl Aligned {
     pub(crate) fn zeroed(len: usize) -> Self {
         Self {
-            lines: bytemuck::zeroed_slice_box(len.div_ceil(LINE)),
+            blocks: bytemuck::zeroed_slice_box(len.div_ceil(ALIGNMENT)),
             len,
         }
     }
 
     /// As [`Self::zeroed`], for a length that a peer has named.
     pub(crate) fn try_zeroed(len: usize) -> Option<Self> {
-        let lines = bytemuck::try_zeroed_slice_box(len.div_ceil(LINE)).ok()?;
-        Some(Self { lines, len })
+        let blocks = bytemuck::try_zeroed_slice_box(len.div_ceil(ALIGNMENT)).ok()?;
+        Some(Self { blocks, len })
     }
 
     pub(crate) fn copy_of(bytes: &[u8]) -> Self {
@@ -190,10 +190,10 @@ impl Aligned {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.lines)[..self.len]
+        &bytemuck::cast_slice(&self.blocks)[..self.len]
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
+        &mut bytemuck::cast_slice_mut(&mut self.blocks)[..self.len]
     }
 }

@@ -23,9 +23,9 @@ pub trait Serialize<Tag = Cheetah> {
     /// Packed size in bytes: a multiple of 8.
     fn size(&self) -> usize;
 
-    /// Packs the value into `room`, which has [`Self::size`] bytes at an address that is a multiple
+    /// Packs the value into `buffer`, which has [`Self::size`] bytes at an address that is a multiple
     /// of 8.
-    fn pack(&self, room: &mut [u8]);
+    fn pack(&self, buffer: &mut [u8]);
 
     /// Unpacks a value from the beginning of `bytes`. The remaining bytes are aligned to 8, too.
     ///
@@ -61,9 +61,9 @@ pub const fn rounded(len: usize) -> usize {
 /// # fn main() -> Result<(), selvedge_cheetah::Error> {
 /// let cell = Cell { row: 1, column: 2, value: 0.5 };
 /// let mut message = [0_u64; 2];
-/// let room = bytemuck::cast_slice_mut(&mut message);
-/// cell.pack(room);
-/// assert_eq!(Cell::unpack(room)?.0, &cell);
+/// let buffer = bytemuck::cast_slice_mut(&mut message);
+/// cell.pack(buffer);
+/// assert_eq!(Cell::unpack(buffer)?.0, &cell);
 /// # Ok(())
 /// # }
 /// ```
@@ -78,8 +78,8 @@ macro_rules! serialize_plain {
                 $crate::serialize::rounded(size_of::<$kind>())
             }
 
-            fn pack(&self, room: &mut [u8]) {
-                room[..size_of::<$kind>()].copy_from_slice($crate::bytemuck::bytes_of(self));
+            fn pack(&self, buffer: &mut [u8]) {
+                buffer[..size_of::<$kind>()].copy_from_slice($crate::bytemuck::bytes_of(self));
             }
 
             fn unpack(bytes: &[u8]) -> $crate::Result<(&$kind, &[u8])> {
@@ -100,11 +100,11 @@ plain!(u8, i8, u16, i16, u32, i32, u64, i64, usize, isize, f32, f64);
 /// [`Error::Garbled`] when `bytes` is shorter.
 pub fn split(bytes: &[u8], len: usize) -> Result<(&[u8], &[u8])> {
     let short = || {
-        let what = format!(
+        let message = format!(
             "a part of {len} bytes in a message with {} left",
             bytes.len()
         );
-        Error::Garbled(what)
+        Error::Garbled(message)
     };
     if len > bytes.len() {
         return Err(short());
@@ -128,8 +128,8 @@ impl<T: bytemuck::Pod> Serialize<Array> for [T] {
         UNIT + rounded(size_of_val(self))
     }
 
-    fn pack(&self, room: &mut [u8]) {
-        let (count, elements) = room.split_at_mut(UNIT);
+    fn pack(&self, buffer: &mut [u8]) {
+        let (count, elements) = buffer.split_at_mut(UNIT);
         count.copy_from_slice(&(self.len() as u64).to_ne_bytes());
         let bytes = bytemuck::cast_slice(self);
         elements[..bytes.len()].copy_from_slice(bytes);
@@ -155,8 +155,8 @@ impl<T: bytemuck::Pod> Serialize<Array> for Vec<T> {
         self.as_slice().size()
     }
 
-    fn pack(&self, room: &mut [u8]) {
-        self.as_slice().pack(room);
+    fn pack(&self, buffer: &mut [u8]) {
+        self.as_slice().pack(buffer);
     }
 
     fn unpack(bytes: &[u8]) -> Result<(&[T], &[u8])> {
@@ -171,8 +171,8 @@ impl<T: bytemuck::Pod> Serialize for Vec<T> {
         Serialize::<Array>::size(self)
     }
 
-    fn pack(&self, room: &mut [u8]) {
-        Serialize::<Array>::pack(self, room);
+    fn pack(&self, buffer: &mut [u8]) {
+        Serialize::<Array>::pack(self, buffer);
     }
 
     fn unpack(bytes: &[u8]) -> Result<(&[T], &[u8])> {
@@ -187,8 +187,8 @@ impl Serialize for str {
         Serialize::<Array>::size(self.as_bytes())
     }
 
-    fn pack(&self, room: &mut [u8]) {
-        Serialize::<Array>::pack(self.as_bytes(), room);
+    fn pack(&self, buffer: &mut [u8]) {
+        Serialize::<Array>::pack(self.as_bytes(), buffer);
     }
 
     fn unpack(bytes: &[u8]) -> Result<(&Self, &[u8])> {
@@ -206,8 +206,8 @@ impl Serialize for String {
         self.as_str().size()
     }
 
-    fn pack(&self, room: &mut [u8]) {
-        self.as_str().pack(room);
+    fn pack(&self, buffer: &mut [u8]) {
+        self.as_str().pack(buffer);
     }
 
     fn unpack(bytes: &[u8]) -> Result<(&str, &[u8])> {
@@ -222,8 +222,8 @@ impl<Tag, T: Serialize<Tag> + ?Sized> Serialize<Tag> for &T {
         (**self).size()
     }
 
-    fn pack(&self, room: &mut [u8]) {
-        (**self).pack(room);
+    fn pack(&self, buffer: &mut [u8]) {
+        (**self).pack(buffer);
     }
 
     fn unpack(bytes: &[u8]) -> Result<(T::View<'_>, &[u8])> {
@@ -254,8 +254,8 @@ macro_rules! tuples {
                 0 $(+ self.$index.size())*
             }
 
-            fn pack(&self, room: &mut [u8]) {
-                let mut rest = room;
+            fn pack(&self, buffer: &mut [u8]) {
+                let mut rest = buffer;
                 $(
                     let (own, behind) = rest.split_at_mut(self.$index.size());
                     self.$index.pack(own);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_back_as_they_were() -> Result {
+    fn values_round_trip() -> Result {
         let value = (7_u8, "name".to_owned(), vec![1.5_f64, -2.0], 3_i64);
         let message = packed::<Cheetah, _>(&value);
         let (view, rest) = <(u8, String, Vec<f64>, i64)>::unpack(bytemuck::cast_slice(&message))?;
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_lies_about_its_length_is_refused() {
+    fn truncated_values_and_invalid_lengths_are_refused() {
         let mut message = packed::<Cheetah, _>(&vec![1_u64, 2, 3]);
         for len in 0..4 {
             let short = bytemuck::cast_slice(&message[..len]);

@@ -15,14 +15,14 @@ use crate::core::Core;
 /// special. It is never lent as a slice, because other contexts may write it at any time.
 pub struct Special {
     core: Rc<Core>,
-    window: Option<Arc<SharedRegion>>,
+    region: Option<Arc<SharedRegion>>,
 }
 
 impl Special {
-    pub(crate) fn new(core: Rc<Core>, window: Arc<SharedRegion>) -> Self {
+    pub(crate) fn new(core: Rc<Core>, region: Arc<SharedRegion>) -> Self {
         Self {
             core,
-            window: Some(window),
+            region: Some(region),
         }
     }
 
@@ -33,7 +33,7 @@ impl Special {
 
     /// The first byte.
     pub fn base(&self) -> *mut u8 {
-        self.window().base()
+        self.region().base()
     }
 
     /// Length in bytes; never 0.
@@ -42,7 +42,7 @@ impl Special {
         reason = "there is no empty special memory"
     )]
     pub fn len(&self) -> usize {
-        self.window().len()
+        self.region().len()
     }
 
     /// Copies `bytes` to `offset`.
@@ -50,7 +50,7 @@ impl Special {
     /// # Errors
     /// [`crate::Error::BadPointer`] when the range is outside; nothing is copied then.
     pub fn copy_from(&self, offset: usize, bytes: &[u8]) -> Result {
-        let copied = self.window().copy_from(offset, bytes);
+        let copied = self.region().copy_from(offset, bytes);
         copied.map_err(|_| self.outside(offset, bytes.len()))
     }
 
@@ -59,7 +59,7 @@ impl Special {
     /// # Errors
     /// As [`Self::copy_from`].
     pub fn copy_to(&self, offset: usize, bytes: &mut [u8]) -> Result {
-        let copied = self.window().copy_to(offset, bytes);
+        let copied = self.region().copy_to(offset, bytes);
         copied.map_err(|_| self.outside(offset, bytes.len()))
     }
 
@@ -68,19 +68,19 @@ impl Special {
             context: self.core.mycontext(),
             address: self.address(offset),
             len: len as u64,
-            what: "access to special memory",
+            operation: "access to special memory",
         }
     }
 
-    fn window(&self) -> &SharedRegion {
-        self.window.as_ref().expect("there until it is dropped")
+    fn region(&self) -> &SharedRegion {
+        self.region.as_ref().expect("there until it is dropped")
     }
 }
 
 impl Drop for Special {
     fn drop(&mut self) {
-        if let Some(window) = self.window.take() {
-            self.core.free(window);
+        if let Some(region) = self.region.take() {
+            self.core.free(region);
         }
     }
 }

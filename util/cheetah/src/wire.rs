@@ -22,7 +22,7 @@ use selvedge::TagMatch;
 use crate::bell::BellName;
 
 /// Alignment of payloads in bytes.
-pub(crate) const LINE: usize = 16;
+pub(crate) const ALIGNMENT: usize = 16;
 /// Longest head in bytes.
 pub(crate) const HEAD_MAX: usize = 40;
 /// Maximum number of handlers: their numbers are in the tag.
@@ -52,7 +52,7 @@ pub(crate) struct Source {
 
 /// A message without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum WireMessage {
     /// Invoke the port with the bytes that follow.
     Invoke { port: Port },
     /// Invoke the port with bytes that must be fetched; the response is `Done`.
@@ -68,7 +68,7 @@ pub(crate) enum Said {
         local: BellName,
     },
     /// Check the range and post a receive; the response is `Writable` or `Failed`.
-    AskPut {
+    PutRequest {
         to: u64,
         len: u64,
         token: u64,
@@ -95,7 +95,7 @@ pub(crate) enum Said {
     /// A put without a token has failed.
     PutFailed { to: u64, len: u64, local: BellName },
     /// An invocation names an unregistered function.
-    NoFunction { id: u32, known: u32 },
+    NoFunction { id: u32, registered: u32 },
     /// Ring the bell.
     Ring { bell: BellName },
     /// Announces memory that can be written directly, with its key.
@@ -114,19 +114,19 @@ pub(crate) enum Said {
         registered: u64,
     },
     /// Requests the number of entered barriers.
-    Ask { token: u64 },
+    StatusRequest { token: u64 },
     /// Response: the number of entered barriers.
-    Answer { token: u64, entered: u64 },
+    StatusResponse { token: u64, entered: u64 },
     /// The names of registered functions and handlers follow, as text.
     Names,
     /// This context has failed; text follows.
-    Lost { context: u32 },
+    PeerFailed { context: u32 },
     /// The whole run has failed; the reason follows as text.
     Broken,
     /// Confirm with `Done` when all earlier messages have been handled.
     Flush { token: u64 },
     /// No further messages follow; the end of the sender is not a failure.
-    Bye,
+    Close,
     /// Connects the sender.
     Hello,
 }
@@ -151,8 +151,8 @@ impl Head {
 
     fn write<const N: usize>(tag: u64, words: [u64; N]) -> Self {
         let mut bytes = [0; HEAD_MAX];
-        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
-            place.copy_from_slice(&word.to_le_bytes());
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
+            chunk.copy_from_slice(&word.to_le_bytes());
         }
         let len = 8 * N;
         Self { tag, bytes, len }
@@ -200,7 +200,7 @@ const CHANNEL: u8 = 2;
 const FUNCTION_FETCH: u8 = 3;
 const CHANNEL_FETCH: u8 = 4;
 const PUT: u8 = 5;
-const ASK_PUT: u8 = 6;
+const PUT_REQUEST: u8 = 6;
 const GET: u8 = 7;
 const BYTES: u8 = 8;
 const READABLE: u8 = 9;
@@ -212,19 +212,19 @@ const RING: u8 = 14;
 const SPECIAL: u8 = 15;
 const WITHDRAWN: u8 = 16;
 const BARRIER: u8 = 17;
-const ASK: u8 = 18;
-const ANSWER: u8 = 19;
+const STATUS_REQUEST: u8 = 18;
+const STATUS_RESPONSE: u8 = 19;
 const NAMES: u8 = 20;
-const LOST: u8 = 21;
+const PEER_FAILED: u8 = 21;
 const BROKEN: u8 = 22;
 const FLUSH: u8 = 23;
-const BYE: u8 = 24;
+const CLOSE: u8 = 24;
 const HELLO: u8 = 25;
 const WRITABLE: u8 = 26;
 
 const _: () = assert!((WRITABLE as u64) < BULK);
 
-impl Said {
+impl WireMessage {
     /// Encodes the head; [`parse`] decodes it.
     pub(crate) fn head(&self) -> Head {
         match *self {
@@ -240,12 +240,12 @@ impl Said {
             Self::Put { to, bell, local } => {
                 Head::write(tag(PUT, 0), [to, bell.word(), local.word()])
             }
-            Self::AskPut {
+            Self::PutRequest {
                 to,
                 len,
                 token,
                 bell,
-            } => Head::write(tag(ASK_PUT, 0), [to, len, token, bell.word()]),
+            } => Head::write(tag(PUT_REQUEST, 0), [to, len, token, bell.word()]),
             Self::Writable { token } => Head::write(tag(WRITABLE, 0), [token]),
             Self::Get {
                 from,
@@ -262,7 +262,9 @@ impl Said {
             Self::PutFailed { to, len, local } => {
                 Head::write(tag(PUT_FAILED, 0), [to, len, local.word()])
             }
-            Self::NoFunction { id, known } => Head::write(tag(NO_FUNCTION, id), [known.into()]),
+            Self::NoFunction { id, registered } => {
+                Head::write(tag(NO_FUNCTION, id), [registered.into()])
+            }
             Self::Ring { bell } => Head::write(tag(RING, 0), [bell.word()]),
             Self::Special {
                 start,
@@ -276,13 +278,15 @@ impl Said {
                 epoch,
                 registered,
             } => Head::write(tag(BARRIER, round), [epoch, registered]),
-            Self::Ask { token } => Head::write(tag(ASK, 0), [token]),
-            Self::Answer { token, entered } => Head::write(tag(ANSWER, 0), [token, entered]),
+            Self::StatusRequest { token } => Head::write(tag(STATUS_REQUEST, 0), [token]),
+            Self::StatusResponse { token, entered } => {
+                Head::write(tag(STATUS_RESPONSE, 0), [token, entered])
+            }
             Self::Names => Head::write(tag(NAMES, 0), []),
-            Self::Lost { context } => Head::write(tag(LOST, context), []),
+            Self::PeerFailed { context } => Head::write(tag(PEER_FAILED, context), []),
             Self::Broken => Head::write(tag(BROKEN, 0), []),
             Self::Flush { token } => Head::write(tag(FLUSH, 0), [token]),
-            Self::Bye => Head::write(tag(BYE, 0), []),
+            Self::Close => Head::write(tag(CLOSE, 0), []),
             Self::Hello => Head::write(tag(HELLO, 0), []),
         }
     }
@@ -311,27 +315,27 @@ const fn port(tag: u64, function: u8, of_channel: u8) -> Option<Port> {
 
 /// Decodes a message that was encoded with [`WireMessage::head`]: the head, and the bytes behind
 /// it. `None` for an invalid message.
-pub(crate) fn parse(tag: u64, message: &[u8]) -> Option<(Said, &[u8])> {
+pub(crate) fn parse(tag: u64, message: &[u8]) -> Option<(WireMessage, &[u8])> {
     let mut words = Words(message);
-    let said = said(tag, &mut words)?;
-    let brings = matches!(
-        said,
-        Said::Invoke { .. }
-            | Said::Put { .. }
-            | Said::Bytes { .. }
-            | Said::Names
-            | Said::Lost { .. }
-            | Said::Broken
+    let parsed = parse_head(tag, &mut words)?;
+    let has_payload = matches!(
+        parsed,
+        WireMessage::Invoke { .. }
+            | WireMessage::Put { .. }
+            | WireMessage::Bytes { .. }
+            | WireMessage::Names
+            | WireMessage::PeerFailed { .. }
+            | WireMessage::Broken
     );
-    (brings || words.0.is_empty()).then_some((said, words.0))
+    (has_payload || words.0.is_empty()).then_some((parsed, words.0))
 }
 
-fn said(tag: u64, words: &mut Words<'_>) -> Option<Said> {
+fn parse_head(tag: u64, words: &mut Words<'_>) -> Option<WireMessage> {
     if let Some(port) = invoked(tag) {
-        return Some(Said::Invoke { port });
+        return Some(WireMessage::Invoke { port });
     }
     if let Some(port) = port(tag, FUNCTION_FETCH, CHANNEL_FETCH) {
-        return Some(Said::InvokeFetch {
+        return Some(WireMessage::InvokeFetch {
             port,
             source: words.source()?,
             token: words.next()?,
@@ -339,80 +343,80 @@ fn said(tag: u64, words: &mut Words<'_>) -> Option<Said> {
     }
     let number = (tag >> 32) as u32;
     Some(match tag as u8 {
-        PUT => Said::Put {
+        PUT => WireMessage::Put {
             to: words.next()?,
             bell: words.bell()?,
             local: words.bell()?,
         },
-        ASK_PUT => Said::AskPut {
+        PUT_REQUEST => WireMessage::PutRequest {
             to: words.next()?,
             len: words.next()?,
             token: words.next()?,
             bell: words.bell()?,
         },
-        WRITABLE => Said::Writable {
+        WRITABLE => WireMessage::Writable {
             token: words.next()?,
         },
-        GET => Said::Get {
+        GET => WireMessage::Get {
             from: words.next()?,
             len: words.next()?,
             token: words.next()?,
             bell: words.bell()?,
         },
-        BYTES => Said::Bytes {
+        BYTES => WireMessage::Bytes {
             token: words.next()?,
         },
-        READABLE => Said::Readable {
+        READABLE => WireMessage::Readable {
             token: words.next()?,
         },
-        DONE => Said::Done {
+        DONE => WireMessage::Done {
             token: words.next()?,
         },
-        FAILED => Said::Failed {
+        FAILED => WireMessage::Failed {
             token: words.next()?,
             at_source: number != 0,
         },
-        PUT_FAILED => Said::PutFailed {
+        PUT_FAILED => WireMessage::PutFailed {
             to: words.next()?,
             len: words.next()?,
             local: words.bell()?,
         },
-        NO_FUNCTION => Said::NoFunction {
+        NO_FUNCTION => WireMessage::NoFunction {
             id: number,
-            known: words.next()? as u32,
+            registered: words.next()? as u32,
         },
-        RING => Said::Ring {
+        RING => WireMessage::Ring {
             bell: words.bell()?,
         },
-        SPECIAL => Said::Special {
+        SPECIAL => WireMessage::Special {
             start: words.next()?,
             len: words.next()?,
             key: words.next()?,
             base: words.next()?,
         },
-        WITHDRAWN => Said::Withdrawn {
+        WITHDRAWN => WireMessage::Withdrawn {
             start: words.next()?,
         },
-        BARRIER => Said::Barrier {
+        BARRIER => WireMessage::Barrier {
             round: number,
             epoch: words.next()?,
             registered: words.next()?,
         },
-        ASK => Said::Ask {
+        STATUS_REQUEST => WireMessage::StatusRequest {
             token: words.next()?,
         },
-        ANSWER => Said::Answer {
+        STATUS_RESPONSE => WireMessage::StatusResponse {
             token: words.next()?,
             entered: words.next()?,
         },
-        NAMES => Said::Names,
-        LOST => Said::Lost { context: number },
-        BROKEN => Said::Broken,
-        FLUSH => Said::Flush {
+        NAMES => WireMessage::Names,
+        PEER_FAILED => WireMessage::PeerFailed { context: number },
+        BROKEN => WireMessage::Broken,
+        FLUSH => WireMessage::Flush {
             token: words.next()?,
         },
-        BYE => Said::Bye,
-        HELLO => Said::Hello,
+        CLOSE => WireMessage::Close,
+        HELLO => WireMessage::Hello,
         _ => return None,
     })
 }
@@ -448,20 +452,20 @@ mod tests {
 
     /// The first eight bytes of an input are the tag.
     #[test]
-    fn messages_of_any_bytes_are_read_or_refused() {
+    fn messages_of_any_bytes_are_decoded_or_refused() {
         let corpus = include_str!("../corpus/messages.txt");
         fuzz("Cheetah's messages", corpus, |input| {
             let (tag, message) = input.split_first_chunk()?;
             let tag = u64::from_le_bytes(*tag);
-            let (said, bytes) = parse(tag, message)?;
-            let head = said.head();
+            let (parsed, bytes) = parse(tag, message)?;
+            let head = parsed.head();
             let again = [head.bytes(), bytes].concat();
-            assert_eq!(parse(head.tag, &again), Some((said, bytes)));
-            Some((std::mem::discriminant(&said), bytes.is_empty()))
+            assert_eq!(parse(head.tag, &again), Some((parsed, bytes)));
+            Some((std::mem::discriminant(&parsed), bytes.is_empty()))
         });
     }
 
-    fn every_kind() -> Vec<Said> {
+    fn every_kind() -> Vec<WireMessage> {
         let port = Port::Channel {
             channel: 3,
             tag: -7,
@@ -474,86 +478,89 @@ mod tests {
         let bell = BellName::from_word(0x7fff_1234_5678);
         let token = 1 << 35;
         vec![
-            Said::Invoke { port },
-            Said::Invoke {
+            WireMessage::Invoke { port },
+            WireMessage::Invoke {
                 port: Port::Function(9),
             },
-            Said::InvokeFetch {
+            WireMessage::InvokeFetch {
                 port,
                 source,
                 token,
             },
-            Said::InvokeFetch {
+            WireMessage::InvokeFetch {
                 port: Port::Function(1),
                 source,
                 token,
             },
-            Said::Put {
+            WireMessage::Put {
                 to: 77,
                 bell,
                 local: BellName::NONE,
             },
-            Said::AskPut {
+            WireMessage::PutRequest {
                 to: 5,
                 len: 6,
                 token,
                 bell,
             },
-            Said::Writable { token },
-            Said::Get {
+            WireMessage::Writable { token },
+            WireMessage::Get {
                 from: 8,
                 len: 1 << 40,
                 token,
                 bell,
             },
-            Said::Bytes { token },
-            Said::Readable { token },
-            Said::Done { token },
-            Said::Failed {
+            WireMessage::Bytes { token },
+            WireMessage::Readable { token },
+            WireMessage::Done { token },
+            WireMessage::Failed {
                 token,
                 at_source: true,
             },
-            Said::PutFailed {
+            WireMessage::PutFailed {
                 to: 1,
                 len: 2,
                 local: bell,
             },
-            Said::NoFunction { id: 4, known: 3 },
-            Said::Ring { bell },
-            Said::Special {
+            WireMessage::NoFunction {
+                id: 4,
+                registered: 3,
+            },
+            WireMessage::Ring { bell },
+            WireMessage::Special {
                 start: 1,
                 len: 2,
                 key: 3,
                 base: 4,
             },
-            Said::Withdrawn { start: 4 },
-            Said::Barrier {
+            WireMessage::Withdrawn { start: 4 },
+            WireMessage::Barrier {
                 round: 2,
                 epoch: 1 << 50,
                 registered: 99,
             },
-            Said::Ask { token },
-            Said::Answer { token, entered: 12 },
-            Said::Names,
-            Said::Lost { context: 2 },
-            Said::Broken,
-            Said::Flush { token },
-            Said::Bye,
-            Said::Hello,
+            WireMessage::StatusRequest { token },
+            WireMessage::StatusResponse { token, entered: 12 },
+            WireMessage::Names,
+            WireMessage::PeerFailed { context: 2 },
+            WireMessage::Broken,
+            WireMessage::Flush { token },
+            WireMessage::Close,
+            WireMessage::Hello,
         ]
     }
 
     #[test]
-    fn what_is_written_is_read() {
-        for said in every_kind() {
-            let head = said.head();
+    fn encoded_messages_decode_to_themselves() {
+        for parsed in every_kind() {
+            let head = parsed.head();
             let read = parse(head.tag, head.bytes());
-            assert_eq!(read, Some((said, &[][..])), "{said:?}");
+            assert_eq!(read, Some((parsed, &[][..])), "{parsed:?}");
         }
     }
 
     #[test]
-    fn every_number_that_a_port_has_is_in_its_tag() {
+    fn port_numbers_round_trip_through_the_tag() {
         let channel = |channel, tag| Port::Channel { channel, tag };
         let ports = [
             Port::Function(0),
@@ -564,24 +571,32 @@ mod tests {
         ];
         for port in ports {
             assert_eq!(invoked(invocation(port)), Some(port));
-            let read = parse(invocation(port), b"what it brings");
-            assert_eq!(read, Some((Said::Invoke { port }, &b"what it brings"[..])));
+            let read = parse(invocation(port), b"payload");
+            assert_eq!(read, Some((WireMessage::Invoke { port }, &b"payload"[..])));
         }
     }
 
     #[test]
-    fn what_is_cut_short_or_too_long_is_not_read() {
-        for said in every_kind() {
-            let head = said.head();
+    fn truncated_or_too_long_messages_are_refused() {
+        for parsed in every_kind() {
+            let head = parsed.head();
             let words = head.bytes();
             for len in 0..words.len() {
-                assert_eq!(parse(head.tag, &words[..len]), None, "{said:?}");
+                assert_eq!(parse(head.tag, &words[..len]), None, "{parsed:?}");
             }
             let longer = [words, &[0]].concat();
             match parse(head.tag, &longer) {
-                Some((Said::Invoke { .. } | Said::Put { .. } | Said::Bytes { .. }, [0])) => {}
-                Some((Said::Names | Said::Lost { .. } | Said::Broken, [0])) => {}
-                read => assert_eq!(read, None, "{said:?}"),
+                Some((
+                    WireMessage::Invoke { .. }
+                    | WireMessage::Put { .. }
+                    | WireMessage::Bytes { .. },
+                    [0],
+                )) => {}
+                Some((
+                    WireMessage::Names | WireMessage::PeerFailed { .. } | WireMessage::Broken,
+                    [0],
+                )) => {}
+                read => assert_eq!(read, None, "{parsed:?}"),
             }
         }
         assert_eq!(parse(0, &[]), None);

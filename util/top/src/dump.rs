@@ -1,4 +1,4 @@
-//! What endpoints wait for, in sentences: those of a process, and those at the other ends.
+//! Descriptions of what endpoints wait for: the endpoints of a process, and their peers.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,46 +12,46 @@ use selvedge_kit::telemetry::{
 
 use crate::calls;
 use crate::groups;
-use crate::processes::{self, Wreck};
+use crate::processes::{self, FlightRecord};
 use crate::table;
 use crate::times;
 use crate::units::{age, bytes};
 
-/// An endpoint that has not looked after itself for so long is not driven, in seconds.
-const LONG: f64 = 1.0;
+/// An endpoint without progress for this time, in seconds, is reported as idle.
+const IDLE_LIMIT: f64 = 1.0;
 
-/// What can be looked at: all endpoints, and the groups of those that have some.
-struct Scene<'a> {
-    seen: &'a [Stats],
+/// Available statistics: all endpoints, and the groups of endpoints with collectives.
+struct Statistics<'a> {
+    endpoints: &'a [Stats],
     groups: &'a [GroupStats],
 }
 
-/// Calls that are told of.
-const LAST: usize = 8;
+/// Number of calls shown.
+const CALLS_SHOWN: usize = 8;
 
-/// What the endpoints of a process wait for, and the endpoints that they talk to.
+/// Describes what the endpoints of a process and their peers wait for.
 pub(crate) fn process(mut all: Vec<Stats>, pid: u32) -> String {
     let now = telemetry::now();
-    let pids: BTreeSet<u32> = all.iter().map(|seen| seen.pid).collect();
+    let pids: BTreeSet<u32> = all.iter().map(|stats| stats.pid).collect();
     let groups: Vec<GroupStats> = pids.into_iter().flat_map(processes::groups).collect();
     groups::without_own_receives(&mut all, &groups);
-    let all = Scene {
-        seen: &all,
+    let all = Statistics {
+        endpoints: &all,
         groups: &groups,
     };
     let (own, others): (Vec<&Stats>, Vec<&Stats>) =
-        all.seen.iter().partition(|seen| seen.pid == pid);
+        all.endpoints.iter().partition(|stats| stats.pid == pid);
     let mut text = String::new();
-    for seen in &own {
-        endpoint(&mut text, &all, seen, now);
+    for stats in &own {
+        endpoint(&mut text, &all, stats, now);
     }
     let is_peer = |other: &&&Stats| {
         own.iter()
-            .any(|seen| knows(seen, other) || knows(other, seen))
+            .any(|stats| has_peer(stats, other) || has_peer(other, stats))
     };
-    for shared in without_page(&processes::calls(pid), all.seen) {
+    for shared in without_page(&processes::calls(pid), all.endpoints) {
         let _ = writeln!(text, "process {pid}, {}", processes::title(&shared.header));
-        for line in calls::last(shared, now, LAST) {
+        for line in calls::last(shared, now, CALLS_SHOWN) {
             let _ = writeln!(text, "  {line}");
         }
     }
@@ -62,34 +62,37 @@ pub(crate) fn process(mut all: Vec<Stats>, pid: u32) -> String {
     text
 }
 
-/// What a crash has left.
-pub(crate) fn flight(wreck: &Wreck) -> String {
+/// Describes the contents of a flight record.
+pub(crate) fn flight(record: &FlightRecord) -> String {
     let mut text = String::new();
-    let mut endpoints = wreck.endpoints.clone();
-    groups::without_own_receives(&mut endpoints, &wreck.groups);
-    let scene = Scene {
-        seen: &[],
-        groups: &wreck.groups,
+    let mut endpoints = record.endpoints.clone();
+    groups::without_own_receives(&mut endpoints, &record.groups);
+    let statistics = Statistics {
+        endpoints: &[],
+        groups: &record.groups,
     };
-    for seen in &endpoints {
-        let own = wreck
+    for stats in &endpoints {
+        let own = record
             .calls
             .iter()
-            .find(|it| processes::is_of(&it.header, seen));
+            .find(|it| processes::is_of(&it.header, stats));
         let last_call = own.and_then(|own| own.calls.last()).map_or(0, |it| it.at);
-        // The last thing that is known is the end of its time.
-        let last = seen.events.last().map_or(0, |event| event.at);
-        let now = last.max(last_call).max(seen.snapshot_time).max(seen.opened);
-        let _ = writeln!(text, "process {}, {}", seen.pid, title(seen));
-        for line in table::details(seen) {
+        // The time of the last record stands for the end of the process.
+        let last = stats.events.last().map_or(0, |event| event.at);
+        let now = last
+            .max(last_call)
+            .max(stats.snapshot_time)
+            .max(stats.opened);
+        let _ = writeln!(text, "process {}, {}", stats.pid, title(stats));
+        for line in table::details(stats) {
             let _ = writeln!(text, "  {line}");
         }
-        waits(&mut text, &scene, seen, now);
-        for event in &seen.events {
+        waits(&mut text, &statistics, stats, now);
+        for event in &stats.events {
             let before = now.saturating_sub(event.at) as f64 / 1e9;
             let _ = writeln!(
                 text,
-                "  {:>9.3}s before its end: {}",
+                "  {:>9.3}s before the end: {}",
                 before,
                 event.sentence()
             );
@@ -98,7 +101,7 @@ pub(crate) fn flight(wreck: &Wreck) -> String {
             let _ = writeln!(text, "  {line}");
         }
     }
-    for own in without_page(&wreck.calls, &wreck.endpoints) {
+    for own in without_page(&record.calls, &record.endpoints) {
         let title = processes::title(&own.header);
         let _ = writeln!(text, "process {}, {title}", own.header.pid);
         let now = own.calls.last().map_or(0, |it| it.at);
@@ -106,48 +109,48 @@ pub(crate) fn flight(wreck: &Wreck) -> String {
             let _ = writeln!(text, "  {line}");
         }
     }
-    for latencies in &wreck.latencies {
+    for latencies in &record.latencies {
         text += &times::of(latencies);
     }
     text
 }
 
-/// Calls of what has no page.
+/// Call logs without a statistics page.
 fn without_page<'a>(calls: &'a [CallLog], pages: &'a [Stats]) -> impl Iterator<Item = &'a CallLog> {
     let has_page = |calls: &CallLog| processes::has_page(&calls.header, pages);
     calls.iter().filter(move |calls| !has_page(calls))
 }
 
-fn endpoint(text: &mut String, all: &Scene<'_>, seen: &Stats, now: u64) {
-    let command = processes::command(seen.pid).unwrap_or_else(|| "gone".to_owned());
-    let _ = writeln!(text, "process {} ({command}), {}", seen.pid, title(seen));
-    let idle = now.saturating_sub(seen.snapshot_time) as f64 / 1e9;
-    let how = match processes::state(seen.pid) {
+fn endpoint(text: &mut String, all: &Statistics<'_>, stats: &Stats, now: u64) {
+    let command = processes::command(stats.pid).unwrap_or_else(|| "ended".to_owned());
+    let _ = writeln!(text, "process {} ({command}), {}", stats.pid, title(stats));
+    let idle = now.saturating_sub(stats.snapshot_time) as f64 / 1e9;
+    let how = match processes::state(stats.pid) {
         Some('T' | 't') => "The process is stopped.".to_owned(),
         Some('Z') | None => "The process is dead.".to_owned(),
-        Some(_) if seen.snapshot_time == 0 => "Nobody has read its queues yet.".to_owned(),
-        Some(_) if idle < LONG => "Its queues are read.".to_owned(),
+        Some(_) if stats.snapshot_time == 0 => "Its queues have not been read yet.".to_owned(),
+        Some(_) if idle < IDLE_LIMIT => "Its queues are read.".to_owned(),
         Some('S' | 'D') => format!(
-            "It has not looked after itself for {}: its process sleeps, here or somewhere else.",
+            "Its queues have not been read for {}: the process is blocked.",
             age(idle)
         ),
         Some(_) => format!(
-            "Nobody has read its queues for {}: its process is busy with something else.",
+            "Its queues have not been read for {}: the process is running other code.",
             age(idle)
         ),
     };
     let _ = writeln!(text, "  {how}");
-    if !seen.is_consistent {
+    if !stats.is_consistent {
         let _ = writeln!(
             text,
-            "  It was being written down when it stopped; take it with care."
+            "  These statistics were being updated when the process stopped; they may be inconsistent."
         );
     }
-    waits(text, all, seen, now);
-    for line in calls::lines(&processes::calls(seen.pid), seen, now, LAST) {
+    waits(text, all, stats, now);
+    for line in calls::lines(&processes::calls(stats.pid), stats, now, CALLS_SHOWN) {
         let _ = writeln!(text, "  {line}");
     }
-    if let Some(event) = seen.events.last() {
+    if let Some(event) = stats.events.last() {
         let ago = now.saturating_sub(event.at) as f64 / 1e9;
         let _ = writeln!(
             text,
@@ -158,37 +161,40 @@ fn endpoint(text: &mut String, all: &Scene<'_>, seen: &Stats, now: u64) {
     }
 }
 
-fn title(seen: &Stats) -> String {
-    format!("{} endpoint {}", seen.provider, seen.name)
+fn title(stats: &Stats) -> String {
+    format!("{} endpoint {}", stats.provider, stats.name)
 }
 
-/// What an endpoint waits for.
-fn waits(text: &mut String, scene: &Scene<'_>, seen: &Stats, now: u64) {
-    let all = scene.seen;
-    let mut lines = groups::lines(scene.groups, seen, now);
-    lines.extend(seen.posted.iter().map(|wait| receive(all, seen, wait)));
-    let more = seen.gauge(Gauge::Posted).saturating_sub(MAX_POSTED as u64);
+/// Describes what an endpoint waits for.
+fn waits(text: &mut String, statistics: &Statistics<'_>, stats: &Stats, now: u64) {
+    let all = statistics.endpoints;
+    let mut lines = groups::lines(statistics.groups, stats, now);
+    lines.extend(stats.posted.iter().map(|wait| receive(all, stats, wait)));
+    let more = stats.gauge(Gauge::Posted).saturating_sub(MAX_POSTED as u64);
     if more > 0 {
         lines.push(format!("It waits for messages in {more} more receives."));
     }
-    lines.extend(seen.unexpected.iter().map(|kept| {
-        let tag = match kept.is_tagged {
-            true => format!(" with tag {:#x}", kept.tag),
+    lines.extend(stats.unexpected.iter().map(|message| {
+        let tag = match message.is_tagged {
+            true => format!(" with tag {:#x}", message.tag),
             false => String::new(),
         };
-        let (from, len) = (whose(all, seen, kept.from), bytes(kept.len as f64));
-        format!("A message of {len}{tag} from {from} is there, and no receive takes it.")
+        let (from, len) = (
+            source_name(all, stats, message.from),
+            bytes(message.len as f64),
+        );
+        format!("A message of {len}{tag} from {from} has arrived, and no receive matches it.")
     }));
-    let more = seen
+    let more = stats
         .gauge(Gauge::Unexpected)
-        .saturating_sub(seen.unexpected.len() as u64);
+        .saturating_sub(stats.unexpected.len() as u64);
     if more > 0 {
         lines.push(format!(
-            "{more} more messages are there that no receive takes."
+            "{more} more messages have arrived that no receive matches."
         ));
     }
-    lines.extend(seen.peers.iter().flat_map(|it| peer(all, seen, it)));
-    let unread = seen.gauge(Gauge::Unread);
+    lines.extend(stats.peers.iter().flat_map(|it| peer(all, stats, it)));
+    let unread = stats.gauge(Gauge::Unread);
     if unread > 0 {
         lines.push(format!(
             "{unread} completions wait for the program to read them."
@@ -202,7 +208,7 @@ fn waits(text: &mut String, scene: &Scene<'_>, seen: &Stats, now: u64) {
     }
 }
 
-fn receive(all: &[Stats], seen: &Stats, wait: &PostedReceive) -> String {
+fn receive(all: &[Stats], stats: &Stats, wait: &PostedReceive) -> String {
     let tag = match wait {
         PostedReceive {
             is_tagged: false, ..
@@ -215,58 +221,58 @@ fn receive(all: &[Stats], seen: &Stats, wait: &PostedReceive) -> String {
             format!(" with tag {tag:#x} (but for the bits {ignore:#x})")
         }
     };
-    let from = whose(all, seen, wait.from);
-    let what = if wait.is_tagged {
+    let from = source_name(all, stats, wait.from);
+    let kind = if wait.is_tagged {
         "tagged message"
     } else {
         "message"
     };
     format!(
-        "It waits for a {what}{tag} from {from}, of up to {}.",
+        "It waits for a {kind}{tag} from {from}, of up to {}.",
         bytes(wait.len as f64)
     )
 }
 
-fn peer(all: &[Stats], seen: &Stats, peer: &PeerStats) -> Vec<String> {
-    let name = named(all, seen, peer);
+fn peer(all: &[Stats], stats: &Stats, peer: &PeerStats) -> Vec<String> {
+    let name = peer_name(all, stats, peer);
     let mut lines = Vec::new();
     match peer.state {
         PeerState::Connecting => lines.push(format!(
-            "It waits for {name} to be there, with {} operations; nobody has the name yet.",
+            "It waits for {name} to start, with {} operations; no endpoint has the name yet.",
             peer.queued + peer.outstanding
         )),
-        PeerState::Handshaking => lines.push(format!("It waits for {name} to greet it.")),
+        PeerState::Handshaking => lines.push(format!("It waits for the handshake with {name}.")),
         PeerState::Draining => lines.push(format!(
-            "{name} is gone; what it had sent last waits for receives here."
+            "{name} has disconnected; its last messages wait for receives."
         )),
         PeerState::Idle | PeerState::Connected | PeerState::Disconnected => {}
     }
     if peer.outstanding > 0 && peer.state != PeerState::Connecting {
         lines.push(format!(
-            "It waits for {name} to answer {}.",
+            "It waits for {name} to respond to {}.",
             operations(peer.outstanding)
         ));
     }
     if peer.queued > 0 && peer.state != PeerState::Connecting {
         lines.push(format!(
-            "{} to {name} have not left.",
+            "{} to {name} are not sent yet.",
             operations(peer.queued)
         ));
     }
     if peer.is_full {
         lines.push(format!(
-            "There is no room for another message to {name}: it takes none."
+            "The queue to {name} is full: it takes no messages."
         ));
     }
     if peer.unmatched > 0 {
         lines.push(format!(
-            "{name} waits for receives here for {} large messages.",
+            "{name} waits for receives for {} large messages.",
             peer.unmatched
         ));
     }
     if peer.transferring > 0 {
         lines.push(format!(
-            "{} large messages of {name} are on their way.",
+            "{} large messages of {name} are being transferred.",
             peer.transferring
         ));
     }
@@ -280,31 +286,31 @@ fn operations(number: u64) -> String {
     }
 }
 
-/// Whose messages something is about.
-fn whose(all: &[Stats], seen: &Stats, from: SourcePeer) -> String {
+/// The name of the source of a message.
+fn source_name(all: &[Stats], stats: &Stats, from: SourcePeer) -> String {
     match from {
-        SourcePeer::Any => "anybody".to_owned(),
-        SourcePeer::Index(index) => match seen.peers.iter().find(|peer| peer.index == index) {
-            Some(peer) => named(all, seen, peer),
+        SourcePeer::Any => "any peer".to_owned(),
+        SourcePeer::Index(index) => match stats.peers.iter().find(|peer| peer.index == index) {
+            Some(peer) => peer_name(all, stats, peer),
             None => format!("peer {index}"),
         },
     }
 }
 
-/// A peer's name, with its process if that can be looked into.
-fn named(all: &[Stats], seen: &Stats, peer: &PeerStats) -> String {
-    let is_it = |other: &&Stats| other.provider == seen.provider && other.name == peer.name;
+/// A peer's name, with its process id if that is known.
+fn peer_name(all: &[Stats], stats: &Stats, peer: &PeerStats) -> String {
+    let is_it = |other: &&Stats| other.provider == stats.provider && other.name == peer.name;
     match all.iter().find(is_it) {
         Some(other) => format!("{} (process {})", peer.name, other.pid),
         None => peer.name.clone(),
     }
 }
 
-fn knows(seen: &Stats, other: &Stats) -> bool {
-    seen.provider == other.provider && seen.peers.iter().any(|peer| peer.name == other.name)
+fn has_peer(stats: &Stats, other: &Stats) -> bool {
+    stats.provider == other.provider && stats.peers.iter().any(|peer| peer.name == other.name)
 }
 
-/// Pairs in which each waits for a message of the other, and neither has anything on its way.
+/// Reports pairs of endpoints that wait for messages of each other, with no operation in progress.
 fn deadlocks(text: &mut String, own: &[&Stats], others: &[&Stats]) {
     for one in own {
         for other in own.iter().chain(others) {
@@ -312,10 +318,10 @@ fn deadlocks(text: &mut String, own: &[&Stats], others: &[&Stats]) {
             if is_second && (one.pid, one.opened) >= (other.pid, other.opened) {
                 continue;
             }
-            if waits_for(one, other) && waits_for(other, one) && is_calm(one) && is_calm(other) {
+            if waits_for(one, other) && waits_for(other, one) && is_idle(one) && is_idle(other) {
                 let _ = writeln!(
                     text,
-                    "{} and {} wait for messages of each other, and nothing is under way.",
+                    "{} and {} wait for messages of each other, and no operation is in progress.",
                     one.name, other.name
                 );
             }
@@ -323,18 +329,18 @@ fn deadlocks(text: &mut String, own: &[&Stats], others: &[&Stats]) {
     }
 }
 
-fn waits_for(seen: &Stats, other: &Stats) -> bool {
-    let peers = seen.peers.iter().filter(|peer| peer.name == other.name);
+fn waits_for(stats: &Stats, other: &Stats) -> bool {
+    let peers = stats.peers.iter().filter(|peer| peer.name == other.name);
     let mut indices = peers.map(|peer| peer.index);
-    knows(seen, other)
-        && seen.posted.iter().any(|wait| match wait.from {
+    has_peer(stats, other)
+        && stats.posted.iter().any(|wait| match wait.from {
             SourcePeer::Any => true,
             SourcePeer::Index(index) => indices.any(|it| it == index),
         })
 }
 
-/// Whether nothing is under way here.
-fn is_calm(seen: &Stats) -> bool {
+/// Whether no operation is in progress.
+fn is_idle(stats: &Stats) -> bool {
     let gauges = [Gauge::Outstanding, Gauge::Unexpected, Gauge::Unread];
-    gauges.iter().all(|gauge| seen.gauge(*gauge) == 0)
+    gauges.iter().all(|gauge| stats.gauge(*gauge) == 0)
 }

@@ -1,4 +1,4 @@
-//! What endpoints wait for in their collectives, in sentences.
+//! Descriptions of pending collectives.
 
 use selvedge_kit::telemetry::Stats;
 use selvedge_kit::telemetry::groups::{AwaitedMember, GroupStats, PendingCollective};
@@ -6,30 +6,30 @@ use selvedge_kit::telemetry::groups::{AwaitedMember, GroupStats, PendingCollecti
 use crate::processes;
 use crate::units::age;
 
-/// The bit of tags that is the layer's where an endpoint has collectives.
+/// The tag bit of collective messages, for endpoints with collectives.
 const LAYER: u64 = 1 << 63;
-/// Numbers of collectives come again.
+/// Sequence numbers of collectives wrap at this mask.
 const SEQUENCE: u32 = 0xff_ffff;
 
-/// Takes what belongs to collectives out of the receives of endpoints that have some: it is told of in
-/// other words.
+/// Removes the receives of collectives from the statistics of endpoints with collectives: the
+/// groups describe them.
 pub(crate) fn without_own_receives(all: &mut [Stats], groups: &[GroupStats]) {
-    for seen in all.iter_mut().filter(|seen| of(groups, seen).is_some()) {
-        seen.posted.retain(|wait| wait.tag & LAYER == 0);
+    for stats in all.iter_mut().filter(|stats| of(groups, stats).is_some()) {
+        stats.posted.retain(|wait| wait.tag & LAYER == 0);
     }
 }
 
-fn of<'a>(groups: &'a [GroupStats], seen: &Stats) -> Option<&'a GroupStats> {
-    groups.iter().find(|it| processes::is_of(&it.header, seen))
+fn of<'a>(groups: &'a [GroupStats], stats: &Stats) -> Option<&'a GroupStats> {
+    groups.iter().find(|it| processes::is_of(&it.header, stats))
 }
 
-/// What the collectives of an endpoint wait for.
-pub(crate) fn lines(groups: &[GroupStats], seen: &Stats, now: u64) -> Vec<String> {
-    let own = of(groups, seen);
+/// Describes what the collectives of an endpoint wait for.
+pub(crate) fn lines(groups: &[GroupStats], stats: &Stats, now: u64) -> Vec<String> {
+    let own = of(groups, stats);
     let waiting = own.map_or(&[][..], |own| &own.pending);
     waiting
         .iter()
-        .map(|it| sentence(groups, &seen.provider, it, now))
+        .map(|it| sentence(groups, &stats.provider, it, now))
         .collect()
 }
 
@@ -46,7 +46,7 @@ fn sentence(
         sequence,
         ..
     } = waiting;
-    let what = match waiting.coll {
+    let collective = match waiting.coll {
         None => format!("It joins a group of {members}, as rank {rank}, since {since}"),
         Some(coll) => format!(
             "It is in {coll:?} of a group of {members}, the group's collective {sequence}, as rank \
@@ -67,24 +67,26 @@ fn sentence(
     match waiting {
         PendingCollective {
             awaits_room: true, ..
-        } if named.is_empty() => format!("{what}."),
+        } if named.is_empty() => format!("{collective}."),
         PendingCollective {
             awaits_room: true, ..
         } => {
-            format!("{what}, and waits for room for its messages to {named}{more}.")
+            format!("{collective}, and waits for room for its messages to {named}{more}.")
         }
         PendingCollective {
             is_exact: false,
             count,
             ..
         } => {
-            format!("{what}, and waits for {count} messages, which may be of: {named}{more}.")
+            format!(
+                "{collective}, and waits for {count} messages, which may be from: {named}{more}."
+            )
         }
-        _ => format!("{what}, and waits for {named}{more}."),
+        _ => format!("{collective}, and waits for {named}{more}."),
     }
 }
 
-/// A member, and whether it has come.
+/// Describes an awaited member, and whether it has entered the collective.
 fn member(
     groups: &[GroupStats],
     provider: &str,
@@ -92,17 +94,19 @@ fn member(
     awaited: &AwaitedMember,
 ) -> String {
     let mut all = groups.iter();
-    let its = all.find(|it| it.header.provider == provider && it.header.name == awaited.name);
-    let pid = its.map_or_else(String::new, |its| format!(" (process {})", its.header.pid));
-    let how = match (waiting.coll, its) {
-        (Some(_), Some(its)) => progress(its, waiting, awaited),
+    let remote = all.find(|it| it.header.provider == provider && it.header.name == awaited.name);
+    let pid = remote.map_or_else(String::new, |remote| {
+        format!(" (process {})", remote.header.pid)
+    });
+    let how = match (waiting.coll, remote) {
+        (Some(_), Some(remote)) => progress(remote, waiting, awaited),
         _ => "",
     };
     format!("rank {}, {}{pid}{how}", awaited.rank, awaited.name)
 }
 
 fn progress(
-    its: &GroupStats,
+    remote: &GroupStats,
     waiting: &PendingCollective,
     awaited: &AwaitedMember,
 ) -> &'static str {
@@ -110,13 +114,13 @@ fn progress(
         return "";
     };
     let is_in = |it: &&PendingCollective| it.group == number && it.sequence == waiting.sequence;
-    if its.pending.iter().any(|it| is_in(&it)) {
-        return ", which is in it and waits itself";
+    if remote.pending.iter().any(|it| is_in(&it)) {
+        return ", which has entered it and waits itself";
     }
-    match its.groups.iter().find(|it| it.number == number) {
-        // The number of the next one is at most as high: it has not begun this one.
+    match remote.groups.iter().find(|it| it.number == number) {
+        // The sequence number of its next collective is not higher: it has not entered this one.
         Some(it) if waiting.sequence.wrapping_sub(it.next) & SEQUENCE <= SEQUENCE / 2 => {
-            ", which has not come to it"
+            ", which has not entered it"
         }
         _ => "",
     }

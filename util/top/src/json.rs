@@ -1,4 +1,4 @@
-//! The endpoints, and what else hooks know of, as JSON. Fields are only ever added.
+//! The endpoints, and further statistics of hooks, as JSON. Fields are only ever added.
 
 use selvedge_kit::telemetry::calls::{CallLog, CallRecord, Outcome, RecordKind};
 use selvedge_kit::telemetry::latency::LatencyStats;
@@ -12,7 +12,7 @@ use crate::processes;
 use crate::rates::{self, Measured, Rate};
 use crate::times;
 
-/// All that is asked for.
+/// All statistics selected by the options.
 pub(crate) fn all(options: &Options) -> anyhow::Result<Value> {
     let endpoints = rates::measured(options)?;
     let endpoints: Vec<Value> = endpoints.iter().map(endpoint).collect();
@@ -23,92 +23,92 @@ pub(crate) fn all(options: &Options) -> anyhow::Result<Value> {
     Ok(json!({ "endpoints": endpoints, "without_page": without_page }))
 }
 
-/// What hooks know of a process beside endpoints with a page.
+/// Statistics of hooks for objects without a page.
 fn without_page(pid: u32) -> Vec<Value> {
     let (latencies, calls) = (processes::latencies(pid), processes::calls(pid));
     let pages = processes::of(pid);
-    let heads = latencies.iter().map(|it| &it.header);
-    let heads = heads.chain(calls.iter().map(|it| &it.header));
-    let mut heads: Vec<&PageHeader> = heads
-        .filter(|head| !processes::has_page(head, &pages))
+    let headers = latencies.iter().map(|it| &it.header);
+    let headers = headers.chain(calls.iter().map(|it| &it.header));
+    let mut headers: Vec<&PageHeader> = headers
+        .filter(|header| !processes::has_page(header, &pages))
         .collect();
-    let name = |head: &PageHeader| (head.provider.clone(), head.name.clone());
-    heads.sort_by_key(|head| name(head));
-    heads.dedup_by_key(|head| name(head));
-    let of = |head: &PageHeader| {
-        let is_own = |other: &PageHeader| name(other) == name(head);
+    let name = |header: &PageHeader| (header.provider.clone(), header.name.clone());
+    headers.sort_by_key(|header| name(header));
+    headers.dedup_by_key(|header| name(header));
+    let of = |header: &PageHeader| {
+        let is_own = |other: &PageHeader| name(other) == name(header);
         json!({
             "pid": pid,
             "command": processes::command(pid),
-            "provider": head.provider,
-            "name": head.name,
-            "opened_ns": head.opened,
+            "provider": header.provider,
+            "name": header.name,
+            "opened_ns": header.opened,
             "latency": latency(&latencies, is_own),
             "calls": last_calls(&calls, is_own),
         })
     };
-    heads.into_iter().map(of).collect()
+    headers.into_iter().map(of).collect()
 }
 
 fn endpoint(measured: &Measured) -> Value {
-    let seen = &measured.seen;
-    let is_own = |head: &PageHeader| processes::is_of(head, seen);
-    let tallies: Map<String, Value> = OpCounter::ALL
+    let stats = &measured.stats;
+    let is_own = |header: &PageHeader| processes::is_of(header, stats);
+    let counters: Map<String, Value> = OpCounter::ALL
         .into_iter()
-        .map(|what| (what.name().to_owned(), pair(seen.op_counter(what))))
+        .map(|counter| (counter.name().to_owned(), pair(stats.op_counter(counter))))
         .collect();
     json!({
-        "pid": seen.pid,
-        "command": processes::command(seen.pid),
-        "provider": seen.provider,
-        "name": seen.name,
-        "opened_ns": seen.opened,
-        "looked_ns": seen.snapshot_time,
-        "is_whole": seen.is_consistent,
-        "counts": tallies,
-        "sent_by_way": ways(seen, true),
-        "received_by_way": ways(seen, false),
+        "pid": stats.pid,
+        "command": processes::command(stats.pid),
+        "provider": stats.provider,
+        "name": stats.name,
+        "opened_ns": stats.opened,
+        "looked_ns": stats.snapshot_time,
+        "is_whole": stats.is_consistent,
+        "counts": counters,
+        "sent_by_way": protocols(stats, true),
+        "received_by_way": protocols(stats, false),
         "rates": {
             "sent": rate(measured.sent),
             "received": rate(measured.received),
             "one_sided": rate(measured.one_sided),
         },
         "queues": {
-            "posted": seen.gauge(Gauge::Posted),
-            "unexpected": seen.gauge(Gauge::Unexpected),
-            "unexpected_bytes": seen.gauge(Gauge::UnexpectedBytes),
-            "unexpected_limit": seen.gauge(Gauge::UnexpectedLimit),
-            "outstanding": seen.gauge(Gauge::Outstanding),
-            "unread": seen.gauge(Gauge::Unread),
-            "peers": seen.gauge(Gauge::Peers),
+            "posted": stats.gauge(Gauge::Posted),
+            "unexpected": stats.gauge(Gauge::Unexpected),
+            "unexpected_bytes": stats.gauge(Gauge::UnexpectedBytes),
+            "unexpected_limit": stats.gauge(Gauge::UnexpectedLimit),
+            "outstanding": stats.gauge(Gauge::Outstanding),
+            "unread": stats.gauge(Gauge::Unread),
+            "peers": stats.gauge(Gauge::Peers),
         },
-        "waits": seen.posted.iter().map(|wait| json!({
+        "waits": stats.posted.iter().map(|wait| json!({
             "tagged": wait.is_tagged,
-            "from": source(seen, wait.from),
+            "from": source(stats, wait.from),
             "tag": wait.tag,
             "ignore": wait.ignore,
             "len": wait.len,
         })).collect::<Vec<_>>(),
-        "unexpected": seen.unexpected.iter().map(|kept| json!({
-            "tagged": kept.is_tagged,
-            "from": source(seen, kept.from),
-            "tag": kept.tag,
-            "len": kept.len,
+        "unexpected": stats.unexpected.iter().map(|message| json!({
+            "tagged": message.is_tagged,
+            "from": source(stats, message.from),
+            "tag": message.tag,
+            "len": message.len,
         })).collect::<Vec<_>>(),
-        "peers": seen.peers.iter().map(peer).collect::<Vec<_>>(),
-        "events": seen.events.iter().map(event).collect::<Vec<_>>(),
-        "latency": latency(&processes::latencies(seen.pid), is_own),
-        "calls": last_calls(&processes::calls(seen.pid), is_own),
+        "peers": stats.peers.iter().map(peer).collect::<Vec<_>>(),
+        "events": stats.events.iter().map(event).collect::<Vec<_>>(),
+        "latency": latency(&processes::latencies(stats.pid), is_own),
+        "calls": last_calls(&processes::calls(stats.pid), is_own),
     })
 }
 
-/// How long operations took; null where that is not known.
+/// Latencies of an endpoint; null if they were not recorded.
 fn latency(all: &[LatencyStats], is_own: impl Fn(&PageHeader) -> bool) -> Value {
     let own = all.iter().find(|it| is_own(&it.header));
     own.map_or(Value::Null, |own| json!(times::json(&own.histograms)))
 }
 
-/// The last calls, likewise.
+/// The last calls of an endpoint; null if they were not recorded.
 fn last_calls(all: &[CallLog], is_own: impl Fn(&PageHeader) -> bool) -> Value {
     let own = all.iter().find(|it| is_own(&it.header));
     own.map_or(Value::Null, |own| {
@@ -140,14 +140,19 @@ fn call(call: &CallRecord) -> Value {
     })
 }
 
-fn ways(seen: &Stats, is_sent: bool) -> Value {
+fn protocols(stats: &Stats, is_sent: bool) -> Value {
     let others = ProtocolCounter::ALL
         .into_iter()
-        .filter(|way| way.is_sent() == is_sent);
-    let others = others.map(|way| (way.name().to_owned(), pair(seen.protocol_counter(way))));
+        .filter(|protocol| protocol.is_sent() == is_sent);
+    let others = others.map(|protocol| {
+        (
+            protocol.name().to_owned(),
+            pair(stats.protocol_counter(protocol)),
+        )
+    });
     let plain = std::iter::once((
         "plain".to_owned(),
-        pair(seen.default_protocol_counter(is_sent)),
+        pair(stats.default_protocol_counter(is_sent)),
     ));
     Value::Object(plain.chain(others).collect())
 }
@@ -160,11 +165,11 @@ fn rate(rate: Rate) -> Value {
     json!({ "operations_per_s": rate.operations, "bytes_per_s": rate.bytes })
 }
 
-/// The peer's name, its number where the page has no place for it, or null for any.
-fn source(seen: &Stats, from: SourcePeer) -> Value {
+/// The peer's name, its index if the page has no entry for it, or null for any peer.
+fn source(stats: &Stats, from: SourcePeer) -> Value {
     match from {
         SourcePeer::Any => Value::Null,
-        SourcePeer::Index(index) => match seen.peers.iter().find(|peer| peer.index == index) {
+        SourcePeer::Index(index) => match stats.peers.iter().find(|peer| peer.index == index) {
             Some(peer) => json!(peer.name),
             None => json!(index),
         },

@@ -1,4 +1,4 @@
-//! The live picture: all endpoints, and the one that is chosen in detail.
+//! The live view: all endpoints, and details of the selected one.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -18,38 +18,38 @@ use crate::table::{self, cut, tail};
 use crate::times;
 use crate::units::{bytes, count};
 
-/// Looks that a sparkline has room for.
+/// Number of samples kept for a sparkline.
 const HISTORY: usize = 240;
 
-/// Shows the picture until somebody ends it.
+/// Shows the view until the user ends it.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let mut picture = Picture {
-        rows: rates::look(options)?
+    let mut view = View {
+        rows: rates::snapshot(options)?
             .into_iter()
-            .map(|seen| Tracked::new(Measured::new(None, seen, 1.0)))
+            .map(|stats| Tracked::new(Measured::new(None, stats, 1.0)))
             .collect(),
         total: VecDeque::new(),
-        chosen: TableState::default().with_selected(0),
-        is_stopped: false,
-        shows_times: false,
+        selected: TableState::default().with_selected(0),
+        is_paused: false,
+        shows_latencies: false,
     };
     let mut terminal = ratatui::try_init()?;
-    let shown = picture.show(&mut terminal, options);
+    let shown = view.show(&mut terminal, options);
     ratatui::try_restore()?;
     shown
 }
 
-struct Picture {
+struct View {
     rows: Vec<Tracked>,
     /// Messages per second of all endpoints, out and in.
     total: VecDeque<u64>,
-    chosen: TableState,
-    is_stopped: bool,
-    /// Whether the chosen endpoint is told of by how long its operations took.
-    shows_times: bool,
+    selected: TableState,
+    is_paused: bool,
+    /// Whether the details show latencies.
+    shows_latencies: bool,
 }
 
-/// An endpoint, and what it did before.
+/// An endpoint, and its operations per second in the past.
 struct Tracked {
     measured: Measured,
     history: VecDeque<u64>,
@@ -64,7 +64,7 @@ impl Tracked {
     }
 }
 
-impl Picture {
+impl View {
     fn show(&mut self, terminal: &mut DefaultTerminal, options: &Options) -> anyhow::Result<()> {
         let mut last = Instant::now();
         loop {
@@ -73,73 +73,73 @@ impl Picture {
             if event::poll(left.max(Duration::from_millis(10)))? {
                 if let Event::Key(key) = event::read()?
                     && key.kind == KeyEventKind::Press
-                    && self.pressed(key.code, key.modifiers)
+                    && self.handle_key(key.code, key.modifiers)
                 {
                     return Ok(());
                 }
                 continue;
             }
-            if !self.is_stopped {
-                self.look(options, last.elapsed().as_secs_f64())?;
+            if !self.is_paused {
+                self.update(options, last.elapsed().as_secs_f64())?;
             }
             last = Instant::now();
         }
     }
 
-    /// Whether the key ends the picture.
-    fn pressed(&mut self, key: KeyCode, with: KeyModifiers) -> bool {
+    /// Handles a key. Returns whether it ends the view.
+    fn handle_key(&mut self, key: KeyCode, with: KeyModifiers) -> bool {
         match key {
             KeyCode::Char('q') | KeyCode::Esc => return true,
             KeyCode::Char('c') if with.contains(KeyModifiers::CONTROL) => return true,
-            KeyCode::Char('l') => self.shows_times = !self.shows_times,
-            KeyCode::Char('p') => self.is_stopped = !self.is_stopped,
-            KeyCode::Up | KeyCode::Char('k') => self.chosen.select_previous(),
-            KeyCode::Down | KeyCode::Char('j') => self.chosen.select_next(),
+            KeyCode::Char('l') => self.shows_latencies = !self.shows_latencies,
+            KeyCode::Char('p') => self.is_paused = !self.is_paused,
+            KeyCode::Up | KeyCode::Char('k') => self.selected.select_previous(),
+            KeyCode::Down | KeyCode::Char('j') => self.selected.select_next(),
             _ => {}
         }
         false
     }
 
-    fn look(&mut self, options: &Options, seconds: f64) -> anyhow::Result<()> {
+    fn update(&mut self, options: &Options, seconds: f64) -> anyhow::Result<()> {
         let before: Vec<Stats> = self
             .rows
             .iter()
-            .map(|row| row.measured.seen.clone())
+            .map(|row| row.measured.stats.clone())
             .collect();
-        let measured = rates::compare(&before, rates::look(options)?, seconds);
+        let measured = rates::compare(&before, rates::snapshot(options)?, seconds);
         let mut old = std::mem::take(&mut self.rows);
         let mut total = 0;
         for measured in measured {
-            let is_it = |row: &Tracked| is_same(&row.measured.seen, &measured.seen);
+            let is_it = |row: &Tracked| is_same(&row.measured.stats, &measured.stats);
             let history = match old.iter().position(is_it) {
-                Some(place) => old.swap_remove(place).history,
+                Some(index) => old.swap_remove(index).history,
                 None => VecDeque::new(),
             };
             let mut row = Tracked { measured, history };
             let rate = &row.measured;
             let all = rate.sent.operations + rate.received.operations + rate.one_sided.operations;
-            remember(&mut row.history, all as u64);
+            push_history(&mut row.history, all as u64);
             total += all as u64;
             self.rows.push(row);
         }
-        remember(&mut self.total, total);
+        push_history(&mut self.total, total);
         Ok(())
     }
 
     fn draw(&mut self, frame: &mut Frame<'_>) {
         let rows = (self.rows.len() as u16 + 1).max(2);
         let least = frame.area().height / 3;
-        let [head, list, detail, foot] = Layout::vertical([
+        let [header, list, detail, foot] = Layout::vertical([
             Constraint::Length(3),
             Constraint::Max(rows.max(least.min(rows))),
             Constraint::Fill(1),
             Constraint::Length(1),
         ])
         .areas(frame.area());
-        self.draw_head(frame, head);
+        self.draw_head(frame, header);
         self.draw_list(frame, list);
         self.draw_detail(frame, detail);
-        let stopped = if self.is_stopped { "  STOPPED" } else { "" };
+        let stopped = if self.is_paused { "  STOPPED" } else { "" };
         let keys = format!("q quit  up/down choose  l latency  p stop{stopped}");
         frame.render_widget(Line::from(keys).dim(), foot);
     }
@@ -150,11 +150,11 @@ impl Picture {
             0.0 + self.rows.iter().map(|row| part(&row.measured)).sum::<f64>()
         };
         let pids: std::collections::BTreeSet<u32> =
-            self.rows.iter().map(|row| row.measured.seen.pid).collect();
+            self.rows.iter().map(|row| row.measured.stats.pid).collect();
         let text = format!(
             "fi_top  {} in {}  out {}/s {}/s  in {}/s {}/s",
-            some(self.rows.len(), "endpoint", "endpoints"),
-            some(pids.len(), "process", "processes"),
+            counted(self.rows.len(), "endpoint", "endpoints"),
+            counted(pids.len(), "process", "processes"),
             count(sum(|it| it.sent.operations + it.one_sided.operations)),
             bytes(sum(|it| it.sent.bytes + it.one_sided.bytes)),
             count(sum(|it| it.received.operations)),
@@ -167,56 +167,56 @@ impl Picture {
     }
 
     fn draw_list(&mut self, frame: &mut Frame<'_>, area: Rect) {
-        let has_room = area.width >= 100;
+        let has_space = area.width >= 100;
         let mut widths = vec![7, 9, 4, 13, 7, 7, 7, 7, 5, 5];
-        let mut head = vec![
+        let mut header = vec![
             "    PID", "COMMAND", "PROV", "ENDPOINT", "  OUT/s", " OUTB/s", "   IN/s", "  INB/s",
             "POSTD", "UNEXP",
         ];
-        if has_room {
+        if has_space {
             widths.push(area.width - 81);
-            head.push("MESSAGES/s");
+            header.push("MESSAGES/s");
         }
         let spark = usize::from(area.width.saturating_sub(81));
         let rows = self.rows.iter().map(|row| {
             let mut cells = cells(&row.measured);
-            if has_room {
+            if has_space {
                 cells.push(text_spark(&row.history, spark));
             }
             Row::new(cells)
         });
         let widths = widths.into_iter().map(Constraint::Length);
-        let chosen = Style::new().add_modifier(Modifier::REVERSED);
+        let selected = Style::new().add_modifier(Modifier::REVERSED);
         let table = Table::new(rows, widths)
-            .header(Row::new(head).bold().underlined())
+            .header(Row::new(header).bold().underlined())
             .column_spacing(1)
-            .row_highlight_style(chosen);
-        frame.render_stateful_widget(table, area, &mut self.chosen);
+            .row_highlight_style(selected);
+        frame.render_stateful_widget(table, area, &mut self.selected);
     }
 
     fn draw_detail(&self, frame: &mut Frame<'_>, area: Rect) {
         let at = self
-            .chosen
+            .selected
             .selected()
             .unwrap_or(0)
             .min(self.rows.len().saturating_sub(1));
         let Some(row) = self.rows.get(at) else {
             let block = Block::bordered().title(" no endpoints ");
-            let text = Paragraph::new("Nobody here has one open; they appear as they are opened.")
+            let text = Paragraph::new("No process of this user has an endpoint open. Endpoints appear when they are opened.")
                 .wrap(Wrap { trim: true });
             return frame.render_widget(text.block(block), area);
         };
-        let seen = &row.measured.seen;
+        let stats = &row.measured.stats;
         let title = format!(
             " {} {} of {}, operations up to {}/s ",
-            seen.provider,
-            tail(&seen.name, 30),
-            seen.pid,
+            stats.provider,
+            tail(&stats.name, 30),
+            stats.pid,
             count(row.history.iter().copied().max().unwrap_or(0) as f64)
         );
-        if self.shows_times {
+        if self.shows_latencies {
             let head = std::iter::once(Line::from(title).bold());
-            let lines = head.chain(times(seen).into_iter().map(Line::from));
+            let lines = head.chain(times(stats).into_iter().map(Line::from));
             let text = Paragraph::new(lines.collect::<Vec<_>>());
             return frame.render_widget(text, area);
         }
@@ -227,78 +227,78 @@ impl Picture {
             Layout::vertical([Constraint::Length(2), Constraint::Fill(1)]).areas(inside);
         sparkline(frame, spark, &row.history);
         let broken = |line: String| table::wrapped(&line, text.width.into());
-        let mut lines: Vec<_> = table::details(seen).into_iter().flat_map(broken).collect();
-        let events = seen
+        let mut lines: Vec<_> = table::details(stats).into_iter().flat_map(broken).collect();
+        let events = stats
             .events
             .iter()
             .map(selvedge_kit::telemetry::Event::sentence)
             .flat_map(broken);
         let events: Vec<_> = events.collect();
-        let room = usize::from(text.height).saturating_sub(lines.len() + 1);
-        let first = events.len().saturating_sub(room);
+        let height = usize::from(text.height).saturating_sub(lines.len() + 1);
+        let first = events.len().saturating_sub(height);
         lines.extend_from_slice(&events[first..]);
         let lines: Vec<Line<'_>> = lines.into_iter().map(Line::from).collect();
         frame.render_widget(Paragraph::new(lines), text);
     }
 }
 
-/// How long the operations of an endpoint took.
-fn times(seen: &Stats) -> Vec<String> {
-    let all = processes::latencies(seen.pid);
-    let own = all.iter().find(|it| processes::is_of(&it.header, seen));
+/// The latencies of an endpoint.
+fn times(stats: &Stats) -> Vec<String> {
+    let all = processes::latencies(stats.pid);
+    let own = all.iter().find(|it| processes::is_of(&it.header, stats));
     own.map_or_else(
         || vec![times::NONE.to_owned()],
         |own| times::lines(&own.histograms),
     )
 }
 
-fn some(number: usize, one: &str, many: &str) -> String {
+fn counted(number: usize, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
-fn remember(history: &mut VecDeque<u64>, value: u64) {
+fn push_history(history: &mut VecDeque<u64>, value: u64) {
     if history.len() == HISTORY {
         history.pop_front();
     }
     history.push_back(value);
 }
 
-/// The newest value stands at the right.
+/// The newest value is at the right.
 fn sparkline(frame: &mut Frame<'_>, area: Rect, history: &VecDeque<u64>) {
     let first = history.len().saturating_sub(usize::from(area.width));
     let data: Vec<u64> = history.iter().skip(first).copied().collect();
     frame.render_widget(Sparkline::default().data(data), area);
 }
 
-/// The same in a cell.
+/// As [`sparkline`], as text for a table cell.
 fn text_spark(history: &VecDeque<u64>, width: usize) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let first = history.len().saturating_sub(width);
-    let most = history
+    let max = history
         .iter()
         .skip(first)
         .max()
         .copied()
         .unwrap_or(0)
         .max(1);
-    let bar = |value: &u64| BARS[(value * 7 / most) as usize];
+    let bar = |value: &u64| BARS[(value * 7 / max) as usize];
     history.iter().skip(first).map(bar).collect()
 }
 
 fn cells(row: &Measured) -> Vec<String> {
-    let seen = &row.seen;
+    let stats = &row.stats;
     let right = |text: String, width: usize| format!("{text:>width$}");
     vec![
-        right(seen.pid.to_string(), 7),
-        cut(&processes::command(seen.pid).unwrap_or_default(), 9),
-        cut(&seen.provider, 4),
-        tail(&seen.name, 13),
+        right(stats.pid.to_string(), 7),
+        cut(&processes::command(stats.pid).unwrap_or_default(), 9),
+        cut(&stats.provider, 4),
+        tail(&stats.name, 13),
         right(count(row.sent.operations + row.one_sided.operations), 7),
         right(bytes(row.sent.bytes + row.one_sided.bytes), 7),
         right(count(row.received.operations), 7),
         right(bytes(row.received.bytes), 7),
-        right(count(seen.gauge(Gauge::Posted) as f64), 5),
-        right(count(seen.gauge(Gauge::Unexpected) as f64), 5),
+        right(count(stats.gauge(Gauge::Posted) as f64), 5),
+        right(count(stats.gauge(Gauge::Unexpected) as f64), 5),
     ]
 }
 
@@ -310,28 +310,28 @@ mod tests {
 
     use super::*;
 
-    /// The picture of this process, whose pages are real ones.
+    /// The view of this process, whose pages are real.
     fn screen(width: u16, pages: &[StatsPage]) -> String {
-        let rows = processes::of(std::process::id()).into_iter().map(|seen| {
-            let mut row = Tracked::new(Measured::new(None, seen, 1.0));
+        let rows = processes::of(std::process::id()).into_iter().map(|stats| {
+            let mut row = Tracked::new(Measured::new(None, stats, 1.0));
             row.history.extend(0..200);
             row
         });
-        let mut picture = Picture {
+        let mut view = View {
             rows: rows.collect(),
             total: (0..200).collect(),
-            chosen: TableState::default().with_selected(0),
-            is_stopped: false,
-            shows_times: false,
+            selected: TableState::default().with_selected(0),
+            is_paused: false,
+            shows_latencies: false,
         };
-        assert_eq!(picture.rows.len(), pages.len());
+        assert_eq!(view.rows.len(), pages.len());
         let mut terminal = Terminal::new(TestBackend::new(width, 24)).unwrap();
-        terminal.draw(|frame| picture.draw(frame)).unwrap();
+        terminal.draw(|frame| view.draw(frame)).unwrap();
         terminal.backend().to_string()
     }
 
     #[test]
-    fn the_picture_reads_well_at_80_columns_and_at_fewer() {
+    fn the_view_is_readable_at_80_columns_and_draws_at_fewer() {
         let empty = screen(80, &[]);
         assert!(
             empty.contains("0 endpoints in 0 processes  out 0/s 0B/s  in 0/s 0B/s"),
@@ -364,7 +364,7 @@ mod tests {
         ] {
             assert!(text.contains(wanted), "{text}\nlacks {wanted}");
         }
-        // It gets worse, but it does not fail.
+        // Narrow terminals are less readable, but do not fail.
         for width in [120, 60, 20, 3] {
             screen(width, &pages);
         }

@@ -1,4 +1,4 @@
-//! `fi_top`: what the endpoints of the user's processes do.
+//! `fi_top`: statistics of the endpoints of the user's processes.
 
 mod calls;
 mod dump;
@@ -39,8 +39,8 @@ fn run() -> anyhow::Result<()> {
         Mode::Latency => print!("{}", times::all(&options)?),
         Mode::Dump(pid) => {
             let all = processes::all()?;
-            if !all.iter().any(|seen| seen.pid == *pid) {
-                bail!("process {pid} has no endpoints, is gone, or belongs to another user");
+            if !all.iter().any(|stats| stats.pid == *pid) {
+                bail!("process {pid} has no endpoints, has ended, or belongs to another user");
             }
             print!("{}", dump::process(all, *pid));
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use lexopt::prelude::{Long, Short, Value, ValueExt};
 
-/// What is to be done.
+/// The output mode.
 #[derive(Debug)]
 pub(crate) enum Mode {
     Live,
@@ -19,13 +19,13 @@ pub(crate) enum Mode {
     Version,
 }
 
-/// How.
+/// The command-line options.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) mode: Mode,
-    /// Between two looks.
+    /// Time between two snapshots.
     pub(crate) interval: Duration,
-    /// The processes that are shown; none for all.
+    /// The processes to show; empty for all.
     pub(crate) pids: Vec<u32>,
 }
 
@@ -57,7 +57,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether a process is to be shown.
+    /// Whether to show a process.
     pub(crate) fn shows(&self, pid: u32) -> bool {
         self.pids.is_empty() || self.pids.contains(&pid)
     }
@@ -65,7 +65,7 @@ impl Options {
 
 fn pid(text: &str) -> anyhow::Result<u32> {
     text.parse()
-        .with_context(|| format!("{text:?} is no process number"))
+        .with_context(|| format!("{text:?} is no process id"))
 }
 
 fn interval(text: &str) -> anyhow::Result<Duration> {
@@ -81,17 +81,17 @@ fn interval(text: &str) -> anyhow::Result<Duration> {
 pub(crate) const USAGE: &str = "\
 Usage: fi_top [OPTIONS] [PID]..
 
-Shows every endpoint of your processes: rates, queues, ways of messages, peers.
+Shows every endpoint of your processes: rates, queues, protocols, peers.
 
   -1, --once          prints one table, with the rates of one interval, and ends
       --json          prints the same as JSON
-      --dump PID      says in sentences what the endpoints of a process wait for
-      --latency       says how long operations took, by kind and size (FI_HOOK=perf)
-      --flight FILE   shows what a crash or a signal has written out
-  -i, --interval S    seconds between two looks [1]
+      --dump PID      describes what the endpoints of a process wait for
+      --latency       prints latencies by operation and size (FI_HOOK=perf)
+      --flight FILE   prints a flight record, written at a crash or a signal
+  -i, --interval S    seconds between two snapshots [1]
   -p, --pid PID       only this process; more than once for several
   -h, --help          -V, --version
 
-Keys: q ends, up and down choose an endpoint, l shows how long its operations
-took, p stops the picture.
+Keys: q ends, up and down choose an endpoint, l shows how long remote operations
+took, p stops the view.
 ";

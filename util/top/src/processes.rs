@@ -1,5 +1,5 @@
-//! Finds the sheets of endpoints: memory files with their name among the descriptors of the processes
-//! that this user may look into.
+//! Finds the statistics pages of endpoints: memory files, identified by name, among the descriptors
+//! of the user's processes.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -14,49 +14,49 @@ use selvedge_kit::telemetry::layout::{MEMFD_NAME, PageKind};
 use selvedge_kit::telemetry::seqlock::Words;
 use selvedge_kit::telemetry::{PageHeader, Stats};
 
-/// Every endpoint of the processes that may be looked into, by process and age.
+/// Every endpoint of the accessible processes, by process and age.
 pub(crate) fn all() -> anyhow::Result<Vec<Stats>> {
-    let mut seen: Vec<Stats> = pids()?.into_iter().flat_map(of).collect();
-    seen.sort_by_key(|seen| (seen.pid, seen.opened));
-    Ok(seen)
+    let mut stats: Vec<Stats> = pids()?.into_iter().flat_map(of).collect();
+    stats.sort_by_key(|stats| (stats.pid, stats.opened));
+    Ok(stats)
 }
 
-/// The endpoints of a process; none for one that is gone, or another user's.
+/// The endpoints of a process; empty if the process has ended or belongs to another user.
 pub(crate) fn of(pid: u32) -> Vec<Stats> {
     let page = |file: &File| Stats::read(&Page(file), || copy(file, 0));
-    let mut seen = sheets(pid, PageKind::Stats, page);
+    let mut stats = pages_of(pid, PageKind::Stats, page);
     // A child has copies of its parent's descriptors, but not the parent's endpoints.
-    seen.retain(|seen| seen.pid == pid);
-    seen.sort_by_key(|seen| seen.opened);
-    seen
+    stats.retain(|stats| stats.pid == pid);
+    stats.sort_by_key(|stats| stats.opened);
+    stats
 }
 
-/// How long the operations of a process took, for each endpoint of which that is known.
+/// The latencies of a process, for each endpoint with recorded ones.
 pub(crate) fn latencies(pid: u32) -> Vec<LatencyStats> {
     let read = |file: &File| LatencyStats::parse(&*copy(file, 0)?);
-    let mut seen = sheets(pid, PageKind::Latency, read);
-    seen.retain(|seen| seen.header.pid == pid);
-    seen.sort_by_key(|seen| seen.header.opened);
-    seen
+    let mut stats = pages_of(pid, PageKind::Latency, read);
+    stats.retain(|stats| stats.header.pid == pid);
+    stats.sort_by_key(|stats| stats.header.opened);
+    stats
 }
 
-/// The last calls of a process, likewise.
+/// The call logs of a process.
 pub(crate) fn calls(pid: u32) -> Vec<CallLog> {
     let read = |file: &File| CallLog::parse(&*copy(file, 0)?);
-    let mut seen = sheets(pid, PageKind::Calls, read);
-    seen.retain(|seen| seen.header.pid == pid);
-    seen
+    let mut stats = pages_of(pid, PageKind::Calls, read);
+    stats.retain(|stats| stats.header.pid == pid);
+    stats
 }
 
-/// The collectives of a process, likewise.
+/// The pending collectives of a process.
 pub(crate) fn groups(pid: u32) -> Vec<GroupStats> {
     let read = |file: &File| GroupStats::read(&Page(file), || copy(file, 0));
-    let mut seen = sheets(pid, PageKind::Groups, read);
-    seen.retain(|seen| seen.header.pid == pid);
-    seen
+    let mut stats = pages_of(pid, PageKind::Groups, read);
+    stats.retain(|stats| stats.header.pid == pid);
+    stats
 }
 
-/// Every process of this user's.
+/// Every process id.
 pub(crate) fn pids() -> anyhow::Result<Vec<u32>> {
     let entries = fs::read_dir("/proc").context("cannot list processes")?;
     let names = entries.flatten().map(|entry| entry.file_name());
@@ -65,33 +65,33 @@ pub(crate) fn pids() -> anyhow::Result<Vec<u32>> {
         .collect())
 }
 
-/// Whether a sheet is about an endpoint.
-pub(crate) fn is_of(head: &PageHeader, seen: &Stats) -> bool {
-    (head.pid, &head.provider, &head.name) == (seen.pid, &seen.provider, &seen.name)
+/// Whether a page belongs to an endpoint.
+pub(crate) fn is_of(header: &PageHeader, stats: &Stats) -> bool {
+    (header.pid, &header.provider, &header.name) == (stats.pid, &stats.provider, &stats.name)
 }
 
-/// Whether what a sheet is about has a page; shared receives and endpoints of other libraries have
-/// none.
-pub(crate) fn has_page(head: &PageHeader, pages: &[Stats]) -> bool {
-    pages.iter().any(|seen| is_of(head, seen))
+/// Whether the object of a page has a statistics page. Shared receive contexts and endpoints of
+/// other libraries have none.
+pub(crate) fn has_page(header: &PageHeader, pages: &[Stats]) -> bool {
+    pages.iter().any(|stats| is_of(header, stats))
 }
 
-/// What a sheet is about: an endpoint, or receives that endpoints share, which hooks call so.
-pub(crate) fn title(head: &PageHeader) -> String {
-    let PageHeader { provider, name, .. } = head;
+/// The title of a page's object: an endpoint, or a shared receive context as named by hooks.
+pub(crate) fn title(header: &PageHeader) -> String {
+    let PageHeader { provider, name, .. } = header;
     match name.starts_with("srx ") {
         true => format!("{provider} {name}"),
         false => format!("{provider} endpoint {name}"),
     }
 }
 
-fn sheets<T>(pid: u32, kind: PageKind, read: impl Fn(&File) -> Option<T>) -> Vec<T> {
+fn pages_of<T>(pid: u32, kind: PageKind, read: impl Fn(&File) -> Option<T>) -> Vec<T> {
     let folder = format!("/proc/{pid}/fd");
     let Ok(fds) = fs::read_dir(folder) else {
         return Vec::new();
     };
     let paths = fds.flatten().map(|fd| fd.path());
-    let files = paths.filter(|path| is_sheet(path)).filter_map(|path| {
+    let files = paths.filter(|path| is_page_file(path)).filter_map(|path| {
         let file = File::open(path).ok()?;
         let len = file.metadata().ok()?.len();
         (len == (kind.words() * 8) as u64).then_some(file)
@@ -99,7 +99,7 @@ fn sheets<T>(pid: u32, kind: PageKind, read: impl Fn(&File) -> Option<T>) -> Vec
     files.filter_map(|file| read(&file)).collect()
 }
 
-/// What a process is called.
+/// The command name of a process.
 pub(crate) fn command(pid: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(
@@ -110,14 +110,14 @@ pub(crate) fn command(pid: u32) -> Option<String> {
     )
 }
 
-/// How a process is, in one letter of `ps`: `R`, `S`, `T` ..
+/// The state of a process as in ps(1): `R`, `S`, `T` ..
 pub(crate) fn state(pid: u32) -> Option<char> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before it may have any characters.
+    // The command name before it may contain any characters.
     text.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-fn is_sheet(fd: &Path) -> bool {
+fn is_page_file(fd: &Path) -> bool {
     let name = fs::read_link(fd).ok();
     let name = name.as_deref().and_then(Path::to_str);
     name.and_then(|name| name.strip_prefix("/memfd:"))
@@ -125,7 +125,7 @@ fn is_sheet(fd: &Path) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest == " (deleted)")
 }
 
-/// A page that is read word by word out of its file.
+/// A page that is read word by word from its file.
 struct Page<'a>(&'a File);
 
 impl Words for Page<'_> {
@@ -152,45 +152,45 @@ fn copy<const N: usize>(file: &File, at: u64) -> Option<Box<[u64; N]>> {
     words.try_into().ok()
 }
 
-/// What a crash has written out.
+/// The contents of a flight record, written at a crash or a signal.
 #[derive(Debug, Default)]
-pub(crate) struct Wreck {
+pub(crate) struct FlightRecord {
     pub(crate) endpoints: Vec<Stats>,
     pub(crate) latencies: Vec<LatencyStats>,
     pub(crate) calls: Vec<CallLog>,
     pub(crate) groups: Vec<GroupStats>,
 }
 
-/// Reads what a crash has written out, up to where it makes no sense.
-pub(crate) fn flight(path: &PathBuf) -> anyhow::Result<Wreck> {
+/// Reads a flight record, up to the first invalid page.
+pub(crate) fn flight(path: &PathBuf) -> anyhow::Result<FlightRecord> {
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let (mut wreck, mut at) = (Wreck::default(), 0);
+    let (mut record, mut at) = (FlightRecord::default(), 0);
     while let Some(kind) = kind_at(&file, at) {
         match kind {
             PageKind::Stats => {
-                wreck
+                record
                     .endpoints
                     .extend(copy(&file, at).and_then(|words| Stats::parse(&words)));
             }
             PageKind::Latency => {
-                let seen = copy(&file, at).and_then(|words| LatencyStats::parse(&words));
-                wreck.latencies.extend(seen);
+                let stats = copy(&file, at).and_then(|words| LatencyStats::parse(&words));
+                record.latencies.extend(stats);
             }
             PageKind::Groups => {
-                let seen = copy(&file, at).and_then(|words| GroupStats::parse(&words));
-                wreck.groups.extend(seen);
+                let stats = copy(&file, at).and_then(|words| GroupStats::parse(&words));
+                record.groups.extend(stats);
             }
             PageKind::Calls => {
-                wreck
+                record
                     .calls
                     .extend(copy(&file, at).and_then(|words| CallLog::parse(&words)));
             }
         }
         at += (kind.words() * 8) as u64;
     }
-    let is_empty = wreck.endpoints.is_empty() && wreck.calls.is_empty();
-    anyhow::ensure!(!is_empty, "{} holds no endpoints", path.display());
-    Ok(wreck)
+    let is_empty = record.endpoints.is_empty() && record.calls.is_empty();
+    anyhow::ensure!(!is_empty, "{} contains no endpoints", path.display());
+    Ok(record)
 }
 
 fn kind_at(file: &File, at: u64) -> Option<PageKind> {

@@ -1,4 +1,4 @@
-//! Two looks at the same endpoint, and what happened between them.
+//! Two snapshots of an endpoint, and the rates between them.
 
 use std::thread;
 use std::time::Instant;
@@ -8,17 +8,17 @@ use selvedge_kit::telemetry::{OpCounter, Stats};
 use crate::options::Options;
 use crate::processes;
 
-/// An endpoint with what it does in a second.
+/// An endpoint with its rates.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
-    pub(crate) seen: Stats,
+    pub(crate) stats: Stats,
     pub(crate) sent: Rate,
     pub(crate) received: Rate,
-    /// One-sided operations of its own.
+    /// One-sided operations that it initiated.
     pub(crate) one_sided: Rate,
 }
 
-/// In a second.
+/// A rate per second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rate {
     pub(crate) operations: f64,
@@ -36,52 +36,58 @@ impl Rate {
 }
 
 impl Measured {
-    /// An endpoint that was seen for the first time has no rates yet.
-    pub(crate) fn new(before: Option<&Stats>, seen: Stats, seconds: f64) -> Self {
-        let first = before.unwrap_or(&seen);
-        let one_sided = |seen: &Stats| {
+    /// Computes the rates; they are 0 without an earlier snapshot.
+    pub(crate) fn new(before: Option<&Stats>, stats: Stats, seconds: f64) -> Self {
+        let first = before.unwrap_or(&stats);
+        let one_sided = |stats: &Stats| {
             let (reads, writes) = (
-                seen.op_counter(OpCounter::Read),
-                seen.op_counter(OpCounter::Written),
+                stats.op_counter(OpCounter::Read),
+                stats.op_counter(OpCounter::Written),
             );
             (reads.0 + writes.0, reads.1 + writes.1)
         };
-        let rate = |what| Rate::between(first.op_counter(what), seen.op_counter(what), seconds);
+        let rate = |counter| {
+            Rate::between(
+                first.op_counter(counter),
+                stats.op_counter(counter),
+                seconds,
+            )
+        };
         Self {
             sent: rate(OpCounter::Sent),
             received: rate(OpCounter::Received),
-            one_sided: Rate::between(one_sided(first), one_sided(&seen), seconds),
-            seen,
+            one_sided: Rate::between(one_sided(first), one_sided(&stats), seconds),
+            stats,
         }
     }
 }
 
-/// Whether both are looks at the same endpoint.
+/// Whether both are snapshots of the same endpoint.
 pub(crate) fn is_same(one: &Stats, other: &Stats) -> bool {
     (one.pid, one.opened, &one.name) == (other.pid, other.opened, &other.name)
 }
 
-/// The endpoints that are asked for.
-pub(crate) fn look(options: &Options) -> anyhow::Result<Vec<Stats>> {
-    let mut seen = processes::all()?;
-    seen.retain(|seen| options.shows(seen.pid));
-    Ok(seen)
+/// A snapshot of the endpoints selected by the options.
+pub(crate) fn snapshot(options: &Options) -> anyhow::Result<Vec<Stats>> {
+    let mut stats = processes::all()?;
+    stats.retain(|stats| options.shows(stats.pid));
+    Ok(stats)
 }
 
-/// What changed between two looks.
+/// The rates between two snapshots.
 pub(crate) fn compare(before: &[Stats], now: Vec<Stats>, seconds: f64) -> Vec<Measured> {
-    let measured = now.into_iter().map(|seen| {
-        let before = before.iter().find(|before| is_same(before, &seen));
-        Measured::new(before, seen, seconds)
+    let measured = now.into_iter().map(|stats| {
+        let before = before.iter().find(|before| is_same(before, &stats));
+        Measured::new(before, stats, seconds)
     });
     measured.collect()
 }
 
-/// Looks twice, an interval apart.
+/// Takes two snapshots, an interval apart.
 pub(crate) fn measured(options: &Options) -> anyhow::Result<Vec<Measured>> {
-    let before = look(options)?;
+    let before = snapshot(options)?;
     let start = Instant::now();
     thread::sleep(options.interval);
-    let now = look(options)?;
+    let now = snapshot(options)?;
     Ok(compare(&before, now, start.elapsed().as_secs_f64()))
 }

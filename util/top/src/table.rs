@@ -1,4 +1,4 @@
-//! The endpoints as a table of text, 80 columns wide, and how one of them is told of in lines.
+//! The endpoints as a text table, 80 columns wide, with detail lines for each endpoint.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use crate::processes;
 use crate::rates::{self, Measured};
 use crate::units::{bytes, count};
 
-/// One table of what happens in an interval.
+/// One table with the rates of one interval.
 pub(crate) fn once(options: &Options) -> anyhow::Result<String> {
     let measured = rates::measured(options)?;
     if measured.is_empty() {
@@ -19,7 +19,7 @@ pub(crate) fn once(options: &Options) -> anyhow::Result<String> {
     for row in &measured {
         text += &self::row(row);
         text += "\n";
-        for line in details(&row.seen) {
+        for line in details(&row.stats) {
             let _ = writeln!(text, "        {line}");
         }
     }
@@ -29,33 +29,33 @@ pub(crate) fn once(options: &Options) -> anyhow::Result<String> {
 pub(crate) const HEAD: &str =
     "    PID COMMAND   PROV ENDPOINT        OUT/s  OUTB/s    IN/s   INB/s POSTD UNEXP";
 
-/// A line of the table.
+/// A row of the table.
 pub(crate) fn row(row: &Measured) -> String {
-    let seen = &row.seen;
-    let command = processes::command(seen.pid).unwrap_or_else(|| "(gone)".to_owned());
+    let stats = &row.stats;
+    let command = processes::command(stats.pid).unwrap_or_else(|| "(ended)".to_owned());
     format!(
         "{:>7} {:<9} {:<4} {:<13} {:>7} {:>7} {:>7} {:>7} {:>5} {:>5}",
-        seen.pid,
+        stats.pid,
         cut(&command, 9),
-        cut(&seen.provider, 4),
-        tail(&seen.name, 13),
+        cut(&stats.provider, 4),
+        tail(&stats.name, 13),
         count(row.sent.operations + row.one_sided.operations),
         bytes(row.sent.bytes + row.one_sided.bytes),
         count(row.received.operations),
         bytes(row.received.bytes),
-        count(seen.gauge(Gauge::Posted) as f64),
-        count(seen.gauge(Gauge::Unexpected) as f64),
+        count(stats.gauge(Gauge::Posted) as f64),
+        count(stats.gauge(Gauge::Unexpected) as f64),
     )
 }
 
-/// What else there is to say of an endpoint, up to 72 columns in each line.
-pub(crate) fn details(seen: &Stats) -> Vec<String> {
+/// Detail lines of an endpoint, at most 72 columns wide.
+pub(crate) fn details(stats: &Stats) -> Vec<String> {
     let mut lines = Vec::new();
-    lines.extend(ways(seen, true).map(|ways| format!("sent {ways}")));
-    lines.extend(ways(seen, false).map(|ways| format!("received {ways}")));
-    lines.extend(one_sided(seen));
-    lines.extend(queues(seen));
-    for peer in &seen.peers {
+    lines.extend(protocols(stats, true).map(|protocols| format!("sent {protocols}")));
+    lines.extend(protocols(stats, false).map(|protocols| format!("received {protocols}")));
+    lines.extend(one_sided(stats));
+    lines.extend(queues(stats));
+    for peer in &stats.peers {
         let waits = [
             (peer.outstanding, "unanswered"),
             (peer.queued, "held"),
@@ -65,7 +65,7 @@ pub(crate) fn details(seen: &Stats) -> Vec<String> {
         let waits: String = waits
             .iter()
             .filter(|(number, _)| *number > 0)
-            .map(|(number, what)| format!(", {number} {what}"))
+            .map(|(number, name)| format!(", {number} {name}"))
             .collect();
         let full = if peer.is_full { ", full" } else { "" };
         let state = peer.state.name();
@@ -77,18 +77,18 @@ pub(crate) fn details(seen: &Stats) -> Vec<String> {
     lines
 }
 
-/// Messages by their ways: `inline 1.2M (9.6MB), cma 12 (4.5G)`.
-fn ways(seen: &Stats, is_sent: bool) -> Option<String> {
-    let plain = match &*seen.provider {
+/// Messages by protocol: `inline 1.2M (9.6MB), cma 12 (4.5G)`.
+fn protocols(stats: &Stats, is_sent: bool) -> Option<String> {
+    let plain = match &*stats.provider {
         "shm" => "inline",
         provider => provider,
     };
-    let plain = (plain, seen.default_protocol_counter(is_sent));
+    let plain = (plain, stats.default_protocol_counter(is_sent));
     let others = ProtocolCounter::ALL
         .into_iter()
-        .filter(|way| way.is_sent() == is_sent);
-    let all =
-        std::iter::once(plain).chain(others.map(|way| (way.name(), seen.protocol_counter(way))));
+        .filter(|protocol| protocol.is_sent() == is_sent);
+    let all = std::iter::once(plain)
+        .chain(others.map(|protocol| (protocol.name(), stats.protocol_counter(protocol))));
     let parts: Vec<String> = all
         .filter(|(_, (messages, _))| *messages > 0)
         .map(|(name, (messages, len))| {
@@ -98,8 +98,8 @@ fn ways(seen: &Stats, is_sent: bool) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-fn one_sided(seen: &Stats) -> Option<String> {
-    let whats = [
+fn one_sided(stats: &Stats) -> Option<String> {
+    let counters = [
         (OpCounter::Read, "reads"),
         (OpCounter::Written, "writes"),
         (OpCounter::PeerRead, "reads by peers"),
@@ -107,9 +107,9 @@ fn one_sided(seen: &Stats) -> Option<String> {
         (OpCounter::SendErrors, "failed"),
         (OpCounter::ReceiveErrors, "receives failed"),
     ];
-    let parts: Vec<String> = whats
+    let parts: Vec<String> = counters
         .into_iter()
-        .map(|(what, name)| (seen.op_counter(what).0, name))
+        .map(|(counter, name)| (stats.op_counter(counter).0, name))
         .filter(|(number, _)| *number > 0)
         .map(|(number, name)| format!("{name} {}", count(number as f64)))
         .collect();
@@ -117,30 +117,30 @@ fn one_sided(seen: &Stats) -> Option<String> {
 }
 
 /// Queues that are not empty.
-fn queues(seen: &Stats) -> Option<String> {
+fn queues(stats: &Stats) -> Option<String> {
     let gauges = [
         (Gauge::Outstanding, "not complete"),
         (Gauge::Unread, "completions unread"),
     ];
     let mut parts: Vec<String> = gauges
         .into_iter()
-        .filter(|(gauge, _)| seen.gauge(*gauge) > 0)
-        .map(|(gauge, name)| format!("{} {name}", count(seen.gauge(gauge) as f64)))
+        .filter(|(gauge, _)| stats.gauge(*gauge) > 0)
+        .map(|(gauge, name)| format!("{} {name}", count(stats.gauge(gauge) as f64)))
         .collect();
-    let kept = seen.gauge(Gauge::UnexpectedBytes);
-    if kept > 0 {
-        let most = seen.gauge(Gauge::UnexpectedLimit) as f64;
+    let message = stats.gauge(Gauge::UnexpectedBytes);
+    if message > 0 {
+        let max = stats.gauge(Gauge::UnexpectedLimit) as f64;
         parts.push(format!(
             "{} of {} unexpected",
-            bytes(kept as f64),
-            bytes(most)
+            bytes(message as f64),
+            bytes(max)
         ));
     }
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// A text in lines of at most `width` columns, broken between words where that can be done; lines
-/// after the first are indented.
+/// Wraps a text into lines of at most `width` columns, between words where possible. Lines after
+/// the first are indented.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(INDENT.len() + 1);
     let mut lines = vec![String::new()];
@@ -157,8 +157,8 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
             }
             if !is_begun {
                 let fits = rest.char_indices().nth(width - used);
-                let (head, tail) = rest.split_at(fits.map_or(rest.len(), |(at, _)| at));
-                line.push_str(head);
+                let (header, tail) = rest.split_at(fits.map_or(rest.len(), |(at, _)| at));
+                line.push_str(header);
                 rest = tail;
             }
             lines.push(INDENT.to_owned());
@@ -169,18 +169,18 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 const INDENT: &str = "  ";
 
-/// The beginning of a text.
-pub(crate) fn cut(text: &str, most: usize) -> String {
-    text.chars().take(most).collect()
+/// The first characters of a text.
+pub(crate) fn cut(text: &str, max: usize) -> String {
+    text.chars().take(max).collect()
 }
 
-/// The end of a name, which tells more than its beginning.
-pub(crate) fn tail(text: &str, most: usize) -> String {
+/// The last characters of a name, which are more specific than the first ones.
+pub(crate) fn tail(text: &str, max: usize) -> String {
     let len = text.chars().count();
-    match len <= most {
+    match len <= max {
         true => text.to_owned(),
         false => std::iter::once('…')
-            .chain(text.chars().skip(len + 1 - most))
+            .chain(text.chars().skip(len + 1 - max))
             .collect(),
     }
 }
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sentences_are_broken_between_words_and_lose_none() {
+    fn wrapping_breaks_between_words_and_keeps_all() {
         let text = "an operation failed (Connection refused, error 111): nobody has that name";
         let lines = wrapped(text, 30);
         assert_eq!(
@@ -208,8 +208,8 @@ mod tests {
             lines.iter().all(|line| line.chars().count() <= 20),
             "{lines:?}"
         );
-        let kept = lines.concat().replace(' ', "");
-        assert_eq!(kept, format!("met{name}x"));
+        let message = lines.concat().replace(' ', "");
+        assert_eq!(message, format!("met{name}x"));
         assert!(wrapped(text, 0).len() > 1);
     }
 }

@@ -1,4 +1,4 @@
-//! How long operations took, as a table 80 columns wide, with a bar for each class of times.
+//! Latencies as a table 80 columns wide, with a bar for each class of times.
 
 use std::fmt::Write;
 
@@ -15,10 +15,10 @@ const BARS: usize = 11;
 pub(crate) const HEAD: &str =
     "OPERATION  BYTES     COUNT   MEAN    50%    90%    99%  99.9%    MAX SHORT>LONG";
 
-/// What is said where there are none.
-pub(crate) const NONE: &str = "no times: they are taken of programs that run with FI_HOOK=perf";
+/// The text when no latencies were recorded.
+pub(crate) const NONE: &str = "no latencies: only programs that run with FI_HOOK=perf record them";
 
-/// All that are known of the processes that are asked for.
+/// The latencies of the processes selected by the options.
 pub(crate) fn all(options: &Options) -> anyhow::Result<String> {
     let mut text = String::new();
     let pids = processes::pids()?
@@ -33,14 +33,14 @@ pub(crate) fn all(options: &Options) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Those of an endpoint.
+/// The latencies of an endpoint.
 pub(crate) fn of(latencies: &LatencyStats) -> String {
-    let head = &latencies.header;
-    let command = processes::command(head.pid).unwrap_or_else(|| "gone".to_owned());
+    let header = &latencies.header;
+    let command = processes::command(header.pid).unwrap_or_else(|| "ended".to_owned());
     let mut text = format!(
         "process {} ({command}), {}\n",
-        head.pid,
-        processes::title(head)
+        header.pid,
+        processes::title(header)
     );
     for line in lines(&latencies.histograms) {
         let _ = writeln!(text, "{line}");
@@ -61,20 +61,20 @@ pub(crate) fn lines(rows: &[Histogram]) -> Vec<String> {
 }
 
 fn line(row: &Histogram, first: usize, last: usize) -> String {
-    let [half, most, nearly, all] = [0.5, 0.9, 0.99, 0.999].map(|part| row.quantile(part));
+    let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(|part| row.quantile(part));
     let mut line = format!(
         "{:<10} {:<8} {:>6}",
         row.op.name(),
         sizes(row),
         count(row.count() as f64)
     );
-    for nanoseconds in [row.mean(), half, most, nearly, all, row.longest] {
+    for nanoseconds in [row.mean(), p50, p90, p99, p999, row.longest] {
         let _ = write!(line, " {:>6}", time(nanoseconds as f64));
     }
     line + " " + bars(row, first, last).trim_end()
 }
 
-/// How many took how long, on a scale that all rows of a table have in common.
+/// The distribution of the latencies, on a scale that all rows of a table share.
 fn bars(row: &Histogram, first: usize, last: usize) -> String {
     const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let mut sums = [0_u64; BARS];
@@ -82,13 +82,13 @@ fn bars(row: &Histogram, first: usize, last: usize) -> String {
         let column = (at - first) * BARS / (last - first + 1);
         sums[column] = sums[column].saturating_add(*number);
     }
-    let most = sums.iter().copied().max().unwrap_or(1).max(1);
-    let height = |sum: u64| HEIGHTS[(u128::from(sum) * 7 / u128::from(most)) as usize];
+    let max = sums.iter().copied().max().unwrap_or(1).max(1);
+    let height = |sum: u64| HEIGHTS[(u128::from(sum) * 7 / u128::from(max)) as usize];
     let bar = |&sum: &u64| if sum == 0 { ' ' } else { height(sum) };
     sums.iter().map(bar).collect()
 }
 
-/// The sizes of a row, as short as they can be read: `8-15`, `4-8K`.
+/// The size range of a row in short form: `8-15`, `4-8K`.
 fn sizes(row: &Histogram) -> String {
     const UNITS: [(&str, u32); 3] = [("K", 10), ("M", 20), ("G", 30)];
     match row.sizes() {
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_of_times_fits_80_columns_and_says_what_was_added() {
+    fn the_latency_table_fits_80_columns_and_shows_all_sizes() {
         let latency = LatencyRecorder::open("shm", "1:0:0").unwrap();
         for len in [0, 8, 600, 5000, 600 << 10, usize::MAX] {
             for time in [100, 2000, 33_000_000_000] {

@@ -1,16 +1,16 @@
-//! Numbers, as short as they can be read.
+//! Numbers in short form.
 
 /// A count or rate with three digits and a letter: `999`, `1.23k`, `45.6M`.
 pub(crate) fn count(value: f64) -> String {
     scaled(value, 1000.0, &["", "k", "M", "G", "T", "P"])
 }
 
-/// Bytes likewise: `999B`, `1.23K`.
+/// A number of bytes in the same form: `999B`, `1.23K`.
 pub(crate) fn bytes(value: f64) -> String {
     scaled(value, 1024.0, &["B", "K", "M", "G", "T", "P"])
 }
 
-/// A time in nanoseconds likewise: `999ns`, `1.23us`, `33.0s`.
+/// A time in nanoseconds in the same form: `999ns`, `1.23us`, `33.0s`.
 pub(crate) fn time(nanoseconds: f64) -> String {
     scaled(nanoseconds, 1000.0, &["ns", "us", "ms", "s", "ks"])
 }
@@ -30,7 +30,7 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     format!("{value:.digits$}{}", units[unit])
 }
 
-/// A time since something, in seconds: `0.4s`, `12s`, `3m20s`, `5h`.
+/// An age in seconds: `0.4s`, `12s`, `3m20s`, `5h`.
 pub(crate) fn age(seconds: f64) -> String {
     match seconds {
         s if s < 9.95 => format!("{s:.1}s"),
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_three_digits_at_most() {
+    fn numbers_have_at_most_three_digits() {
         let table = [
             (0.0, "0", "0B"),
             (999.0, "999", "999B"),

@@ -101,7 +101,7 @@ impl Counts {
 /// Serves client processes over a method for `time`.
 ///
 /// # Errors
-/// A process cannot be started or dies, or the interface fails.
+/// A process cannot be started or ends early, or the interface fails.
 pub fn serve(
     interface: Interface,
     method: &str,

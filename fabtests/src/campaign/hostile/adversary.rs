@@ -170,7 +170,7 @@ fn attack_as_peer(
     let nonce = Box::new(random.word());
     let connected = RawPeer::connect(&config.target, &config.name, &nonce, random, &mut progress);
     let Ok(mut peer) = connected else {
-        // The target has not noticed the end of the last run yet.
+        // The target has not detected the end of the last run yet.
         progress()?;
         return Ok(AttackStats::default());
     };

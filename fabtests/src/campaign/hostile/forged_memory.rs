@@ -94,7 +94,7 @@ impl RawPeer {
     fn send_block(&mut self, random: &mut Random) {
         self.forged.blocks += 1;
         // The address in the table's entries. Sometimes the block is not writable, whatever the
-        // entries say.
+        // entries contain.
         let base = self.memory.as_ptr().expose_provenance() as u64;
         let is_writable = u64::from(random.flip());
         let mut fields = [self.forged.blocks, base, BLOCK_LEN as u64, is_writable];

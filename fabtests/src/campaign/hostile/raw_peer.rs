@@ -187,7 +187,7 @@ impl RawPeer {
         }
     }
 
-    /// Reads the target's commands, to know identifiers of existing operations.
+    /// Reads the target's commands, to obtain identifiers of existing operations.
     fn read_commands(&mut self) {
         let Some(inbox) = &self.inbox else { return };
         let sizes = Sizes::DEFAULT;

@@ -25,7 +25,7 @@ pub(crate) struct Test {
     pub(crate) ep_types: &'static [EpType],
     /// The smallest set that contains it.
     pub(crate) set: Set,
-    /// Defects of a provider that the test must notice.
+    /// Defects of a provider that the test must detect.
     pub(crate) defects: &'static [Defect],
     /// Its time limit in the quick set.
     pub(crate) timeout: Duration,

@@ -1,5 +1,5 @@
 //! Two hosts for the processes of a test: network namespaces with a virtual cable. A process holds
-//! each namespace and ends with this one, so that nothing is left behind.
+//! each namespace and ends with this one, so that nothing remains.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

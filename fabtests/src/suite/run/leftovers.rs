@@ -1,4 +1,4 @@
-//! Resources that tests leave behind: processes of their groups, and files of shared memory.
+//! Resources that tests leave: processes of their groups, and files of shared memory.
 
 use std::fs;
 use std::time::SystemTime;
@@ -20,7 +20,7 @@ pub(super) fn of_group(group: Pid) -> Vec<String> {
 
 fn running_member(pid: &str, group: Pid) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in brackets and may contain anything.
+    // The name is in brackets and may contain anything.
     let (head, tail) = stat.rsplit_once(')')?;
     let (_, name) = head.split_once('(')?;
     let mut fields = tail.split_whitespace();

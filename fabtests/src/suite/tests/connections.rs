@@ -118,7 +118,7 @@ fn lengths(most: usize) -> Vec<usize> {
     lengths
 }
 
-/// Data is sent with the request and with the acceptance, and both sides learn of a shutdown.
+/// Data is sent with the request and with the acceptance, and both sides receive a shutdown event.
 fn data_in_both_directions(ctx: &mut TestContext) -> Result {
     let setup = Setup::open(ctx)?;
     if ctx.me() == 0 {

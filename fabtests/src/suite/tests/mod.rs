@@ -1,7 +1,7 @@
 //! The conformance tests, by subject. They are independent of providers.
 
 /// Declares the tests of a module: functions with the tests' names, each with the capabilities that
-/// it requests, the defects that it notices, and its other attributes.
+/// it requests, the defects that it detects, and its other attributes.
 macro_rules! tests {
     ($($run:ident($caps:expr) catches [$($defect:ident),*] $(.$how:ident($value:expr))*;)+) => {
         pub(super) const TESTS: &[Test] = &[$(
@@ -79,7 +79,7 @@ mod unit_tests {
         value.map_or_else(String::new, |value| format!("`{}`", value.get_name()))
     }
 
-    /// The tables of docs/FABTESTS-REFERENCE.md with the defects that each test notices.
+    /// The tables of docs/FABTESTS-REFERENCE.md with the defects that each test detects.
     fn mutation_list() -> String {
         let mut list = String::from("| defect | what is wrong |\n|---|---|\n");
         for defect in Defect::value_variants() {

@@ -327,7 +327,8 @@ fn beside_untagged(ctx: &mut TestContext) -> Result {
 fn directed(ctx: &mut TestContext) -> Result {
     let port = ctx.port()?;
     let count = ctx.scale(30, 300);
-    // The messages of process 1 arrive first, so that a receive that ignores its source is noticed.
+    // The messages of process 1 arrive first, so that a receive that ignores its source is
+    // detected.
     for process in [1, 2] {
         if ctx.me() == process {
             for number in 0..count {

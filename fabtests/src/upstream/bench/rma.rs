@@ -318,8 +318,8 @@ impl RmaBench {
         self.channel.sync()
     }
 
-    /// `fi_rma_pingpong`: a write is noticed by its last byte, a write with data by its completion.
-    /// Reads need no response.
+    /// `fi_rma_pingpong`: a write is detected by its last byte, a write with data by its
+    /// completion. Reads need no response.
     fn round_trips(&mut self, size: usize) -> anyhow::Result<Row<'static>> {
         self.prepare(size)?;
         self.is_one_sided = self.kind == Kind::Read;

@@ -304,8 +304,8 @@ fn remote(
     Ok(())
 }
 
-/// Posts the write that triggers the deferred operations. Its target lies behind the memory that
-/// they use.
+/// Posts the write that triggers the deferred operations. Its target follows the memory that they
+/// use.
 fn post_trigger(setup: &mut Setup) -> anyhow::Result<()> {
     let mut access = setup.write(OpFlags::DEFAULT, 9);
     access.remote.addr += setup.shared.memory.len() as u64 - 8;

@@ -13,7 +13,7 @@ pub(super) enum Step {
     Noop,
     /// Introduces the client to the server; every client does so first.
     Hello,
-    /// Tells the server that the client leaves.
+    /// Announces to the server that the client leaves.
     #[serde(rename = "goodbye")]
     Leave,
     /// Requests a message.

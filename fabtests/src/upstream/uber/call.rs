@@ -171,7 +171,7 @@ fn inject(args: &CallArgs<'_>, call: impl FnOnce(&[u8]) -> Result<(), Errno>) ->
     segment.memory.with(segment.at, segment.len, call)
 }
 
-/// The buffers of an atomic operation besides its operands.
+/// The buffers of an atomic operation in addition to its operands.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExtraBuffers<'a> {
     pub(super) comparands: &'a [Segment<'a>],

@@ -19,7 +19,7 @@ pub(super) struct Case {
     pub(super) test: Test,
     pub(super) class: Class,
     pub(super) function: Function,
-    /// The capabilities besides those of the class.
+    /// The capabilities in addition to those of the class.
     pub(super) caps: Caps,
     pub(super) ep_type: EpType,
     /// Whether completions are reported by queues.

@@ -1,7 +1,7 @@
 //! Configuration files: relaxed JSON, whose lists are expanded to all combinations.
 //!
 //! Words need no quotes, commas are optional, and a line that begins with `#` is a comment. Each
-//! object stands for all combinations of the values of its keys, except keys whose lists are sets
+//! object represents all combinations of the values of its keys, except keys whose lists are sets
 //! of flags.
 
 use std::collections::BTreeMap;

@@ -24,9 +24,9 @@ fn side(host: &str) -> Side {
 
 fn three() -> Three {
     let (a, b, c) = (side("here"), side("here"), side("there"));
-    let to_b = a.knows(&b);
-    assert_eq!(c.knows(&b), to_b);
-    let (from_a, from_c) = (b.knows(&a), b.knows(&c));
+    let to_b = a.insert_endpoint(&b);
+    assert_eq!(c.insert_endpoint(&b), to_b);
+    let (from_a, from_c) = (b.insert_endpoint(&a), b.insert_endpoint(&c));
     Three {
         a,
         b,
@@ -59,8 +59,8 @@ fn a_receive_from_any_source_takes_from_both_links_and_keeps_the_order_of_each()
     let receive = |number: u64| b.recv(&Rx::tagged(7, 60_000).context(number));
     (0..COUNT as u64).for_each(receive);
     for number in 0..COUNT {
-        a.send_patiently(&Tx::tagged(to_b, 7, &bytes(0, number)), &[&b, &c]);
-        c.send_patiently(&Tx::tagged(to_b, 7, &bytes(1, number)), &[&a, &b]);
+        a.send_retrying(&Tx::tagged(to_b, 7, &bytes(0, number)), &[&b, &c]);
+        c.send_retrying(&Tx::tagged(to_b, 7, &bytes(1, number)), &[&a, &b]);
     }
     (COUNT as u64..2 * COUNT as u64).for_each(receive);
     let mut came = vec![None; 2 * COUNT];
@@ -115,8 +115,8 @@ fn a_directed_receive_leaves_the_messages_of_the_other_link() {
 fn a_peer_failure_fails_only_the_operations_of_that_peer() {
     for host_of_failed in ["here", "there"] {
         let (b, other, peer) = (side("here"), side("there"), side(host_of_failed));
-        let (to_b, to_other) = (peer.knows(&b), b.knows(&other));
-        let from = b.knows(&peer);
+        let (to_b, to_other) = (peer.insert_endpoint(&b), b.insert_endpoint(&other));
+        let from = b.insert_endpoint(&peer);
         let bytes = pattern(3, 60_000);
         b.recv(&Rx::tagged(1, 8).context(1));
         peer.send(&Tx::tagged(to_b, 1, &pattern(1, 8)));

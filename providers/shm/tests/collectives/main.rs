@@ -2,11 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
+mod channel;
 mod contexts;
-mod crew;
 mod faults;
 mod killed;
-mod lanes;
+mod members;
 mod oracle;
 mod rules;
 mod sweep;

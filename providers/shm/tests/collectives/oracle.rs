@@ -1,15 +1,15 @@
-//! What collectives give, said serially: one process, one element after the other.
+//! A serial oracle of collectives: one process computes one element after the other.
 
 use selvedge::atomic::{Datatype, Family, Op};
 use selvedge::collective;
 use selvedge::shared::SharedBytes;
 use selvedge_kit::atomic::{Args, Kernel, query};
 
-/// Memory whose elements lie as the processor's atomics want them.
+/// Memory with the alignment that the processor's atomics need.
 #[repr(align(16))]
 struct Aligned([u8; 32]);
 
-/// The element that an operation makes of two.
+/// The result of an operation on two elements.
 #[expect(unsafe_code, reason = "an atomic on memory of our own")]
 pub(crate) fn reduced(kernel: &Kernel, left: &[u8], right: &[u8]) -> Vec<u8> {
     let mut target = Aligned([0; 32]);
@@ -19,13 +19,13 @@ pub(crate) fn reduced(kernel: &Kernel, left: &[u8], right: &[u8]) -> Vec<u8> {
         compare: &[],
         result: &mut [],
     };
-    // SAFETY: one aligned element, which nobody else has.
+    // SAFETY: one aligned element, which no other code accesses.
     let element = unsafe { SharedBytes::new(target.0.as_mut_ptr(), kernel.size()) };
     kernel.apply(element, args).unwrap();
     target.0[..left.len()].to_vec()
 }
 
-/// The element of a type that counts so many ones, made by the operations alone.
+/// The element of a type with the value `ones`, computed by the operations alone.
 pub(crate) fn counted(datatype: Datatype, ones: usize) -> Vec<u8> {
     let size = datatype.size();
     let component = match datatype {
@@ -38,16 +38,16 @@ pub(crate) fn counted(datatype: Datatype, ones: usize) -> Vec<u8> {
         return [counted(component, ones), counted(component, (ones + 1) % 2)].concat();
     }
     let truth = query(Family::Base, datatype, Op::Lor).unwrap();
-    // The unused bytes of the longest format are no part of the value.
+    // The padding bytes of the longest format are not part of the value.
     let mut something = vec![0; size];
     something[size.min(10) - 1] = 0x41;
-    let one = reduced(&truth, &vec![0; size], &something);
+    let next_outcome = reduced(&truth, &vec![0; size], &something);
     let sum = query(Family::Base, datatype, Op::Sum).unwrap();
-    (0..ones).fold(vec![0; size], |all, _| reduced(&sum, &all, &one))
+    (0..ones).fold(vec![0; size], |all, _| reduced(&sum, &all, &next_outcome))
 }
 
-/// What rank `rank` reads in the end, if every rank has put in `inputs`; nothing where a collective
-/// gives it none.
+/// The result of rank `rank`, if every rank contributes its `inputs`; `None` where the collective
+/// gives this rank no result.
 pub(crate) fn expected(
     coll: collective::Op,
     kernel: Option<&Kernel>,

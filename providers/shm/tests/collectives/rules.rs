@@ -1,4 +1,4 @@
-//! What is refused, what the application's messages notice of it, and what is reported.
+//! Refused collectives, their independence of the application's messages, and their completions.
 
 #![expect(unsafe_code, reason = "tests of the raw face")]
 
@@ -14,19 +14,19 @@ use selvedge::{
     FiAddr, Hints, Iov, IovMut, MsgExt as _, OpFlags, TagMatch, TaggedExt as _, av,
 };
 
-use crate::crew::{Crew, Member, WATCHDOG};
+use crate::members::{Member, Members, WATCHDOG};
 
 const BIT: u64 = 1 << 63;
 
 #[test]
 fn a_member_whose_barrier_is_over_need_not_be_driven_for_the_others() {
-    // More than a connection takes at once, in the way of what rank 0 tells rank 1 first.
+    // More bytes than a connection accepts at once, ahead of rank 0's first message to rank 1.
     let (out, mut room) = (vec![1; 32 << 20], vec![0; 32 << 20]);
-    let crew = Crew::of(4);
-    let groups = crew.join(&[0, 1, 2, 3]);
-    let (sender, receiver) = (crew.member(0), crew.member(1));
+    let members = Members::of(4);
+    let groups = members.join(&[0, 1, 2, 3]);
+    let (sender, receiver) = (members.member(0), members.member(1));
     let into = IovMut::new(&mut room);
-    // SAFETY: the room is kept until the endpoints have been closed.
+    // SAFETY: the buffer lives until the endpoints are closed.
     let posted = unsafe {
         receiver
             .ep
@@ -34,11 +34,11 @@ fn a_member_whose_barrier_is_over_need_not_be_driven_for_the_others() {
     };
     posted.unwrap();
     let (from, to) = (Iov::new(&out), sender.addrs[1]);
-    // SAFETY: so are the bytes.
+    // SAFETY: as above, for the bytes.
     let posted = unsafe { sender.ep.send(from, Desc::NONE, to, Context(5)) };
     posted.unwrap();
     for (rank, group) in groups.iter().enumerate() {
-        let coll = crew.member(rank).coll();
+        let coll = members.member(rank).coll();
         coll.barrier(group.addr(), OpFlags::DEFAULT, Context(1))
             .unwrap();
     }
@@ -46,7 +46,7 @@ fn a_member_whose_barrier_is_over_need_not_be_driven_for_the_others() {
     let mut inside = vec![0, 1, 2, 3];
     while !inside.is_empty() {
         assert!(begin.elapsed() < WATCHDOG, "ranks {inside:?} wait");
-        inside.retain(|&rank| match crew.member(rank).outcome() {
+        inside.retain(|&rank| match members.member(rank).outcome() {
             Some(outcome) => outcome.unwrap().context != Context(1),
             None => true,
         });
@@ -55,14 +55,15 @@ fn a_member_whose_barrier_is_over_need_not_be_driven_for_the_others() {
 
 #[test]
 fn the_layer_s_bit_is_not_the_application_s() {
-    let crew = Crew::of(2);
-    let (a, b) = (crew.member(0), crew.member(1));
+    let members = Members::of(2);
+    let (a, b) = (members.member(0), members.member(1));
     let mut room = [0; 8];
     assert_eq!(
         a.ep.tinject(&[1], a.addrs[1], BIT | 3, None),
         Err(Errno::Inval)
     );
-    // SAFETY: refused, or cancelled by the endpoint's end, before which the room is not touched.
+    // SAFETY: the receive is refused, or canceled by the endpoint's close; until then no code
+    // accesses the buffer.
     let posted = unsafe {
         b.ep.trecv(
             IovMut::new(&mut room),
@@ -83,12 +84,12 @@ fn the_layer_s_bit_is_not_the_application_s() {
 
 #[test]
 fn a_receive_for_every_tag_takes_no_message_of_a_collective() {
-    let crew = Crew::of(3);
+    let members = Members::of(3);
     let mut rooms = [[0_u8; 64]; 3];
     for (rank, room) in rooms.iter_mut().enumerate() {
-        let member = crew.member(rank);
+        let member = members.member(rank);
         let (any, context) = (TagMatch::ANY, Context(5));
-        // SAFETY: the room is kept until its message has come.
+        // SAFETY: the buffer lives until its message has arrived.
         let posted = unsafe {
             member
                 .ep
@@ -96,19 +97,19 @@ fn a_receive_for_every_tag_takes_no_message_of_a_collective() {
         };
         posted.unwrap();
     }
-    let groups = crew.join(&[0, 1, 2]);
+    let groups = members.join(&[0, 1, 2]);
     for (rank, group) in groups.iter().enumerate() {
-        let coll = crew.member(rank).coll();
+        let coll = members.member(rank).coll();
         coll.barrier(group.addr(), OpFlags::DEFAULT, Context(6))
             .unwrap();
     }
-    crew.all_well(&[0, 1, 2], Context(6));
+    members.expect_success(&[0, 1, 2], Context(6));
     for rank in 0..3 {
-        let member = crew.member(rank);
+        let member = members.member(rank);
         let to = member.addrs[(rank + 1) % 3];
         member.ep.tinject(&[7; 20], to, 9, None).unwrap();
     }
-    for outcome in crew.outcomes(&[0, 1, 2], Context(5)) {
+    for outcome in members.outcomes(&[0, 1, 2], Context(5)) {
         let entry = outcome.unwrap();
         assert_eq!((entry.len, entry.tag), (20, 9));
         assert_eq!(entry.flags, CompletionFlags::RECV | CompletionFlags::TAGGED);
@@ -118,28 +119,28 @@ fn a_receive_for_every_tag_takes_no_message_of_a_collective() {
 #[test]
 fn counters_and_selective_queues_ignore_the_layer_s_messages() {
     let caps = Caps::MSG | Caps::TAGGED | Caps::COLLECTIVE;
-    let crew = Crew::with(2, caps, |bind: &mut Bindings| {
+    let members = Members::with(2, caps, |bind: &mut Bindings| {
         (bind.tx_selective, bind.rx_selective) = (true, true);
     });
-    let groups = crew.join(&[0, 1]);
+    let groups = members.join(&[0, 1]);
     for (rank, group) in groups.iter().enumerate() {
-        let coll = crew.member(rank).coll();
+        let coll = members.member(rank).coll();
         coll.barrier(group.addr(), OpFlags::empty(), Context(1))
             .unwrap();
         coll.barrier(group.addr(), OpFlags::COMPLETION, Context(2))
             .unwrap();
     }
-    // The first one is over when the second one is, and is not reported.
-    crew.all_well(&[0, 1], Context(2));
+    // The first collective is complete when the second one is, and is not reported.
+    members.expect_success(&[0, 1], Context(2));
     for rank in 0..2 {
-        assert!(crew.member(rank).outcome().is_none());
+        assert!(members.member(rank).outcome().is_none());
     }
 }
 
 #[test]
 fn invalid_collectives_are_refused_before_anything_is_sent() {
-    let crew = Crew::of(2);
-    let member = crew.member(0);
+    let members = Members::of(2);
+    let member = members.member(0);
     let coll = member.coll();
     let alone = member.set(&[1], &[]);
     assert_eq!(coll.join(&alone, Context(0)).unwrap_err(), Errno::Inval);
@@ -150,7 +151,7 @@ fn invalid_collectives_are_refused_before_anything_is_sent() {
     assert_eq!(early, Err(Errno::OpBadState));
     drop(group);
 
-    let groups = crew.join(&[0]);
+    let groups = members.join(&[0]);
     let at = groups[0].addr();
     let mut msg = CollectiveMsg::new(Op::Broadcast, at, Datatype::Uint8, Context(3));
     msg.count = 1;
@@ -184,12 +185,12 @@ fn invalid_collectives_are_refused_before_anything_is_sent() {
 
 #[test]
 fn a_set_of_another_address_vector_is_refused() {
-    let crew = Crew::of(2);
+    let members = Members::of(2);
     // The same endpoints, at other indices.
-    let foreign = crew.member(1).set(&[0, 1], &[]);
-    let join = |set: &av::Set| crew.member(0).coll().join(set, Context(1)).map(drop);
+    let foreign = members.member(1).set(&[0, 1], &[]);
+    let join = |set: &av::Set| members.member(0).coll().join(set, Context(1)).map(drop);
     assert_eq!(join(&foreign), Err(Errno::Inval), "of another domain");
-    let mut own = crew.member(0).set(&[0, 1], &[]);
+    let mut own = members.member(0).set(&[0, 1], &[]);
     assert_eq!(own.union(&foreign), Err(Errno::Inval));
     assert_eq!(join(&own), Ok(()));
 
@@ -197,7 +198,8 @@ fn a_set_of_another_address_vector_is_refused() {
     let info = crate::registry().infos(&hints).unwrap().remove(0);
     let domain = info.open().unwrap();
     let [bound, other] = [(); 2].map(|()| domain.av(&av::Attr::default()).unwrap());
-    let member = Member::around(&info, &*domain, &bound, |bind| domain.endpoint(&info, bind));
+    let member =
+        Member::with_endpoint(&info, &*domain, &bound, |bind| domain.endpoint(&info, bind));
     let member = member.unwrap();
     let join = |of: &Arc<dyn AddressVector>| {
         let mut set = av::Set::open(&**of, &av::SetAttr::default()).unwrap();
@@ -211,14 +213,14 @@ fn a_set_of_another_address_vector_is_refused() {
 
 #[test]
 fn groups_that_overlap_and_collectives_that_overtake_each_other_do_not_mix() {
-    let crew = Crew::of(4);
-    let all = crew.join(&[0, 1, 2, 3]);
-    let odd = crew.join(&[3, 1]);
+    let members = Members::of(4);
+    let all = members.join(&[0, 1, 2, 3]);
+    let odd = members.join(&[3, 1]);
     let mut results = [[0_u64; 3]; 4];
     let inputs: Vec<u64> = (0..4).map(|rank| 10_u64.pow(rank)).collect();
     // Rank 3 is ahead of all others, and posts three at once.
     for rank in [3, 1, 0, 2] {
-        let member = crew.member(rank);
+        let member = members.member(rank);
         let mut post = |group: FiAddr, at: usize| {
             let mut msg = CollectiveMsg::new(Op::Allreduce, group, Datatype::Uint64, Context(4));
             msg.count = 1;
@@ -233,9 +235,9 @@ fn groups_that_overlap_and_collectives_that_overtake_each_other_do_not_mix() {
         post(all[rank].addr(), 2);
     }
     for _ in 0..2 {
-        crew.all_well(&[0, 1, 2, 3], Context(4));
+        members.expect_success(&[0, 1, 2, 3], Context(4));
     }
-    crew.all_well(&[1, 3], Context(4));
+    members.expect_success(&[1, 3], Context(4));
     assert_eq!(results[0], [1111, 0, 1111]);
     assert_eq!(results[1], [1111, 1010, 1111]);
     assert_eq!(results[2], results[0]);
@@ -244,8 +246,8 @@ fn groups_that_overlap_and_collectives_that_overtake_each_other_do_not_mix() {
 
 #[test]
 fn keys_tell_joins_apart_that_happen_in_different_orders() {
-    let crew = Crew::of(2);
-    let (a, b) = (crew.member(0), crew.member(1));
+    let members = Members::of(2);
+    let (a, b) = (members.member(0), members.member(1));
     let join = |member: &Member, key: &[u8]| {
         let set = member.set(&[0, 1], key);
         member.coll().join(&set, Context(1)).unwrap()
@@ -253,7 +255,7 @@ fn keys_tell_joins_apart_that_happen_in_different_orders() {
     let (a_first, a_second) = (join(a, b"first"), join(a, b"second"));
     let (b_second, b_first) = (join(b, b"second"), join(b, b"first"));
     let mut joined = 0;
-    crew.until("four joins", || {
+    members.until("four joins", || {
         joined += usize::from(a.eq.read().is_ok()) + usize::from(b.eq.read().is_ok());
         joined == 4
     });
@@ -264,22 +266,22 @@ fn keys_tell_joins_apart_that_happen_in_different_orders() {
         b.coll()
             .barrier(b_group.addr(), OpFlags::DEFAULT, Context(2))
             .unwrap();
-        crew.all_well(&[0, 1], Context(2));
+        members.expect_success(&[0, 1], Context(2));
     }
 }
 
 #[test]
 fn parked_members_are_woken_by_joins_and_collectives() {
-    let crew = Crew::of(3);
+    let members = Members::of(3);
     thread::scope(|scope| {
         for rank in 0..3 {
-            let member = crew.member(rank);
+            let member = members.member(rank);
             scope.spawn(move || {
                 let set = member.set(&[0, 1, 2], &[]);
                 let group = member.coll().join(&set, Context(1)).unwrap();
                 member.eq.wait(Some(WATCHDOG)).unwrap();
                 for turn in 0..50 {
-                    // Everybody is the last one at times, and all others sleep then.
+                    // Each member is the last one at times, while all others are parked.
                     if turn % 3 == rank {
                         thread::sleep(Duration::from_millis(1));
                     }

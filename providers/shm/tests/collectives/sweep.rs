@@ -7,7 +7,7 @@ use selvedge_kit::atomic::{Kernel, query};
 use selvedge_testkit::long::part;
 use std::sync::Arc;
 
-use crate::crew::Crew;
+use crate::members::Members;
 use crate::oracle::{counted, expected};
 
 const REDUCTIONS: [Op; 10] = [
@@ -31,11 +31,11 @@ impl Random {
         self.0.u64(..)
     }
 
-    /// Elements for which the operation has one result in whatever order: any bits of integers, and
-    /// of other numbers those that are small enough to be exact.
+    /// Elements for which the operation has one result in any order: any bits of integers, and
+    /// exactly representable small values of other types.
     fn elements(&mut self, datatype: Datatype, op: Op, count: usize) -> Vec<u8> {
         let has_bits = query(Family::Base, datatype, Op::Band).is_ok();
-        // What is only moved may be anything.
+        // Elements that are only moved may have any bits.
         if has_bits || query(Family::Base, datatype, op).is_err() {
             return (0..count * datatype.size())
                 .map(|_| self.next() as u8)
@@ -51,35 +51,35 @@ impl Random {
 }
 
 /// A group of all members.
-pub(crate) struct Job {
-    crew: Crew,
+pub(crate) struct GroupRun {
+    members: Members,
     groups: Vec<Arc<dyn Membership>>,
     ranks: Vec<usize>,
     random: Random,
     number: u64,
-    begun: Vec<Begun>,
+    begun: Vec<PostedCollective>,
 }
 
-/// A collective of everybody that was posted.
-struct Begun {
+/// A posted collective of all members.
+struct PostedCollective {
     what: String,
     inputs: Vec<Vec<u8>>,
     results: Vec<Vec<u8>>,
     wanted: Vec<Vec<u8>>,
 }
 
-impl Job {
+impl GroupRun {
     fn of(ranks: usize) -> Self {
-        Self::among(Crew::of(ranks))
+        Self::among(Members::of(ranks))
     }
 
-    pub(crate) fn among(crew: Crew) -> Self {
-        let ranks = crew.members.len();
-        // Ranks of the group are not those of the crew.
+    pub(crate) fn among(members: Members) -> Self {
+        let ranks = members.members.len();
+        // Ranks of the group differ from those of `Members`.
         let order: Vec<_> = (0..ranks).rev().collect();
         Self {
-            groups: crew.join(&order),
-            crew,
+            groups: members.join(&order),
+            members,
             ranks: order,
             random: Random(fastrand::Rng::with_seed(ranks as u64)),
             number: 0,
@@ -87,7 +87,7 @@ impl Job {
         }
     }
 
-    /// Posts one collective of everybody.
+    /// Posts one collective of all members.
     fn begin(&mut self, coll: collective::Op, datatype: Datatype, op: Op, count: usize) {
         let (ranks, size) = (self.ranks.len(), datatype.size());
         let len = count * size;
@@ -110,7 +110,7 @@ impl Job {
             results[root].copy_from_slice(&inputs[root][..len]);
         }
         for rank in 0..ranks {
-            let member = self.crew.member(self.ranks[rank]);
+            let member = self.members.member(self.ranks[rank]);
             let context = Context(self.number);
             let mut msg = CollectiveMsg::new(coll, self.groups[rank].addr(), datatype, context);
             msg.root = match coll.has_root() {
@@ -122,7 +122,7 @@ impl Job {
             msg.result = results[rank].as_mut_ptr().cast();
             member.post(&msg).unwrap();
         }
-        self.begun.push(Begun {
+        self.begun.push(PostedCollective {
             what: format!("{coll:?} {op:?} of {count} {datatype:?}"),
             inputs,
             results,
@@ -130,21 +130,21 @@ impl Job {
         });
     }
 
-    /// Carries all of them out, with elements of several numbers.
+    /// Runs every collective, with several numbers of elements.
     pub(crate) fn every_collective(&mut self) {
         for &coll in collective::Op::ALL {
             for count in [0, 1, 300] {
                 self.begin(coll, Datatype::Uint64, Op::Sum, count);
             }
             if !coll.reduces() {
-                // A type that is not calculated with.
+                // A type without arithmetic.
                 self.begin(coll, Datatype::LongDoubleComplex, Op::Sum, 5);
             }
             self.end();
         }
     }
 
-    /// Carries all of them out, with more elements than go the ways of few.
+    /// Runs every collective, with more elements than the algorithms for few elements take.
     pub(crate) fn every_large_collective(&mut self) {
         for &coll in collective::Op::ALL {
             self.begin(coll, Datatype::Uint32, Op::Max, 9_001);
@@ -152,11 +152,11 @@ impl Job {
         self.end();
     }
 
-    /// Waits for all that were posted, and checks what they have given.
+    /// Waits for all posted collectives, and checks their results.
     fn end(&mut self) {
         let count = self.begun.len();
         let first = self.number - count as u64 + 1;
-        for ended in self.crew.many_well(&self.ranks, count) {
+        for ended in self.members.expect_many_successes(&self.ranks, count) {
             assert_eq!(ended, Vec::from_iter(first..=self.number));
         }
         for begun in self.begun.drain(..) {
@@ -172,8 +172,8 @@ impl Job {
     }
 }
 
-/// Whether the domain says that it carries this.
-fn is_carried(domain: &dyn Domain, query: Query) -> bool {
+/// Whether the domain supports the queried collective.
+fn is_supported(domain: &dyn Domain, query: Query) -> bool {
     let answer = domain.query_collective(&query);
     if let Ok(attr) = answer {
         assert!(attr.count > 1 << 20 && attr.max_members > 8);
@@ -189,7 +189,7 @@ fn groups() -> impl Iterator<Item = usize> {
 #[test]
 fn reductions_of_every_type_and_operation_agree_with_a_serial_oracle() {
     for ranks in groups() {
-        let mut job = Job::of(ranks);
+        let mut job = GroupRun::of(ranks);
         for &datatype in Datatype::ALL {
             for op in REDUCTIONS {
                 let has_kernel = query(Family::Base, datatype, op).is_ok();
@@ -212,12 +212,12 @@ fn reductions_of_every_type_and_operation_agree_with_a_serial_oracle() {
 #[test]
 fn repeated_reductions_of_eight_bytes_agree_with_the_oracle() {
     for ranks in [2, 3, 4] {
-        let mut job = Job::of(ranks);
+        let mut job = GroupRun::of(ranks);
         for &datatype in Datatype::ALL {
             let count = 8 / datatype.size();
             let carried = |op: &Op| count > 0 && query(Family::Base, datatype, *op).is_ok();
             for op in REDUCTIONS.into_iter().filter(carried) {
-                // The second one is known by then, and nothing else is under way.
+                // The second one takes the fast path, without other outstanding collectives.
                 for _ in 0..2 {
                     job.begin(collective::Op::Allreduce, datatype, op, count);
                     job.end();
@@ -241,7 +241,7 @@ fn a_query_agrees_with_the_reductions() {
             };
             let is_reduction = REDUCTIONS.contains(&op) && has_kernel;
             assert_eq!(
-                is_carried(&*domain, query),
+                is_supported(&*domain, query),
                 is_reduction,
                 "{datatype:?} {op:?}"
             );
@@ -251,20 +251,20 @@ fn a_query_agrees_with_the_reductions() {
             datatype: Some(datatype),
             op: None,
         };
-        assert!(is_carried(&*domain, moved), "{datatype:?}");
+        assert!(is_supported(&*domain, moved), "{datatype:?}");
     }
 }
 
 #[test]
 fn data_of_every_size_is_placed_as_the_man_page_says() {
     for ranks in groups() {
-        Job::of(ranks).every_collective();
+        GroupRun::of(ranks).every_collective();
     }
 }
 
 #[test]
 fn large_collectives_use_their_own_algorithms_and_agree() {
     for ranks in [2, 3, 5] {
-        Job::of(ranks).every_large_collective();
+        GroupRun::of(ranks).every_large_collective();
     }
 }

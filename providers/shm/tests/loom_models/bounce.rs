@@ -1,21 +1,22 @@
-//! Bounce memory: segments are refilled only after they were copied out and given back.
+//! Bounce memory: the sender refills a segment only after the receiver has copied it out and freed
+//! it.
 
 use loom::thread;
 use selvedge_shm::smr::bounce::{BounceReceiver, BounceSender, Filled, Shape};
 use selvedge_shm::smr::model::Fault;
 use selvedge_shm::smr::resp_queue::{Resp, RespSender};
 
-use super::{catches, explore, fails, region, seen, wait};
+use super::{attach_peer, catches, explore, fails, region, wait};
 
 const SHAPE: Shape = Shape { count: 2, size: 64 };
-/// One segment more than there are.
+/// One message more than there are segments.
 const SEGMENTS: u8 = 3;
 
-/// When the consumer gives a segment back.
+/// The order of the consumer's copy and its release of the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+enum CopyOrder {
     CopyFirst,
-    GiveBackFirst,
+    FreeFirst,
 }
 
 fn memory() -> (BounceSender, BounceReceiver) {
@@ -31,41 +32,41 @@ fn fill(sender: &mut BounceSender, content: u8) -> usize {
     })
 }
 
-fn give_back(answers: &mut RespSender, filled: Filled) {
+fn free_segment(responses: &mut RespSender, filled: Filled) {
     let (msg_id, status) = (filled.segment, 3);
-    answers.push(Resp { msg_id, status });
+    responses.push(Resp { msg_id, status });
 }
 
-fn take(from: &mut BounceReceiver, answers: &mut RespSender, order: Order) -> Option<u8> {
+fn take(from: &mut BounceReceiver, responses: &mut RespSender, order: CopyOrder) -> Option<u8> {
     let filled = from.peek().unwrap()?;
     from.take();
-    if order == Order::GiveBackFirst {
-        give_back(answers, filled);
+    if order == CopyOrder::FreeFirst {
+        free_segment(responses, filled);
     }
     let mut bytes = [std::mem::MaybeUninit::uninit(); 64];
     let bytes = from.bytes().copy_out(from.start(filled), &mut bytes);
     assert_eq!((filled.msg_id, filled.len), (u32::from(bytes[0]), 64));
     assert!(bytes.iter().all(|&byte| byte == bytes[0]));
-    if order == Order::CopyFirst {
-        give_back(answers, filled);
+    if order == CopyOrder::CopyFirst {
+        free_segment(responses, filled);
     }
     Some(bytes[0])
 }
 
-fn segments_pass(order: Order) {
-    let theirs = region();
+fn segments_pass(order: CopyOrder) {
+    let remote = region();
     let (mut sender, mut receiver) = memory();
-    let mut answers = seen(&theirs).resp_receiver();
+    let mut responses = attach_peer(&remote).resp_receiver();
     let producer = thread::spawn(move || {
         for content in 0..SEGMENTS {
             if sender.free() == 0 {
-                let answer = wait(|| answers.pop());
-                assert!(sender.give_back(answer.msg_id));
+                let response = wait(|| responses.pop());
+                assert!(sender.give_back(response.msg_id));
             }
             assert_eq!(fill(&mut sender, content), 64);
         }
     });
-    let mut out = theirs.resp_sender();
+    let mut out = remote.resp_sender();
     for content in 0..SEGMENTS {
         let got = wait(|| take(&mut receiver, &mut out, order));
         assert_eq!(got, content);
@@ -75,23 +76,25 @@ fn segments_pass(order: Order) {
 
 #[test]
 fn segments_arrive_whole_and_in_order() {
-    explore(|| segments_pass(Order::CopyFirst));
+    explore(|| segments_pass(CopyOrder::CopyFirst));
 }
 
 #[test]
 fn a_segment_without_release_is_noticed() {
-    assert!(catches(Fault::Commit, || segments_pass(Order::CopyFirst)));
+    assert!(catches(Fault::Commit, || segments_pass(
+        CopyOrder::CopyFirst
+    )));
 }
 
 #[test]
 fn a_segment_that_is_given_back_before_its_copy_is_noticed() {
-    assert!(fails(|| segments_pass(Order::GiveBackFirst)));
+    assert!(fails(|| segments_pass(CopyOrder::FreeFirst)));
 }
 
-/// A producer that dies before it announces its second segment has sent one: what it copied into
-/// the segment is not seen.
+/// A producer that dies before it announces its second segment has sent one: the consumer does not
+/// see the bytes of the second.
 fn producer_dies() {
-    let theirs = region();
+    let remote = region();
     let (mut sender, mut receiver) = memory();
     let producer = thread::spawn(move || {
         fill(&mut sender, 0);
@@ -103,8 +106,8 @@ fn producer_dies() {
         }));
         assert!(died.is_err());
     });
-    let mut out = theirs.resp_sender();
-    let got = wait(|| take(&mut receiver, &mut out, Order::CopyFirst));
+    let mut out = remote.resp_sender();
+    let got = wait(|| take(&mut receiver, &mut out, CopyOrder::CopyFirst));
     assert_eq!(got, 0);
     producer.join().unwrap();
     assert_eq!(receiver.peek(), Ok(None));

@@ -7,12 +7,12 @@ use loom::thread;
 use selvedge_shm::smr::Region;
 use selvedge_shm::smr::model::Fault;
 
-use super::{catches, explore, fails, region, seen};
+use super::{attach_peer, catches, explore, fails, region};
 
 const MESSAGE: u64 = 1;
 const REUSED: u64 = 2;
 
-/// The owner's memory that a command names; the peer copies it without asking.
+/// The owner's memory that a command names; the peer copies it without the owner's help.
 type Buffer = Arc<[AtomicU64; 2]>;
 
 fn buffer() -> Buffer {
@@ -29,20 +29,20 @@ fn copy(buffer: &Buffer) -> [u64; 2] {
     [0, 1].map(|word| buffer[word].load(Ordering::Relaxed))
 }
 
-/// The owner lets go of a buffer while a peer copies from it.
+/// The owner reuses a buffer while a peer copies from it.
 fn owner_withdraws(withdraw: fn(Region)) {
-    let (ours, buffer) = (region(), buffer());
-    let (from, named) = (seen(&ours), Arc::clone(&buffer));
+    let (local, buffer) = (region(), buffer());
+    let (region_of_peer, remote_buffer) = (attach_peer(&local), Arc::clone(&buffer));
     let owner = thread::spawn(move || {
-        withdraw(ours);
+        withdraw(local);
         reuse(&buffer);
     });
-    let copied = copy(&named);
-    if !from.is_closed() {
+    let copied = copy(&remote_buffer);
+    if !region_of_peer.is_closed() {
         assert_eq!(copied, [MESSAGE; 2]);
     }
     owner.join().unwrap();
-    assert!(from.is_closed() || copied == [MESSAGE; 2]);
+    assert!(region_of_peer.is_closed() || copied == [MESSAGE; 2]);
 }
 
 fn owner_closes() {
@@ -74,17 +74,17 @@ fn reuse_without_closing_is_noticed() {
     assert!(fails(|| owner_withdraws(std::mem::forget)));
 }
 
-/// An owner that dies or is stopped before it closes has not reused anything: copies are good.
+/// An owner that dies or is stopped before it closes has not reused anything: copies are valid.
 fn owner_dies() {
-    let (ours, buffer) = (region(), buffer());
-    let (from, named) = (seen(&ours), Arc::clone(&buffer));
+    let (local, buffer) = (region(), buffer());
+    let (region_of_peer, remote_buffer) = (attach_peer(&local), Arc::clone(&buffer));
     let owner = thread::spawn(move || {
-        std::mem::forget((ours, buffer));
+        std::mem::forget((local, buffer));
     });
-    assert_eq!(copy(&named), [MESSAGE; 2]);
-    assert!(!from.is_closed());
+    assert_eq!(copy(&remote_buffer), [MESSAGE; 2]);
+    assert!(!region_of_peer.is_closed());
     owner.join().unwrap();
-    assert!(!from.is_closed());
+    assert!(!region_of_peer.is_closed());
 }
 
 #[test]
@@ -92,17 +92,18 @@ fn copies_from_an_owner_that_died_before_closing_are_good() {
     explore(owner_dies);
 }
 
-/// An owner that is stopped between closing and reusing: copies may be thrown away, never wrong.
+/// An owner that is stopped between closing and reusing: copies may be discarded, but are never
+/// wrong.
 fn owner_stops_after_closing() {
-    let (ours, buffer) = (region(), buffer());
-    let (from, named) = (seen(&ours), Arc::clone(&buffer));
+    let (local, buffer) = (region(), buffer());
+    let (region_of_peer, remote_buffer) = (attach_peer(&local), Arc::clone(&buffer));
     let owner = thread::spawn(move || {
-        ours.close();
-        std::mem::forget((ours, buffer));
+        local.close();
+        std::mem::forget((local, buffer));
     });
-    assert_eq!(copy(&named), [MESSAGE; 2]);
+    assert_eq!(copy(&remote_buffer), [MESSAGE; 2]);
     owner.join().unwrap();
-    assert!(from.is_closed());
+    assert!(region_of_peer.is_closed());
 }
 
 #[test]

@@ -1,24 +1,24 @@
-//! The doorbell, the attention flag and the sweep: news are found, however they race.
+//! The doorbell, the polled flag and the sweep: a command is found in every interleaving.
 
 use loom::thread;
 use selvedge_shm::smr::doorbell::{Bell, Doorbell};
 use selvedge_shm::smr::model::Fault;
 use selvedge_shm::smr::{Memory, PeerRegion, Region};
 
-use super::{catches, explore, fails, region, seen};
+use super::{attach_peer, catches, explore, fails, region};
 
 const NUMBER: usize = 1;
 
-/// How a consumer that has stopped polling looks for news.
+/// The way in which a consumer that has stopped polling detects commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+enum Detection {
     BellsOnly,
     BellsAndSweep,
 }
 
-/// What the producer does after its commit.
+/// The producer's action after its commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum AfterCommit {
     Announces,
     Dies,
 }
@@ -42,63 +42,66 @@ fn is_rung(doorbell: &Doorbell) -> bool {
     rung
 }
 
-fn produce(ours: Region, consumer: &PeerRegion, bell: &Bell, end: End) {
-    ours.cmd_sender().claim().unwrap().commit(7);
-    if end == End::Announces {
+fn produce(local: Region, consumer: &PeerRegion, bell: &Bell, after_commit: AfterCommit) {
+    local.cmd_sender().claim().unwrap().commit(7);
+    if after_commit == AfterCommit::Announces {
         consumer.announce(bell);
     }
-    std::mem::forget(ours);
+    std::mem::forget(local);
 }
 
-/// The consumer stops polling while a command is sent. It looks once more at once, and a last time
-/// when the producer is through.
-fn consumer_turns_away(look: Look, end: End) {
-    let (ours, theirs) = (region(), region());
+/// The consumer stops polling while a command is sent. It polls once more at once, and a last time
+/// after the producer has ended.
+fn consumer_stops_polling(detection: Detection, after_commit: AfterCommit) {
+    let (local, remote) = (region(), region());
     let (doorbell, bell) = doorbell();
-    let rx = seen(&ours).cmd_receiver();
-    let consumer = seen(&theirs);
-    let producer = thread::spawn(move || produce(ours, &consumer, &bell, end));
+    let rx = attach_peer(&local).cmd_receiver();
+    let consumer = attach_peer(&remote);
+    let producer = thread::spawn(move || produce(local, &consumer, &bell, after_commit));
     let mut found = rx.peek().is_some();
-    theirs.set_polled(false);
+    remote.set_polled(false);
     found |= is_rung(&doorbell) && rx.peek().is_some();
     producer.join().unwrap();
-    let looks = is_rung(&doorbell) || look == Look::BellsAndSweep;
-    found |= looks && rx.peek().is_some();
+    let polls = is_rung(&doorbell) || detection == Detection::BellsAndSweep;
+    found |= polls && rx.peek().is_some();
     assert!(found, "the command is lost");
 }
 
 #[test]
 fn a_command_is_found_by_the_sweep_when_the_bell_was_not_rung() {
-    explore(|| consumer_turns_away(Look::BellsAndSweep, End::Announces));
+    explore(|| consumer_stops_polling(Detection::BellsAndSweep, AfterCommit::Announces));
 }
 
 #[test]
 fn a_command_of_a_producer_that_died_before_ringing_is_found() {
-    explore(|| consumer_turns_away(Look::BellsAndSweep, End::Dies));
+    explore(|| consumer_stops_polling(Detection::BellsAndSweep, AfterCommit::Dies));
 }
 
 #[test]
 fn bells_without_a_sweep_are_noticed_to_lose_commands() {
-    assert!(fails(|| consumer_turns_away(
-        Look::BellsOnly,
-        End::Announces
+    assert!(fails(|| consumer_stops_polling(
+        Detection::BellsOnly,
+        AfterCommit::Announces
     )));
-    assert!(fails(|| consumer_turns_away(Look::BellsOnly, End::Dies)));
+    assert!(fails(|| consumer_stops_polling(
+        Detection::BellsOnly,
+        AfterCommit::Dies
+    )));
 }
 
-/// Nobody polls: a bell that is heard leads to its command. The consumer does not wait for it,
-/// because the model checker takes whoever yields to have seen all there is.
+/// An unpolled producer rings: a rung bit leads to its command. The consumer does not wait for the
+/// ring, because the model checker assumes that a yielding thread has seen all stores.
 fn bell_leads_to_command() {
-    let (ours, theirs) = (region(), region());
+    let (local, remote) = (region(), region());
     let (doorbell, bell) = doorbell();
-    let rx = seen(&ours).cmd_receiver();
-    theirs.set_polled(false);
+    let rx = attach_peer(&local).cmd_receiver();
+    remote.set_polled(false);
     let consumer = thread::spawn(move || {
         if is_rung(&doorbell) {
             assert!(rx.peek().is_some());
         }
     });
-    produce(ours, &seen(&theirs), &bell, End::Announces);
+    produce(local, &attach_peer(&remote), &bell, AfterCommit::Announces);
     consumer.join().unwrap();
 }
 
@@ -112,18 +115,19 @@ fn a_bell_without_release_is_noticed() {
     assert!(catches(Fault::Ring, bell_leads_to_command));
 }
 
-/// Two peers ring at once, one of them for nothing: neither bit is lost.
+/// Two peers ring at once, one of them without a command: neither bit is lost.
 fn bells_ring_at_once() {
-    let (ours, theirs) = (region(), region());
+    let (local, remote) = (region(), region());
     let (doorbell, memory) = Doorbell::create().unwrap();
-    let (honest, forger) = (bell(&memory), bell(&memory));
-    let rx = seen(&ours).cmd_receiver();
-    theirs.set_polled(false);
-    let consumer = seen(&theirs);
-    let forging = thread::spawn(move || forger.ring());
-    let producer = thread::spawn(move || produce(ours, &consumer, &honest, End::Announces));
+    let (sender_bell, forger_bell) = (bell(&memory), bell(&memory));
+    let rx = attach_peer(&local).cmd_receiver();
+    remote.set_polled(false);
+    let consumer = attach_peer(&remote);
+    let forger = thread::spawn(move || forger_bell.ring());
+    let producer =
+        thread::spawn(move || produce(local, &consumer, &sender_bell, AfterCommit::Announces));
     let early = is_rung(&doorbell) && rx.peek().is_some();
-    forging.join().unwrap();
+    forger.join().unwrap();
     producer.join().unwrap();
     assert!(early || rx.peek().is_some());
 }

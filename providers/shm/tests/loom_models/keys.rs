@@ -1,5 +1,5 @@
-//! Key rows: nobody uses what it copied from memory whose row was withdrawn, and no row is read
-//! half.
+//! Key entries: no peer uses bytes that it copied from memory whose entry was withdrawn, and no
+//! entry is read in part.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ fn chunk() -> (Chunk, PeerChunk) {
     (chunk, PeerChunk::attach(fd, 0).unwrap())
 }
 
-/// A row of which every field has the same number.
-fn row(number: u64) -> KeyEntry {
+/// An entry of which every field has the same number.
+fn entry(number: u64) -> KeyEntry {
     KeyEntry {
         key: number,
         start: number,
@@ -32,15 +32,15 @@ fn row(number: u64) -> KeyEntry {
     }
 }
 
-/// A peer reads a row while it is published for the first time.
+/// A peer reads an entry while it is published for the first time.
 fn owner_publishes() {
-    let (mut chunk, seen) = chunk();
+    let (mut chunk, peer_chunk) = chunk();
     let owner = thread::spawn(move || {
-        chunk.publish(0, &row(1));
+        chunk.publish(0, &entry(1));
         std::mem::forget(chunk);
     });
-    let (copy, _) = wait(|| seen.read(0));
-    assert_eq!(copy, row(1));
+    let (copy, _) = wait(|| peer_chunk.read(0));
+    assert_eq!(copy, entry(1));
     owner.join().unwrap();
 }
 
@@ -54,17 +54,17 @@ fn publishing_without_release_is_noticed() {
     assert!(catches(Fault::Commit, owner_publishes));
 }
 
-/// A peer reads a row while it is withdrawn and another one takes its place.
+/// A peer reads an entry while it is withdrawn and replaced by another.
 fn owner_replaces() {
-    let (mut chunk, seen) = chunk();
-    chunk.publish(0, &row(1));
+    let (mut chunk, peer_chunk) = chunk();
+    chunk.publish(0, &entry(1));
     let owner = thread::spawn(move || {
         chunk.withdraw(0);
-        chunk.publish(0, &row(2));
+        chunk.publish(0, &entry(2));
         std::mem::forget(chunk);
     });
-    if let Some((copy, _)) = seen.read(0) {
-        assert!(copy == row(1) || copy == row(2));
+    if let Some((copy, _)) = peer_chunk.read(0) {
+        assert!(copy == entry(1) || copy == entry(2));
     }
     owner.join().unwrap();
 }
@@ -84,28 +84,28 @@ fn reading_a_key_entry_without_a_fence_before_the_second_load_is_noticed() {
     assert!(catches(Fault::Check, owner_replaces));
 }
 
-/// The owner takes memory back while a peer copies from it.
-fn owner_takes_back(withdraw: fn(&mut Chunk)) {
-    let (mut chunk, seen) = chunk();
-    chunk.publish(0, &row(1));
+/// The owner withdraws an entry and reuses the memory while a peer copies from it.
+fn owner_withdraws_while_peer_copies(withdraw: fn(&mut Chunk)) {
+    let (mut chunk, peer_chunk) = chunk();
+    chunk.publish(0, &entry(1));
     let memory = Arc::new(AtomicU64::new(BYTES));
     let named = Arc::clone(&memory);
-    let (_, generation) = seen.read(0).unwrap();
+    let (_, generation) = peer_chunk.read(0).unwrap();
     let owner = thread::spawn(move || {
         withdraw(&mut chunk);
         memory.store(REUSED, Ordering::Relaxed);
         std::mem::forget(chunk);
     });
     let copied = named.load(Ordering::Relaxed);
-    if seen.is_current(0, generation) {
+    if peer_chunk.is_current(0, generation) {
         assert_eq!(copied, BYTES);
     }
     owner.join().unwrap();
-    assert!(!seen.is_current(0, generation) || copied == BYTES);
+    assert!(!peer_chunk.is_current(0, generation) || copied == BYTES);
 }
 
 fn owner_withdraws() {
-    owner_takes_back(|chunk| chunk.withdraw(0));
+    owner_withdraws_while_peer_copies(|chunk| chunk.withdraw(0));
 }
 
 #[test]
@@ -125,28 +125,28 @@ fn a_validity_check_without_a_fence_before_it_is_noticed() {
 
 #[test]
 fn reuse_without_withdrawal_is_noticed() {
-    assert!(fails(|| owner_takes_back(|_| ())));
+    assert!(fails(|| owner_withdraws_while_peer_copies(|_| ())));
 }
 
-/// A peer that was told of it by another way uses a row that its owner amends.
+/// A peer uses an entry that its owner amends, and learns of the change through another word.
 fn owner_amends(amend: fn(&mut Chunk)) {
-    let (mut chunk, seen) = chunk();
-    chunk.publish(0, &row(1));
-    let told = Arc::new(AtomicU64::new(0));
-    let tells = Arc::clone(&told);
-    let (_, generation) = seen.read(0).unwrap();
+    let (mut chunk, peer_chunk) = chunk();
+    chunk.publish(0, &entry(1));
+    let is_amended = Arc::new(AtomicU64::new(0));
+    let amended = Arc::clone(&is_amended);
+    let (_, generation) = peer_chunk.read(0).unwrap();
     let owner = thread::spawn(move || {
         amend(&mut chunk);
-        tells.store(1, Ordering::Release);
+        amended.store(1, Ordering::Release);
         std::mem::forget(chunk);
     });
-    let (copy, later) = seen.read(0).expect("it counts all the time");
+    let (copy, later) = peer_chunk.read(0).expect("the entry is valid all the time");
     assert_eq!((copy.key, copy.memory), (1, 1));
-    // Whoever goes on with what it found before finds out by the generation.
+    // A peer that uses its earlier copy of the entry detects the change by the generation.
     assert!(later == generation || copy.is_counted());
-    if told.load(Ordering::Acquire) == 1 {
-        assert!(!seen.version(0, generation).is_current());
-        let (copy, _) = seen.read(0).expect("it counts all the time");
+    if is_amended.load(Ordering::Acquire) == 1 {
+        assert!(!peer_chunk.version(0, generation).is_current());
+        let (copy, _) = peer_chunk.read(0).expect("the entry is valid all the time");
         assert!(copy.is_counted());
     }
     owner.join().unwrap();
@@ -155,22 +155,22 @@ fn owner_amends(amend: fn(&mut Chunk)) {
 fn counted() -> KeyEntry {
     KeyEntry {
         rights: RIGHT_READ | COUNTED,
-        ..row(1)
+        ..entry(1)
     }
 }
 
-fn owner_says_that_it_counts() {
+fn owner_marks_entry_counted() {
     owner_amends(|chunk| chunk.amend(0, &counted()));
 }
 
 #[test]
 fn an_amended_key_entry_is_never_the_old_one_under_its_new_generation() {
-    explore(owner_says_that_it_counts);
+    explore(owner_marks_entry_counted);
 }
 
 #[test]
 fn amending_without_release_is_noticed() {
-    assert!(catches(Fault::Commit, owner_says_that_it_counts));
+    assert!(catches(Fault::Commit, owner_marks_entry_counted));
 }
 
 #[test]

@@ -1,23 +1,23 @@
-//! Models of everything that two processes race on, run by the model checker on the production
-//! source. Each model is also run with a fault planted, which has to be noticed.
+//! Models of all shared-memory protocols on which two processes race. The model checker runs them
+//! on the production source. Each model also runs with a planted fault, which it must detect.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
 //!     cargo test -p selvedge-shm --release --test loom_models
 //! ```
 //!
-//! A process that dies is a thread that ends without letting go of anything; one that is stopped
-//! goes on only after the others have done all their work.
+//! A killed process is a thread that ends without dropping anything. A stopped process is a thread
+//! that resumes only after the others have finished.
 
 #![cfg(loom)]
 #![expect(clippy::unwrap_used, reason = "a model that cannot go on may panic")]
 
-mod attention;
 mod bounce;
 mod close;
 mod doorbell;
 mod keys;
 mod parking;
+mod poll_state;
 mod pool;
 mod resp;
 mod ring;
@@ -27,21 +27,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use selvedge_shm::smr::model::{Fault, plant};
 use selvedge_shm::smr::{Attr, PeerRegion, Region, Sizes};
 
-/// The smallest region in which everything wraps around.
+/// The smallest region in which all queues wrap around.
 const SIZES: Sizes = Sizes {
     cmd_count: 2,
     resp_count: 2,
     inject_size: 128,
 };
 
-/// Memory of one process for another.
+/// The outbox of one process for another.
 fn region() -> Region {
     let (sizes, peer) = (SIZES, "peer");
     Region::create(&Attr { sizes, peer }).unwrap()
 }
 
 /// The other process's view of it.
-fn seen(region: &Region) -> PeerRegion {
+fn attach_peer(region: &Region) -> PeerRegion {
     let (fd, sizes) = region.share().unwrap();
     PeerRegion::attach(fd, sizes).unwrap()
 }
@@ -53,7 +53,7 @@ fn explore(model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// Whether the model notices the fault.
+/// Whether the model detects the fault.
 fn catches(fault: Fault, model: impl Fn() + Send + Sync + 'static) -> bool {
     plant(Some(fault));
     let caught = fails(model);
@@ -61,12 +61,12 @@ fn catches(fault: Fault, model: impl Fn() + Send + Sync + 'static) -> bool {
     caught
 }
 
-/// Whether the model finds an interleaving that goes wrong.
+/// Whether the model finds an interleaving that fails.
 fn fails(model: impl Fn() + Send + Sync + 'static) -> bool {
     catch_unwind(AssertUnwindSafe(|| explore(model))).is_err()
 }
 
-/// Tries until there is something.
+/// Repeats an attempt until it returns a value.
 fn wait<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     loop {
         match attempt() {

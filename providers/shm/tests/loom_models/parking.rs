@@ -1,8 +1,8 @@
-//! Threads that are parked for one endpoint: none of them sleeps on because another one consumed its
+//! Threads that are parked for one endpoint: none stays parked because another thread consumed its
 //! wake-up and left.
 //!
-//! An application's thread wants the first of two commands, takes whatever it finds, and leaves. The
-//! thread of automatic progress wants both.
+//! An application's thread waits for the first of two commands, takes all that have arrived, and
+//! leaves. The thread of automatic progress waits for both.
 
 use std::sync::Arc;
 
@@ -13,31 +13,31 @@ use selvedge_shm::smr::parking::Parking;
 use selvedge_shm::smr::poll_state::{WakeRecord, WakeUp, fence_before_last_poll};
 use selvedge_shm::smr::{PeerRegion, Region};
 
-use super::{explore, fails, region, seen};
+use super::{attach_peer, explore, fails, region};
 
 /// The behaviour of the application's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Application {
-    /// It parks until its command is there.
+enum ApplicationThread {
+    /// It parks until its command has arrived.
     Waits,
-    /// It makes progress once, on the way of a post.
+    /// It makes progress once, during a post.
     Posts,
 }
 
-/// Whether the rule that a model is about is kept.
+/// Whether the rule that the model checks is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     /// A thread that consumes a wake-up wakes the threads that relied on it.
     Kept,
-    /// It leaves them to the next progress by somebody else.
+    /// It leaves them to the next progress of another thread.
     Broken,
 }
 
-/// The owner's threads, and how many commands each of them waits for.
+/// The owner's threads, and the number of commands that each waits for.
 const APPLICATION: usize = 0;
 const AUTOMATIC: usize = 1;
-const GOALS: [usize; 2] = [1, COUNT];
-/// Commands in all.
+const COMMANDS_AWAITED: [usize; 2] = [1, COUNT];
+/// The total number of commands.
 const COUNT: usize = 2;
 
 /// The kernel's part of an endpoint: its socket, and the bells of its parked threads.
@@ -67,7 +67,7 @@ impl Kernel {
         self.ready.notify_all();
     }
 
-    /// Reads what is in the socket: whether there was something.
+    /// Reads all packets. Returns whether there was one.
     fn receive(&self) -> bool {
         std::mem::take(&mut self.inner.lock().unwrap().packets) > 0
     }
@@ -83,15 +83,15 @@ impl Kernel {
         self.ready.notify_all();
     }
 
-    fn lie_down(&self, thread: usize) {
+    fn register_parked(&self, thread: usize) {
         let mut inner = self.inner.lock().unwrap();
         inner.bells[thread] = false;
         inner.parked[thread] = true;
     }
 
-    /// Sleeps until the socket or the thread's own bell is ready: a packet that another thread reads
-    /// first wakes nobody.
-    fn sleep(&self, thread: usize) {
+    /// Parks until the socket or the thread's own bell is ready. A packet that another thread reads
+    /// first wakes no one else.
+    fn park(&self, thread: usize) {
         let mut inner = self.inner.lock().unwrap();
         while !inner.is_ready(thread) {
             inner = self.ready.wait(inner).unwrap();
@@ -107,9 +107,9 @@ impl Kernel {
 /// The state that the endpoint's lock protects.
 struct State {
     rx: Receiver,
-    theirs: Region,
+    remote: Region,
     parking: Parking,
-    night: u64,
+    epoch: u64,
     wake_up: WakeUp,
     taken: usize,
 }
@@ -121,7 +121,7 @@ struct Endpoint {
 }
 
 impl Endpoint {
-    /// Receives what the peer says and sends.
+    /// Receives the peer's packets and commands.
     fn progress(&self, state: &mut State) -> usize {
         if self.kernel.receive() {
             state.wake_up.spend();
@@ -140,90 +140,92 @@ impl Endpoint {
             state.taken += 1;
         }
         if state.taken > before {
-            self.kernel.ring(|thread| state.taken >= GOALS[thread]);
+            self.kernel
+                .ring(|thread| state.taken >= COMMANDS_AWAITED[thread]);
         }
         state.taken - before
     }
 
-    /// Whether the thread that asks may sleep.
-    fn rest(&self) -> bool {
+    /// Arms the endpoint. Returns whether the calling thread may park.
+    fn arm(&self) -> bool {
         let state = &mut *self.state.lock().unwrap();
         if self.progress(state) > 0 {
             return false;
         }
         state.parking.arm();
-        let night = state.night + 1;
-        if state.wake_up.arm(&state.theirs, || night) {
-            state.night = night;
+        let epoch = state.epoch + 1;
+        if state.wake_up.arm(&state.remote, || epoch) {
+            state.epoch = epoch;
             assert!(fence_before_last_poll());
         }
         self.poll(state) == 0 && state.parking.may_park()
     }
 
     fn is_done(&self, thread: usize) -> bool {
-        self.state.lock().unwrap().taken >= GOALS[thread]
+        self.state.lock().unwrap().taken >= COMMANDS_AWAITED[thread]
     }
 
-    /// Waits until the thread's commands were taken, by whatever thread; `sleep` returns when it is
-    /// woken.
-    fn wait(&self, thread: usize, mut sleep: impl FnMut()) {
+    /// Waits until the thread's commands were taken, by any thread; `park` returns on a wake-up.
+    fn wait(&self, thread: usize, mut park: impl FnMut()) {
         while !self.is_done(thread) {
-            self.kernel.lie_down(thread);
-            if !self.is_done(thread) && self.rest() {
-                sleep();
+            self.kernel.register_parked(thread);
+            if !self.is_done(thread) && self.arm() {
+                park();
                 self.progress(&mut self.state.lock().unwrap());
             }
         }
     }
 }
 
-fn produce(ours: &Region, consumer: &PeerRegion, kernel: &Kernel) {
-    let (mut tx, mut caller) = (ours.cmd_sender(), WakeRecord::default());
+fn produce(local: &Region, consumer: &PeerRegion, kernel: &Kernel) {
+    let (mut tx, mut wake_record) = (local.cmd_sender(), WakeRecord::default());
     for number in 0..COUNT {
         tx.claim().unwrap().commit(number as u32);
         if !consumer.is_polling()
-            && let Some(night) = caller.epoch_to_wake(consumer)
+            && let Some(epoch) = wake_record.epoch_to_wake(consumer)
         {
             kernel.send();
-            caller.record_wake(night);
+            wake_record.record_wake(epoch);
         }
     }
 }
 
-fn both_threads_end(application: Application, rule: Rule) {
-    let (ours, theirs) = (region(), region());
-    let (rx, consumer) = (seen(&ours).cmd_receiver(), seen(&theirs));
+fn both_threads_finish(application: ApplicationThread, rule: Rule) {
+    let (local, remote) = (region(), region());
+    let (rx, consumer) = (attach_peer(&local).cmd_receiver(), attach_peer(&remote));
     let kernel = Arc::new(Kernel::default());
     let endpoint = Arc::new(Endpoint {
         state: Mutex::new(State {
             rx,
-            theirs,
+            remote,
             parking: Parking::default(),
-            night: 0,
+            epoch: 0,
             wake_up: WakeUp::default(),
             taken: 0,
         }),
         kernel: Arc::clone(&kernel),
         rule,
     });
-    let producer = thread::spawn(move || produce(&ours, &consumer, &kernel));
+    let producer = thread::spawn(move || produce(&local, &consumer, &kernel));
     let leaving = {
         let endpoint = Arc::clone(&endpoint);
         thread::spawn(move || match application {
-            Application::Waits => {
-                endpoint.wait(APPLICATION, || endpoint.kernel.sleep(APPLICATION));
+            ApplicationThread::Waits => {
+                endpoint.wait(APPLICATION, || endpoint.kernel.park(APPLICATION));
             }
-            Application::Posts => drop(endpoint.progress(&mut endpoint.state.lock().unwrap())),
+            ApplicationThread::Posts => {
+                endpoint.progress(&mut endpoint.state.lock().unwrap());
+            }
         })
     };
     let mut others = vec![producer, leaving];
     endpoint.wait(AUTOMATIC, || {
-        // Nothing happens any more when the others have ended.
+        // No wake-up follows after the other threads have ended.
         for other in others.drain(..) {
             other.join().unwrap();
         }
         let is_ready = endpoint.kernel.is_ready(AUTOMATIC);
-        assert!(is_ready, "it sleeps though nobody will wake it");
+        assert!(is_ready, "it is parked without a wake-up");
     });
     for other in others {
         other.join().unwrap();
@@ -232,16 +234,22 @@ fn both_threads_end(application: Application, rule: Rule) {
 
 #[test]
 fn a_thread_that_leaves_its_wait_leaves_no_other_parked() {
-    explore(|| both_threads_end(Application::Waits, Rule::Kept));
+    explore(|| both_threads_finish(ApplicationThread::Waits, Rule::Kept));
 }
 
 #[test]
 fn a_post_that_consumes_a_wake_up_leaves_no_thread_parked() {
-    explore(|| both_threads_end(Application::Posts, Rule::Kept));
+    explore(|| both_threads_finish(ApplicationThread::Posts, Rule::Kept));
 }
 
 #[test]
 fn a_wake_up_that_a_leaving_thread_keeps_to_itself_is_noticed() {
-    assert!(fails(|| both_threads_end(Application::Waits, Rule::Broken)));
-    assert!(fails(|| both_threads_end(Application::Posts, Rule::Broken)));
+    assert!(fails(|| both_threads_finish(
+        ApplicationThread::Waits,
+        Rule::Broken
+    )));
+    assert!(fails(|| both_threads_finish(
+        ApplicationThread::Posts,
+        Rule::Broken
+    )));
 }

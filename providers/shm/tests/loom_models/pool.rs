@@ -1,4 +1,4 @@
-//! The inject pool: payloads are reused only after they were copied.
+//! The inject pool: a payload's memory is reused only after the consumer has copied it.
 
 use loom::thread;
 use selvedge_shm::smr::cmd_queue::{Credit, Receiver, Sender};
@@ -6,19 +6,19 @@ use selvedge_shm::smr::inject_pool::InjectPool;
 use selvedge_shm::smr::model::Fault;
 use selvedge_shm::smr::{PeerRegion, Region};
 
-use super::{SIZES, catches, explore, fails, region, seen, wait};
+use super::{SIZES, attach_peer, catches, explore, fails, region, wait};
 
 /// One payload more than the pool holds.
 const PAYLOADS: u8 = 3;
 
-/// When the consumer gives a payload back.
+/// The order of the consumer's copy and its credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+enum CopyOrder {
     CopyFirst,
     CreditFirst,
 }
 
-/// Queue and pool of a producer, and how far the pool was used at each slot.
+/// Queue and pool of a producer, and the pool's position at each slot.
 struct Producer {
     tx: Sender,
     pool: InjectPool,
@@ -27,32 +27,32 @@ struct Producer {
 }
 
 impl Producer {
-    fn new(ours: &Region, credit: Credit) -> Self {
+    fn new(local: &Region, credit: Credit) -> Self {
         Self {
-            tx: ours.cmd_sender(),
-            pool: ours.inject_pool(),
+            tx: local.cmd_sender(),
+            pool: local.inject_pool(),
             marks: [0; SIZES.cmd_count],
             credit,
         }
     }
 
-    /// Copies a payload in, and says where it is.
+    /// Copies a payload in. Returns its offset.
     fn fill(&mut self, payload: u8) -> usize {
-        let place = loop {
+        let offset = loop {
             if self.tx.room() > 0
-                && let Some(place) = self.pool.claim(64)
+                && let Some(offset) = self.pool.claim(64)
             {
-                break place;
+                break offset;
             }
-            self.learn();
+            self.refresh_credit();
             thread::yield_now();
         };
         self.marks[self.tx.position() as usize % SIZES.cmd_count] = self.pool.position();
-        self.pool.bytes().copy_in(place, &[payload; 64]);
-        place
+        self.pool.bytes().copy_in(offset, &[payload; 64]);
+        offset
     }
 
-    fn learn(&mut self) {
+    fn refresh_credit(&mut self) {
         let consumed = self.credit.read();
         self.tx.refresh(consumed).unwrap();
         if let Some(last) = consumed.checked_sub(1) {
@@ -62,36 +62,41 @@ impl Producer {
     }
 
     fn send(&mut self, payload: u8) {
-        let place = self.fill(payload);
-        self.tx.claim().unwrap().commit(place as u32);
+        let offset = self.fill(payload);
+        self.tx.claim().unwrap().commit(offset as u32);
     }
 }
 
-fn take(rx: &mut Receiver, from: &PeerRegion, give: &Credit, order: Order) -> Option<[u8; 64]> {
-    let place = rx.peek()?.head() as usize;
+fn take(
+    rx: &mut Receiver,
+    from: &PeerRegion,
+    credit: &Credit,
+    order: CopyOrder,
+) -> Option<[u8; 64]> {
+    let offset = rx.peek()?.head() as usize;
     rx.release();
-    if order == Order::CreditFirst {
-        give.publish(rx.position());
+    if order == CopyOrder::CreditFirst {
+        credit.publish(rx.position());
     }
     let mut bytes = [std::mem::MaybeUninit::uninit(); 64];
-    let payload = from.inject_bytes().copy_out(place, &mut bytes);
+    let payload = from.inject_bytes().copy_out(offset, &mut bytes);
     let payload = (&*payload).try_into().unwrap();
-    if order == Order::CopyFirst {
-        give.publish(rx.position());
+    if order == CopyOrder::CopyFirst {
+        credit.publish(rx.position());
     }
     Some(payload)
 }
 
-fn payloads_pass(order: Order) {
-    let (ours, theirs) = (region(), region());
-    let (from, credit) = (seen(&ours), seen(&theirs).credit());
+fn payloads_pass(order: CopyOrder) {
+    let (local, remote) = (region(), region());
+    let (from, credit) = (attach_peer(&local), attach_peer(&remote).credit());
     let producer = thread::spawn(move || {
-        let mut producer = Producer::new(&ours, credit);
+        let mut producer = Producer::new(&local, credit);
         (0..PAYLOADS).for_each(|payload| producer.send(payload));
     });
-    let (mut rx, give) = (from.cmd_receiver(), theirs.credit());
+    let (mut rx, credit) = (from.cmd_receiver(), remote.credit());
     for payload in 0..PAYLOADS {
-        let got = wait(|| take(&mut rx, &from, &give, order));
+        let got = wait(|| take(&mut rx, &from, &credit, order));
         assert_eq!(got, [payload; 64]);
     }
     producer.join().unwrap();
@@ -99,37 +104,41 @@ fn payloads_pass(order: Order) {
 
 #[test]
 fn payloads_arrive_whole() {
-    explore(|| payloads_pass(Order::CopyFirst));
+    explore(|| payloads_pass(CopyOrder::CopyFirst));
 }
 
 #[test]
 fn a_commit_without_release_is_noticed() {
-    assert!(catches(Fault::Commit, || payloads_pass(Order::CopyFirst)));
+    assert!(catches(Fault::Commit, || payloads_pass(
+        CopyOrder::CopyFirst
+    )));
 }
 
 #[test]
 fn a_credit_without_release_is_noticed() {
-    assert!(catches(Fault::Credit, || payloads_pass(Order::CopyFirst)));
+    assert!(catches(Fault::Credit, || payloads_pass(
+        CopyOrder::CopyFirst
+    )));
 }
 
 #[test]
 fn a_credit_before_the_copy_is_noticed() {
-    assert!(fails(|| payloads_pass(Order::CreditFirst)));
+    assert!(fails(|| payloads_pass(CopyOrder::CreditFirst)));
 }
 
-/// A producer that dies between copying a payload in and announcing it has sent only what it had
-/// sent before.
+/// A producer that dies between copying a payload in and committing it has sent only its earlier
+/// payloads.
 fn producer_dies() {
-    let (ours, theirs) = (region(), region());
-    let (from, credit) = (seen(&ours), seen(&theirs).credit());
+    let (local, remote) = (region(), region());
+    let (from, credit) = (attach_peer(&local), attach_peer(&remote).credit());
     let producer = thread::spawn(move || {
-        let mut producer = Producer::new(&ours, credit);
+        let mut producer = Producer::new(&local, credit);
         producer.send(0);
         producer.fill(1);
-        std::mem::forget(ours);
+        std::mem::forget(local);
     });
-    let (mut rx, give) = (from.cmd_receiver(), theirs.credit());
-    let got = wait(|| take(&mut rx, &from, &give, Order::CopyFirst));
+    let (mut rx, credit) = (from.cmd_receiver(), remote.credit());
+    let got = wait(|| take(&mut rx, &from, &credit, CopyOrder::CopyFirst));
     assert_eq!(got, [0; 64]);
     producer.join().unwrap();
     assert!(rx.peek().is_none());

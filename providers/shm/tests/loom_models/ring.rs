@@ -5,7 +5,7 @@ use loom::thread;
 use selvedge_shm::smr::cmd_queue::{Credit, Receiver, Sender, Slot};
 use selvedge_shm::smr::model::Fault;
 
-use super::{catches, explore, region, seen, wait};
+use super::{attach_peer, catches, explore, region, wait};
 
 /// One command more than there are slots.
 const COMMANDS: u64 = 3;
@@ -40,11 +40,11 @@ fn take(rx: &mut Receiver, number: u64) -> Option<()> {
 }
 
 fn commands_pass() {
-    let (ours, theirs) = (region(), region());
-    let mut rx = seen(&ours).cmd_receiver();
-    let (given, taken) = (theirs.credit(), seen(&theirs).credit());
+    let (local, remote) = (region(), region());
+    let mut rx = attach_peer(&local).cmd_receiver();
+    let (given, taken) = (remote.credit(), attach_peer(&remote).credit());
     let producer = thread::spawn(move || {
-        let mut tx = ours.cmd_sender();
+        let mut tx = local.cmd_sender();
         (0..COMMANDS).for_each(|number| send(&mut tx, &taken, number));
     });
     for number in 0..COMMANDS {
@@ -67,22 +67,22 @@ fn a_commit_without_release_is_noticed() {
 
 /// A producer that dies `words` words into its second command has sent one.
 fn producer_dies(words: usize) {
-    let ours = region();
-    let mut rx = seen(&ours).cmd_receiver();
+    let local = region();
+    let mut rx = attach_peer(&local).cmd_receiver();
     let producer = thread::spawn(move || {
-        let mut tx = ours.cmd_sender();
+        let mut tx = local.cmd_sender();
         let mut slot = tx.claim().unwrap();
         fill(&mut slot, 0);
         slot.commit(0);
         let mut slot = tx.claim().unwrap();
         (1..=words).for_each(|word| slot.put(word, u64::MAX));
         std::mem::forget(slot);
-        std::mem::forget(ours);
+        std::mem::forget(local);
     });
     wait(|| take(&mut rx, 0));
     assert!(rx.peek().is_none());
     producer.join().unwrap();
-    assert!(rx.peek().is_none(), "the rest is never seen");
+    assert!(rx.peek().is_none(), "the uncommitted command is never seen");
 }
 
 #[test]
@@ -92,19 +92,19 @@ fn a_producer_that_dies_before_its_commit_has_sent_nothing() {
     }
 }
 
-/// One producer stops between claim and commit; the other's commands pass meanwhile, and its own
-/// when it goes on.
+/// One producer stops between claim and commit. The other's commands pass meanwhile, and its own
+/// pass after it resumes.
 fn producer_stops() {
     let (stopped, running) = (region(), region());
-    let mut from_stopped = seen(&stopped).cmd_receiver();
-    let mut from_running = seen(&running).cmd_receiver();
-    let go_on = std::sync::Arc::new(AtomicBool::new(false));
-    let may_go_on = go_on.clone();
+    let mut from_stopped = attach_peer(&stopped).cmd_receiver();
+    let mut from_running = attach_peer(&running).cmd_receiver();
+    let resume = std::sync::Arc::new(AtomicBool::new(false));
+    let is_resumed = resume.clone();
     let first = thread::spawn(move || {
         let mut tx = stopped.cmd_sender();
         let mut slot = tx.claim().unwrap();
         fill(&mut slot, 0);
-        wait(|| may_go_on.load(Ordering::Relaxed).then_some(()));
+        wait(|| is_resumed.load(Ordering::Relaxed).then_some(()));
         slot.commit(0);
     });
     let second = thread::spawn(move || {
@@ -117,7 +117,7 @@ fn producer_stops() {
         assert!(from_stopped.peek().is_none());
         take(&mut from_running, 7)
     });
-    go_on.store(true, Ordering::Relaxed);
+    resume.store(true, Ordering::Relaxed);
     wait(|| take(&mut from_stopped, 0));
     first.join().unwrap();
     second.join().unwrap();

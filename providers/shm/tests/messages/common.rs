@@ -1,4 +1,4 @@
-//! Two sides, and what a test does with them: post, wait, look at every field.
+//! Two endpoints, and the steps of a test: post, wait, check every field of the completion.
 
 #![expect(unsafe_code, reason = "tests of the raw face")]
 
@@ -13,7 +13,7 @@ use selvedge::{
     msg, tagged,
 };
 
-/// The provider that is tested, and what is asked of it.
+/// The provider under test, and its hints.
 pub(crate) struct Sut {
     registry: Registry,
     hints: Hints,
@@ -31,7 +31,7 @@ impl Sut {
         self.registry.infos(&self.hints).unwrap().remove(0)
     }
 
-    /// Why the provider does not offer what is asked for.
+    /// The provider's reason for refusing the hints.
     pub(crate) fn refusal(&self) -> String {
         self.registry.infos(&self.hints).unwrap_err().to_string()
     }
@@ -62,21 +62,21 @@ pub(crate) struct Queue {
     pub(crate) rx_selective: bool,
 }
 
-/// Two sides that know each other, under different indices.
+/// Two sides with each other's addresses, under different indices.
 pub(crate) struct Pair {
     pub(crate) a: Side,
     pub(crate) b: Side,
-    /// `b` as `a` knows it.
+    /// The address of `b` in `a`'s address vector.
     pub(crate) to_b: FiAddr,
-    /// `a` as `b` knows it.
+    /// The address of `a` in `b`'s address vector.
     pub(crate) to_a: FiAddr,
 }
 
 impl Pair {
     pub(crate) fn of(a: Side, b: Side) -> Self {
-        let to_b = a.knows(&b);
-        b.knows(&b);
-        let to_a = b.knows(&a);
+        let to_b = a.insert_endpoint(&b);
+        b.insert_endpoint(&b);
+        let to_a = b.insert_endpoint(&a);
         Self { a, b, to_b, to_a }
     }
 
@@ -90,13 +90,13 @@ impl Pair {
         self.b.wait(&[&self.a])
     }
 
-    /// Drives both sides for a while: whatever can happen has happened then.
+    /// Progresses both sides until nothing more is likely to move.
     pub(crate) fn settle(&self) {
         settle(&[&self.a, &self.b]);
     }
 
     /// Asserts that nothing more completes.
-    pub(crate) fn assert_quiet(&self) {
+    pub(crate) fn assert_no_completion(&self) {
         self.settle();
         for side in [&self.a, &self.b] {
             assert!(side.poll().is_none(), "an unexpected completion");
@@ -104,39 +104,39 @@ impl Pair {
     }
 }
 
-/// Drives the sides until nothing more is likely to move.
+/// Progresses the sides until nothing more is likely to move.
 pub(crate) fn settle(sides: &[&Side]) {
     for _ in 0..TURNS {
         for side in sides {
-            side.drive();
+            side.progress();
         }
     }
 }
 
-/// An endpoint with all that it needs, and the buffers of what was posted to it.
+/// An endpoint with its queue and address vector, and the buffers of its posted operations.
 pub(crate) struct Side {
     pub(crate) ep: Arc<dyn Endpoint>,
     pub(crate) cq: Arc<dyn CompletionQueue>,
     pub(crate) av: Arc<dyn AddressVector>,
-    /// Behind the endpoint: it is closed before they are freed.
+    /// Declared after the endpoint, which is closed before the buffers are freed.
     sent: Mutex<Buffers>,
     received: Mutex<Buffers>,
 }
 
-/// The pieces of operations that are under way, by context.
-type Buffers = HashMap<Context, Kept>;
+/// The buffers of outstanding operations, by context.
+type Buffers = HashMap<Context, PostedBuffers>;
 
-/// What the operations of one context use. Nothing of it is freed before the last of them is done:
+/// The buffers of the operations of one context. None is freed before the last operation completes:
 /// they may complete in another order than they were posted.
 #[derive(Default)]
-struct Kept {
+struct PostedBuffers {
     pieces: Vec<Vec<Vec<u8>>>,
-    /// Whether this is a multi-receive buffer, which an entry has to give back.
+    /// Whether this is a multi-receive buffer, which a completion entry releases.
     is_multi: bool,
     done: usize,
 }
 
-impl Kept {
+impl PostedBuffers {
     /// The part of the multi-receive buffer that the entry names.
     fn part(&self, entry: &Entry) -> Vec<u8> {
         if entry.buf == 0 {
@@ -172,11 +172,11 @@ impl Side {
         }
     }
 
-    pub(crate) fn knows(&self, other: &Self) -> FiAddr {
+    pub(crate) fn insert_endpoint(&self, other: &Self) -> FiAddr {
         self.av.insert_one(&other.ep.address().unwrap()).unwrap()
     }
 
-    /// Posts a send of a copy of its bytes.
+    /// Posts a send of a copy of the bytes.
     pub(crate) fn try_send(&self, tx: &Tx) -> Result {
         let pieces = tx.pieces.clone();
         let iov: Vec<_> = pieces.iter().map(|piece| Iov::new(piece)).collect();
@@ -195,7 +195,7 @@ impl Side {
                     context,
                     data,
                 };
-                // SAFETY: `sent` keeps the pieces until the completion or the endpoint's end.
+                // SAFETY: `sent` keeps the buffers until the completion or the endpoint's close.
                 unsafe { self.ep.sendmsg(&msg, flags) }
             }
             Some(tag) => {
@@ -211,7 +211,7 @@ impl Side {
                 unsafe { self.ep.tsendmsg(&msg, flags) }
             }
         };
-        posted.inspect_err(|_| forget(&self.sent, context))
+        posted.inspect_err(|_| remove_refused(&self.sent, context))
     }
 
     /// Posts a receive into new buffers.
@@ -219,7 +219,8 @@ impl Side {
         self.try_recv_at(&*self.ep, rx)
     }
 
-    /// The same where several endpoints take receives from; this side keeps the buffers.
+    /// As [`Self::try_recv`], at a receive context of several endpoints; this side keeps the
+    /// buffers.
     pub(crate) fn try_recv_at(&self, at: &(impl Msg + Tagged + ?Sized), rx: &Rx) -> Result {
         let mut pieces: Vec<_> = rx.sizes.iter().map(|&size| vec![BLANK; size]).collect();
         let iov: Vec<_> = pieces.iter_mut().map(|piece| IovMut::new(piece)).collect();
@@ -236,7 +237,8 @@ impl Side {
                     src: rx.src,
                     context,
                 };
-                // SAFETY: `received` keeps the pieces until the completion or the endpoint's end.
+                // SAFETY: `received` keeps the buffers until the completion or the endpoint's
+                // close.
                 unsafe { at.recvmsg(&msg, rx.flags) }
             }
             Some(tag) => {
@@ -251,7 +253,7 @@ impl Side {
                 unsafe { at.trecvmsg(&msg, rx.flags) }
             }
         };
-        posted.inspect_err(|_| forget(&self.received, context))
+        posted.inspect_err(|_| remove_refused(&self.received, context))
     }
 
     pub(crate) fn send(&self, tx: &Tx) {
@@ -262,18 +264,18 @@ impl Side {
         self.try_recv(rx).unwrap();
     }
 
-    /// Posts a send, and drives `others` while there is no room for it.
-    pub(crate) fn send_patiently(&self, tx: &Tx, others: &[&Self]) {
+    /// Posts a send, and progresses `others` while there is no room for it.
+    pub(crate) fn send_retrying(&self, tx: &Tx, others: &[&Self]) {
         let start = Instant::now();
         while self.try_send(tx) == Err(Errno::Again) {
-            assert!(start.elapsed() < PATIENCE, "no room for a send");
-            self.drive();
-            others.iter().for_each(|other| other.drive());
+            assert!(start.elapsed() < TIMEOUT, "no room for a send");
+            self.progress();
+            others.iter().for_each(|other| other.progress());
         }
     }
 
-    /// Injects, and drives `others` while there is no room for it.
-    pub(crate) fn inject_patiently(&self, tx: &Tx, others: &[&Self]) {
+    /// Injects, and progresses `others` while there is no room for it.
+    pub(crate) fn inject_retrying(&self, tx: &Tx, others: &[&Self]) {
         let (bytes, start) = (tx.pieces.concat(), Instant::now());
         let inject = || match tx.tag {
             None => self.ep.inject(&bytes, tx.dest, tx.data),
@@ -281,14 +283,14 @@ impl Side {
         };
         while let Err(errno) = inject() {
             assert_eq!(errno, Errno::Again);
-            assert!(start.elapsed() < PATIENCE, "no room for an inject");
-            self.drive();
-            others.iter().for_each(|other| other.drive());
+            assert!(start.elapsed() < TIMEOUT, "no room for an inject");
+            self.progress();
+            others.iter().for_each(|other| other.progress());
         }
     }
 
-    pub(crate) fn drive(&self) {
-        // An error that waits to be read is as good as silence here.
+    pub(crate) fn progress(&self) {
+        // A pending error entry does not matter for progress.
         let (Ok(_) | Err(Errno::Avail)) = self.cq.read(&mut []) else {
             panic!("driving progress");
         };
@@ -309,36 +311,36 @@ impl Side {
         }
     }
 
-    /// The completions that one turn of progress leaves, `most` of them at most.
-    pub(crate) fn take(&self, most: usize) -> Vec<Done> {
-        let (mut out, mut src) = (vec![Entry::default(); most], vec![FiAddr(4711); most]);
+    /// The completions of one read, at most `max`.
+    pub(crate) fn take(&self, max: usize) -> Vec<Done> {
+        let (mut out, mut src) = (vec![Entry::default(); max], vec![FiAddr(4711); max]);
         match self.cq.read_from(&mut out, &mut src) {
             Ok(count) => (0..count)
-                .map(|place| self.done(Ok(out[place]), src[place]))
+                .map(|setup| self.done(Ok(out[setup]), src[setup]))
                 .collect(),
             Err(Errno::Avail) => Vec::from_iter(self.poll()),
             Err(errno) => panic!("reading completions: {errno}"),
         }
     }
 
-    /// Drives this side and the others until this one has a completion.
+    /// Progresses this side and the others until this one has a completion.
     pub(crate) fn wait(&self, others: &[&Self]) -> Done {
         let start = Instant::now();
         loop {
             if let Some(done) = self.poll() {
                 return done;
             }
-            others.iter().for_each(|other| other.drive());
-            assert!(start.elapsed() < PATIENCE, "no completion");
+            others.iter().for_each(|other| other.progress());
+            assert!(start.elapsed() < TIMEOUT, "no completion");
         }
     }
 
-    /// All completions that come without anything further being posted.
+    /// All completions that follow without further posts.
     pub(crate) fn drain(&self, others: &[&Self]) -> Vec<Done> {
         let mut all = Vec::new();
         let mut silence = 0;
         while silence < TURNS {
-            others.iter().for_each(|other| other.drive());
+            others.iter().for_each(|other| other.progress());
             silence += 1;
             while let Some(done) = self.poll() {
                 all.push(done);
@@ -369,8 +371,8 @@ fn keep(buffers: &Mutex<Buffers>, context: u64, pieces: Vec<Vec<u8>>) -> Context
     context
 }
 
-/// Forgets the post that was refused.
-fn forget(buffers: &Mutex<Buffers>, context: Context) {
+/// Removes the buffers of a refused post.
+fn remove_refused(buffers: &Mutex<Buffers>, context: Context) {
     let mut buffers = buffers.lock().unwrap();
     let kept = buffers.get_mut(&context).expect("it was just kept");
     kept.pieces.pop();
@@ -379,7 +381,7 @@ fn forget(buffers: &Mutex<Buffers>, context: Context) {
     }
 }
 
-/// Ends the oldest operation of this context; a copy of its bytes, if they are wanted.
+/// Ends the oldest operation of this context. Returns a copy of its bytes, if `wanted`.
 fn end(buffers: &Mutex<Buffers>, entry: &Entry, wanted: bool) -> Vec<u8> {
     let context = entry.context;
     let mut buffers = buffers.lock().unwrap();
@@ -417,7 +419,7 @@ impl Done {
         self.entry().context.0
     }
 
-    /// The error, which it must be.
+    /// The error. Panics for a success.
     pub(crate) fn error(&self) -> &ErrEntry {
         self.outcome.as_ref().expect_err("an error was due")
     }
@@ -428,7 +430,7 @@ impl Done {
         assert_eq!(self.outcome.as_ref().expect("a success was due"), &expected);
     }
 
-    /// Asserts a receive of exactly these bytes; what is behind them was left alone.
+    /// Asserts a receive of exactly these bytes, with the rest of the buffer unchanged.
     #[track_caller]
     pub(crate) fn assert_bytes(&self, expected: &[u8]) {
         let (bytes, rest) = self.bytes.split_at(expected.len());
@@ -484,13 +486,13 @@ impl Tx {
         self
     }
 
-    /// With these flags in place of the endpoint's.
+    /// Replaces the endpoint's flags.
     pub(crate) fn flags(mut self, flags: OpFlags) -> Self {
         self.flags = flags;
         self
     }
 
-    /// In pieces of these sizes and one of the rest.
+    /// Splits the bytes into segments of these sizes and one of the rest.
     pub(crate) fn cut(mut self, sizes: &[usize]) -> Self {
         let mut rest = self.pieces.concat();
         self.pieces = sizes
@@ -540,13 +542,13 @@ impl Rx {
         self
     }
 
-    /// With these flags in place of the endpoint's.
+    /// Replaces the endpoint's flags.
     pub(crate) fn flags(mut self, flags: OpFlags) -> Self {
         self.flags = flags;
         self
     }
 
-    /// Into pieces of these sizes and one of the rest.
+    /// Splits the buffer into segments of these sizes and one of the rest.
     pub(crate) fn cut(mut self, sizes: &[usize]) -> Self {
         let mut rest: usize = self.sizes.iter().sum();
         self.sizes.clear();
@@ -579,7 +581,7 @@ pub(crate) fn received(kind: CompletionFlags, context: u64, len: usize, tag: u64
     }
 }
 
-/// The same with data.
+/// An entry with remote data.
 pub(crate) fn with_data(mut entry: Entry, data: u64) -> Entry {
     entry.flags |= CompletionFlags::REMOTE_CQ_DATA;
     entry.data = data;
@@ -620,7 +622,7 @@ impl Random {
     }
 }
 
-/// What receive buffers are filled with.
+/// The initial byte of receive buffers.
 const BLANK: u8 = 0xa5;
 
 /// A prime, so that no two pages or segments of a pattern are the same.
@@ -629,5 +631,5 @@ const PERIOD: usize = 1009;
 /// Turns of progress after which nothing more is likely to move.
 const TURNS: usize = 1000;
 
-/// After this long a test does not hang but fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// A test that hangs fails after this time.
+const TIMEOUT: Duration = Duration::from_secs(20);

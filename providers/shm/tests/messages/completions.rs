@@ -1,4 +1,4 @@
-//! When an operation completes, and whether it says so.
+//! When an operation completes, and whether its completion is reported.
 
 use selvedge::{CompletionFlags, Errno, OpFlags};
 
@@ -8,11 +8,11 @@ use crate::provider::{self, WAYS};
 const MSG: CompletionFlags = CompletionFlags::MSG;
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
 
-/// One for each way that a message can take.
+/// One length for each protocol.
 const LENGTHS: [usize; 6] = [0, 48, 49, 4096, 4097, 200_000];
 
 #[test]
-fn a_delivery_is_not_complete_before_its_receive_is() {
+fn a_delivery_does_not_complete_before_its_receive() {
     for level in [OpFlags::DELIVERY_COMPLETE, OpFlags::MATCH_COMPLETE] {
         for way in WAYS {
             let pair = provider::by(way).pair();
@@ -27,9 +27,9 @@ fn completes_after_its_receive(pair: &Pair, len: usize, level: OpFlags) {
     let bytes = pattern(1, len);
     pair.a
         .send(&Tx::tagged(pair.to_b, 1, &bytes).flags(level).context(3));
-    pair.assert_quiet();
+    pair.assert_no_completion();
     pair.b.recv(&Rx::tagged(2, len).context(4));
-    pair.assert_quiet();
+    pair.assert_no_completion();
     pair.b.recv(&Rx::tagged(1, len).context(5));
     let done = pair.at_a();
     done.assert_entry(sent(TAGGED, 3));
@@ -41,7 +41,7 @@ fn completes_after_its_receive(pair: &Pair, len: usize, level: OpFlags) {
 }
 
 #[test]
-fn weaker_levels_are_complete_once_the_message_is_on_its_way() {
+fn weaker_levels_complete_once_the_message_is_sent() {
     for level in [OpFlags::INJECT_COMPLETE, OpFlags::TRANSMIT_COMPLETE] {
         let pair = provider::plain().pair();
         for len in [0, 48, 4096] {
@@ -89,7 +89,7 @@ fn a_buffer_may_be_overwritten_right_after_an_inject() {
             pair.at_b().assert_bytes(&bytes);
             let mut out = [selvedge::cq::Entry::default()];
             while pair.a.cq.read(&mut out).unwrap() == 0 {
-                pair.b.drive();
+                pair.b.progress();
             }
             assert_eq!(out[0], sent(MSG, 1));
         }
@@ -97,7 +97,7 @@ fn a_buffer_may_be_overwritten_right_after_an_inject() {
 }
 
 #[test]
-fn what_is_too_large_to_inject_is_refused() {
+fn an_inject_beyond_the_limit_is_refused() {
     let sut = provider::plain();
     let limit = sut.info().tx_attr.inject_size;
     let pair = sut.pair();
@@ -110,7 +110,7 @@ fn what_is_too_large_to_inject_is_refused() {
     assert_eq!(pair.a.try_send(&tx), Err(Errno::MsgSize));
     pair.b.recv(&Rx::msg(limit));
     pair.b.recv(&Rx::tagged(1, limit));
-    pair.assert_quiet();
+    pair.assert_no_completion();
     ep.inject(&bytes[..limit], to, None).unwrap();
     pair.at_b().assert_bytes(&bytes[..limit]);
 }
@@ -130,11 +130,11 @@ fn flags_that_do_not_belong_to_an_operation_are_refused() {
             assert_eq!(pair.b.try_recv(&rx.flags(flags)), Err(Errno::BadFlags));
         }
     }
-    pair.assert_quiet();
+    pair.assert_no_completion();
 }
 
 #[test]
-fn selective_queues_report_only_what_asks_for_it() {
+fn selective_queues_report_only_operations_that_request_it() {
     let queue = Queue {
         tx_selective: true,
         rx_selective: true,
@@ -145,7 +145,7 @@ fn selective_queues_report_only_what_asks_for_it() {
         let tx = Tx::msg(pair.to_b, &pattern(1, len));
         pair.b.recv(&Rx::msg(len).context(1));
         pair.a.send(&tx);
-        pair.assert_quiet();
+        pair.assert_no_completion();
         let flags = OpFlags::COMPLETION;
         pair.b.recv(&Rx::msg(len).context(2).flags(flags));
         pair.a.send(&tx.clone().context(3).flags(flags));
@@ -173,7 +173,7 @@ fn default_flags_count_for_the_short_forms_alone() {
     });
     let pair = provider::with(&[], &hints).pair();
     pair.a.send(&Tx::msg(pair.to_b, b"default").context(1));
-    pair.assert_quiet();
+    pair.assert_no_completion();
     let tx = Tx::msg(pair.to_b, b"replaced").context(2);
     pair.a.send(&tx.flags(OpFlags::empty()));
     pair.at_a().assert_entry(sent(MSG, 2));
@@ -182,7 +182,7 @@ fn default_flags_count_for_the_short_forms_alone() {
 }
 
 #[test]
-fn default_flags_may_ask_selective_queues_for_completions() {
+fn default_flags_may_request_completions_of_selective_queues() {
     let hints = provider::hints().edit(|info| {
         info.tx_attr.op_flags = OpFlags::COMPLETION;
         info.rx_attr.op_flags = OpFlags::COMPLETION;
@@ -200,7 +200,7 @@ fn default_flags_may_ask_selective_queues_for_completions() {
     pair.a.send(&tx.context(4));
     pair.at_b().assert_entry(received(MSG, 2, 1, 0));
     pair.at_a().assert_entry(sent(MSG, 4));
-    pair.assert_quiet();
+    pair.assert_no_completion();
 }
 
 #[test]
@@ -215,20 +215,20 @@ fn a_default_inject_limits_the_size_of_the_short_forms() {
 }
 
 #[test]
-fn an_empty_read_drives_progress_even_while_completions_wait() {
+fn an_empty_read_makes_progress_even_while_completions_wait() {
     let pair = provider::by("bounce").pair();
     pair.a.send(&Tx::msg(pair.to_b, b"first"));
     pair.a.send(&Tx::msg(pair.to_b, &[1; 100_000]));
     pair.b.recv(&Rx::msg(5));
     pair.b.recv(&Rx::msg(100_000));
     pair.at_b();
-    // The sender does not read its completions, but it drives.
+    // The sender does not read its completions, but it makes progress.
     pair.at_b().assert_bytes(&[1; 100_000]);
 }
 
 #[test]
 #[expect(unsafe_code, reason = "two queues of which one is read")]
-fn each_queue_of_an_endpoint_drives_all_of_it() {
+fn each_queue_of_an_endpoint_progresses_all_of_it() {
     use selvedge::{Bindings, Context, Desc, Iov, MsgExt, av, cq};
 
     let sut = provider::by("bounce");

@@ -1,4 +1,4 @@
-//! Scalable endpoints: contexts with addresses of their own behind one address.
+//! Scalable endpoints: contexts with their own addresses under one base address.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ const BITS: u32 = 4;
 const COUNT: usize = 3;
 
 /// A scalable endpoint whose contexts are sides of their own, with one address vector.
-struct Many {
+struct ScalableSide {
     sep: Arc<dyn ScalableEndpoint>,
     contexts: Vec<Side>,
     av: Arc<dyn AddressVector>,
@@ -22,7 +22,7 @@ struct Many {
     info: Info,
 }
 
-impl Many {
+impl ScalableSide {
     fn open(count: usize) -> Self {
         let mut many = Self::without_contexts(count);
         (0..count).for_each(|index| many.add(index));
@@ -62,8 +62,8 @@ impl Many {
         Ok(Side::around(ep, &cq, &self.av))
     }
 
-    /// The index of somebody with this address.
-    fn knows(&self, sep: &Self) -> FiAddr {
+    /// Inserts the other scalable endpoint's address. Returns its index.
+    fn insert_endpoint(&self, sep: &Self) -> FiAddr {
         self.av.insert_one(&sep.sep.address().unwrap()).unwrap()
     }
 
@@ -78,12 +78,12 @@ fn with_bits(bits: u32) -> av::Attr {
     attr
 }
 
-/// Two of them that know each other, each at another index.
-fn pair() -> (Many, Many, FiAddr, FiAddr) {
-    let (a, b) = (Many::open(COUNT), Many::open(COUNT));
-    let to_b = a.knows(&b);
-    b.knows(&b);
-    let to_a = b.knows(&a);
+/// Two scalable endpoints with each other's addresses, at different indices.
+fn pair() -> (ScalableSide, ScalableSide, FiAddr, FiAddr) {
+    let (a, b) = (ScalableSide::open(COUNT), ScalableSide::open(COUNT));
+    let to_b = a.insert_endpoint(&b);
+    b.insert_endpoint(&b);
+    let to_a = b.insert_endpoint(&a);
     (a, b, to_b, to_a)
 }
 
@@ -117,7 +117,7 @@ fn every_context_reaches_every_context_and_is_named_as_the_source() {
 }
 
 #[test]
-fn a_directed_receive_takes_what_its_context_sends() {
+fn a_directed_receive_takes_messages_of_its_context() {
     let (a, b, to_b, to_a) = pair();
     let at = &b.contexts[2];
     let dest = to_b.rx_addr(2, BITS);
@@ -136,7 +136,7 @@ fn a_directed_receive_takes_what_its_context_sends() {
 
 #[test]
 fn an_endpoint_talks_to_contexts_and_the_address_alone_is_the_first_one_s() {
-    let many = Many::open(COUNT);
+    let many = ScalableSide::open(COUNT);
     let info = provider::plain().info();
     let domain = info.open().unwrap();
     for bits in [BITS, 0] {
@@ -152,7 +152,7 @@ fn an_endpoint_talks_to_contexts_and_the_address_alone_is_the_first_one_s() {
             assert_eq!(source(&side, to.rx_addr(index, bits), context, 8), back);
             assert_eq!(source(context, back, &side, 8), to.rx_addr(index, bits));
         }
-        // Without bits the others have no name in the address vector.
+        // Without context bits the other contexts have no address in the address vector.
         let stranger = source(&many.contexts[1], back, &side, 8);
         assert_eq!(stranger == FiAddr::UNSPEC, bits == 0);
         assert_eq!(av.lookup(to), many.sep.address());
@@ -160,7 +160,7 @@ fn an_endpoint_talks_to_contexts_and_the_address_alone_is_the_first_one_s() {
 }
 
 #[test]
-fn a_context_that_cannot_be_is_nobody_s() {
+fn an_invalid_context_has_no_address() {
     let (a, _b, to_b, _) = pair();
     let side = &a.contexts[0];
     let nobody = FiAddr(to_b.0 + 77);
@@ -185,7 +185,7 @@ fn a_peer_s_number_of_the_application_s_is_that_of_its_contexts() {
 
 #[test]
 fn contexts_are_opened_once_at_a_time_and_as_many_as_there_are() {
-    let mut many = Many::open(2);
+    let mut many = ScalableSide::open(2);
     let open = many.context(1).err().unwrap();
     assert_eq!(open.errno(), Errno::Busy);
     let name = many.sep.address().unwrap().to_string();
@@ -206,7 +206,7 @@ fn contexts_are_opened_once_at_a_time_and_as_many_as_there_are() {
 }
 
 #[test]
-fn discovery_says_how_many_contexts_there_are() {
+fn discovery_reports_the_number_of_contexts() {
     let asks = |tx, rx| {
         provider::hints().edit(|info| {
             info.ep_attr.tx_ctx_cnt = tx;
@@ -229,9 +229,9 @@ fn discovery_says_how_many_contexts_there_are() {
 
 #[test]
 fn a_message_waits_for_its_context_to_be_opened() {
-    let a = Many::open(1);
-    let mut b = Many::without_contexts(2);
-    let to_b = a.knows(&b);
+    let a = ScalableSide::open(1);
+    let mut b = ScalableSide::without_contexts(2);
+    let to_b = a.insert_endpoint(&b);
     let from = &a.contexts[0];
     from.send(&Tx::msg(to_b.rx_addr(1, BITS), b"early"));
     settle(&[from]);
@@ -244,7 +244,7 @@ fn a_message_waits_for_its_context_to_be_opened() {
 }
 
 #[test]
-fn a_context_that_is_closed_is_lost_alone_and_comes_back() {
+fn a_closed_context_disconnects_alone_and_can_be_reopened() {
     let (a, mut b, to_b, to_a) = pair();
     for index in 0..2 {
         let (from, at) = (&a.contexts[index], &b.contexts[index]);
@@ -254,7 +254,7 @@ fn a_context_that_is_closed_is_lost_alone_and_comes_back() {
     let at = &a.contexts[0];
     at.recv(&Rx::msg(8).from(to_b.rx_addr(1, BITS)).context(1));
     at.recv(&Rx::msg(8).from(to_b).context(0));
-    // They have to have met: a peer that was never there is not lost.
+    // The contexts have to be connected: a peer that was never there does not fail.
     b.contexts[1].send(&Tx::msg(to_a, b"met"));
     at.wait(&[&b.contexts[1]]).assert_bytes(b"met");
     at.recv(&Rx::msg(8).from(to_b.rx_addr(1, BITS)).context(1));
@@ -271,7 +271,7 @@ fn a_context_that_is_closed_is_lost_alone_and_comes_back() {
 }
 
 #[test]
-fn contexts_outlive_the_handle_they_were_opened_by() {
+fn contexts_outlive_the_handle_that_opened_them() {
     let (mut a, b, to_b, to_a) = pair();
     let left = a.contexts.split_off(1);
     drop(a);

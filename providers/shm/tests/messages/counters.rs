@@ -1,4 +1,4 @@
-//! What counters count, and that reading them is enough to make progress.
+//! Counters of sends and receives, whose reads make progress.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use selvedge::{
 use crate::common::{Pair, Rx, Side, Tx, pattern};
 use crate::provider::{self, WAYS};
 
-/// One for each way that a message can take.
+/// One length for each protocol.
 const LENGTHS: [usize; 6] = [0, 48, 49, 4096, 4097, 200_000];
 
 /// A side whose queue reports nothing that succeeds, and its counters.
@@ -49,7 +49,7 @@ fn open(domain: &Arc<dyn Domain>, events: Events) -> Arc<dyn Counter> {
     domain.cntr(&attr).unwrap()
 }
 
-/// Reads both, for the progress that is in it, until they are what they should be.
+/// Reads both counters, which makes progress, until they have the expected values.
 fn reach(counters: [(&Arc<dyn Counter>, u64); 2]) {
     let start = Instant::now();
     while counters.map(|(cntr, value)| cntr.read() == value) != [true; 2] {
@@ -57,9 +57,10 @@ fn reach(counters: [(&Arc<dyn Counter>, u64); 2]) {
     }
 }
 
-/// Every kind of send once to a receive that was posted: how many that were, and how many bytes.
+/// Sends once by every kind of send to a posted receive. Returns the numbers of messages and of
+/// bytes.
 fn exchange(a: &Side, b: &Side, lengths: &[usize]) -> (u64, u64) {
-    let to_b = a.knows(b);
+    let to_b = a.insert_endpoint(b);
     let (mut count, mut bytes) = (0, 0);
     for &len in lengths {
         let message = pattern(1, len);
@@ -69,14 +70,14 @@ fn exchange(a: &Side, b: &Side, lengths: &[usize]) -> (u64, u64) {
                 b.recv(&rx(tag, len));
                 let mut tx = tx.clone().flags(flags);
                 tx.tag = tag;
-                a.send_patiently(&tx, &[b]);
+                a.send_retrying(&tx, &[b]);
                 count += 1;
             }
             if len <= 4096 {
                 b.recv(&rx(tag, len));
                 let mut tx = tx.clone();
                 tx.tag = tag;
-                a.inject_patiently(&tx, &[b]);
+                a.inject_retrying(&tx, &[b]);
                 count += 1;
             }
         }
@@ -147,9 +148,9 @@ fn a_wait_for_a_counter_makes_the_progress_that_it_needs() {
         (a, b, count)
     });
     let (a, b, count) = sender.join().unwrap();
-    let most = Some(Duration::from_secs(20));
+    let max = Some(Duration::from_secs(20));
     std::thread::scope(|scope| {
-        scope.spawn(|| b.received.wait(count, most).unwrap());
-        a.sent.wait(count, most).unwrap();
+        scope.spawn(|| b.received.wait(count, max).unwrap());
+        a.sent.wait(count, max).unwrap();
     });
 }

@@ -1,4 +1,4 @@
-//! Fences: what is posted behind one waits for what was posted before.
+//! Fences: a fenced operation waits for all earlier ones.
 
 use selvedge::{CompletionFlags, Errno, OpFlags};
 
@@ -9,10 +9,10 @@ const MSG: CompletionFlags = CompletionFlags::MSG;
 const LENGTHS: [usize; 6] = [0, 48, 49, 4096, 4097, 200_000];
 
 #[test]
-fn a_fenced_message_waits_for_what_was_sent_to_its_peer_before() {
+fn a_fenced_message_waits_for_earlier_ones_to_its_peer() {
     let sut = provider::by("bounce");
     let (pair, c) = (sut.pair(), sut.side());
-    let to_c = pair.a.knows(&c);
+    let to_c = pair.a.insert_endpoint(&c);
     let level = OpFlags::DELIVERY_COMPLETE;
     let earlier = [
         Tx::tagged(pair.to_b, 1, b"small").flags(level),
@@ -26,7 +26,7 @@ fn a_fenced_message_waits_for_what_was_sent_to_its_peer_before() {
             pair.a.send(&before.clone().context(8));
             pair.settle();
             assert_eq!(pair.a.try_send(&fenced), Err(Errno::Again));
-            // Another peer is another matter, and so is a message without a fence.
+            // A message to another peer does not wait, and neither does a message without a fence.
             let other = Tx::tagged(to_c, 1, b"other").flags(OpFlags::FENCE);
             pair.a.send(&other);
             c.recv(&Rx::tagged(1, 5));

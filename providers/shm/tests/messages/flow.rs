@@ -1,4 +1,4 @@
-//! Full queues: senders are told to wait, and nothing is lost, doubled or out of order.
+//! Full queues: posts fail with `Again`, and no message is lost, duplicated or reordered.
 
 use std::iter;
 
@@ -7,7 +7,7 @@ use selvedge::Errno;
 use crate::common::{Pair, Queue, Random, Rx, Sut, Tx, pattern};
 use crate::provider;
 
-/// The number of a message, and more bytes of its own so that it takes any way.
+/// The number of a message, padded to a length that takes any protocol.
 fn numbered(number: u64, len: usize) -> Vec<u8> {
     let mut bytes = number.to_le_bytes().to_vec();
     bytes.extend(pattern(number, len));
@@ -60,11 +60,11 @@ fn flood_and_drain(sut: &Sut, len: usize) {
     }
     completed.sort_unstable();
     assert!(completed.into_iter().eq(0..sent));
-    pair.assert_quiet();
+    pair.assert_no_completion();
 }
 
 #[test]
-fn a_flood_of_any_size_stops_and_goes_on() {
+fn a_flood_of_any_size_stops_and_continues() {
     for len in [0, 100, 4000] {
         flood_and_drain(&provider::plain(), len);
     }
@@ -74,7 +74,7 @@ fn a_flood_of_any_size_stops_and_goes_on() {
 }
 
 #[test]
-fn a_queue_that_is_never_empty_goes_on() {
+fn a_queue_that_is_never_empty_continues() {
     let pair = provider::plain().pair();
     let (mut sent, mut received) = (0, 0);
     for _ in 0..12 {
@@ -126,7 +126,7 @@ fn unexpected_messages_beyond_their_limit_make_the_sender_wait() {
             break;
         }
     }
-    // What the receiver keeps, and what its queues hold.
+    // The unexpected messages that the receiver keeps, and those in its queues.
     assert!(sent < 400, "{sent} messages found room");
     collect(&pair, 0, sent, 1000);
     let more = flood(&pair, sent, 1000);
@@ -165,10 +165,11 @@ fn a_full_completion_queue_makes_posts_wait_and_receives_too() {
         let full = flood(&pair, sent, 0);
         assert!(full <= sent + 4);
         sent = full;
-        pair.b.drive();
+        pair.b.progress();
         while pair.a.poll().is_some() {}
     }
-    // Nothing was read yet at the receiver: its queue holds a few, the others wait.
+    // The receiver has read nothing yet: its queue holds a few completions, the other messages
+    // wait.
     for number in 0..sent.min(40) {
         let done = pair.at_b();
         assert_eq!(done.context(), number);
@@ -202,7 +203,7 @@ fn floods_in_both_directions_do_not_stop_each_other() {
         for (from, at, to) in [(&pair.a, &pair.b, pair.to_b), (&pair.b, &pair.a, pair.to_a)] {
             at.recv(&Rx::tagged(number, len).context(number));
             let tx = Tx::tagged(to, number, &pattern(number, len)).context(number);
-            from.send_patiently(&tx, &[at]);
+            from.send_retrying(&tx, &[at]);
         }
         done[0].extend(iter::from_fn(|| pair.a.poll()));
         done[1].extend(iter::from_fn(|| pair.b.poll()));
@@ -218,7 +219,7 @@ fn floods_in_both_directions_do_not_stop_each_other() {
 }
 
 #[test]
-fn what_was_sent_before_a_sender_closed_arrives() {
+fn messages_sent_before_a_sender_closed_arrive() {
     for had_contact in [false, true] {
         let Pair { a, b, to_b, .. } = provider::plain().pair();
         if had_contact {
@@ -241,12 +242,14 @@ fn what_was_sent_before_a_sender_closed_arrives() {
 }
 
 #[test]
-fn a_sender_that_floods_leaves_the_others_their_share() {
+fn a_flooding_sender_leaves_the_others_their_share() {
     let params = [("FI_SHM_UNEXPECTED_SIZE", "1m")];
     let sut = provider::with(&params, &provider::hints());
     let (pair, others) = (sut.pair(), [sut.side(), sut.side()]);
-    let to = others.each_ref().map(|other| other.knows(&pair.b));
-    // All of them are known before the flood.
+    let to = others
+        .each_ref()
+        .map(|other| other.insert_endpoint(&pair.b));
+    // All senders are connected before the flood.
     for (other, &to) in others.iter().zip(&to) {
         pair.b.recv(&Rx::tagged(1, 8));
         other.send(&Tx::tagged(to, 1, b"here"));
@@ -272,13 +275,13 @@ fn a_sender_that_floods_leaves_the_others_their_share() {
     for (other, &to) in others.iter().zip(&to) {
         for number in 0..each {
             let tx = Tx::tagged(to, 2, &numbered(number, 16));
-            other.send_patiently(&tx, &[&pair.b]);
+            other.send_retrying(&tx, &[&pair.b]);
             other.wait(&[&pair.b]);
         }
     }
     for other in &others {
         for number in 0..each {
-            let from = pair.b.knows(other);
+            let from = pair.b.insert_endpoint(other);
             pair.b.recv(&Rx::tagged(2, 24).from(from));
             pair.b.wait(&[]).assert_bytes(&numbered(number, 16));
         }

@@ -1,4 +1,4 @@
-//! Messages beyond 4 GiB, out of little memory that is mapped again and again, and into such.
+//! Messages beyond 4 GiB, from and to a small memory that is mapped repeatedly.
 
 #![expect(unsafe_code, reason = "tests of the raw face, and mappings")]
 
@@ -14,20 +14,20 @@ use selvedge::{Context, FiAddr, Iov, IovMut, OpFlags, msg};
 use crate::common::{pattern, received, sent};
 use crate::provider;
 
-/// Addresses for `len` bytes that all lie in the same few.
-struct Lap {
+/// An address range of `len` bytes that repeats the same few pages.
+struct RepeatedMapping {
     file: File,
     base: *mut libc::c_void,
     len: usize,
     period: usize,
 }
 
-impl Lap {
+impl RepeatedMapping {
     fn new(len: usize, period: usize) -> Self {
         // SAFETY: the name is a literal.
         let fd = unsafe { libc::memfd_create(c"lap".as_ptr(), libc::MFD_CLOEXEC) };
         assert!(fd >= 0, "no memory file");
-        // SAFETY: the descriptor was just made, and nobody else has it.
+        // SAFETY: the descriptor was just created and has no other owner.
         let file = unsafe { File::from_raw_fd(fd) };
         file.set_len(period as u64).unwrap();
         let base = map(ptr::null_mut(), len, libc::MAP_ANONYMOUS, -1);
@@ -55,7 +55,7 @@ impl Lap {
     }
 }
 
-impl Drop for Lap {
+impl Drop for RepeatedMapping {
     fn drop(&mut self) {
         // SAFETY: the whole of the mapping that `new` made, and the test is over.
         unsafe { libc::munmap(self.base, self.len) };
@@ -77,17 +77,20 @@ const FROM: usize = 12 << 20;
 const INTO: usize = 20 << 20;
 const LEN: usize = (4 << 30) + (50 << 20) + 4321;
 
-/// When a test does not hang but fails.
-const PATIENCE: Duration = Duration::from_secs(200);
+/// A test that hangs fails after this time.
+const TIMEOUT: Duration = Duration::from_secs(200);
 
 #[test]
 fn messages_beyond_four_gibibytes_arrive_whole() {
-    let (from, into) = (Lap::new(LEN, FROM), Lap::new(LEN, INTO));
+    let (from, into) = (
+        RepeatedMapping::new(LEN, FROM),
+        RepeatedMapping::new(LEN, INTO),
+    );
     let bytes = pattern(1, FROM);
     from.file.write_all_at(&bytes, 0).unwrap();
-    // Of the bytes that fell on the same place the last is seen.
-    let last = |place: usize| (LEN - 1 - place) / INTO * INTO + place;
-    let expected: Vec<_> = (0..INTO).map(|place| bytes[last(place) % FROM]).collect();
+    // Of the bytes at the same offset of the memory, the last one remains.
+    let last = |setup: usize| (LEN - 1 - setup) / INTO * INTO + setup;
+    let expected: Vec<_> = (0..INTO).map(|setup| bytes[last(setup) % FROM]).collect();
     for way in ["cma", "bounce"] {
         into.file.set_len(0).unwrap();
         into.file.set_len(INTO as u64).unwrap();
@@ -96,7 +99,7 @@ fn messages_beyond_four_gibibytes_arrive_whole() {
     }
 }
 
-fn exchange(way: &str, from: &Lap, into: &Lap) {
+fn exchange(way: &str, from: &RepeatedMapping, into: &RepeatedMapping) {
     let pair = provider::by(way).pair();
     let (head, rest) = (4097, LEN - 4097);
     let tail = from.base.wrapping_byte_add(head);
@@ -113,10 +116,10 @@ fn exchange(way: &str, from: &Lap, into: &Lap) {
         src: FiAddr::UNSPEC,
         context: Context(2),
     };
-    // SAFETY: the mapping outlives the endpoints of this function, and nobody reads it before the
+    // SAFETY: the mapping outlives the endpoints of this function, and no code reads it before the
     // completion.
     unsafe { pair.b.ep.recvmsg(&recv, OpFlags::empty()) }.unwrap();
-    // SAFETY: as above, and nobody writes to it.
+    // SAFETY: as above, and no code writes to it.
     unsafe { pair.a.ep.sendmsg(&send, OpFlags::empty()) }.unwrap();
     let start = Instant::now();
     let mut done = [None; 2];
@@ -127,7 +130,7 @@ fn exchange(way: &str, from: &Lap, into: &Lap) {
                 *done = Some(out[0]);
             }
         }
-        assert!(start.elapsed() < PATIENCE, "{way}: no completion");
+        assert!(start.elapsed() < TIMEOUT, "{way}: no completion");
     }
     let kind = selvedge::CompletionFlags::MSG;
     assert_eq!(done, [Some(sent(kind, 1)), Some(received(kind, 2, LEN, 0))]);

@@ -20,7 +20,7 @@ fn ping_pong(pair: &Pair) {
 }
 
 #[test]
-fn an_unmatched_large_message_holds_nothing_up() {
+fn an_unmatched_large_message_does_not_block_others() {
     for way in WAYS {
         let pair = provider::by(way).pair();
         let bytes = pattern(1, LARGE);
@@ -42,7 +42,8 @@ fn small_messages_pass_a_large_one_that_is_moving() {
         let bytes = pattern(1, LARGE);
         pair.b.recv(&Rx::msg(LARGE).context(2));
         pair.a.send(&Tx::msg(pair.to_b, &bytes).context(3));
-        // Each would meet the large one's completion first if it had to wait for it.
+        // If a small message had to wait for the large one, the large one's completion would arrive
+        // first.
         for _ in 0..5 {
             ping_pong(&pair);
         }
@@ -54,14 +55,14 @@ fn small_messages_pass_a_large_one_that_is_moving() {
 }
 
 #[test]
-fn a_new_peer_is_heard_while_a_large_message_is_moving() {
+fn a_new_peer_is_received_while_a_large_message_is_moving() {
     let sut = provider::by("cma");
     let pair = sut.pair();
     ping_pong(&pair);
     pair.b.recv(&Rx::msg(LARGE).context(2));
     pair.a.send(&Tx::msg(pair.to_b, &vec![7; LARGE]).context(3));
     let late = sut.side();
-    let to_b = late.knows(&pair.b);
+    let to_b = late.insert_endpoint(&pair.b);
     pair.b.recv(&Rx::tagged(1, 8).context(1));
     late.ep.tinject(b"late", to_b, 1, None).unwrap();
     assert_eq!(pair.at_b().context(), 1);
@@ -69,7 +70,7 @@ fn a_new_peer_is_heard_while_a_large_message_is_moving() {
 }
 
 #[test]
-fn several_large_messages_may_be_under_way_in_both_directions() {
+fn several_large_messages_may_be_outstanding_in_both_directions() {
     for way in WAYS {
         let pair = provider::by(way).pair();
         let len = |tag: u64| 500_000 * (tag as usize % 5 + 1) + 13;
@@ -92,7 +93,7 @@ fn several_large_messages_may_be_under_way_in_both_directions() {
     }
 }
 
-/// Confirmed messages leave later ones of their size filling segments unasked.
+/// Bounced messages make the sender fill eager segments for later ones of their size.
 #[test]
 fn a_full_window_of_large_messages_follows_another() {
     for way in WAYS {
@@ -123,9 +124,9 @@ fn a_full_window_of_large_messages_follows_another() {
     }
 }
 
-/// The segments of a message may come long before its command: that one waits for room.
+/// The segments of a message may arrive long before its command, which waits for room.
 #[test]
-fn segments_of_a_message_that_waits_for_room_hold_nothing_up() {
+fn segments_of_a_message_that_waits_for_room_do_not_block_others() {
     let params = [
         ("FI_SHM_PROTOCOL", "bounce"),
         ("FI_SHM_UNEXPECTED_SIZE", "2000"),
@@ -158,7 +159,7 @@ fn segments_of_a_message_that_waits_for_room_hold_nothing_up() {
 }
 
 #[test]
-fn unexpected_large_messages_that_fill_segments_unasked_hold_nothing_up() {
+fn unexpected_large_messages_with_eager_segments_do_not_block_others() {
     for way in WAYS {
         let pair = provider::by(way).pair();
         let bytes = pattern(1, 100_000);

@@ -1,6 +1,7 @@
-//! What messages and tags mean, between endpoints of one process.
+//! Semantics of messages and tagged messages, between endpoints of one process.
 //!
-//! [`common`] knows no provider; [`provider`] names the one that is tested and sets its parameters.
+//! [`common`] is independent of the provider; [`provider`] selects the one under test and sets its
+//! parameters.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -8,11 +9,11 @@ mod common;
 mod completions;
 mod contexts;
 mod counters;
-mod crowd;
 mod fences;
 mod flow;
 mod huge;
 mod large;
+mod many_senders;
 mod matching;
 mod model;
 mod multi;

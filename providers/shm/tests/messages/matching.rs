@@ -1,4 +1,4 @@
-//! Which message meets which receive.
+//! Matching of messages and receives.
 
 use selvedge::{CompletionFlags, Context, Errno, FiAddr, TagMatch};
 
@@ -8,10 +8,10 @@ use crate::provider::{self, WAYS};
 const MSG: CompletionFlags = CompletionFlags::MSG;
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
 
-/// Sizes that take different ways, so that later messages are faster than earlier ones.
+/// Sizes that take different protocols, so that later messages overtake the bytes of earlier ones.
 const MIXED: [usize; 7] = [2_000_000, 8, 5000, 0, 300_000, 48, 2000];
 
-/// What `count` receives of `pair.b` took: lengths by context.
+/// The lengths that `count` receives of `pair.b` took, by context.
 fn taken(pair: &Pair, count: usize) -> Vec<(u64, usize)> {
     let mut taken: Vec<_> = (0..count)
         .map(|_| pair.at_b())
@@ -86,7 +86,7 @@ fn long_queues_of_either_kind_keep_their_order() {
         let send = || {
             for (number, &tag) in (0_u64..).zip(&tags) {
                 let tx = Tx::tagged(pair.to_b, tag, &number.to_le_bytes());
-                pair.a.inject_patiently(&tx, &[&pair.b]);
+                pair.a.inject_retrying(&tx, &[&pair.b]);
             }
         };
         match is_late {
@@ -111,7 +111,7 @@ fn ignored_bits_of_a_tag_do_not_matter_and_all_others_do() {
     for other in [0xab01, 0xaa00, 0x1_ab00, 1 << 63 | 0xab00, 0] {
         pair.a.ep.tinject(b"other", pair.to_b, other, None).unwrap();
     }
-    pair.assert_quiet();
+    pair.assert_no_completion();
     pair.a.ep.tinject(b"same", pair.to_b, 0x5bc0, None).unwrap();
     pair.at_b().assert_entry(received(TAGGED, 1, 4, 0x5bc0));
     for number in 0..5 {
@@ -141,7 +141,7 @@ fn of_several_receives_the_one_posted_first_takes_the_message() {
     }
 }
 
-/// A receiver and two senders: the receiver's names for them, and theirs for it.
+/// A receiver and two senders, with the addresses of each at the other.
 struct Three {
     rx: Side,
     tx: [Side; 2],
@@ -154,8 +154,8 @@ impl Three {
         let sut = provider::plain();
         let (rx, tx) = (sut.side(), [sut.side(), sut.side()]);
         Self {
-            from: [rx.knows(&tx[0]), rx.knows(&tx[1])],
-            to: [tx[0].knows(&rx), tx[1].knows(&rx)],
+            from: [rx.insert_endpoint(&tx[0]), rx.insert_endpoint(&tx[1])],
+            to: [tx[0].insert_endpoint(&rx), tx[1].insert_endpoint(&rx)],
             rx,
             tx,
         }
@@ -168,7 +168,7 @@ impl Three {
             Some(tag) => ep.tinject(text.as_bytes(), to, tag, None),
         }
         .unwrap();
-        // What one sends after the other arrives after it.
+        // A message that is sent later arrives later.
         crate::common::settle(&[&self.rx, &self.tx[0], &self.tx[1]]);
     }
 
@@ -270,18 +270,18 @@ fn a_cancelled_receive_completes_once_and_its_message_goes_to_the_next() {
         assert_eq!(done.context(), 2);
         assert_eq!(pair.b.ep.cancel(Context(2)), Err(Errno::NoEnt));
     }
-    pair.assert_quiet();
+    pair.assert_no_completion();
 }
 
 #[test]
-fn a_receive_that_has_met_its_message_is_not_cancelled() {
+fn a_matched_receive_is_not_cancelled() {
     for way in ["cma", "bounce"] {
         let pair = provider::by(way).pair();
         let bytes = pattern(1, 8 << 20);
         let tx = Tx::tagged(pair.to_b, 1, &bytes);
         pair.a.send(&tx);
         pair.settle();
-        // The message is there: it is met by the post itself.
+        // The message has arrived: the post itself matches it.
         pair.b.recv(&Rx::tagged(1, 8 << 20).context(1));
         assert_eq!(pair.b.ep.cancel(Context(1)), Err(Errno::NoEnt));
         let done = pair.at_b();
@@ -302,5 +302,5 @@ fn receives_of_one_context_are_cancelled_one_by_one() {
         assert_eq!(pair.at_b().error().errno, Errno::Canceled);
     }
     assert_eq!(pair.b.ep.cancel(Context(1)), Err(Errno::NoEnt));
-    pair.assert_quiet();
+    pair.assert_no_completion();
 }

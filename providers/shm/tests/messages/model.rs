@@ -1,9 +1,9 @@
-//! Random sends, receives, cancels and looks against a model of matching.
+//! Random sends, receives, cancels and peeks against a model of matching.
 //!
 //! With one sender, which receive takes which message depends on the order of the sends and on that
 //! of the posts, and not on when either happens: the first receive takes the first message that it
 //! accepts, the second the first of those left, and so on. A cancelled receive counts as one that
-//! was never posted, and a look for a message changes nothing.
+//! was never posted, and a peek changes nothing.
 
 use std::collections::HashMap;
 use std::iter;
@@ -16,7 +16,7 @@ use selvedge::{
 use crate::common::{Done, Pair, Random, Rx, Side, Sut, Tx, pattern, received, with_data};
 use crate::provider::{self, SIZES, WAYS};
 
-/// What was posted in one direction, and what came of it.
+/// The operations that were posted in one direction, and their outcomes.
 struct Direction<'a> {
     from: &'a Side,
     at: &'a Side,
@@ -25,7 +25,7 @@ struct Direction<'a> {
     inject_size: usize,
     messages: Vec<Message>,
     receives: Vec<Receive>,
-    /// Looks for messages that were posted, and that are over.
+    /// Numbers of peeks posted and completed.
     looks: [u64; 2],
 }
 
@@ -60,28 +60,28 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// By receive, the message that the model says it takes.
+    /// By receive, the message that it takes in the model.
     fn pairs(&self) -> HashMap<usize, usize> {
         let mut free: Vec<_> = (0..self.messages.len()).collect();
         let mut pairs = HashMap::new();
         for (number, receive) in self.receives.iter().enumerate() {
             let accepts = |&message: &usize| accepts(&receive.rx, &self.messages[message].tx);
             if !receive.is_cancelled
-                && let Some(place) = free.iter().position(accepts)
+                && let Some(setup) = free.iter().position(accepts)
             {
-                pairs.insert(number, free.remove(place));
+                pairs.insert(number, free.remove(setup));
             }
         }
         pairs
     }
 
-    fn act(&mut self, random: &mut Random) {
+    fn step(&mut self, random: &mut Random) {
         match random.below(17) {
             0..7 => self.send(random),
             7..13 => self.receive(random_rx(random, self.source)),
             13 => self.cancel(random),
-            14 => self.look(random),
-            _ => self.at.drive(),
+            14 => self.peek(random),
+            _ => self.at.progress(),
         }
     }
 
@@ -133,19 +133,19 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// Looks for a message, which changes nothing.
-    fn look(&mut self, random: &mut Random) {
+    /// Peeks for a message, which changes nothing.
+    fn peek(&mut self, random: &mut Random) {
         let tag = TagMatch {
             tag: random.next() % 4,
             ignore: random.pick(&[0, 1, u64::MAX]),
         };
-        let rx = Rx::tagged(tag, 0).context(LOOK + self.looks[0]);
+        let rx = Rx::tagged(tag, 0).context(PEEK_CONTEXT + self.looks[0]);
         self.at.recv(&rx.flags(OpFlags::PEEK));
         self.looks[0] += 1;
     }
 
-    /// What was seen is a message that was sent.
-    fn looked(&mut self, done: &Done) {
+    /// Checks that a peeked message is a sent one.
+    fn peeked(&mut self, done: &Done) {
         self.looks[1] += 1;
         let Ok(seen) = done.outcome else {
             return assert_eq!(done.error().errno, Errno::NoMsg);
@@ -159,7 +159,7 @@ impl<'a> Direction<'a> {
         assert_eq!(done.src, self.source);
     }
 
-    /// A send is complete.
+    /// Records a completed send.
     fn sent(&mut self, done: &Done) {
         let number = done.context() as usize;
         done.outcome.as_ref().expect("no send fails");
@@ -171,17 +171,17 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// A receive is complete.
+    /// Records a completed receive.
     fn received(&mut self, done: Done) {
-        if done.context() >= LOOK {
-            return self.looked(&done);
+        if done.context() >= PEEK_CONTEXT {
+            return self.peeked(&done);
         }
         let number = done.context() as usize;
         let before = self.receives[number].done.replace(done);
         assert!(before.is_none(), "receive {number} completed twice");
     }
 
-    /// Posts receives for what has none, or cancels those that have nothing.
+    /// Posts receives for unmatched messages, or cancels unmatched receives.
     fn settle(&mut self) {
         let pairs = self.pairs();
         for number in 0..self.messages.len() {
@@ -307,9 +307,9 @@ fn random_rx(random: &mut Random, source: FiAddr) -> Rx {
     rx
 }
 
-/// Takes what has completed on either side; says how much.
-fn collect(pair: &Pair, there: &mut Direction<'_>, back: &mut Direction<'_>) -> usize {
-    collect_at(&pair.a, there, back) + collect_at(&pair.b, back, there)
+/// Takes the completions of both sides. Returns their number.
+fn collect(pair: &Pair, forth: &mut Direction<'_>, back: &mut Direction<'_>) -> usize {
+    collect_at(&pair.a, forth, back) + collect_at(&pair.b, back, forth)
 }
 
 fn collect_at(side: &Side, out: &mut Direction<'_>, into: &mut Direction<'_>) -> usize {
@@ -323,40 +323,40 @@ fn collect_at(side: &Side, out: &mut Direction<'_>, into: &mut Direction<'_>) ->
         .count()
 }
 
-/// `steps` random acts in both directions at once.
-fn play(sut: &Sut, seed: u64, steps: usize) {
+/// Runs `steps` random operations in both directions at once.
+fn run_random(sut: &Sut, seed: u64, steps: usize) {
     let pair = sut.pair();
     let mut random = Random::new(seed);
-    let mut there = Direction::new((&pair.a, pair.to_b), (&pair.b, pair.to_a));
+    let mut forth = Direction::new((&pair.a, pair.to_b), (&pair.b, pair.to_a));
     let mut back = Direction::new((&pair.b, pair.to_a), (&pair.a, pair.to_b));
     for _ in 0..steps {
         match random.below(2) {
-            0 => there.act(&mut random),
-            _ => back.act(&mut random),
+            0 => forth.step(&mut random),
+            _ => back.step(&mut random),
         }
         if random.below(8) == 0 {
-            collect(&pair, &mut there, &mut back);
+            collect(&pair, &mut forth, &mut back);
         }
     }
-    there.settle();
+    forth.settle();
     back.settle();
     let mut silence = 0;
     while silence < 1000 {
         silence += 1;
-        if collect(&pair, &mut there, &mut back) > 0 {
+        if collect(&pair, &mut forth, &mut back) > 0 {
             silence = 0;
         }
     }
-    there.check();
+    forth.check();
     back.check();
 }
 
 #[test]
-fn random_operations_follow_the_model_by_every_way() {
+fn random_operations_follow_the_model_by_every_protocol() {
     for way in WAYS {
         let sut = provider::by(way);
         for seed in 0..6 {
-            play(&sut, seed, 400);
+            run_random(&sut, seed, 400);
         }
     }
 }
@@ -374,13 +374,13 @@ fn random_operations_follow_the_model_through_the_smallest_queues() {
         ];
         let sut = provider::with(&small, &provider::hints());
         for seed in 100..105 {
-            play(&sut, seed, 400);
+            run_random(&sut, seed, 400);
         }
     }
 }
 
-/// From here on contexts are of looks.
-const LOOK: u64 = 1 << 32;
+/// Contexts from here on belong to peeks.
+const PEEK_CONTEXT: u64 = 1 << 32;
 
 /// The largest message.
 const LARGEST: usize = SIZES[SIZES.len() - 1];

@@ -15,7 +15,7 @@ fn multi(size: usize) -> Rx {
     Rx::msg(size).flags(OpFlags::MULTI_RECV)
 }
 
-/// Lets this much be too little to go on with a buffer.
+/// Sets the least free space at which a multi-receive buffer is kept.
 fn set_least(side: &Side, least: usize) {
     side.ep.set(EpOption::MinMultiRecv(least)).unwrap();
 }
@@ -24,7 +24,7 @@ fn is_released(done: &Done) -> bool {
     done.entry().flags.contains(MULTI)
 }
 
-/// The entry, apart from the address, which the bytes of `Done` have proved.
+/// The entry without its address, which the bytes of `Done` have verified.
 fn entry(done: &Done) -> Entry {
     let entry = done.outcome.as_ref().expect("a success was due");
     Entry { buf: 0, ..*entry }
@@ -56,12 +56,12 @@ fn a_multi_receive_buffer_takes_messages_until_too_little_is_left() {
         assert_eq!(bufs[2] - bufs[1], len);
         pair.a.send(&Tx::msg(pair.to_b, b"x"));
         pair.at_a();
-        pair.assert_quiet();
+        pair.assert_no_completion();
     }
 }
 
 #[test]
-fn messages_that_wait_go_into_a_multi_receive_buffer_in_their_order() {
+fn unexpected_messages_fill_a_multi_receive_buffer_in_their_order() {
     for way in WAYS {
         let pair = provider::by(way).pair();
         set_least(&pair.b, 1);
@@ -75,7 +75,7 @@ fn messages_that_wait_go_into_a_multi_receive_buffer_in_their_order() {
         assert!(is_released(&parts[lens.len() - 1]));
         assert_eq!(parts.iter().filter(|done| is_released(done)).count(), 1);
         parts.sort_by_key(|done| (done.entry().buf, done.entry().len));
-        // The empty one shares its place with the next.
+        // The empty message has the same offset as the next one.
         for (number, done) in [0, 1, 2, 3, 4, 5, 6, 7].into_iter().zip(&parts) {
             done.assert_bytes(&pattern(number, lens[number as usize]));
         }
@@ -148,7 +148,7 @@ fn receives_and_multi_receive_buffers_take_in_the_order_of_their_posts() {
 fn tagged_and_directed_multi_receive_buffers_take_their_messages_alone() {
     let sut = provider::plain();
     let (pair, c) = (sut.pair(), sut.side());
-    let to_b = c.knows(&pair.b);
+    let to_b = c.insert_endpoint(&pair.b);
     set_least(&pair.b, 8);
     let tag = TagMatch {
         tag: 0x10,
@@ -175,7 +175,7 @@ fn tagged_and_directed_multi_receive_buffers_take_their_messages_alone() {
 }
 
 #[test]
-fn a_cancelled_multi_receive_buffer_comes_back_when_its_messages_are_there() {
+fn a_cancelled_multi_receive_buffer_is_released_when_its_messages_are_complete() {
     for way in WAYS {
         let pair = provider::by(way).pair();
         pair.b.recv(&multi(4 << 20).context(7));
@@ -190,7 +190,7 @@ fn a_cancelled_multi_receive_buffer_comes_back_when_its_messages_are_there() {
         let large = pattern(1, 2 << 20);
         pair.a.send(&Tx::msg(pair.to_b, &large));
         pair.settle();
-        // As it is posted, it takes the message, and is cancelled over it.
+        // The posted buffer takes the message, and is cancelled while the message moves.
         pair.b.recv(&multi(4 << 20).context(8));
         pair.b.ep.cancel(Context(8)).unwrap();
         let (first, last) = (pair.at_b(), pair.at_b());
@@ -209,7 +209,7 @@ fn a_cancelled_multi_receive_buffer_comes_back_when_its_messages_are_there() {
 fn the_least_of_a_multi_receive_buffer_is_an_option() {
     let pair = provider::plain().pair();
     let least = |side: &Side| side.ep.option(EpOptionName::MinMultiRecv);
-    // The same as before an endpoint is opened.
+    // The option has the same value before an endpoint is opened.
     let info = provider::plain().info();
     let domain = info.open().unwrap();
     let described = domain.option(&info, EpOptionName::MinMultiRecv);
@@ -219,7 +219,7 @@ fn the_least_of_a_multi_receive_buffer_is_an_option() {
     assert_eq!(least(&pair.b), Ok(EpOption::MinMultiRecv(77)));
     let other = EpOption::MaxMsgSize(1);
     assert_eq!(pair.b.ep.set(other), Err(Errno::NoProtoOpt));
-    // A buffer takes one message at least, and one without room takes an empty one.
+    // A buffer takes at least one message, and a buffer without room takes an empty one.
     for (size, len) in [(10, 5), (0, 0)] {
         pair.b.recv(&multi(size).context(1));
         pair.a.send(&Tx::msg(pair.to_b, &pattern(1, len)));
@@ -227,7 +227,7 @@ fn the_least_of_a_multi_receive_buffer_is_an_option() {
         assert_eq!(entry(&done).len, len);
         assert!(is_released(&done));
     }
-    // With nothing kept back, a buffer is used up to its last byte.
+    // With a least space of 0, a buffer is used up to its last byte.
     set_least(&pair.b, 0);
     pair.b.recv(&multi(2).context(1));
     for is_last in [false, true] {
@@ -237,7 +237,7 @@ fn the_least_of_a_multi_receive_buffer_is_an_option() {
 }
 
 #[test]
-fn a_multi_receive_buffer_is_one_piece() {
+fn a_multi_receive_buffer_is_one_segment() {
     let pair = provider::plain().pair();
     let rx = multi(100).cut(&[50]);
     assert_eq!(pair.b.try_recv(&rx), Err(Errno::Inval));
@@ -263,7 +263,7 @@ fn selective_queues_report_the_end_of_a_multi_receive_buffer() {
     }
     let done = pair.at_b();
     assert!(is_released(&done));
-    pair.assert_quiet();
+    pair.assert_no_completion();
 }
 
 #[test]

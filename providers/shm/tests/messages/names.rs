@@ -1,4 +1,4 @@
-//! What endpoints are called, and what they say of themselves.
+//! Names of endpoints, and the attributes that endpoints report.
 
 use selvedge::{Address, EpOption, EpOptionName, Errno, FiAddr, InfoFlags};
 
@@ -9,8 +9,8 @@ fn name(side: &Side) -> String {
     side.ep.address().unwrap().to_string()
 }
 
-/// A side called by what `src_addr` says.
-fn called(src_addr: &str) -> Side {
+/// A side with the name in `src_addr`.
+fn named_side(src_addr: &str) -> Side {
     let hints = provider::hints().src_addr(Address::Str(src_addr.into()));
     provider::with(&[], &hints).side()
 }
@@ -21,7 +21,7 @@ fn unique(what: &str) -> String {
 }
 
 fn exchange(a: &Side, b: &Side) {
-    let (to_b, to_a) = (a.knows(b), b.knows(a));
+    let (to_b, to_a) = (a.insert_endpoint(b), b.insert_endpoint(a));
     b.recv(&Rx::msg(8).from(to_a));
     a.send(&Tx::msg(to_b, b"hello"));
     let done = b.wait(&[a]);
@@ -50,10 +50,10 @@ fn default_names_count_processes_domains_and_endpoints() {
 }
 
 #[test]
-fn endpoints_are_called_what_their_local_address_says() {
+fn endpoints_are_named_by_their_local_address() {
     for scheme in ["fi_shm://", "fi_ns://", ""] {
         let plain = unique("named");
-        let side = called(&format!("{scheme}{plain}"));
+        let side = named_side(&format!("{scheme}{plain}"));
         assert_eq!(name(&side), format!("fi_shm://{plain}"));
         let other = provider::plain().side();
         exchange(&other, &side);
@@ -64,9 +64,9 @@ fn endpoints_are_called_what_their_local_address_says() {
 #[test]
 fn a_name_may_be_inserted_in_every_spelling() {
     let plain = unique("spelt");
-    let side = called(&plain);
+    let side = named_side(&plain);
     let other = provider::plain().side();
-    let to = other.knows(&side);
+    let to = other.insert_endpoint(&side);
     for scheme in ["fi_shm://", "fi_ns://", ""] {
         let spelt = Address::Str(format!("{scheme}{plain}"));
         assert_eq!(other.av.insert_one(&spelt).unwrap(), to);
@@ -113,7 +113,7 @@ fn a_node_without_a_service_names_as_many_endpoints_as_are_opened() {
 }
 
 #[test]
-fn discovery_says_a_local_address_where_none_was_named() {
+fn discovery_reports_a_local_address_where_none_was_named() {
     let info = source(None);
     assert!(info.src_addr.is_some());
     let domain = info.open().unwrap();
@@ -126,7 +126,7 @@ fn discovery_says_a_local_address_where_none_was_named() {
 #[test]
 fn a_name_that_is_taken_is_refused_until_it_is_free() {
     let plain = unique("taken");
-    let first = called(&plain);
+    let first = named_side(&plain);
     let hints = provider::hints().src_addr(Address::Str(plain.clone()));
     let info = provider::with(&[], &hints).info();
     let again = || {
@@ -143,13 +143,13 @@ fn a_name_that_is_taken_is_refused_until_it_is_free() {
 }
 
 #[test]
-fn limits_can_be_asked_for() {
+fn limits_can_be_queried() {
     let sut: Sut = provider::plain();
     let (info, side) = (sut.info(), sut.side());
-    let (most, inject) = (info.ep_attr.max_msg_size, info.tx_attr.inject_size);
+    let (max, inject) = (info.ep_attr.max_msg_size, info.tx_attr.inject_size);
     let expected = [
-        (EpOptionName::MaxMsgSize, EpOption::MaxMsgSize(most)),
-        (EpOptionName::MaxTaggedSize, EpOption::MaxTaggedSize(most)),
+        (EpOptionName::MaxMsgSize, EpOption::MaxMsgSize(max)),
+        (EpOptionName::MaxTaggedSize, EpOption::MaxTaggedSize(max)),
         (EpOptionName::InjectMsgSize, EpOption::InjectMsgSize(inject)),
         (
             EpOptionName::InjectTaggedSize,
@@ -191,7 +191,7 @@ fn services_and_ranges_of_them_are_inserted_as_they_are_named() {
         assert_eq!(name.as_deref(), Some(&*format!("fi_shm://{expected}")));
     }
     assert_eq!(out[4], FiAddr::NOTAVAIL);
-    // What is there keeps its index.
+    // An inserted address keeps its index.
     let mut again = [FiAddr::NOTAVAIL; 2];
     let inserted = av.insert_symmetric("host10", 1, "09", 2, &mut again);
     assert_eq!(inserted.unwrap(), 2);

@@ -1,4 +1,4 @@
-//! Looking for messages, claiming and discarding them.
+//! Peeking at messages, claiming and discarding them.
 
 use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, TagMatch};
 
@@ -10,15 +10,15 @@ const PEEK: OpFlags = OpFlags::PEEK;
 const CLAIM: OpFlags = OpFlags::CLAIM;
 const DISCARD: OpFlags = OpFlags::DISCARD;
 
-/// One for each way that a message can take.
+/// One length for each protocol.
 const LENGTHS: [usize; 6] = [0, 8, 49, 4096, 4097, 200_000];
 
-/// A look for a message with this tag; it has no buffer.
-fn look(tag: impl Into<TagMatch>, flags: OpFlags) -> Rx {
+/// A peek for a message with this tag; it has no buffer.
+fn peek(tag: impl Into<TagMatch>, flags: OpFlags) -> Rx {
     Rx::tagged(tag, 0).flags(flags)
 }
 
-/// Asserts that no such message waits.
+/// Asserts that no such message is unexpected.
 fn assert_none(pair: &Pair, rx: &Rx) {
     pair.b.recv(rx);
     let done = pair.b.poll().expect("a look is done at once");
@@ -29,17 +29,17 @@ fn assert_none(pair: &Pair, rx: &Rx) {
 }
 
 #[test]
-fn a_peek_tells_of_a_message_and_leaves_it() {
+fn a_peek_reports_a_message_and_leaves_it() {
     for way in WAYS {
         let pair = provider::by(way).pair();
         for len in LENGTHS {
             let bytes = pattern(1, len);
-            assert_none(&pair, &look(5, PEEK).context(1));
+            assert_none(&pair, &peek(5, PEEK).context(1));
             pair.a
                 .send(&Tx::tagged(pair.to_b, 5, &bytes).data(99).context(2));
             for _ in 0..2 {
                 pair.settle();
-                pair.b.recv(&look(5, PEEK).context(3));
+                pair.b.recv(&peek(5, PEEK).context(3));
                 let done = pair.b.poll().expect("a look is done at once");
                 done.assert_entry(with_data(received(TAGGED, 3, len, 5), 99));
                 assert_eq!(done.src, pair.to_a);
@@ -49,19 +49,19 @@ fn a_peek_tells_of_a_message_and_leaves_it() {
             done.assert_entry(with_data(received(TAGGED, 4, len, 5), 99));
             done.assert_bytes(&bytes);
             pair.at_a().assert_entry(sent(TAGGED, 2));
-            assert_none(&pair, &look(5, PEEK).context(5));
+            assert_none(&pair, &peek(5, PEEK).context(5));
         }
     }
 }
 
 #[test]
-fn a_peek_finds_what_was_sent_before_it_without_other_progress() {
+fn a_peek_finds_earlier_messages_without_other_progress() {
     let pair = provider::plain().pair();
     pair.a.send(&Tx::tagged(pair.to_b, 1, b"meet"));
     pair.b.recv(&Rx::tagged(1, 4));
     pair.at_b();
     pair.a.send(&Tx::tagged(pair.to_b, 5, b"sent"));
-    pair.b.recv(&look(5, PEEK).context(3));
+    pair.b.recv(&peek(5, PEEK).context(3));
     let done = pair.b.poll().expect("a look is done at once");
     done.assert_entry(received(TAGGED, 3, 4, 5));
 }
@@ -70,7 +70,7 @@ fn a_peek_finds_what_was_sent_before_it_without_other_progress() {
 fn a_peek_sees_the_oldest_message_that_its_tag_and_source_accept() {
     let sut = provider::plain();
     let (pair, c) = (sut.pair(), sut.side());
-    let (to_b, to_c) = (c.knows(&pair.b), pair.b.knows(&c));
+    let (to_b, to_c) = (c.insert_endpoint(&pair.b), pair.b.insert_endpoint(&c));
     pair.a.send(&Tx::tagged(pair.to_b, 0x11, b"1"));
     settle(&[&pair.a, &pair.b]);
     c.send(&Tx::tagged(to_b, 0x12, b"22"));
@@ -89,11 +89,11 @@ fn a_peek_sees_the_oldest_message_that_its_tag_and_source_accept() {
         (TagMatch::exact(0x12), pair.to_a, 3),
         (TagMatch::ANY, pair.to_a, 1),
     ] {
-        pair.b.recv(&look(tag, PEEK).from(src));
+        pair.b.recv(&peek(tag, PEEK).from(src));
         assert_eq!(pair.b.poll().unwrap().entry().len, len);
     }
-    assert_none(&pair, &look(0x11, PEEK).from(to_c));
-    let unknown = look(0x11, PEEK).from(FiAddr(99));
+    assert_none(&pair, &peek(0x11, PEEK).from(to_c));
+    let unknown = peek(0x11, PEEK).from(FiAddr(99));
     assert_eq!(pair.b.try_recv(&unknown), Err(Errno::Inval));
 }
 
@@ -107,16 +107,16 @@ fn a_claimed_message_is_for_its_claimant_alone() {
                 pair.a.send(&Tx::tagged(pair.to_b, 5, bytes).data(7));
             }
             pair.settle();
-            pair.b.recv(&look(5, PEEK | CLAIM).context(3));
+            pair.b.recv(&peek(5, PEEK | CLAIM).context(3));
             let mut claimed = with_data(received(TAGGED, 3, len, 5), 7);
             claimed.flags |= CompletionFlags::CLAIM;
             pair.b.poll().unwrap().assert_entry(claimed);
-            // Neither a look nor a receive meets it.
+            // Neither a peek nor a receive matches it.
             pair.b.recv(&Rx::tagged(5, len).context(4));
             let done = pair.at_b();
             assert_eq!(done.context(), 4);
             done.assert_bytes(&second);
-            assert_none(&pair, &look(5, PEEK).context(6));
+            assert_none(&pair, &peek(5, PEEK).context(6));
             let other = Rx::tagged(5, len).context(4).flags(CLAIM);
             assert_eq!(pair.b.try_recv(&other), Err(Errno::NoMsg));
             pair.b.recv(&Rx::tagged(5, len).context(3).flags(CLAIM));
@@ -136,7 +136,7 @@ fn a_claimed_message_may_be_cut() {
             let bytes = pattern(1, len);
             pair.a.send(&Tx::tagged(pair.to_b, 5, &bytes));
             pair.settle();
-            pair.b.recv(&look(5, PEEK | CLAIM).context(3));
+            pair.b.recv(&peek(5, PEEK | CLAIM).context(3));
             assert_eq!(pair.b.poll().unwrap().entry().len, len);
             pair.b.recv(&Rx::tagged(5, len - 3).context(3).flags(CLAIM));
             let done = pair.at_b();
@@ -147,7 +147,7 @@ fn a_claimed_message_may_be_cut() {
 }
 
 #[test]
-fn a_discarded_message_is_gone_and_its_send_completes() {
+fn a_discarded_message_is_removed_and_its_send_completes() {
     for way in WAYS {
         for len in LENGTHS {
             let pair = provider::by(way).pair();
@@ -156,19 +156,19 @@ fn a_discarded_message_is_gone_and_its_send_completes() {
             for (context, flags) in [(1, PEEK | DISCARD), (2, PEEK | CLAIM)] {
                 let tx = Tx::tagged(pair.to_b, 5, &first).flags(level);
                 pair.a.send(&tx.context(context));
-                pair.assert_quiet();
-                pair.b.recv(&look(5, flags).context(9));
+                pair.assert_no_completion();
+                pair.b.recv(&peek(5, flags).context(9));
                 let seen = pair.b.poll().expect("a look is done at once");
                 assert_eq!((seen.context(), seen.entry().len), (9, len));
                 if flags.contains(CLAIM) {
-                    pair.assert_quiet();
-                    pair.b.recv(&look(5, CLAIM | DISCARD).context(9));
+                    pair.assert_no_completion();
+                    pair.b.recv(&peek(5, CLAIM | DISCARD).context(9));
                     let seen = pair.b.poll().expect("so is a discard");
                     assert_eq!((seen.context(), seen.entry().len), (9, len));
                 }
                 pair.at_a().assert_entry(sent(TAGGED, context));
             }
-            // What follows is whole, also behind segments that came unasked.
+            // The following message is whole, also after eager segments of the discarded one.
             for _ in 0..3 {
                 pair.b.recv(&Rx::tagged(5, len).context(4));
                 pair.a.send(&Tx::tagged(pair.to_b, 5, &second));
@@ -176,12 +176,12 @@ fn a_discarded_message_is_gone_and_its_send_completes() {
                 pair.at_a();
                 pair.a.send(&Tx::tagged(pair.to_b, 5, &first));
                 pair.settle();
-                pair.b.recv(&look(5, PEEK | DISCARD));
+                pair.b.recv(&peek(5, PEEK | DISCARD));
                 assert_eq!(pair.at_b().entry().len, len);
                 pair.at_a();
             }
-            assert_none(&pair, &look(5, PEEK));
-            pair.assert_quiet();
+            assert_none(&pair, &peek(5, PEEK));
+            pair.assert_no_completion();
         }
     }
 }
@@ -194,7 +194,7 @@ fn messages_of_one_context_are_claimed_first_come_first_served() {
     }
     pair.settle();
     for _ in 0..3 {
-        pair.b.recv(&look(5, PEEK | CLAIM).context(3));
+        pair.b.recv(&peek(5, PEEK | CLAIM).context(3));
         pair.b.poll().unwrap();
     }
     for number in 0..3u8 {
@@ -204,7 +204,7 @@ fn messages_of_one_context_are_claimed_first_come_first_served() {
 }
 
 #[test]
-fn looks_are_reported_by_selective_queues_too() {
+fn peeks_are_reported_by_selective_queues_too() {
     let queue = Queue {
         rx_selective: true,
         ..Queue::default()
@@ -212,9 +212,9 @@ fn looks_are_reported_by_selective_queues_too() {
     let pair = provider::plain().pair_with(&queue);
     pair.a.send(&Tx::tagged(pair.to_b, 5, b"x"));
     pair.settle();
-    pair.b.recv(&look(5, PEEK | CLAIM).context(3));
+    pair.b.recv(&peek(5, PEEK | CLAIM).context(3));
     assert_eq!(pair.b.poll().unwrap().entry().len, 1);
-    pair.b.recv(&look(5, CLAIM | DISCARD).context(3));
+    pair.b.recv(&peek(5, CLAIM | DISCARD).context(3));
     assert_eq!(pair.b.poll().unwrap().entry().len, 1);
 }
 
@@ -228,12 +228,12 @@ fn flags_that_do_not_go_together_are_refused() {
         CLAIM | OpFlags::MULTI_RECV,
         PEEK | OpFlags::INJECT,
     ] {
-        assert_eq!(pair.b.try_recv(&look(5, flags)), Err(Errno::BadFlags));
+        assert_eq!(pair.b.try_recv(&peek(5, flags)), Err(Errno::BadFlags));
     }
-    // Untagged messages are not looked for (fi_msg(3)).
+    // Untagged messages cannot be peeked at (fi_msg(3)).
     for flags in [PEEK, CLAIM, PEEK | CLAIM, PEEK | DISCARD] {
         let rx = Rx::msg(0).flags(flags);
         assert_eq!(pair.b.try_recv(&rx), Err(Errno::BadFlags));
     }
-    pair.assert_quiet();
+    pair.assert_no_completion();
 }

@@ -13,7 +13,7 @@ pub(crate) fn malformed() -> Address {
     Address::Ip("127.0.0.1:1".parse().unwrap())
 }
 
-/// Every way for large messages, by the value of `FI_SHM_PROTOCOL`.
+/// Every protocol of large messages, by the value of `FI_SHM_PROTOCOL`.
 pub(crate) const WAYS: [&str; 3] = ["auto", "cma", "bounce"];
 
 /// Sizes on both sides of every threshold: inline with and without data, inject, segment, step.
@@ -40,7 +40,7 @@ pub(crate) const SIZES: [usize; 20] = [
     (1 << 20) + 1,
 ];
 
-/// Everything that messages and tags can do.
+/// Hints for all capabilities of messages and tagged messages.
 pub(crate) fn hints() -> Hints {
     Hints::new()
         .caps(
@@ -53,7 +53,7 @@ pub(crate) fn hints() -> Hints {
         .ep_type(EpType::Rdm)
 }
 
-/// The provider in an environment of these variables.
+/// The provider with these parameters.
 pub(crate) fn with(params: &[(&str, &str)], hints: &Hints) -> Sut {
     let registry = Registry::new()
         .with(&selvedge_shm::PROVIDER)
@@ -66,7 +66,7 @@ pub(crate) fn plain() -> Sut {
     with(&[], &hints())
 }
 
-/// The provider with one way for large messages.
+/// The provider with one protocol for large messages.
 pub(crate) fn by(way: &str) -> Sut {
     with(&[("FI_SHM_PROTOCOL", way)], &hints())
 }

@@ -14,8 +14,8 @@ use selvedge::{
 use crate::common::{Rx, Side, Tx, pattern, received};
 use crate::provider;
 
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A wait that takes longer fails the test.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An endpoint whose receives complete at a queue of their own and are counted.
 struct Listener {
@@ -51,21 +51,21 @@ fn of_cntr(listener: &Listener) -> Member {
     Member::Cntr(Arc::clone(&listener.arrived))
 }
 
-/// Drives the sender and the set until something is ready.
+/// Progresses the sender and the set until a member is ready.
 fn ready(set: &Set, sender: &Side, room: usize) -> Vec<u64> {
     let (mut out, start) = (vec![Context(0); room], Instant::now());
     loop {
-        assert!(start.elapsed() < PATIENCE, "nothing is ready");
+        assert!(start.elapsed() < TIMEOUT, "nothing is ready");
         let count = set.poll(&mut out);
         if count > 0 {
             return out[..count].iter().map(|context| context.0).collect();
         }
-        sender.drive();
+        sender.progress();
     }
 }
 
 #[test]
-fn a_poll_set_names_what_is_ready_until_it_was_read() {
+fn a_poll_set_names_ready_members_until_they_are_read() {
     let info = provider::plain().info();
     let domain = info.open().unwrap();
     let all: Vec<_> = (0..3)
@@ -81,7 +81,10 @@ fn a_poll_set_names_what_is_ready_until_it_was_read() {
     assert_eq!(set.poll(&mut [Context(0); 8]), 0);
     let second = &all[1];
     second.side.recv(&Rx::msg(8).context(7));
-    sender.send(&Tx::msg(sender.knows(&second.side), &pattern(7, 8)));
+    sender.send(&Tx::msg(
+        sender.insert_endpoint(&second.side),
+        &pattern(7, 8),
+    ));
     let mut found = ready(&set, &sender, 8);
     while found.len() < 2 {
         found = ready(&set, &sender, 8);
@@ -107,7 +110,10 @@ fn a_wait_for_a_set_ends_with_any_of_its_members_or_the_time() {
         .map(|_| listener(&domain, &info, wait::Object::Fd))
         .collect();
     let sender = provider::plain().side();
-    let to: Vec<_> = all.iter().map(|one| sender.knows(&one.side)).collect();
+    let to: Vec<_> = all
+        .iter()
+        .map(|one| sender.insert_endpoint(&one.side))
+        .collect();
     let set = Set::new();
     for one in &all {
         set.add(of_cq(one), Context(0)).unwrap();
@@ -118,10 +124,10 @@ fn a_wait_for_a_set_ends_with_any_of_its_members_or_the_time() {
         let which = round as usize % 2;
         all[which].side.recv(&Rx::msg(8).context(round));
         thread::scope(|scope| {
-            let waiter = scope.spawn(|| set.wait(Some(PATIENCE)));
+            let waiter = scope.spawn(|| set.wait(Some(TIMEOUT)));
             sender.send(&Tx::msg(to[which], &pattern(round, 8)));
             while !waiter.is_finished() {
-                sender.drive();
+                sender.progress();
                 thread::yield_now();
             }
             assert_eq!(waiter.join().unwrap(), Ok(()));
@@ -146,7 +152,7 @@ fn a_wait_for_a_set_ends_with_a_member_that_is_added_meanwhile() {
     let domain = info.open().unwrap();
     let [first, second] = [(); 2].map(|()| listener(&domain, &info, wait::Object::Fd));
     let sender = provider::plain().side();
-    let to = sender.knows(&second.side);
+    let to = sender.insert_endpoint(&second.side);
     second.side.recv(&Rx::msg(8).context(1));
     let set = Set::new();
     set.add(of_cq(&first), Context(0)).unwrap();
@@ -154,7 +160,7 @@ fn a_wait_for_a_set_ends_with_a_member_that_is_added_meanwhile() {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             tell.send(nix::unistd::gettid()).unwrap();
-            set.wait(Some(PATIENCE / 3))
+            set.wait(Some(TIMEOUT / 3))
         });
         let stat = format!("/proc/self/task/{}/stat", hear.recv().unwrap());
         while !fs::read_to_string(&stat).unwrap().contains(") S ") {
@@ -163,7 +169,7 @@ fn a_wait_for_a_set_ends_with_a_member_that_is_added_meanwhile() {
         set.add(of_cq(&second), Context(1)).unwrap();
         sender.send(&Tx::msg(to, &pattern(1, 8)));
         while !waiter.is_finished() {
-            sender.drive();
+            sender.progress();
             thread::yield_now();
         }
         assert_eq!(waiter.join().unwrap(), Ok(()));

@@ -1,4 +1,4 @@
-//! Every size by every way, in pieces that do not fit each other.
+//! Every size by every protocol, in segments that differ between the two sides.
 
 use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags};
 
@@ -8,11 +8,11 @@ use crate::provider::{self, SIZES, WAYS};
 const MSG: CompletionFlags = CompletionFlags::MSG;
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
 
-/// Sends and receives one message, and checks both ends.
+/// Sends and receives one message, and checks both completions.
 fn exchange(pair: &Pair, tx: &Tx, rx: &Rx) {
     let bytes = tx.pieces.concat();
     pair.b.recv(rx);
-    pair.a.send_patiently(tx, &[&pair.b]);
+    pair.a.send_retrying(tx, &[&pair.b]);
     let done = pair.at_b();
     done.assert_entry(received(TAGGED, rx.context, bytes.len(), tx.tag.unwrap()));
     done.assert_bytes(&bytes);
@@ -20,7 +20,7 @@ fn exchange(pair: &Pair, tx: &Tx, rx: &Rx) {
 }
 
 #[test]
-fn every_size_arrives_by_every_way() {
+fn every_size_arrives_by_every_protocol() {
     for way in WAYS {
         let pair = provider::by(way).pair();
         for round in 0..3 {
@@ -44,7 +44,7 @@ fn a_message_may_be_awaited_in_a_larger_buffer() {
     }
 }
 
-/// Up to three cuts through `size` bytes, some of them at the same place.
+/// Up to three cuts through `size` bytes, some of them at the same offset.
 fn cuts(random: &mut Random, size: usize) -> Vec<usize> {
     let mut sizes = Vec::new();
     for _ in 0..random.below(4) {
@@ -58,7 +58,7 @@ fn cuts(random: &mut Random, size: usize) -> Vec<usize> {
 }
 
 #[test]
-fn pieces_of_both_sides_need_not_agree() {
+fn segments_of_both_sides_need_not_agree() {
     for way in WAYS {
         let pair = provider::by(way).pair();
         let mut random = Random::new(1);
@@ -73,7 +73,7 @@ fn pieces_of_both_sides_need_not_agree() {
 }
 
 #[test]
-fn unexpected_messages_in_pieces_arrive_too() {
+fn unexpected_messages_in_segments_arrive_too() {
     for way in WAYS {
         let pair = provider::by(way).pair();
         let mut random = Random::new(2);
@@ -93,7 +93,7 @@ fn unexpected_messages_in_pieces_arrive_too() {
 }
 
 #[test]
-fn a_message_without_pieces_is_empty() {
+fn a_message_without_segments_is_empty() {
     let pair = provider::plain().pair();
     let mut tx = Tx::msg(pair.to_b, b"");
     tx.pieces.clear();
@@ -105,7 +105,7 @@ fn a_message_without_pieces_is_empty() {
 }
 
 #[test]
-fn more_pieces_than_the_limit_are_refused() {
+fn more_segments_than_the_limit_are_refused() {
     let sut = provider::plain();
     let info = sut.info();
     let pair = sut.pair();
@@ -119,18 +119,18 @@ fn more_pieces_than_the_limit_are_refused() {
     assert_eq!(pair.b.try_recv(&rx), Err(Errno::Inval));
     rx.tag = Some(1.into());
     assert_eq!(pair.b.try_recv(&rx), Err(Errno::Inval));
-    pair.assert_quiet();
+    pair.assert_no_completion();
 }
 
 #[test]
-fn every_size_comes_back_from_oneself() {
+fn every_size_is_received_from_the_endpoint_itself() {
     for way in WAYS {
         let side = provider::by(way).side();
-        let own = side.knows(&side);
+        let own = side.insert_endpoint(&side);
         for size in SIZES {
             let bytes = pattern(9, size);
             side.recv(&Rx::msg(size).context(1));
-            side.send_patiently(&Tx::msg(own, &bytes).context(2), &[]);
+            side.send_retrying(&Tx::msg(own, &bytes).context(2), &[]);
             let mut done = [side.wait(&[]), side.wait(&[])];
             done.sort_by_key(|done| done.context());
             done[0].assert_entry(received(MSG, 1, size, 0));

@@ -1,4 +1,4 @@
-//! Who a message is from, while address vectors change.
+//! The source of a message, while address vectors change.
 
 use selvedge::{Caps, CompletionFlags, Errno, FiAddr, Hints, OpFlags};
 
@@ -16,20 +16,20 @@ fn source(from: &Side, to: FiAddr, at: &Side, len: usize) -> FiAddr {
     done.src
 }
 
-/// One for each way that a message can take.
+/// One length for each protocol.
 const LENGTHS: [usize; 3] = [8, 3000, 100_000];
 
 #[test]
 fn a_sender_has_an_index_from_its_insertion_to_its_removal() {
     let sut = provider::plain();
     let (a, b) = (sut.side(), sut.side());
-    let to = a.knows(&b);
+    let to = a.insert_endpoint(&b);
     for _ in 0..2 {
         for len in LENGTHS {
             assert_eq!(source(&a, to, &b, len), FiAddr::UNSPEC);
         }
-        let own = b.knows(&b);
-        let from = b.knows(&a);
+        let own = b.insert_endpoint(&b);
+        let from = b.insert_endpoint(&a);
         assert_ne!(own, from);
         for len in LENGTHS {
             assert_eq!(source(&a, to, &b, len), from);
@@ -43,8 +43,8 @@ fn a_sender_has_an_index_from_its_insertion_to_its_removal() {
 fn completions_name_a_peer_by_the_number_that_it_was_given() {
     let sut = provider::plain();
     let (a, b) = (sut.side(), sut.side());
-    let to = a.knows(&b);
-    let from = b.knows(&a);
+    let to = a.insert_endpoint(&b);
+    let from = b.insert_endpoint(&a);
     let id = FiAddr(0xdead_beef_0000_0001);
     assert_eq!(source(&a, to, &b, 8), from);
     assert_eq!(b.av.set_user_id(from, id), Ok(()));
@@ -60,9 +60,9 @@ fn completions_name_a_peer_by_the_number_that_it_was_given() {
     assert_eq!(b.av.lookup(from).unwrap(), a.ep.address().unwrap());
     assert_eq!(b.av.set_user_id(FiAddr(77), id), Err(Errno::Inval));
     assert_eq!(b.av.set_user_id(from, FiAddr::UNSPEC), Err(Errno::Inval));
-    // A peer that comes back is called by its index.
+    // A peer that is inserted again is named by its index.
     b.av.remove(&[from]).unwrap();
-    assert_eq!(b.knows(&a), from);
+    assert_eq!(b.insert_endpoint(&a), from);
     a.drain(&[&b]);
     assert_eq!(source(&a, to, &b, 8), from);
 }
@@ -71,12 +71,12 @@ fn completions_name_a_peer_by_the_number_that_it_was_given() {
 fn the_source_of_an_unexpected_message_is_looked_up_when_it_is_received() {
     let sut = provider::plain();
     let (a, b) = (sut.side(), sut.side());
-    let to = a.knows(&b);
+    let to = a.insert_endpoint(&b);
     for len in LENGTHS {
         a.send(&Tx::msg(to, &pattern(1, len)));
         settle(&[&a, &b]);
     }
-    let from = b.knows(&a);
+    let from = b.insert_endpoint(&a);
     for len in LENGTHS {
         b.recv(&Rx::msg(len));
         assert_eq!(b.wait(&[&a]).src, from);
@@ -87,17 +87,17 @@ fn the_source_of_an_unexpected_message_is_looked_up_when_it_is_received() {
 fn a_removed_peer_cannot_be_addressed_and_comes_back_at_the_lowest_index() {
     let Pair { a, b, to_b, .. } = provider::plain().pair();
     assert_eq!(source(&a, to_b, &b, 8), FiAddr(1));
-    let second = a.knows(&a);
+    let second = a.insert_endpoint(&a);
     a.av.remove(&[to_b]).unwrap();
     assert_eq!(a.av.lookup(to_b), Err(Errno::Inval));
     assert_eq!(a.try_send(&Tx::msg(to_b, b"x")), Err(Errno::Inval));
     assert_eq!(a.ep.inject(b"x", to_b, None), Err(Errno::Inval));
     assert_eq!(a.try_recv(&Rx::msg(8).from(to_b)), Err(Errno::Inval));
-    assert_eq!(a.knows(&b), to_b);
+    assert_eq!(a.insert_endpoint(&b), to_b);
     assert_eq!(source(&a, to_b, &b, 8), FiAddr(1));
     a.av.remove(&[to_b, second]).unwrap();
-    assert_eq!(a.knows(&a), to_b);
-    assert_eq!(a.knows(&b), second);
+    assert_eq!(a.insert_endpoint(&a), to_b);
+    assert_eq!(a.insert_endpoint(&b), second);
     assert_eq!(source(&a, second, &b, 8), FiAddr(1));
 }
 
@@ -105,10 +105,10 @@ fn a_removed_peer_cannot_be_addressed_and_comes_back_at_the_lowest_index() {
 fn an_index_that_changes_its_meaning_reaches_the_new_peer() {
     let sut = provider::plain();
     let (a, b, c) = (sut.side(), sut.side(), sut.side());
-    let to = a.knows(&b);
+    let to = a.insert_endpoint(&b);
     source(&a, to, &b, 8);
     a.av.remove(&[to]).unwrap();
-    assert_eq!(a.knows(&c), to);
+    assert_eq!(a.insert_endpoint(&c), to);
     source(&a, to, &c, 8);
 }
 
@@ -134,7 +134,7 @@ fn a_malformed_address_fails_its_own_slot_alone() {
 }
 
 #[test]
-fn removing_what_is_not_there_removes_nothing() {
+fn removing_an_unknown_address_removes_nothing() {
     let Pair { a, to_b, .. } = provider::plain().pair();
     assert_eq!(a.av.remove(&[to_b, FiAddr(7)]), Err(Errno::Inval));
     a.av.lookup(to_b).unwrap();
@@ -142,7 +142,7 @@ fn removing_what_is_not_there_removes_nothing() {
 }
 
 #[test]
-fn nobody_is_no_destination() {
+fn the_unspecified_address_is_no_destination() {
     let Pair { a, .. } = provider::plain().pair();
     for dest in [FiAddr::UNSPEC, FiAddr(99)] {
         assert_eq!(a.try_send(&Tx::msg(dest, b"x")), Err(Errno::Inval));
@@ -151,19 +151,19 @@ fn nobody_is_no_destination() {
     assert_eq!(a.try_recv(&Rx::msg(1).from(FiAddr(99))), Err(Errno::Inval));
 }
 
-/// With these capabilities besides messages and tags.
+/// A side with these capabilities besides messages and tagged messages.
 fn side_with(caps: Caps) -> Side {
     let hints = Hints::new().caps(Caps::MSG | Caps::TAGGED | caps);
     provider::with(&[], &hints).side()
 }
 
 #[test]
-fn a_message_of_a_stranger_comes_with_its_address_once_that_is_asked_for() {
+fn a_message_of_an_unknown_source_has_its_address_if_requested() {
     let (a, b) = (
         provider::plain().side(),
         side_with(Caps::SOURCE | Caps::SOURCE_ERR),
     );
-    let (to, address) = (a.knows(&b), a.ep.address().unwrap());
+    let (to, address) = (a.insert_endpoint(&b), a.ep.address().unwrap());
     for is_late in [false, true] {
         for len in LENGTHS {
             let tx = Tx::tagged(to, 5, &pattern(1, len));
@@ -191,7 +191,7 @@ fn a_message_of_a_stranger_comes_with_its_address_once_that_is_asked_for() {
             a.wait(&[&b]);
         }
     }
-    // A message that is cut says both.
+    // A truncated message reports both.
     b.recv(&Rx::msg(2));
     a.send(&Tx::msg(to, b"long").data(9));
     let done = b.wait(&[&a]);
@@ -212,10 +212,10 @@ fn b_limit() -> usize {
 }
 
 #[test]
-fn without_the_capability_strangers_are_no_error_and_sources_mean_nothing() {
+fn without_the_capability_unknown_sources_are_no_error_and_sources_are_ignored() {
     let (a, b) = (provider::plain().side(), side_with(Caps::empty()));
-    let (to, itself) = (a.knows(&b), b.knows(&b));
-    // Directed at somebody else, at nobody, and at an index that there is not.
+    let (to, itself) = (a.insert_endpoint(&b), b.insert_endpoint(&b));
+    // Directed at another peer, at no peer, and at an index that does not exist.
     for src in [itself, FiAddr::UNSPEC, FiAddr(77)] {
         b.recv(&Rx::tagged(1, 8).from(src));
         b.recv(&Rx::msg(8).from(src));
@@ -232,7 +232,11 @@ fn tagged_receives_alone_may_be_directed() {
         provider::plain().side(),
         side_with(Caps::TAGGED_DIRECTED_RECV),
     );
-    let (to, itself, from) = (a.knows(&b), b.knows(&b), b.knows(&a));
+    let (to, itself, from) = (
+        a.insert_endpoint(&b),
+        b.insert_endpoint(&b),
+        b.insert_endpoint(&a),
+    );
     b.recv(&Rx::tagged(1, 8).from(itself).context(1));
     b.recv(&Rx::tagged(1, 8).from(from).context(2));
     b.recv(&Rx::msg(8).from(itself).context(3));
@@ -247,7 +251,7 @@ fn an_exact_directed_receive_has_to_name_its_peer() {
     let caps = Caps::EXACT_DIRECTED_RECV;
     let b = side_with(caps | Caps::DIRECTED_RECV);
     let a = provider::plain().side();
-    let (to, from) = (a.knows(&b), b.knows(&a));
+    let (to, from) = (a.insert_endpoint(&b), b.insert_endpoint(&a));
     let flags = OpFlags::MULTI_RECV;
     for rx in [Rx::msg(8), Rx::tagged(1, 8), Rx::msg(8).flags(flags)] {
         assert_eq!(b.try_recv(&rx), Err(Errno::Inval));
@@ -255,7 +259,7 @@ fn an_exact_directed_receive_has_to_name_its_peer() {
     b.recv(&Rx::msg(8).from(from));
     a.send(&Tx::msg(to, b"directed"));
     b.wait(&[&a]).assert_bytes(b"directed");
-    // As a modifier of what only tagged receives have, it is for those alone.
+    // The capability modifies tagged receives alone.
     let b = side_with(caps | Caps::TAGGED_DIRECTED_RECV);
     assert_eq!(b.try_recv(&Rx::tagged(1, 8)), Err(Errno::Inval));
     b.recv(&Rx::msg(8));
@@ -265,12 +269,12 @@ fn an_exact_directed_receive_has_to_name_its_peer() {
 fn a_directed_receive_outlives_the_index_that_it_was_posted_with() {
     let sut = provider::plain();
     let (a, b, c) = (sut.side(), sut.side(), sut.side());
-    let (a_to_b, c_to_b) = (a.knows(&b), c.knows(&b));
-    let from = b.knows(&a);
+    let (a_to_b, c_to_b) = (a.insert_endpoint(&b), c.insert_endpoint(&b));
+    let from = b.insert_endpoint(&a);
     for len in LENGTHS {
         b.recv(&Rx::msg(len).from(from).context(1));
         b.av.remove(&[from]).unwrap();
-        assert_eq!(b.knows(&c), from);
+        assert_eq!(b.insert_endpoint(&c), from);
         b.recv(&Rx::msg(len).from(from).context(2));
         c.send(&Tx::msg(c_to_b, &pattern(2, len)));
         let done = b.wait(&[&a, &c]);
@@ -280,19 +284,19 @@ fn a_directed_receive_outlives_the_index_that_it_was_posted_with() {
         assert_eq!((done.context(), done.src), (1, FiAddr::UNSPEC));
         done.assert_bytes(&pattern(1, len));
         b.av.remove(&[from]).unwrap();
-        assert_eq!(b.knows(&a), from);
+        assert_eq!(b.insert_endpoint(&a), from);
     }
 }
 
 #[test]
-fn a_message_that_came_before_its_sender_was_known_meets_a_directed_receive() {
+fn a_message_received_before_its_sender_was_inserted_matches_a_directed_receive() {
     let sut = provider::plain();
     let (a, b) = (sut.side(), sut.side());
-    let to = a.knows(&b);
+    let to = a.insert_endpoint(&b);
     for len in LENGTHS {
         a.send(&Tx::tagged(to, 3, &pattern(1, len)));
         settle(&[&a, &b]);
-        let from = b.knows(&a);
+        let from = b.insert_endpoint(&a);
         b.recv(&Rx::tagged(3, len).from(from));
         let done = b.wait(&[&a]);
         assert_eq!(done.src, from);

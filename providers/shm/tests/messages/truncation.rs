@@ -7,7 +7,7 @@ use crate::provider::{self, SIZES, WAYS};
 
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
 
-/// Rooms for a message of `len` bytes, all too small.
+/// Buffer sizes for a message of `len` bytes, all too small.
 fn rooms(len: usize) -> impl Iterator<Item = usize> {
     [0, 1, len / 2, len - 1]
         .into_iter()
@@ -38,7 +38,7 @@ fn check(pair: &Pair, tx: &Tx, rx: &Rx, is_late: bool) {
 }
 
 #[test]
-fn what_fits_is_delivered_and_the_rest_is_counted() {
+fn bytes_that_fit_are_delivered_and_the_rest_is_counted() {
     for way in WAYS {
         let pair = provider::by(way).pair();
         for len in SIZES.into_iter().filter(|&len| len > 0) {
@@ -66,7 +66,7 @@ fn unexpected_messages_are_cut_the_same_way() {
 }
 
 #[test]
-fn a_cut_may_go_through_the_middle_of_pieces() {
+fn a_cut_may_go_through_the_middle_of_segments() {
     for way in WAYS {
         let pair = provider::by(way).pair();
         for len in [30, 3000, 100_000] {

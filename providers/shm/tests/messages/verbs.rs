@@ -1,4 +1,4 @@
-//! Each of the eighteen calls by its name, and every field of what it completes with.
+//! Each of the eighteen calls by its name, and every field of its completion.
 
 #![expect(unsafe_code, reason = "tests of the raw face")]
 
@@ -17,19 +17,19 @@ const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
 const TAG: u64 = 0xfeed_0000_0000_0001;
 const DATA: u64 = 0x0123_4567_89ab_cdef;
 
-/// One for each way that a message can take.
+/// One length for each protocol.
 const LENGTHS: [usize; 5] = [0, 40, 48, 3000, 70_000];
 
-/// What reads and writes a completion queue without going through [`Side::poll`].
+/// Reads the next completion and its source without [`Side::poll`].
 fn next(side: &Side, other: &Side) -> (Entry, FiAddr) {
     let (mut out, mut src) = ([Entry::default()], [FiAddr(4711)]);
     while side.cq.read_from(&mut out, &mut src).unwrap() == 0 {
-        other.drive();
+        other.progress();
     }
     (out[0], src[0])
 }
 
-/// Sends by `post`, and checks what the receiver gets.
+/// Sends by `post`, and checks the receiver's completion.
 fn check_send(pair: &Pair, rx: &Rx, len: usize, expected: Entry, post: impl Fn(&[u8])) {
     let bytes = pattern(len as u64, len);
     pair.b.recv(&rx.clone().context(9));
@@ -168,7 +168,7 @@ fn injected_messages_arrive_and_never_complete_at_the_sender() {
             },
         );
     }
-    pair.assert_quiet();
+    pair.assert_no_completion();
 }
 
 /// Receives by `post`, and checks every field of the entry.
@@ -250,11 +250,11 @@ fn every_tagged_receive_takes_a_message() {
 }
 
 #[test]
-fn tagged_and_untagged_messages_do_not_meet() {
+fn tagged_and_untagged_messages_do_not_match() {
     let pair = provider::plain().pair();
     pair.b.recv(&Rx::msg(8).context(1));
     pair.a.ep.tinject(b"tagged", pair.to_b, 0, None).unwrap();
-    pair.assert_quiet();
+    pair.assert_no_completion();
     pair.b.recv(&Rx::tagged(0, 8).context(2));
     pair.at_b().assert_entry(received(TAGGED, 2, 6, 0));
     pair.a.ep.inject(b"plain", pair.to_b, None).unwrap();

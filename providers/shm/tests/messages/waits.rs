@@ -1,4 +1,4 @@
-//! Threads of one process that sleep at queues and counters, and those that wake them.
+//! Threads of one process that park at queues and counters, and the threads that wake them.
 
 use std::os::fd::AsFd;
 use std::sync::mpsc::channel;
@@ -16,11 +16,11 @@ use selvedge::{
 use crate::common::{Pair, Rx, Side, Tx, pattern};
 use crate::provider::{self, WAYS};
 
-/// One for each way that a message can take.
+/// One length for each protocol.
 const LENGTHS: [usize; 6] = [0, 48, 49, 4096, 4097, 200_000];
 
-/// Runs `work` in a thread; comes back when that thread sleeps in the kernel as sleepers do.
-fn asleep<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+/// Runs `work` in a thread. Returns when that thread is parked in the kernel.
+fn spawn_parked<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     let (sender, receiver) = channel();
     let thread = thread::spawn(move || {
         sender.send(nix::unistd::gettid()).unwrap();
@@ -38,7 +38,7 @@ fn asleep<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinH
     thread
 }
 
-/// A queue whose readers sleep at once.
+/// A queue whose readers park at once.
 fn queue(domain: &Arc<dyn Domain>, wait_obj: wait::Object) -> Arc<dyn CompletionQueue> {
     let mut attr = cq::Attr::default();
     attr.wait_obj = wait_obj;
@@ -52,14 +52,14 @@ fn counter(domain: &Arc<dyn Domain>, wait_obj: wait::Object) -> Arc<dyn Counter>
     domain.cntr(&attr).unwrap()
 }
 
-/// What an endpoint is opened with.
-struct Place {
+/// The objects that an endpoint is opened with.
+struct Setup {
     info: Info,
     domain: Arc<dyn Domain>,
     av: Arc<dyn AddressVector>,
 }
 
-impl Place {
+impl Setup {
     fn new(way: &str) -> Self {
         let info = provider::by(way).info();
         let domain = info.open().unwrap();
@@ -83,7 +83,7 @@ impl Place {
 }
 
 fn side(way: &str, wait_obj: wait::Object) -> Side {
-    Place::new(way).side(wait_obj)
+    Setup::new(way).side(wait_obj)
 }
 
 fn wait_one(cq: &Arc<dyn CompletionQueue>) -> Entry {
@@ -93,7 +93,7 @@ fn wait_one(cq: &Arc<dyn CompletionQueue>) -> Entry {
 }
 
 #[test]
-fn a_sleeping_thread_is_woken_by_messages_of_every_size() {
+fn a_parked_thread_is_woken_by_messages_of_every_size() {
     for way in WAYS {
         let pair = Pair::of(
             side(way, wait::Object::None),
@@ -102,7 +102,7 @@ fn a_sleeping_thread_is_woken_by_messages_of_every_size() {
         for len in LENGTHS {
             pair.b.recv(&Rx::tagged(1, len).context(7));
             let cq = Arc::clone(&pair.b.cq);
-            let sleeper = asleep(move || wait_one(&cq));
+            let sleeper = spawn_parked(move || wait_one(&cq));
             pair.a.send(&Tx::tagged(pair.to_b, 1, &pattern(1, len)));
             assert_eq!(pair.a.wait(&[]).entry().len, 0);
             let entry = sleeper.join().unwrap();
@@ -112,51 +112,51 @@ fn a_sleeping_thread_is_woken_by_messages_of_every_size() {
 }
 
 #[test]
-fn a_thread_that_sleeps_is_woken_by_what_another_thread_posts() {
+fn a_parked_thread_is_woken_by_posts_of_another_thread() {
     let pair = Pair::of(
         side("auto", wait::Object::Unspec),
         side("auto", wait::Object::None),
     );
-    // The completion of a send that is done at once.
+    // The completion of a send that completes at once.
     let cq = Arc::clone(&pair.a.cq);
-    let sleeper = asleep(move || wait_one(&cq));
+    let sleeper = spawn_parked(move || wait_one(&cq));
     pair.a.send(&Tx::msg(pair.to_b, &[1; 8]).context(3));
     assert_eq!(sleeper.join().unwrap().context, Context(3));
-    // A receive that meets a large message that was offered before.
+    // A receive that matches an unexpected large message.
     let message = pattern(2, 8 << 20);
     pair.b.send(&Tx::tagged(pair.to_a, 1, &message));
     pair.settle();
     let cq = Arc::clone(&pair.a.cq);
-    let sleeper = asleep(move || wait_one(&cq));
+    let sleeper = spawn_parked(move || wait_one(&cq));
     pair.a.recv(&Rx::tagged(1, message.len()).context(4));
     pair.b.wait(&[]);
     assert_eq!(sleeper.join().unwrap().context, Context(4));
     // A receive that is cancelled.
     pair.a.recv(&Rx::tagged(1, 8).context(5));
     let cq = Arc::clone(&pair.a.cq);
-    let sleeper = asleep(move || cq.wait(&mut [Entry::default()], None));
+    let sleeper = spawn_parked(move || cq.wait(&mut [Entry::default()], None));
     pair.a.ep.cancel(Context(5)).unwrap();
     assert_eq!(sleeper.join().unwrap(), Err(Errno::Avail));
 }
 
 #[test]
-fn threads_that_sleep_at_two_queues_of_an_endpoint_are_both_woken() {
-    let place = Place::new("auto");
-    let cqs = [0, 1].map(|_| queue(&place.domain, wait::Object::Unspec));
-    let mut bind = place.bindings(&cqs[0]);
+fn threads_parked_at_two_queues_of_an_endpoint_are_both_woken() {
+    let setup = Setup::new("auto");
+    let cqs = [0, 1].map(|_| queue(&setup.domain, wait::Object::Unspec));
+    let mut bind = setup.bindings(&cqs[0]);
     bind.rx_cq = Arc::clone(&cqs[1]);
-    let a = Side::around(place.endpoint(bind), &cqs[0], &place.av);
+    let a = Side::around(setup.endpoint(bind), &cqs[0], &setup.av);
     let b = side("auto", wait::Object::None);
-    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
+    let (to_b, to_a) = (a.insert_endpoint(&b), b.insert_endpoint(&a));
     for round in 0..20 {
         a.recv(&Rx::tagged(1, 8).context(round));
         let rx = {
             let cq = Arc::clone(&cqs[1]);
-            asleep(move || wait_one(&cq))
+            spawn_parked(move || wait_one(&cq))
         };
         let tx = {
             let cq = Arc::clone(&cqs[0]);
-            asleep(move || wait_one(&cq))
+            spawn_parked(move || wait_one(&cq))
         };
         b.send(&Tx::tagged(to_a, 1, &[0; 8]));
         assert_eq!(rx.join().unwrap().context, Context(round));
@@ -168,19 +168,19 @@ fn threads_that_sleep_at_two_queues_of_an_endpoint_are_both_woken() {
 }
 
 #[test]
-fn a_sleeper_misses_nothing_when_somebody_else_polls_and_stops() {
-    let place = Place::new("auto");
-    let polled = queue(&place.domain, wait::Object::None);
-    let slept_at = queue(&place.domain, wait::Object::Unspec);
-    let mut bind = place.bindings(&polled);
+fn a_parked_thread_misses_nothing_when_another_thread_polls_and_stops() {
+    let setup = Setup::new("auto");
+    let polled = queue(&setup.domain, wait::Object::None);
+    let slept_at = queue(&setup.domain, wait::Object::Unspec);
+    let mut bind = setup.bindings(&polled);
     bind.rx_cq = Arc::clone(&slept_at);
-    let a = Side::around(place.endpoint(bind), &polled, &place.av);
+    let a = Side::around(setup.endpoint(bind), &polled, &setup.av);
     let b = side("auto", wait::Object::None);
-    let (_, to_a) = (a.knows(&b), b.knows(&a));
+    let (_, to_a) = (a.insert_endpoint(&b), b.insert_endpoint(&a));
     for round in 0..60 {
         a.recv(&Rx::tagged(1, 8).context(round));
         let cq = Arc::clone(&slept_at);
-        let sleeper = asleep(move || wait_one(&cq));
+        let sleeper = spawn_parked(move || wait_one(&cq));
         for _ in 0..round {
             assert_eq!(polled.read(&mut []), Ok(0));
         }
@@ -202,7 +202,7 @@ fn many_threads_at_one_queue_get_one_entry_each() {
             .map(|number| {
                 pair.b.recv(&Rx::msg(8).context(number));
                 let cq = Arc::clone(&pair.b.cq);
-                asleep(move || wait_one(&cq).context.0)
+                spawn_parked(move || wait_one(&cq).context.0)
             })
             .collect();
         for _ in 0..THREADS {
@@ -216,30 +216,30 @@ fn many_threads_at_one_queue_get_one_entry_each() {
 }
 
 #[test]
-fn a_signal_wakes_a_thread_that_sleeps() {
+fn a_signal_wakes_a_parked_thread() {
     let side = side("auto", wait::Object::Unspec);
     let cq = Arc::clone(&side.cq);
-    let sleeper = asleep(move || cq.wait(&mut [Entry::default()], None));
+    let sleeper = spawn_parked(move || cq.wait(&mut [Entry::default()], None));
     side.cq.signal().unwrap();
     assert_eq!(sleeper.join().unwrap(), Err(Errno::Again));
 }
 
 #[test]
-fn a_counter_wakes_whoever_waits_for_its_number() {
-    let place = Place::new("auto");
-    let cq = queue(&place.domain, wait::Object::None);
-    let received = counter(&place.domain, wait::Object::Unspec);
-    let mut bind = place.bindings(&cq);
+fn a_counter_wakes_the_threads_that_wait_for_its_value() {
+    let setup = Setup::new("auto");
+    let cq = queue(&setup.domain, wait::Object::None);
+    let received = counter(&setup.domain, wait::Object::Unspec);
+    let mut bind = setup.bindings(&cq);
     bind.rx_selective = true;
     bind.cntrs.recv = Some(Arc::clone(&received));
-    let b = Side::around(place.endpoint(bind), &cq, &place.av);
+    let b = Side::around(setup.endpoint(bind), &cq, &setup.av);
     let a = side("auto", wait::Object::None);
-    let (to_b, _) = (a.knows(&b), b.knows(&a));
+    let (to_b, _) = (a.insert_endpoint(&b), b.insert_endpoint(&a));
     for round in 1..=8 {
         let sleepers = [3, 1, 2].map(|count| {
             b.recv(&Rx::msg(8).context(round * 3 + count));
             let (cntr, threshold) = (Arc::clone(&received), round * 3 + count - 3);
-            asleep(move || cntr.wait(threshold, None))
+            spawn_parked(move || cntr.wait(threshold, None))
         });
         for _ in 0..3 {
             a.send(&Tx::msg(to_b, &[0; 8]));
@@ -251,7 +251,7 @@ fn a_counter_wakes_whoever_waits_for_its_number() {
     }
 }
 
-/// Sleeps in `poll(2)` on the descriptor, as fi_trywait(3) has it, until `read` finds something.
+/// Waits in `poll(2)` on the descriptor, as fi_trywait(3) describes, until `read` returns a value.
 fn poll_for<T>(
     try_wait: impl Fn() -> selvedge::Result,
     fd: impl AsFd,
@@ -272,7 +272,7 @@ fn poll_for<T>(
 }
 
 #[test]
-fn the_descriptor_of_a_queue_is_ready_when_there_is_something() {
+fn the_descriptor_of_a_queue_is_ready_when_it_has_an_entry() {
     for way in WAYS {
         let (a, b) = (side(way, wait::Object::None), side(way, wait::Object::Fd));
         let pair = Pair::of(a, b);
@@ -289,7 +289,7 @@ fn the_descriptor_of_a_queue_is_ready_when_there_is_something() {
                     poll_for(|| cq.try_wait(), fd, read)
                 });
                 let tx = Tx::tagged(pair.to_b, 1, &pattern(1, len));
-                pair.a.send_patiently(&tx, &[]);
+                pair.a.send_retrying(&tx, &[]);
                 pair.a.wait(&[]);
                 assert_eq!(reader.join().unwrap().context, Context(7));
             }
@@ -298,7 +298,7 @@ fn the_descriptor_of_a_queue_is_ready_when_there_is_something() {
 }
 
 #[test]
-fn nobody_may_sleep_on_a_descriptor_while_there_is_something() {
+fn trywait_refuses_a_park_while_the_queue_has_an_entry() {
     let pair = Pair::of(
         side("auto", wait::Object::None),
         side("auto", wait::Object::Fd),
@@ -316,15 +316,15 @@ fn nobody_may_sleep_on_a_descriptor_while_there_is_something() {
 }
 
 #[test]
-fn the_descriptor_of_a_counter_is_ready_when_a_number_changes() {
-    let place = Place::new("auto");
-    let cq = queue(&place.domain, wait::Object::None);
-    let sent = counter(&place.domain, wait::Object::Fd);
-    let mut bind = place.bindings(&cq);
+fn the_descriptor_of_a_counter_is_ready_when_its_value_changes() {
+    let setup = Setup::new("auto");
+    let cq = queue(&setup.domain, wait::Object::None);
+    let sent = counter(&setup.domain, wait::Object::Fd);
+    let mut bind = setup.bindings(&cq);
     bind.cntrs.send = Some(Arc::clone(&sent));
-    let a = Side::around(place.endpoint(bind), &cq, &place.av);
+    let a = Side::around(setup.endpoint(bind), &cq, &setup.av);
     let b = side("auto", wait::Object::None);
-    let (to_b, _) = (a.knows(&b), b.knows(&a));
+    let (to_b, _) = (a.insert_endpoint(&b), b.insert_endpoint(&a));
     let reader = {
         let cntr = Arc::clone(&sent);
         thread::spawn(move || {
@@ -344,16 +344,16 @@ fn the_descriptor_of_a_counter_is_ready_when_a_number_changes() {
 }
 
 #[test]
-fn an_endpoint_that_is_opened_later_wakes_who_slept_before() {
-    let place = Place::new("auto");
-    let cq = queue(&place.domain, wait::Object::Unspec);
+fn an_endpoint_that_is_opened_later_wakes_threads_parked_before() {
+    let setup = Setup::new("auto");
+    let cq = queue(&setup.domain, wait::Object::Unspec);
     let sleeper = {
         let cq = Arc::clone(&cq);
-        asleep(move || wait_one(&cq))
+        spawn_parked(move || wait_one(&cq))
     };
-    let b = Side::around(place.endpoint(place.bindings(&cq)), &cq, &place.av);
+    let b = Side::around(setup.endpoint(setup.bindings(&cq)), &cq, &setup.av);
     let a = side("auto", wait::Object::None);
-    let to_b = a.knows(&b);
+    let to_b = a.insert_endpoint(&b);
     b.recv(&Rx::msg(8).context(9));
     a.send(&Tx::msg(to_b, &[0; 8]));
     assert_eq!(sleeper.join().unwrap().context, Context(9));
@@ -373,7 +373,7 @@ fn events_of_the_application_go_through_the_fabric_s_queues() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let reader = {
         let (events, seen) = (Arc::clone(&events), Arc::clone(&seen));
-        asleep(move || {
+        spawn_parked(move || {
             for _ in 0..3 {
                 let eq::Event::Notify { context, data, .. } = events.wait(None).unwrap() else {
                     panic!("another event");

@@ -1,4 +1,4 @@
-//! Two sides, one of which lets the other at its memory.
+//! Two endpoints, one of which registers memory that the other accesses.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use selvedge::{
     Registry, Result, av, cq, mr,
 };
 
-/// After this long a test does not hang but fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A test that hangs fails after this time.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) const BOTH: MrAccess = MrAccess::REMOTE_READ.union(MrAccess::REMOTE_WRITE);
 
-/// The ways of reads and of large writes.
-pub(crate) const WAYS: [&str; 2] = ["cma", "bounce"];
+/// The protocols of reads and of large writes (`FI_SHM_PROTOCOL`).
+pub(crate) const PROTOCOLS: [&str; 2] = ["cma", "bounce"];
 
 pub(crate) fn info(params: &[(&str, &str)], mode: MrMode) -> Info {
     let params: Params = params.iter().copied().collect();
@@ -29,7 +29,7 @@ pub(crate) fn info(params: &[(&str, &str)], mode: MrMode) -> Info {
     registry.infos(&hints.mr_mode(mode)).unwrap().remove(0)
 }
 
-/// An endpoint with all that it needs.
+/// An endpoint with its domain, queue and address vector.
 pub(crate) struct Side {
     pub(crate) ep: Arc<dyn Endpoint>,
     pub(crate) cq: Arc<dyn CompletionQueue>,
@@ -52,7 +52,7 @@ impl Side {
         }
     }
 
-    pub(crate) fn knows(&self, other: &Self) -> FiAddr {
+    pub(crate) fn insert_endpoint(&self, other: &Self) -> FiAddr {
         self.insert(&other.ep.address().unwrap().to_string())
     }
 
@@ -60,9 +60,9 @@ impl Side {
         self.av.insert_one(&Address::Str(name.into())).unwrap()
     }
 
-    pub(crate) fn drive(&self) {
+    pub(crate) fn progress(&self) {
         let (Ok(_) | Err(Errno::Avail)) = self.cq.read(&mut []) else {
-            panic!("driving progress");
+            panic!("progress failed");
         };
     }
 
@@ -77,16 +77,16 @@ impl Side {
         }
     }
 
-    /// Drives this side and another until this one has a completion.
+    /// Progresses this side and another until this one has a completion.
     #[track_caller]
     pub(crate) fn wait(&self, other: &Self) -> Result<Entry, ErrEntry> {
         until(|| {
-            other.drive();
+            other.progress();
             self.poll()
         })
     }
 
-    /// Registers memory of the test's.
+    /// Registers memory of the test.
     pub(crate) fn reg(&self, memory: &Memory, access: MrAccess, key: u64) -> Arc<dyn MemoryRegion> {
         let mut attr = mr::Attr::default();
         (attr.access, attr.requested_key) = (access, key);
@@ -95,7 +95,7 @@ impl Side {
     }
 }
 
-/// Tries until there is something.
+/// Repeats an attempt until it returns a value.
 #[track_caller]
 pub(crate) fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -103,12 +103,12 @@ pub(crate) fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = attempt() {
             return found;
         }
-        assert!(start.elapsed() < PATIENCE, "it does not come");
+        assert!(start.elapsed() < TIMEOUT, "timed out");
         std::thread::yield_now();
     }
 }
 
-/// Memory that peers may use; never freed.
+/// Memory for registration, which is never freed.
 #[derive(Clone, Copy)]
 pub(crate) struct Memory {
     first: *mut u8,
@@ -153,11 +153,11 @@ impl Memory {
     }
 }
 
-/// A side, and another that has registered memory under key 7.
+/// Two sides, `b` of which has registered memory under key 7.
 pub(crate) struct Pair {
     pub(crate) a: Side,
     pub(crate) b: Side,
-    /// `b` as `a` knows it.
+    /// The address of `b` in `a`'s address vector.
     pub(crate) to_b: FiAddr,
     pub(crate) memory: Memory,
     pub(crate) region: Arc<dyn MemoryRegion>,
@@ -166,8 +166,8 @@ pub(crate) struct Pair {
 pub(crate) const KEY: u64 = 7;
 
 impl Pair {
-    pub(crate) fn new(way: &str, len: usize) -> Self {
-        Self::with(&[("FI_SHM_PROTOCOL", way)], len)
+    pub(crate) fn new(protocol: &str, len: usize) -> Self {
+        Self::with(&[("FI_SHM_PROTOCOL", protocol)], len)
     }
 
     pub(crate) fn with(params: &[(&str, &str)], len: usize) -> Self {
@@ -177,8 +177,8 @@ impl Pair {
     }
 
     pub(crate) fn of(a: Side, b: Side, len: usize) -> Self {
-        let to_b = a.knows(&b);
-        b.knows(&a);
+        let to_b = a.insert_endpoint(&b);
+        b.insert_endpoint(&a);
         let memory = Memory::new(len);
         let region = b.reg(&memory, BOTH, KEY);
         Self {
@@ -190,29 +190,29 @@ impl Pair {
         }
     }
 
-    pub(crate) fn place(&self, addr: u64, len: usize) -> RmaIov {
+    pub(crate) fn segment(&self, addr: u64, len: usize) -> RmaIov {
         let key = self.region.key();
         RmaIov { addr, len, key }
     }
 
-    /// Writes pieces to places and waits for the completion.
+    /// Posts a write and waits for its completion.
     #[track_caller]
     pub(crate) fn write(&self, write: &Write<'_>) -> Result<Entry, ErrEntry> {
-        patiently(&self.b, || write.post(&self.a.ep, self.to_b));
+        post_until_accepted(&self.b, || write.post(&self.a.ep, self.to_b));
         self.a.wait(&self.b)
     }
 
-    /// Reads places into pieces of these sizes.
+    /// Reads remote segments into local buffers of these sizes.
     #[track_caller]
-    pub(crate) fn read(&self, places: &[RmaIov], sizes: &[usize]) -> Result<Vec<u8>, ErrEntry> {
-        read(&self.a, &self.b, self.to_b, places, sizes)
+    pub(crate) fn read(&self, remote: &[RmaIov], sizes: &[usize]) -> Result<Vec<u8>, ErrEntry> {
+        read(&self.a, &self.b, self.to_b, remote, sizes)
     }
 
-    /// Drives both sides for a while: whatever can happen has happened then.
+    /// Progresses both sides often enough that every outstanding command is executed.
     pub(crate) fn settle(&self) {
         for _ in 0..2000 {
-            self.a.drive();
-            self.b.drive();
+            self.a.progress();
+            self.b.progress();
         }
     }
 }
@@ -222,33 +222,33 @@ pub(crate) fn read(
     a: &Side,
     b: &Side,
     to_b: FiAddr,
-    places: &[RmaIov],
+    remote: &[RmaIov],
     sizes: &[usize],
 ) -> Result<Vec<u8>, ErrEntry> {
-    let mut pieces: Vec<Vec<u8>> = sizes.iter().map(|&size| vec![0xee; size]).collect();
-    let iov: Vec<_> = pieces.iter_mut().map(|piece| IovMut::new(piece)).collect();
+    let mut local: Vec<Vec<u8>> = sizes.iter().map(|&size| vec![0xee; size]).collect();
+    let iov: Vec<_> = local.iter_mut().map(|bytes| IovMut::new(bytes)).collect();
     let msg = ReadMsg {
         iov: &iov,
         desc: &[],
         src: to_b,
-        rma_iov: places,
+        rma_iov: remote,
         context: Context(5),
     };
-    // SAFETY: the pieces live until the completion, which is waited for.
-    patiently(b, || unsafe { a.ep.readmsg(&msg, OpFlags::DEFAULT) });
+    // SAFETY: the buffers live until the completion, which is waited for.
+    post_until_accepted(b, || unsafe { a.ep.readmsg(&msg, OpFlags::DEFAULT) });
     let entry = a.wait(b)?;
     assert_eq!(entry.context, Context(5));
     assert_eq!(entry.flags, CompletionFlags::RMA | CompletionFlags::READ);
-    Ok(pieces.concat())
+    Ok(local.concat())
 }
 
-/// Posts, and drives the other side while there is no room.
+/// Repeats a post while it fails with `Again`, and progresses the other side meanwhile.
 #[track_caller]
-pub(crate) fn patiently(other: &Side, mut post: impl FnMut() -> Result) {
+pub(crate) fn post_until_accepted(other: &Side, mut post: impl FnMut() -> Result) {
     until(|| match post() {
         Ok(()) => Some(()),
         Err(Errno::Again) => {
-            other.drive();
+            other.progress();
             None
         }
         Err(errno) => panic!("{errno}"),
@@ -258,25 +258,25 @@ pub(crate) fn patiently(other: &Side, mut post: impl FnMut() -> Result) {
 /// A write.
 #[derive(Clone)]
 pub(crate) struct Write<'a> {
-    pub(crate) pieces: &'a [&'a [u8]],
-    pub(crate) places: &'a [RmaIov],
+    pub(crate) local: &'a [&'a [u8]],
+    pub(crate) remote: &'a [RmaIov],
     pub(crate) data: Option<u64>,
     pub(crate) flags: OpFlags,
     pub(crate) context: u64,
 }
 
 impl<'a> Write<'a> {
-    pub(crate) fn new(pieces: &'a [&'a [u8]], places: &'a [RmaIov]) -> Self {
+    pub(crate) fn new(local: &'a [&'a [u8]], remote: &'a [RmaIov]) -> Self {
         Self {
-            pieces,
-            places,
+            local,
+            remote,
             data: None,
             flags: OpFlags::DEFAULT,
             context: 9,
         }
     }
 
-    /// With these flags in place of the endpoint's.
+    /// Replaces the endpoint's flags.
     pub(crate) fn flags(mut self, flags: OpFlags) -> Self {
         self.flags = flags;
         self
@@ -287,14 +287,14 @@ impl<'a> Write<'a> {
         self
     }
 
-    /// Posts it. The pieces have to stay where they are.
+    /// Posts the write. The buffers must stay in place until the completion.
     pub(crate) fn post(&self, ep: &Arc<dyn Endpoint>, dest: FiAddr) -> Result {
-        let iov: Vec<_> = self.pieces.iter().map(|piece| Iov::new(piece)).collect();
+        let iov: Vec<_> = self.local.iter().map(|bytes| Iov::new(bytes)).collect();
         let msg = WriteMsg {
             iov: &iov,
             desc: &[],
             dest,
-            rma_iov: self.places,
+            rma_iov: self.remote,
             context: Context(self.context),
             data: self.data.unwrap_or(0xdead),
         };
@@ -302,13 +302,13 @@ impl<'a> Write<'a> {
             Some(_) => self.flags | OpFlags::REMOTE_CQ_DATA,
             None => self.flags,
         };
-        // SAFETY: the callers wait for the completion before they let go of the pieces.
+        // SAFETY: the callers wait for the completion before they release the buffers.
         unsafe { ep.writemsg(&msg, flags) }
     }
 }
 
-/// The entry of a write.
-pub(crate) fn written(context: u64) -> Entry {
+/// The initiator's completion entry of a write.
+pub(crate) fn write_entry(context: u64) -> Entry {
     Entry {
         context: Context(context),
         flags: CompletionFlags::RMA | CompletionFlags::WRITE,
@@ -316,8 +316,8 @@ pub(crate) fn written(context: u64) -> Entry {
     }
 }
 
-/// What the target is told of a write with data.
-pub(crate) fn told(data: u64, len: usize) -> Entry {
+/// The target's completion entry of a write with remote data.
+pub(crate) fn remote_write_entry(data: u64, len: usize) -> Entry {
     Entry {
         flags: CompletionFlags::RMA
             | CompletionFlags::REMOTE_WRITE

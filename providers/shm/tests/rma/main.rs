@@ -1,6 +1,6 @@
 //! Remote memory access over the shm provider, in one process and between two.
 
-#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(unsafe_code, reason = "tests of the raw API")]
 #![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod common;

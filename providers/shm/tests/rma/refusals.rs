@@ -1,4 +1,4 @@
-//! What is not allowed: key, bounds, rights, and regions that go.
+//! Denied accesses: wrong key, bounds, rights, and withdrawn regions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,15 +6,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use selvedge::rma::RmaIov;
 use selvedge::{Context, Desc, Errno, IovMut, MrAccess, MrMode, OpFlags, RmaExt};
 
-use crate::common::{KEY, Memory, Pair, Random, Side, WAYS, Write, info, patiently, read};
+use crate::common::{
+    KEY, Memory, PROTOCOLS, Pair, Random, Side, Write, info, post_until_accepted, read,
+};
 
 const READ_ONLY: u64 = 20;
 const WRITE_ONLY: u64 = 21;
 
 #[test]
 fn violations_are_error_completions_with_key_and_address() {
-    for way in WAYS {
-        let pair = Pair::new(way, 4096);
+    for protocol in PROTOCOLS {
+        let pair = Pair::new(protocol, 4096);
         let memory = Memory::new(4096);
         let _read = pair.b.reg(&memory, MrAccess::REMOTE_READ, READ_ONLY);
         let _write = pair.b.reg(&memory, MrAccess::REMOTE_WRITE, WRITE_ONLY);
@@ -46,12 +48,12 @@ fn violations_are_error_completions_with_key_and_address() {
             ),
         ];
         for (key, addr, len, writing, reading) in table {
-            let place = [RmaIov { addr, len, key }];
+            let segment = [RmaIov { addr, len, key }];
             let bytes = vec![1; len];
-            let written = pair.write(&Write::new(&[&bytes], &place));
-            let was_read = pair.read(&place, &[len]);
-            for (error, expected) in [(written.err(), writing), (was_read.err(), reading)] {
-                assert_eq!(error.as_ref().map(|e| e.errno), expected, "{place:?}");
+            let write_entry = pair.write(&Write::new(&[&bytes], &segment));
+            let was_read = pair.read(&segment, &[len]);
+            for (error, expected) in [(write_entry.err(), writing), (was_read.err(), reading)] {
+                assert_eq!(error.as_ref().map(|e| e.errno), expected, "{segment:?}");
                 let Some(error) = error else { continue };
                 assert_eq!(error.src, pair.to_b);
                 for named in [format!("{key:#x}"), format!("{addr:#x}"), len.to_string()] {
@@ -65,9 +67,9 @@ fn violations_are_error_completions_with_key_and_address() {
 #[test]
 fn one_bad_segment_keeps_all_bytes_back() {
     let pair = Pair::new("auto", 4096);
-    let places = [pair.place(0, 4), pair.place(4094, 4)];
+    let remote = [pair.segment(0, 4), pair.segment(4094, 4)];
     let error = pair
-        .write(&Write::new(&[b"12345678"], &places))
+        .write(&Write::new(&[b"12345678"], &remote))
         .unwrap_err();
     assert_eq!(error.errno, Errno::Fault);
     pair.settle();
@@ -91,11 +93,11 @@ fn a_violation_of_an_inject_is_reported_without_a_context() {
 #[test]
 fn an_invalid_post_is_refused_at_once() {
     let pair = Pair::new("auto", 64);
-    let five = [pair.place(0, 1); 5];
-    let post = |pieces: &[&[u8]], places: &[RmaIov], flags| {
+    let five = [pair.segment(0, 1); 5];
+    let post = |local: &[&[u8]], remote: &[RmaIov], flags| {
         let write = Write {
             flags,
-            ..Write::new(pieces, places)
+            ..Write::new(local, remote)
         };
         write.post(&pair.a.ep, pair.to_b)
     };
@@ -104,7 +106,7 @@ fn an_invalid_post_is_refused_at_once() {
     assert_eq!(post(&[b"12345"], &five[..4], none), Err(Errno::Inval));
     assert_eq!(post(&[b""], &[], none), Err(Errno::Inval));
     assert_eq!(
-        post(&[&b"1"[..]; 5], &[pair.place(0, 5)], none),
+        post(&[&b"1"[..]; 5], &[pair.segment(0, 5)], none),
         Err(Errno::Inval)
     );
     assert_eq!(
@@ -116,66 +118,66 @@ fn an_invalid_post_is_refused_at_once() {
 
 #[test]
 fn a_key_ends_with_its_region() {
-    for way in WAYS {
-        let mut pair = Pair::new(way, 64);
-        let place = [pair.place(0, 8)];
-        pair.write(&Write::new(&[b"12345678"], &place)).unwrap();
+    for protocol in PROTOCOLS {
+        let mut pair = Pair::new(protocol, 64);
+        let segment = [pair.segment(0, 8)];
+        pair.write(&Write::new(&[b"12345678"], &segment)).unwrap();
         pair.settle();
         let spare = pair.b.reg(&pair.memory, MrAccess::REMOTE_READ, 1000);
         pair.region = spare;
-        let write = pair.write(&Write::new(&[b"87654321"], &place));
+        let write = pair.write(&Write::new(&[b"87654321"], &segment));
         assert_eq!(write.unwrap_err().errno, Errno::KeyRejected);
         assert_eq!(
-            pair.read(&place, &[8]).unwrap_err().errno,
+            pair.read(&segment, &[8]).unwrap_err().errno,
             Errno::KeyRejected
         );
         assert_eq!(&pair.memory.get()[..8], b"12345678");
     }
 }
 
-/// The writer has looked before the region went; the target looks too.
+/// The initiator has checked before the region was withdrawn; the target checks again.
 #[test]
 fn a_write_on_its_way_to_a_region_that_goes_is_refused_by_the_target() {
-    for (way, len) in [
+    for (protocol, len) in [
         ("cma", 8),
         ("cma", 1000),
         ("cma", 100_000),
         ("bounce", 100_000),
     ] {
-        let mut pair = Pair::new(way, 100_000);
-        pair.read(&[pair.place(0, 8)], &[8]).unwrap();
+        let mut pair = Pair::new(protocol, 100_000);
+        pair.read(&[pair.segment(0, 8)], &[8]).unwrap();
         let bytes = vec![1; len];
-        let (pieces, place) = ([&bytes[..]], [pair.place(0, len)]);
+        let (local, segment) = ([&bytes[..]], [pair.segment(0, len)]);
         let write =
-            Write::new(&pieces, &place).flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
-        patiently(&pair.b, || write.post(&pair.a.ep, pair.to_b));
+            Write::new(&local, &segment).flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
+        post_until_accepted(&pair.b, || write.post(&pair.a.ep, pair.to_b));
         pair.region = pair.b.reg(&pair.memory, MrAccess::REMOTE_READ, 1000);
         let error = pair.a.wait(&pair.b).unwrap_err();
-        assert_eq!(error.errno, Errno::KeyRejected, "{way} {len}");
+        assert_eq!(error.errno, Errno::KeyRejected, "{protocol} {len}");
         assert!(pair.memory.get().iter().all(|&byte| byte == 0));
-        // Nothing is left of it.
-        let place = [RmaIov {
+        // No state of the write remains.
+        let segment = [RmaIov {
             addr: 0,
             len: 8,
             key: 1000,
         }];
-        assert_eq!(pair.read(&place, &[8]).unwrap(), [0; 8]);
+        assert_eq!(pair.read(&segment, &[8]).unwrap(), [0; 8]);
     }
 }
 
-/// The owner registers, fills, and takes back without end; what is read is what was registered. Every
-/// other region outlasts a read, so that there are good ones on a crowded machine, too; the others
-/// go at some moment after one has begun.
+/// The owner registers, fills and withdraws a region in a loop, and a read must return registered
+/// bytes only. Every other region outlasts a read, so that reads succeed on a loaded machine, too.
+/// The others are withdrawn at some moment after a read has begun.
 #[test]
 fn reads_never_see_bytes_that_reuse_a_region_s_memory() {
-    for way in WAYS {
-        let pair = Pair::new(way, 64);
+    for protocol in PROTOCOLS {
+        let pair = Pair::new(protocol, 64);
         let memory = Memory::new(200_000);
-        let (over, begun) = (
+        let (done, begun) = (
             Arc::new(AtomicBool::new(false)),
             Arc::new(AtomicU64::new(0)),
         );
-        let (stop, reads, domain) = (Arc::clone(&over), Arc::clone(&begun), &pair.b.domain);
+        let (stop, reads, domain) = (Arc::clone(&done), Arc::clone(&begun), &pair.b.domain);
         let domain = Arc::clone(domain);
         let owner = std::thread::spawn(move || {
             let (memory, mut random) = (memory, Random::new(1));
@@ -185,7 +187,7 @@ fn reads_never_see_bytes_that_reuse_a_region_s_memory() {
                 (attr.access, attr.requested_key) = (MrAccess::REMOTE_READ, 50);
                 // SAFETY: never freed.
                 let region = unsafe { domain.reg(&[memory.iov()], &attr) }.unwrap();
-                // The second read from now on begins and ends while the region is there.
+                // The second read from now on begins and ends while the region is registered.
                 let enough = reads.load(Ordering::Relaxed) + 1 + round % 2 * 2;
                 while reads.load(Ordering::Relaxed) < enough && !stop.load(Ordering::Relaxed) {
                     (0..100).for_each(|_| std::hint::spin_loop());
@@ -200,24 +202,24 @@ fn reads_never_see_bytes_that_reuse_a_region_s_memory() {
         });
         let (mut good, mut bad) = (0, 0);
         while good < 50 || bad < 20 {
-            let place = [RmaIov {
+            let segment = [RmaIov {
                 addr: 0,
                 len: 200_000,
                 key: 50,
             }];
             begun.fetch_add(1, Ordering::Relaxed);
-            match read(&pair.a, &pair.b, pair.to_b, &place, &[200_000]) {
+            match read(&pair.a, &pair.b, pair.to_b, &segment, &[200_000]) {
                 Ok(bytes) => {
-                    assert!(bytes.iter().all(|&byte| byte == 1), "{way}");
+                    assert!(bytes.iter().all(|&byte| byte == 1), "{protocol}");
                     good += 1;
                 }
                 Err(error) => {
-                    assert_eq!(error.errno, Errno::KeyRejected, "{way}");
+                    assert_eq!(error.errno, Errno::KeyRejected, "{protocol}");
                     bad += 1;
                 }
             }
         }
-        over.store(true, Ordering::Relaxed);
+        done.store(true, Ordering::Relaxed);
         owner.join().unwrap();
     }
 }
@@ -241,7 +243,7 @@ fn a_key_that_is_taken_is_refused_by_name() {
 #[test]
 fn keys_that_are_announced_later_are_found() {
     let pair = Pair::new("cma", 64);
-    pair.read(&[pair.place(0, 8)], &[8]).unwrap();
+    pair.read(&[pair.segment(0, 8)], &[8]).unwrap();
     let memory = Memory::filled(&[9; 512]);
     // Beyond the first chunks of the table, in numbers that are not those of rows.
     let regions: Vec<_> = (0..300)
@@ -262,7 +264,7 @@ fn keys_that_are_announced_later_are_found() {
         posted.unwrap();
         pair.a
             .poll()
-            .expect("the target need not do anything")
+            .expect("the read needs no progress of the target")
             .unwrap();
         assert_eq!(bytes, [9; 8]);
     }

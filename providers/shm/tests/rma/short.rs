@@ -1,13 +1,13 @@
-//! Short forms, for which no message is made: they do what messages do, also where they are loads
-//! and stores.
+//! Short forms, which build no message structure: they behave as messages, also where they are
+//! loads and stores.
 
 use std::sync::Arc;
 
 use selvedge::{Allocation, Context, Desc, Errno, Iov, IovMut, MrAccess, RmaExt, alloc};
 
-use crate::common::{BOTH, KEY, Pair, patiently, read, written};
+use crate::common::{BOTH, KEY, Pair, post_until_accepted, read, write_entry};
 
-/// Of the memory that is special.
+/// The key of the special memory.
 const SPECIAL: u64 = KEY + 1;
 const LEN: usize = 4096;
 
@@ -24,12 +24,12 @@ fn pair(access: MrAccess) -> (Pair, Arc<dyn Allocation>) {
 fn put(pair: &Pair, word: u64, addr: u64, key: u64) -> Result<(), Errno> {
     let bytes = word.to_ne_bytes();
     let (ep, to_b) = (&pair.a.ep, pair.to_b);
-    patiently(&pair.b, || {
+    post_until_accepted(&pair.b, || {
         // SAFETY: the bytes live until the completion, which is waited for.
         unsafe { ep.write(Iov::new(&bytes), Desc::NONE, to_b, addr, key, Context(3)) }
     });
     match pair.a.wait(&pair.b) {
-        Ok(entry) => assert_eq!(entry, written(3)),
+        Ok(entry) => assert_eq!(entry, write_entry(3)),
         Err(error) => return Err(error.errno),
     }
     Ok(())
@@ -40,9 +40,9 @@ fn put(pair: &Pair, word: u64, addr: u64, key: u64) -> Result<(), Errno> {
 fn get(pair: &Pair, addr: u64, key: u64) -> Result<u64, Errno> {
     let mut bytes = [0xee; 8];
     let (ep, to_b) = (&pair.a.ep, pair.to_b);
-    patiently(&pair.b, || {
+    post_until_accepted(&pair.b, || {
         let room = IovMut::new(&mut bytes);
-        // SAFETY: the room is left alone until the completion, which is waited for.
+        // SAFETY: no code accesses the buffer until the completion, which is waited for.
         unsafe { ep.read(room, Desc::NONE, to_b, addr, key, Context(4)) }
     });
     match pair.a.wait(&pair.b) {
@@ -52,11 +52,11 @@ fn get(pair: &Pair, addr: u64, key: u64) -> Result<u64, Errno> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// What the message of the same read brings.
+/// The result of the same read as a message.
 #[track_caller]
 fn message(pair: &Pair, addr: u64, key: u64) -> Result<u64, Errno> {
-    let place = selvedge::rma::RmaIov { addr, len: 8, key };
-    let bytes = read(&pair.a, &pair.b, pair.to_b, &[place], &[8]);
+    let segment = selvedge::rma::RmaIov { addr, len: 8, key };
+    let bytes = read(&pair.a, &pair.b, pair.to_b, &[segment], &[8]);
     let bytes = bytes.map_err(|error| error.errno)?;
     Ok(u64::from_ne_bytes(bytes.try_into().unwrap()))
 }

@@ -1,5 +1,5 @@
 //! One-sided operations between endpoints of one domain, and of an endpoint on itself: the post
-//! carries them out, whoever makes progress.
+//! executes them, without progress of the target.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use selvedge::{
     Info, IovMut, MemoryRegion, MrMode, OpFlags, Registry, RmaExt, cntr,
 };
 
-use crate::common::{BOTH, KEY, Memory, Side, Write, info, told, until, written};
+use crate::common::{BOTH, KEY, Memory, Side, Write, info, remote_write_entry, until, write_entry};
 
 const LEN: usize = 100_000;
-/// Lengths of every way that an operation on another process's memory takes.
+/// Lengths that take each protocol of an operation on another process's memory.
 const LENGTHS: [usize; 5] = [8, 5, 1000, 20_000, LEN];
 
 /// Two endpoints of one domain with a queue each, and memory that is registered with it.
@@ -21,9 +21,9 @@ struct Siblings {
     side: Side,
     other: Arc<dyn Endpoint>,
     other_cq: Arc<dyn CompletionQueue>,
-    /// Counts what peers write through the other endpoint.
+    /// Counts writes of peers through the other endpoint.
     incoming: Arc<dyn Counter>,
-    /// The endpoints as both of them address them: `side`'s, and the other.
+    /// The addresses of `side`'s endpoint and of the other, in their common address vector.
     addrs: [FiAddr; 2],
     memory: Memory,
     _region: Arc<dyn MemoryRegion>,
@@ -55,7 +55,7 @@ impl Siblings {
         }
     }
 
-    fn place(len: usize) -> [RmaIov; 1] {
+    fn segment(len: usize) -> [RmaIov; 1] {
         [RmaIov {
             addr: 0,
             len,
@@ -74,17 +74,17 @@ fn bytes_are_in_place_when_the_post_returns() {
     for (number, dest) in it.addrs.into_iter().enumerate() {
         for len in LENGTHS {
             let bytes = pattern(len + number, len);
-            let (place, pieces) = (Siblings::place(len), [&bytes[..]]);
+            let (segment, local) = (Siblings::segment(len), [&bytes[..]]);
             for flags in [OpFlags::DEFAULT, OpFlags::DELIVERY_COMPLETE] {
                 it.memory.put(0, &vec![0; len]);
-                let write = Write::new(&pieces, &place).flags(flags | OpFlags::COMPLETION);
+                let write = Write::new(&local, &segment).flags(flags | OpFlags::COMPLETION);
                 write.post(&it.side.ep, dest).unwrap();
                 assert!(it.memory.get()[..len] == bytes, "{len} bytes, {flags:?}");
-                assert_eq!(until(|| it.side.poll()).unwrap(), written(9));
+                assert_eq!(until(|| it.side.poll()).unwrap(), write_entry(9));
             }
             let mut back = vec![0; len];
             let buf = IovMut::new(&mut back);
-            // SAFETY: the read is over when its completion comes, which is waited for.
+            // SAFETY: the buffer lives until the completion, which is waited for.
             let read = unsafe { it.side.ep.read(buf, Desc::NONE, dest, 0, KEY, Context(3)) };
             read.unwrap();
             assert_eq!(until(|| it.side.poll()).unwrap().context, Context(3));
@@ -132,19 +132,19 @@ fn a_sibling_that_counts_is_notified_once_and_gets_the_data() {
     let it = Siblings::open(true);
     let [_, dest] = it.addrs;
     let bytes = pattern(1, 64);
-    let (place, pieces) = (Siblings::place(64), [&bytes[..]]);
+    let (segment, local) = (Siblings::segment(64), [&bytes[..]]);
     for round in 1..=3 {
-        Write::new(&pieces, &place)
+        Write::new(&local, &segment)
             .data(7)
             .post(&it.side.ep, dest)
             .unwrap();
         let entry = until(|| {
-            it.side.drive();
+            it.side.progress();
             let mut out = [selvedge::cq::Entry::default()];
             (it.other_cq.read(&mut out).unwrap() > 0).then_some(out[0])
         });
-        assert_eq!(entry, told(7, 64));
-        assert_eq!(until(|| it.side.poll()).unwrap(), written(9));
+        assert_eq!(entry, remote_write_entry(7, 64));
+        assert_eq!(until(|| it.side.poll()).unwrap(), write_entry(9));
         assert_eq!(it.incoming.read(), round);
     }
 }
@@ -153,19 +153,19 @@ fn a_sibling_that_counts_is_notified_once_and_gets_the_data() {
 fn an_access_beyond_the_key_s_rights_is_an_error_completion() {
     let it = Siblings::open(false);
     for dest in it.addrs {
-        let (bytes, mut place) = ([1; 16], Siblings::place(16));
-        place[0].addr = LEN as u64 - 8;
-        Write::new(&[&bytes], &place)
+        let (bytes, mut segment) = ([1; 16], Siblings::segment(16));
+        segment[0].addr = LEN as u64 - 8;
+        Write::new(&[&bytes], &segment)
             .post(&it.side.ep, dest)
             .unwrap();
         let error = until(|| it.side.poll()).unwrap_err();
         assert_eq!(error.errno, Errno::Fault, "{error:?}");
-        place[0] = RmaIov {
+        segment[0] = RmaIov {
             addr: 0,
             len: 16,
             key: KEY + 1,
         };
-        Write::new(&[&bytes], &place)
+        Write::new(&[&bytes], &segment)
             .post(&it.side.ep, dest)
             .unwrap();
         let error = until(|| it.side.poll()).unwrap_err();
@@ -177,11 +177,11 @@ fn an_access_beyond_the_key_s_rights_is_an_error_completion() {
 fn a_closed_sibling_is_a_disconnected_peer() {
     let it = Siblings::open(false);
     let [_, dest] = it.addrs;
-    let (bytes, place) = ([1; 16], Siblings::place(16));
-    let pieces = [&bytes[..]];
-    let write = Write::new(&pieces, &place);
+    let (bytes, segment) = ([1; 16], Siblings::segment(16));
+    let local = [&bytes[..]];
+    let write = Write::new(&local, &segment);
     write.post(&it.side.ep, dest).unwrap();
-    assert_eq!(until(|| it.side.poll()).unwrap(), written(9));
+    assert_eq!(until(|| it.side.poll()).unwrap(), write_entry(9));
     drop(it.other);
     it.memory.put(0, &[0; 16]);
     let _ = write.post(&it.side.ep, dest);
@@ -194,14 +194,20 @@ fn endpoints_of_two_domains_are_no_siblings() {
     let hints = Hints::new().caps(info(&[], MrMode::empty()).caps);
     let infos: [Info; 2] = [(); 2].map(|()| registry.infos(&hints).unwrap().remove(0));
     let [a, b] = infos.map(|info| Side::open(&info, |_, _| ()));
-    let (own, theirs) = (Memory::new(64), Memory::new(64));
-    let _regions = [a.reg(&own, BOTH, KEY), b.reg(&theirs, BOTH, KEY)];
-    let to_b = a.knows(&b);
-    b.knows(&a);
-    Write::new(&[&[3; 64]], &Siblings::place(64))
+    let (local_memory, remote_memory) = (Memory::new(64), Memory::new(64));
+    let _regions = [
+        a.reg(&local_memory, BOTH, KEY),
+        b.reg(&remote_memory, BOTH, KEY),
+    ];
+    let to_b = a.insert_endpoint(&b);
+    b.insert_endpoint(&a);
+    Write::new(&[&[3; 64]], &Siblings::segment(64))
         .flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION)
         .post(&a.ep, to_b)
         .unwrap();
-    assert_eq!(a.wait(&b).unwrap(), written(9));
-    assert_eq!((own.get(), theirs.get()), (vec![0; 64], vec![3; 64]));
+    assert_eq!(a.wait(&b).unwrap(), write_entry(9));
+    assert_eq!(
+        (local_memory.get(), remote_memory.get()),
+        (vec![0; 64], vec![3; 64])
+    );
 }

@@ -1,4 +1,4 @@
-//! Every form of reads and writes, in every size class and both ways.
+//! Every form of reads and writes, in every size class and by both protocols.
 
 use selvedge::rma::{ReadMsg, RmaIov};
 use selvedge::{
@@ -7,10 +7,12 @@ use selvedge::{
 };
 
 use crate::common::{
-    BOTH, KEY, Memory, Pair, Random, Side, WAYS, Write, info, patiently, read, told, until, written,
+    BOTH, KEY, Memory, PROTOCOLS, Pair, Random, Side, Write, info, post_until_accepted, read,
+    remote_write_entry, until, write_entry,
 };
 
-/// Inside a command with and without data, in the pool, offered, in steps.
+/// Lengths around the limits of inline writes with and without data, of the inject pool, of an RTS,
+/// and of one copy step.
 const SIZES: [usize; 13] = [
     0, 1, 7, 8, 32, 33, 40, 41, 4096, 4097, 65_536, 300_001, 2_500_000,
 ];
@@ -43,66 +45,73 @@ fn accepted_duties_of_registration_are_given_back_as_far_as_they_are_needed() {
 
 #[test]
 fn writes_and_reads_of_every_size_arrive() {
-    for way in WAYS {
-        let pair = Pair::new(way, 3_000_000);
+    for protocol in PROTOCOLS {
+        let pair = Pair::new(protocol, 3_000_000);
         let mut random = Random::new(1);
         for len in SIZES {
             let bytes = random.bytes(len);
             let at = random.below(100) as u64;
-            let place = [pair.place(at, len)];
-            let done = pair.write(&Write::new(&[&bytes], &place)).unwrap();
-            assert_eq!(done, written(9), "{way} {len}");
+            let segment = [pair.segment(at, len)];
+            let done = pair.write(&Write::new(&[&bytes], &segment)).unwrap();
+            assert_eq!(done, write_entry(9), "{protocol} {len}");
             pair.settle();
-            let there = pair.memory.get();
-            assert!(there[at as usize..][..len] == bytes, "{way} {len}");
-            let read = pair.read(&place, &[len]).unwrap();
-            assert!(read == bytes, "{way} {len}");
+            let stored = pair.memory.get();
+            assert!(stored[at as usize..][..len] == bytes, "{protocol} {len}");
+            let read = pair.read(&segment, &[len]).unwrap();
+            assert!(read == bytes, "{protocol} {len}");
         }
     }
 }
 
 #[test]
 fn several_local_segments_are_written_to_several_remote_ones() {
-    for way in WAYS {
-        let pair = Pair::new(way, 1_000_000);
+    for protocol in PROTOCOLS {
+        let pair = Pair::new(protocol, 1_000_000);
         let mut random = Random::new(2);
         for len in [24, 4000, 400_000] {
             let (bytes, third) = (random.bytes(len), len / 3);
             let (one, rest) = bytes.split_at(third);
             let (two, three) = rest.split_at(5);
-            let places = [
-                pair.place(600_000, 3),
-                pair.place(10, 0),
-                pair.place(100_000, len - 10),
-                pair.place(7, 7),
+            let remote = [
+                pair.segment(600_000, 3),
+                pair.segment(10, 0),
+                pair.segment(100_000, len - 10),
+                pair.segment(7, 7),
             ];
-            let done = pair.write(&Write::new(&[one, two, &[], three], &places));
-            assert_eq!(done.unwrap(), written(9));
+            let done = pair.write(&Write::new(&[one, two, &[], three], &remote));
+            assert_eq!(done.unwrap(), write_entry(9));
             pair.settle();
-            let there = pair.memory.get();
-            assert_eq!(there[600_000..][..3], bytes[..3]);
-            assert!(there[100_000..][..len - 10] == bytes[3..len - 7]);
-            assert_eq!(there[7..][..7], bytes[len - 7..]);
-            let read = pair.read(&places, &[1, len - 2, 0, 1]).unwrap();
-            assert!(read == bytes, "{way} {len}");
+            let stored = pair.memory.get();
+            assert_eq!(stored[600_000..][..3], bytes[..3]);
+            assert!(stored[100_000..][..len - 10] == bytes[3..len - 7]);
+            assert_eq!(stored[7..][..7], bytes[len - 7..]);
+            let read = pair.read(&remote, &[1, len - 2, 0, 1]).unwrap();
+            assert!(read == bytes, "{protocol} {len}");
         }
     }
 }
 
 #[test]
 fn data_reaches_the_target_behind_the_bytes() {
-    for way in WAYS {
-        let pair = Pair::new(way, 3_000_000);
+    for protocol in PROTOCOLS {
+        let pair = Pair::new(protocol, 3_000_000);
         let mut random = Random::new(3);
         for len in SIZES {
             let bytes = random.bytes(len);
-            let (pieces, place) = ([&bytes[..]], [pair.place(0, len)]);
-            let write = Write::new(&pieces, &place).data(0x1234_5678_9abc_def0);
-            patiently(&pair.b, || write.post(&pair.a.ep, pair.to_b));
+            let (local, segment) = ([&bytes[..]], [pair.segment(0, len)]);
+            let write = Write::new(&local, &segment).data(0x1234_5678_9abc_def0);
+            post_until_accepted(&pair.b, || write.post(&pair.a.ep, pair.to_b));
             let entry = pair.b.wait(&pair.a).unwrap();
-            assert_eq!(entry, told(0x1234_5678_9abc_def0, len), "{way} {len}");
-            assert!(pair.memory.get()[..len] == bytes, "the bytes are there");
-            assert_eq!(pair.a.wait(&pair.b).unwrap(), written(9));
+            assert_eq!(
+                entry,
+                remote_write_entry(0x1234_5678_9abc_def0, len),
+                "{protocol} {len}"
+            );
+            assert!(
+                pair.memory.get()[..len] == bytes,
+                "the bytes arrive before the data"
+            );
+            assert_eq!(pair.a.wait(&pair.b).unwrap(), write_entry(9));
         }
     }
 }
@@ -125,14 +134,14 @@ fn the_short_forms_behave_as_the_man_page_says() {
         .map(|_| pair.a.wait(&pair.b).unwrap().context.0)
         .collect();
     assert_eq!(contexts, [1, 2, 3]);
-    assert_eq!(pair.b.wait(&pair.a).unwrap(), told(77, 12));
-    assert_eq!(pair.b.wait(&pair.a).unwrap(), told(78, 16));
-    let there = pair.memory.get();
-    assert_eq!(there[..4], bytes[..4]);
-    assert_eq!(there[100..116], bytes);
-    assert_eq!(there[200..212], bytes[4..]);
+    assert_eq!(pair.b.wait(&pair.a).unwrap(), remote_write_entry(77, 12));
+    assert_eq!(pair.b.wait(&pair.a).unwrap(), remote_write_entry(78, 16));
+    let stored = pair.memory.get();
+    assert_eq!(stored[..4], bytes[..4]);
+    assert_eq!(stored[100..116], bytes);
+    assert_eq!(stored[200..212], bytes[4..]);
     assert_eq!(
-        (&there[300..316], &there[400..416]),
+        (&stored[300..316], &stored[400..416]),
         (&bytes[..], &bytes[..])
     );
     assert!(pair.a.poll().is_none(), "injects do not complete");
@@ -164,7 +173,7 @@ fn the_short_forms_behave_as_the_man_page_says() {
 fn reads_need_no_progress_of_a_connected_target() {
     let pair = Pair::new("cma", 1 << 20);
     pair.memory.put(0, b"here");
-    pair.read(&[pair.place(0, 4)], &[4]).unwrap();
+    pair.read(&[pair.segment(0, 4)], &[4]).unwrap();
     pair.memory.put(0, b"anew");
     let mut bytes = vec![0; 1 << 20];
     let room = IovMut::new(&mut bytes);
@@ -186,14 +195,14 @@ fn peers_connect_while_a_caller_reads_special_memory_in_a_loop() {
     let info = info(&[], MrMode::empty());
     let attr = alloc::Attr::new(BOTH).with_key(KEY + 1);
     let _memory = pair.b.domain.alloc(8, &attr).unwrap();
-    let place = [RmaIov {
+    let segment = [RmaIov {
         addr: 0,
         len: 8,
         key: KEY + 1,
     }];
-    read(&pair.a, &pair.b, pair.to_b, &place, &[8]).unwrap();
-    let stranger = Side::open(&info, |_, _| ());
-    let to_a = stranger.knows(&pair.a);
+    read(&pair.a, &pair.b, pair.to_b, &segment, &[8]).unwrap();
+    let third = Side::open(&info, |_, _| ());
+    let to_a = third.insert_endpoint(&pair.a);
     let (mut room, mut bytes) = ([0; 8], [0; 8]);
     // SAFETY: the buffer outlives the endpoint's use of it: its completion is waited for.
     unsafe {
@@ -207,8 +216,8 @@ fn peers_connect_while_a_caller_reads_special_memory_in_a_loop() {
         )
     }
     .unwrap();
-    stranger.ep.tinject(b"a letter", to_a, 5, None).unwrap();
-    let letter = until(|| {
+    third.ep.tinject(b"a letter", to_a, 5, None).unwrap();
+    let message = until(|| {
         // SAFETY: as above; such a read is over when the post returns.
         unsafe {
             let room = IovMut::new(&mut bytes);
@@ -220,20 +229,20 @@ fn peers_connect_while_a_caller_reads_special_memory_in_a_loop() {
         let entry = pair.a.poll().expect("a read is done at once").unwrap();
         (entry.context != Context(1)).then_some(entry)
     });
-    assert_eq!((letter.context, &room), (Context(2), b"a letter"));
+    assert_eq!((message.context, &room), (Context(2), b"a letter"));
 }
 
 #[test]
 fn an_endpoint_reads_and_writes_its_own_memory() {
-    for way in WAYS {
-        let info = info(&[("FI_SHM_PROTOCOL", way)], MrMode::empty());
+    for protocol in PROTOCOLS {
+        let info = info(&[("FI_SHM_PROTOCOL", protocol)], MrMode::empty());
         let side = Side::open(&info, |_, _| ());
-        let to_self = side.knows(&side);
+        let to_self = side.insert_endpoint(&side);
         let memory = Memory::new(100_000);
         let _region = side.reg(&memory, BOTH, KEY);
         for len in [8, 4000, 100_000] {
             let bytes = Random::new(len as u64).bytes(len);
-            let (pieces, place) = (
+            let (local, segment) = (
                 [&bytes[..]],
                 [RmaIov {
                     addr: 0,
@@ -241,12 +250,12 @@ fn an_endpoint_reads_and_writes_its_own_memory() {
                     key: KEY,
                 }],
             );
-            let write =
-                Write::new(&pieces, &place).flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
-            patiently(&side, || write.post(&side.ep, to_self));
+            let write = Write::new(&local, &segment)
+                .flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
+            post_until_accepted(&side, || write.post(&side.ep, to_self));
             side.wait(&side).unwrap();
             assert!(memory.get()[..len] == bytes);
-            let read = read(&side, &side, to_self, &place, &[len]).unwrap();
+            let read = read(&side, &side, to_self, &segment, &[len]).unwrap();
             assert!(read == bytes);
         }
     }
@@ -266,24 +275,27 @@ fn addresses_and_keys_are_as_the_mode_says() {
         let by_provider = pair.b.domain.mr_mode().contains(MrMode::PROV_KEY);
         assert_eq!(by_provider, pair.region.key() != KEY);
         let first = if by_address { pair.memory.addr() } else { 0 };
-        pair.write(&Write::new(&[b"abc"], &[pair.place(first + 5, 3)]))
+        pair.write(&Write::new(&[b"abc"], &[pair.segment(first + 5, 3)]))
             .unwrap();
         pair.settle();
         assert_eq!(&pair.memory.get()[5..8], b"abc");
-        assert_eq!(pair.read(&[pair.place(first + 6, 2)], &[2]).unwrap(), b"bc");
+        assert_eq!(
+            pair.read(&[pair.segment(first + 6, 2)], &[2]).unwrap(),
+            b"bc"
+        );
     }
 }
 
 #[test]
 fn a_write_with_delivery_complete_is_in_place_when_it_completes() {
-    for way in WAYS {
-        let pair = Pair::new(way, 100_000);
+    for protocol in PROTOCOLS {
+        let pair = Pair::new(protocol, 100_000);
         for len in [8, 1000, 100_000] {
             let bytes = Random::new(len as u64).bytes(len);
-            let (pieces, place) = ([&bytes[..]], [pair.place(0, len)]);
-            let write =
-                Write::new(&pieces, &place).flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
-            patiently(&pair.b, || write.post(&pair.a.ep, pair.to_b));
+            let (local, segment) = ([&bytes[..]], [pair.segment(0, len)]);
+            let write = Write::new(&local, &segment)
+                .flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
+            post_until_accepted(&pair.b, || write.post(&pair.a.ep, pair.to_b));
             for _ in 0..100 {
                 assert!(pair.a.poll().is_none(), "the target has done nothing");
             }
@@ -304,12 +316,12 @@ fn an_injected_write_may_be_overwritten_at_once() {
     bytes.fill(4);
     pair.settle();
     assert!(pair.memory.get() == vec![3; 4096]);
-    let long = vec![0; 4097]; // more than the region has, too
+    let long = vec![0; 4097]; // longer than the region, too
     let refused = pair.a.ep.inject_write(&long, pair.to_b, 0, KEY, None);
     assert_eq!(refused, Err(Errno::MsgSize));
 }
 
-/// Small writes are carried out in the order of their posts, also among writes of other sizes.
+/// Small writes are executed in the order of their posts, also among writes of other sizes.
 #[test]
 fn writes_up_to_the_inject_size_are_in_order() {
     let pair = Pair::new("auto", 4096);
@@ -337,7 +349,7 @@ fn writes_up_to_the_inject_size_are_in_order() {
     assert_eq!(pair.memory.get()[..8], 1999_u64.to_ne_bytes());
 }
 
-/// What is posted first is there first, also while the target has not said hello.
+/// An earlier write is in place before a later message, also while the target is not connected yet.
 #[test]
 fn a_message_behind_a_small_write_finds_it_done() {
     for flood in [0, 300] {
@@ -361,9 +373,9 @@ fn a_message_behind_a_small_write_finds_it_done() {
                     .ep
                     .inject_write(b"written!", pair.to_b, 8 * (number % 8), KEY, None)
             };
-            patiently(&pair.b, write);
+            post_until_accepted(&pair.b, write);
         }
-        patiently(&pair.b, || {
+        post_until_accepted(&pair.b, || {
             pair.a.ep.tinject(b"message!", pair.to_b, 6, None)
         });
         let entry = pair.b.wait(&pair.a).unwrap();
@@ -376,11 +388,11 @@ fn a_message_behind_a_small_write_finds_it_done() {
 #[test]
 fn a_fenced_read_sees_earlier_writes() {
     let pair = Pair::new("cma", 200_000);
-    pair.read(&[pair.place(0, 8)], &[8]).unwrap();
+    pair.read(&[pair.segment(0, 8)], &[8]).unwrap();
     let (large, small) = (vec![1; 200_000], [2; 8]);
-    let place = [pair.place(0, 200_000)];
-    let pieces = [&large[..]];
-    Write::new(&pieces, &place)
+    let segment = [pair.segment(0, 200_000)];
+    let local = [&large[..]];
+    Write::new(&local, &segment)
         .post(&pair.a.ep, pair.to_b)
         .unwrap();
     pair.a
@@ -393,19 +405,19 @@ fn a_fenced_read_sees_earlier_writes() {
         iov: &room,
         desc: &[],
         src: pair.to_b,
-        rma_iov: &[pair.place(0, 24)],
+        rma_iov: &[pair.segment(0, 24)],
         context: Context(3),
     };
     let flags = OpFlags::FENCE | OpFlags::COMPLETION;
     // SAFETY: the buffer outlives the completion, which is waited for.
     let fenced = || unsafe { pair.a.ep.readmsg(&msg, flags) };
     assert_eq!(fenced(), Err(Errno::Again), "the large write is not over");
-    assert_eq!(pair.a.wait(&pair.b).unwrap(), written(9));
+    assert_eq!(pair.a.wait(&pair.b).unwrap(), write_entry(9));
     assert_eq!(fenced(), Ok(()));
-    let behind = pair.a.ep.inject_write(&small, pair.to_b, 0, KEY, None);
-    assert_eq!(behind, Err(Errno::Again), "the fenced read is not over");
+    let after = pair.a.ep.inject_write(&small, pair.to_b, 0, KEY, None);
+    assert_eq!(after, Err(Errno::Again), "the fenced read is not over");
     assert_eq!(pair.a.wait(&pair.b).unwrap().context, Context(3));
-    // The two writes went by two ways: either may have been the last.
+    // The two writes used two protocols: either may have been the last.
     assert_eq!([&seen[..8], &seen[16..]], [&large[..8], &large[..8]]);
     assert_ne!(seen[8], 0);
     pair.a
@@ -414,22 +426,22 @@ fn a_fenced_read_sees_earlier_writes() {
         .unwrap();
 }
 
-/// A small write completes when it is on its way, or with the parameter when it has arrived.
+/// A small write completes when it is sent, or with the parameter when it has arrived.
 #[test]
 fn a_parameter_makes_every_write_complete_on_delivery() {
     for (value, is_there) in [("transmit", false), ("delivery", true)] {
         let pair = Pair::with(&[("FI_SHM_WRITE_COMPLETE", value)], 64);
         let (first, then) = ([1; 8], [2; 8]);
-        pair.write(&Write::new(&[&first], &[pair.place(0, 8)]))
+        pair.write(&Write::new(&[&first], &[pair.segment(0, 8)]))
             .unwrap();
         pair.settle();
-        let (pieces, places) = ([&then[..]], [pair.place(0, 8)]);
-        let write = Write::new(&pieces, &places);
+        let (local, remote) = ([&then[..]], [pair.segment(0, 8)]);
+        let write = Write::new(&local, &remote);
         write.post(&pair.a.ep, pair.to_b).unwrap();
         let early = pair.a.poll();
         assert_eq!(early.is_none(), is_there, "{value}: {early:?}");
         if is_there {
-            assert_eq!(pair.a.wait(&pair.b).unwrap(), written(9));
+            assert_eq!(pair.a.wait(&pair.b).unwrap(), write_entry(9));
             assert_eq!(pair.memory.get()[..8], then);
         }
     }

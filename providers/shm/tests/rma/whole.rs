@@ -1,19 +1,19 @@
-//! Regions over the whole address space: what is there, and what is not.
+//! Regions over the whole address space: mapped and unmapped addresses.
 
 use memmap2::{Mmap, MmapMut, MmapOptions};
 use selvedge::atomic::{Datatype, Op, Target};
 use selvedge::rma::RmaIov;
 use selvedge::{Context, Errno, IovMut, MrMode};
 
-use crate::common::{BOTH, Memory, Pair, Random, Side, WAYS, Write, info};
+use crate::common::{BOTH, Memory, PROTOCOLS, Pair, Random, Side, Write, info};
 
 const KEY: u64 = 99;
 const PAGE: usize = 4096;
 
 #[test]
 fn the_whole_address_space_may_be_registered() {
-    for way in WAYS {
-        let info = info(&[("FI_SHM_PROTOCOL", way)], MrMode::empty());
+    for protocol in PROTOCOLS {
+        let info = info(&[("FI_SHM_PROTOCOL", protocol)], MrMode::empty());
         let pair = Pair::of(
             Side::open(&info, |_, _| ()),
             Side::open(&info, |_, _| ()),
@@ -27,32 +27,33 @@ fn the_whole_address_space_may_be_registered() {
         for len in [8, 4000, 100_000] {
             let memory = Memory::new(len);
             let bytes = Random::new(len as u64).bytes(len);
-            let place = [RmaIov {
+            let segment = [RmaIov {
                 addr: memory.addr(),
                 len,
                 key: KEY,
             }];
-            pair.write(&Write::new(&[&bytes], &place)).unwrap();
+            pair.write(&Write::new(&[&bytes], &segment)).unwrap();
             pair.settle();
             assert!(memory.get() == bytes);
-            assert!(pair.read(&place, &[len]).unwrap() == bytes);
+            assert!(pair.read(&segment, &[len]).unwrap() == bytes);
         }
     }
 }
 
-/// Whether an access is to write.
+/// The direction of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum To {
+enum Access {
     Read,
     Write,
 }
 
-/// Addresses where an access of so many bytes would end the process, and what keeps them so.
-fn nowhere(to: To, len: usize) -> (Vec<u64>, MmapMut, Mmap) {
+/// Addresses at which an access of `len` bytes would crash the process, and the mappings that keep
+/// them so.
+fn unmapped_addresses(to: Access, len: usize) -> (Vec<u64>, MmapMut, Mmap) {
     let mut hole = MmapOptions::new().len(100 * PAGE).map_anon().unwrap();
     let at = hole.as_mut_ptr();
     let middle = at.wrapping_add(50 * PAGE);
-    // SAFETY: the second half of the mapping, which nobody looks at.
+    // SAFETY: the second half of the mapping, which no code accesses.
     let result = unsafe { libc::mprotect(middle.cast(), 50 * PAGE, libc::PROT_NONE) };
     assert_eq!(result, 0);
     let file = std::fs::File::open("/proc/self/exe").unwrap();
@@ -60,9 +61,9 @@ fn nowhere(to: To, len: usize) -> (Vec<u64>, MmapMut, Mmap) {
     let constant = unsafe { MmapOptions::new().len(100 * PAGE).map(&file) }.unwrap();
     let end = middle.addr() as u64;
     let mut addresses = vec![0, 8, end, end + 8, 1 << 63];
-    // Half of it is there.
+    // Half of the range is mapped.
     addresses.push(end - len as u64 / 16 * 8);
-    if to == To::Write {
+    if to == Access::Write {
         addresses.push(constant.as_ptr().addr() as u64);
     }
     (addresses, hole, constant)
@@ -70,38 +71,46 @@ fn nowhere(to: To, len: usize) -> (Vec<u64>, MmapMut, Mmap) {
 
 #[test]
 fn an_address_without_memory_is_an_error_at_the_initiator_alone() {
-    for way in WAYS {
-        let info = info(&[("FI_SHM_PROTOCOL", way)], MrMode::empty());
+    for protocol in PROTOCOLS {
+        let info = info(&[("FI_SHM_PROTOCOL", protocol)], MrMode::empty());
         let open = || Side::open(&info, |_, _| ());
         let pair = Pair::of(open(), open(), 64);
         let mut attr = selvedge::mr::Attr::default();
         (attr.access, attr.requested_key) = (BOTH, KEY);
         let all = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
-        // SAFETY: the test names memory that it has made for that, or none.
+        // SAFETY: the test names only memory that it has mapped for that, or unmapped addresses.
         let _region = unsafe { pair.b.domain.reg(&[all], &attr) }.unwrap();
-        let place = |addr, len| RmaIov {
+        let segment = |addr, len| RmaIov {
             addr,
             len,
             key: KEY,
         };
         for len in [8, 40, 3000, 100_000] {
             let bytes = vec![7; len];
-            let (addresses, _hole, _constant) = nowhere(To::Write, len);
+            let (addresses, _hole, _constant) = unmapped_addresses(Access::Write, len);
             for addr in addresses {
-                let error = pair.write(&Write::new(&[&bytes], &[place(addr, len)]));
-                assert_eq!(error.unwrap_err().errno, Errno::Fault, "{way}: {addr:#x}");
+                let error = pair.write(&Write::new(&[&bytes], &[segment(addr, len)]));
+                assert_eq!(
+                    error.unwrap_err().errno,
+                    Errno::Fault,
+                    "{protocol}: {addr:#x}"
+                );
                 let good = Memory::new(len);
-                let places = [place(good.addr(), len), place(addr, len)];
-                let error = pair.write(&Write::new(&[&bytes, &bytes], &places));
-                assert_eq!(error.unwrap_err().errno, Errno::Fault, "{way}: {addr:#x}");
+                let remote = [segment(good.addr(), len), segment(addr, len)];
+                let error = pair.write(&Write::new(&[&bytes, &bytes], &remote));
+                assert_eq!(
+                    error.unwrap_err().errno,
+                    Errno::Fault,
+                    "{protocol}: {addr:#x}"
+                );
             }
-            let (addresses, _hole, _constant) = nowhere(To::Read, len);
+            let (addresses, _hole, _constant) = unmapped_addresses(Access::Read, len);
             for addr in addresses {
-                let error = pair.read(&[place(addr, len)], &[len]).unwrap_err();
-                assert_eq!(error.errno, Errno::Fault, "{way}: {addr:#x}");
+                let error = pair.read(&[segment(addr, len)], &[len]).unwrap_err();
+                assert_eq!(error.errno, Errno::Fault, "{protocol}: {addr:#x}");
             }
         }
-        pair.write(&Write::new(&[b"good one"], &[pair.place(0, 8)]))
+        pair.write(&Write::new(&[b"good one"], &[pair.segment(0, 8)]))
             .unwrap();
         pair.settle();
         assert_eq!(&pair.memory.get()[..8], b"good one");
@@ -116,9 +125,9 @@ fn an_atomic_or_an_inject_to_unmapped_memory_fails_at_the_initiator_alone() {
     let mut attr = selvedge::mr::Attr::default();
     (attr.access, attr.requested_key) = (BOTH, KEY);
     let all = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
-    // SAFETY: the test names memory that it has made for that, or none.
+    // SAFETY: the test names only memory that it has mapped for that, or unmapped addresses.
     let _region = unsafe { pair.b.domain.reg(&[all], &attr) }.unwrap();
-    let (addresses, _hole, _constant) = nowhere(To::Write, 0);
+    let (addresses, _hole, _constant) = unmapped_addresses(Access::Write, 0);
     for addr in addresses {
         let target = Target {
             dest: pair.to_b,
@@ -133,7 +142,7 @@ fn an_atomic_or_an_inject_to_unmapped_memory_fails_at_the_initiator_alone() {
         let wrote = pair.a.ep.inject_write(&[1; 8], pair.to_b, addr, KEY, None);
         wrote.unwrap();
         let error = pair.a.wait(&pair.b).unwrap_err();
-        let told = (error.errno, error.entry.context);
-        assert_eq!(told, (Errno::Fault, Context(0)), "{addr:#x}");
+        let remote_write_entry = (error.errno, error.entry.context);
+        assert_eq!(remote_write_entry, (Errno::Fault, Context(0)), "{addr:#x}");
     }
 }

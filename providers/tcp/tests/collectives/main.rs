@@ -4,8 +4,8 @@
 
 #[path = "../../../shm/tests/collectives/contexts.rs"]
 mod contexts;
-#[path = "../../../shm/tests/collectives/crew.rs"]
-mod crew;
+#[path = "../../../shm/tests/collectives/members.rs"]
+mod members;
 #[path = "../../../shm/tests/collectives/faults.rs"]
 mod faults;
 #[path = "../../../shm/tests/collectives/killed.rs"]

@@ -127,7 +127,7 @@ pub(super) fn resolve(av: &dyn AddressVector, info: &Info, url: &Url) -> Result<
             code => code,
         };
         let message = format!(
-            "address {url}: the host {node:?} is not address ({errno}); check its name, or write its \
+            "address {url}: the host {node:?} is not known ({errno}); check its name, or write its \
              IP address"
         );
         Error::new(code, message)

@@ -125,14 +125,14 @@ fn unexpected_messages_never_match_posted_receives() {
 #[test]
 fn a_receive_reports_the_length_of_a_shorter_message() {
     for_each_scheme(|pair| {
-        for (sent, room) in [
+        for (sent, capacity) in [
             (0, 0),
             (0, 50),
             (15_000, 32_000),
             (10, 1 << 20),
             (1 << 20, 2 << 20),
         ] {
-            let receive = pair.server.recv(room, 3);
+            let receive = pair.server.recv(capacity, 3);
             let send = pair.client.send(&pattern(sent, 3), 3);
             let done = pair.finish(&pair.server, receive);
             assert_eq!(bytes(&done), pattern(sent, 3));
@@ -223,10 +223,10 @@ fn lists_match_lists_with_other_segment_boundaries() {
                 .chunks(total.div_ceil(sent))
                 .map(<[u8]>::to_vec)
                 .collect();
-            let room = (0..taken)
+            let buffers = (0..taken)
                 .map(|_| vec![0; total.div_ceil(taken)])
                 .collect::<Vec<_>>();
-            let receive = pair.server.bmi.post_recv(pair.server.post(room, 8));
+            let receive = pair.server.bmi.post_recv(pair.server.post(buffers, 8));
             let send = pair.client.bmi.post_send(pair.client.post(segments, 8));
             let done = pair.finish(&pair.server, receive);
             assert!(bytes(&done) == whole, "{sent} segments into {taken}");

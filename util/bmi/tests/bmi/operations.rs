@@ -114,8 +114,8 @@ fn testsome_skips_empty_entries() {
         let ids: Vec<_> = (0..4)
             .map(|tag| pending(pair.server.recv(9, tag)))
             .collect();
-        let mut asked: Vec<_> = ids.iter().map(|&id| Some(id)).collect();
-        asked[1] = None;
+        let mut requested: Vec<_> = ids.iter().map(|&id| Some(id)).collect();
+        requested[1] = None;
         pair.client.wait(pair.client.send(b"three", 3));
         pair.client.wait(pair.client.send(b"one", 1));
         let mut collected = Vec::new();
@@ -124,7 +124,7 @@ fn testsome_skips_empty_entries() {
             let count =
                 pair.server
                     .bmi
-                    .testsome(&asked, Duration::ZERO, pair.server.context, found);
+                    .testsome(&requested, Duration::ZERO, pair.server.context, found);
             (count.unwrap() > 0).then_some(())
         });
         assert_eq!(collected.len(), 1);
@@ -136,12 +136,12 @@ fn testsome_skips_empty_entries() {
         let spoilt =
             pair.server
                 .bmi
-                .testsome(&asked, Duration::ZERO, pair.server.context, |_, _| ());
+                .testsome(&requested, Duration::ZERO, pair.server.context, |_, _| ());
         assert_eq!(spoilt, Err(Code::EINVAL));
         let waited = pair
             .server
             .bmi
-            .waitsome(&asked[..1], pair.server.context, |_, _| ());
+            .waitsome(&requested[..1], pair.server.context, |_, _| ());
         assert_eq!(waited, Ok(0));
     });
 }

@@ -213,10 +213,10 @@ fn a_request_to_an_absent_server_fails() {
         let peer = bmi.addr_lookup(&format!("{scheme}://localhost:7")).unwrap();
         let side = Side { bmi, context, peer };
         let receive = pending(side.recv(9, 1));
-        let asked = side
+        let sent = side
             .bmi
-            .post_sendunexpected(side.post(b"anybody?".to_vec(), 1), 0);
-        assert_eq!(side.wait(asked).outcome, Err(Code::ECONNREFUSED));
+            .post_sendunexpected(side.post(b"request".to_vec(), 1), 0);
+        assert_eq!(side.wait(sent).outcome, Err(Code::ECONNREFUSED));
         assert_eq!(
             outcome(&side.bmi, receive, side.context),
             Err(Code::ECONNREFUSED)
@@ -263,10 +263,10 @@ fn a_request_to_an_absent_server_fails_before_the_server_starts() {
         let context = bmi.open_context().unwrap();
         let peer = bmi.addr_lookup(&url).unwrap();
         let side = Side { bmi, context, peer };
-        let asked = side
+        let sent = side
             .bmi
-            .post_sendunexpected(side.post(b"anybody?".to_vec(), 1), 0);
-        let id = pending(asked);
+            .post_sendunexpected(side.post(b"request".to_vec(), 1), 0);
+        let id = pending(sent);
         let early = test_often(&side, id);
         let server = Bmi::initialize(Config::server(&url)).unwrap();
         let outcome = early.unwrap_or_else(|| {
@@ -278,14 +278,14 @@ fn a_request_to_an_absent_server_fails_before_the_server_starts() {
         });
         assert_eq!(outcome, Err(Code::ECONNREFUSED), "{scheme}");
         // The next request goes to the server that has started now.
-        let asked = side
+        let sent = side
             .bmi
             .post_sendunexpected(side.post(b"and now?".to_vec(), 1), 0);
         until("a request", || {
             side.drive();
             unexpected(&server, 0)
         });
-        side.wait(asked).outcome.unwrap();
+        side.wait(sent).outcome.unwrap();
     }
 }
 
@@ -309,10 +309,10 @@ fn a_receive_after_a_refused_connection_fails_with_the_same_code() {
         let context = bmi.open_context().unwrap();
         let peer = bmi.addr_lookup(&format!("{scheme}://localhost:7")).unwrap();
         let side = Side { bmi, context, peer };
-        let asked = side
+        let sent = side
             .bmi
-            .post_sendunexpected(side.post(b"anybody?".to_vec(), 1), 0);
-        assert_eq!(side.wait(asked).outcome, Err(Code::ECONNREFUSED));
+            .post_sendunexpected(side.post(b"request".to_vec(), 1), 0);
+        assert_eq!(side.wait(sent).outcome, Err(Code::ECONNREFUSED));
         for _ in 0..2 {
             assert_eq!(received(&side), Err(Code::ECONNREFUSED));
         }
@@ -344,7 +344,7 @@ fn receives_from_a_killed_server_fail_until_it_restarts() {
         }
         let server = Bmi::initialize(Config::server(&url)).unwrap();
         let response = pending(side.recv(9, 1));
-        let asked = side
+        let sent = side
             .bmi
             .post_sendunexpected(side.post(b"still there?".to_vec(), 1), 0);
         let request = until("a request", || {
@@ -354,7 +354,7 @@ fn receives_from_a_killed_server_fail_until_it_restarts() {
         let ctx = server.open_context().unwrap();
         let post = selvedge_bmi::Post::new(request.addr, b"yes".to_vec(), 1, ctx);
         server.post_send(post).unwrap();
-        side.wait(asked).outcome.unwrap();
+        side.wait(sent).outcome.unwrap();
         assert_eq!(outcome(&side.bmi, response, side.context), Ok(3));
     }
 }

@@ -48,10 +48,10 @@ pub(crate) fn client(url: &str) {
 /// The client's part, with a connected peer.
 pub(crate) fn run_client<B: Borrow<Bmi>>(side: &Side<B>) {
     let ack = side.recv(64, TAG);
-    let asked = side
+    let sent = side
         .bmi()
         .post_sendunexpected(side.post(b"data, please".to_vec(), TAG), 0);
-    side.wait(asked).outcome.unwrap();
+    side.wait(sent).outcome.unwrap();
     assert_eq!(bytes(&side.wait(ack)), b"here it comes");
     let data = side.wait(side.recv(2 * DATA, TAG));
     assert_eq!(bytes(&data), pattern(DATA, 1));

@@ -100,18 +100,18 @@ fn requests_of_many_clients_are_all_served() {
                 Side { bmi, context, peer }
             })
             .collect();
-        let mut asked = vec![0; clients.len()];
+        let mut requested = vec![0; clients.len()];
         let mut answered = vec![0; clients.len()];
-        let request = |number: usize, asked: &mut Vec<i32>| {
+        let request = |number: usize, requested: &mut Vec<i32>| {
             let side = &clients[number];
-            asked[number] += 1;
+            requested[number] += 1;
             let response =
-                Post::new(side.peer, vec![0; 8], asked[number], side.context).with_user(1);
+                Post::new(side.peer, vec![0; 8], requested[number], side.context).with_user(1);
             side.bmi.post_recv(response).unwrap();
-            let request = side.post((number as u64).to_le_bytes().to_vec(), asked[number]);
+            let request = side.post((number as u64).to_le_bytes().to_vec(), requested[number]);
             side.bmi.post_sendunexpected(request, 0).unwrap();
         };
-        (0..clients.len()).for_each(|number| request(number, &mut asked));
+        (0..clients.len()).for_each(|number| request(number, &mut requested));
         until("some answers for each", || {
             server
                 .testunexpected(16, 0, Duration::ZERO, |request| {
@@ -135,7 +135,7 @@ fn requests_of_many_clients_are_all_served() {
                     .unwrap();
                 for _ in 0..new {
                     answered[number] += 1;
-                    request(number, &mut asked);
+                    request(number, &mut requested);
                 }
             }
             answered.iter().all(|count| *count >= 4).then_some(())
@@ -227,8 +227,8 @@ fn memory_is_zeroed_aligned_and_special_if_large() {
     let mut full = memory;
     full.copy_from_slice(&pattern(1 << 20, 3));
     let sent = pair.client.bmi.post_send(pair.client.post(full, 1));
-    let room = pair.server.bmi.memalloc(pair.server.peer, 1 << 20).unwrap();
-    let receive = pair.server.bmi.post_recv(pair.server.post(room, 1));
+    let buffer = pair.server.bmi.memalloc(pair.server.peer, 1 << 20).unwrap();
+    let receive = pair.server.bmi.post_recv(pair.server.post(buffer, 1));
     assert!(bytes(&pair.finish(&pair.server, receive)) == pattern(1 << 20, 3));
     let back = pair.finish(&pair.client, sent);
     drop(pair);

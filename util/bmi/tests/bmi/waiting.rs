@@ -71,11 +71,11 @@ fn a_message_wakes_the_parked_receiver() {
             let id = pending(pair.server.recv(size, 1));
             thread::scope(|scope| {
                 let (server, client) = (&pair.server, &pair.client);
-                let sleeper =
+                let waiter =
                     scope.spawn(move || server.bmi.test(id, LONG, server.context).unwrap());
                 thread::sleep(Duration::from_millis(20));
                 client.wait(client.send(&vec![1; size], 1));
-                assert_eq!(sleeper.join().unwrap().unwrap().outcome, Ok(size as u64));
+                assert_eq!(waiter.join().unwrap().unwrap().outcome, Ok(size as u64));
             });
         }
     });
@@ -98,10 +98,10 @@ fn an_unexpected_message_ends_testcontext_unless_disabled() {
                 .unwrap()
         };
         thread::scope(|scope| {
-            let sleeper = scope.spawn(|| idle(LONG));
+            let waiter = scope.spawn(|| idle(LONG));
             thread::sleep(Duration::from_millis(20));
             send();
-            assert_eq!(sleeper.join().unwrap(), 0);
+            assert_eq!(waiter.join().unwrap(), 0);
         });
         assert_eq!(&*server.request().buffer, b"hello");
         server.bmi.interrupt_on_unexpected(false);
@@ -119,7 +119,7 @@ fn posts_beside_a_parked_thread_are_sent_without_a_test() {
         let over = pending(client.recv(1, 2));
         thread::scope(|scope| {
             // It collects every completion.
-            let sleeper = scope.spawn(|| {
+            let waiter = scope.spawn(|| {
                 let mut is_over = false;
                 while !is_over {
                     let check = |done: Completion| is_over |= done.id == over;
@@ -140,7 +140,7 @@ fn posts_beside_a_parked_thread_are_sent_without_a_test() {
                 }
             }
             server.wait(server.send(&[1], 2));
-            sleeper.join().unwrap();
+            waiter.join().unwrap();
         });
     });
 }
@@ -165,7 +165,7 @@ fn a_thread_that_reports_a_completion_wakes_its_waiter() {
         for _ in 0..50 {
             let id = pending(server.post_recv(Post::new(from.addr, vec![0; 8], 2, context)));
             thread::scope(|scope| {
-                let sleeper = scope.spawn(|| server.test(id, LONG, context).unwrap());
+                let waiter = scope.spawn(|| server.test(id, LONG, context).unwrap());
                 // Progresses all methods; none of the events is for it.
                 let other = scope.spawn(|| server.testunexpected(1, 7, IDLE * 10, |_| ()));
                 // The first message after a test is sent by its post.
@@ -173,7 +173,7 @@ fn a_thread_that_reports_a_completion_wakes_its_waiter() {
                 client
                     .post_send(Post::new(peer, vec![1; 8], 2, ctx))
                     .unwrap();
-                assert!(sleeper.join().unwrap().is_some());
+                assert!(waiter.join().unwrap().is_some());
                 assert_eq!(other.join().unwrap(), Ok(0));
             });
         }

@@ -40,7 +40,7 @@ pub(crate) fn answer(run: impl FnOnce() -> Result<c_int>) -> c_int {
 pub(crate) fn fail(why: &Error) -> c_int {
     say(&why.to_string());
     match why {
-        Error::Lost { .. } => LOST,
+        Error::PeerFailed { .. } => LOST,
         Error::Finalized(_) => FINALIZED,
         Error::TimedOut { .. } => TIMED_OUT,
         _ => ERROR,

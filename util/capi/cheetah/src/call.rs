@@ -160,7 +160,7 @@ unsafe extern "C" fn cheetah_no_function(context: *mut Context, caller: c_int, i
     answer(|| {
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
-        core.no_function(number("context", caller)?, id.cast_unsigned());
+        core.report_no_function(number("context", caller)?, id.cast_unsigned());
         Ok(0)
     })
 }
@@ -186,7 +186,7 @@ unsafe extern "C" fn cheetah_ainvoke(
                 caller: core.mycontext(),
                 target: to,
                 id: id.cast_unsigned(),
-                known: core.functions(),
+                registered: core.functions(),
             });
         }
         if bell.is_null() {
@@ -195,7 +195,7 @@ unsafe extern "C" fn cheetah_ainvoke(
         } else {
             let bell = BellName::at(bell.expose_provenance());
             // SAFETY: the caller's promise.
-            unsafe { core.invoke_lent(to, port, (bytes.cast(), len), bell) }?;
+            unsafe { core.invoke_no_copy(to, port, (bytes.cast(), len), bell) }?;
         }
         Ok(0)
     })

@@ -115,7 +115,7 @@ unsafe extern "C" fn cheetah_close(context: *mut Context) {
     let context = unsafe { Box::from_raw(context) };
     // Nobody can be told.
     let _ = catch_unwind(AssertUnwindSafe(|| {
-        context.core.abandon_all();
+        context.core.abort();
         drop(context);
     }));
 }

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use selvedge_cheetah::Error;
-use selvedge_cheetah::core::Room;
+use selvedge_cheetah::core::Reservation;
 
 use crate::answer::{Context, answer, check_span, number};
 use crate::call::port;
@@ -19,7 +19,7 @@ unsafe extern "C" fn cheetah_reserve(
     context: *mut Context,
     to: c_int,
     len: usize,
-    parcel: *mut *mut Room,
+    parcel: *mut *mut Reservation,
     room: *mut *mut c_void,
 ) -> c_int {
     answer(|| {
@@ -41,7 +41,7 @@ unsafe extern "C" fn cheetah_reserve(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_commit(
     context: *mut Context,
-    parcel: *mut Room,
+    parcel: *mut Reservation,
     kind: c_int,
     id: c_int,
     tag: c_int,
@@ -62,13 +62,13 @@ unsafe extern "C" fn cheetah_commit(
 /// # Safety
 /// `context` is open; `parcel` is null or was reserved, and is not used any more.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cheetah_abandon(context: *mut Context, parcel: *mut Room) {
+unsafe extern "C" fn cheetah_abandon(context: *mut Context, parcel: *mut Reservation) {
     answer(|| {
         if !parcel.is_null() {
             // SAFETY: made by `cheetah_reserve`, and given back once.
             let parcel = unsafe { Box::from_raw(parcel) };
             // SAFETY: the caller's promise.
-            unsafe { open(context) }?.core.abandon(*parcel);
+            unsafe { open(context) }?.core.release(*parcel);
         }
         Ok(0)
     });

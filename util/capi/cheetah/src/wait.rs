@@ -48,9 +48,9 @@ unsafe extern "C" fn cheetah_hopeless(context: *mut Context, bell: *mut c_int) -
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
         let bell = (!bell.is_null()).then(|| BellName::at(bell.addr()));
-        let why = core.hopeless(bell);
+        let why = core.wait_error(bell);
         if let (Some(bell), Some(_)) = (bell, &why) {
-            core.forgive(bell);
+            core.clear_bell_error(bell);
         }
         Ok(why.map_or(0, |why| fail(&why)))
     })
@@ -63,7 +63,7 @@ unsafe extern "C" fn cheetah_rest(context: *mut Context, millis: c_int) -> c_int
     answer(|| {
         let time = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
         // SAFETY: the caller's promise.
-        unsafe { open(context) }?.core.rest(time);
+        unsafe { open(context) }?.core.wait_for_events(time);
         Ok(0)
     })
 }

@@ -9,7 +9,7 @@
 
 #![expect(unsafe_code, reason = "puts, gets and the raw fabric")]
 
-mod crowd;
+mod idle_contexts;
 mod raw;
 
 use std::cell::Cell;
@@ -30,12 +30,12 @@ const MIB: usize = 1 << 20;
 fn main() -> Result {
     let mut args: Vec<String> = std::env::args().collect();
     let mut config = Config::from_args(&mut args)?;
-    if config.place.is_none() && config.fork.is_none() {
+    if config.launch.is_none() && config.fork.is_none() {
         config = config.fork(2);
     }
     let controller = Controller::open(&config)?;
     if controller.ncontexts() != 2 {
-        return crowd::measure(&controller);
+        return idle_contexts::measure(&controller);
     }
     pin(controller.mycontext());
     let fabric = controller.fabrics()[0].clone();
@@ -56,57 +56,57 @@ fn main() -> Result {
 }
 
 /// One measurement. A raw measurement is the baseline of the next one.
-struct Row {
+struct Measurement {
     name: &'static str,
     run: fn(&Bench) -> Result<Duration>,
-    aim: Option<&'static str>,
+    limit: Option<&'static str>,
 }
 
-const ROWS: [Row; 9] = [
-    Row {
+const ROWS: [Measurement; 9] = [
+    Measurement {
         name: "raw message, 8 B, round trip",
         run: |b| Ok(b.raw.messages(SMALL)),
-        aim: None,
+        limit: None,
     },
-    Row {
+    Measurement {
         name: "ainvoke, 8 B, round trip",
         run: Bench::ainvokes,
-        aim: Some("at most 2 times"),
+        limit: Some("at most 2 times"),
     },
-    Row {
+    Measurement {
         name: "raw write with data, 8 B, round trip",
         run: |b| Ok(b.raw.writes(SMALL)),
-        aim: None,
+        limit: None,
     },
-    Row {
+    Measurement {
         name: "put to special memory with bell, 8 B, round trip",
         run: Bench::puts,
-        aim: Some("at most 1.5 times"),
+        limit: Some("at most 1.5 times"),
     },
-    Row {
+    Measurement {
         name: "raw write, 1 MiB",
         run: |b| Ok(b.raw.write_large(LARGE)),
-        aim: None,
+        limit: None,
     },
-    Row {
+    Measurement {
         name: "put, 1 MiB",
         run: Bench::put_large,
-        aim: Some("at most 1.05 times"),
+        limit: Some("at most 1.05 times"),
     },
-    Row {
+    Measurement {
         name: "raw read, 1 MiB",
         run: |b| Ok(b.raw.read_large(LARGE)),
-        aim: None,
+        limit: None,
     },
-    Row {
+    Measurement {
         name: "get, 1 MiB",
         run: Bench::get_large,
-        aim: Some("at most 1.05 times"),
+        limit: Some("at most 1.05 times"),
     },
-    Row {
+    Measurement {
         name: "barrier of 2",
         run: Bench::barriers,
-        aim: None,
+        limit: None,
     },
 ];
 
@@ -117,8 +117,8 @@ fn report(fabric: &str, times: &[Vec<f64>]) {
         let mut times = times.clone();
         times.sort_unstable_by(f64::total_cmp);
         let median = times[times.len() / 2] / 1000.0;
-        let ratio = match row.aim {
-            Some(aim) => format!("{:6.2} times ({aim})", median / before),
+        let ratio = match row.limit {
+            Some(limit) => format!("{:6.2} times ({limit})", median / before),
             None => String::new(),
         };
         println!("{:50} {median:10.3} us {ratio}", row.name);
@@ -131,16 +131,16 @@ struct Bench {
     raw: Raw,
     pings: Rc<Cell<u64>>,
     /// Number of expected pings: some arrive before this context polls.
-    awaited: Cell<u64>,
-    rung: Cell<i32>,
+    expected_pings: Cell<u64>,
+    expected_rings: Cell<i32>,
     ping: FunctionId,
     bell: Bell,
     done: Bell,
     special: Special,
-    room: Vec<u8>,
+    buffer: Vec<u8>,
     source: Vec<u8>,
     /// The other context's special memory, buffer and bell.
-    theirs: [u64; 3],
+    remote: [u64; 3],
 }
 
 impl Bench {
@@ -151,47 +151,47 @@ impl Bench {
             debug_assert_eq!(call.bytes.len(), 8);
             count.set(count.get() + 1);
         })?;
-        let theirs = Rc::new(Cell::new([0; 3]));
-        let heard = Rc::clone(&theirs);
-        let told = controller.bell()?;
-        let rung = told.clone();
+        let remote = Rc::new(Cell::new([0; 3]));
+        let received = Rc::clone(&remote);
+        let address_bell = controller.bell()?;
+        let ring = address_bell.clone();
         let raw = Rc::new(Cell::new(None));
         let address = Rc::clone(&raw);
-        let tell = controller.register("tell", move |_, call| {
+        let set_address = controller.register("set_address", move |_, call| {
             let (words, text) = call.bytes.split_at(24);
-            heard.set(*bytemuck::from_bytes(words));
+            received.set(*bytemuck::from_bytes(words));
             address.set(Some(String::from_utf8_lossy(text).into_owned()));
-            rung.set(1);
+            ring.set(1);
         })?;
         controller.barrier()?;
         let special = controller.special(4096)?;
         let (bell, done) = (controller.bell()?, controller.bell()?);
-        let mut room = vec![0_u8; MIB];
-        let own = Raw::open(fabric, &mut room);
+        let mut buffer = vec![0_u8; MIB];
+        let own = Raw::open(fabric, &mut buffer);
         let words = [
             special.address(0),
-            room.as_mut_ptr().expose_provenance() as u64,
+            buffer.as_mut_ptr().expose_provenance() as u64,
             bell.name().word(),
         ];
         let mut message = bytemuck::cast_slice(&words).to_vec();
-        message.extend_from_slice(own.introduction().as_bytes());
-        controller.ainvoke(1 - controller.mycontext(), tell, &message)?;
-        controller.wait(&told, 1)?;
-        let own = own.meet(&raw.take().unwrap_or_default());
+        message.extend_from_slice(own.address_line().as_bytes());
+        controller.ainvoke(1 - controller.mycontext(), set_address, &message)?;
+        controller.wait(&address_bell, 1)?;
+        let own = own.connect(&raw.take().unwrap_or_default());
         controller.barrier()?;
         Ok(Self {
             controller: controller.clone(),
             raw: own.warm(controller.mycontext()),
             pings,
-            awaited: Cell::new(0),
-            rung: Cell::new(0),
+            expected_pings: Cell::new(0),
+            expected_rings: Cell::new(0),
             ping,
             bell,
             done,
             special,
-            room,
+            buffer,
             source: vec![1; MIB],
-            theirs: theirs.get(),
+            remote: remote.get(),
         })
     }
 
@@ -202,7 +202,9 @@ impl Bench {
     fn ainvokes(&self) -> Result<Duration> {
         let other = 1 - self.controller.mycontext();
         let start = Instant::now();
-        let before = self.awaited.replace(self.awaited.get() + SMALL as u64);
+        let before = self
+            .expected_pings
+            .replace(self.expected_pings.get() + SMALL as u64);
         for round in 0..SMALL as u64 {
             if self.is_first() {
                 self.controller.ainvoke(other, self.ping, &[0; 8])?;
@@ -219,15 +221,17 @@ impl Bench {
 
     fn puts(&self) -> Result<Duration> {
         let other = 1 - self.controller.mycontext();
-        let bell = BellName::from_word(self.theirs[2]);
+        let bell = BellName::from_word(self.remote[2]);
         let bytes = (self.source.as_ptr(), 8);
         // SAFETY: source, special memory and bells live to the end.
         let put = || unsafe {
             self.controller
-                .put(other, self.theirs[0], bytes, None, bell)
+                .put(other, self.remote[0], bytes, None, bell)
         };
         let start = Instant::now();
-        let before = self.rung.replace(self.rung.get() + SMALL as i32);
+        let before = self
+            .expected_rings
+            .replace(self.expected_rings.get() + SMALL as i32);
         for round in 0..SMALL as i32 {
             if self.is_first() {
                 put()?;
@@ -249,7 +253,7 @@ impl Bench {
             unsafe {
                 self.controller.put(
                     other,
-                    self.theirs[1],
+                    self.remote[1],
                     bytes,
                     Some(&self.done),
                     BellName::NONE,
@@ -260,13 +264,13 @@ impl Bench {
 
     fn get_large(&self) -> Result<Duration> {
         self.large(|other| {
-            let room = (self.room.as_ptr().cast_mut(), MIB);
+            let buffer = (self.buffer.as_ptr().cast_mut(), MIB);
             // SAFETY: as above.
             unsafe {
                 self.controller.get(
                     other,
-                    self.theirs[1],
-                    room,
+                    self.remote[1],
+                    buffer,
                     Some(&self.done),
                     BellName::NONE,
                 )
@@ -277,8 +281,8 @@ impl Bench {
     /// Context 0 posts; context 1 polls meanwhile.
     fn large(&self, post: impl Fn(usize) -> Result) -> Result<Duration> {
         if !self.is_first() {
-            let over = self.awaited.get() + 1;
-            self.awaited.set(over);
+            let over = self.expected_pings.get() + 1;
+            self.expected_pings.set(over);
             while self.pings.get() < over {
                 self.controller.poll()?;
             }

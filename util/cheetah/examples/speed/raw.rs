@@ -21,7 +21,7 @@ pub(crate) struct Raw {
     _domain: Arc<dyn Domain>,
     peer: FiAddr,
     /// The peer's plain memory and shared region: address and key.
-    theirs: [u64; 4],
+    remote: [u64; 4],
     own: [u64; 4],
     is_first: bool,
     inbox: Box<[u64; 1]>,
@@ -29,7 +29,7 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    pub(crate) fn open(fabric: &str, room: &mut [u8]) -> Self {
+    pub(crate) fn open(fabric: &str, buffer: &mut [u8]) -> Self {
         let caps = Caps::MSG | Caps::RMA;
         let hints = Hints::new()
             .ep_type(EpType::Rdm)
@@ -48,8 +48,8 @@ impl Raw {
         attr.access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
         attr.requested_key = 1;
         // SAFETY: the buffer lives to the end.
-        let region = unsafe { domain.reg(&[IovMut::new(room)], &attr) }.expect("a region");
-        let window = SharedRegion::new(&*domain, 4096, attr.access, 2).expect("a window");
+        let region = unsafe { domain.reg(&[IovMut::new(buffer)], &attr) }.expect("a region");
+        let window = SharedRegion::new(&*domain, 4096, attr.access, 2).expect("a shared region");
         let own = [0, region.key(), window.addr(0), window.key()];
         Self {
             ep,
@@ -59,7 +59,7 @@ impl Raw {
             window,
             _domain: domain,
             peer: FiAddr::UNSPEC,
-            theirs: [0; 4],
+            remote: [0; 4],
             own,
             is_first: false,
             inbox: Box::new([0]),
@@ -67,23 +67,23 @@ impl Raw {
         }
     }
 
-    pub(crate) fn introduction(&self) -> String {
+    pub(crate) fn address_line(&self) -> String {
         let address = self.ep.address().expect("an address");
         let [a, b, c, d] = self.own;
         let _ = (&self.region, &self.window);
         format!("{address} {a} {b} {c} {d}")
     }
 
-    pub(crate) fn meet(mut self, introduction: &str) -> Self {
-        let mut words = introduction.split(' ');
+    pub(crate) fn connect(mut self, line: &str) -> Self {
+        let mut words = line.split(' ');
         let address: Address = words
             .next()
             .expect("an address")
             .parse()
             .expect("an address");
         self.peer = self.av.insert_one(&address).expect("a peer");
-        for (place, word) in self.theirs.iter_mut().zip(words) {
-            *place = word.parse().expect("a number");
+        for (slot, word) in self.remote.iter_mut().zip(words) {
+            *slot = word.parse().expect("a number");
         }
         self
     }
@@ -98,9 +98,9 @@ impl Raw {
     }
 
     fn receive(&self) {
-        let room = IovMut::from_raw(self.inbox.as_ptr().cast_mut().cast(), 8);
+        let buffer = IovMut::from_raw(self.inbox.as_ptr().cast_mut().cast(), 8);
         // SAFETY: the inbox lives as long as the endpoint, and is not read.
-        let posted = unsafe { self.ep.recv(room, Desc::NONE, FiAddr::UNSPEC, Context(1)) };
+        let posted = unsafe { self.ep.recv(buffer, Desc::NONE, FiAddr::UNSPEC, Context(1)) };
         posted.expect("a receive");
     }
 
@@ -115,14 +115,14 @@ impl Raw {
         }
     }
 
-    fn patiently(&self, mut post: impl FnMut() -> selvedge::Result) {
+    fn retry(&self, mut post: impl FnMut() -> selvedge::Result) {
         while post() == Err(Errno::Again) {
             self.cq.read(&mut []).expect("no errors");
         }
     }
 
     pub(crate) fn messages(&self, times: usize) -> Duration {
-        let ping = || self.patiently(|| self.ep.inject(&[0; 8], self.peer, None));
+        let ping = || self.retry(|| self.ep.inject(&[0; 8], self.peer, None));
         let start = Instant::now();
         for _ in 0..times {
             // The next receive is posted while the response is in flight.
@@ -140,9 +140,9 @@ impl Raw {
     }
 
     pub(crate) fn writes(&self, times: usize) -> Duration {
-        let [_, _, addr, key] = self.theirs;
+        let [_, _, addr, key] = self.remote;
         let ping = || {
-            self.patiently(|| self.ep.inject_writedata(&[0; 8], 7, self.peer, addr, key));
+            self.retry(|| self.ep.inject_writedata(&[0; 8], 7, self.peer, addr, key));
         };
         let start = Instant::now();
         for _ in 0..times {
@@ -158,7 +158,7 @@ impl Raw {
     }
 
     pub(crate) fn write_large(&self, times: usize) -> Duration {
-        let [addr, key, ..] = self.theirs;
+        let [addr, key, ..] = self.remote;
         self.large(times, CompletionFlags::WRITE, || {
             let bytes = Iov::new(&self.source);
             // SAFETY: the source lives to the end and is not written meanwhile.
@@ -170,13 +170,14 @@ impl Raw {
     }
 
     pub(crate) fn read_large(&self, times: usize) -> Duration {
-        let [addr, key, ..] = self.theirs;
+        let [addr, key, ..] = self.remote;
         self.large(times, CompletionFlags::READ, || {
-            let room = IovMut::from_raw(self.source.as_ptr().cast_mut().cast(), self.source.len());
+            let buffer =
+                IovMut::from_raw(self.source.as_ptr().cast_mut().cast(), self.source.len());
             // SAFETY: the source lives to the end and is not used otherwise meanwhile.
             unsafe {
                 self.ep
-                    .read(room, Desc::NONE, self.peer, addr, key, Context(3))
+                    .read(buffer, Desc::NONE, self.peer, addr, key, Context(3))
             }
         })
     }
@@ -195,11 +196,11 @@ impl Raw {
         }
         let start = Instant::now();
         for _ in 0..times {
-            self.patiently(&post);
+            self.retry(&post);
             self.until(flag);
         }
         let time = start.elapsed() / times as u32;
-        self.patiently(|| self.ep.inject(&[0; 8], self.peer, None));
+        self.retry(|| self.ep.inject(&[0; 8], self.peer, None));
         time
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use selvedge_cheetah::gather;
+use selvedge_cheetah::rendezvous;
 
 const USAGE: &str = "\
 Starts the contexts of a program for Cheetah.
@@ -18,9 +18,9 @@ Starts the contexts of a program for Cheetah.
 usage: cheetahrun -n N [options] PROGRAM [ARGUMENTS]
 
   -n N, -np N       start N contexts
-  -f, --fabric P    over the fabric of this provider (CHEETAH_FABRIC)
-  -t, --timeout S   fail if they have not found each other after S seconds (30)
-  -q, --plain       no names of contexts before their lines
+  -f, --fabric P    use this provider (CHEETAH_FABRIC)
+  -t, --timeout S   fail if they have not connected after S seconds (30)
+  -q, --plain       no context numbers before output lines
   -h, --help        this text
 
 Lines of the contexts begin with their number. The first context that fails decides the exit
@@ -29,7 +29,7 @@ code; the others have two seconds to notice, and are ended then.";
 /// Time for the other contexts to end by themselves after one has failed.
 const GRACE: Duration = Duration::from_secs(2);
 
-struct Order {
+struct Options {
     contexts: usize,
     fabric: Option<String>,
     timeout: Duration,
@@ -42,8 +42,8 @@ fn main() -> ExitCode {
         eprintln!("cheetahrun: {error}");
         return ExitCode::from(2);
     }
-    let order = match Order::parse(env::args().skip(1)) {
-        Ok(Some(order)) => order,
+    let options = match Options::parse(env::args().skip(1)) {
+        Ok(Some(options)) => options,
         Ok(None) => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match run(&order) {
+    match run(&options) {
         Ok(code) => code,
         Err(why) => {
             eprintln!("cheetahrun: {why}");
@@ -62,10 +62,10 @@ fn main() -> ExitCode {
     }
 }
 
-impl Order {
+impl Options {
     /// `None` if the help text is requested.
     fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
-        let mut order = Self {
+        let mut options = Self {
             contexts: 0,
             fabric: None,
             timeout: Duration::from_secs(30),
@@ -75,22 +75,24 @@ impl Order {
         while let Some(arg) = args.next() {
             let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
             match &*arg {
-                "-n" | "-np" | "--np" => order.contexts = contexts(&value()?)?,
-                "-f" | "--fabric" => order.fabric = Some(value()?),
-                "-t" | "--timeout" => order.timeout = seconds(&value()?)?,
-                "-q" | "--plain" => order.is_plain = true,
+                "-n" | "-np" | "--np" => options.contexts = contexts(&value()?)?,
+                "-f" | "--fabric" => options.fabric = Some(value()?),
+                "-t" | "--timeout" => options.timeout = seconds(&value()?)?,
+                "-q" | "--plain" => options.is_plain = true,
                 "-h" | "--help" => return Ok(None),
-                option if option.starts_with('-') => return Err(format!("no option {option}")),
+                option if option.starts_with('-') => {
+                    return Err(format!("unknown option {option}"));
+                }
                 _ => {
-                    order.program.push(arg);
-                    order.program.extend(args.by_ref());
+                    options.program.push(arg);
+                    options.program.extend(args.by_ref());
                 }
             }
         }
-        match (order.contexts, order.program.is_empty()) {
-            (0, _) => Err("how many contexts? -n N".to_owned()),
-            (_, true) => Err("no program".to_owned()),
-            _ => Ok(Some(order)),
+        match (options.contexts, options.program.is_empty()) {
+            (0, _) => Err("the number of contexts is missing: -n N".to_owned()),
+            (_, true) => Err("the program is missing".to_owned()),
+            _ => Ok(Some(options)),
         }
     }
 }
@@ -109,70 +111,70 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// The running contexts.
-struct Crowd {
+struct Run {
     children: Vec<Child>,
     ended: Vec<Option<ExitStatus>>,
     failed: Option<(usize, ExitStatus)>,
-    since: Option<Instant>,
+    failed_at: Option<Instant>,
 }
 
-fn run(order: &Order) -> Result<ExitCode, String> {
+fn run(options: &Options) -> Result<ExitCode, String> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
     let port = listener
         .local_addr()
         .map_err(|error| error.to_string())?
         .port();
     let job = format!("{}-{port}", std::process::id());
-    let mut crowd = Crowd::start(order, port, &job)?;
-    let printers = crowd.print(order.is_plain);
+    let mut processes = Run::start(options, port, &job)?;
+    let printers = processes.print(options.is_plain);
     let is_over = Arc::new(AtomicBool::new(false));
-    let host = host(listener, job, order, &is_over);
-    while !crowd.look() {
+    let rendezvous = serve_rendezvous(listener, job, options, &is_over);
+    while !processes.poll() {
         thread::sleep(Duration::from_millis(5));
     }
     is_over.store(true, Ordering::Release);
     for printer in printers {
         let _ = printer.join();
     }
-    let met = host
+    let exchanged = rendezvous
         .join()
         .unwrap_or_else(|_| Err("the rendezvous failed".to_owned()));
-    if let (Err(why), None) = (&met, &crowd.failed) {
+    if let (Err(why), None) = (&exchanged, &processes.failed) {
         // Contexts that never connected to the rendezvous ran nevertheless.
         log::debug!("{why}");
     }
-    Ok(crowd.verdict())
+    Ok(processes.exit_code())
 }
 
 /// Serves the rendezvous of the contexts in a thread, because they may never connect.
-fn host(
+fn serve_rendezvous(
     listener: TcpListener,
     job: String,
-    order: &Order,
+    options: &Options,
     is_over: &Arc<AtomicBool>,
 ) -> JoinHandle<Result<(), String>> {
-    let (size, deadline) = (order.contexts, Instant::now() + order.timeout);
+    let (size, deadline) = (options.contexts, Instant::now() + options.timeout);
     let is_over = Arc::clone(is_over);
     thread::spawn(move || {
-        let gathered = gather::listen(&listener, &job, size, None, &mut || {
+        let exchanged = rendezvous::listen(&listener, &job, size, None, &mut || {
             if is_over.load(Ordering::Acquire) {
                 return Some("a context has ended".to_owned());
             }
-            (Instant::now() >= deadline).then(|| "the time is over".to_owned())
+            (Instant::now() >= deadline).then(|| "time limit reached".to_owned())
         });
-        gathered.map(|_| ()).map_err(|error| error.to_string())
+        exchanged.map(|_| ()).map_err(|error| error.to_string())
     })
 }
 
-impl Crowd {
-    fn start(order: &Order, port: u16, job: &str) -> Result<Self, String> {
+impl Run {
+    fn start(options: &Options, port: u16, job: &str) -> Result<Self, String> {
         let mut children = Vec::new();
-        for rank in 0..order.contexts {
-            let mut command = Command::new(&order.program[0]);
+        for rank in 0..options.contexts {
+            let mut command = Command::new(&options.program[0]);
             command
-                .args(&order.program[1..])
+                .args(&options.program[1..])
                 .env("CHEETAH_RANK", rank.to_string())
-                .env("CHEETAH_SIZE", order.contexts.to_string())
+                .env("CHEETAH_SIZE", options.contexts.to_string())
                 .env("CHEETAH_JOB", job)
                 .env("CHEETAH_SERVER", format!("127.0.0.1:{port}"))
                 .stdin(if rank == 0 {
@@ -182,14 +184,14 @@ impl Crowd {
                 })
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped());
-            if let Some(fabric) = &order.fabric {
+            if let Some(fabric) = &options.fabric {
                 command.env("CHEETAH_FABRIC", fabric);
             }
             match command.spawn() {
                 Ok(child) => children.push(child),
                 Err(error) => {
-                    children.iter_mut().for_each(end);
-                    return Err(format!("cannot start {:?}: {error}", order.program[0]));
+                    children.iter_mut().for_each(kill);
+                    return Err(format!("cannot start {:?}: {error}", options.program[0]));
                 }
             }
         }
@@ -197,13 +199,13 @@ impl Crowd {
             ended: vec![None; children.len()],
             children,
             failed: None,
-            since: None,
+            failed_at: None,
         })
     }
 
     /// Prints the contexts' output in whole lines.
     fn print(&mut self, is_plain: bool) -> Vec<JoinHandle<()>> {
-        let turn = Arc::new(Mutex::new(()));
+        let lock = Arc::new(Mutex::new(()));
         let width = (self.children.len() - 1).to_string().len();
         let mut printers = Vec::new();
         for (rank, child) in self.children.iter_mut().enumerate() {
@@ -212,17 +214,17 @@ impl Crowd {
                 false => format!("[{rank:width$}] "),
             };
             if let Some(out) = child.stdout.take() {
-                printers.push(print(out, io::stdout(), name.clone(), Arc::clone(&turn)));
+                printers.push(print(out, io::stdout(), name.clone(), Arc::clone(&lock)));
             }
             if let Some(err) = child.stderr.take() {
-                printers.push(print(err, io::stderr(), name, Arc::clone(&turn)));
+                printers.push(print(err, io::stderr(), name, Arc::clone(&lock)));
             }
         }
         printers
     }
 
     /// Returns whether all contexts have ended. Kills the remaining ones [`GRACE`] after a failure.
-    fn look(&mut self) -> bool {
+    fn poll(&mut self) -> bool {
         for (rank, child) in self.children.iter_mut().enumerate() {
             if self.ended[rank].is_some() {
                 continue;
@@ -233,18 +235,18 @@ impl Crowd {
             self.ended[rank] = Some(status);
             if !status.success() && self.failed.is_none() {
                 self.failed = Some((rank, status));
-                self.since = Some(Instant::now());
+                self.failed_at = Some(Instant::now());
             }
         }
-        if self.since.is_some_and(|since| since.elapsed() > GRACE) {
+        if self.failed_at.is_some_and(|since| since.elapsed() > GRACE) {
             let left = self.children.iter_mut().zip(&self.ended);
             left.filter(|(_, ended)| ended.is_none())
-                .for_each(|(child, _)| end(child));
+                .for_each(|(child, _)| kill(child));
         }
         self.ended.iter().all(Option::is_some)
     }
 
-    fn verdict(&self) -> ExitCode {
+    fn exit_code(&self) -> ExitCode {
         let Some((rank, status)) = self.failed else {
             return ExitCode::SUCCESS;
         };
@@ -254,7 +256,7 @@ impl Crowd {
     }
 }
 
-fn end(child: &mut Child) {
+fn kill(child: &mut Child) {
     // The context may have ended by itself.
     let _ = child.kill();
 }
@@ -263,7 +265,7 @@ fn print(
     from: impl Read + Send + 'static,
     mut to: impl Write + Send + 'static,
     name: String,
-    turn: Arc<Mutex<()>>,
+    lock: Arc<Mutex<()>>,
 ) -> JoinHandle<()> {
     thread::spawn(move || {
         let mut from = BufReader::new(from);
@@ -272,13 +274,13 @@ fn print(
             if !line.ends_with(b"\n") {
                 line.push(b'\n');
             }
-            let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+            let lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
             // A closed output stream is not an error of the contexts.
             let _ = to
                 .write_all(name.as_bytes())
                 .and_then(|()| to.write_all(&line));
             let _ = to.flush();
-            drop(turn);
+            drop(lock);
             line.clear();
         }
     })

@@ -13,9 +13,9 @@ pub(super) enum Stage {
     /// Waits for local operations and for the confirmation of sent messages.
     Flushing,
     /// The last barrier.
-    Meeting,
+    FinalBarrier,
     /// Close messages are being sent.
-    Leaving,
+    Closing,
     /// Finalized.
     Ended,
 }
@@ -34,17 +34,17 @@ impl Stage {
             Self::Flushing if engine.is_idle() => {
                 // Handlers may have sent further messages, which must be confirmed first.
                 let is_confirmed = engine.flush() == 0;
-                if !is_confirmed || !engine.barrier_is_over() {
+                if !is_confirmed || !engine.barrier_is_complete() {
                     return Ok(None);
                 }
                 engine.enter_barrier()?;
-                Some(Self::Meeting)
+                Some(Self::FinalBarrier)
             }
-            Self::Meeting if engine.barrier_is_over() => {
-                engine.say_goodbye();
-                Some(Self::Leaving)
+            Self::FinalBarrier if engine.barrier_is_complete() => {
+                engine.send_close();
+                Some(Self::Closing)
             }
-            Self::Leaving if engine.is_idle() && !engine.has_arrivals() => Some(Self::Ended),
+            Self::Closing if engine.is_idle() && !engine.has_messages() => Some(Self::Ended),
             _ => None,
         })
     }
@@ -57,15 +57,15 @@ impl Core {
     /// # Errors
     /// A collective end is impossible. This context is closed nevertheless.
     pub fn finalize_step(&self) -> Result<bool> {
-        let mut state = self.home.enter();
+        let mut state = self.state.lock();
         let state = &mut *state;
         let Some(engine) = &mut state.engine else {
             return Err(Error::Finalized("finalize"));
         };
         loop {
             engine.progress();
-            if let Some(why) = engine.hopeless(None).cloned() {
-                engine.say_goodbye();
+            if let Some(why) = engine.wait_error(None).cloned() {
+                engine.send_close();
                 state.engine = None;
                 return Err(why);
             }
@@ -78,20 +78,20 @@ impl Core {
                 None => return Ok(false),
             }
             // The others must poll to receive the messages of this stage.
-            if engine.has_arrivals() || engine.size() > 1 {
+            if engine.has_messages() || engine.size() > 1 {
                 return Ok(false);
             }
         }
     }
 
     /// Closes without the other contexts, as after an error, and without waiting.
-    pub fn abandon_all(&self) {
-        self.home.enter().engine = None;
+    pub fn abort(&self) {
+        self.state.lock().engine = None;
     }
 
     /// Whether this context is finalized.
     pub fn is_finalized(&self) -> bool {
-        self.home.enter().engine.is_none()
+        self.state.lock().engine.is_none()
     }
 
     /// Waits for forked children; returns at once in a process that has not forked.
@@ -99,6 +99,8 @@ impl Core {
     /// # Errors
     /// The children that have failed, with their exit status.
     pub fn wait_for_children(&self) -> Result {
-        self.family.as_ref().map_or(Ok(()), |family| family.wait())
+        self.children
+            .as_ref()
+            .map_or(Ok(()), |children| children.wait())
     }
 }

@@ -6,7 +6,7 @@
 //! time afterwards, while others wait for these messages.
 
 use super::Engine;
-use crate::wire::Said;
+use crate::wire::WireMessage;
 use crate::{Error, Result};
 
 /// The barrier state of one context. It does no I/O; the engine sends the messages of its rounds.
@@ -21,7 +21,7 @@ pub(super) struct Barrier {
     /// For each round, the last barrier whose message was received.
     seen: Vec<u64>,
     /// Number of own messages that are not sent yet.
-    staying: usize,
+    unsent: usize,
 }
 
 impl Barrier {
@@ -33,18 +33,18 @@ impl Barrier {
             entered: 0,
             round: rounds,
             seen: vec![0; rounds],
-            staying: 0,
+            unsent: 0,
         }
     }
 
     /// Whether all contexts have entered.
-    fn is_over(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.round == self.seen.len()
     }
 
     /// Records that a message was sent, or cannot be sent.
-    pub(super) fn left(&mut self) {
-        self.staying = self.staying.saturating_sub(1);
+    pub(super) fn message_sent(&mut self) {
+        self.unsent = self.unsent.saturating_sub(1);
     }
 
     /// Enters the next barrier. The caller sends the message of the first round, unless the barrier
@@ -55,7 +55,7 @@ impl Barrier {
     }
 
     /// Records the message of a round.
-    fn hear(&mut self, from: usize, round: u32, epoch: u64) {
+    fn receive(&mut self, from: usize, round: u32, epoch: u64) {
         let is_due = from == self.before(round);
         if let Some(seen) = self.seen.get_mut(round as usize).filter(|_| is_due) {
             *seen = epoch.max(*seen);
@@ -65,9 +65,9 @@ impl Barrier {
     /// Advances to the next round if the message of this one was received. Returns whether it did;
     /// the caller then sends the message of the new round, unless the barrier is complete.
     fn advance(&mut self) -> bool {
-        let goes_on = !self.is_over() && self.seen[self.round] >= self.entered;
-        self.round += usize::from(goes_on);
-        goes_on
+        let advances = !self.is_complete() && self.seen[self.round] >= self.entered;
+        self.round += usize::from(advances);
+        advances
     }
 
     /// The context that is notified in a round.
@@ -88,9 +88,9 @@ impl Engine {
     /// # Errors
     /// When a barrier is under way, or a context is known to have failed.
     pub(crate) fn enter_barrier(&mut self) -> Result {
-        if !self.barrier_is_over() {
-            let what = "a barrier begins before the last one has ended";
-            return Err(Error::Garbled(what.to_owned()));
+        if !self.barrier_is_complete() {
+            let message = "a barrier begins before the last one has ended";
+            return Err(Error::Garbled(message.to_owned()));
         }
         if let Some(why) = self.broken.clone() {
             return Err(why);
@@ -99,8 +99,8 @@ impl Engine {
         if self.barrier.entered == 1 {
             self.freeze_registered();
         }
-        if !self.barrier.is_over() {
-            self.tell_round();
+        if !self.barrier.is_complete() {
+            self.send_round();
             self.advance_barrier();
         }
         if self.barrier.entered == 1 {
@@ -110,8 +110,8 @@ impl Engine {
     }
 
     /// Whether the last barrier is complete.
-    pub(crate) fn barrier_is_over(&self) -> bool {
-        self.barrier.is_over() && self.barrier.staying == 0
+    pub(crate) fn barrier_is_complete(&self) -> bool {
+        self.barrier.is_complete() && self.barrier.unsent == 0
     }
 
     /// Number of barriers that this context has entered.
@@ -120,31 +120,31 @@ impl Engine {
     }
 
     #[inline]
-    pub(super) fn hear_barrier(&mut self, from: usize, round: u32, epoch: u64, registered: u64) {
+    pub(super) fn on_barrier(&mut self, from: usize, round: u32, epoch: u64, registered: u64) {
         if epoch == 1 && !self.is_same(from, round, registered) {
             return;
         }
-        self.barrier.hear(from, round, epoch);
+        self.barrier.receive(from, round, epoch);
         self.advance_barrier();
     }
 
     fn advance_barrier(&mut self) {
         while self.barrier.advance() {
-            if !self.barrier.is_over() {
-                self.tell_round();
+            if !self.barrier.is_complete() {
+                self.send_round();
             }
         }
     }
 
-    fn tell_round(&mut self) {
+    fn send_round(&mut self) {
         let to = self.barrier.after(self.barrier.round);
-        let said = Said::Barrier {
+        let message = WireMessage::Barrier {
             round: self.barrier.round as u32,
             epoch: self.barrier.entered,
             registered: self.registered.digest(),
         };
-        self.barrier.staying += 1;
-        self.send_off(to, &said);
+        self.barrier.unsent += 1;
+        self.send_with_completion(to, &message);
     }
 
     /// The contexts that this one exchanges barrier messages with, each once.
@@ -161,26 +161,26 @@ impl Engine {
     // Contexts that are missing.
 
     /// Sends a status request to every other context. Returns the token of the responses.
-    pub(crate) fn ask_all(&mut self) -> u64 {
+    pub(crate) fn query_all(&mut self) -> u64 {
         let token = self.next_op;
         self.next_op += 1;
         for peer in 0..self.size() {
-            if peer != self.me && !self.peers[peer].is_lost() {
-                self.send(peer, &Said::Ask { token }, &[]);
+            if peer != self.me && !self.peers[peer].has_failed() {
+                self.send(peer, &WireMessage::StatusRequest { token }, &[]);
             }
         }
         token
     }
 
-    pub(super) fn hear_ask(&mut self, from: usize, token: u64) {
+    pub(super) fn on_status_request(&mut self, from: usize, token: u64) {
         let entered = self.barrier.entered;
-        self.send(from, &Said::Answer { token, entered }, &[]);
+        self.send(from, &WireMessage::StatusResponse { token, entered }, &[]);
     }
 
     /// The contexts that have not responded to the request, or have entered fewer barriers than
     /// `entered`.
     pub(crate) fn missing(&self, token: u64, entered: u64) -> Vec<usize> {
-        let is_there = |peer: &super::Peer| matches!(peer.entered, Some((asked, count)) if asked == token && count >= entered);
+        let is_there = |peer: &super::Peer| matches!(peer.entered, Some((requested, count)) if requested == token && count >= entered);
         let others = (0..self.size()).filter(|&peer| peer != self.me);
         others
             .filter(|&peer| !is_there(&self.peers[peer]))
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_as_many_rounds_as_doublings() {
+    fn the_number_of_rounds_is_the_binary_logarithm() {
         let table = [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (8, 3), (64, 6)];
         for (size, rounds) in table {
             assert_eq!(Barrier::new(0, size).seen.len(), rounds, "{size} contexts");
@@ -201,60 +201,70 @@ mod tests {
     }
 
     /// A message in flight: destination, source, round and barrier.
-    type Letter = (usize, usize, u32, u64);
+    type RoundMessage = (usize, usize, u32, u64);
 
-    fn told(barrier: &Barrier) -> Letter {
+    fn round_message(barrier: &Barrier) -> RoundMessage {
         let (round, to) = (barrier.round, barrier.after(barrier.round));
         (to, barrier.me, round as u32, barrier.entered)
     }
 
     /// Lets contexts enter and messages arrive in random order. Returns the number of messages.
-    fn meet(size: usize, times: u64, mut random: u64) -> usize {
+    fn simulate(size: usize, times: u64, mut random: u64) -> usize {
         let mut all: Vec<_> = (0..size).map(|me| Barrier::new(me, size)).collect();
-        let (mut post, mut sent) = (Vec::<Letter>::new(), 0);
-        while all.iter().any(|one| one.entered < times || !one.is_over()) {
+        let (mut in_flight, mut sent) = (Vec::<RoundMessage>::new(), 0);
+        while all
+            .iter()
+            .any(|one| one.entered < times || !one.is_complete())
+        {
             random = random
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
             let pick = (random >> 33) as usize;
-            let who = if pick.is_multiple_of(2) && !post.is_empty() {
-                let (to, from, round, epoch) = post.swap_remove(pick / 2 % post.len());
-                all[to].hear(from, round, epoch);
+            let context = if pick.is_multiple_of(2) && !in_flight.is_empty() {
+                let (to, from, round, epoch) = in_flight.swap_remove(pick / 2 % in_flight.len());
+                all[to].receive(from, round, epoch);
                 to
             } else {
-                let who = pick / 2 % size;
-                if !all[who].is_over() || all[who].entered == times {
+                let context = pick / 2 % size;
+                if !all[context].is_complete() || all[context].entered == times {
                     continue;
                 }
-                all[who].enter();
-                if !all[who].is_over() {
-                    post.push(told(&all[who]));
+                all[context].enter();
+                if !all[context].is_complete() {
+                    in_flight.push(round_message(&all[context]));
                     sent += 1;
                 }
-                who
+                context
             };
-            while all[who].advance() {
-                if !all[who].is_over() {
-                    post.push(told(&all[who]));
+            while all[context].advance() {
+                if !all[context].is_complete() {
+                    in_flight.push(round_message(&all[context]));
                     sent += 1;
                 }
             }
-            let one = &all[who];
-            if one.is_over() {
+            let one = &all[context];
+            if one.is_complete() {
                 let late = all.iter().find(|other| other.entered < one.entered);
                 assert!(late.is_none(), "{one:?} is over before {late:?} has come");
             }
         }
-        assert!(post.is_empty(), "{size} contexts: {post:?} are left");
+        assert!(
+            in_flight.is_empty(),
+            "{size} contexts: {in_flight:?} are left"
+        );
         sent
     }
 
     #[test]
-    fn a_barrier_of_n_takes_a_message_of_each_in_each_round_and_ends_when_all_have_come() {
+    fn a_barrier_takes_one_message_per_context_and_round_and_ends_when_all_have_entered() {
         for size in [1, 2, 3, 4, 5, 8, 13, 64] {
             let rounds = Barrier::new(0, size).seen.len();
             for seed in 0..20 {
-                assert_eq!(meet(size, 5, seed), 5 * size * rounds, "{size} contexts");
+                assert_eq!(
+                    simulate(size, 5, seed),
+                    5 * size * rounds,
+                    "{size} contexts"
+                );
             }
         }
     }

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_wait_has_returned_is_left_for_a_poll_alone() {
+    fn an_error_returned_by_a_wait_is_left_for_a_poll_alone() {
         let [first, second] = ["first", "second"].map(Error::usage);
         let mut failures = Failures::default();
         for error in [&first, &second, &first] {

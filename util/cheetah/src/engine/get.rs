@@ -7,7 +7,7 @@
 use super::{Engine, Op};
 use crate::bell::BellName;
 use crate::local::Local;
-use crate::wire::{Said, Source};
+use crate::wire::{Source, WireMessage};
 use crate::{Result, memory};
 
 /// A pending get.
@@ -31,7 +31,7 @@ impl Engine {
     pub(crate) fn get(&mut self, mut get: Get) -> Result {
         self.check(get.of)?;
         if get.of == self.me {
-            self.get_here(&get);
+            self.get_local(&get);
             return Ok(());
         }
         self.check_alive(get.of)?;
@@ -48,21 +48,21 @@ impl Engine {
         }
         get.source.key = peer.key;
         let token = self.add_op(Op::Get(get));
-        let said = Said::Get {
+        let message = WireMessage::Get {
             from: addr,
             len,
             token,
             bell: get.remote_bell,
         };
-        self.send(get.of, &said, &[]);
+        self.send(get.of, &message, &[]);
         Ok(())
     }
 
-    fn get_here(&mut self, get: &Get) {
+    fn get_local(&mut self, get: &Get) {
         let Source { addr, len, .. } = get.source;
         if memory::copy_within(addr, get.to.address(), len).is_err() {
             let why = self.bad_pointer(self.me, addr, len, "get");
-            self.muffle(get.local_bell, &why);
+            self.fail_bell(get.local_bell, &why);
             return self.fail(why);
         }
         self.copies.placed(len as usize);
@@ -71,7 +71,7 @@ impl Engine {
     }
 
     /// Target side: sends the bytes, or confirms that they are readable.
-    pub(super) fn hear_get(
+    pub(super) fn on_get(
         &mut self,
         from: usize,
         address: u64,
@@ -87,26 +87,26 @@ impl Engine {
         };
         if !is_there {
             let why = self.bad_pointer(self.me, address, len, "get");
-            self.muffle(bell, &why);
-            let said = Said::Failed {
+            self.fail_bell(bell, &why);
+            let message = WireMessage::Failed {
                 token,
                 at_source: false,
             };
-            return self.send(from, &said, &[]);
+            return self.send(from, &message, &[]);
         }
         if self.blocks.contain(address, len) {
-            self.introduce_block(from, address);
+            self.announce_block(from, address);
         }
         if len > eager {
-            return self.send(from, &Said::Readable { token }, &[]);
+            return self.send(from, &WireMessage::Readable { token }, &[]);
         }
-        self.send(from, &Said::Bytes { token }, &bytes);
+        self.send(from, &WireMessage::Bytes { token }, &bytes);
         self.copies.packed(bytes.len());
         self.ring_for(from, bell);
     }
 
     /// Handles the bytes of a get.
-    pub(super) fn hear_bytes(&mut self, from: usize, token: u64, bytes: &[u8]) {
+    pub(super) fn on_bytes(&mut self, from: usize, token: u64, bytes: &[u8]) {
         let Some(Op::Get(get)) = self.ops.get(&token) else {
             return;
         };
@@ -121,7 +121,7 @@ impl Engine {
     }
 
     /// Handles the confirmation that the bytes are readable.
-    pub(super) fn hear_readable(&mut self, from: usize, token: u64) {
+    pub(super) fn on_readable(&mut self, from: usize, token: u64) {
         match self.ops.get_mut(&token) {
             Some(Op::Get(get)) if get.of == from && !get.is_reading => get.is_reading = true,
             _ => return,
@@ -130,11 +130,11 @@ impl Engine {
     }
 
     /// Completes a get by a read.
-    pub(super) fn got(&mut self, get: Get) {
+    pub(super) fn get_done(&mut self, get: Get) {
         self.copies.delivered(get.source.len as usize);
         if !get.remote_bell.is_none() {
             let bell = get.remote_bell;
-            self.send(get.of, &Said::Ring { bell }, &[]);
+            self.send(get.of, &WireMessage::Ring { bell }, &[]);
         }
         self.ring_own(get.local_bell);
     }

@@ -4,17 +4,17 @@
 //! the invocations of one context arrive in order.
 
 use super::parcel::Parcel;
-use super::peer::InLine;
-use super::{Arrival, Engine, Op};
+use super::peer::QueuedInvocation;
+use super::{Engine, Invocation, Op};
 use crate::bell::BellName;
 use crate::local::Local;
 use crate::recv::{Aligned, Payload};
-use crate::wire::{self, Port, Said, Source};
+use crate::wire::{self, Port, Source, WireMessage};
 use crate::{Error, Result};
 
 /// The target of an invocation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Order {
+pub(crate) struct InvokeTarget {
     pub(crate) to: usize,
     pub(crate) port: Port,
     pub(crate) bell: BellName,
@@ -33,7 +33,7 @@ pub(crate) enum Bytes {
 
 /// An outgoing invocation that its target fetches.
 #[derive(Debug)]
-pub(super) struct Lent {
+pub(super) struct OutgoingInvocation {
     pub(super) to: usize,
     pub(super) bytes: Bytes,
     pub(super) bell: BellName,
@@ -55,18 +55,18 @@ impl Engine {
     /// # Errors
     /// When there is no such context, or it has failed.
     #[inline]
-    pub(crate) fn invoke(&mut self, order: &Order, bytes: &[u8]) -> Result {
-        if order.to == self.me || bytes.len() > self.eager(order.to)? {
-            self.check(order.to)?;
+    pub(crate) fn invoke(&mut self, target: &InvokeTarget, bytes: &[u8]) -> Result {
+        if target.to == self.me || bytes.len() > self.eager(target.to)? {
+            self.check(target.to)?;
             self.copies.packed(bytes.len());
-            return self.invoke_kept(order, Bytes::Own(Aligned::copy_of(bytes)));
+            return self.invoke_bytes(target, Bytes::Own(Aligned::copy_of(bytes)));
         }
-        self.check_alive(order.to)?;
-        self.peers[order.to].owes_flush = true;
+        self.check_alive(target.to)?;
+        self.peers[target.to].owes_flush = true;
         self.copies.packed(bytes.len());
-        self.send_whole(order.to, wire::invocation(order.port), bytes);
-        if !order.bell.is_none() {
-            self.ring_own(order.bell);
+        self.send_without_head(target.to, wire::invocation(target.port), bytes);
+        if !target.bell.is_none() {
+            self.ring_own(target.bell);
         }
         Ok(())
     }
@@ -75,14 +75,14 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Self::invoke`].
-    pub(crate) fn invoke_kept(&mut self, order: &Order, bytes: Bytes) -> Result {
-        self.check(order.to)?;
-        if order.to == self.me {
-            return self.invoke_here(order, bytes);
+    pub(crate) fn invoke_bytes(&mut self, target: &InvokeTarget, bytes: Bytes) -> Result {
+        self.check(target.to)?;
+        if target.to == self.me {
+            return self.invoke_local(target, bytes);
         }
-        self.check_alive(order.to)?;
-        self.peers[order.to].owes_flush = true;
-        let net = &self.nets[self.peers[order.to].net];
+        self.check_alive(target.to)?;
+        self.peers[target.to].owes_flush = true;
+        let net = &self.nets[self.peers[target.to].net];
         let source = match &bytes {
             Bytes::Caller(local) => net.source(local.address(), local.len()),
             Bytes::Own(own) => {
@@ -91,38 +91,38 @@ impl Engine {
             }
             Bytes::Parcel(parcel) => parcel.source(net),
         };
-        let token = self.add_op(Op::Lent(Lent {
-            to: order.to,
+        let token = self.add_op(Op::Invoke(OutgoingInvocation {
+            to: target.to,
             bytes,
-            bell: order.bell,
+            bell: target.bell,
         }));
-        let said = Said::InvokeFetch {
-            port: order.port,
+        let message = WireMessage::InvokeFetch {
+            port: target.port,
             source,
             token,
         };
-        self.send(order.to, &said, &[]);
+        self.send(target.to, &message, &[]);
         Ok(())
     }
 
-    fn invoke_here(&mut self, order: &Order, bytes: Bytes) -> Result {
+    fn invoke_local(&mut self, target: &InvokeTarget, bytes: Bytes) -> Result {
         let own = match bytes {
             Bytes::Own(own) => own,
             Bytes::Caller(local) => Aligned::copy_of(local.bytes()),
             Bytes::Parcel(parcel) => {
                 let copy = Aligned::copy_of(parcel.bytes());
-                self.parcels.take_back(Bytes::Parcel(parcel));
+                self.parcels.release(Bytes::Parcel(parcel));
                 copy
             }
         };
         self.copies.delivered(own.bytes().len());
-        self.inbox.push_back(Arrival {
+        self.inbox.push_back(Invocation {
             from: self.me,
-            port: order.port,
+            port: target.port,
             payload: Payload::Own(own),
         });
-        self.stirred = true;
-        self.ring_own(order.bell);
+        self.has_progressed = true;
+        self.ring_own(target.bell);
         Ok(())
     }
 
@@ -140,40 +140,34 @@ impl Engine {
 
     /// Handles an invocation with its bytes.
     #[inline]
-    pub(super) fn hear_invoke(&mut self, from: usize, port: Port, payload: Payload) {
+    pub(super) fn on_invoke(&mut self, from: usize, port: Port, payload: Payload) {
         self.copies.delivered(payload.bytes().len());
-        let arrival = Arrival {
+        let invocation = Invocation {
             from,
             port,
             payload,
         };
-        let line = &mut self.peers[from].line;
-        match line.is_empty() {
-            true => self.inbox.push_back(arrival),
-            false => line.push_back(InLine::Here(arrival)),
+        let fetch_queue = &mut self.peers[from].fetch_queue;
+        match fetch_queue.is_empty() {
+            true => self.inbox.push_back(invocation),
+            false => fetch_queue.push_back(QueuedInvocation::Ready(invocation)),
         }
     }
 
     /// Handles an invocation whose bytes must be fetched.
-    pub(super) fn hear_invoke_fetch(
-        &mut self,
-        from: usize,
-        port: Port,
-        source: Source,
-        token: u64,
-    ) {
+    pub(super) fn on_invoke_fetch(&mut self, from: usize, port: Port, source: Source, token: u64) {
         let len = usize::try_from(source.len).ok();
         let Some(bytes) = len.and_then(Aligned::try_zeroed) else {
             let why = format!("an invocation with {} bytes", source.len);
             self.fail(Error::NoMemory {
                 context: self.me,
-                what: why,
+                purpose: why,
             });
-            let said = Said::Failed {
+            let message = WireMessage::Failed {
                 token,
                 at_source: true,
             };
-            return self.send(from, &said, &[]);
+            return self.send(from, &message, &[]);
         };
         let op = self.add_op(Op::Fetch(Fetch {
             from,
@@ -182,72 +176,76 @@ impl Engine {
             port,
             token,
         }));
-        self.peers[from].line.push_back(InLine::Coming(op));
+        self.peers[from]
+            .fetch_queue
+            .push_back(QueuedInvocation::Fetching(op));
         self.post_for(op);
     }
 
     pub(super) fn fetched(&mut self, number: u64, op: Fetch) {
         self.copies.delivered(op.bytes.bytes().len());
-        let arrival = Arrival {
+        let invocation = Invocation {
             from: op.from,
             port: op.port,
             payload: Payload::Own(op.bytes),
         };
-        let line = &mut self.peers[op.from].line;
-        let place = line.iter_mut().find(|place| is_coming(place, number));
-        if let Some(place) = place {
-            *place = InLine::Here(arrival);
+        let fetch_queue = &mut self.peers[op.from].fetch_queue;
+        let entry = fetch_queue
+            .iter_mut()
+            .find(|entry| is_fetching(entry, number));
+        if let Some(entry) = entry {
+            *entry = QueuedInvocation::Ready(invocation);
         }
         self.advance(op.from);
-        self.send(op.from, &Said::Done { token: op.token }, &[]);
+        self.send(op.from, &WireMessage::Done { token: op.token }, &[]);
     }
 
     /// Handles a failed fetch: removes the invocation from the queue.
-    pub(super) fn not_fetched(&mut self, number: u64, op: &Fetch) {
-        let line = &mut self.peers[op.from].line;
-        line.retain(|place| !is_coming(place, number));
+    pub(super) fn fetch_failed(&mut self, number: u64, op: &Fetch) {
+        let fetch_queue = &mut self.peers[op.from].fetch_queue;
+        fetch_queue.retain(|entry| !is_fetching(entry, number));
         self.advance(op.from);
-        let said = Said::Failed {
+        let message = WireMessage::Failed {
             token: op.token,
             at_source: true,
         };
-        self.send(op.from, &said, &[]);
+        self.send(op.from, &message, &[]);
     }
 
     /// Moves complete invocations from the head of a context's queue to the inbox.
     pub(super) fn advance(&mut self, from: usize) {
-        let line = &mut self.peers[from].line;
-        while let Some(InLine::Here(_)) = line.front() {
-            if let Some(InLine::Here(arrival)) = line.pop_front() {
-                self.inbox.push_back(arrival);
+        let fetch_queue = &mut self.peers[from].fetch_queue;
+        while let Some(QueuedInvocation::Ready(_)) = fetch_queue.front() {
+            if let Some(QueuedInvocation::Ready(invocation)) = fetch_queue.pop_front() {
+                self.inbox.push_back(invocation);
             }
         }
     }
 
     /// Reports to the caller that its function is not registered here, and records the failure.
-    pub(crate) fn no_function(&mut self, caller: usize, id: u32) {
-        let known = self.registered.functions();
+    pub(crate) fn report_no_function(&mut self, caller: usize, id: u32) {
+        let registered = self.registered.functions();
         if caller != self.me {
-            self.send(caller, &Said::NoFunction { id, known }, &[]);
+            self.send(caller, &WireMessage::NoFunction { id, registered }, &[]);
         }
         self.fail(Error::NoFunction {
             caller,
             target: self.me,
             id,
-            known,
+            registered,
         });
     }
 
-    pub(super) fn hear_no_function(&mut self, target: usize, id: u32, known: u32) {
+    pub(super) fn on_no_function(&mut self, target: usize, id: u32, registered: u32) {
         self.fail(Error::NoFunction {
             caller: self.me,
             target,
             id,
-            known,
+            registered,
         });
     }
 }
 
-fn is_coming(place: &InLine, number: u64) -> bool {
-    matches!(place, InLine::Coming(op) if *op == number)
+fn is_fetching(entry: &QueuedInvocation, number: u64) -> bool {
+    matches!(entry, QueuedInvocation::Fetching(op) if *op == number)
 }

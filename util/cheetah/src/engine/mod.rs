@@ -4,21 +4,21 @@
 //! All work is done on the calling thread, which has exclusive access: `core::state_cell`.
 
 mod barrier;
+mod dispatch;
 mod failures;
 mod get;
-mod hear;
 mod invoke;
-mod loss;
-mod order;
 mod parcel;
 mod peer;
+mod peer_failure;
 mod post;
 mod put;
 mod receive;
+mod registration;
 mod special;
 
 pub(crate) use get::Get;
-pub(crate) use invoke::{Bytes, Order};
+pub(crate) use invoke::{Bytes, InvokeTarget};
 pub(crate) use parcel::Parcel;
 pub(crate) use put::Put;
 
@@ -34,28 +34,28 @@ use crate::bell::{BellName, Bells};
 use crate::copies::Copies;
 use crate::net::{self, Net};
 use crate::recv::Payload;
-use crate::wire::{Port, Said};
+use crate::wire::{Port, WireMessage};
 use crate::{Error, Result, memory};
 use barrier::Barrier;
 use failures::Failures;
-use invoke::{Fetch, Lent};
-use order::Registered;
+use invoke::{Fetch, OutgoingInvocation};
 use parcel::Parcels;
-use peer::{Letter, Peer};
-use put::{Lending, Taking, Way};
+use peer::{OutgoingMessage, Peer};
+use put::{PutOp, PutProtocol, PutReceive};
 use receive::Receives;
+use registration::Registered;
 use special::Blocks;
 
 /// An invocation of this context.
 #[derive(Debug)]
-pub(crate) struct Arrival {
+pub(crate) struct Invocation {
     pub(crate) from: usize,
     pub(crate) port: Port,
     pub(crate) payload: Payload,
 }
 
 /// Returns details about the exit of a failed context, if known.
-pub(crate) type Obituary = Box<dyn Fn(usize) -> Option<String> + Send>;
+pub(crate) type ExitLookup = Box<dyn Fn(usize) -> Option<String> + Send>;
 
 /// The engine of one context.
 pub(crate) struct Engine {
@@ -78,7 +78,7 @@ pub(crate) struct Engine {
     backlog: Vec<usize>,
     /// Peers that seem to have failed: number, reason, and time of detection.
     suspects: Vec<(usize, String, Instant)>,
-    inbox: VecDeque<Arrival>,
+    inbox: VecDeque<Invocation>,
     blocks: Blocks,
     parcels: Parcels,
     barrier: Barrier,
@@ -86,13 +86,13 @@ pub(crate) struct Engine {
     /// Failures that were not reported yet.
     failures: Failures,
     /// Errors by the address of a bell that may never ring.
-    muffled: FxHashMap<u64, Error>,
+    bell_errors: FxHashMap<u64, Error>,
     /// The failure of the whole run.
     broken: Option<Error>,
     copies: Copies,
-    obituary: Option<Obituary>,
+    exit_lookup: Option<ExitLookup>,
     /// The current poll has found an event.
-    stirred: bool,
+    has_progressed: bool,
     /// Messages were sent since the last poll that may not have been flushed.
     owes_flush: bool,
 }
@@ -100,10 +100,10 @@ pub(crate) struct Engine {
 /// An operation that completes later.
 #[derive(Debug)]
 enum Op {
-    Put(Lending),
-    Taking(Taking),
+    Put(PutOp),
+    PutReceive(PutReceive),
     Get(Get),
-    Lent(Lent),
+    Invoke(OutgoingInvocation),
     Fetch(Fetch),
     Flush { to: usize },
 }
@@ -113,9 +113,9 @@ impl Op {
     fn peer(&self) -> usize {
         match self {
             Self::Put(op) => op.put.to,
-            Self::Taking(op) => op.from,
+            Self::PutReceive(op) => op.from,
             Self::Get(op) => op.of,
-            Self::Lent(op) => op.to,
+            Self::Invoke(op) => op.to,
             Self::Fetch(op) => op.from,
             Self::Flush { to } => *to,
         }
@@ -124,7 +124,7 @@ impl Op {
 
 /// The owner of a completion, encoded in its context.
 #[derive(Clone, Copy, Debug)]
-enum Mark {
+enum CompletionKind {
     /// A receive buffer, by index.
     Buffer(usize),
     /// The watch of a peer.
@@ -134,38 +134,38 @@ enum Mark {
     /// A message or put to a peer whose success is not reported.
     To(usize),
     /// A barrier message to a peer.
-    Told(usize),
+    Barrier(usize),
 }
 
-const MARK_SHIFT: u32 = 56;
+const KIND_SHIFT: u32 = 56;
 
-impl Mark {
+impl CompletionKind {
     fn context(self) -> Context {
         let (kind, number) = match self {
             Self::Buffer(index) => (0, index as u64),
             Self::Watch(peer) => (1, peer as u64),
             Self::Op(op) => (2, op),
             Self::To(peer) => (3, peer as u64),
-            Self::Told(peer) => (4, peer as u64),
+            Self::Barrier(peer) => (4, peer as u64),
         };
-        Context(kind << MARK_SHIFT | number)
+        Context(kind << KIND_SHIFT | number)
     }
 
     fn of(context: Context) -> Self {
-        let number = context.0 & ((1 << MARK_SHIFT) - 1);
-        match context.0 >> MARK_SHIFT {
+        let number = context.0 & ((1 << KIND_SHIFT) - 1);
+        match context.0 >> KIND_SHIFT {
             0 => Self::Buffer(number as usize),
             1 => Self::Watch(number as usize),
             2 => Self::Op(number),
             3 => Self::To(number as usize),
-            _ => Self::Told(number as usize),
+            _ => Self::Barrier(number as usize),
         }
     }
 }
 
 /// The addresses of one context, exchanged at the start.
 #[derive(Clone, Debug)]
-pub(crate) struct Acquaintance {
+pub(crate) struct PeerAddress {
     pub(crate) net: usize,
     pub(crate) address: String,
     pub(crate) key: u64,
@@ -184,25 +184,25 @@ impl Engine {
     pub(crate) fn start(
         nets: Vec<Net>,
         me: usize,
-        all: &[Acquaintance],
-        obituary: Option<Obituary>,
+        all: &[PeerAddress],
+        exit_lookup: Option<ExitLookup>,
     ) -> Result<Self> {
         let refused = |error: selvedge::Error| Error::Fabric {
             context: me,
-            what: error.to_string(),
+            detail: error.to_string(),
         };
         let mut peers = Vec::new();
         let mut senders = vec![Vec::new(); nets.len()];
-        for (number, known) in all.iter().enumerate() {
-            let addr = nets[known.net].add(&known.address).map_err(refused)?;
-            peers.push(Peer::new(known.net, addr, known.key));
-            let (known, place) = (&mut senders[known.net], addr.0 as usize);
-            known.resize(known.len().max(place + 1), usize::MAX);
-            known[place] = number;
+        for (number, peer) in all.iter().enumerate() {
+            let addr = nets[peer.net].add(&peer.address).map_err(refused)?;
+            peers.push(Peer::new(peer.net, addr, peer.key));
+            let (by_index, index) = (&mut senders[peer.net], addr.0 as usize);
+            by_index.resize(by_index.len().max(index + 1), usize::MAX);
+            by_index[index] = number;
         }
         let receives = Receives::post(&nets).map_err(|errno| Error::Fabric {
             context: me,
-            what: format!("receive buffers: {errno}"),
+            detail: format!("receive buffers: {errno}"),
         })?;
         let mut engine = Self {
             nets,
@@ -222,17 +222,17 @@ impl Engine {
             barrier: Barrier::new(me, peers.len()),
             registered: Registered::default(),
             failures: Failures::default(),
-            muffled: FxHashMap::default(),
+            bell_errors: FxHashMap::default(),
             broken: None,
             copies: Copies::default(),
-            obituary,
-            stirred: false,
+            exit_lookup,
+            has_progressed: false,
             owes_flush: false,
             senders,
             peers,
         };
         for peer in engine.neighbours() {
-            engine.send(peer, &Said::Hello, &[]);
+            engine.send(peer, &WireMessage::Hello, &[]);
             engine.watch(peer);
         }
         Ok(engine)
@@ -261,7 +261,7 @@ impl Engine {
     /// Progresses operations and rings bells. Returns whether there was an event.
     #[inline]
     pub(crate) fn progress(&mut self) -> bool {
-        self.stirred = false;
+        self.has_progressed = false;
         self.owes_flush = false;
         // Before the completions are handled, so that their handling is not delayed.
         self.receives.repost(&self.nets);
@@ -269,27 +269,27 @@ impl Engine {
             self.drain(net);
         }
         if !self.suspects.is_empty() {
-            self.lose_suspects();
+            self.fail_suspects();
         }
         if !self.backlog.is_empty() || !self.to_post.is_empty() {
             self.retry();
         }
-        self.stirred
+        self.has_progressed
     }
 
     /// The next invocation, in each sender's order.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<Arrival> {
+    pub(crate) fn next(&mut self) -> Option<Invocation> {
         self.inbox.pop_front()
     }
 
     #[inline]
-    pub(crate) fn has_arrivals(&self) -> bool {
+    pub(crate) fn has_messages(&self) -> bool {
         !self.inbox.is_empty()
     }
 
     /// Number of invocations that were not taken yet.
-    pub(crate) fn arrivals(&self) -> usize {
+    pub(crate) fn message_count(&self) -> usize {
         self.inbox.len()
     }
 
@@ -315,14 +315,14 @@ impl Engine {
     }
 
     /// The error that prevents the end of a wait, if there is one.
-    pub(crate) fn hopeless(&self, bell: Option<BellName>) -> Option<&Error> {
-        let muffled = bell.and_then(|bell| self.muffled.get(&bell.address()));
-        muffled.or(self.broken.as_ref())
+    pub(crate) fn wait_error(&self, bell: Option<BellName>) -> Option<&Error> {
+        let bell_errors = bell.and_then(|bell| self.bell_errors.get(&bell.address()));
+        bell_errors.or(self.broken.as_ref())
     }
 
     /// Clears the error of a bell after a wait has returned it: the bell can be used again.
-    pub(crate) fn forgive(&mut self, bell: BellName) {
-        if let Some(why) = self.muffled.remove(&bell.address()) {
+    pub(crate) fn clear_bell_error(&mut self, bell: BellName) {
+        if let Some(why) = self.bell_errors.remove(&bell.address()) {
             self.failures.mark_reported(&why);
         }
     }
@@ -333,7 +333,7 @@ impl Engine {
     }
 
     /// Longest time that the context may park.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn max_park_time(&self) -> Duration {
         let is_settled = self.backlog.is_empty() && self.suspects.is_empty();
         match is_settled && self.to_post.is_empty() {
             true => Duration::from_millis(500),
@@ -348,23 +348,23 @@ impl Engine {
             match self.nets[net].poll(&mut *self.done, &mut *self.from) {
                 Ok(0) => return,
                 Ok(count) => {
-                    self.stirred = true;
+                    self.has_progressed = true;
                     for index in 0..count {
                         let (entry, from) = (self.done[index], self.from[index]);
-                        self.completed(net, &entry, from);
+                        self.on_completion(net, &entry, from);
                     }
                     if count < BATCH {
                         return;
                     }
                 }
                 Err(Errno::Avail) => {
-                    self.stirred = true;
-                    self.failed(net);
+                    self.has_progressed = true;
+                    self.on_error(net);
                 }
                 Err(errno) => {
                     self.fail(Error::Fabric {
                         context: self.me,
-                        what: format!("completion queue: {errno}"),
+                        detail: format!("completion queue: {errno}"),
                     });
                     return;
                 }
@@ -373,53 +373,59 @@ impl Engine {
     }
 
     #[inline]
-    fn completed(&mut self, net: usize, entry: &Entry, from: FiAddr) {
-        let place = usize::try_from(from.0).ok();
-        let known = place.and_then(|place| self.senders[net].get(place));
-        let peer = known.copied().filter(|&peer| peer < self.peers.len());
+    fn on_completion(&mut self, net: usize, entry: &Entry, from: FiAddr) {
+        let index = usize::try_from(from.0).ok();
+        let sender = index.and_then(|index| self.senders[net].get(index));
+        let peer = sender.copied().filter(|&peer| peer < self.peers.len());
         if entry.flags.contains(CompletionFlags::REMOTE_WRITE) {
             if let Some(peer) = peer {
                 self.ring_for(peer, BellName::from_word(entry.data));
             }
             return;
         }
-        match Mark::of(entry.context) {
-            Mark::Buffer(index) => self.arrived(net, index, peer, entry),
-            Mark::Op(op) => self.op_done(op),
-            Mark::Told(_) => self.barrier.left(),
-            Mark::Watch(_) | Mark::To(_) => {}
+        match CompletionKind::of(entry.context) {
+            CompletionKind::Buffer(index) => self.received(net, index, peer, entry),
+            CompletionKind::Op(op) => self.op_done(op),
+            CompletionKind::Barrier(_) => self.barrier.message_sent(),
+            CompletionKind::Watch(_) | CompletionKind::To(_) => {}
         }
     }
 
     #[cold]
-    fn failed(&mut self, net: usize) {
+    fn on_error(&mut self, net: usize) {
         let Some(error) = self.nets[net].error() else {
             return;
         };
         let detail = format!("{} ({})", error.detail, error.errno);
-        let mark = Mark::of(error.entry.context);
-        if let Mark::Told(_) = mark {
-            self.barrier.left();
+        let kind = CompletionKind::of(error.entry.context);
+        if let CompletionKind::Barrier(_) = kind {
+            self.barrier.message_sent();
         }
-        match mark {
-            Mark::Watch(peer) | Mark::To(peer) | Mark::Told(peer) if net::is_loss(error.errno) => {
+        match kind {
+            CompletionKind::Watch(peer)
+            | CompletionKind::To(peer)
+            | CompletionKind::Barrier(peer)
+                if net::is_peer_failure(error.errno) =>
+            {
                 self.suspects.push((peer, detail, Instant::now()));
             }
-            Mark::To(peer) | Mark::Told(peer) => self.fail(self.refused(peer, &detail)),
-            Mark::Op(op) => self.op_failed(op, error.errno, &detail),
-            Mark::Buffer(index) => {
+            CompletionKind::To(peer) | CompletionKind::Barrier(peer) => {
+                self.fail(self.refused(peer, &detail))
+            }
+            CompletionKind::Op(op) => self.op_failed(op, error.errno, &detail),
+            CompletionKind::Buffer(index) => {
                 self.receives.returned(index);
                 log::warn!("context {}: receive failed: {detail}", self.me);
             }
-            Mark::Watch(peer) => self.watch_ended(peer, &detail),
+            CompletionKind::Watch(peer) => self.watch_ended(peer, &detail),
         }
     }
 
     fn op_done(&mut self, number: u64) {
         match self.ops.remove(&number) {
             Some(Op::Put(op)) => self.ring_own(op.put.local_bell),
-            Some(Op::Taking(op)) => self.taken(&op),
-            Some(Op::Get(op)) => self.got(op),
+            Some(Op::PutReceive(op)) => self.put_received(&op),
+            Some(Op::Get(op)) => self.get_done(op),
             Some(Op::Fetch(op)) => self.fetched(number, op),
             Some(op) => {
                 log::warn!("context {}: {op:?} completes too early", self.me);
@@ -434,42 +440,42 @@ impl Engine {
             return;
         };
         let peer = op.peer();
-        if net::is_loss(errno) {
-            self.lose(peer, detail);
+        if net::is_peer_failure(errno) {
+            self.fail_peer(peer, detail);
         }
         match (op, self.check_alive(peer)) {
-            (Op::Fetch(op), _) => self.not_fetched(number, &op),
-            (Op::Taking(op), _) => self.not_taken(&op, errno),
-            (op, Err(why)) => self.mute(op, &why),
-            (op, Ok(())) => self.give_up(op, &self.refused(peer, detail)),
+            (Op::Fetch(op), _) => self.fetch_failed(number, &op),
+            (Op::PutReceive(op), _) => self.put_receive_failed(&op, errno),
+            (op, Err(why)) => self.abort_op(op, &why),
+            (op, Ok(())) => self.fail_op(op, &self.refused(peer, detail)),
         }
     }
 
     /// Ends an operation of this context with an error, and records the failure.
-    fn give_up(&mut self, op: Op, why: &Error) {
-        self.mute(op, why);
+    fn fail_op(&mut self, op: Op, why: &Error) {
+        self.abort_op(op, why);
         self.fail(why.clone());
     }
 
     /// Ends an operation of this context with an error that its bell carries.
-    fn mute(&mut self, op: Op, why: &Error) {
+    fn abort_op(&mut self, op: Op, why: &Error) {
         match op {
-            Op::Put(op) => self.muffle(op.put.local_bell, why),
-            Op::Get(op) => self.muffle(op.local_bell, why),
-            Op::Lent(op) => {
-                self.muffle(op.bell, why);
-                self.parcels.take_back(op.bytes);
+            Op::Put(op) => self.fail_bell(op.put.local_bell, why),
+            Op::Get(op) => self.fail_bell(op.local_bell, why),
+            Op::Invoke(op) => {
+                self.fail_bell(op.bell, why);
+                self.parcels.release(op.bytes);
             }
             // No local bell waits for these.
-            Op::Fetch(_) | Op::Taking(_) | Op::Flush { .. } => {}
+            Op::Fetch(_) | Op::PutReceive(_) | Op::Flush { .. } => {}
         }
     }
 
     /// Whether the fabric owns memory of this operation.
     fn is_moving(&self, number: u64) -> bool {
         let is_posted = match self.ops.get(&number) {
-            Some(Op::Fetch(_) | Op::Taking(_)) => true,
-            Some(Op::Put(put)) => put.way != Way::Asked,
+            Some(Op::Fetch(_) | Op::PutReceive(_)) => true,
+            Some(Op::Put(put)) => put.protocol != PutProtocol::Requested,
             Some(Op::Get(get)) => get.is_reading,
             _ => false,
         };
@@ -484,49 +490,53 @@ impl Engine {
     }
 
     /// Sends a message, or queues it behind earlier ones. Never blocks.
-    fn send(&mut self, to: usize, said: &Said, bytes: &[u8]) {
-        let head = said.head();
-        let context = Mark::To(to).context();
-        let letter = Letter {
+    fn send(&mut self, to: usize, message: &WireMessage, bytes: &[u8]) {
+        let head = message.head();
+        let context = CompletionKind::To(to).context();
+        let message = OutgoingMessage {
             tag: head.tag,
-            pieces: [head.bytes(), bytes],
-            told: None,
+            segments: [head.bytes(), bytes],
+            completion: None,
         };
-        self.send_by(to, &letter, |net, addr| {
-            net.send_behind(addr, &head, bytes, context)
+        self.send_by(to, &message, |net, addr| {
+            net.send_with_head(addr, &head, bytes, context)
         });
     }
 
     /// As [`Self::send`], for a barrier, which is not complete before the message was sent.
-    fn send_off(&mut self, to: usize, said: &Said) {
-        let head = said.head();
-        let (tag, words, context) = (head.tag, head.bytes(), Mark::Told(to).context());
-        let letter = Letter {
+    fn send_with_completion(&mut self, to: usize, message: &WireMessage) {
+        let head = message.head();
+        let (tag, words, context) = (
+            head.tag,
+            head.bytes(),
+            CompletionKind::Barrier(to).context(),
+        );
+        let message = OutgoingMessage {
             tag,
-            pieces: [words, &[]],
-            told: Some(context),
+            segments: [words, &[]],
+            completion: Some(context),
         };
-        self.send_by(to, &letter, |net, addr| {
-            net.send_off(addr, tag, words, context)
+        self.send_by(to, &message, |net, addr| {
+            net.send_with_completion(addr, tag, words, context)
         });
     }
 
     /// As [`Self::send`], for a message without a separate head.
     #[inline]
-    fn send_whole(&mut self, to: usize, tag: u64, message: &[u8]) {
-        let letter = Letter {
+    fn send_without_head(&mut self, to: usize, tag: u64, bytes: &[u8]) {
+        let message = OutgoingMessage {
             tag,
-            pieces: [&[], message],
-            told: None,
+            segments: [&[], bytes],
+            completion: None,
         };
-        self.send_by(to, &letter, |net, addr| net.send(addr, tag, message));
+        self.send_by(to, &message, |net, addr| net.send(addr, tag, bytes));
     }
 
     #[inline]
     fn send_by(
         &mut self,
         to: usize,
-        letter: &Letter<'_>,
+        message: &OutgoingMessage<'_>,
         send: impl FnOnce(&Net, FiAddr) -> selvedge::Result,
     ) {
         let peer = &self.peers[to];
@@ -534,30 +544,30 @@ impl Engine {
             let net = &self.nets[peer.net];
             match send(net, peer.addr) {
                 Ok(()) => {
-                    self.owes_flush |= net.dawdles;
+                    self.owes_flush |= net.defers_sends;
                     return;
                 }
                 Err(Errno::Again) => {}
                 Err(errno) => return self.not_sent(to, errno),
             }
         }
-        self.queue(to, letter);
+        self.queue(to, message);
     }
 
     #[cold]
-    fn queue(&mut self, to: usize, letter: &Letter<'_>) {
+    fn queue(&mut self, to: usize, message: &OutgoingMessage<'_>) {
         let peer = &mut self.peers[to];
-        if peer.is_lost() {
+        if peer.has_failed() {
             return;
         }
-        if peer.queue(letter) {
+        if peer.queue(message) {
             self.backlog.push(to);
         }
     }
 
     #[cold]
     fn not_sent(&mut self, to: usize, errno: Errno) {
-        match net::is_loss(errno) {
+        match net::is_peer_failure(errno) {
             // Its earlier messages are handled first: it may have sent a close message.
             true => {
                 let why = format!("a message to it is refused: {errno}");
@@ -578,8 +588,8 @@ impl Engine {
             let peer = &mut self.peers[to];
             match peer.send_backlog(&self.nets[peer.net]) {
                 Ok(()) => {
-                    self.stirred = true;
-                    self.owes_flush |= self.nets[self.peers[to].net].dawdles;
+                    self.has_progressed = true;
+                    self.owes_flush |= self.nets[self.peers[to].net].defers_sends;
                 }
                 Err(Errno::Again) => self.backlog.push(to),
                 Err(errno) => self.not_sent(to, errno),
@@ -593,11 +603,11 @@ impl Engine {
         if bell.is_none() {
             return Ok(());
         }
-        if let Some(count) = self.bells.named(bell) {
+        if let Some(count) = self.bells.lookup(bell) {
             count.fetch_add(1, std::sync::atomic::Ordering::Release);
             return Ok(());
         }
-        let address = bell.anywhere().ok_or(())?;
+        let address = bell.untabled_address().ok_or(())?;
         memory::increment(address, self.blocks.contain(address, 4))
     }
 
@@ -605,12 +615,12 @@ impl Engine {
     #[inline]
     fn ring_for(&mut self, peer: usize, bell: BellName) {
         if self.ring(bell).is_err() {
-            let said = Said::PutFailed {
+            let message = WireMessage::PutFailed {
                 to: bell.address(),
                 len: 4,
                 local: BellName::NONE,
             };
-            self.send(peer, &said, &[]);
+            self.send(peer, &message, &[]);
         }
     }
 
@@ -623,9 +633,9 @@ impl Engine {
     }
 
     /// Records the error of a bell that may never ring.
-    fn muffle(&mut self, bell: BellName, why: &Error) {
+    fn fail_bell(&mut self, bell: BellName, why: &Error) {
         if !bell.is_none() {
-            self.muffled.insert(bell.address(), why.clone());
+            self.bell_errors.insert(bell.address(), why.clone());
         }
     }
 
@@ -638,17 +648,23 @@ impl Engine {
     fn refused(&self, peer: usize, detail: &str) -> Error {
         Error::Fabric {
             context: self.me,
-            what: format!("an operation with context {peer} failed: {detail}"),
+            detail: format!("an operation with context {peer} failed: {detail}"),
         }
     }
 
-    fn bad_pointer(&self, context: usize, address: u64, len: u64, what: &'static str) -> Error {
+    fn bad_pointer(
+        &self,
+        context: usize,
+        address: u64,
+        len: u64,
+        operation: &'static str,
+    ) -> Error {
         let _ = self;
         Error::BadPointer {
             context,
             address,
             len,
-            what,
+            operation,
         }
     }
 

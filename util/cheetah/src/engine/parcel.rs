@@ -39,8 +39,8 @@ pub(super) struct Parcels {
 }
 
 /// Maximum of `total`; beyond it messages use ordinary memory.
-pub(crate) const MOST: usize = 64 << 20;
-const LEAST: usize = 4096;
+pub(crate) const SPECIAL_MAX: usize = 64 << 20;
+const SPECIAL_MIN: usize = 4096;
 
 impl Parcel {
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -86,7 +86,7 @@ impl Parcel {
 
 impl Parcels {
     /// Returns the memory of a completed message to the free list.
-    pub(super) fn take_back(&mut self, bytes: Bytes) {
+    pub(super) fn release(&mut self, bytes: Bytes) {
         if let Bytes::Parcel(Parcel {
             memory: Memory::Special(memory),
             ..
@@ -106,7 +106,7 @@ impl Parcels {
 }
 
 fn class_of(len: usize) -> usize {
-    len.next_power_of_two().max(LEAST).trailing_zeros() as usize
+    len.next_power_of_two().max(SPECIAL_MIN).trailing_zeros() as usize
 }
 
 impl Engine {
@@ -121,7 +121,7 @@ impl Engine {
     fn reserve_special(&mut self, to: usize, len: usize) -> Option<Arc<dyn Allocation>> {
         // Special memory belongs to one fabric; the last one connects the contexts of this host.
         let net = self.nets.len() - 1;
-        if len > MOST || self.peers.get(to)?.net != net {
+        if len > SPECIAL_MAX || self.peers.get(to)?.net != net {
             return None;
         }
         let class = class_of(len);
@@ -129,7 +129,7 @@ impl Engine {
             return Some(memory);
         }
         let size = 1 << class;
-        if self.parcels.total + size > MOST {
+        if self.parcels.total + size > SPECIAL_MAX {
             return None;
         }
         let memory = self.nets[net].readable(size).ok()?;
@@ -138,7 +138,7 @@ impl Engine {
     }
 
     /// Releases a reservation without sending it.
-    pub(crate) fn abandon(&mut self, parcel: Parcel) {
-        self.parcels.take_back(Bytes::Parcel(parcel));
+    pub(crate) fn release(&mut self, parcel: Parcel) {
+        self.parcels.release(Bytes::Parcel(parcel));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use selvedge::{Context, FiAddr};
 
-use super::Arrival;
+use super::Invocation;
 use crate::net::Net;
 
 /// Another context, or this one.
@@ -15,9 +15,9 @@ pub(super) struct Peer {
     /// The key of all memory of the peer.
     pub(super) key: u64,
     /// Messages that wait for room in the fabric.
-    outgoing: VecDeque<Kept>,
+    outgoing: VecDeque<QueuedMessage>,
     /// Its invocations from the first one on that is still being fetched.
-    pub(super) line: VecDeque<InLine>,
+    pub(super) fetch_queue: VecDeque<QueuedInvocation>,
     /// Special memory that the peer has announced.
     pub(super) blocks: Vec<Block>,
     pub(super) state: State,
@@ -31,35 +31,35 @@ pub(super) struct Peer {
 
 /// An outgoing message, which is queued if there is no room for it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Letter<'a> {
+pub(super) struct OutgoingMessage<'a> {
     pub(super) tag: u64,
-    pub(super) pieces: [&'a [u8]; 2],
+    pub(super) segments: [&'a [u8]; 2],
     /// Context of the completion that confirms the send, if one is needed.
-    pub(super) told: Option<Context>,
+    pub(super) completion: Option<Context>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct QueuedMessage {
     tag: u64,
     bytes: Vec<u8>,
-    told: Option<Context>,
+    completion: Option<Context>,
 }
 
 /// Connection state of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    Here,
+    Connected,
     /// It has finalized; its end is not a failure.
-    Left,
-    Lost,
+    Finalized,
+    Failed,
 }
 
 /// An entry in the queue of invocations.
 #[derive(Debug)]
-pub(super) enum InLine {
-    Here(Arrival),
+pub(super) enum QueuedInvocation {
+    Ready(Invocation),
     /// The number of the operation that fetches it.
-    Coming(u64),
+    Fetching(u64),
 }
 
 /// Memory of a peer that is written directly.
@@ -79,17 +79,17 @@ impl Peer {
             addr,
             key,
             outgoing: VecDeque::new(),
-            line: VecDeque::new(),
+            fetch_queue: VecDeque::new(),
             blocks: Vec::new(),
-            state: State::Here,
+            state: State::Connected,
             owes_flush: false,
             is_watched: false,
             entered: None,
         }
     }
 
-    pub(super) fn is_lost(&self) -> bool {
-        self.state == State::Lost
+    pub(super) fn has_failed(&self) -> bool {
+        self.state == State::Failed
     }
 
     #[inline]
@@ -98,11 +98,11 @@ impl Peer {
     }
 
     /// Queues a message. Returns whether it is the only one.
-    pub(super) fn queue(&mut self, letter: &Letter<'_>) -> bool {
-        self.outgoing.push_back(Kept {
-            tag: letter.tag,
-            bytes: letter.pieces.concat(),
-            told: letter.told,
+    pub(super) fn queue(&mut self, message: &OutgoingMessage<'_>) -> bool {
+        self.outgoing.push_back(QueuedMessage {
+            tag: message.tag,
+            bytes: message.segments.concat(),
+            completion: message.completion,
         });
         self.outgoing.len() == 1
     }
@@ -112,10 +112,15 @@ impl Peer {
     /// # Errors
     /// The fabric's error; unsent messages stay queued.
     pub(super) fn send_backlog(&mut self, net: &Net) -> selvedge::Result {
-        while let Some(Kept { tag, bytes, told }) = self.outgoing.front() {
-            match *told {
+        while let Some(QueuedMessage {
+            tag,
+            bytes,
+            completion,
+        }) = self.outgoing.front()
+        {
+            match *completion {
                 None => net.send(self.addr, *tag, bytes)?,
-                Some(context) => net.send_off(self.addr, *tag, bytes, context)?,
+                Some(context) => net.send_with_completion(self.addr, *tag, bytes, context)?,
             }
             self.outgoing.pop_front();
         }

@@ -1,27 +1,30 @@
 //! Posts whose memory an operation of the engine owns.
 
-#![expect(unsafe_code, reason = "operations keep what they have posted")]
+#![expect(
+    unsafe_code,
+    reason = "operations own the memory that they have posted"
+)]
 
 use std::ptr;
 
 use selvedge::{Errno, FiAddr, Iov, IovMut, OpFlags};
 
 use super::peer::Block;
-use super::put::Way;
-use super::{Engine, Mark, Op};
+use super::put::PutProtocol;
+use super::{CompletionKind, Engine, Op};
 use crate::bell::BellName;
-use crate::net::Place;
+use crate::net::RemoteAddr;
 use crate::wire::Source;
 
 /// The transfer of an operation.
 enum Transfer {
     Read(Source, IovMut),
     /// With a bell that the target rings.
-    Write(Place, Iov, BellName),
+    Write(RemoteAddr, Iov, BellName),
     /// To a receive that was posted under the operation's number.
     Send(Iov),
     /// From a peer, with the token of its operation.
-    Take(u64, IovMut),
+    Receive(u64, IovMut),
 }
 
 impl Engine {
@@ -31,25 +34,29 @@ impl Engine {
             return;
         };
         let net = &self.nets[self.peers[peer].net];
-        let (peer, context) = (self.peers[peer].addr, Mark::Op(number).context());
+        let (peer, context) = (self.peers[peer].addr, CompletionKind::Op(number).context());
         let posted = match transfer {
             // SAFETY: the buffer belongs to the operation, which is retained until the completion
             // with its number, or to the caller, who guarantees not to access it until its bell
             // rings. The engine drops its fabrics before its operations.
-            Transfer::Read(from, room) => unsafe { net.read(from.place(peer), room, context) },
+            Transfer::Read(from, buffer) => unsafe {
+                net.read(from.remote_addr(peer), buffer, context)
+            },
             // SAFETY: the caller guarantees not to change the bytes until the local bell rings,
             // which happens when the operation completes.
-            Transfer::Write(place, bytes, bell) => unsafe {
-                net.write(place, bytes, bell.word(), OpFlags::COMPLETION, context)
+            Transfer::Write(remote, bytes, bell) => unsafe {
+                net.write(remote, bytes, bell.word(), OpFlags::COMPLETION, context)
             },
             // SAFETY: as above.
             Transfer::Send(bytes) => unsafe { net.send_bulk(peer, number, bytes, context) },
             // SAFETY: a peer has named the memory and the kernel has confirmed that it is writable.
             // The initiator of the put guarantees that it may be overwritten.
-            Transfer::Take(token, room) => unsafe { net.take_bulk(peer, token, room, context) },
+            Transfer::Receive(token, buffer) => unsafe {
+                net.post_bulk_recv(peer, token, buffer, context)
+            },
         };
         match posted {
-            Ok(()) => self.owes_flush |= net.dawdles,
+            Ok(()) => self.owes_flush |= net.defers_sends,
             Err(Errno::Again) => self.to_post.push_back(number),
             Err(errno) => self.op_failed(number, errno, &errno.to_string()),
         }
@@ -57,31 +64,31 @@ impl Engine {
 
     /// The transfer of an operation, and its peer.
     fn transfer_of(&mut self, number: u64) -> Option<(usize, Transfer)> {
-        let room = |address: u64, len: u64| {
+        let buffer = |address: u64, len: u64| {
             let first = ptr::with_exposed_provenance_mut(address as usize);
             IovMut::from_raw(first, len as usize)
         };
         Some(match self.ops.get_mut(&number)? {
             Op::Put(op) => {
                 let (put, bytes) = (&op.put, op.put.local.iov());
-                let transfer = match op.way {
-                    Way::Asked => return None,
-                    Way::Sent => Transfer::Send(bytes),
-                    Way::Written(block) => {
-                        let place = block.place(self.peers[put.to].addr, put.remote);
-                        Transfer::Write(place, bytes, put.remote_bell)
+                let transfer = match op.protocol {
+                    PutProtocol::Requested => return None,
+                    PutProtocol::Sent => Transfer::Send(bytes),
+                    PutProtocol::Written(block) => {
+                        let remote = block.remote_addr(self.peers[put.to].addr, put.remote);
+                        Transfer::Write(remote, bytes, put.remote_bell)
                     }
                 };
                 (put.to, transfer)
             }
-            Op::Taking(op) => (op.from, Transfer::Take(op.token, room(op.to, op.len))),
+            Op::PutReceive(op) => (op.from, Transfer::Receive(op.token, buffer(op.to, op.len))),
             Op::Get(op) => {
-                let room = room(op.to.address(), op.source.len);
-                (op.of, Transfer::Read(op.source, room))
+                let buffer = buffer(op.to.address(), op.source.len);
+                (op.of, Transfer::Read(op.source, buffer))
             }
             Op::Fetch(op) => {
-                let room = IovMut::new(op.bytes.bytes_mut());
-                (op.from, Transfer::Read(op.source, room))
+                let buffer = IovMut::new(op.bytes.bytes_mut());
+                (op.from, Transfer::Read(op.source, buffer))
             }
             _ => return None,
         })
@@ -98,11 +105,11 @@ impl Engine {
         bell: BellName,
     ) -> selvedge::Result {
         let peer = &self.peers[to];
-        let context = Mark::To(to).context();
+        let context = CompletionKind::To(to).context();
         // SAFETY: with `INJECT` the bytes are copied before the call returns.
         unsafe {
             self.nets[peer.net].write(
-                block.place(peer.addr, address),
+                block.remote_addr(peer.addr, address),
                 Iov::new(bytes),
                 bell.word(),
                 OpFlags::INJECT,
@@ -113,8 +120,8 @@ impl Engine {
 }
 
 impl Source {
-    fn place(&self, peer: FiAddr) -> Place {
-        Place {
+    fn remote_addr(&self, peer: FiAddr) -> RemoteAddr {
+        RemoteAddr {
             peer,
             addr: self.addr,
             key: self.key,

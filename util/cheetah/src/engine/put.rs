@@ -15,7 +15,7 @@ use super::peer::Block;
 use super::{Engine, Op};
 use crate::bell::BellName;
 use crate::local::Local;
-use crate::wire::Said;
+use crate::wire::WireMessage;
 use crate::{Error, Result, memory};
 
 /// The arguments of a put.
@@ -30,16 +30,16 @@ pub(crate) struct Put {
 
 /// A put whose bytes the caller lends until they have been sent.
 #[derive(Debug)]
-pub(super) struct Lending {
+pub(super) struct PutOp {
     pub(super) put: Put,
-    pub(super) way: Way,
+    pub(super) protocol: PutProtocol,
 }
 
 /// Protocol and progress of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum PutProtocol {
     /// Rendezvous: the request was sent to the target.
-    Asked,
+    Requested,
     /// Rendezvous: the target has posted a receive.
     Sent,
     /// Written directly to special memory.
@@ -48,7 +48,7 @@ pub(super) enum Way {
 
 /// A receive that is posted for the bytes of a put.
 #[derive(Debug)]
-pub(super) struct Taking {
+pub(super) struct PutReceive {
     pub(super) from: usize,
     /// The initiator's number of the put.
     pub(super) token: u64,
@@ -57,7 +57,7 @@ pub(super) struct Taking {
     bell: BellName,
 }
 
-const WHAT: &str = "put";
+const PUT: &str = "put";
 
 impl Engine {
     /// Starts a put.
@@ -69,7 +69,7 @@ impl Engine {
     pub(crate) fn put(&mut self, put: &Put) -> Result {
         self.check(put.to)?;
         if put.to == self.me {
-            return self.put_here(put);
+            return self.put_local(put);
         }
         self.check_alive(put.to)?;
         self.peers[put.to].owes_flush = true;
@@ -78,7 +78,7 @@ impl Engine {
             let inject_size = self.nets[self.peers[put.to].net].inject_size();
             if len > inject_size as u64 {
                 self.copies.placed(len as usize);
-                self.lend(put, Way::Written(block));
+                self.start_put(put, PutProtocol::Written(block));
                 return Ok(());
             }
             let bytes = put.local.bytes();
@@ -112,38 +112,41 @@ impl Engine {
         let net = &self.nets[self.peers[put.to].net];
         let len = put.local.len();
         if len > net.eager() as u64 {
-            return self.lend(put, Way::Asked);
+            return self.start_put(put, PutProtocol::Requested);
         }
-        let said = Said::Put {
+        let message = WireMessage::Put {
             to: put.remote,
             bell: put.remote_bell,
             local: put.local_bell,
         };
         self.copies.packed(len as usize);
-        self.send(put.to, &said, put.local.bytes());
+        self.send(put.to, &message, put.local.bytes());
         self.ring_own(put.local_bell);
     }
 
     /// Starts a put from the caller's memory.
-    fn lend(&mut self, put: &Put, way: Way) {
-        let token = self.add_op(Op::Put(Lending { put: *put, way }));
-        if way != Way::Asked {
+    fn start_put(&mut self, put: &Put, protocol: PutProtocol) {
+        let token = self.add_op(Op::Put(PutOp {
+            put: *put,
+            protocol,
+        }));
+        if protocol != PutProtocol::Requested {
             return self.post_for(token);
         }
-        let said = Said::AskPut {
+        let message = WireMessage::PutRequest {
             to: put.remote,
             len: put.local.len(),
             token,
             bell: put.remote_bell,
         };
-        self.send(put.to, &said, &[]);
+        self.send(put.to, &message, &[]);
     }
 
-    fn put_here(&mut self, put: &Put) -> Result {
+    fn put_local(&mut self, put: &Put) -> Result {
         let (from, len) = (put.local.address(), put.local.len());
         if memory::copy_within(from, put.remote, len).is_err() {
-            let why = self.bad_pointer(self.me, put.remote, len, WHAT);
-            self.muffle(put.local_bell, &why);
+            let why = self.bad_pointer(self.me, put.remote, len, PUT);
+            self.fail_bell(put.local_bell, &why);
             self.fail(why);
             return Ok(());
         }
@@ -157,13 +160,13 @@ impl Engine {
 
     /// Copies the bytes of a put by message.
     #[inline]
-    pub(super) fn hear_put(&mut self, from: usize, to: u64, bytes: &[u8], bells: [BellName; 2]) {
+    pub(super) fn on_put(&mut self, from: usize, to: u64, bytes: &[u8], bells: [BellName; 2]) {
         let [bell, local] = bells;
         let len = bytes.len() as u64;
         let stored = match self.blocks.find(to, len) {
             Some(block) => {
                 block.store(to, bytes);
-                self.introduce_block(from, to);
+                self.announce_block(from, to);
                 Ok(())
             }
             None => memory::store(to, bytes),
@@ -172,13 +175,13 @@ impl Engine {
             self.copies.delivered(bytes.len());
             return self.ring_for(from, bell);
         }
-        let why = self.bad_pointer(self.me, to, len, WHAT);
-        self.muffle(bell, &why);
-        self.send(from, &Said::PutFailed { to, len, local }, &[]);
+        let why = self.bad_pointer(self.me, to, len, PUT);
+        self.fail_bell(bell, &why);
+        self.send(from, &WireMessage::PutFailed { to, len, local }, &[]);
     }
 
     /// Handles a put request: checks the address and posts the receive.
-    pub(super) fn hear_ask_put(
+    pub(super) fn on_put_request(
         &mut self,
         from: usize,
         (to, len): (u64, u64),
@@ -186,67 +189,69 @@ impl Engine {
         bell: BellName,
     ) {
         if !memory::is_writable(to, len) {
-            let why = self.bad_pointer(self.me, to, len, WHAT);
-            self.muffle(bell, &why);
-            let said = Said::Failed {
+            let why = self.bad_pointer(self.me, to, len, PUT);
+            self.fail_bell(bell, &why);
+            let message = WireMessage::Failed {
                 token,
                 at_source: false,
             };
-            return self.send(from, &said, &[]);
+            return self.send(from, &message, &[]);
         }
         if self.blocks.contain(to, len) {
-            self.introduce_block(from, to);
+            self.announce_block(from, to);
         }
-        let taking = Taking {
+        let receive = PutReceive {
             from,
             token,
             to,
             len,
             bell,
         };
-        let op = self.add_op(Op::Taking(taking));
+        let op = self.add_op(Op::PutReceive(receive));
         self.post_for(op);
-        self.send(from, &Said::Writable { token }, &[]);
+        self.send(from, &WireMessage::Writable { token }, &[]);
     }
 
     /// Handles the received bytes of a put.
-    pub(super) fn taken(&mut self, op: &Taking) {
+    pub(super) fn put_received(&mut self, op: &PutReceive) {
         self.copies.delivered(op.len as usize);
         self.ring_for(op.from, op.bell);
     }
 
     /// Handles a failed receive of a put.
-    pub(super) fn not_taken(&mut self, op: &Taking, errno: Errno) {
+    pub(super) fn put_receive_failed(&mut self, op: &PutReceive, errno: Errno) {
         let why = Error::Fabric {
             context: self.me,
-            what: format!(
-                "{} bytes of a put by context {} do not come: {errno}",
+            detail: format!(
+                "{} bytes of a put by context {} cannot be received: {errno}",
                 op.len, op.from
             ),
         };
-        self.muffle(op.bell, &why);
+        self.fail_bell(op.bell, &why);
     }
 
     // Initiator side.
 
     /// Handles the target's response that the receive is posted.
-    pub(super) fn hear_writable(&mut self, from: usize, token: u64) {
+    pub(super) fn on_writable(&mut self, from: usize, token: u64) {
         match self.ops.get_mut(&token) {
-            Some(Op::Put(op)) if op.put.to == from && op.way == Way::Asked => op.way = Way::Sent,
+            Some(Op::Put(op)) if op.put.to == from && op.protocol == PutProtocol::Requested => {
+                op.protocol = PutProtocol::Sent
+            }
             _ => return,
         }
         self.post_for(token);
     }
 
     /// Handles the completion of an operation by its target.
-    pub(super) fn hear_done(&mut self, from: usize, token: u64) {
-        let is_theirs = self.ops.get(&token).is_some_and(|op| op.peer() == from);
-        if !is_theirs {
+    pub(super) fn on_done(&mut self, from: usize, token: u64) {
+        let is_from_target = self.ops.get(&token).is_some_and(|op| op.peer() == from);
+        if !is_from_target {
             return;
         }
         match self.ops.remove(&token) {
-            Some(Op::Lent(op)) => {
-                self.parcels.take_back(op.bytes);
+            Some(Op::Invoke(op)) => {
+                self.parcels.release(op.bytes);
                 self.ring_own(op.bell);
             }
             Some(Op::Flush { .. }) => {}
@@ -259,10 +264,10 @@ impl Engine {
 
     /// Handles the failure of an operation at its target.
     #[cold]
-    pub(super) fn hear_failed(&mut self, from: usize, token: u64, at_source: bool) {
-        let is_theirs = self.ops.get(&token).is_some_and(|op| op.peer() == from);
+    pub(super) fn on_failed(&mut self, from: usize, token: u64, at_source: bool) {
+        let is_from_target = self.ops.get(&token).is_some_and(|op| op.peer() == from);
         let op = match self.ops.remove(&token) {
-            Some(op) if is_theirs => op,
+            Some(op) if is_from_target => op,
             Some(op) => {
                 self.ops.insert(token, op);
                 return;
@@ -270,18 +275,18 @@ impl Engine {
             None => return,
         };
         let why = match (&op, at_source) {
-            (Op::Put(op), false) => self.bad_pointer(from, op.put.remote, op.put.local.len(), WHAT),
+            (Op::Put(op), false) => self.bad_pointer(from, op.put.remote, op.put.local.len(), PUT),
             (Op::Get(op), false) => self.bad_pointer(from, op.source.addr, op.source.len, "get"),
             _ => self.refused(from, "it could not fetch the bytes"),
         };
-        self.give_up(op, &why);
+        self.fail_op(op, &why);
     }
 
     /// Handles a failed copy or ring at a target.
     #[cold]
-    pub(super) fn hear_put_failed(&mut self, from: usize, to: u64, len: u64, local: BellName) {
-        let why = self.bad_pointer(from, to, len, WHAT);
-        self.muffle(local, &why);
+    pub(super) fn on_put_failed(&mut self, from: usize, to: u64, len: u64, local: BellName) {
+        let why = self.bad_pointer(from, to, len, PUT);
+        self.fail_bell(local, &why);
         self.fail(why);
     }
 }

@@ -1,20 +1,20 @@
 //! Receive buffers of an engine.
 
-#![expect(unsafe_code, reason = "buffers are posted whole and lent whole")]
+#![expect(unsafe_code, reason = "buffers are posted and borrowed whole")]
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use selvedge::Errno;
 
-use super::Mark;
+use super::CompletionKind;
 use crate::net::Net;
-use crate::recv::{Buffer, Part};
+use crate::recv::{Buffer, BufferedMessage};
 
 /// Posted receives for each fabric; further messages wait in the provider.
 const COUNT: usize = 64;
 /// Maximum number of used buffers that are kept for reuse.
-const LENT: usize = 64;
+const IN_USE_MAX: usize = 64;
 
 /// All buffers. The number of a buffer is its index.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub(super) struct Receives {
     /// Indices of buffers that are not posted.
     idle: Vec<usize>,
     /// Buffers that were still in use when their slots were posted again, the oldest first.
-    lent: VecDeque<Arc<Buffer>>,
+    in_use: VecDeque<Arc<Buffer>>,
 }
 
 #[derive(Debug)]
@@ -57,11 +57,11 @@ impl Receives {
     }
 
     /// As [`Self::message`], with shared ownership of the buffer.
-    pub(super) fn part(&self, net: usize, index: usize, len: usize) -> Option<Part> {
+    pub(super) fn part(&self, net: usize, index: usize, len: usize) -> Option<BufferedMessage> {
         let slot = self.slots.get(index).filter(|slot| slot.net == net)?;
         // SAFETY: the caller has read its completion. `renew` ensures that a posted buffer has no
         // other owner.
-        unsafe { Part::new(&slot.buffer, len) }
+        unsafe { BufferedMessage::new(&slot.buffer, len) }
     }
 
     /// Marks a buffer as idle after its completion.
@@ -97,7 +97,7 @@ impl Receives {
         let slot = &self.slots[index];
         // SAFETY: the buffer is idle and has no other owner than this table, which the engine drops
         // after its fabrics.
-        unsafe { nets[slot.net].take_into(&slot.buffer, Mark::Buffer(index).context()) }
+        unsafe { nets[slot.net].post_recv(&slot.buffer, CompletionKind::Buffer(index).context()) }
     }
 
     /// Replaces the buffer of a slot if it is in use.
@@ -105,21 +105,21 @@ impl Receives {
     fn renew(&mut self, index: usize) {
         if Arc::get_mut(&mut self.slots[index].buffer).is_none() {
             let spare = self.spare();
-            let lent = std::mem::replace(&mut self.slots[index].buffer, spare);
-            self.lent.push_back(lent);
+            let replaced = std::mem::replace(&mut self.slots[index].buffer, spare);
+            self.in_use.push_back(replaced);
         }
     }
 
     /// A buffer without another owner.
     #[cold]
     fn spare(&mut self) -> Arc<Buffer> {
-        if let Some(mut oldest) = self.lent.pop_front() {
+        if let Some(mut oldest) = self.in_use.pop_front() {
             if Arc::get_mut(&mut oldest).is_some() {
                 return oldest;
             }
             // Buffers behind it may be released earlier.
-            if self.lent.len() < LENT {
-                self.lent.push_back(oldest);
+            if self.in_use.len() < IN_USE_MAX {
+                self.in_use.push_back(oldest);
             }
         }
         Arc::new(Buffer::new())

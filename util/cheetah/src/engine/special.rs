@@ -10,28 +10,28 @@ use selvedge::owned::SharedRegion;
 
 use super::Engine;
 use super::peer::Block;
-use crate::net::Place;
-use crate::wire::Said;
+use crate::net::RemoteAddr;
+use crate::wire::WireMessage;
 use crate::{Error, Result};
 
 /// The special memory of this context.
 #[derive(Debug, Default)]
-pub(super) struct Blocks(Vec<Own>);
+pub(super) struct Blocks(Vec<OwnBlock>);
 
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct OwnBlock {
     block: Block,
-    window: Arc<SharedRegion>,
+    region: Arc<SharedRegion>,
     net: usize,
     /// The contexts that know the block.
-    told: Vec<usize>,
+    announced_to: Vec<usize>,
 }
 
-impl Own {
+impl OwnBlock {
     /// Copies bytes that a peer has sent to addresses in the block.
     pub(super) fn store(&self, address: u64, bytes: &[u8]) {
         let offset = (address - self.block.start) as usize;
-        let copied = self.window.copy_from(offset, bytes);
+        let copied = self.region.copy_from(offset, bytes);
         debug_assert!(copied.is_ok(), "the block was found by its bytes");
     }
 }
@@ -39,7 +39,7 @@ impl Own {
 impl Blocks {
     /// The block that contains all of these bytes.
     #[inline]
-    pub(super) fn find(&self, address: u64, len: u64) -> Option<&Own> {
+    pub(super) fn find(&self, address: u64, len: u64) -> Option<&OwnBlock> {
         self.0.iter().find(|own| own.block.holds(address, len))
     }
 
@@ -52,8 +52,8 @@ impl Blocks {
 impl Block {
     /// The remote address of an address in the block.
     #[inline]
-    pub(super) fn place(&self, peer: FiAddr, address: u64) -> Place {
-        Place {
+    pub(super) fn remote_addr(&self, peer: FiAddr, address: u64) -> RemoteAddr {
+        RemoteAddr {
             peer,
             addr: self.base + (address - self.start),
             key: self.key,
@@ -69,30 +69,30 @@ impl Engine {
     pub(crate) fn allocate(&mut self, len: usize) -> Result<Arc<SharedRegion>> {
         let me = self.me;
         let net = self.nets.len() - 1;
-        let window = self.nets[net].window(len);
-        let window = window.map_err(|error| Error::NoMemory {
+        let region = self.nets[net].shared_region(len);
+        let region = region.map_err(|error| Error::NoMemory {
             context: me,
-            what: format!("{len} bytes of special memory: {error}"),
+            purpose: format!("{len} bytes of special memory: {error}"),
         })?;
-        let window = Arc::new(window);
+        let region = Arc::new(region);
         let block = Block {
-            start: window.base().expose_provenance() as u64,
+            start: region.base().expose_provenance() as u64,
             len: len as u64,
-            key: window.key(),
-            base: window.addr(0),
+            key: region.key(),
+            base: region.addr(0),
         };
-        self.blocks.0.push(Own {
+        self.blocks.0.push(OwnBlock {
             block,
-            window: Arc::clone(&window),
+            region: Arc::clone(&region),
             net,
-            told: Vec::new(),
+            announced_to: Vec::new(),
         });
-        Ok(window)
+        Ok(region)
     }
 
     /// Frees special memory.
-    pub(crate) fn free(&mut self, window: Arc<SharedRegion>) {
-        let start = window.base().addr() as u64;
+    pub(crate) fn free(&mut self, region: Arc<SharedRegion>) {
+        let start = region.base().addr() as u64;
         let at = self
             .blocks
             .0
@@ -100,41 +100,41 @@ impl Engine {
             .position(|own| own.block.start == start);
         if let Some(at) = at {
             let own = self.blocks.0.swap_remove(at);
-            for peer in own.told {
-                self.send(peer, &Said::Withdrawn { start }, &[]);
+            for peer in own.announced_to {
+                self.send(peer, &WireMessage::Withdrawn { start }, &[]);
             }
         }
-        drop(window);
+        drop(region);
     }
 
     /// Announces the block that contains `address` to a context.
     #[cold]
-    pub(super) fn introduce_block(&mut self, to: usize, address: u64) {
+    pub(super) fn announce_block(&mut self, to: usize, address: u64) {
         let net = self.peers[to].net;
         let own = self.blocks.0.iter_mut();
         let own = own
             .filter(|own| own.net == net)
             .find(|own| own.block.holds(address, 0));
-        let Some(own) = own.filter(|own| !own.told.contains(&to)) else {
+        let Some(own) = own.filter(|own| !own.announced_to.contains(&to)) else {
             return;
         };
-        own.told.push(to);
+        own.announced_to.push(to);
         let Block {
             start,
             len,
             key,
             base,
         } = own.block;
-        let said = Said::Special {
+        let message = WireMessage::Special {
             start,
             len,
             key,
             base,
         };
-        self.send(to, &said, &[]);
+        self.send(to, &message, &[]);
     }
 
-    pub(super) fn hear_special(&mut self, from: usize, start: u64, len: u64, key: u64, base: u64) {
+    pub(super) fn on_special(&mut self, from: usize, start: u64, len: u64, key: u64, base: u64) {
         let blocks = &mut self.peers[from].blocks;
         blocks.retain(|block| block.start != start);
         if start.checked_add(len).is_some() && base.checked_add(len).is_some() {
@@ -147,7 +147,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn hear_withdrawn(&mut self, from: usize, start: u64) {
+    pub(super) fn on_withdrawn(&mut self, from: usize, start: u64) {
         self.peers[from].blocks.retain(|block| block.start != start);
     }
 }

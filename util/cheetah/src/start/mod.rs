@@ -7,20 +7,20 @@
 //! Contexts of a launcher may be on different hosts. Without a configured provider they open a
 //! fabric for all hosts and a local one, and close the first if all contexts are on one host.
 
-pub(crate) mod family;
-pub mod gather;
-mod introduction;
+mod addresses;
+pub(crate) mod fork;
 mod pmi;
+pub mod rendezvous;
 
 use std::time::{Duration, Instant};
 
-use crate::config::{Config, Meeting, Place};
-use crate::engine::{Engine, Obituary};
+use crate::config::{Config, Launch, Rendezvous};
+use crate::engine::{Engine, ExitLookup};
 use crate::net::Net;
 use crate::{Error, Result};
-use family::Family;
-use gather::Stranger;
-use introduction::Introduction;
+use addresses::HostAddresses;
+use fork::Children;
+use rendezvous::Identity;
 
 /// Default time limit of the start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// A started context, and the children that it must wait for.
 pub(crate) struct Started {
     pub(crate) engine: Engine,
-    pub(crate) family: Option<Family>,
+    pub(crate) children: Option<Children>,
 }
 
 /// Starts the context of this process, or forks the contexts.
@@ -37,89 +37,89 @@ pub(crate) struct Started {
 /// The reason why the contexts could not be started.
 pub(crate) fn start(config: &Config) -> Result<Started> {
     let deadline = Instant::now() + config.start_timeout.unwrap_or(START_TIMEOUT);
-    if let Some(place) = &config.place {
-        let engine = meet(config, place, deadline)?;
+    if let Some(launch) = &config.launch {
+        let engine = join_run(config, launch, deadline)?;
         return Ok(Started {
             engine,
-            family: None,
+            children: None,
         });
     }
     match config.fork {
         Some(size) if size > 1 => fork(config, size, deadline),
         _ => {
-            let alone = Place {
+            let single = Launch {
                 size: 1,
-                ..Place::default()
+                ..Launch::default()
             };
-            let engine = meet(config, &alone, deadline)?;
+            let engine = join_run(config, &single, deadline)?;
             Ok(Started {
                 engine,
-                family: None,
+                children: None,
             })
         }
     }
 }
 
 fn fork(config: &Config, size: usize, deadline: Instant) -> Result<Started> {
-    let born = family::fork(size)?;
-    let (rank, secret) = (born.rank, born.secret);
-    let (nets, line) = Choice::of(config).open(config, rank, secret)?;
+    let forked = fork::fork(size)?;
+    let (rank, secret) = (forked.rank, forked.secret);
+    let (nets, line) = ProviderChoice::of(config).open(config, rank, secret)?;
     let job = format!("{secret:016x}");
-    let me = Stranger {
+    let me = Identity {
         job: &job,
         rank,
         size,
         line: &line,
     };
-    let (lines, family, obituary) = match born.role {
-        family::Role::Parent(mut family) => {
-            let lines = gather::serve(&me, family.lines(), deadline);
-            let lines = lines.map_err(|error| family.explain(error))?;
-            let obituary = family.obituary();
-            (lines, Some(family), Some(obituary))
+    let (lines, children, exit_lookup) = match forked.role {
+        fork::Role::Parent(mut children) => {
+            let lines = rendezvous::serve(&me, children.take_sockets(), deadline);
+            let lines = lines.map_err(|error| children.add_exit_statuses(error))?;
+            let exit_lookup = children.exit_lookup();
+            (lines, Some(children), Some(exit_lookup))
         }
-        family::Role::Child(socket) => (gather::join(&me, socket, deadline)?, None, None),
+        fork::Role::Child(socket) => (rendezvous::join(&me, socket, deadline)?, None, None),
     };
-    let engine = engage(nets, rank, &introductions(&lines)?, obituary)?;
-    Ok(Started { engine, family })
+    let engine = connect(nets, rank, &parse_addresses(&lines)?, exit_lookup)?;
+    Ok(Started { engine, children })
 }
 
-fn meet(config: &Config, place: &Place, deadline: Instant) -> Result<Engine> {
-    let choice = Choice::of(config);
-    let (mut nets, line) = choice.open(config, place.rank, random())?;
-    let me = Stranger {
-        job: &place.job,
-        rank: place.rank,
-        size: place.size,
+fn join_run(config: &Config, launch: &Launch, deadline: Instant) -> Result<Engine> {
+    let providers = ProviderChoice::of(config);
+    let (mut nets, line) = providers.open(config, launch.rank, random())?;
+    let me = Identity {
+        job: &launch.job,
+        rank: launch.rank,
+        size: launch.size,
         line: &line,
     };
-    let lines = match &place.meeting {
-        Meeting::Alone => vec![line.clone()],
-        Meeting::Host(at) => gather::at_host(&me, at, deadline)?,
-        Meeting::Server(at) => gather::at_server(&me, at, deadline)?,
-        Meeting::File(path) => gather::at_file(&me, path.as_ref(), deadline)?,
-        Meeting::Pmi(fd) => pmi::exchange(*fd, &me)?,
+    let lines = match &launch.rendezvous {
+        Rendezvous::Single => vec![line.clone()],
+        Rendezvous::Host(at) => rendezvous::at_host(&me, at, deadline)?,
+        Rendezvous::Server(at) => rendezvous::at_server(&me, at, deadline)?,
+        Rendezvous::File(path) => rendezvous::at_file(&me, path.as_ref(), deadline)?,
+        Rendezvous::Pmi(fd) => pmi::exchange(*fd, &me)?,
     };
-    let mut all = introductions(&lines)?;
-    if choice.is_open() && Introduction::are_neighbours(&all) {
+    let mut all = parse_addresses(&lines)?;
+    if providers.is_open() && HostAddresses::are_local(&all) {
         nets.drain(..nets.len() - 1);
-        all.iter_mut().for_each(Introduction::keep_near);
+        all.iter_mut().for_each(HostAddresses::keep_local_fabric);
     }
-    engage(nets, place.rank, &all, None)
+    connect(nets, launch.rank, &all, None)
 }
 
 /// The providers to open.
-enum Choice {
+enum ProviderChoice {
     /// Configured providers; the last one is used for contexts of the same host.
     Named(Vec<Option<String>>),
     /// The available ones of these, with the same order.
     Open([&'static str; 2]),
 }
 
-impl Choice {
+impl ProviderChoice {
     fn of(config: &Config) -> Self {
-        let is_placed = config.place.as_ref().is_some_and(|place| place.size > 1);
-        if is_placed && config.fabric.is_empty() && config.near.is_empty() {
+        let is_launched = config.launch.as_ref().is_some_and(|launch| launch.size > 1);
+        if is_launched && config.fabric.is_empty() && config.near.is_empty() {
             return Self::Open(["tcp", "shm"]);
         }
         let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
@@ -139,7 +139,7 @@ impl Choice {
             let net = Net::open(provider, secret, config.has_thread);
             net.map_err(|error| Error::Fabric {
                 context: rank,
-                what: error.to_string(),
+                detail: error.to_string(),
             })
         };
         let nets: Vec<_> = match self {
@@ -156,33 +156,36 @@ impl Choice {
             true => vec![open(None)?],
             false => nets,
         };
-        let line = Introduction::of(&nets)?.to_line();
+        let line = HostAddresses::of(&nets)?.to_line();
         Ok((nets, line))
     }
 }
 
-fn introductions(lines: &[String]) -> Result<Vec<Introduction>> {
-    lines.iter().map(|line| Introduction::parse(line)).collect()
+fn parse_addresses(lines: &[String]) -> Result<Vec<HostAddresses>> {
+    lines
+        .iter()
+        .map(|line| HostAddresses::parse(line))
+        .collect()
 }
 
-fn engage(
+fn connect(
     nets: Vec<Net>,
     rank: usize,
-    all: &[Introduction],
-    obituary: Option<Obituary>,
+    all: &[HostAddresses],
+    exit_lookup: Option<ExitLookup>,
 ) -> Result<Engine> {
-    let here = &all[rank];
-    let known = all.iter().enumerate().map(|(other, theirs)| {
-        theirs.acquaintance(here).ok_or_else(|| {
+    let local = &all[rank];
+    let addresses = all.iter().enumerate().map(|(other, remote)| {
+        remote.address_for(local).ok_or_else(|| {
             Error::start(format!(
                 "contexts {rank} and {other} have no fabric in common: {} and {}",
-                here.fabrics(),
-                theirs.fabrics()
+                local.fabrics(),
+                remote.fabrics()
             ))
         })
     });
-    let known: Vec<_> = known.collect::<Result<_>>()?;
-    Engine::start(nets, rank, &known, obituary)
+    let addresses: Vec<_> = addresses.collect::<Result<_>>()?;
+    Engine::start(nets, rank, &addresses, exit_lookup)
 }
 
 /// A number that is not predictable.

@@ -7,24 +7,24 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{BorrowedFd, RawFd};
 
-use super::gather::Stranger;
+use super::rendezvous::Identity;
 use crate::{Error, Result};
 
 /// Exchanges address lines through the process manager connected to `fd`.
 ///
 /// # Errors
 /// An unexpected response of the process manager.
-pub(super) fn exchange(fd: RawFd, me: &Stranger<'_>) -> Result<Vec<String>> {
+pub(super) fn exchange(fd: RawFd, me: &Identity<'_>) -> Result<Vec<String>> {
     let mut manager = Manager::at(fd)?;
-    manager.ask("init pmi_version=1 pmi_subversion=1", "response_to_init")?;
-    let maxes = manager.ask("get_maxes", "maxes")?;
+    manager.request("init pmi_version=1 pmi_subversion=1", "response_to_init")?;
+    let maxes = manager.request("get_maxes", "maxes")?;
     let longest = number(&maxes, "vallen_max").unwrap_or(256);
-    let space = manager.ask("get_my_kvsname", "my_kvsname")?;
+    let space = manager.request("get_my_kvsname", "my_kvsname")?;
     let space = field(&space, "kvsname").unwrap_or_default().to_owned();
     manager.put(&space, me, longest.saturating_sub(1).max(16))?;
-    manager.ask("barrier_in", "barrier_out")?;
+    manager.request("barrier_in", "barrier_out")?;
     let all: Result<Vec<_>> = (0..me.size).map(|rank| manager.get(&space, rank)).collect();
-    manager.ask("finalize", "finalize_ack")?;
+    manager.request("finalize", "finalize_ack")?;
     all
 }
 
@@ -50,52 +50,52 @@ impl Manager {
     }
 
     /// Sends a command and reads the response.
-    fn ask(&mut self, command: &str, expected: &str) -> Result<String> {
+    fn request(&mut self, command: &str, expected: &str) -> Result<String> {
         let broken = |error: std::io::Error| Error::io("the process manager", &error);
         let line = format!("cmd={command}\n");
         self.writer.write_all(line.as_bytes()).map_err(broken)?;
-        let mut answer = String::new();
-        self.reader.read_line(&mut answer).map_err(broken)?;
-        let answer = answer.trim_end().to_owned();
-        let is_well = field(&answer, "cmd") == Some(expected)
-            && field(&answer, "rc").is_none_or(|code| code == "0");
-        match is_well {
-            true => Ok(answer),
+        let mut response = String::new();
+        self.reader.read_line(&mut response).map_err(broken)?;
+        let response = response.trim_end().to_owned();
+        let is_expected = field(&response, "cmd") == Some(expected)
+            && field(&response, "rc").is_none_or(|code| code == "0");
+        match is_expected {
+            true => Ok(response),
             false => Err(Error::start(format!(
-                "the process manager answers {command:?} with {answer:?}"
+                "the process manager responded to {command:?} with {response:?}"
             ))),
         }
     }
 
     /// Puts this context's line, in chunks within the length limit.
-    fn put(&mut self, space: &str, me: &Stranger<'_>, longest: usize) -> Result {
-        let pieces: Vec<_> = me.line.as_bytes().chunks(longest).collect();
-        for (number, piece) in pieces.iter().enumerate() {
-            let value = String::from_utf8_lossy(piece).replace('=', "%");
+    fn put(&mut self, space: &str, me: &Identity<'_>, longest: usize) -> Result {
+        let chunks: Vec<_> = me.line.as_bytes().chunks(longest).collect();
+        for (number, chunk) in chunks.iter().enumerate() {
+            let value = String::from_utf8_lossy(chunk).replace('=', "%");
             let key = format!("cheetah-{}-{number}", me.rank);
             let command = format!("put kvsname={space} key={key} value={value}");
-            self.ask(&command, "put_result")?;
+            self.request(&command, "put_result")?;
         }
         let count = format!(
             "put kvsname={space} key=cheetah-{} value={}",
             me.rank,
-            pieces.len()
+            chunks.len()
         );
-        self.ask(&count, "put_result").map(|_| ())
+        self.request(&count, "put_result").map(|_| ())
     }
 
     fn get(&mut self, space: &str, rank: usize) -> Result<String> {
         let count = self.value(space, &format!("cheetah-{rank}"))?;
         let count: usize = count.parse().unwrap_or(0);
-        let pieces: Result<Vec<_>> = (0..count)
+        let chunks: Result<Vec<_>> = (0..count)
             .map(|number| self.value(space, &format!("cheetah-{rank}-{number}")))
             .collect();
-        Ok(pieces?.concat().replace('%', "="))
+        Ok(chunks?.concat().replace('%', "="))
     }
 
     fn value(&mut self, space: &str, key: &str) -> Result<String> {
-        let answer = self.ask(&format!("get kvsname={space} key={key}"), "get_result")?;
-        Ok(field(&answer, "value").unwrap_or_default().to_owned())
+        let response = self.request(&format!("get kvsname={space} key={key}"), "get_result")?;
+        Ok(field(&response, "value").unwrap_or_default().to_owned())
     }
 }
 

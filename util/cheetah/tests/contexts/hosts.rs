@@ -4,7 +4,7 @@
 use selvedge_testkit::skip::{Need, skip};
 use std::process::Command;
 
-use crate::troupe::{SCENES, finish, spawn};
+use crate::processes::{SCENARIOS, finish, spawn};
 
 /// Two hosts, which are deleted when this value is dropped.
 struct Hosts([String; 2]);
@@ -48,10 +48,10 @@ impl Hosts {
     }
 
     /// One of four contexts, on the host selected by its number.
-    fn context(&self, rank: usize, scene: &[&str], option: &str, near: &str) -> Command {
+    fn context(&self, rank: usize, scenario: &[&str], option: &str, near: &str) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0[rank % 2], SCENES]);
-        command.args(scene).arg(option);
+        command.args(["netns", "exec", &self.0[rank % 2], SCENARIOS]);
+        command.args(scenario).arg(option);
         command
             .env("CHEETAH_RANK", rank.to_string())
             .env("CHEETAH_SIZE", "4")
@@ -77,7 +77,7 @@ fn ip(args: &[&str]) -> bool {
 }
 
 #[test]
-fn contexts_of_two_hosts_meet_over_tcp_and_those_of_one_over_shm_unless_something_else_is_named() {
+fn contexts_use_tcp_between_hosts_and_shm_within_one_unless_configured_otherwise() {
     let Some(hosts) = Hosts::make() else {
         return skip(Need::Rights, "no network namespaces can be made here");
     };
@@ -86,17 +86,17 @@ fn contexts_of_two_hosts_meet_over_tcp_and_those_of_one_over_shm_unless_somethin
         ("-tcp", "", &["fabrics", "tcp"]),
         ("-tcp", "shm", &["fabrics", "tcp", "shm"]),
     ] {
-        for scene in [
+        for scenario in [
             fabrics,
-            &["thin"],
+            &["basic-put"],
             &["fifo", "300"],
             &["arguments"],
             &["put-bells", "50"],
         ] {
             let contexts = [0, 1, 2, 3];
-            let contexts = contexts.map(|rank| spawn(hosts.context(rank, scene, option, near)));
+            let contexts = contexts.map(|rank| spawn(hosts.context(rank, scenario, option, near)));
             for context in contexts {
-                finish(context).assert_well(1);
+                finish(context).assert_success(1);
             }
         }
     }

@@ -3,10 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot run fails")]
 
 mod calls;
+mod errors;
 mod hosts;
-mod meeting;
+mod matching;
+mod processes;
 mod remote;
-mod starting;
+mod startup;
 mod stencil;
-mod trouble;
-mod troupe;

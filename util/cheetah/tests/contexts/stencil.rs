@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::troupe::{LAUNCHER, watch};
+use crate::processes::{LAUNCHER, run_command};
 
 /// Examples are built with the tests, in a folder beside the programs.
 fn example() -> PathBuf {
@@ -12,7 +12,7 @@ fn example() -> PathBuf {
 }
 
 #[test]
-fn a_stencil_over_contexts_is_as_that_of_one_and_can_be_seen() {
+fn a_stencil_over_contexts_equals_that_of_one_and_is_drawn() {
     let folder = std::env::temp_dir().join(format!("cheetah-stencil-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let mut pictures = Vec::new();
@@ -20,15 +20,15 @@ fn a_stencil_over_contexts_is_as_that_of_one_and_can_be_seen() {
         let picture = folder.join(contexts);
         let mut command = Command::new(example());
         command.args(["-shmem", "-np", contexts]).arg(&picture);
-        let played = watch(command);
-        assert_eq!(played.code, Some(0), "{played:#?}");
+        let output = run_command(command);
+        assert_eq!(output.code, Some(0), "{output:#?}");
         pictures.push(std::fs::read(picture).unwrap());
     }
     assert!(pictures[0].starts_with(b"P6\n256 192\n"));
     assert!(pictures.iter().all(|picture| *picture == pictures[0]));
     let mut command = Command::new(LAUNCHER);
     command.args(["-n", "4"]).arg(example());
-    let played = watch(command);
-    assert_eq!(played.code, Some(0), "{played:#?}");
+    let output = run_command(command);
+    assert_eq!(output.code, Some(0), "{output:#?}");
     std::fs::remove_dir_all(folder).unwrap();
 }

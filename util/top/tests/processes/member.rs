@@ -1,5 +1,4 @@
-//! A process that is a member of a group, which joins and meets the others at barriers when it is told
-//! to.
+//! A process that is a member of a group. It joins the group and enters barriers on command.
 
 use std::sync::Arc;
 use std::thread;
@@ -11,33 +10,35 @@ use selvedge::{
     Errno, EventQueue, FiAddr, Hints, Membership, OpFlags, av, cq, eq, wait,
 };
 
-use crate::talker::{Talker, say};
+use crate::endpoint_process::{EndpointProcess, report};
 
-/// So many members that know each other.
-pub(super) fn crew(provider: &str, number: usize) -> Vec<Talker> {
-    let start = |_| Talker::start_as("member", &[("PROVIDER", provider)]);
+/// Starts members that have inserted each other's addresses.
+pub(super) fn start_members(provider: &str, number: usize) -> Vec<EndpointProcess> {
+    let start = |_| EndpointProcess::start_as("member", &[("PROVIDER", provider)]);
     let mut members: Vec<_> = (0..number).map(start).collect();
     let names: Vec<_> = members.iter().map(|it| it.name().to_owned()).collect();
     for member in &mut members {
-        member.order(&format!("know {}", names.join(" ")));
-        member.done();
+        member.send_command(&format!("insert {}", names.join(" ")));
+        member.wait_done();
     }
     members
 }
 
-/// All members do something, and wait for each other.
-pub(super) fn all(members: &mut [Talker], order: &str) {
-    members.iter_mut().for_each(|member| member.order(order));
-    members.iter_mut().for_each(Talker::done);
+/// Sends a command to all members, and waits until all have executed it.
+pub(super) fn all(members: &mut [EndpointProcess], command: &str) {
+    members
+        .iter_mut()
+        .for_each(|member| member.send_command(command));
+    members.iter_mut().for_each(EndpointProcess::wait_done);
 }
 
-/// The process, from inside.
+/// Main function of the child process.
 pub(super) fn run() {
     let mut member = Member::open(&std::env::var("PROVIDER").unwrap());
-    say(&format!("name {}", member.ep.address().unwrap()));
-    for order in std::io::stdin().lines() {
-        member.obey(&order.unwrap());
-        say("done");
+    report(&format!("name {}", member.ep.address().unwrap()));
+    for command in std::io::stdin().lines() {
+        member.execute(&command.unwrap());
+        report("done");
     }
 }
 
@@ -75,19 +76,19 @@ impl Member {
         }
     }
 
-    fn obey(&mut self, order: &str) {
-        let words: Vec<&str> = order.split(' ').collect();
+    fn execute(&mut self, command: &str) {
+        let words: Vec<&str> = command.split(' ').collect();
         match &words[..] {
-            ["know", names @ ..] => {
-                let known = names.iter().map(|name| {
+            ["insert", names @ ..] => {
+                let addrs = names.iter().map(|name| {
                     let name: Address = name.parse().unwrap();
                     self.av.insert_one(&name).unwrap()
                 });
-                self.addrs = known.collect();
+                self.addrs = addrs.collect();
             }
             ["join"] => self.join(),
-            ["barrier", way] => self.barrier(*way == "asleep"),
-            _ => panic!("{order}"),
+            ["barrier", mode] => self.barrier(*mode == "parked"),
+            _ => panic!("{command}"),
         }
     }
 
@@ -108,12 +109,12 @@ impl Member {
         }
     }
 
-    fn barrier(&self, sleeps: bool) {
+    fn barrier(&self, parks: bool) {
         let group = self.group.as_ref().unwrap().addr();
         let coll = self.ep.collective().unwrap();
         coll.barrier(group, OpFlags::DEFAULT, Context(2)).unwrap();
         let mut entry = [Entry::default()];
-        while match sleeps {
+        while match parks {
             true => self.cq.wait(&mut entry, None).unwrap(),
             false => self.cq.read(&mut entry).unwrap(),
         } == 0

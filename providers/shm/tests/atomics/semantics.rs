@@ -1,6 +1,6 @@
-//! What is carried out, and what is reported.
+//! Results and completions of atomics.
 
-#![expect(unsafe_code, reason = "a kernel on memory of the test's own")]
+#![expect(unsafe_code, reason = "a kernel on local memory")]
 
 use selvedge::atomic::{Datatype, Family, Op, Target};
 use selvedge::shared::SharedBytes;
@@ -11,7 +11,7 @@ use crate::pair::{Call, Kind, Memory, Pair, RIGHTS, Side};
 
 const FAMILIES: [Family; 3] = [Family::Base, Family::Fetch, Family::Compare];
 
-/// Bytes that make numbers of every type.
+/// Bytes that are valid numbers of every type.
 fn bytes(seed: u8, len: usize) -> Vec<u8> {
     let next = |x: &u8| Some(x.wrapping_mul(37).wrapping_add(11));
     std::iter::successors(Some(seed), next)
@@ -20,9 +20,9 @@ fn bytes(seed: u8, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Every combination does to a peer's memory what its kernel does here, or is refused by all who
-/// are asked: to one element and to two, which may take other ways, and to what equals the
-/// comparison and what does not.
+/// Every combination of family, type and operation changes a peer's memory as its kernel changes
+/// local memory, or is refused by query and post alike. Each runs on one element and on two, which
+/// may take different paths, with equal and with unequal compare values.
 #[test]
 fn a_query_agrees_with_the_peer_s_atomics() {
     let pair = Pair::new();
@@ -100,19 +100,19 @@ fn check(
     let mut expected = vec![0_u128; 4];
     let mut earlier = vec![0; len];
     let local = expected.as_mut_ptr().cast::<u8>();
-    // SAFETY: 64 bytes are ours.
+    // SAFETY: the vector has 64 bytes.
     unsafe { local.copy_from_nonoverlapping(before.as_ptr(), 64) };
     let args = Args {
         operand: &operand,
         compare: &compare,
         result: &mut earlier,
     };
-    // SAFETY: 64 bytes are ours alone.
+    // SAFETY: the vector has 64 bytes, which no other thread accesses.
     let all = unsafe { SharedBytes::new(local, 64) };
     let elements = all.part(16, count * kernel.size());
     kernel.apply(elements, args).unwrap();
     let mut after = vec![0; 64];
-    // SAFETY: 64 bytes are ours.
+    // SAFETY: the vector has 64 bytes.
     unsafe { after.as_mut_ptr().copy_from_nonoverlapping(local, 64) };
     assert_eq!(memory.bytes(), after, "{what}");
     match family {
@@ -128,8 +128,8 @@ fn check(
         };
         pair.a.ep.inject_atomic(&operand, &target).unwrap();
         for _ in 0..4 {
-            pair.a.drive();
-            pair.b.drive();
+            pair.a.progress();
+            pair.b.progress();
         }
         assert_eq!(memory.bytes(), after, "{what}, injected");
     }
@@ -153,14 +153,14 @@ fn lists_of_operands_results_and_targets_need_not_match_segment_by_segment() {
         let results = call.post(&pair.a, 1).unwrap();
         pair.at_a().unwrap();
         let results: Vec<u8> = results.concat();
-        let mut place = 0;
+        let mut position = 0;
         for (addr, count) in targets {
             for element in 0..count {
                 let index = addr as usize / 8 + element;
-                let earlier = u64::from_ne_bytes(results.as_chunks().0[place]);
-                assert_eq!(earlier, index as u64, "element {place}");
-                assert_eq!(memory.word(index), index as u64 + place as u64 * 1000);
-                place += 1;
+                let earlier = u64::from_ne_bytes(results.as_chunks().0[position]);
+                assert_eq!(earlier, index as u64, "element {position}");
+                assert_eq!(memory.word(index), index as u64 + position as u64 * 1000);
+                position += 1;
             }
         }
         let sum: u64 = (0..512).map(|index| memory.word(index)).sum();
@@ -270,14 +270,17 @@ fn remote_data_is_in_the_target_s_completion() {
             let mut call = pair.sum(family, &memory, &operands, room, &targets);
             (call.flags, call.data) = (OpFlags::REMOTE_CQ_DATA, 99);
             call.post(&pair.a, 1).unwrap();
-            let told = pair.at_b().unwrap();
+            let remote_entry = pair.at_b().unwrap();
             pair.at_a().unwrap();
             let direction = match family {
                 Family::Base => CompletionFlags::REMOTE_WRITE,
                 _ => CompletionFlags::REMOTE_READ,
             };
             let flags = CompletionFlags::ATOMIC | CompletionFlags::REMOTE_CQ_DATA | direction;
-            assert_eq!((told.flags, told.data, told.len), (flags, 99, 8 * count));
+            assert_eq!(
+                (remote_entry.flags, remote_entry.data, remote_entry.len),
+                (flags, 99, 8 * count)
+            );
         }
     }
 }
@@ -332,7 +335,7 @@ fn atomics_are_counted_at_both_sides() {
 fn an_endpoint_reaches_its_own_memory() {
     let side = Side::new();
     let other = Side::new();
-    let to_b = side.knows(&side);
+    let to_b = side.insert_endpoint(&side);
     let pair = Pair {
         to_a: to_b,
         a: side,

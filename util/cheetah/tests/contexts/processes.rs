@@ -10,33 +10,33 @@ use std::time::Duration;
 const WATCHDOG: Duration = Duration::from_secs(120);
 
 /// The program with all scenarios.
-pub(crate) const SCENES: &str = env!("CARGO_BIN_EXE_cheetah-scenes");
+pub(crate) const SCENARIOS: &str = env!("CARGO_BIN_EXE_cheetah-scenarios");
 /// The launcher.
 pub(crate) const LAUNCHER: &str = env!("CARGO_BIN_EXE_cheetahrun");
 
 /// The result of a run.
 #[derive(Debug)]
-pub(crate) struct Played {
+pub(crate) struct Output {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
 /// Runs `scenario` with `contexts` forked contexts, over shared memory.
-pub(crate) fn play(scene: &str, contexts: usize, more: &[&str]) -> Played {
+pub(crate) fn run(scenario: &str, contexts: usize, more: &[&str]) -> Output {
     let count = contexts.to_string();
-    let mut command = Command::new(SCENES);
-    command.args([scene, "-shmem", "-np", &count]).args(more);
-    watch(command)
+    let mut command = Command::new(SCENARIOS);
+    command.args([scenario, "-shmem", "-np", &count]).args(more);
+    run_command(command)
 }
 
 /// As [`run`], for a scenario that must succeed in every context.
-pub(crate) fn play_well(scene: &str, contexts: usize) {
-    play(scene, contexts, &[]).assert_well(contexts);
+pub(crate) fn run_expecting_success(scenario: &str, contexts: usize) {
+    run(scenario, contexts, &[]).assert_success(contexts);
 }
 
 /// Runs a command to its end. Panics after [`WATCHDOG`].
-pub(crate) fn watch(command: Command) -> Played {
+pub(crate) fn run_command(command: Command) -> Output {
     finish(spawn(command))
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn spawn(mut command: Command) -> Child {
 }
 
 /// Waits for a command, and for all processes that hold its output.
-pub(crate) fn finish(mut child: Child) -> Played {
+pub(crate) fn finish(mut child: Child) -> Output {
     let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
     let (done, over) = mpsc::channel();
     let reader = |mut from: Box<dyn Read + Send>, done: mpsc::Sender<()>| {
@@ -80,18 +80,18 @@ pub(crate) fn finish(mut child: Child) -> Played {
     for _ in 0..2 {
         if over.recv_timeout(WATCHDOG).is_err() {
             let _ = child.kill();
-            panic!("the contexts hang");
+            panic!("the contexts have not ended after {WATCHDOG:?}");
         }
     }
     let code = child.wait().unwrap().code();
     let [out, err] = readers.map(|reader| reader.join().unwrap());
-    Played { code, out, err }
+    Output { code, out, err }
 }
 
-impl Played {
+impl Output {
     /// Asserts that every context has succeeded.
-    pub(crate) fn assert_well(&self, contexts: usize) {
-        let well = self.out.matches("context ends well").count();
+    pub(crate) fn assert_success(&self, contexts: usize) {
+        let well = self.out.matches("context succeeded").count();
         assert!(self.code == Some(0) && well == contexts, "{self:#?}");
     }
 

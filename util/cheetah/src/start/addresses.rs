@@ -2,31 +2,31 @@
 
 use std::fs;
 
-use crate::engine::Acquaintance;
+use crate::engine::PeerAddress;
 use crate::net::Net;
 use crate::{Error, Result};
 
 /// The addresses of a context.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Introduction {
+pub(super) struct HostAddresses {
     host: String,
-    fabrics: Vec<Reach>,
+    fabrics: Vec<FabricAddress>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Reach {
+struct FabricAddress {
     provider: String,
     address: String,
     key: u64,
 }
 
-impl Introduction {
+impl HostAddresses {
     pub(super) fn of(nets: &[Net]) -> Result<Self> {
         let mut fabrics = Vec::new();
         for net in nets {
-            let known = net.introduction();
-            let (address, key) = known.map_err(|error| Error::start(error.to_string()))?;
-            fabrics.push(Reach {
+            let local = net.local_address();
+            let (address, key) = local.map_err(|error| Error::start(error.to_string()))?;
+            fabrics.push(FabricAddress {
                 provider: net.provider().to_owned(),
                 address,
                 key,
@@ -41,22 +41,22 @@ impl Introduction {
     /// One line, without blanks.
     pub(super) fn to_line(&self) -> String {
         let mut line = self.host.clone();
-        for reach in &self.fabrics {
+        for fabric in &self.fabrics {
             line.push_str(&format!(
                 "|{}|{}|{:x}",
-                reach.provider, reach.address, reach.key
+                fabric.provider, fabric.address, fabric.key
             ));
         }
         line
     }
 
     pub(super) fn parse(line: &str) -> Result<Self> {
-        let garbled = || Error::start(format!("a context introduces itself as {line:?}"));
+        let invalid = || Error::start(format!("invalid address line of a context: {line:?}"));
         let mut words = line.split('|');
         let host = words.next().unwrap_or_default().to_owned();
         let words: Vec<_> = words.collect();
-        let fabrics = words.chunks(3).map(|reach| match *reach {
-            [provider, address, key] => Some(Reach {
+        let fabrics = words.chunks(3).map(|fabric| match *fabric {
+            [provider, address, key] => Some(FabricAddress {
                 provider: provider.to_owned(),
                 address: address.to_owned(),
                 key: u64::from_str_radix(key, 16).ok()?,
@@ -66,36 +66,36 @@ impl Introduction {
         let fabrics: Option<Vec<_>> = fabrics.collect();
         Ok(Self {
             host,
-            fabrics: fabrics.filter(|all| !all.is_empty()).ok_or_else(garbled)?,
+            fabrics: fabrics.filter(|all| !all.is_empty()).ok_or_else(invalid)?,
         })
     }
 
     /// The address by which `from` reaches this context. On one host it is that of the last common
     /// fabric, the local one; otherwise that of the first fabric.
-    pub(super) fn acquaintance(&self, from: &Self) -> Option<Acquaintance> {
-        let has_it = |net: usize| {
-            let (own, theirs) = (self.fabrics.get(net), from.fabrics.get(net));
-            own.map(|it| &it.provider) == theirs.map(|it| &it.provider)
+    pub(super) fn address_for(&self, from: &Self) -> Option<PeerAddress> {
+        let is_common = |net: usize| {
+            let (local, remote) = (self.fabrics.get(net), from.fabrics.get(net));
+            local.map(|fabric| &fabric.provider) == remote.map(|fabric| &fabric.provider)
         };
         let nets = match self.host == from.host {
             true => 0..self.fabrics.len(),
             false => 0..1,
         };
-        let net = nets.rev().find(|&net| has_it(net))?;
-        let reach = &self.fabrics[net];
-        Some(Acquaintance {
+        let net = nets.rev().find(|&net| is_common(net))?;
+        let fabric = &self.fabrics[net];
+        Some(PeerAddress {
             net,
-            address: reach.address.clone(),
-            key: reach.key,
+            address: fabric.address.clone(),
+            key: fabric.key,
         })
     }
 
     /// Whether all contexts are on one host and have the same fabrics.
-    pub(super) fn are_neighbours(all: &[Self]) -> bool {
+    pub(super) fn are_local(all: &[Self]) -> bool {
         let names = |of: &Self| {
             of.fabrics
                 .iter()
-                .map(|reach| reach.provider.clone())
+                .map(|fabric| fabric.provider.clone())
                 .collect::<Vec<_>>()
         };
         all.windows(2)
@@ -103,12 +103,16 @@ impl Introduction {
     }
 
     /// Drops all fabrics but the last one.
-    pub(super) fn keep_near(&mut self) {
+    pub(super) fn keep_local_fabric(&mut self) {
         self.fabrics.drain(..self.fabrics.len() - 1);
     }
 
     pub(super) fn fabrics(&self) -> String {
-        let names: Vec<_> = self.fabrics.iter().map(|reach| &*reach.provider).collect();
+        let names: Vec<_> = self
+            .fabrics
+            .iter()
+            .map(|fabric| &*fabric.provider)
+            .collect();
         names.join(" and ")
     }
 }
@@ -126,38 +130,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_read_as_it_was_written_and_others_are_refused() -> Result {
+    fn address_lines_round_trip_and_invalid_ones_are_refused() -> Result {
         let line = "boot|tcp|127.0.0.1:80|ff|shm|fi_shm://7:0:0|a";
-        assert_eq!(Introduction::parse(line)?.to_line(), line);
+        assert_eq!(HostAddresses::parse(line)?.to_line(), line);
         for bad in ["", "boot", "boot|tcp|x", "boot|tcp|x|zz"] {
-            assert!(Introduction::parse(bad).is_err(), "{bad}");
+            assert!(HostAddresses::parse(bad).is_err(), "{bad}");
         }
         Ok(())
     }
 
     #[test]
-    fn contexts_of_one_host_meet_over_the_near_fabric() -> Result {
-        let here = Introduction::parse("one|tcp|a|1|shm|b|2")?;
-        let near = Introduction::parse("one|tcp|c|3|shm|d|4")?;
-        let far = Introduction::parse("two|tcp|e|5|shm|f|6")?;
-        let other = Introduction::parse("one|udp|e|5")?;
-        let poor = Introduction::parse("one|tcp|g|7")?;
-        let reached = |whom: &Introduction| whom.acquaintance(&here).map(|way| (way.net, way.key));
+    fn contexts_of_one_host_use_the_local_fabric() -> Result {
+        let local = HostAddresses::parse("one|tcp|a|1|shm|b|2")?;
+        let near = HostAddresses::parse("one|tcp|c|3|shm|d|4")?;
+        let far = HostAddresses::parse("two|tcp|e|5|shm|f|6")?;
+        let other = HostAddresses::parse("one|udp|e|5")?;
+        let tcp_only = HostAddresses::parse("one|tcp|g|7")?;
+        let reached = |peer: &HostAddresses| {
+            peer.address_for(&local)
+                .map(|address| (address.net, address.key))
+        };
         assert_eq!(reached(&near), Some((1, 4)));
         assert_eq!(reached(&far), Some((0, 5)));
         assert_eq!(reached(&other), None);
-        assert_eq!(reached(&poor), Some((0, 7)));
-        assert_eq!(here.acquaintance(&poor).map(|way| way.net), Some(0));
+        assert_eq!(reached(&tcp_only), Some((0, 7)));
+        assert_eq!(
+            local.address_for(&tcp_only).map(|address| address.net),
+            Some(0)
+        );
         Ok(())
     }
 
     #[test]
-    fn neighbours_are_on_one_host_and_have_the_same() -> Result {
+    fn contexts_are_local_with_one_host_and_the_same_fabrics() -> Result {
         let of = |lines: &[&str]| -> Result<_> {
-            let all = lines.iter().map(|line| Introduction::parse(line));
-            Ok(Introduction::are_neighbours(
-                &all.collect::<Result<Vec<_>>>()?,
-            ))
+            let all = lines.iter().map(|line| HostAddresses::parse(line));
+            Ok(HostAddresses::are_local(&all.collect::<Result<Vec<_>>>()?))
         };
         assert!(of(&["one|tcp|a|1|shm|b|2", "one|tcp|c|3|shm|d|4"])?);
         assert!(!of(&["one|tcp|a|1|shm|b|2", "two|tcp|c|3|shm|d|4"])?);

@@ -1,4 +1,4 @@
-//! Order, back-pressure, first contact.
+//! Order, backpressure, and the first connection.
 
 use selvedge::atomic::{Datatype, Family, Op, Target};
 use selvedge::{Context, Errno, OpFlags};
@@ -12,16 +12,16 @@ fn atomics_are_executed_in_the_order_of_their_posts() {
     let one = 1_u64.to_ne_bytes();
     for kind in Kind::ALL {
         let memory = Memory::new(&pair.b, kind, 64, RIGHTS, 7);
-        let others = Kind::ALL.into_iter().find(|&other| other != kind);
-        let other = Memory::new(&pair.b, others.unwrap_or(kind), 64, RIGHTS, 8);
+        let other_kind = Kind::ALL.into_iter().find(|&other| other != kind);
+        let other = Memory::new(&pair.b, other_kind.unwrap_or(kind), 64, RIGHTS, 8);
         let operands = [&one[..]];
         let fetch = pair.sum(Family::Fetch, &memory, &operands, &[1], &[(0, 1)]);
-        let elsewhere = pair.sum(Family::Fetch, &other, &operands, &[1], &[(0, 1)]);
+        let other_fetch = pair.sum(Family::Fetch, &other, &operands, &[1], &[(0, 1)]);
         let mut read = pair.sum(Family::Fetch, &memory, &[], &[1], &[(0, 1)]);
         read.op = Op::AtomicRead;
         let mut values = Vec::new();
         for number in 0..COUNT / 4 {
-            for call in [&fetch, &read, &elsewhere, &read] {
+            for call in [&fetch, &read, &other_fetch, &read] {
                 values.push(call.post(&pair.a, number).unwrap()[0]);
             }
         }
@@ -35,7 +35,7 @@ fn atomics_are_executed_in_the_order_of_their_posts() {
     }
 }
 
-/// Each asks the other for more than its queue can answer at a time.
+/// Each endpoint requests more than the other's queue can respond to at a time.
 #[test]
 fn two_endpoints_that_flood_each_other_with_atomics_both_progress() {
     let small = [("FI_SHM_CMD_COUNT", "16"), ("FI_SHM_POOL_SIZE", "16k")];
@@ -48,10 +48,10 @@ fn two_endpoints_that_flood_each_other_with_atomics_both_progress() {
     (back.dest, back.key) = (pair.to_a, at_a.key());
     let (mut posted, mut done) = ([0, 0], [0, 0]);
     while done != [300, 300] {
-        for (who, (side, call)) in [(&pair.a, &read), (&pair.b, &back)].into_iter().enumerate() {
-            while posted[who] < 300 {
+        for (index, (side, call)) in [(&pair.a, &read), (&pair.b, &back)].into_iter().enumerate() {
+            while posted[index] < 300 {
                 match call.post(side, 0) {
-                    Ok(_) => posted[who] += 1,
+                    Ok(_) => posted[index] += 1,
                     Err(errno) => {
                         assert_eq!(errno, Errno::Again);
                         break;
@@ -59,16 +59,16 @@ fn two_endpoints_that_flood_each_other_with_atomics_both_progress() {
                 }
             }
         }
-        for (who, side) in [&pair.a, &pair.b].into_iter().enumerate() {
+        for (index, side) in [&pair.a, &pair.b].into_iter().enumerate() {
             while let Some(completion) = side.poll() {
                 completion.unwrap();
-                done[who] += 1;
+                done[index] += 1;
             }
         }
     }
 }
 
-/// The initiator makes no room for answers while the target carries its atomics out, and begins to
+/// The initiator makes no room for responses while the target executes its atomics, and begins to
 /// when the target closes.
 #[test]
 fn a_closing_target_responds_to_the_atomics_it_executed() {
@@ -82,17 +82,18 @@ fn a_closing_target_responds_to_the_atomics_it_executed() {
     add.post(&pair.a, 0).unwrap();
     pair.at_a().unwrap();
     let mut posted = 0;
-    // As many as the initiator's pool takes, several times: the target has no room for the answers.
+    // The atomics fill the initiator's pool several times: the target has no room for the
+    // responses.
     while posted < COUNT {
         match add.post(&pair.a, posted) {
             Ok(_) => posted += 1,
             Err(errno) => assert_eq!(errno, Errno::Again),
         }
         for _ in 0..100 {
-            pair.b.drive();
+            pair.b.progress();
         }
     }
-    let carried_out = memory.word(0) / u64::from_ne_bytes([1; 8]) - 1;
+    let executed = memory.word(0) / u64::from_ne_bytes([1; 8]) - 1;
     let Pair { a, b, .. } = pair;
     let done = std::thread::scope(|scope| {
         let initiator = scope.spawn(|| {
@@ -105,8 +106,8 @@ fn a_closing_target_responds_to_the_atomics_it_executed() {
         drop(b);
         initiator.join().unwrap()
     });
-    let well = done.iter().filter(|done| done.is_ok()).count() as u64;
-    assert!(well >= carried_out, "{well} of {carried_out}: {done:?}");
+    let succeeded = done.iter().filter(|done| done.is_ok()).count() as u64;
+    assert!(succeeded >= executed, "{succeeded} of {executed}: {done:?}");
 }
 
 #[test]
@@ -136,8 +137,8 @@ fn writes_and_atomics_that_wait_for_a_peer_are_executed_in_order() {
     let b = Side::named(&name);
     let memory = Memory::new(&b, Kind::Plain, 64, RIGHTS, 7);
     while memory.word(2) == 0 {
-        a.drive();
-        b.drive();
+        a.progress();
+        b.progress();
     }
     assert_eq!([memory.word(0), memory.word(1)], [11, 21]);
 }

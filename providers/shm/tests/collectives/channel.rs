@@ -1,4 +1,5 @@
-//! Messages of few bytes, which have a way of their own here: it fills, and it outlives its writer.
+//! Short collective messages over the shm provider's collective channel: a full channel, and a
+//! channel whose writer has closed.
 
 use std::fs;
 
@@ -9,19 +10,19 @@ use selvedge_kit::telemetry::endpoint_name;
 use selvedge_kit::telemetry::groups::GroupStats;
 use selvedge_kit::telemetry::layout::{GROUPS_WORDS, MEMFD_NAME};
 
-use crate::crew::{Crew, Member};
+use crate::members::{Member, Members};
 
-/// More than a lane holds, and than a member may have under way.
+/// More messages than a channel holds, and more collectives than a member may have outstanding.
 const MANY: usize = 1500;
 
 #[test]
 fn a_root_that_is_far_ahead_waits_for_room_and_nothing_is_lost() {
-    let crew = Crew::of(2);
-    let groups = crew.join(&[0, 1]);
+    let members = Members::of(2);
+    let groups = members.join(&[0, 1]);
     let mut values: Vec<u64> = (0..MANY as u64).collect();
     let mut results = vec![u64::MAX; MANY];
     let post = |rank: usize, number: usize, at: *mut u64| {
-        let member = crew.member(rank);
+        let member = members.member(rank);
         let mut msg = CollectiveMsg::new(
             Op::Broadcast,
             groups[rank].addr(),
@@ -37,13 +38,13 @@ fn a_root_that_is_far_ahead_waits_for_room_and_nothing_is_lost() {
     }
     assert!(
         (100..MANY).contains(&posted),
-        "{posted} were taken of which nobody has taken a message"
+        "{posted} collectives were accepted without a receiver"
     );
     let refused = post(0, posted, &raw mut values[posted]);
     assert_eq!(refused, Err(Errno::Again));
     let mut taken = 0;
     let mut ended = [0; 2];
-    crew.until("all broadcasts", || {
+    members.until("all broadcasts", || {
         while posted < MANY && post(0, posted, &raw mut values[posted]).is_ok() {
             posted += 1;
         }
@@ -51,7 +52,7 @@ fn a_root_that_is_far_ahead_waits_for_room_and_nothing_is_lost() {
             taken += 1;
         }
         for (rank, ended) in ended.iter_mut().enumerate() {
-            let outcomes = std::iter::from_fn(|| crew.member(rank).outcome());
+            let outcomes = std::iter::from_fn(|| members.member(rank).outcome());
             *ended += outcomes.map(Result::unwrap).count();
         }
         ended == [MANY; 2]
@@ -62,36 +63,36 @@ fn a_root_that_is_far_ahead_waits_for_room_and_nothing_is_lost() {
 #[test]
 fn a_member_that_closes_after_its_collectives_fails_no_other() {
     for _ in 0..20 {
-        let mut crew = Crew::of(2);
-        let groups = crew.join(&[0, 1]);
+        let mut members = Members::of(2);
+        let groups = members.join(&[0, 1]);
         for (rank, group) in groups.iter().enumerate() {
-            let coll = crew.member(rank).coll();
+            let coll = members.member(rank).coll();
             coll.barrier(group.addr(), OpFlags::DEFAULT, Context(1))
                 .unwrap();
         }
-        assert!(crew.outcomes(&[0], Context(1))[0].is_ok());
-        // What it had to say was said; whoever looks later finds it.
-        crew.lose(0);
-        assert!(crew.outcomes(&[1], Context(1))[0].is_ok());
+        assert!(members.outcomes(&[0], Context(1))[0].is_ok());
+        // The closed member had sent its messages; a later poll finds them.
+        members.close(0);
+        assert!(members.outcomes(&[1], Context(1))[0].is_ok());
     }
 }
 
 #[test]
 fn a_message_received_before_its_sender_closed_is_used_by_a_later_collective() {
-    let mut crew = Crew::of(2);
-    let groups = crew.join(&[0, 1]);
+    let mut members = Members::of(2);
+    let groups = members.join(&[0, 1]);
     let (mut sent, mut got) = (42_u64, 0_u64);
     for (rank, at) in [(0, &raw mut sent), (1, &raw mut got)] {
-        let member = crew.member(rank);
+        let member = members.member(rank);
         let group = groups[rank].addr();
         let mut msg = CollectiveMsg::new(Op::Broadcast, group, Datatype::Uint64, Context(1));
         (msg.count, msg.root, msg.result) = (1, member.addrs[0], at.cast());
         member.post(&msg).unwrap();
-        assert!(crew.outcomes(&[rank], Context(1))[0].is_ok());
+        assert!(members.outcomes(&[rank], Context(1))[0].is_ok());
         if rank == 0 {
-            crew.lose(0);
+            members.close(0);
             let mut turns = 0;
-            crew.until("the loss", || {
+            members.until("the disconnect", || {
                 turns += 1;
                 turns > 100
             });
@@ -100,12 +101,12 @@ fn a_message_received_before_its_sender_closed_is_used_by_a_later_collective() {
     assert_eq!(got, 42);
 }
 
-/// The collective that a member's only group has next, as other processes see it.
-fn seen_next(member: &Member) -> u32 {
+/// The number of the next collective of a member's only group, from its telemetry page.
+fn published_next(member: &Member) -> u32 {
     let name = endpoint_name(&member.ep.address().unwrap());
     let fds = fs::read_dir("/proc/self/fd").unwrap().flatten();
-    let mut sheets = fds.filter_map(|fd| {
-        // Other tests close theirs meanwhile.
+    let mut pages = fds.filter_map(|fd| {
+        // Other tests close their pages meanwhile.
         let target = fs::read_link(fd.path()).ok()?;
         target.to_str()?.contains(MEMFD_NAME).then_some(())?;
         let bytes = fs::read(fd.path()).ok()?;
@@ -114,7 +115,7 @@ fn seen_next(member: &Member) -> u32 {
         let words: Box<[u64; GROUPS_WORDS]> = words.try_into().ok()?;
         GroupStats::parse(&words).filter(|seen| seen.header.name == name)
     });
-    let [group] = sheets.next().unwrap().groups[..] else {
+    let [group] = pages.next().unwrap().groups[..] else {
         panic!("{name} has one group");
     };
     group.next
@@ -122,24 +123,24 @@ fn seen_next(member: &Member) -> u32 {
 
 #[test]
 fn fast_path_collectives_are_counted_in_telemetry() {
-    let crew = Crew::of(2);
-    let groups = crew.join(&[0, 1]);
-    // The first one is new to the group; those that follow go the short way.
+    let members = Members::of(2);
+    let groups = members.join(&[0, 1]);
+    // The group's first collective takes the slow path; later ones take the fast path.
     for number in 1..=5 {
         for (rank, group) in groups.iter().enumerate() {
-            let member = crew.member(rank);
+            let member = members.member(rank);
             let (group, context) = (group.addr(), Context(u64::from(number)));
             member
                 .coll()
                 .barrier(group, OpFlags::DEFAULT, context)
                 .unwrap();
-            assert_eq!(seen_next(member), number, "rank {rank} has begun it");
+            assert_eq!(published_next(member), number, "rank {rank} has begun it");
         }
-        crew.all_well(&[0, 1], Context(u64::from(number)));
+        members.expect_success(&[0, 1], Context(u64::from(number)));
     }
 }
 
-/// What each of two members puts into collective `number`, and what the sum is.
+/// The inputs of two members to collective `number`, and their sum.
 fn inputs(number: usize) -> ([u64; 2], u64) {
     let own = [number as u64 + 1, (number as u64) << 32 | 5];
     (own, own[0] + own[1])
@@ -147,8 +148,8 @@ fn inputs(number: usize) -> ([u64; 2], u64) {
 
 #[test]
 fn short_collectives_that_wait_long_or_queue_up_complete() {
-    let crew = Crew::of(2);
-    let groups = crew.join(&[0, 1]);
+    let members = Members::of(2);
+    let groups = members.join(&[0, 1]);
     let mut sums = [[0_u64; 10]; 2];
     let all: Vec<_> = (0..10).map(inputs).collect();
     let mut post = |rank: usize, number: usize| {
@@ -158,47 +159,50 @@ fn short_collectives_that_wait_long_or_queue_up_complete() {
         msg.count = 1;
         msg.buf = (&raw const all[number].0[rank]).cast();
         msg.result = (&raw mut sums[rank][number]).cast();
-        crew.member(rank).post(&msg).unwrap();
+        members.member(rank).post(&msg).unwrap();
     };
-    // The group learns what it is.
+    // The first collectives of the group take the slow path.
     for number in 0..2 {
         post(0, number);
         post(1, number);
-        crew.all_well(&[0, 1], Context(number as u64));
+        members.expect_success(&[0, 1], Context(number as u64));
     }
-    // One waits longer than the layer has patience.
+    // A member waits longer than the fast path polls.
     post(0, 2);
     let mut turns = 0;
-    crew.until("many turns", || {
+    members.until("many turns", || {
         turns += 1;
         turns > 6000
     });
     post(1, 2);
-    crew.all_well(&[0, 1], Context(2));
-    // One is ahead by three, then the other by as many.
+    members.expect_success(&[0, 1], Context(2));
+    // One member is ahead by three, then the other by as many.
     (3..6).for_each(|number| post(0, number));
     (3..9).for_each(|number| post(1, number));
     (6..9).for_each(|number| post(0, number));
-    assert_eq!(crew.many_well(&[0, 1], 6), vec![Vec::from_iter(3..9); 2]);
+    assert_eq!(
+        members.expect_many_successes(&[0, 1], 6),
+        vec![Vec::from_iter(3..9); 2]
+    );
     post(1, 9);
     post(0, 9);
-    crew.all_well(&[0, 1], Context(9));
+    members.expect_success(&[0, 1], Context(9));
     let wanted: Vec<_> = all.iter().map(|(_, sum)| *sum).collect();
     assert_eq!(sums.map(Vec::from), [wanted.clone(), wanted]);
 }
 
 #[test]
 fn a_message_of_one_group_waits_while_another_group_reads_the_channel() {
-    let crew = Crew::of(2);
-    let groups = [crew.join(&[0, 1]), crew.join(&[0, 1])];
+    let members = Members::of(2);
+    let groups = [members.join(&[0, 1]), members.join(&[0, 1])];
     let (mut sent, mut got) = ([41_u64, 42], [0_u64; 2]);
     let post = |rank: usize, group: usize, at: *mut u64| {
-        let member = crew.member(rank);
+        let member = members.member(rank);
         let addr = groups[group][rank].addr();
         let mut msg = CollectiveMsg::new(Op::Broadcast, addr, Datatype::Uint64, Context(1));
         (msg.count, msg.root, msg.result) = (1, member.addrs[1], at.cast());
         member.post(&msg).unwrap();
-        crew.all_well(&[rank], Context(1));
+        members.expect_success(&[rank], Context(1));
     };
     for group in [0, 1] {
         post(1, group, &raw mut sent[group]);
@@ -212,29 +216,29 @@ fn a_message_of_one_group_waits_while_another_group_reads_the_channel() {
 #[test]
 fn repeated_barriers_hold_every_member_until_the_last_arrives() {
     for ranks in 2..=5 {
-        let crew = Crew::of(ranks);
+        let members = Members::of(ranks);
         let order: Vec<_> = (0..ranks).collect();
-        let groups = crew.join(&order);
+        let groups = members.join(&order);
         for number in 0..3 * ranks {
             let (late, context) = (number % ranks, Context(number as u64));
             let post = |rank: usize| {
                 let group = groups[rank].addr();
-                let coll = crew.member(rank).coll();
+                let coll = members.member(rank).coll();
                 coll.barrier(group, OpFlags::DEFAULT, context).unwrap();
             };
             let others: Vec<_> = order.iter().copied().filter(|&it| it != late).collect();
             others.iter().copied().for_each(post);
             for _ in 0..50 {
                 for &rank in &others {
-                    let early = crew.member(rank).outcome();
+                    let early = members.member(rank).outcome();
                     assert!(
                         early.is_none(),
-                        "rank {rank} of {ranks} goes on without {late}"
+                        "rank {rank} of {ranks} continued without {late}"
                     );
                 }
             }
             post(late);
-            crew.all_well(&order, context);
+            members.expect_success(&order, context);
         }
     }
 }

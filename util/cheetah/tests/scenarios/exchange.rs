@@ -6,22 +6,22 @@ use std::rc::Rc;
 use selvedge_cheetah::{Controller, Result};
 
 /// Sends `words` to all contexts, and returns the words of all.
-pub(crate) fn share(controller: &Controller, words: &[u64]) -> Result<Vec<Vec<u64>>> {
+pub(crate) fn exchange(controller: &Controller, words: &[u64]) -> Result<Vec<Vec<u64>>> {
     let all = controller.ncontexts();
-    let heard = Rc::new(RefCell::new(vec![Vec::new(); all]));
+    let received = Rc::new(RefCell::new(vec![Vec::new(); all]));
     let bell = controller.bell()?;
-    let (into, rung) = (Rc::clone(&heard), bell.clone());
-    let tell = controller.register("share", move |_, call| {
+    let (into, ring) = (Rc::clone(&received), bell.clone());
+    let set_address = controller.register("exchange", move |_, call| {
         into.borrow_mut()[call.from] = bytemuck::cast_slice(call.bytes).to_vec();
-        rung.set(rung.value() + 1);
+        ring.set(ring.value() + 1);
     })?;
     // No context sends before all have registered.
     controller.barrier()?;
     for to in 0..all {
-        controller.ainvoke(to, tell, bytemuck::cast_slice(words))?;
+        controller.ainvoke(to, set_address, bytemuck::cast_slice(words))?;
     }
     controller.wait(&bell, all as i32)?;
-    Ok(heard.take())
+    Ok(received.take())
 }
 
 /// The remote address of a slice.

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use selvedge_cheetah::{Controller, Error, FunctionId, Result};
 
-use crate::share::pattern;
+use crate::exchange::pattern;
 
-pub(crate) const SCENES: &[(&str, super::Scene)] = &[
+pub(crate) const SCENARIOS: &[(&str, super::Scenario)] = &[
     ("payloads", payloads),
     ("fifo", fifo),
     ("nested", nested),
@@ -18,7 +18,7 @@ pub(crate) const SCENES: &[(&str, super::Scene)] = &[
     ("parcels", parcels),
     ("unknown", unknown),
     ("ordinals", ordinals),
-    ("quiet-handlers", quiet_handlers),
+    ("handlers-within-calls", handlers_within_calls),
     ("threads", threads),
     ("thread-mode", thread_mode),
 ];
@@ -45,7 +45,7 @@ fn payloads(controller: &Controller, _: &[String]) -> Result {
         1 << 20,
         64 << 20,
     ];
-    let (rung, bell) = counter(controller)?;
+    let (ring, bell) = counter(controller)?;
     let seen = Rc::new(RefCell::new(vec![0_usize; all]));
     let counts = Rc::clone(&seen);
     let take = controller.register("take", move |controller, call| {
@@ -53,9 +53,9 @@ fn payloads(controller: &Controller, _: &[String]) -> Result {
         counts.borrow_mut()[call.from] += 1;
         assert_eq!(call.bytes.as_ptr().addr() % 16, 0);
         assert_eq!(call.id, 0);
-        let due = pattern(call.from + controller.mycontext(), sizes[nth]);
-        assert!(call.bytes == due, "{} bytes", sizes[nth]);
-        rung.set(rung.value() + 1);
+        let expected = pattern(call.from + controller.mycontext(), sizes[nth]);
+        assert!(call.bytes == expected, "{} bytes", sizes[nth]);
+        ring.set(ring.value() + 1);
     })?;
     controller.barrier()?;
     for (round, len) in sizes.into_iter().enumerate() {
@@ -74,14 +74,14 @@ fn payloads(controller: &Controller, _: &[String]) -> Result {
 fn fifo(controller: &Controller, args: &[String]) -> Result {
     let times: u64 = args[0].parse().expect("a number");
     let all = controller.ncontexts();
-    let (rung, bell) = counter(controller)?;
+    let (ring, bell) = counter(controller)?;
     let next = RefCell::new(vec![0_u64; all]);
     let take = controller.register("take", move |_, call| {
         let words: &[u64] = bytemuck::cast_slice(call.bytes);
         let mut next = next.borrow_mut();
         assert_eq!(words[0], next[call.from], "from context {}", call.from);
         next[call.from] += 1;
-        rung.set(rung.value() + 1);
+        ring.set(ring.value() + 1);
     })?;
     controller.barrier()?;
     for number in 0..times {
@@ -105,31 +105,31 @@ fn fifo(controller: &Controller, args: &[String]) -> Result {
 /// Handlers invoke, register and put; they may not wait.
 fn nested(controller: &Controller, _: &[String]) -> Result {
     let all = controller.ncontexts();
-    let (rung, bell) = counter(controller)?;
-    let never = controller.bell()?;
-    let answer = controller.register("answer", move |_, _| rung.set(rung.value() + 1))?;
-    let ask = controller.register("ask", move |controller, call| {
+    let (ring, bell) = counter(controller)?;
+    let unrung = controller.bell()?;
+    let respond = controller.register("respond", move |_, _| ring.set(ring.value() + 1))?;
+    let request = controller.register("request", move |controller, call| {
         let refused = [
-            controller.wait(&never, 1),
+            controller.wait(&unrung, 1),
             controller.barrier(),
             controller.finalize(),
             controller.barrier_begin(),
         ];
-        for answer in refused {
-            assert!(matches!(answer, Err(Error::InHandler(_))), "{answer:?}");
+        for result in refused {
+            assert!(matches!(result, Err(Error::InHandler(_))), "{result:?}");
         }
         assert_eq!(controller.poll().expect("a poll within a handler"), 0);
         controller
-            .register("born late", |_, _| {})
+            .register("registered late", |_, _| {})
             .expect("a function");
         controller.bell().expect("a bell");
         controller
-            .ainvoke(call.from, answer, &[])
-            .expect("an answer");
+            .ainvoke(call.from, respond, &[])
+            .expect("a response");
     })?;
     controller.barrier()?;
     for to in 0..all {
-        controller.ainvoke(to, ask, &[])?;
+        controller.ainvoke(to, request, &[])?;
     }
     controller.wait(&bell, all as i32)?;
     controller.barrier()
@@ -138,19 +138,19 @@ fn nested(controller: &Controller, _: &[String]) -> Result {
 /// Handlers that invoke each other, too often for recursion on the stack.
 fn chain(controller: &Controller, args: &[String]) -> Result {
     let depth: u64 = args[0].parse().expect("a number");
-    let (rung, bell) = counter(controller)?;
+    let (ring, bell) = counter(controller)?;
     let own = Rc::new(Cell::new(FunctionId(0)));
     let this = Rc::clone(&own);
     let stack = Cell::new(None);
     let hop = controller.register("hop", move |controller, call| {
         let mark = 0_u8;
-        let here = std::ptr::from_ref(&mark).addr();
-        let first = stack.get().unwrap_or(here);
+        let current = std::ptr::from_ref(&mark).addr();
+        let first = stack.get().unwrap_or(current);
         stack.set(Some(first));
-        assert!(here.abs_diff(first) < 1 << 16, "the stack grows");
+        assert!(current.abs_diff(first) < 1 << 16, "the stack grows");
         let left: u64 = bytemuck::cast_slice(call.bytes)[0];
         if left == 0 {
-            return rung.set(1);
+            return ring.set(1);
         }
         let to = (controller.mycontext() + 1) % controller.ncontexts();
         let sent = controller.ainvoke(to, this.get(), bytemuck::bytes_of(&(left - 1)));
@@ -172,10 +172,10 @@ fn chain(controller: &Controller, args: &[String]) -> Result {
 fn flood(controller: &Controller, args: &[String]) -> Result {
     let times: usize = args[0].parse().expect("a number");
     let all = controller.ncontexts();
-    let (rung, bell) = counter(controller)?;
+    let (ring, bell) = counter(controller)?;
     let take = controller.register("take", move |_, call| {
         assert_eq!(call.bytes.len(), 1024);
-        rung.set(rung.value() + 1);
+        ring.set(ring.value() + 1);
     })?;
     controller.barrier()?;
     let bytes = [7_u8; 1024];
@@ -190,10 +190,10 @@ fn flood(controller: &Controller, args: &[String]) -> Result {
 
 /// Context 0 never polls, but invokes: its own functions run nevertheless.
 fn no_polls(controller: &Controller, _: &[String]) -> Result {
-    let (rung, bell) = counter(controller)?;
+    let (ring, bell) = counter(controller)?;
     let done = controller.bell()?;
     let (rung_done, done_too) = (done.clone(), done);
-    let ping = controller.register("ping", move |_, _| rung.set(rung.value() + 1))?;
+    let ping = controller.register("ping", move |_, _| ring.set(ring.value() + 1))?;
     let stop = controller.register("stop", move |_, _| rung_done.set(1))?;
     controller.barrier()?;
     if controller.mycontext() == 0 {
@@ -214,13 +214,13 @@ fn no_polls(controller: &Controller, _: &[String]) -> Result {
 
 fn typed(controller: &Controller, _: &[String]) -> Result {
     let all = controller.ncontexts();
-    let (rung, bell) = counter(controller)?;
+    let (ring, bell) = counter(controller)?;
     let row = controller.register_typed::<(u32, String, Vec<f64>)>(
         "row",
         move |_, from, (number, name, values)| {
             assert_eq!((*number as usize, name), (from, "row"));
             assert_eq!(values, vec![from as f64; 1000]);
-            rung.set(rung.value() + 1);
+            ring.set(ring.value() + 1);
         },
     )?;
     controller.barrier()?;
@@ -238,10 +238,10 @@ fn parcels(controller: &Controller, _: &[String]) -> Result {
     const LEN: usize = 10_000;
     let (me, all) = (controller.mycontext(), controller.ncontexts());
     let next = (me + 1) % all;
-    let (rung, bell) = counter(controller)?;
+    let (ring, bell) = counter(controller)?;
     let take = controller.register("take", move |_, call| {
         assert!(call.bytes == pattern(call.from, LEN));
-        rung.set(rung.value() + 1);
+        ring.set(ring.value() + 1);
     })?;
     controller.barrier()?;
     let mut costs = Vec::new();
@@ -279,24 +279,24 @@ fn parcels(controller: &Controller, _: &[String]) -> Result {
 
 /// A function that is not registered.
 fn unknown(controller: &Controller, _: &[String]) -> Result {
-    let (rung, bell) = counter(controller)?;
-    let known = controller.register("known", move |_, _| rung.set(rung.value() + 1))?;
+    let (ring, bell) = counter(controller)?;
+    let registered = controller.register("registered", move |_, _| ring.set(ring.value() + 1))?;
     // Context 0 may leave the barrier and invoke before context 1 leaves it; context 1 then gets
     // the error from the barrier.
-    let mut told = controller.barrier().err();
+    let mut reported = controller.barrier().err();
     let refused = controller.ainvoke(0, FunctionId(5), &[]);
     assert!(
         matches!(
             refused,
             Err(Error::NoFunction {
                 id: 5,
-                known: 1,
+                registered: 1,
                 ..
             })
         ),
         "{refused:?}"
     );
-    let no_context = controller.ainvoke(controller.ncontexts(), known, &[]);
+    let no_context = controller.ainvoke(controller.ncontexts(), registered, &[]);
     assert!(
         matches!(no_context, Err(Error::NoContext { .. })),
         "{no_context:?}"
@@ -308,28 +308,28 @@ fn unknown(controller: &Controller, _: &[String]) -> Result {
         controller.ainvoke(1, extra, &[])?;
     }
     if me < 2 {
-        while told.is_none() {
-            told = controller.poll().err();
+        while reported.is_none() {
+            reported = controller.poll().err();
         }
-        let due = Error::NoFunction {
+        let expected = Error::NoFunction {
             caller: 0,
             target: 1,
             id: 1,
-            known: 1,
+            registered: 1,
         };
-        assert_eq!(told.take(), Some(due));
+        assert_eq!(reported.take(), Some(expected));
     }
-    assert_eq!(told, None);
-    controller.ainvoke((me + 1) % controller.ncontexts(), known, &[])?;
+    assert_eq!(reported, None);
+    controller.ainvoke((me + 1) % controller.ncontexts(), registered, &[])?;
     controller.wait(&bell, 1)?;
     controller.barrier()
 }
 
 /// Numbers increase from 0, also when one function is registered twice.
 fn ordinals(controller: &Controller, _: &[String]) -> Result {
-    let (rung, bell) = counter(controller)?;
+    let (ring, bell) = counter(controller)?;
     let count = move |_: &Controller, call: selvedge_cheetah::Call<'_>| {
-        rung.set(rung.value() + 1 + 10 * call.id as i32);
+        ring.set(ring.value() + 1 + 10 * call.id as i32);
     };
     let ids = [
         controller.register("one", count.clone())?,
@@ -347,30 +347,32 @@ fn ordinals(controller: &Controller, _: &[String]) -> Result {
 }
 
 /// Functions run only within calls of the library, and bells do not change between calls.
-fn quiet_handlers(controller: &Controller, _: &[String]) -> Result {
+fn handlers_within_calls(controller: &Controller, _: &[String]) -> Result {
     let inside = Rc::new(Cell::new(false));
     let is_inside = Rc::clone(&inside);
-    let (rung, bell) = counter(controller)?;
+    let (ring, bell) = counter(controller)?;
     let take = controller.register("take", move |_, _| {
         assert!(is_inside.get(), "runs outside of a call");
-        rung.set(rung.value() + 1);
+        ring.set(ring.value() + 1);
     })?;
     controller.barrier()?;
     let (me, all) = (controller.mycontext(), controller.ncontexts());
-    let known = crate::share::share(controller, &[bell.name().word()]);
-    let known = known?;
+    let addresses = crate::exchange::exchange(controller, &[bell.name().word()]);
+    let addresses = addresses?;
     inside.set(true);
     controller.barrier()?;
     inside.set(false);
     if me == 0 {
         // All other contexts have sent by the time that the file exists.
         let before = bell.value();
-        std::fs::write(format!("/tmp/cheetah-quiet-{}", known[0][0]), "").expect("a file");
+        std::fs::write(format!("/tmp/cheetah-within-calls-{}", addresses[0][0]), "")
+            .expect("a file");
         let until = std::time::Instant::now() + std::time::Duration::from_millis(300);
         while std::time::Instant::now() < until {
             assert_eq!(bell.value(), before);
         }
-        std::fs::remove_file(format!("/tmp/cheetah-quiet-{}", known[0][0])).expect("a file");
+        std::fs::remove_file(format!("/tmp/cheetah-within-calls-{}", addresses[0][0]))
+            .expect("a file");
     } else {
         controller.ainvoke(0, take, &[])?;
     }
@@ -397,21 +399,21 @@ fn threads(controller: &Controller, _: &[String]) -> Result {
 fn thread_mode(controller: &Controller, _: &[String]) -> Result {
     assert_eq!(count_threads(), 2);
     let next = (controller.mycontext() + 1) % controller.ncontexts();
-    let mut room = vec![0_u8; 100_000];
+    let mut buffer = vec![0_u8; 100_000];
     let (there, done) = (controller.bell()?, controller.bell()?);
-    let words = [crate::share::address(&mut room), there.name().word()];
-    let known = crate::share::share(controller, &words)?;
-    let mine = pattern(1, 100_000);
-    let bell = selvedge_cheetah::BellName::from_word(known[next][1]);
-    let bytes = (mine.as_ptr(), mine.len());
+    let words = [crate::exchange::address(&mut buffer), there.name().word()];
+    let addresses = crate::exchange::exchange(controller, &words)?;
+    let source = pattern(1, 100_000);
+    let bell = selvedge_cheetah::BellName::from_word(addresses[next][1]);
+    let bytes = (source.as_ptr(), source.len());
     // SAFETY: both vectors live to the end.
-    unsafe { controller.put(next, known[next][0], bytes, Some(&done), bell) }?;
+    unsafe { controller.put(next, addresses[next][0], bytes, Some(&done), bell) }?;
     while there.value() < 1 {
         std::hint::spin_loop();
     }
     while done.value() < 1 {
         std::hint::spin_loop();
     }
-    assert!(room == mine);
+    assert!(buffer == source);
     controller.barrier()
 }

@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use selvedge_cheetah::{Bell, BellName, Controller, Result};
 
-use crate::share::{address, pattern, share};
+use crate::exchange::{address, exchange, pattern};
 
-pub(crate) const SCENES: &[(&str, super::Scene)] = &[
+pub(crate) const SCENARIOS: &[(&str, super::Scenario)] = &[
     ("sizes", sizes),
-    ("places", places),
+    ("targets", targets),
     ("put-bells", put_bells),
     ("get-bells", get_bells),
     ("many-on-one-bell", many_on_one_bell),
     ("null-bells", null_bells),
-    ("patient-target", patient_target),
+    ("polling-target", polling_target),
     ("special", special),
     ("withdrawn", withdrawn),
     ("any-int", any_int),
@@ -48,7 +48,7 @@ fn put(
     bell: u64,
 ) -> Result {
     let bell = BellName::from_word(bell);
-    // SAFETY: the scenarios retain their memory until their bells have rung.
+    // SAFETY: the scenarios retain their memory until their bells have ring.
     unsafe { controller.put(to, remote, (bytes.as_ptr(), bytes.len()), local, bell) }
 }
 
@@ -56,22 +56,22 @@ fn get(
     controller: &Controller,
     of: usize,
     remote: u64,
-    room: &mut [u8],
+    buffer: &mut [u8],
     local: Option<&Bell>,
     bell: u64,
 ) -> Result {
     let bell = BellName::from_word(bell);
     // SAFETY: as above.
-    unsafe { controller.get(of, remote, (room.as_mut_ptr(), room.len()), local, bell) }
+    unsafe { controller.get(of, remote, (buffer.as_mut_ptr(), buffer.len()), local, bell) }
 }
 
 /// A large put is copied once, from its source to its destination.
 fn one_copy(controller: &Controller, _: &[String]) -> Result {
     let (me, all) = (controller.mycontext(), controller.ncontexts());
     let (next, before) = ((me + 1) % all, (me + all - 1) % all);
-    let mut room = vec![0_u8; 1 << 20];
+    let mut buffer = vec![0_u8; 1 << 20];
     let (there, done) = (controller.bell()?, controller.bell()?);
-    let known = share(controller, &[address(&mut room), there.name().word()])?;
+    let addresses = exchange(controller, &[address(&mut buffer), there.name().word()])?;
     // No context puts before all contexts have read their counters.
     let old = controller.copies();
     controller.barrier()?;
@@ -79,14 +79,14 @@ fn one_copy(controller: &Controller, _: &[String]) -> Result {
     put(
         controller,
         next,
-        known[next][0],
+        addresses[next][0],
         &source,
         Some(&done),
-        known[next][1],
+        addresses[next][1],
     )?;
     controller.wait(&done, 1)?;
     controller.wait(&there, 1)?;
-    assert!(room == pattern(before, 1 << 20));
+    assert!(buffer == pattern(before, 1 << 20));
     let new = controller.copies();
     assert_eq!((new.packed, new.placed), (old.packed, old.placed));
     assert_eq!(new.delivered, old.delivered + 1);
@@ -99,44 +99,48 @@ fn sizes(controller: &Controller, _: &[String]) -> Result {
     let (me, all) = (controller.mycontext(), controller.ncontexts());
     let (next, before) = ((me + 1) % all, (me + all - 1) % all);
     let largest = SIZES[SIZES.len() - 1];
-    let mut room = vec![0xee_u8; largest + 16];
+    let mut buffer = vec![0xee_u8; largest + 16];
     let (there, done, read) = (controller.bell()?, controller.bell()?, controller.bell()?);
-    let known = share(
+    let addresses = exchange(
         controller,
-        &[address(&mut room), there.name().word(), read.name().word()],
+        &[
+            address(&mut buffer),
+            there.name().word(),
+            read.name().word(),
+        ],
     )?;
     for (round, &len) in SIZES.iter().enumerate() {
         let rings = round as i32 + 1;
-        let mine = pattern(me + round, len);
+        let source = pattern(me + round, len);
         put(
             controller,
             next,
-            known[next][0] + 3,
-            &mine,
+            addresses[next][0] + 3,
+            &source,
             Some(&done),
-            known[next][1],
+            addresses[next][1],
         )?;
         controller.wait(&done, 2 * rings - 1)?;
         controller.wait(&there, rings)?;
         assert!(
-            room[3..3 + len] == pattern(before + round, len),
+            buffer[3..3 + len] == pattern(before + round, len),
             "{len} bytes were put"
         );
-        assert_eq!((&room[..3], room[3 + len]), (&[0xee; 3][..], 0xee));
+        assert_eq!((&buffer[..3], buffer[3 + len]), (&[0xee; 3][..], 0xee));
         let mut back = vec![0_u8; len];
         get(
             controller,
             next,
-            known[next][0] + 3,
+            addresses[next][0] + 3,
             &mut back,
             Some(&done),
-            known[next][2],
+            addresses[next][2],
         )?;
         controller.wait(&done, 2 * rings)?;
-        assert!(back == mine, "{len} bytes were got");
+        assert!(back == source, "{len} bytes were got");
         // The neighbour has fetched its bytes: they may be overwritten.
         controller.wait(&read, rings)?;
-        room[3..3 + len].fill(0xee);
+        buffer[3..3 + len].fill(0xee);
         controller.barrier()?;
     }
     Ok(())
@@ -146,14 +150,14 @@ static DATA: [AtomicU64; 100] = [const { AtomicU64::new(5) }; 100];
 static ZEROS: [AtomicU64; 100] = [const { AtomicU64::new(0) }; 100];
 
 /// Heap, data, zeros, stack and mapped memory.
-fn places(controller: &Controller, _: &[String]) -> Result {
+fn targets(controller: &Controller, _: &[String]) -> Result {
     let (me, all) = (controller.mycontext(), controller.ncontexts());
     let (next, before) = ((me + 1) % all, (me + all - 1) % all);
     let mut heap = vec![0_u64; 100];
     let mut large = vec![0_u64; 1 << 20];
     let stack = [const { AtomicU64::new(0) }; 100];
-    let fixed = |place: &[AtomicU64]| place.as_ptr().expose_provenance() as u64;
-    let places = [
+    let fixed = |target: &[AtomicU64]| target.as_ptr().expose_provenance() as u64;
+    let targets = [
         address(&mut heap),
         address(&mut large[1000..]),
         fixed(&stack),
@@ -161,23 +165,27 @@ fn places(controller: &Controller, _: &[String]) -> Result {
         fixed(&ZEROS),
     ];
     let bell = controller.bell()?;
-    let known = share(controller, &[&places[..], &[bell.name().word()]].concat())?;
-    let mine = vec![me as u64 + 77; 100];
-    for place in &known[next][..5] {
+    let addresses = exchange(controller, &[&targets[..], &[bell.name().word()]].concat())?;
+    let source = vec![me as u64 + 77; 100];
+    for target in &addresses[next][..5] {
         put(
             controller,
             next,
-            *place,
-            bytemuck::cast_slice(&mine),
+            *target,
+            bytemuck::cast_slice(&source),
             None,
-            known[next][5],
+            addresses[next][5],
         )?;
     }
     controller.wait(&bell, 5)?;
-    let due = before as u64 + 77;
-    assert!(heap == vec![due; 100] && large[1000..1100] == vec![due; 100]);
-    for place in [&stack, &DATA, &ZEROS] {
-        assert!(place.iter().all(|word| word.load(Ordering::Relaxed) == due));
+    let expected = before as u64 + 77;
+    assert!(heap == vec![expected; 100] && large[1000..1100] == vec![expected; 100]);
+    for target in [&stack, &DATA, &ZEROS] {
+        assert!(
+            target
+                .iter()
+                .all(|word| word.load(Ordering::Relaxed) == expected)
+        );
     }
     controller.barrier()
 }
@@ -188,11 +196,15 @@ fn put_bells(controller: &Controller, args: &[String]) -> Result {
     let (me, all) = (controller.mycontext(), controller.ncontexts());
     let (next, before) = ((me + 1) % all, (me + all - 1) % all);
     let largest = 20_000;
-    let mut room = vec![0_u8; largest];
+    let mut buffer = vec![0_u8; largest];
     let (there, done, taken) = (controller.bell()?, controller.bell()?, controller.bell()?);
-    let known = share(
+    let addresses = exchange(
         controller,
-        &[address(&mut room), there.name().word(), taken.name().word()],
+        &[
+            address(&mut buffer),
+            there.name().word(),
+            taken.name().word(),
+        ],
     )?;
     let len = |round: i32| 1 + (round as usize * 997) % largest;
     let mut source = vec![0_u8; largest];
@@ -202,17 +214,20 @@ fn put_bells(controller: &Controller, args: &[String]) -> Result {
         put(
             controller,
             next,
-            known[next][0],
+            addresses[next][0],
             &source[..own],
             Some(&done),
-            known[next][1],
+            addresses[next][1],
         )?;
         controller.wait(&done, round + 1)?;
         source[..own].fill(0xff);
         controller.wait(&there, round + 1)?;
-        let due = (before as i32 + round) as u8;
-        assert!(room[..own].iter().all(|&byte| byte == due), "round {round}");
-        put(controller, before, 0, &[], None, known[before][2])?;
+        let expected = (before as i32 + round) as u8;
+        assert!(
+            buffer[..own].iter().all(|&byte| byte == expected),
+            "round {round}"
+        );
+        put(controller, before, 0, &[], None, addresses[before][2])?;
         controller.wait(&taken, round + 1)?;
     }
     Ok(())
@@ -227,7 +242,7 @@ fn get_bells(controller: &Controller, args: &[String]) -> Result {
     let largest = 20_000;
     let mut source = vec![0_u8; largest];
     let (read, done, filled) = (controller.bell()?, controller.bell()?, controller.bell()?);
-    let known = share(
+    let addresses = exchange(
         controller,
         &[
             address(&mut source),
@@ -239,22 +254,22 @@ fn get_bells(controller: &Controller, args: &[String]) -> Result {
     for round in 0..times {
         let own = len(round);
         source[..own].fill((me as i32 + round) as u8);
-        put(controller, before, 0, &[], None, known[before][2])?;
+        put(controller, before, 0, &[], None, addresses[before][2])?;
         controller.wait(&filled, round + 1)?;
-        let mut room = vec![0xff_u8; own];
+        let mut buffer = vec![0xff_u8; own];
         get(
             controller,
             next,
-            known[next][0],
-            &mut room,
+            addresses[next][0],
+            &mut buffer,
             Some(&done),
-            known[next][1],
+            addresses[next][1],
         )?;
         controller.wait(&read, round + 1)?;
         source[..own].fill(0xff);
         controller.wait(&done, round + 1)?;
-        let due = (next as i32 + round) as u8;
-        assert!(room.iter().all(|&byte| byte == due), "round {round}");
+        let expected = (next as i32 + round) as u8;
+        assert!(buffer.iter().all(|&byte| byte == expected), "round {round}");
     }
     controller.barrier()
 }
@@ -264,11 +279,11 @@ fn many_on_one_bell(controller: &Controller, args: &[String]) -> Result {
     let times: usize = args[0].parse().expect("a number");
     let (me, all) = (controller.mycontext(), controller.ncontexts());
     let next = (me + 1) % all;
-    let mut room = vec![0_u64; 4096];
+    let mut buffer = vec![0_u64; 4096];
     let bell = controller.bell()?;
     bell.set(-1000);
-    let known = share(controller, &[address(&mut room), bell.name().word()])?;
-    let (remote, ring) = (known[next][0], known[next][1]);
+    let addresses = exchange(controller, &[address(&mut buffer), bell.name().word()])?;
+    let (remote, ring) = (addresses[next][0], addresses[next][1]);
     let source = vec![me as u64; 4096];
     let mut sink = vec![0_u64; 4096];
     for round in 0..times {
@@ -278,62 +293,62 @@ fn many_on_one_bell(controller: &Controller, args: &[String]) -> Result {
         let back = bytemuck::cast_slice_mut(&mut sink[..words]);
         get(controller, next, remote, back, Some(&bell), ring)?;
     }
-    let due = 4 * times as i32 - 1000;
-    controller.wait(&bell, due)?;
+    let expected = 4 * times as i32 - 1000;
+    controller.wait(&bell, expected)?;
     controller.barrier()?;
-    assert_eq!(bell.value(), due);
+    assert_eq!(bell.value(), expected);
     Ok(())
 }
 
 fn null_bells(controller: &Controller, _: &[String]) -> Result {
     let (me, all) = (controller.mycontext(), controller.ncontexts());
     let (next, before) = ((me + 1) % all, (me + all - 1) % all);
-    let mut room = vec![0_u8; 1 << 17];
-    let known = share(controller, &[address(&mut room)])?;
-    let mine = pattern(me, 1 << 16);
-    put(controller, next, known[next][0], &mine, None, 0)?;
+    let mut buffer = vec![0_u8; 1 << 17];
+    let addresses = exchange(controller, &[address(&mut buffer)])?;
+    let source = pattern(me, 1 << 16);
+    put(controller, next, addresses[next][0], &source, None, 0)?;
     put(
         controller,
         next,
-        known[next][0] + (1 << 16),
-        &mine[..100],
+        addresses[next][0] + (1 << 16),
+        &source[..100],
         None,
         0,
     )?;
     let mut back = vec![0_u8; 100];
-    get(controller, next, known[next][0], &mut back, None, 0)?;
+    get(controller, next, addresses[next][0], &mut back, None, 0)?;
     // Operations without bells are complete when all contexts have finalized.
     controller.finalize()?;
-    assert!(room[..1 << 16] == pattern(before, 1 << 16));
-    assert!(room[1 << 16..][..100] == pattern(before, 100));
+    assert!(buffer[..1 << 16] == pattern(before, 1 << 16));
+    assert!(buffer[1 << 16..][..100] == pattern(before, 100));
     Ok(())
 }
 
 /// Context 0 only polls.
-fn patient_target(controller: &Controller, _: &[String]) -> Result {
+fn polling_target(controller: &Controller, _: &[String]) -> Result {
     let all = controller.ncontexts();
-    let mut room = vec![0_u64; all];
+    let mut buffer = vec![0_u64; all];
     let (bell, over) = (controller.bell()?, controller.bell()?);
-    let rung = over.clone();
-    let run = controller.register("over", move |_, _| rung.set(rung.value() + 1))?;
-    let known = share(controller, &[address(&mut room), bell.name().word()])?;
+    let ring = over.clone();
+    let run = controller.register("over", move |_, _| ring.set(ring.value() + 1))?;
+    let addresses = exchange(controller, &[address(&mut buffer), bell.name().word()])?;
     let me = controller.mycontext();
     if me == 0 {
         while bell.value() < all as i32 - 1 || over.value() < all as i32 - 1 {
             controller.poll()?;
         }
-        let due: Vec<_> = (0..all as u64).collect();
-        assert_eq!(room, due);
+        let expected: Vec<_> = (0..all as u64).collect();
+        assert_eq!(buffer, expected);
     } else {
-        let mine = [me as u64];
-        let place = known[0][0] + 8 * me as u64;
+        let source = [me as u64];
+        let target = addresses[0][0] + 8 * me as u64;
         put(
             controller,
             0,
-            place,
-            bytemuck::cast_slice(&mine),
+            target,
+            bytemuck::cast_slice(&source),
             None,
-            known[0][1],
+            addresses[0][1],
         )?;
         controller.ainvoke(0, run, &[])?;
         controller.barrier()?;
@@ -348,7 +363,7 @@ fn special(controller: &Controller, _: &[String]) -> Result {
     let (next, before) = ((me + 1) % all, (me + all - 1) % all);
     let memory = controller.special(1 << 20)?;
     let (there, done, taken) = (controller.bell()?, controller.bell()?, controller.bell()?);
-    let known = share(
+    let addresses = exchange(
         controller,
         &[memory.address(0), there.name().word(), taken.name().word()],
     )?;
@@ -360,34 +375,34 @@ fn special(controller: &Controller, _: &[String]) -> Result {
             _ => 1 << 19,
         };
         let rings = round as i32 + 1;
-        let mine = pattern(me + round, len);
+        let source = pattern(me + round, len);
         put(
             controller,
             next,
-            known[next][0] + 5,
-            &mine,
+            addresses[next][0] + 5,
+            &source,
             Some(&done),
-            known[next][1],
+            addresses[next][1],
         )?;
         controller.wait(&done, 2 * rings - 1)?;
         controller.wait(&there, rings)?;
-        let mut room = vec![0_u8; len];
-        memory.copy_to(5, &mut room)?;
+        let mut buffer = vec![0_u8; len];
+        memory.copy_to(5, &mut buffer)?;
         assert!(
-            room == pattern(before + round, len),
+            buffer == pattern(before + round, len),
             "{len} bytes in round {round}"
         );
         let mut back = vec![0_u8; len];
         get(
             controller,
             next,
-            known[next][0] + 5,
+            addresses[next][0] + 5,
             &mut back,
             Some(&done),
-            known[next][2],
+            addresses[next][2],
         )?;
         controller.wait(&done, 2 * rings)?;
-        assert!(back == mine);
+        assert!(back == source);
         controller.wait(&taken, rings)?;
         controller.barrier()?;
     }
@@ -405,22 +420,22 @@ fn withdrawn(controller: &Controller, _: &[String]) -> Result {
     for round in 0..20_u64 {
         let memory = controller.special(8192)?;
         let bell = controller.bell()?;
-        let known = share(controller, &[memory.address(0), bell.name().word()])?;
+        let addresses = exchange(controller, &[memory.address(0), bell.name().word()])?;
         for word in 0..4 {
-            let mine = [round + word];
+            let source = [round + word];
             put(
                 controller,
                 next,
-                known[next][0] + 8 * word,
-                bytemuck::cast_slice(&mine),
+                addresses[next][0] + 8 * word,
+                bytemuck::cast_slice(&source),
                 None,
-                known[next][1],
+                addresses[next][1],
             )?;
         }
         controller.wait(&bell, 4)?;
-        let mut room = [0_u64; 4];
-        memory.copy_to(0, bytemuck::cast_slice_mut(&mut room))?;
-        assert_eq!(room, [round, round + 1, round + 2, round + 3]);
+        let mut buffer = [0_u64; 4];
+        memory.copy_to(0, bytemuck::cast_slice_mut(&mut buffer))?;
+        assert_eq!(buffer, [round, round + 1, round + 2, round + 3]);
         controller.barrier()?;
     }
     Ok(())
@@ -434,19 +449,19 @@ fn any_int(controller: &Controller, _: &[String]) -> Result {
     let stack = AtomicI32::new(i32::MAX);
     let on_stack = BellName::at(stack.as_ptr().expose_provenance());
     let in_special = BellName::at(memory.address(64) as usize);
-    let mut room = [0_u8; 8];
-    let known = share(
+    let mut buffer = [0_u8; 8];
+    let addresses = exchange(
         controller,
         &[
             on_stack.word(),
             in_special.word(),
-            address(&mut room),
+            address(&mut buffer),
             memory.address(0),
         ],
     )?;
-    for place in [known[next][2], known[next][3], known[next][3]] {
-        for bell in [known[next][0], known[next][1]] {
-            put(controller, next, place, &[1; 8], None, bell)?;
+    for target in [addresses[next][2], addresses[next][3], addresses[next][3]] {
+        for bell in [addresses[next][0], addresses[next][1]] {
+            put(controller, next, target, &[1; 8], None, bell)?;
         }
     }
     let mut count = [0_u8; 4];

@@ -11,11 +11,11 @@ use selvedge::{Bindings, CompletionFlags, FiAddr, av, cq};
 use crate::common::{Done, Pair, Queue, Random, Rx, Side, Tx, pattern, received};
 use crate::provider;
 
-/// Sizes by which messages take different ways.
+/// Sizes at which messages take different protocols.
 const SIZES: [usize; 6] = [0, 20, 200, 3000, 9000, 40_000];
 const LARGEST: usize = 40_016;
 
-/// A message that says who sent it and which of its messages it is.
+/// A message that contains its sender and its number.
 fn signed(sender: u64, number: u64, len: usize) -> Vec<u8> {
     let mut bytes = sender.to_le_bytes().to_vec();
     bytes.extend(number.to_le_bytes());
@@ -23,7 +23,7 @@ fn signed(sender: u64, number: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Who sent a message, and which of its messages it is. Checks every byte.
+/// Reads sender and number of a message, and checks every byte.
 fn signature(done: &Done) -> (u64, u64) {
     let len = done.outcome.as_ref().expect("nothing fails").len;
     let word = |at: usize| u64::from_le_bytes(done.bytes[at..at + 8].try_into().unwrap());
@@ -50,14 +50,14 @@ fn is_receive(done: &Done) -> bool {
 }
 
 #[test]
-fn many_senders_reach_one_receiver_and_hear_back() {
+fn many_senders_reach_one_receiver_and_receive_its_replies() {
     const SENDERS: u64 = 40;
     const MESSAGES: u64 = 12;
     let sut = provider::plain();
     let rx = sut.side();
     let tx: Vec<_> = (0..SENDERS).map(|_| sut.side()).collect();
-    let to: Vec<_> = tx.iter().map(|side| side.knows(&rx)).collect();
-    let back: Vec<_> = tx.iter().map(|side| rx.knows(side)).collect();
+    let to: Vec<_> = tx.iter().map(|side| side.insert_endpoint(&rx)).collect();
+    let back: Vec<_> = tx.iter().map(|side| rx.insert_endpoint(side)).collect();
     let mut random = Random::new(3);
     let mut done = Vec::new();
     for number in 0..MESSAGES {
@@ -65,7 +65,7 @@ fn many_senders_reach_one_receiver_and_hear_back() {
             rx.recv(&Rx::msg(LARGEST).context(number * SENDERS + sender));
             let bytes = signed(sender, number, random.pick(&SIZES));
             let message = Tx::msg(to[sender as usize], &bytes).context(number);
-            side.send_patiently(&message, &[&rx]);
+            side.send_retrying(&message, &[&rx]);
         }
         let others: Vec<_> = tx.iter().collect();
         for _ in 0..SENDERS {
@@ -90,8 +90,8 @@ fn senders_whose_queues_are_always_full_all_have_their_turn() {
     let sut = provider::plain();
     let rx = sut.side();
     let tx: Vec<_> = (0..SENDERS).map(|_| sut.side()).collect();
-    let to: Vec<_> = tx.iter().map(|side| side.knows(&rx)).collect();
-    let back: Vec<_> = tx.iter().map(|side| rx.knows(side)).collect();
+    let to: Vec<_> = tx.iter().map(|side| side.insert_endpoint(&rx)).collect();
+    let back: Vec<_> = tx.iter().map(|side| rx.insert_endpoint(side)).collect();
     let fill = |sender: usize| {
         let signed = (sender as u64).to_le_bytes();
         while tx[sender].ep.inject(&signed, to[sender], None).is_ok() {}
@@ -99,7 +99,7 @@ fn senders_whose_queues_are_always_full_all_have_their_turn() {
     (0..SENDERS).for_each(fill);
     let start = Instant::now();
     let mut heard = vec![0; SENDERS];
-    // More than what a queue holds: each was polled, left alone and polled again.
+    // More messages than a queue holds: each sender was polled, unpolled and polled again.
     while heard.iter().any(|&count| count < 600) {
         assert!(start.elapsed() < Duration::from_secs(20), "{heard:?}");
         rx.recv(&Rx::msg(8));
@@ -125,11 +125,11 @@ fn senders_in_threads_of_their_own_reach_one_receiver() {
             let (sut, rx) = (&sut, &rx);
             scope.spawn(move || {
                 let side = sut.side();
-                let to = side.knows(rx);
+                let to = side.insert_endpoint(rx);
                 let mut random = Random::new(sender);
                 for number in 0..MESSAGES {
                     let bytes = signed(sender, number, random.pick(&SIZES));
-                    side.send_patiently(&Tx::tagged(to, 7, &bytes), &[]);
+                    side.send_retrying(&Tx::tagged(to, 7, &bytes), &[]);
                     side.wait(&[]);
                 }
             });
@@ -203,10 +203,10 @@ fn datagram_endpoints_exchange_messages_too() {
 fn endpoints_of_one_domain_and_of_two_reach_each_other() {
     let info = provider::plain().info();
     let domains = [info.open().unwrap(), info.open().unwrap()];
-    let sides = [0, 0, 1, 1].map(|place| Side::open(&domains[place], &info, &Queue::default()));
+    let sides = [0, 0, 1, 1].map(|setup| Side::open(&domains[setup], &info, &Queue::default()));
     for (at, b) in sides.iter().enumerate() {
         for a in &sides[..at] {
-            let (to, from) = (a.knows(b), b.knows(a));
+            let (to, from) = (a.insert_endpoint(b), b.insert_endpoint(a));
             b.recv(&Rx::msg(LARGEST).from(from));
             a.send(&Tx::msg(to, &pattern(1, LARGEST)));
             let done = b.wait(&[a]);
@@ -228,7 +228,10 @@ fn endpoints_may_share_a_queue_and_an_address_vector() {
         domain.endpoint(&info, bind).unwrap()
     });
     let sides = eps.map(|ep| Side::around(ep, &cq, &av));
-    let to: Vec<FiAddr> = sides.iter().map(|side| side.knows(side)).collect();
+    let to: Vec<FiAddr> = sides
+        .iter()
+        .map(|side| side.insert_endpoint(side))
+        .collect();
     sides[1].recv(&Rx::msg(LARGEST).context(1));
     sides[0].ep.inject(b"to the other", to[1], None).unwrap();
     let done = sides[1].wait(&[]);

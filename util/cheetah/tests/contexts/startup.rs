@@ -3,12 +3,12 @@
 use selvedge_testkit::skip::{Need, skip};
 use std::process::Command;
 
-use crate::troupe::{LAUNCHER, SCENES, play, play_well, watch};
+use crate::processes::{LAUNCHER, SCENARIOS, run, run_command, run_expecting_success};
 
 #[test]
-fn one_process_forks_into_as_many_contexts_as_it_was_told() {
+fn one_process_forks_into_the_configured_number_of_contexts() {
     for contexts in [1, 2, 3, 4, 8, 16, 64] {
-        play_well("thin", contexts);
+        run_expecting_success("basic-put", contexts);
     }
 }
 
@@ -16,12 +16,12 @@ fn one_process_forks_into_as_many_contexts_as_it_was_told() {
 fn the_same_program_is_forked_or_launched() {
     for more in [&[][..], &["-shmem", "-np", "4"], &["-mpi"]] {
         let mut command = Command::new(LAUNCHER);
-        command.args(["-n", "4", SCENES, "thin"]).args(more);
-        let played = watch(command);
-        played.assert_well(4);
+        command.args(["-n", "4", SCENARIOS, "basic-put"]).args(more);
+        let output = run_command(command);
+        output.assert_success(4);
         for rank in 0..4 {
-            let line = format!("[{rank}] context ends well\n");
-            assert!(played.out.contains(&line), "{played:#?}");
+            let line = format!("[{rank}] context succeeded\n");
+            assert!(output.out.contains(&line), "{output:#?}");
         }
     }
 }
@@ -36,30 +36,30 @@ fn a_plain_mpiexec_starts_contexts() {
         return skip(Need::OtherMpi, "there is no mpiexec.hydra");
     }
     let mut command = Command::new("mpiexec.hydra");
-    command.args(["-n", "4", SCENES, "thin"]);
-    watch(command).assert_well(4);
+    command.args(["-n", "4", SCENARIOS, "basic-put"]);
+    run_command(command).assert_success(4);
 }
 
 #[test]
 fn a_child_that_fails_makes_the_parent_fail_and_is_named() {
-    let played = play("exits", 4, &["2", "3"]);
-    played.assert_failed("context 2 has ended with exit code 3");
-    let played = play("dies", 4, &["1"]);
-    played.assert_failed("context 1 was killed by signal 6");
+    let output = run("exits", 4, &["2", "3"]);
+    output.assert_failed("context 2 has ended with exit code 3");
+    let output = run("aborts", 4, &["1"]);
+    output.assert_failed("context 1 was killed by signal 6");
 }
 
 #[test]
-fn what_was_printed_before_the_fork_is_printed_once() {
-    let played = play("thin", 4, &["--chatty"]);
+fn text_printed_before_the_fork_appears_once() {
+    let output = run("basic-put", 4, &["--chatty"]);
     assert_eq!(
-        played.out.matches("before the fork").count(),
+        output.out.matches("before the fork").count(),
         1,
-        "{played:#?}"
+        "{output:#?}"
     );
 }
 
 #[test]
-fn a_start_that_makes_no_sense_is_refused_with_a_reason() {
+fn an_invalid_start_is_refused_with_a_reason() {
     let table = [
         (&["-np", "0"][..], "-np 0"),
         (&["-np", "1000000"], "-np 1000000"),
@@ -71,8 +71,8 @@ fn a_start_that_makes_no_sense_is_refused_with_a_reason() {
         ),
     ];
     for (args, part) in table {
-        let mut command = Command::new(SCENES);
-        command.arg("thin").args(args);
-        watch(command).assert_failed(part);
+        let mut command = Command::new(SCENARIOS);
+        command.arg("basic-put").args(args);
+        run_command(command).assert_failed(part);
     }
 }

@@ -1,6 +1,6 @@
-//! Endpoints that know each other, and groups of them.
+//! Endpoints with each other's addresses, and collective groups of them.
 
-#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(unsafe_code, reason = "tests of the raw API")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,25 +13,25 @@ use selvedge::{
     wait,
 };
 
-/// One member.
+/// A member: an endpoint with its queues and address vector.
 pub(crate) struct Member {
     pub(crate) ep: Arc<dyn Endpoint>,
     pub(crate) cq: Arc<dyn CompletionQueue>,
     pub(crate) eq: Arc<dyn EventQueue>,
     pub(crate) av: Arc<dyn AddressVector>,
-    /// All members by rank.
+    /// The addresses of all members, by rank.
     pub(crate) addrs: Vec<FiAddr>,
 }
 
-/// All of them.
-pub(crate) struct Crew {
+/// All members, by rank; `None` for a closed one.
+pub(crate) struct Members {
     pub(crate) members: Vec<Option<Member>>,
 }
 
-/// Nothing takes longer, on any machine.
+/// A test that hangs fails after this time.
 pub(crate) const WATCHDOG: Duration = Duration::from_secs(60);
 
-impl Crew {
+impl Members {
     pub(crate) fn of(ranks: usize) -> Self {
         Self::with(ranks, Caps::MSG | Caps::TAGGED | Caps::COLLECTIVE, |_| {})
     }
@@ -40,7 +40,7 @@ impl Crew {
         let mut members: Vec<_> = (0..ranks).map(|_| Member::open(caps, &change)).collect();
         let addresses: Vec<_> = members.iter().map(|it| it.ep.address().unwrap()).collect();
         for (rank, member) in members.iter_mut().enumerate() {
-            // Everybody knows everybody under other indices.
+            // Each member has the others at other indices.
             for step in 0..ranks {
                 member
                     .av
@@ -59,11 +59,11 @@ impl Crew {
         self.members[rank].as_ref().unwrap()
     }
 
-    fn here(&self) -> impl Iterator<Item = &Member> {
+    fn open_members(&self) -> impl Iterator<Item = &Member> {
         self.members.iter().flatten()
     }
 
-    /// Joins the ranks, in this order, and waits until all have.
+    /// Joins the ranks, in this order, and waits until all have joined.
     pub(crate) fn join(&self, ranks: &[usize]) -> Vec<Arc<dyn Membership>> {
         let joins = ranks.iter().map(|&rank| {
             let member = self.member(rank);
@@ -89,18 +89,18 @@ impl Crew {
         joined
     }
 
-    /// Drives everybody until something is so.
+    /// Progresses all members until a condition holds.
     pub(crate) fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
         let begin = Instant::now();
         while !is_so() {
-            assert!(begin.elapsed() < WATCHDOG, "{what} does not come");
-            for member in self.here() {
+            assert!(begin.elapsed() < WATCHDOG, "timed out: {what}");
+            for member in self.open_members() {
                 let _ = member.cq.read(&mut []);
             }
         }
     }
 
-    /// What comes of the collective that each rank has posted with this context.
+    /// Waits for the outcome of the collective that each rank has posted with this context.
     pub(crate) fn outcomes(
         &self,
         ranks: &[usize],
@@ -123,8 +123,8 @@ impl Crew {
         done.into_iter().flatten().collect()
     }
 
-    /// The contexts of so many collectives of each rank, sorted, where nothing may go wrong.
-    pub(crate) fn many_well(&self, ranks: &[usize], count: usize) -> Vec<Vec<u64>> {
+    /// Waits for `count` successful collectives of each rank. Returns their contexts, sorted.
+    pub(crate) fn expect_many_successes(&self, ranks: &[usize], count: usize) -> Vec<Vec<u64>> {
         let mut all = vec![Vec::new(); ranks.len()];
         self.until("completions", || {
             for (&rank, done) in ranks.iter().zip(&mut all) {
@@ -137,8 +137,8 @@ impl Crew {
         all
     }
 
-    /// What comes of one that nothing may go wrong with.
-    pub(crate) fn all_well(&self, ranks: &[usize], context: Context) {
+    /// Waits for the outcomes of a collective that must succeed.
+    pub(crate) fn expect_success(&self, ranks: &[usize], context: Context) {
         for outcome in self.outcomes(ranks, context) {
             let entry = outcome.unwrap();
             assert_eq!(entry.flags, selvedge::CompletionFlags::COLLECTIVE);
@@ -146,27 +146,27 @@ impl Crew {
     }
 
     /// Closes an endpoint.
-    pub(crate) fn lose(&mut self, rank: usize) {
+    pub(crate) fn close(&mut self, rank: usize) {
         self.members[rank] = None;
     }
 }
 
 impl Member {
-    /// One that knows nobody yet.
+    /// Opens a member without addresses of others.
     pub(crate) fn open(caps: Caps, change: &dyn Fn(&mut Bindings)) -> Self {
         let hints = Hints::new().caps(caps);
         let info = crate::registry().infos(&hints).unwrap().remove(0);
         let domain = info.open().unwrap();
         let av = domain.av(&av::Attr::default()).unwrap();
-        let opened = Self::around(&info, &*domain, &av, |mut bind| {
+        let opened = Self::with_endpoint(&info, &*domain, &av, |mut bind| {
             change(&mut bind);
             domain.endpoint(&info, bind)
         });
         opened.unwrap()
     }
 
-    /// One with the endpoint that `open` opens, and with queues of its own.
-    pub(crate) fn around(
+    /// Opens a member with the endpoint that `open` opens, and with its own queues.
+    pub(crate) fn with_endpoint(
         info: &Info,
         domain: &dyn Domain,
         av: &Arc<dyn AddressVector>,
@@ -213,9 +213,10 @@ impl Member {
         }
     }
 
-    /// Posts a collective on memory that the test keeps.
+    /// Posts a collective on memory that the test keeps alive.
     pub(crate) fn post(&self, msg: &CollectiveMsg) -> selvedge::Result {
-        // SAFETY: tests keep the memory of what they post until it is over, or the endpoint closed.
+        // SAFETY: tests keep the memory of a posted collective until it completes, or the endpoint
+        // is closed.
         unsafe { self.coll().collective(msg, OpFlags::DEFAULT) }
     }
 }

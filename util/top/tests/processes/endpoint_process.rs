@@ -1,4 +1,4 @@
-//! A process with one endpoint, that does what it is told over its standard input.
+//! A child process with one endpoint, which executes commands from its standard input.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -12,24 +12,24 @@ use selvedge::info::RxAttr;
 use selvedge::owned::{Completions, Endpoint, Pool};
 use selvedge::{Address, Caps, Context, Errno, FiAddr, Hints, SharedReceives, av};
 
-/// What a line begins with that is meant for the test.
-const MARK: &str = "talker: ";
+/// Prefix of lines for the test.
+const MARK: &str = "endpoint_process: ";
 
-/// The process, from outside. It ends with this value.
-pub(super) struct Talker {
+/// Handle of a child process, which is killed when the handle is dropped.
+pub(super) struct EndpointProcess {
     child: Child,
-    orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    commands: ChildStdin,
+    reports: BufReader<ChildStdout>,
     name: String,
 }
 
-impl Talker {
-    /// Two that know each other.
+impl EndpointProcess {
+    /// Two connected processes.
     pub(super) fn pair() -> (Self, Self) {
         Self::pair_with(&[])
     }
 
-    /// The same, with more in their environment.
+    /// As [`Self::pair`], with additional environment variables.
     pub(super) fn pair_with(env: &[(&str, &str)]) -> (Self, Self) {
         let (a, b) = (new_name(), new_name());
         let with = |own: &str, other: &str| {
@@ -40,24 +40,24 @@ impl Talker {
         (with(&a, &b), with(&b, &a))
     }
 
-    /// One, once it has its endpoint.
+    /// Starts a process, and waits until it has opened its endpoint.
     pub(super) fn start(env: &[(&str, &str)]) -> Self {
-        Self::start_as("talker", env)
+        Self::start_as("endpoint_process", env)
     }
 
-    /// One that runs another test of this program.
+    /// Starts a process that runs another ignored test of this program.
     pub(super) fn start_as(test: &str, env: &[(&str, &str)]) -> Self {
-        let mut talker = Self::spawn(test, env);
-        let answer = talker.answer();
-        let name = answer.strip_prefix("name ");
-        let name = name.unwrap_or_else(|| panic!("{answer}"));
-        talker.name = name.trim_start_matches("fi_shm://").to_owned();
-        talker
+        let mut endpoint_process = Self::spawn(test, env);
+        let report = endpoint_process.read_report();
+        let name = report.strip_prefix("name ");
+        let name = name.unwrap_or_else(|| panic!("{report}"));
+        endpoint_process.name = name.trim_start_matches("fi_shm://").to_owned();
+        endpoint_process
     }
 
-    /// What one says that gets no endpoint.
-    pub(super) fn refused(env: &[(&str, &str)]) -> String {
-        Self::spawn("talker", env).answer()
+    /// The error of a process that cannot open its endpoint.
+    pub(super) fn start_error(env: &[(&str, &str)]) -> String {
+        Self::spawn("endpoint_process", env).read_report()
     }
 
     fn spawn(test: &str, env: &[(&str, &str)]) -> Self {
@@ -67,8 +67,8 @@ impl Talker {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.stderr(Stdio::null()).spawn().unwrap();
         Self {
-            orders: child.stdin.take().unwrap(),
-            answers: BufReader::new(child.stdout.take().unwrap()),
+            commands: child.stdin.take().unwrap(),
+            reports: BufReader::new(child.stdout.take().unwrap()),
             child,
             name: String::new(),
         }
@@ -82,23 +82,23 @@ impl Talker {
         &self.name
     }
 
-    pub(super) fn order(&mut self, what: &str) {
-        writeln!(self.orders, "{what}").unwrap();
+    pub(super) fn send_command(&mut self, text: &str) {
+        writeln!(self.commands, "{text}").unwrap();
     }
 
-    /// Waits until an order has been carried out.
-    pub(super) fn done(&mut self) {
-        assert_eq!(self.answer(), "done");
+    /// Waits until a command has been executed.
+    pub(super) fn wait_done(&mut self) {
+        assert_eq!(self.read_report(), "done");
     }
 
-    pub(super) fn answer(&mut self) -> String {
+    pub(super) fn read_report(&mut self) -> String {
         loop {
             let mut line = String::new();
-            let len = self.answers.read_line(&mut line).unwrap();
-            assert!(len > 0, "it has ended");
-            // What the test harness prints may stand before it in the line.
-            if let Some((_, answer)) = line.split_once(MARK) {
-                return answer.trim_end().to_owned();
+            let len = self.reports.read_line(&mut line).unwrap();
+            assert!(len > 0, "the process has ended");
+            // Output of the test harness may precede the prefix in the line.
+            if let Some((_, report)) = line.split_once(MARK) {
+                return report.trim_end().to_owned();
             }
         }
     }
@@ -113,8 +113,8 @@ impl Talker {
         self.child.wait().unwrap();
     }
 
-    /// The signal that it dies of.
-    pub(super) fn end(&mut self) -> Option<Signal> {
+    /// Waits for the end of the process. Returns the signal that killed it.
+    pub(super) fn wait_signal(&mut self) -> Option<Signal> {
         let status = self.child.wait().unwrap();
         status
             .signal()
@@ -122,7 +122,7 @@ impl Talker {
     }
 }
 
-impl Drop for Talker {
+impl Drop for EndpointProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -135,23 +135,23 @@ fn new_name() -> String {
     format!("top-{}-{number}", std::process::id())
 }
 
-pub(super) fn say(what: &str) {
-    println!("{MARK}{what}");
+pub(super) fn report(text: &str) {
+    println!("{MARK}{text}");
 }
 
-/// The process, from inside.
+/// Main function of the child process.
 pub(super) fn run() {
-    let mut end = match End::open() {
-        Ok(end) => end,
-        Err(error) => return say(&format!("refused {error}")),
+    let mut local = match LocalEndpoint::open() {
+        Ok(local) => local,
+        Err(error) => return report(&format!("refused {error}")),
     };
-    say(&format!("name {}", end.ep.address().unwrap()));
-    for order in std::io::stdin().lines() {
-        end.obey(&order.unwrap());
+    report(&format!("name {}", local.ep.address().unwrap()));
+    for command in std::io::stdin().lines() {
+        local.execute(&command.unwrap());
     }
 }
 
-struct End {
+struct LocalEndpoint {
     ep: Endpoint,
     srx: Arc<dyn SharedReceives>,
     pool: Pool,
@@ -159,7 +159,7 @@ struct End {
     done: Completions,
 }
 
-impl End {
+impl LocalEndpoint {
     fn open() -> Result<Self, selvedge::Error> {
         let more = match std::env::var_os("COLLECTIVE") {
             Some(_) => Caps::COLLECTIVE,
@@ -177,7 +177,7 @@ impl End {
         let domain = info.open()?;
         let av = domain.av(&av::Attr::default())?;
         let ep = Endpoint::open(&*domain, &info, av.clone())?;
-        let to = std::env::var("TO").unwrap_or_else(|_| "nobody".to_owned());
+        let to = std::env::var("TO").unwrap_or_else(|_| "no-peer".to_owned());
         Ok(Self {
             ep,
             srx: domain.srx(&RxAttr::default())?,
@@ -187,36 +187,36 @@ impl End {
         })
     }
 
-    fn obey(&mut self, order: &str) {
-        let words: Vec<&str> = order.split(' ').collect();
+    fn execute(&mut self, command: &str) {
+        let words: Vec<&str> = command.split(' ').collect();
         let numbers: Vec<usize> = words[1..].iter().map(|it| it.parse().unwrap()).collect();
         match (words[0], &numbers[..]) {
-            ("send", &[number, size, tag]) => self.exchange(number, |end| {
-                let mut buf = end.pool.take().unwrap();
+            ("send", &[number, size, tag]) => self.post_and_wait(number, |local| {
+                let mut buf = local.pool.take().unwrap();
                 buf.write(&vec![7; size]).unwrap();
-                let (to, tag) = (end.to, tag as u64);
-                end.ep.tsend(buf, to, tag, Context(1)).is_ok()
+                let (to, tag) = (local.to, tag as u64);
+                local.ep.tsend(buf, to, tag, Context(1)).is_ok()
             }),
-            ("recv", &[number, size, tag]) => self.exchange(number, |end| {
-                let mut buf = end.pool.take().unwrap();
+            ("recv", &[number, size, tag]) => self.post_and_wait(number, |local| {
+                let mut buf = local.pool.take().unwrap();
                 buf.set_len(size).unwrap();
                 let tag = tag as u64;
-                end.ep.trecv(buf, FiAddr::UNSPEC, tag, Context(2)).is_ok()
+                local.ep.trecv(buf, FiAddr::UNSPEC, tag, Context(2)).is_ok()
             }),
             ("cancel", &[context]) => {
                 let context = Context(context as u64);
                 assert_eq!(self.srx.cancel(context), Err(Errno::NoCq));
-                say("done");
+                report("done");
             }
             ("abort", _) => std::process::abort(),
             ("fault", _) => fault(),
-            ("handlers", _) => say(&format!("handlers {}", handlers())),
-            _ => panic!("{order}"),
+            ("handlers", _) => report(&format!("handlers {}", handlers())),
+            _ => panic!("{command}"),
         }
     }
 
-    /// Posts so many operations, not too many at a time, and waits for them.
-    fn exchange(&mut self, number: usize, mut post: impl FnMut(&mut Self) -> bool) {
+    /// Posts `number` operations, as many at a time as there are buffers, and waits for them.
+    fn post_and_wait(&mut self, number: usize, mut post: impl FnMut(&mut Self) -> bool) {
         let (mut posted, mut complete) = (0, 0);
         while complete < number {
             while posted < number && self.pool.available() > 0 && post(self) {
@@ -225,14 +225,14 @@ impl End {
             self.ep.poll(&mut self.done).unwrap();
             complete += self.done.drain().count();
         }
-        say("done");
+        report("done");
     }
 }
 
 #[expect(unsafe_code, reason = "a real fault")]
 fn fault() {
     let nothing = std::ptr::without_provenance::<u8>(16);
-    // SAFETY: nothing is mapped there: the process ends here, which is what is wanted.
+    // SAFETY: the address is not mapped: the process ends, which is intended.
     unsafe { nothing.read_volatile() };
 }
 

@@ -1,7 +1,7 @@
 //! Registered functions and handlers, and the comparison between contexts at the first barrier.
 
 use super::Engine;
-use crate::wire::{CHANNELS, Said};
+use crate::wire::{CHANNELS, WireMessage};
 use crate::{Error, Result};
 
 /// The functions and handlers of this context.
@@ -81,10 +81,10 @@ impl Engine {
     /// Compares with contexts whose barrier messages arrived early.
     pub(super) fn compare_registered(&mut self) {
         for (from, round, digest) in std::mem::take(&mut self.registered.early) {
-            self.hear_barrier(from, round, 1, digest);
+            self.on_barrier(from, round, 1, digest);
         }
         for (from, names) in std::mem::take(&mut self.registered.early_names) {
-            self.hear_names(from, names.as_bytes());
+            self.on_names(from, names.as_bytes());
         }
     }
 
@@ -100,45 +100,45 @@ impl Engine {
         }
         let names = self.registered.compared().join("\n");
         let len = names.len().min(self.nets[self.peers[from].net].eager());
-        self.send(from, &Said::Names, &names.as_bytes()[..len]);
+        self.send(from, &WireMessage::Names, &names.as_bytes()[..len]);
         false
     }
 
     /// Handles the names of a context with other registrations.
     #[cold]
-    pub(super) fn hear_names(&mut self, from: usize, text: &[u8]) {
+    pub(super) fn on_names(&mut self, from: usize, text: &[u8]) {
         let text = String::from_utf8_lossy(text).into_owned();
         if self.registered.at_first.is_none() {
             return self.registered.early_names.push((from, text));
         }
-        let theirs: Vec<_> = text.lines().collect();
-        let what = difference(self.me, self.registered.compared(), from, &theirs);
-        let what = what.unwrap_or_else(|| {
+        let remote: Vec<_> = text.lines().collect();
+        let text = difference(self.me, self.registered.compared(), from, &remote);
+        let text = text.unwrap_or_else(|| {
             format!(
-                "contexts {} and {from} differ further than can be told",
+                "contexts {} and {from} differ in names beyond the length limit",
                 self.me
             )
         });
-        self.break_all(Error::Mismatch(what));
+        self.break_all(Error::Mismatch(text));
     }
 }
 
 /// Describes the first difference, the lower context first.
-fn difference(me: usize, mine: &[String], other: usize, theirs: &[&str]) -> Option<String> {
+fn difference(me: usize, local: &[String], other: usize, remote: &[&str]) -> Option<String> {
     let word =
         |name: Option<&str>| name.map_or_else(|| "nothing".to_owned(), |name| format!("{name:?}"));
-    let places = mine.len().max(theirs.len());
-    (0..places).find_map(|place| {
-        let (own, their) = (
-            mine.get(place).map(String::as_str),
-            theirs.get(place).copied(),
+    let count = local.len().max(remote.len());
+    (0..count).find_map(|position| {
+        let (local_name, remote_name) = (
+            local.get(position).map(String::as_str),
+            remote.get(position).copied(),
         );
-        let mut sides = [(me, own), (other, their)];
+        let mut sides = [(me, local_name), (other, remote_name)];
         sides.sort_unstable_by_key(|side| side.0);
         let [(low, first), (high, second)] = sides;
-        (own != their).then(|| {
+        (local_name != remote_name).then(|| {
             format!(
-                "as number {place}, context {low} has {} and context {high} has {}",
+                "as number {position}, context {low} has {} and context {high} has {}",
                 word(first),
                 word(second)
             )
@@ -151,8 +151,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_names_both_sides_and_the_place() {
-        let mine = ["function a", "function b"].map(str::to_owned);
+    fn a_difference_names_both_contexts_and_the_position() {
+        let local = ["function a", "function b"].map(str::to_owned);
         let table: [(&[&str], Option<&str>); 3] = [
             (&["function a", "function b"], None),
             (
@@ -164,8 +164,8 @@ mod tests {
                 Some("as number 1, context 0 has nothing and context 2 has \"function b\""),
             ),
         ];
-        for (theirs, expected) in table {
-            assert_eq!(difference(2, &mine, 0, theirs).as_deref(), expected);
+        for (remote, expected) in table {
+            assert_eq!(difference(2, &local, 0, remote).as_deref(), expected);
         }
     }
 }

@@ -1,21 +1,21 @@
 //! Errors and their texts.
 
-#![expect(unsafe_code, reason = "puts and gets, to bad places")]
+#![expect(unsafe_code, reason = "puts and gets, to bad targets")]
 
 use std::time::{Duration, Instant};
 
 use selvedge_cheetah::{BellName, Config, Controller, Error, MatchingHandler, Result};
 
-use crate::share::{address, share};
+use crate::exchange::{address, exchange};
 
-pub(crate) const SCENES: &[(&str, super::Scene)] = &[
+pub(crate) const SCENARIOS: &[(&str, super::Scenario)] = &[
     ("bad-pointers", bad_pointers),
     ("failed-put", failed_put),
     ("bad-bells", bad_bells),
     ("mismatch", mismatch),
     ("killed", killed),
     ("stopped", stopped),
-    ("absent", absent),
+    ("late-for-barrier", late_for_barrier),
     ("wait-limits", wait_limits),
     ("after-finalize", after_finalize),
     ("flushes", flushes),
@@ -32,23 +32,23 @@ fn bad_pointers(controller: &Controller, _: &[String]) -> Result {
     static CONSTANT: [u8; 100] = [3; 100];
     let next = (controller.mycontext() + 1) % controller.ncontexts();
     let constant = CONSTANT.as_ptr().expose_provenance() as u64;
-    let mut room = vec![0_u8; 1 << 17];
-    let known = share(controller, &[address(&mut room), constant])?;
+    let mut buffer = vec![0_u8; 1 << 17];
+    let addresses = exchange(controller, &[address(&mut buffer), constant])?;
     let done = controller.bell()?;
-    let mut mine = vec![1_u8; 1 << 16];
+    let mut source = vec![1_u8; 1 << 16];
     let bad = [
         0,
         1,
         0x1000,
         0x7fff_ffff_f000,
         u64::MAX - 10,
-        known[next][1],
+        addresses[next][1],
     ];
     for to in [next, controller.mycontext()] {
         for remote in bad {
             for len in [8, 1 << 16] {
                 done.set(0);
-                let bytes = (mine.as_ptr(), len);
+                let bytes = (source.as_ptr(), len);
                 // SAFETY: the vector stays; nothing is mapped at the addresses.
                 unsafe { controller.put(to, remote, bytes, Some(&done), BellName::NONE) }?;
                 expect_bad(controller, to, remote);
@@ -59,12 +59,12 @@ fn bad_pointers(controller: &Controller, _: &[String]) -> Result {
                         "{waited:?}"
                     );
                 }
-                if remote == known[next][1] {
+                if remote == addresses[next][1] {
                     continue;
                 }
-                let room = (mine.as_mut_ptr(), len);
+                let buffer = (source.as_mut_ptr(), len);
                 // SAFETY: as above.
-                unsafe { controller.get(to, remote, room, Some(&done), BellName::NONE) }?;
+                unsafe { controller.get(to, remote, buffer, Some(&done), BellName::NONE) }?;
                 let waited = controller.wait(&done, 5);
                 assert!(
                     matches!(waited, Err(Error::BadPointer { .. })),
@@ -80,8 +80,8 @@ fn bad_pointers(controller: &Controller, _: &[String]) -> Result {
     unsafe {
         controller.put(
             next,
-            known[next][0],
-            (mine.as_ptr(), 1 << 16),
+            addresses[next][0],
+            (source.as_ptr(), 1 << 16),
             Some(&done),
             BellName::NONE,
         )
@@ -91,28 +91,28 @@ fn bad_pointers(controller: &Controller, _: &[String]) -> Result {
 }
 
 fn expect_bad(controller: &Controller, of: usize, remote: u64) {
-    let told = loop {
+    let reported = loop {
         match controller.poll() {
             Ok(_) => {}
-            Err(told) => break told,
+            Err(reported) => break reported,
         }
     };
     let is_it = matches!(
-        &told,
+        &reported,
         Error::BadPointer { context, address, .. } if *context == of && *address == remote
     );
-    assert!(is_it, "{told} for {remote:#x}");
+    assert!(is_it, "{reported} for {remote:#x}");
 }
 
 /// A put to an address that is not mapped fails; the call that `args[0]` names reports it once.
 fn failed_put(controller: &Controller, args: &[String]) -> Result {
     let me = controller.mycontext();
     let next = (me + 1) % controller.ncontexts();
-    let mut room = [0_u8; 1];
-    let known = share(controller, &[address(&mut room)])?;
+    let mut buffer = [0_u8; 1];
+    let addresses = exchange(controller, &[address(&mut buffer)])?;
     let (put, got) = (controller.bell()?, controller.bell()?);
-    let is_told = args[0] == "told";
-    let to = if is_told { me } else { next };
+    let reports_by_wait = args[0] == "wait";
+    let to = if reports_by_wait { me } else { next };
     // SAFETY: the bytes are static, and nothing is mapped at the address.
     unsafe {
         controller.put(
@@ -123,7 +123,7 @@ fn failed_put(controller: &Controller, args: &[String]) -> Result {
             BellName::NONE,
         )
     }?;
-    if is_told {
+    if reports_by_wait {
         expect_failed_put(&controller.wait(&put, 1), to);
     } else {
         let mut copy = [0_u8; 1];
@@ -132,7 +132,7 @@ fn failed_put(controller: &Controller, args: &[String]) -> Result {
         unsafe {
             controller.get(
                 next,
-                known[next][0],
+                addresses[next][0],
                 (copy.as_mut_ptr(), 1),
                 Some(&got),
                 BellName::NONE,
@@ -163,34 +163,37 @@ fn failed_put(controller: &Controller, args: &[String]) -> Result {
     controller.barrier()
 }
 
-fn expect_failed_put(answer: &Result, to: usize) {
+fn expect_failed_put(result: &Result, to: usize) {
     let is_it = matches!(
-        answer,
+        result,
         Err(Error::BadPointer { context, address: 0x30, len: 100, .. }) if *context == to
     );
-    assert!(is_it, "{answer:?}");
+    assert!(is_it, "{result:?}");
 }
 
 fn bad_bells(controller: &Controller, _: &[String]) -> Result {
     let next = (controller.mycontext() + 1) % controller.ncontexts();
     let memory = controller.special(4096)?;
-    let mut room = vec![0_u64; 1];
-    let known = share(controller, &[address(&mut room), memory.address(0)])?;
-    for place in [known[next][0], known[next][1], known[next][1]] {
+    let mut buffer = vec![0_u64; 1];
+    let addresses = exchange(controller, &[address(&mut buffer), memory.address(0)])?;
+    for remote in [addresses[next][0], addresses[next][1], addresses[next][1]] {
         for bad in [
             BellName::at(8),
-            BellName::at(known[next][1] as usize + 2),
+            BellName::at(addresses[next][1] as usize + 2),
             BellName::from_word(1),
         ] {
             // SAFETY: nothing is mapped at the addresses.
-            unsafe { controller.put(next, place, ([1; 8].as_ptr(), 8), None, bad) }?;
-            let told = loop {
+            unsafe { controller.put(next, remote, ([1; 8].as_ptr(), 8), None, bad) }?;
+            let reported = loop {
                 match controller.poll() {
                     Ok(_) => {}
-                    Err(told) => break told,
+                    Err(reported) => break reported,
                 }
             };
-            assert!(matches!(told, Error::BadPointer { len: 4, .. }), "{told}");
+            assert!(
+                matches!(reported, Error::BadPointer { len: 4, .. }),
+                "{reported}"
+            );
         }
     }
     controller.barrier()
@@ -207,11 +210,11 @@ fn mismatch(controller: &Controller, args: &[String]) -> Result {
         _ if is_odd => drop(MatchingHandler::new(controller)?),
         _ => {}
     }
-    let why = controller.barrier();
-    let Err(Error::Mismatch(text)) = &why else {
-        panic!("{why:?}");
+    let error = controller.barrier();
+    let Err(Error::Mismatch(text)) = &error else {
+        panic!("{error:?}");
     };
-    println!("told: {text}");
+    println!("reported: {text}");
     // The others may need a message of this context to detect the mismatch.
     std::thread::sleep(Duration::from_millis(300));
     std::process::exit(0);
@@ -219,84 +222,84 @@ fn mismatch(controller: &Controller, args: &[String]) -> Result {
 
 /// Context `args[0]` is killed while the others wait as `args[1]` says; all of them report it.
 fn killed(controller: &Controller, args: &[String]) -> Result {
-    let victim: usize = args[0].parse().expect("a context");
-    let never = controller.bell()?;
-    let mut room = vec![0_u8; 1 << 20];
-    let known = share(controller, &[address(&mut room)])?;
+    let target: usize = args[0].parse().expect("a context");
+    let unrung = controller.bell()?;
+    let mut buffer = vec![0_u8; 1 << 20];
+    let addresses = exchange(controller, &[address(&mut buffer)])?;
     let (ready, all) = (controller.bell()?, controller.ncontexts() as i32);
-    let rung = ready.clone();
-    let here = controller.register("here", move |_, _| rung.set(rung.value() + 1))?;
-    let ask = controller.register("ask", |_, _| {})?;
+    let ring = ready.clone();
+    let ready_handler = controller.register("ready", move |_, _| ring.set(ring.value() + 1))?;
+    let request = controller.register("request", |_, _| {})?;
     controller.barrier()?;
-    controller.ainvoke(victim, here, &[])?;
-    if controller.mycontext() == victim {
+    controller.ainvoke(target, ready_handler, &[])?;
+    if controller.mycontext() == target {
         controller.wait(&ready, all)?;
         let pid = std::process::id() as i32;
         // SAFETY: ends this process.
         unsafe { libc::kill(pid, libc::SIGKILL) };
     }
-    let since = Instant::now();
-    let why = loop {
-        let answer = match &*args[1] {
-            "wait" => controller.wait(&never, 1),
+    let start = Instant::now();
+    let error = loop {
+        let result = match &*args[1] {
+            "wait" => controller.wait(&unrung, 1),
             "barrier" => controller.barrier(),
             "poll" => controller.poll().map(|_| ()),
-            "ainvoke" => controller.ainvoke(victim, ask, &[]),
+            "ainvoke" => controller.ainvoke(target, request, &[]),
             _ => {
-                let bytes = (room.as_ptr(), room.len());
+                let bytes = (buffer.as_ptr(), buffer.len());
                 // SAFETY: the buffer stays.
                 let put = unsafe {
                     controller.put(
-                        victim,
-                        known[victim][0],
+                        target,
+                        addresses[target][0],
                         bytes,
-                        Some(&never),
+                        Some(&unrung),
                         BellName::NONE,
                     )
                 };
-                put.and_then(|()| controller.wait(&never, i32::MAX))
+                put.and_then(|()| controller.wait(&unrung, i32::MAX))
             }
         };
-        if let Err(why) = answer {
-            break why;
+        if let Err(error) = result {
+            break error;
         }
     };
-    let is_named = matches!(why, Error::Lost { context, .. } if context == victim);
-    assert!(is_named, "{why}");
-    println!("told after {} ms: {why}", since.elapsed().as_millis());
+    let is_named = matches!(error, Error::PeerFailed { context, .. } if context == target);
+    assert!(is_named, "{error}");
+    println!("reported after {} ms: {error}", start.elapsed().as_millis());
     let end = controller.finalize();
-    assert!(matches!(end, Err(Error::Lost { .. })), "{end:?}");
+    assert!(matches!(end, Err(Error::PeerFailed { .. })), "{end:?}");
     std::process::exit(0);
 }
 
 /// Context 1 is stopped for a while: no other context waits for it, and no message is lost.
 fn stopped(controller: &Controller, _: &[String]) -> Result {
     let bell = controller.bell()?;
-    let rung = bell.clone();
+    let ring = bell.clone();
     let take = controller.register("take", move |_, call| {
         assert_eq!(call.bytes.len(), 1000);
-        rung.set(rung.value() + 1);
+        ring.set(ring.value() + 1);
     })?;
-    let mut room = vec![0_u8; 1 << 16];
+    let mut buffer = vec![0_u8; 1 << 16];
     let pid = u64::from(std::process::id());
-    let known = share(controller, &[address(&mut room), pid])?;
+    let addresses = exchange(controller, &[address(&mut buffer), pid])?;
     controller.barrier()?;
     let times = 5000;
     match controller.mycontext() {
         0 => {
-            let pid = known[1][1] as i32;
+            let pid = addresses[1][1] as i32;
             // SAFETY: stops a child, which is continued below.
             unsafe { libc::kill(pid, libc::SIGSTOP) };
-            let since = Instant::now();
+            let start = Instant::now();
             for _ in 0..times {
                 controller.ainvoke(1, take, &[9; 1000])?;
                 // SAFETY: the buffers of both contexts stay.
                 unsafe {
-                    let bytes = (room.as_ptr(), room.len());
-                    controller.put(1, known[1][0], bytes, None, BellName::NONE)
+                    let bytes = (buffer.as_ptr(), buffer.len());
+                    controller.put(1, addresses[1][0], bytes, None, BellName::NONE)
                 }?;
             }
-            println!("posted in {} ms", since.elapsed().as_millis());
+            println!("posted in {} ms", start.elapsed().as_millis());
             std::thread::sleep(Duration::from_millis(1500));
             assert_eq!(controller.poll()?, 0);
             // SAFETY: as above.
@@ -310,21 +313,21 @@ fn stopped(controller: &Controller, _: &[String]) -> Result {
 }
 
 /// Context 2 does not enter a barrier in time.
-fn absent(controller: &Controller, _: &[String]) -> Result {
+fn late_for_barrier(controller: &Controller, _: &[String]) -> Result {
     let bell = controller.bell()?;
-    let rung = bell.clone();
-    let go = controller.register("go", move |_, _| rung.set(rung.value() + 1))?;
+    let ring = bell.clone();
+    let go = controller.register("go", move |_, _| ring.set(ring.value() + 1))?;
     controller.barrier()?;
     if controller.mycontext() == 2 {
         controller.wait(&bell, controller.ncontexts() as i32 - 1)?;
         controller.barrier()?;
         return Ok(());
     }
-    let why = controller.barrier_for(Duration::from_millis(300));
-    let Err(Error::TimedOut { missing, .. }) = &why else {
-        panic!("{why:?}");
+    let error = controller.barrier_for(Duration::from_millis(300));
+    let Err(Error::TimedOut { missing, .. }) = &error else {
+        panic!("{error:?}");
     };
-    assert_eq!(missing, &[2], "{why:?}");
+    assert_eq!(missing, &[2], "{error:?}");
     controller.ainvoke(2, go, &[])?;
     while !controller.barrier_done()? {}
     Ok(())
@@ -336,17 +339,17 @@ fn wait_limits(controller: &Controller, _: &[String]) -> Result {
     bell.set(7);
     controller.wait(&bell, 7)?;
     controller.wait(&bell, -3)?;
-    let since = Instant::now();
-    let why = controller.wait_for(&bell, 8, Duration::from_millis(200));
-    assert!(since.elapsed() >= Duration::from_millis(200));
-    let is_it = matches!(&why, Err(Error::TimedOut { missing, .. }) if missing.is_empty());
+    let start = Instant::now();
+    let error = controller.wait_for(&bell, 8, Duration::from_millis(200));
+    assert!(start.elapsed() >= Duration::from_millis(200));
+    let is_it = matches!(&error, Err(Error::TimedOut { missing, .. }) if missing.is_empty());
     // On a loaded machine other contexts may be busy for longer than the time to respond.
     assert!(
-        is_it || matches!(why, Err(Error::TimedOut { .. })),
-        "{why:?}"
+        is_it || matches!(error, Err(Error::TimedOut { .. })),
+        "{error:?}"
     );
-    let rung = bell.clone();
-    let jump = controller.register("jump", move |_, _| rung.set(100))?;
+    let ring = bell.clone();
+    let jump = controller.register("jump", move |_, _| ring.set(100))?;
     controller.barrier()?;
     controller.ainvoke(
         (controller.mycontext() + 1) % controller.ncontexts(),
@@ -364,7 +367,7 @@ fn after_finalize(controller: &Controller, _: &[String]) -> Result {
     let copy = controller.clone();
     controller.finalize()?;
     assert!(!controller.is_valid() && !copy.is_valid());
-    let answers = [
+    let results = [
         copy.poll().map(|_| ()),
         copy.barrier(),
         copy.wait(&bell, 1),
@@ -377,8 +380,8 @@ fn after_finalize(controller: &Controller, _: &[String]) -> Result {
         // SAFETY: nothing is put.
         unsafe { copy.put(0, 8, (std::ptr::null(), 0), None, BellName::NONE) },
     ];
-    for answer in answers {
-        assert!(matches!(answer, Err(Error::Finalized(_))), "{answer:?}");
+    for result in results {
+        assert!(matches!(result, Err(Error::Finalized(_))), "{result:?}");
     }
     Ok(())
 }
@@ -387,10 +390,10 @@ fn after_finalize(controller: &Controller, _: &[String]) -> Result {
 fn flushes(controller: &Controller, _: &[String]) -> Result {
     let all = controller.ncontexts();
     let bell = controller.bell()?;
-    let rung = bell.clone();
+    let ring = bell.clone();
     let take = controller.register("take", move |_, call| {
         assert!(call.bytes.len() == 8 || call.bytes.len() == 1 << 20);
-        rung.set(rung.value() + 1);
+        ring.set(ring.value() + 1);
     })?;
     let large = vec![1_u8; 1 << 20];
     for to in 0..all {
@@ -407,10 +410,10 @@ fn flushes(controller: &Controller, _: &[String]) -> Result {
 /// A second controller of the same processes, with the numbers in reverse order.
 fn second(first: &Controller, fabric: &str) -> Result<Controller> {
     let (me, all) = (first.mycontext(), first.ncontexts());
-    let words = share(first, &[u64::from(std::process::id())])?;
+    let words = exchange(first, &[u64::from(std::process::id())])?;
     let file = std::env::temp_dir().join(format!("cheetah-two-{}", words[0][0]));
-    let place = selvedge_cheetah::Meeting::File(file.display().to_string());
-    let config = Config::new().at(all - 1 - me, all, "two", place);
+    let rendezvous = selvedge_cheetah::Rendezvous::File(file.display().to_string());
+    let config = Config::new().launched(all - 1 - me, all, "two", rendezvous);
     let second = Controller::open(&config.fabric(fabric))?;
     assert!(fabric.is_empty() || second.fabrics() == [fabric]);
     Ok(second)
@@ -432,8 +435,8 @@ fn two(first: &Controller, args: &[String]) -> Result {
     let (me, all) = (first.mycontext(), first.ncontexts());
     let second = second(first, args.first().map_or("", |name| name))?;
     assert_eq!(second.mycontext(), all - 1 - me);
-    let (ours, theirs) = (first.bell()?, second.bell()?);
-    let (one, other) = (ours.clone(), theirs.clone());
+    let (first_bell, second_bell) = (first.bell()?, second.bell()?);
+    let (one, other) = (first_bell.clone(), second_bell.clone());
     let f = first.register("f", move |_, call| {
         one.set(one.value() + call.bytes.len() as i32)
     })?;
@@ -447,8 +450,8 @@ fn two(first: &Controller, args: &[String]) -> Result {
         first.ainvoke(to, f, &[0; 10])?;
         second.ainvoke(to, g, &[0; 7])?;
     }
-    first.wait(&ours, 10 * all as i32)?;
-    second.wait(&theirs, 7 * all as i32)?;
+    first.wait(&first_bell, 10 * all as i32)?;
+    second.wait(&second_bell, 7 * all as i32)?;
     second.finalize()?;
     assert!(first.is_valid());
     first.barrier()
@@ -464,8 +467,8 @@ fn dropped(controller: &Controller, _: &[String]) -> Result {
 /// Work is done between the two halves of a barrier.
 fn split(controller: &Controller, _: &[String]) -> Result {
     let bell = controller.bell()?;
-    let rung = bell.clone();
-    let start = controller.register("start", move |_, _| rung.set(1))?;
+    let ring = bell.clone();
+    let start = controller.register("start", move |_, _| ring.set(1))?;
     let go = controller.register("go", |_, _| {})?;
     controller.barrier()?;
     for _ in 0..100 {
@@ -494,7 +497,7 @@ fn staggered(controller: &Controller, args: &[String]) -> Result {
     let times: i32 = args[0].parse().expect("a number");
     let (me, all) = (controller.mycontext(), controller.ncontexts());
     let entered = controller.bell()?;
-    let known = share(controller, &[entered.name().word()])?;
+    let addresses = exchange(controller, &[entered.name().word()])?;
     let mut random = me as u64 + 1;
     for round in 0..times {
         random = random
@@ -503,7 +506,7 @@ fn staggered(controller: &Controller, args: &[String]) -> Result {
         for _ in 0..random >> 54 {
             std::hint::spin_loop();
         }
-        for (to, words) in known.iter().enumerate() {
+        for (to, words) in addresses.iter().enumerate() {
             let bell = BellName::from_word(words[0]);
             // SAFETY: nothing is put; the bell stays.
             unsafe { controller.put(to, 0, (std::ptr::null(), 0), None, bell) }?;
@@ -518,8 +521,8 @@ fn staggered(controller: &Controller, args: &[String]) -> Result {
 /// All contexts but 0 wait for two seconds, with almost no processor time.
 fn idle(controller: &Controller, _: &[String]) -> Result {
     let bell = controller.bell()?;
-    let rung = bell.clone();
-    let wake = controller.register("wake", move |_, _| rung.set(1))?;
+    let ring = bell.clone();
+    let wake = controller.register("wake", move |_, _| ring.set(1))?;
     controller.barrier()?;
     if controller.mycontext() == 0 {
         std::thread::sleep(Duration::from_secs(2));

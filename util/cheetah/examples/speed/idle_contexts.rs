@@ -12,9 +12,9 @@ const WAIT: Duration = Duration::from_secs(2);
 
 pub(crate) fn measure(controller: &Controller) -> Result {
     let shares = Rc::new(RefCell::new(Vec::new()));
-    let heard = Rc::clone(&shares);
-    let tell = controller.register("tell", move |_, call| {
-        heard
+    let received = Rc::clone(&shares);
+    let set_address = controller.register("set_address", move |_, call| {
+        received
             .borrow_mut()
             .push(*bytemuck::from_bytes::<f64>(call.bytes));
     })?;
@@ -27,8 +27,8 @@ pub(crate) fn measure(controller: &Controller) -> Result {
         }
         times.push(start.elapsed().as_nanos() as f64 / BARRIERS as f64 / 1000.0);
     }
-    let share = wait_in_vain(controller)?;
-    controller.ainvoke(0, tell, bytemuck::bytes_of(&share))?;
+    let share = wait_without_event(controller)?;
+    controller.ainvoke(0, set_address, bytemuck::bytes_of(&share))?;
     controller.barrier()?;
     if controller.mycontext() == 0 {
         times.sort_unstable_by(f64::total_cmp);
@@ -47,7 +47,7 @@ pub(crate) fn measure(controller: &Controller) -> Result {
 }
 
 /// Fraction of the time that this context runs during a wait without an event.
-fn wait_in_vain(controller: &Controller) -> Result<f64> {
+fn wait_without_event(controller: &Controller) -> Result<f64> {
     let bell = controller.bell()?;
     controller.barrier()?;
     let before = processor_time();

@@ -12,11 +12,11 @@ use std::os::unix::net::UnixStream;
 use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::engine::Obituary;
+use crate::engine::ExitLookup;
 use crate::{Error, Result};
 
 /// A context after the fork.
-pub(crate) struct Born {
+pub(crate) struct Forked {
     pub(crate) rank: usize,
     pub(crate) role: Role,
     /// A random number that only the contexts of this run know.
@@ -25,13 +25,13 @@ pub(crate) struct Born {
 
 /// Parent or child.
 pub(crate) enum Role {
-    Parent(Family),
+    Parent(Children),
     /// With a connection to context 0.
     Child(UnixStream),
 }
 
 /// The children of context 0.
-pub(crate) struct Family {
+pub(crate) struct Children {
     children: Arc<Mutex<Vec<Child>>>,
     sockets: Vec<UnixStream>,
 }
@@ -41,11 +41,11 @@ struct Child {
     rank: usize,
     pid: libc::pid_t,
     /// Its exit status, once it is known.
-    end: Option<End>,
+    exit: Option<ExitStatus>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum ExitStatus {
     Exit(i32),
     Signal(i32),
 }
@@ -55,11 +55,11 @@ enum End {
 /// # Errors
 /// When the process has other threads, whose locks would stay locked in a child; an error of
 /// fork(2) or socketpair(2).
-pub(crate) fn fork(size: usize) -> Result<Born> {
+pub(crate) fn fork(size: usize) -> Result<Forked> {
     let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
     if threads > 1 {
-        let what = format!("a process with {threads} threads cannot be forked into contexts");
-        return Err(Error::start(what));
+        let message = format!("a process with {threads} threads cannot be forked into contexts");
+        return Err(Error::start(message));
     }
     flush();
     let secret = super::random();
@@ -70,7 +70,7 @@ pub(crate) fn fork(size: usize) -> Result<Born> {
         // SAFETY: the process has one thread, and the child continues as this process would.
         match unsafe { libc::fork() } {
             0 => {
-                return Ok(Born {
+                return Ok(Forked {
                     rank,
                     role: Role::Child(pair.1),
                     secret,
@@ -78,50 +78,54 @@ pub(crate) fn fork(size: usize) -> Result<Born> {
             }
             -1 => {
                 let error = io::Error::last_os_error();
-                let what = format!("context {rank} of {size} cannot be forked");
-                end_all(&children);
-                return Err(Error::io(&what, &error));
+                let message = format!("context {rank} of {size} cannot be forked");
+                kill_all(&children);
+                return Err(Error::io(&message, &error));
             }
             pid => lock(&children).push(Child {
                 rank,
                 pid,
-                end: None,
+                exit: None,
             }),
         }
         sockets.push(pair.0);
     }
     wait_at_exit(&children);
-    Ok(Born {
+    Ok(Forked {
         rank: 0,
-        role: Role::Parent(Family { children, sockets }),
+        role: Role::Parent(Children { children, sockets }),
         secret,
     })
 }
 
-impl Family {
+impl Children {
     /// Takes the connections to the children.
-    pub(crate) fn lines(&mut self) -> Vec<UnixStream> {
+    pub(crate) fn take_sockets(&mut self) -> Vec<UnixStream> {
         std::mem::take(&mut self.sockets)
     }
 
     /// Returns a lookup of the exit status of failed contexts.
-    pub(crate) fn obituary(&self) -> Obituary {
+    pub(crate) fn exit_lookup(&self) -> ExitLookup {
         let children = Arc::clone(&self.children);
         Box::new(move |rank| {
             let mut children = lock(&children);
             let child = children.iter_mut().find(|child| child.rank == rank)?;
-            child.look(libc::WNOHANG);
-            child.end.map(|end| format!("it {end}"))
+            child.poll_exit(libc::WNOHANG);
+            child.exit.map(|exit| format!("it {exit}"))
         })
     }
 
     /// Adds the exit status of ended children to an error of the start.
-    pub(crate) fn explain(&self, error: Error) -> Error {
+    pub(crate) fn add_exit_statuses(&self, error: Error) -> Error {
         let mut children = lock(&self.children);
         let mut ended = Vec::new();
         for child in children.iter_mut() {
-            child.look(libc::WNOHANG);
-            ended.extend(child.end.map(|end| format!("context {} {end}", child.rank)));
+            child.poll_exit(libc::WNOHANG);
+            ended.extend(
+                child
+                    .exit
+                    .map(|exit| format!("context {} {exit}", child.rank)),
+            );
         }
         match ended.is_empty() {
             true => error,
@@ -136,35 +140,35 @@ impl Family {
     pub(crate) fn wait(&self) -> Result {
         match failures(&self.children) {
             None => Ok(()),
-            Some(what) => Err(Error::Children(what)),
+            Some(message) => Err(Error::Children(message)),
         }
     }
 }
 
 impl Child {
-    fn look(&mut self, flags: i32) {
-        if self.end.is_some() {
+    fn poll_exit(&mut self, flags: i32) {
+        if self.exit.is_some() {
             return;
         }
         let mut status = 0;
         loop {
             // SAFETY: the call writes `status`.
-            let answer = unsafe { libc::waitpid(self.pid, &raw mut status, flags) };
-            if answer == self.pid {
-                self.end = Some(End::of(status));
-            } else if answer < 0 {
+            let result = unsafe { libc::waitpid(self.pid, &raw mut status, flags) };
+            if result == self.pid {
+                self.exit = Some(ExitStatus::of(status));
+            } else if result < 0 {
                 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
                     continue;
                 }
                 // Other code of the process has waited for it.
-                self.end = Some(End::Exit(0));
+                self.exit = Some(ExitStatus::Exit(0));
             }
             return;
         }
     }
 }
 
-impl End {
+impl ExitStatus {
     fn of(status: i32) -> Self {
         match libc::WIFSIGNALED(status) {
             true => Self::Signal(libc::WTERMSIG(status)),
@@ -173,7 +177,7 @@ impl End {
     }
 }
 
-impl std::fmt::Display for End {
+impl std::fmt::Display for ExitStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Exit(code) => write!(f, "has ended with exit code {code}"),
@@ -187,14 +191,14 @@ fn failures(children: &Mutex<Vec<Child>>) -> Option<String> {
     let mut children = lock(children);
     let mut failed = Vec::new();
     for child in children.iter_mut() {
-        child.look(0);
-        let end = child.end.filter(|&end| end != End::Exit(0));
-        failed.extend(end.map(|end| format!("context {} {end}", child.rank)));
+        child.poll_exit(0);
+        let exit = child.exit.filter(|&exit| exit != ExitStatus::Exit(0));
+        failed.extend(exit.map(|exit| format!("context {} {exit}", child.rank)));
     }
     (!failed.is_empty()).then(|| failed.join("; "))
 }
 
-fn end_all(children: &Mutex<Vec<Child>>) {
+fn kill_all(children: &Mutex<Vec<Child>>) {
     for child in lock(children).iter() {
         // SAFETY: a child of this process that was not waited for.
         unsafe { libc::kill(child.pid, libc::SIGKILL) };
@@ -214,28 +218,30 @@ fn flush() {
 }
 
 /// The children of a process, shared with its exit handler.
-type Children = Arc<Mutex<Vec<Child>>>;
+type ChildList = Arc<Mutex<Vec<Child>>>;
 
 /// The children that the exit handler waits for, with the id of the forking process.
-static AT_EXIT: Mutex<Vec<(u32, Children)>> = Mutex::new(Vec::new());
+static AT_EXIT: Mutex<Vec<(u32, ChildList)>> = Mutex::new(Vec::new());
 
 /// Registers an exit handler, which waits for the children if the program exits without finalizing.
 fn wait_at_exit(children: &Arc<Mutex<Vec<Child>>>) {
-    let mut families = AT_EXIT.lock().unwrap_or_else(PoisonError::into_inner);
-    if families.is_empty() {
+    let mut registered = AT_EXIT.lock().unwrap_or_else(PoisonError::into_inner);
+    if registered.is_empty() {
         // SAFETY: the function has the C ABI and does not unwind.
         unsafe { libc::atexit(reap) };
     }
-    families.push((process::id(), Arc::clone(children)));
+    registered.push((process::id(), Arc::clone(children)));
 }
 
 extern "C" fn reap() {
-    let families = {
-        let mut families = AT_EXIT.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *families)
+    let registered = {
+        let mut registered = AT_EXIT.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *registered)
     };
-    let own = families.iter().filter(|family| family.0 == process::id());
-    let failed: Vec<_> = own.filter_map(|family| failures(&family.1)).collect();
+    let own = registered
+        .iter()
+        .filter(|children| children.0 == process::id());
+    let failed: Vec<_> = own.filter_map(|children| failures(&children.1)).collect();
     if failed.is_empty() {
         return;
     }

@@ -13,30 +13,30 @@ use selvedge::CompletionQueue;
 
 /// Counters of polls and calls.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(super) struct Backoff {
     /// Polls without an event since the last event.
-    vain: u32,
+    idle_polls: u32,
     calls: u32,
 }
 
 /// Number of idle polls between two yields of the processor.
-const ROUND: u32 = 256;
+const YIELD_INTERVAL: u32 = 256;
 /// Maximum and initial time that a waiting context polls before it parks. Longer than a wake-up
 /// takes: otherwise two contexts that respond to each other would wake each other every time.
-pub(super) const AWAKE: Duration = Duration::from_micros(200);
+pub(super) const SPIN_TIME: Duration = Duration::from_micros(200);
 
-impl Patience {
+impl Backoff {
     /// Records an event.
     #[inline]
     pub(super) fn reset(&mut self) {
-        self.vain = 0;
+        self.idle_polls = 0;
     }
 
     /// Records a poll without events. Yields the processor every [`YIELD_INTERVAL`] idle polls.
     #[inline]
-    pub(super) fn in_vain(&mut self) {
-        self.vain = self.vain.wrapping_add(1);
-        if self.vain.is_multiple_of(ROUND) {
+    pub(super) fn idle_poll(&mut self) {
+        self.idle_polls = self.idle_polls.wrapping_add(1);
+        if self.idle_polls.is_multiple_of(YIELD_INTERVAL) {
             std::thread::yield_now();
         }
     }
@@ -50,7 +50,7 @@ impl Patience {
 }
 
 /// Parks until an event on one of several fabrics.
-pub(super) fn sleep_on_queues(queues: &[Arc<dyn CompletionQueue>], time: Duration) {
+pub(super) fn park_on_queues(queues: &[Arc<dyn CompletionQueue>], time: Duration) {
     let mut fds = Vec::new();
     for queue in queues {
         if queue.try_wait().is_err() {

@@ -21,7 +21,7 @@ use crate::{Error, Result};
 
 /// The identity of a context in the address exchange.
 #[derive(Clone, Copy, Debug)]
-pub struct Stranger<'a> {
+pub struct Identity<'a> {
     /// Identifies the run.
     pub job: &'a str,
     /// Number of the context.
@@ -33,7 +33,7 @@ pub struct Stranger<'a> {
 }
 
 /// A connection of the address exchange.
-pub trait Line: Read + Write + AsFd {
+pub trait Stream: Read + Write + AsFd {
     /// Sets the time limit of reads.
     ///
     /// # Errors
@@ -41,26 +41,26 @@ pub trait Line: Read + Write + AsFd {
     fn limit(&self, time: Duration) -> io::Result<()>;
 }
 
-impl Line for UnixStream {
+impl Stream for UnixStream {
     fn limit(&self, time: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(time))
     }
 }
 
-impl Line for TcpStream {
+impl Stream for TcpStream {
     fn limit(&self, time: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(time))
     }
 }
 
 /// Interval between two attempts to accept, connect or read.
-const STEP: Duration = Duration::from_millis(5);
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 /// Time limit for a new connection to send its line.
-const INTRODUCTION: Duration = Duration::from_secs(5);
+const LINE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of connections without a line, in addition to the contexts of the run.
-const UNKNOWN_MAX: usize = 64;
+const PENDING_MAX: usize = 64;
 /// Longest line in bytes.
-const LONGEST: u64 = 1 << 20;
+const LINE_MAX: u64 = 1 << 20;
 /// Longest rendezvous file in bytes.
 const FILE_MAX: u64 = 4096;
 
@@ -69,23 +69,25 @@ const FILE_MAX: u64 = 4096;
 ///
 /// # Errors
 /// The contexts that have not connected, or the reason of a rejection.
-pub(crate) fn serve<L: Line>(
-    me: &Stranger<'_>,
+pub(crate) fn serve<L: Stream>(
+    me: &Identity<'_>,
     others: Vec<L>,
     deadline: Instant,
 ) -> Result<Vec<String>> {
-    let mut room = Room::new(me.job, me.size);
-    room.lines[me.rank] = Some(me.line.to_owned());
+    let mut exchange = Exchange::new(me.job, me.size);
+    exchange.lines[me.rank] = Some(me.line.to_owned());
     for mut other in others {
         match read_line(&mut other, deadline) {
-            Ok(text) => room.admit(&text, other)?,
+            Ok(text) => exchange.add(&text, other)?,
             Err(error) => {
-                let absent = room.absent();
-                return Err(room.refuse(&format!("a context did not start: {error}; {absent}")));
+                let missing = exchange.missing();
+                return Err(
+                    exchange.reject(&format!("a context did not start: {error}; {missing}"))
+                );
             }
         }
     }
-    room.finish()
+    exchange.finish()
 }
 
 /// As `serve`, with a listener: for a launcher, or for context 0.
@@ -96,45 +98,45 @@ pub fn listen(
     listener: &TcpListener,
     job: &str,
     size: usize,
-    me: Option<&Stranger<'_>>,
+    me: Option<&Identity<'_>>,
     is_over: &mut dyn FnMut() -> Option<String>,
 ) -> Result<Vec<String>> {
-    let mut room = Room::new(job, size);
+    let mut exchange = Exchange::new(job, size);
     if let Some(me) = me {
-        room.lines[me.rank] = Some(me.line.to_owned());
+        exchange.lines[me.rank] = Some(me.line.to_owned());
     }
     listener
         .set_nonblocking(true)
         .map_err(|error| Error::io("rendezvous", &error))?;
-    let mut arriving = Vec::new();
-    while !room.is_full() {
-        if arriving.len() < size + UNKNOWN_MAX
+    let mut pending = Vec::new();
+    while !exchange.is_complete() {
+        if pending.len() < size + PENDING_MAX
             && let Some(stream) = accept(listener)?
         {
-            arriving.push(Arriving::new(stream));
+            pending.push(PendingStream::new(stream));
             continue;
         }
-        for mut one in std::mem::take(&mut arriving) {
+        for mut one in std::mem::take(&mut pending) {
             match one.read() {
                 Ok(Some(text)) => {
                     one.stream
                         .set_nonblocking(false)
                         .map_err(|error| Error::io("rendezvous", &error))?;
-                    room.admit(&text, one.stream)?;
+                    exchange.add(&text, one.stream)?;
                 }
-                Ok(None) => arriving.push(one),
+                Ok(None) => pending.push(one),
                 Err(error) => {
-                    log::warn!("a connection to the rendezvous sent no introduction: {error}");
+                    log::warn!("a connection to the rendezvous sent no address line: {error}");
                 }
             }
         }
-        if let (false, Some(why)) = (room.is_full(), is_over()) {
-            let absent = room.absent();
-            return Err(room.refuse(&format!("{why}; {absent}")));
+        if let (false, Some(why)) = (exchange.is_complete(), is_over()) {
+            let missing = exchange.missing();
+            return Err(exchange.reject(&format!("{why}; {missing}")));
         }
-        thread::sleep(STEP);
+        thread::sleep(RETRY_INTERVAL);
     }
-    room.finish()
+    exchange.finish()
 }
 
 /// Accepts a connection without waiting.
@@ -154,18 +156,18 @@ fn accept(listener: &TcpListener) -> Result<Option<TcpStream>> {
 
 /// A connection that has not sent its line: from a context, or from another program that tries
 /// ports.
-struct Arriving {
+struct PendingStream {
     stream: TcpStream,
     text: Vec<u8>,
     until: Instant,
 }
 
-impl Arriving {
+impl PendingStream {
     fn new(stream: TcpStream) -> Self {
         Self {
             stream,
             text: Vec::new(),
-            until: Instant::now() + INTRODUCTION,
+            until: Instant::now() + LINE_TIMEOUT,
         }
     }
 
@@ -194,7 +196,7 @@ impl Arriving {
                     .map(Some)
                     .map_err(|_| io::ErrorKind::InvalidData.into());
             }
-            if self.text.len() as u64 > LONGEST {
+            if self.text.len() as u64 > LINE_MAX {
                 return Err(io::ErrorKind::InvalidData.into());
             }
         }
@@ -202,71 +204,73 @@ impl Arriving {
 }
 
 /// The lines and connections of the contexts so far.
-struct Room<'a, L> {
+struct Exchange<'a, L> {
     job: &'a str,
     lines: Vec<Option<String>>,
-    guests: Vec<L>,
+    streams: Vec<L>,
 }
 
-impl<'a, L: Line> Room<'a, L> {
+impl<'a, L: Stream> Exchange<'a, L> {
     fn new(job: &'a str, size: usize) -> Self {
         Self {
             job,
             lines: vec![None; size],
-            guests: Vec::new(),
+            streams: Vec::new(),
         }
     }
 
-    fn is_full(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.lines.iter().all(Option::is_some)
     }
 
-    fn absent(&self) -> String {
-        let absent = self.lines.iter().enumerate();
-        let absent = absent.filter(|(_, line)| line.is_none());
-        let absent: Vec<_> = absent.map(|(rank, _)| rank.to_string()).collect();
-        format!("contexts that have not come: {}", absent.join(", "))
+    fn missing(&self) -> String {
+        let missing = self.lines.iter().enumerate();
+        let missing = missing.filter(|(_, line)| line.is_none());
+        let missing: Vec<_> = missing.map(|(rank, _)| rank.to_string()).collect();
+        format!("contexts that have not connected: {}", missing.join(", "))
     }
 
     /// Adds the line of a context. A context of another run is rejected, without an effect on the
     /// others.
-    fn admit(&mut self, text: &str, mut guest: L) -> Result {
+    fn add(&mut self, text: &str, mut stream: L) -> Result {
         let Some((job, rank, size, line)) = words(text) else {
             // From another program.
-            let _ = guest.write_all(b"refused that is no introduction\n");
+            let _ = stream.write_all(b"refused invalid address line\n");
             return Ok(());
         };
         if job != self.job {
             let why = format!("refused this is job {:?}, not {job:?}\n", self.job);
-            let _ = guest.write_all(why.as_bytes());
+            let _ = stream.write_all(why.as_bytes());
             return Ok(());
         }
         let taken = self.lines.get(rank).is_none_or(Option::is_some);
         if size != self.lines.len() || taken {
-            let here = self.lines.len();
-            self.guests.push(guest);
-            let why = format!("context {rank} of {size} came to a run of {here}, or came twice");
-            return Err(self.refuse(&why));
+            let expected = self.lines.len();
+            self.streams.push(stream);
+            let why = format!(
+                "context {rank} of {size} connected to a run of {expected}, or connected twice"
+            );
+            return Err(self.reject(&why));
         }
         self.lines[rank] = Some(line.to_owned());
-        self.guests.push(guest);
+        self.streams.push(stream);
         Ok(())
     }
 
     /// Rejects all contexts.
-    fn refuse(&mut self, why: &str) -> Error {
-        for guest in &mut self.guests {
-            let _ = guest.write_all(format!("refused {why}\n").as_bytes());
+    fn reject(&mut self, why: &str) -> Error {
+        for stream in &mut self.streams {
+            let _ = stream.write_all(format!("refused {why}\n").as_bytes());
         }
         Error::start(why)
     }
 
     fn finish(mut self) -> Result<Vec<String>> {
         let lines: Vec<String> = self.lines.into_iter().flatten().collect();
-        let answer = format!("all {}\n", lines.join(" "));
-        for guest in &mut self.guests {
+        let response = format!("all {}\n", lines.join(" "));
+        for stream in &mut self.streams {
             // A context that has disconnected is detected later.
-            let _ = guest.write_all(answer.as_bytes());
+            let _ = stream.write_all(response.as_bytes());
         }
         Ok(lines)
     }
@@ -287,19 +291,27 @@ fn words(text: &str) -> Option<(&str, usize, usize, &str)> {
 ///
 /// # Errors
 /// The reason of the rejection, or a timeout.
-pub(crate) fn join(me: &Stranger<'_>, mut to: impl Line, deadline: Instant) -> Result<Vec<String>> {
-    let Stranger {
+pub(crate) fn join(
+    me: &Identity<'_>,
+    mut stream: impl Stream,
+    deadline: Instant,
+) -> Result<Vec<String>> {
+    let Identity {
         job,
         rank,
         size,
         line,
     } = me;
     let text = format!("cheetah 1 job={job} {rank} {size} {line}\n");
-    to.write_all(text.as_bytes())
-        .map_err(|error| Error::io("introduction", &error))?;
-    let answer = read_line(&mut to, deadline)
-        .map_err(|error| Error::start(format!("context {rank} waits for the others: {error}")))?;
-    match answer.trim_end().split_once(' ') {
+    stream
+        .write_all(text.as_bytes())
+        .map_err(|error| Error::io("address line", &error))?;
+    let response = read_line(&mut stream, deadline).map_err(|error| {
+        Error::start(format!(
+            "context {rank} received no addresses of the others: {error}"
+        ))
+    })?;
+    match response.trim_end().split_once(' ') {
         Some(("all", lines)) => {
             let lines: Vec<_> = lines.split(' ').map(str::to_owned).collect();
             match lines.len() == me.size {
@@ -311,15 +323,17 @@ pub(crate) fn join(me: &Stranger<'_>, mut to: impl Line, deadline: Instant) -> R
             }
         }
         Some(("refused", why)) => Err(Error::start(why)),
-        _ => Err(Error::start(format!("the rendezvous says {answer:?}"))),
+        _ => Err(Error::start(format!(
+            "invalid response of the rendezvous: {response:?}"
+        ))),
     }
 }
 
-fn read_line(from: &mut impl Line, deadline: Instant) -> io::Result<String> {
+fn read_line(from: &mut impl Stream, deadline: Instant) -> io::Result<String> {
     let left = deadline.saturating_duration_since(Instant::now());
     from.limit(left.max(Duration::from_millis(1)))?;
     let mut text = String::new();
-    BufReader::new(from.take(LONGEST)).read_line(&mut text)?;
+    BufReader::new(from.take(LINE_MAX)).read_line(&mut text)?;
     match text.ends_with('\n') {
         true => Ok(text),
         false => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -327,30 +341,30 @@ fn read_line(from: &mut impl Line, deadline: Instant) -> io::Result<String> {
 }
 
 /// Exchanges addresses at `host:port`, where context 0 listens.
-pub(crate) fn at_host(me: &Stranger<'_>, at: &str, deadline: Instant) -> Result<Vec<String>> {
+pub(crate) fn at_host(me: &Identity<'_>, at: &str, deadline: Instant) -> Result<Vec<String>> {
     if me.rank != 0 {
         return at_server(me, at, deadline);
     }
-    let what = format!("listening at {at}");
-    let listener = TcpListener::bind(at).map_err(|error| Error::io(&what, &error))?;
+    let message = format!("listening at {at}");
+    let listener = TcpListener::bind(at).map_err(|error| Error::io(&message, &error))?;
     listen_until(me, &listener, deadline)
 }
 
 /// Exchanges addresses at `host:port`, where a launcher listens.
-pub(crate) fn at_server(me: &Stranger<'_>, at: &str, deadline: Instant) -> Result<Vec<String>> {
+pub(crate) fn at_server(me: &Identity<'_>, at: &str, deadline: Instant) -> Result<Vec<String>> {
     loop {
         match TcpStream::connect(at) {
             Ok(stream) => return join(me, stream, deadline),
             Err(error) if Instant::now() >= deadline => {
-                return Err(Error::io(&format!("nobody listens at {at}"), &error));
+                return Err(Error::io(&format!("no listener at {at}"), &error));
             }
-            Err(_) => thread::sleep(STEP),
+            Err(_) => thread::sleep(RETRY_INTERVAL),
         }
     }
 }
 
 /// Exchanges addresses through a file with the address of context 0.
-pub(crate) fn at_file(me: &Stranger<'_>, path: &Path, deadline: Instant) -> Result<Vec<String>> {
+pub(crate) fn at_file(me: &Identity<'_>, path: &Path, deadline: Instant) -> Result<Vec<String>> {
     let failed = |error: &io::Error| Error::io(&format!("rendezvous file {path:?}"), error);
     if me.rank == 0 {
         let listener = TcpListener::bind(("0.0.0.0", 0)).map_err(|error| failed(&error))?;
@@ -369,16 +383,16 @@ pub(crate) fn at_file(me: &Stranger<'_>, path: &Path, deadline: Instant) -> Resu
     loop {
         let text = read_some(path).unwrap_or_default();
         // A stale file names another job, or an address without a listener.
-        let known = text.trim_end().split_once(' ');
-        let at = known.filter(|known| known.1 == me.job).map(|known| known.0);
+        let entry = text.trim_end().split_once(' ');
+        let at = entry.filter(|entry| entry.1 == me.job).map(|entry| entry.0);
         if let Some(stream) = at.and_then(|at| TcpStream::connect(at).ok()) {
             return join(me, stream, deadline);
         }
         if Instant::now() >= deadline {
-            let what = format!("no context 0 of job {:?} in {path:?}", me.job);
-            return Err(Error::start(what));
+            let message = format!("no context 0 of job {:?} in {path:?}", me.job);
+            return Err(Error::start(message));
         }
-        thread::sleep(STEP);
+        thread::sleep(RETRY_INTERVAL);
     }
 }
 
@@ -404,12 +418,12 @@ fn read_some(path: &Path) -> io::Result<String> {
 }
 
 fn listen_until(
-    me: &Stranger<'_>,
+    me: &Identity<'_>,
     listener: &TcpListener,
     deadline: Instant,
 ) -> Result<Vec<String>> {
     listen(listener, me.job, me.size, Some(me), &mut || {
-        (Instant::now() >= deadline).then(|| "the time is over".to_owned())
+        (Instant::now() >= deadline).then(|| "time limit reached".to_owned())
     })
 }
 
@@ -425,8 +439,8 @@ fn hostname() -> String {
 mod tests {
     use super::*;
 
-    fn context(rank: usize) -> Stranger<'static> {
-        Stranger {
+    fn context(rank: usize) -> Identity<'static> {
+        Identity {
             job: "job",
             rank,
             size: 2,
@@ -435,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_introduce_nobody_keep_no_context_out() {
+    fn connections_without_an_address_line_do_not_block_contexts() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         drop(TcpStream::connect(at).unwrap());

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use selvedge_cheetah::serialize::Array;
 use selvedge_cheetah::{Controller, MatchingHandler, Result};
 
-pub(crate) const SCENES: &[(&str, super::Scene)] = &[
+pub(crate) const SCENARIOS: &[(&str, super::Scenario)] = &[
     ("matching", matching),
     ("handlers", handlers),
     ("early", early),
@@ -66,12 +66,12 @@ fn request(
     seen: &Seen,
 ) -> Result {
     for from in 0..all {
-        let (rung, seen) = (bell.clone(), Rc::clone(seen));
+        let (ring, seen) = (bell.clone(), Rc::clone(seen));
         handler.request::<Vec<u64>>(from, (number % 5) as i32, move |_, row| {
             assert!(row.iter().all(|&value| value == row[0]));
             assert_eq!(row.len(), 1 + row[0] as usize % 400);
             seen.borrow_mut().push((from, row[0]));
-            rung.set(rung.value() + 1);
+            ring.set(ring.value() + 1);
         })?;
     }
     Ok(())
@@ -90,11 +90,11 @@ fn handlers(controller: &Controller, _: &[String]) -> Result {
         one.send(to, 1, &11_u32)?;
     }
     for from in 0..all {
-        for (handler, due) in [(&one, 11), (&two, 22)] {
-            let rung = bell.clone();
+        for (handler, expected) in [(&one, 11), (&two, 22)] {
+            let ring = bell.clone();
             handler.request::<u32>(from, 1, move |_, &value| {
-                assert_eq!(value, due);
-                rung.set(rung.value() + 1);
+                assert_eq!(value, expected);
+                ring.set(ring.value() + 1);
             })?;
         }
     }
@@ -127,10 +127,10 @@ fn early(controller: &Controller, _: &[String]) -> Result {
     let handler = MatchingHandler::new(controller)?;
     for from in 1..all {
         for number in 0..COUNT {
-            let rung = bell.clone();
+            let ring = bell.clone();
             handler.request::<String>(from, number, move |_, text| {
                 assert_eq!(text, early_text(number));
-                rung.set(rung.value() + 1);
+                ring.set(ring.value() + 1);
             })?;
         }
     }
@@ -178,33 +178,33 @@ fn arguments(controller: &Controller, _: &[String]) -> Result {
     handler.send(next, 3, &(1_u8, 2.5_f64, "three".to_owned()))?;
     handler.send(next, 4, &(1_u8, 2.5_f64, "four".to_owned(), &large))?;
     handler.send_with::<Array, [f64]>(next, 5, &large)?;
-    let rung = || {
+    let ring = || {
         let bell = bell.clone();
         move || bell.set(bell.value() + 1)
     };
-    let done = rung();
+    let done = ring();
     handler.request::<()>(before, 0, move |_, ()| done())?;
-    let done = rung();
+    let done = ring();
     handler.request::<(u8,)>(before, 1, move |_, (one,)| {
         assert_eq!(*one, 1);
         done();
     })?;
-    let done = rung();
+    let done = ring();
     handler.request::<(u8, f64)>(before, 2, move |_, (_, two)| {
         assert_eq!(*two, 2.5);
         done();
     })?;
-    let done = rung();
+    let done = ring();
     handler.request::<(u8, f64, String)>(before, 3, move |_, (_, _, three)| {
         assert_eq!(three, "three");
         done();
     })?;
-    let done = rung();
+    let done = ring();
     handler.request::<(u8, f64, String, Vec<f64>)>(before, 4, move |_, (_, _, four, row)| {
         assert_eq!((four, row), ("four", &vec![before as f64; 100_000][..]));
         done();
     })?;
-    let done = rung();
+    let done = ring();
     handler.request_with::<Array, [f64]>(before, 5, move |_, row| {
         assert_eq!(row, vec![before as f64; 100_000]);
         done();

@@ -15,8 +15,8 @@ use crate::engine::Engine;
     clippy::large_enum_variant,
     reason = "one value per context, accessed in every call"
 )]
-pub(super) enum Home {
-    Own(RefCell<State>),
+pub(super) enum StateCell {
+    Unshared(RefCell<State>),
     Shared(Arc<Shared>),
 }
 
@@ -24,22 +24,22 @@ pub(super) enum Home {
 pub(super) struct Shared {
     state: Mutex<State>,
     /// Copies of engine flags, so that a caller without events needs no lock.
-    has_arrivals: AtomicBool,
+    has_messages: AtomicBool,
     has_failures: AtomicBool,
     owes_flush: AtomicBool,
 }
 
-impl Home {
+impl StateCell {
     /// A cell for one thread.
-    pub(super) fn own(state: State) -> Self {
-        Self::Own(RefCell::new(state))
+    pub(super) fn unshared(state: State) -> Self {
+        Self::Unshared(RefCell::new(state))
     }
 
     /// A cell for two threads.
     pub(super) fn shared(state: State) -> Self {
         Self::Shared(Arc::new(Shared {
             state: Mutex::new(state),
-            has_arrivals: AtomicBool::new(false),
+            has_messages: AtomicBool::new(false),
             has_failures: AtomicBool::new(false),
             owes_flush: AtomicBool::new(false),
         }))
@@ -47,20 +47,20 @@ impl Home {
 
     /// Borrows or locks the state. Calls do not nest.
     #[inline]
-    pub(super) fn enter(&self) -> Inside<'_> {
+    pub(super) fn lock(&self) -> StateGuard<'_> {
         match self {
-            Self::Own(state) => Inside::Own(state.borrow_mut()),
-            Self::Shared(shared) => Inside::Shared(shared.lock()),
+            Self::Unshared(state) => StateGuard::Unshared(state.borrow_mut()),
+            Self::Shared(shared) => StateGuard::Shared(shared.lock()),
         }
     }
 
     /// Whether it is known without a lock that no message is pending and nothing must be flushed.
     #[inline]
-    pub(super) fn is_quiet(&self) -> bool {
+    pub(super) fn is_known_idle(&self) -> bool {
         match self {
-            Self::Own(_) => false,
+            Self::Unshared(_) => false,
             Self::Shared(shared) => {
-                !shared.has_arrivals.load(Ordering::Acquire)
+                !shared.has_messages.load(Ordering::Acquire)
                     && !shared.owes_flush.load(Ordering::Acquire)
             }
         }
@@ -68,9 +68,9 @@ impl Home {
 
     /// Whether it is known without a lock that there are no failures.
     #[inline]
-    pub(super) fn is_well(&self) -> bool {
+    pub(super) fn is_known_without_failures(&self) -> bool {
         match self {
-            Self::Own(_) => false,
+            Self::Unshared(_) => false,
             Self::Shared(shared) => !shared.has_failures.load(Ordering::Acquire),
         }
     }
@@ -87,28 +87,28 @@ impl Shared {
 }
 
 /// The borrowed or locked state.
-pub(super) enum Inside<'a> {
-    Own(RefMut<'a, State>),
+pub(super) enum StateGuard<'a> {
+    Unshared(RefMut<'a, State>),
     Shared(Locked<'a>),
 }
 
-impl Deref for Inside<'_> {
+impl Deref for StateGuard<'_> {
     type Target = State;
 
     #[inline]
     fn deref(&self) -> &State {
         match self {
-            Self::Own(state) => state,
+            Self::Unshared(state) => state,
             Self::Shared(locked) => locked,
         }
     }
 }
 
-impl DerefMut for Inside<'_> {
+impl DerefMut for StateGuard<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut State {
         match self {
-            Self::Own(state) => state,
+            Self::Unshared(state) => state,
             Self::Shared(locked) => locked,
         }
     }
@@ -140,20 +140,20 @@ impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
         let engine = self.state.engine.as_ref();
-        let note = |word: &AtomicBool, ask: fn(&Engine) -> bool| {
-            word.store(engine.is_some_and(ask), Ordering::Release);
+        let update = |flag: &AtomicBool, query: fn(&Engine) -> bool| {
+            flag.store(engine.is_some_and(query), Ordering::Release);
         };
-        note(&self.shared.has_arrivals, Engine::has_arrivals);
-        note(&self.shared.has_failures, Engine::has_failures);
-        note(&self.shared.owes_flush, Engine::owes_flush);
+        update(&self.shared.has_messages, Engine::has_messages);
+        update(&self.shared.has_failures, Engine::has_failures);
+        update(&self.shared.owes_flush, Engine::owes_flush);
     }
 }
 
-impl fmt::Debug for Home {
+impl fmt::Debug for StateCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Own(_) => "a home of one's own",
-            Self::Shared(_) => "a shared home",
+            Self::Unshared(_) => "unshared state",
+            Self::Shared(_) => "shared state",
         })
     }
 }

@@ -3,25 +3,25 @@
 
 mod basics;
 mod calls;
-mod meeting;
+mod errors;
+mod exchange;
+mod matching;
 mod remote;
-mod share;
-mod trouble;
 
 use std::process::ExitCode;
 
 use selvedge_cheetah::{Controller, Result};
 
 /// A scenario, with the remaining arguments.
-type Scene = fn(&Controller, &[String]) -> Result;
+type Scenario = fn(&Controller, &[String]) -> Result;
 
-fn scenes() -> impl Iterator<Item = (&'static str, Scene)> {
+fn scenarios() -> impl Iterator<Item = (&'static str, Scenario)> {
     let all = [
-        basics::SCENES,
-        calls::SCENES,
-        meeting::SCENES,
-        remote::SCENES,
-        trouble::SCENES,
+        basics::SCENARIOS,
+        calls::SCENARIOS,
+        matching::SCENARIOS,
+        remote::SCENARIOS,
+        errors::SCENARIOS,
     ];
     all.into_iter().flatten().copied()
 }
@@ -49,30 +49,30 @@ fn main() -> ExitCode {
     log::set_logger(&ErrorLog).expect("the first logger");
     log::set_max_level(log::LevelFilter::Error);
     let mut args: Vec<String> = std::env::args().collect();
-    match play(&mut args) {
+    match run(&mut args) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("{why}");
+        Err(error) => {
+            eprintln!("{error}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn play(args: &mut Vec<String>) -> Result {
+fn run(args: &mut Vec<String>) -> Result {
     if args.iter().any(|arg| arg == "--chatty") {
         // Without an end of line the text stays in the buffer, and a fork would copy it.
         print!("before the fork ");
     }
     let controller = Controller::from_args(args)?;
     let name = args.get(1).cloned().unwrap_or_default();
-    let scene = scenes().find(|scene| scene.0 == name);
-    let (_, scene) = scene.unwrap_or_else(|| panic!("no scene {name:?}"));
-    scene(&controller, &args[2..])?;
+    let scenario = scenarios().find(|scenario| scenario.0 == name);
+    let (_, scenario) = scenario.unwrap_or_else(|| panic!("no scenario {name:?}"));
+    scenario(&controller, &args[2..])?;
     if args.iter().any(|arg| arg == "--drop") {
         drop(controller);
     } else if controller.is_valid() {
         controller.finalize()?;
     }
-    println!("context ends well");
+    println!("context succeeded");
     Ok(())
 }

@@ -6,14 +6,14 @@
 
 use std::time::Duration;
 
-use super::peer::{InLine, State};
-use super::{Engine, Mark};
-use crate::wire::Said;
+use super::peer::{QueuedInvocation, State};
+use super::{CompletionKind, Engine};
+use crate::wire::WireMessage;
 use crate::{Error, Result};
 
 /// The fabric may still hold messages of a failed peer, for instance a close message, also if it
 /// accepts no more messages to it. They are drained for this time.
-const LAST_WORDS: Duration = Duration::from_millis(100);
+const DRAIN_TIME: Duration = Duration::from_millis(100);
 
 impl Engine {
     /// Posts a watch, so that the fabric reports the failure of a connected peer.
@@ -22,7 +22,7 @@ impl Engine {
             return;
         }
         let of = &self.peers[peer];
-        let watched = self.nets[of.net].watch(of.addr, Mark::Watch(peer).context());
+        let watched = self.nets[of.net].watch(of.addr, CompletionKind::Watch(peer).context());
         match watched {
             Ok(()) => self.peers[peer].is_watched = true,
             Err(errno) => log::warn!("context {}: watching {peer}: {errno}", self.me),
@@ -43,28 +43,28 @@ impl Engine {
     #[inline]
     pub(super) fn check_alive(&self, peer: usize) -> Result {
         match self.peers[peer].state {
-            State::Here => Ok(()),
-            State::Left => Err(self.lost(peer, "it has finalized")),
-            State::Lost => Err(match &self.broken {
-                Some(why @ Error::Lost { context, .. }) if *context == peer => why.clone(),
-                _ => self.lost(peer, "it was lost earlier"),
+            State::Connected => Ok(()),
+            State::Finalized => Err(self.peer_failed_error(peer, "it has finalized")),
+            State::Failed => Err(match &self.broken {
+                Some(why @ Error::PeerFailed { context, .. }) if *context == peer => why.clone(),
+                _ => self.peer_failed_error(peer, "it failed earlier"),
             }),
         }
     }
 
     /// Fails the suspected peers, after there was time to drain their messages.
     #[cold]
-    pub(super) fn lose_suspects(&mut self) {
+    pub(super) fn fail_suspects(&mut self) {
         for (peer, why, since) in std::mem::take(&mut self.suspects) {
-            match since.elapsed() < LAST_WORDS {
+            match since.elapsed() < DRAIN_TIME {
                 true => self.suspects.push((peer, why, since)),
-                false => self.lose(peer, &why),
+                false => self.fail_peer(peer, &why),
             }
         }
     }
 
-    fn lost(&self, context: usize, detail: &str) -> Error {
-        Error::Lost {
+    fn peer_failed_error(&self, context: usize, detail: &str) -> Error {
+        Error::PeerFailed {
             context,
             size: self.size(),
             detail: detail.to_owned(),
@@ -73,62 +73,66 @@ impl Engine {
 
     /// Marks a context as failed, aborts the operations with it, and notifies the others.
     #[cold]
-    pub(super) fn lose(&mut self, peer: usize, detail: &str) {
-        if self.peers[peer].state != State::Here || peer == self.me {
+    pub(super) fn fail_peer(&mut self, peer: usize, detail: &str) {
+        if self.peers[peer].state != State::Connected || peer == self.me {
             return;
         }
-        let known = self.obituary.as_ref().and_then(|obituary| obituary(peer));
-        let why = self.lost(peer, known.as_deref().unwrap_or(detail));
-        self.peers[peer].state = State::Lost;
-        self.end_of(peer, &why);
-        let Error::Lost { detail, .. } = &why else {
+        let known = self
+            .exit_lookup
+            .as_ref()
+            .and_then(|exit_lookup| exit_lookup(peer));
+        let why = self.peer_failed_error(peer, known.as_deref().unwrap_or(detail));
+        self.peers[peer].state = State::Failed;
+        self.abort_peer_ops(peer, &why);
+        let Error::PeerFailed { detail, .. } = &why else {
             return;
         };
         let len = detail.len().min(1024);
-        let said = Said::Lost {
+        let message = WireMessage::PeerFailed {
             context: peer as u32,
         };
         self.broken.get_or_insert_with(|| why.clone());
         for neighbour in self.neighbours() {
             if neighbour != peer {
-                self.send(neighbour, &said, &detail.as_bytes()[..len]);
+                self.send(neighbour, &message, &detail.as_bytes()[..len]);
             }
         }
     }
 
     /// Aborts the operations with a context.
-    fn end_of(&mut self, peer: usize, why: &Error) {
+    fn abort_peer_ops(&mut self, peer: usize, why: &Error) {
         let of = &mut self.peers[peer];
         of.forget();
-        of.line.retain(|place| matches!(place, InLine::Here(_)));
+        of.fetch_queue
+            .retain(|entry| matches!(entry, QueuedInvocation::Ready(_)));
         self.advance(peer);
-        let theirs = self.ops.iter().filter(|(_, op)| op.peer() == peer);
-        let theirs: Vec<_> = theirs.map(|(&number, _)| number).collect();
+        let pending = self.ops.iter().filter(|(_, op)| op.peer() == peer);
+        let pending: Vec<_> = pending.map(|(&number, _)| number).collect();
         self.fail(why.clone());
-        for number in theirs {
+        for number in pending {
             // The fabric still owns the memory of a posted operation; it will complete with an
             // error.
             if self.is_moving(number) {
                 continue;
             }
             if let Some(op) = self.ops.remove(&number) {
-                self.mute(op, why);
+                self.abort_op(op, why);
             }
         }
     }
 
     /// Handles another context's report of a failed context.
-    pub(super) fn hear_lost(&mut self, context: u32, detail: &[u8]) {
+    pub(super) fn on_peer_failed(&mut self, context: u32, detail: &[u8]) {
         let context = context as usize;
         if context < self.size() {
-            self.lose(context, &String::from_utf8_lossy(detail));
+            self.fail_peer(context, &String::from_utf8_lossy(detail));
         }
     }
 
     /// Handles the close message of a context: its end is not a failure.
-    pub(super) fn hear_bye(&mut self, from: usize) {
-        if self.peers[from].state == State::Here {
-            self.peers[from].state = State::Left;
+    pub(super) fn on_close(&mut self, from: usize) {
+        if self.peers[from].state == State::Connected {
+            self.peers[from].state = State::Finalized;
         }
     }
 
@@ -146,35 +150,35 @@ impl Engine {
         self.fail(why.clone());
         self.broken = Some(why);
         for peer in self.neighbours() {
-            self.send(peer, &Said::Broken, &text.as_bytes()[..len]);
+            self.send(peer, &WireMessage::Broken, &text.as_bytes()[..len]);
         }
     }
 
-    pub(super) fn hear_broken(&mut self, text: &[u8]) {
+    pub(super) fn on_broken(&mut self, text: &[u8]) {
         let text = String::from_utf8_lossy(text).into_owned();
         self.break_all(Error::Mismatch(text));
     }
 
     /// Sends a flush request to every context with unconfirmed messages. Returns their number.
     pub(crate) fn flush(&mut self) -> usize {
-        let mut asked = 0;
+        let mut requested = 0;
         for to in 0..self.size() {
             let peer = &mut self.peers[to];
-            if std::mem::take(&mut peer.owes_flush) && peer.state == State::Here {
+            if std::mem::take(&mut peer.owes_flush) && peer.state == State::Connected {
                 let token = self.add_op(super::Op::Flush { to });
-                self.send(to, &Said::Flush { token }, &[]);
-                asked += 1;
+                self.send(to, &WireMessage::Flush { token }, &[]);
+                requested += 1;
             }
         }
-        asked
+        requested
     }
 
     /// Sends a close message to every context that watches this one.
-    pub(crate) fn say_goodbye(&mut self) {
+    pub(crate) fn send_close(&mut self) {
         for to in 0..self.size() {
             let peer = &self.peers[to];
-            if to != self.me && peer.is_watched && !peer.is_lost() {
-                self.send(to, &Said::Bye, &[]);
+            if to != self.me && peer.is_watched && !peer.has_failed() {
+                self.send(to, &WireMessage::Close, &[]);
             }
         }
     }
