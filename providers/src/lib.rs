@@ -1,10 +1,10 @@
-//! The one table of built-in providers, in order of preference. It holds no logic.
+//! The table of built-in providers, in order of preference.
 //!
-//! Each has the layers around it that `FI_HOOK` asks for.
+//! `FI_HOOK` selects the hook layers around each provider.
 //!
-//! Each provider is a feature of its own; `default` has all of them. The lnx provider serves those who
-//! name it, and the ofi provider is off until a parameter names the library that it is to load. A
-//! registry takes providers from elsewhere just as well:
+//! Each provider is a feature; `default` enables all of them. The lnx provider is found only by
+//! name, and the ofi provider is off until a parameter names the library to load. A registry also
+//! takes other providers:
 //!
 //! ```
 //! use selvedge::{Hints, Provider, Registry};
@@ -23,7 +23,7 @@
 use selvedge::Registry;
 use selvedge_hook::hooked;
 
-/// A registry of every provider that was built in.
+/// Returns a registry of all built-in providers.
 pub fn builtin() -> Registry {
     let registry = Registry::new();
     #[cfg(feature = "shm")]

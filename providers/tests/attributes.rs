@@ -1,19 +1,19 @@
-//! What libfabric's providers of the same names grant at most, and longer queues.
+//! Limits: the maxima that libfabric's providers of the same names grant, and longer queues.
 
 use selvedge::info::{COMP_ORDER_DATA, COMP_ORDER_STRICT, EpType};
 use selvedge::{Caps, Hints, Info, Registry};
 
-/// The largest values that a provider of libfabric 1.17 or 2.x grants, which a program may ask for.
-/// What of them is refused here is in [`REFUSED`].
-struct Largest {
-    /// The provider, or another name that means it.
+/// The largest values that a provider of libfabric 1.17 or 2.x grants. [`REJECTED`] lists those
+/// that Selvedge rejects.
+struct GrantedLimits {
+    /// The provider's name, or an alias.
     name: &'static str,
     ep_type: EpType,
     queues: [usize; 2],
     inject: usize,
     message: usize,
-    /// Pieces of a local list, of a remote one, and of a region.
-    pieces: [usize; 3],
+    /// Segments of a local list, of a remote one, and of a region.
+    iov_limits: [usize; 3],
     /// Order of completions, of sends and of receives.
     comp_order: [u64; 2],
     /// Bytes up to which a read after a write, a write after a read, and a write after a write keep
@@ -26,14 +26,14 @@ struct Largest {
     err_data: usize,
 }
 
-/// A row of which nothing but names and queues is filled in.
-const NOTHING: Largest = Largest {
+/// Defaults for the fields that an entry does not set.
+const EMPTY: GrantedLimits = GrantedLimits {
     name: "",
     ep_type: EpType::Rdm,
     queues: [0; 2],
     inject: 0,
     message: usize::MAX,
-    pieces: [4, 4, 1],
+    iov_limits: [4, 4, 1],
     comp_order: [0; 2],
     ordered: [0; 3],
     domain: [0; 5],
@@ -45,49 +45,50 @@ const STRICT: [u64; 2] = [COMP_ORDER_STRICT; 2];
 /// The longest message of the sockets provider.
 const SOCKETS_LONGEST: usize = usize::MAX - 4096;
 
-const LIBFABRIC: [Largest; 8] = [
-    Largest {
+const LIBFABRIC: [GrantedLimits; 8] = [
+    GrantedLimits {
         name: "shm",
         queues: [1024, 1024],
         inject: 4096,
         domain: [1024, 256, 1024, 0, 0],
-        ..NOTHING
+        ..EMPTY
     },
-    // 2.x's, with the larger values of 1.17's `tcp;ofi_rxm`, which `tcp` meant for these endpoints.
-    Largest {
+    // The values of 2.x, or of 1.17's `tcp;ofi_rxm` where larger; in 1.17 `tcp` selected that
+    // provider for RDM endpoints.
+    GrantedLimits {
         name: "tcp",
         queues: [65536, 65536],
         inject: 16384,
         ordered: [usize::MAX, 0, usize::MAX],
         domain: [65536, 32768, 256, 0, 0],
-        ..NOTHING
+        ..EMPTY
     },
-    Largest {
+    GrantedLimits {
         name: "tcp;ofi_rxm",
         queues: [2048, 2048],
         inject: 16384,
         ordered: [usize::MAX, 0, usize::MAX],
         domain: [65536, 32768, 1, 0, 0],
-        ..NOTHING
+        ..EMPTY
     },
-    Largest {
+    GrantedLimits {
         name: "net;ofi_rxm",
         queues: [2048, 2048],
         inject: 16384,
         ordered: [usize::MAX, 0, usize::MAX],
         domain: [65536, 32768, 1, 0, 0],
-        ..NOTHING
+        ..EMPTY
     },
-    Largest {
+    GrantedLimits {
         name: "net",
         queues: [256, 256],
         inject: 128,
         comp_order: STRICT,
         ordered: [usize::MAX, 0, usize::MAX],
         domain: [256, 256, 256, 0, 0],
-        ..NOTHING
+        ..EMPTY
     },
-    Largest {
+    GrantedLimits {
         name: "sockets",
         queues: [256, 256],
         inject: 255,
@@ -97,9 +98,9 @@ const LIBFABRIC: [Largest; 8] = [
         domain: [32, 128, 16, 128, 65535],
         contexts: [16, 128, 128],
         err_data: 256,
-        ..NOTHING
+        ..EMPTY
     },
-    Largest {
+    GrantedLimits {
         name: "tcp",
         ep_type: EpType::Msg,
         queues: [1024, 65536],
@@ -108,69 +109,69 @@ const LIBFABRIC: [Largest; 8] = [
         ordered: [usize::MAX, 0, usize::MAX],
         domain: [256, 8192, 8192, 0, 0],
         contexts: [1, 0, 8192],
-        ..NOTHING
+        ..EMPTY
     },
-    Largest {
+    GrantedLimits {
         name: "udp",
         ep_type: EpType::Dgram,
         queues: [1024, 1024],
         inject: 1472,
         message: 1472,
-        pieces: [4, 0, 0],
+        iov_limits: [4, 0, 0],
         comp_order: STRICT,
         domain: [256, 256, 256, 0, 0],
-        ..NOTHING
+        ..EMPTY
     },
 ];
 
-/// A value that libfabric 1.17's provider of a name grants, and that is refused here.
-struct Refused {
+/// A value that libfabric 1.17's provider grants and Selvedge rejects.
+struct RejectedLimit {
     name: &'static str,
-    /// As the refusal has it.
+    /// The field, as the error names it.
     field: &'static str,
-    ask: fn(&mut Info),
+    set: fn(&mut Info),
 }
 
-const REFUSED: [Refused; 8] = [
-    Refused {
+const REJECTED: [RejectedLimit; 8] = [
+    RejectedLimit {
         name: "shm",
         field: "mr_iov_limit",
-        ask: |info| info.domain_attr.mr_iov_limit = 4,
+        set: |info| info.domain_attr.mr_iov_limit = 4,
     },
-    Refused {
+    RejectedLimit {
         name: "shm",
         field: "rx_attr.comp_order",
-        ask: |info| info.rx_attr.comp_order = COMP_ORDER_STRICT,
+        set: |info| info.rx_attr.comp_order = COMP_ORDER_STRICT,
     },
-    Refused {
+    RejectedLimit {
         name: "shm",
         field: "max_order_waw_size",
-        ask: |info| info.ep_attr.max_order_waw_size = 4096,
+        set: |info| info.ep_attr.max_order_waw_size = 4096,
     },
-    Refused {
+    RejectedLimit {
         name: "sockets",
         field: "tx_attr.iov_limit",
-        ask: |info| info.tx_attr.iov_limit = 8,
+        set: |info| info.tx_attr.iov_limit = 8,
     },
-    Refused {
+    RejectedLimit {
         name: "sockets",
         field: "tx_attr.rma_iov_limit",
-        ask: |info| info.tx_attr.rma_iov_limit = 8,
+        set: |info| info.tx_attr.rma_iov_limit = 8,
     },
-    Refused {
+    RejectedLimit {
         name: "sockets",
         field: "mr_iov_limit",
-        ask: |info| info.domain_attr.mr_iov_limit = 4,
+        set: |info| info.domain_attr.mr_iov_limit = 4,
     },
-    Refused {
+    RejectedLimit {
         name: "sockets",
         field: "rx_attr.comp_order",
-        ask: |info| info.rx_attr.comp_order = COMP_ORDER_STRICT | COMP_ORDER_DATA,
+        set: |info| info.rx_attr.comp_order = COMP_ORDER_STRICT | COMP_ORDER_DATA,
     },
-    Refused {
+    RejectedLimit {
         name: "sockets",
         field: "max_order_war_size",
-        ask: |info| info.ep_attr.max_order_war_size = 4096,
+        set: |info| info.ep_attr.max_order_war_size = 4096,
     },
 ];
 
@@ -178,7 +179,7 @@ fn registry() -> Registry {
     selvedge_providers::builtin().with_params([("FI_TCP_IFACE", "lo")].into_iter().collect())
 }
 
-/// Hints for a provider, and for remote memory where its endpoints have it.
+/// Hints for a provider, with RMA where its endpoints support it.
 fn hints(name: &str, ep_type: EpType) -> Info {
     let mut info = Info::default();
     info.fabric_attr.prov_name = name.to_owned();
@@ -190,7 +191,7 @@ fn hints(name: &str, ep_type: EpType) -> Info {
     info
 }
 
-fn asked(it: &Largest) -> Info {
+fn hints_of(it: &GrantedLimits) -> Info {
     let mut info = hints(it.name, it.ep_type);
     let ep = &mut info.ep_attr;
     ep.max_msg_size = it.message;
@@ -200,7 +201,7 @@ fn asked(it: &Largest) -> Info {
     [info.tx_attr.size, info.rx_attr.size] = it.queues;
     [info.tx_attr.comp_order, info.rx_attr.comp_order] = it.comp_order;
     info.tx_attr.inject_size = it.inject;
-    let [local, remote, region] = it.pieces;
+    let [local, remote, region] = it.iov_limits;
     (info.tx_attr.iov_limit, info.rx_attr.iov_limit) = (local, local);
     info.tx_attr.rma_iov_limit = remote;
     let domain = &mut info.domain_attr;
@@ -213,17 +214,17 @@ fn asked(it: &Largest) -> Info {
         domain.mr_cnt,
     ] = it.domain;
     domain.rx_ctx_cnt = domain.tx_ctx_cnt;
-    let [own, stx, srx] = it.contexts;
-    (domain.max_ep_tx_ctx, domain.max_ep_rx_ctx) = (own, own);
+    let [per_endpoint, stx, srx] = it.contexts;
+    (domain.max_ep_tx_ctx, domain.max_ep_rx_ctx) = (per_endpoint, per_endpoint);
     (domain.max_ep_stx_ctx, domain.max_ep_srx_ctx) = (stx, srx);
     domain.max_err_data = it.err_data;
     info
 }
 
 #[test]
-fn what_libfabric_s_provider_of_a_name_grants_is_granted() {
+fn limits_of_libfabric_providers_are_granted() {
     for it in &LIBFABRIC {
-        let infos = registry().infos(&Hints::from(asked(it)));
+        let infos = registry().infos(&Hints::from(hints_of(it)));
         let info = infos.unwrap_or_else(|error| panic!("{error}")).remove(0);
         let (tx, rx) = (&info.tx_attr, &info.rx_attr);
         assert_eq!([tx.size, rx.size], it.queues);
@@ -233,44 +234,44 @@ fn what_libfabric_s_provider_of_a_name_grants_is_granted() {
 }
 
 #[test]
-fn what_is_refused_all_the_same_is_documented_with_its_reason() {
+fn rejected_libfabric_limits_are_documented() {
     let page = include_str!("../../docs/FEATURES.md");
-    for it in &REFUSED {
+    for it in &REJECTED {
         let mut info = hints(it.name, EpType::Rdm);
-        (it.ask)(&mut info);
-        let Err(refusal) = registry().infos(&Hints::from(info)) else {
+        (it.set)(&mut info);
+        let Err(error) = registry().infos(&Hints::from(info)) else {
             panic!("{} grants {}", it.name, it.field);
         };
-        assert!(refusal.to_string().contains(it.field), "{refusal}");
-        let row = format!("| `{}` | `{}` |", it.name, it.field);
-        assert!(page.contains(&row), "no row {row}");
+        assert!(error.to_string().contains(it.field), "{error}");
+        let entry = format!("| `{}` | `{}` |", it.name, it.field);
+        assert!(page.contains(&entry), "no row {entry}");
     }
 }
 
 #[test]
-fn an_order_of_completions_is_returned_to_programs_that_ask_for_it() {
+fn strict_completion_order_is_granted_only_on_request() {
     let infos = registry().infos(&Hints::from(hints("tcp", EpType::Rdm)));
     let info = infos.unwrap_or_else(|error| panic!("{error}")).remove(0);
     assert_eq!([info.tx_attr.comp_order, info.rx_attr.comp_order], [0, 0]);
 }
 
 #[test]
-fn injects_are_as_long_as_is_asked_for_up_to_a_maximum() {
-    let ask = |size| {
+fn inject_size_is_granted_up_to_a_maximum() {
+    let query = |size| {
         let mut info = hints("tcp", EpType::Rdm);
         info.tx_attr.inject_size = size;
         registry().infos(&Hints::from(info))
     };
-    let info = ask(1 << 20).unwrap_or_else(|error| panic!("{error}"));
+    let info = query(1 << 20).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(info[0].tx_attr.inject_size, 1 << 20);
-    let Err(refusal) = ask((1 << 20) + 1) else {
+    let Err(error) = query((1 << 20) + 1) else {
         panic!("tcp grants more than it documents");
     };
-    assert!(refusal.to_string().contains("inject_size"), "{refusal}");
+    assert!(error.to_string().contains("inject_size"), "{error}");
 }
 
 #[test]
-fn queues_are_as_long_as_is_asked_for_up_to_a_maximum() {
+fn queue_sizes_are_granted_up_to_a_maximum() {
     let names = [
         ("shm", EpType::Rdm, 1 << 20),
         ("tcp", EpType::Rdm, 1 << 20),
@@ -278,19 +279,19 @@ fn queues_are_as_long_as_is_asked_for_up_to_a_maximum() {
         ("udp", EpType::Dgram, 1 << 16),
         ("lnx", EpType::Rdm, 1 << 20),
     ];
-    for (provider, ep_type, most) in names {
+    for (provider, ep_type, max) in names {
         let hints = Hints::new().provider(provider).ep_type(ep_type);
-        let usual = registry()
+        let default = registry()
             .infos(&hints)
             .unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(usual[0].tx_attr.size, 1024, "{provider}");
-        let longest = hints.clone().tx_size(most).rx_size(most);
+        assert_eq!(default[0].tx_attr.size, 1024, "{provider}");
+        let longest = hints.clone().tx_size(max).rx_size(max);
         let longest = registry().infos(&longest);
         let info = longest.unwrap_or_else(|error| panic!("{error}")).remove(0);
-        assert_eq!([info.tx_attr.size, info.rx_attr.size], [most; 2]);
-        let Err(refusal) = registry().infos(&hints.tx_size(most + 1)) else {
+        assert_eq!([info.tx_attr.size, info.rx_attr.size], [max; 2]);
+        let Err(error) = registry().infos(&hints.tx_size(max + 1)) else {
             panic!("{provider} grants more than it documents");
         };
-        assert!(refusal.to_string().contains("tx_attr.size"), "{refusal}");
+        assert!(error.to_string().contains("tx_attr.size"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Names of libfabric's providers that programs write down, in hints and in `FI_PROVIDER`.
+//! Aliases: names of libfabric's providers in hints and in `FI_PROVIDER`.
 
 use std::sync::{Mutex, Once, PoisonError};
 
@@ -8,12 +8,12 @@ use selvedge::{Caps, Hints, Registry};
 use selvedge_providers::builtin;
 
 fn registry(providers: &str) -> Registry {
-    keep_warnings();
+    capture_warnings();
     let params = [("FI_PROVIDER", providers), ("FI_TCP_IFACE", "lo")];
     builtin().with_params(params.into_iter().collect())
 }
 
-/// The providers that are found, each once.
+/// The providers that discovery finds, each once.
 fn found(providers: &str, hints: &Hints) -> Vec<String> {
     let infos = registry(providers).infos(hints).unwrap_or_default();
     let names = infos.into_iter().map(|info| info.fabric_attr.prov_name);
@@ -23,7 +23,7 @@ fn found(providers: &str, hints: &Hints) -> Vec<String> {
 }
 
 #[test]
-fn names_of_libfabric_s_providers_mean_those_that_do_their_work() {
+fn names_of_libfabric_providers_select_their_replacements() {
     let served = [
         ("tcp;ofi_rxm", "tcp"),
         ("ofi_rxm;tcp", "tcp"),
@@ -38,7 +38,7 @@ fn names_of_libfabric_s_providers_mean_those_that_do_their_work() {
     for (name, provider) in served {
         let by_hint = found("", &rdm.clone().provider(name));
         let by_environment = found(name, &rdm);
-        // One layer may be that of several.
+        // The name of a layer alone selects all providers under it.
         let expected: &[&str] = if name == "ofi_rxm" {
             &["shm", "tcp"]
         } else {
@@ -49,12 +49,12 @@ fn names_of_libfabric_s_providers_mean_those_that_do_their_work() {
     }
 }
 
-/// Keeps every warning of this process, which says each once.
+/// Records every warning of this process; each is logged once.
 struct Warnings(Mutex<Vec<String>>);
 
 static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
 
-fn keep_warnings() {
+fn capture_warnings() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         log::set_logger(&WARNINGS).expect("the first logger");
@@ -68,20 +68,20 @@ impl Log for Warnings {
     }
 
     fn log(&self, record: &Record<'_>) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push(record.args().to_string());
+        let mut warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        warnings.push(record.args().to_string());
     }
 
     fn flush(&self) {}
 }
 
 #[test]
-fn a_name_of_another_protocol_is_warned_of_with_its_remedy() {
+fn a_provider_name_of_another_protocol_logs_a_warning_with_a_remedy() {
     let rdm = Hints::new().caps(Caps::MSG).ep_type(EpType::Rdm);
     for (name, provider) in [("ofi_rxm;net", "tcp"), ("sockets", "tcp"), ("net", "tcp")] {
         assert_eq!(found("", &rdm.clone().provider(name)), [provider]);
     }
-    let kept = WARNINGS.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let warnings = WARNINGS.0.lock().unwrap_or_else(PoisonError::into_inner);
     let text = |name| {
         format!(
             "provider {name} was requested, and tcp is used in its place: it cannot communicate with \
@@ -90,13 +90,16 @@ fn a_name_of_another_protocol_is_warned_of_with_its_remedy() {
         )
     };
     for name in ["net;ofi_rxm", "sockets"] {
-        assert!(kept.contains(&text(name)), "{name}: {kept:?}");
+        assert!(warnings.contains(&text(name)), "{name}: {warnings:?}");
     }
-    assert!(!kept.contains(&text("net")), "the same protocol: {kept:?}");
+    assert!(
+        !warnings.contains(&text("net")),
+        "the same protocol: {warnings:?}"
+    );
 }
 
 #[test]
-fn leaving_a_name_out_leaves_out_no_provider_of_another_name() {
+fn excluding_an_alias_excludes_no_provider() {
     let rdm = Hints::new()
         .caps(Caps::MSG)
         .ep_type(EpType::Rdm)
@@ -107,18 +110,18 @@ fn leaving_a_name_out_leaves_out_no_provider_of_another_name() {
 }
 
 #[test]
-fn a_name_that_nothing_stands_for_is_explained() {
+fn an_alias_without_a_replacement_is_explained() {
     let hints = Hints::new().caps(Caps::MSG).provider("udp;ofi_rxd");
     let error = registry("").infos(&hints).unwrap_err().to_string();
     assert!(
-        error.contains("for reliable endpoints ask for tcp"),
+        error.contains("request tcp for reliable endpoints"),
         "{error}"
     );
     assert!(found("", &Hints::new().provider("verbs;ofi_rxm")).is_empty());
 }
 
 #[test]
-fn a_description_with_another_name_opens() {
+fn an_info_with_an_alias_opens() {
     let hints = Hints::new().caps(Caps::MSG).ep_type(EpType::Rdm);
     let registry = registry("");
     let mut info = registry

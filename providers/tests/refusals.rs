@@ -1,4 +1,4 @@
-//! What a provider lacks is refused in a sentence that names the provider.
+//! Unsupported calls fail with one sentence that names the provider.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -6,8 +6,8 @@ use selvedge::info::RxAttr;
 use selvedge::param::Params;
 use selvedge::{Errno, Error, Hints, Info, eq};
 
-/// The longest refusal that still is a sentence.
-const SENTENCE: usize = 100;
+/// The maximum length of a one-sentence error in bytes.
+const SENTENCE_MAX: usize = 100;
 
 fn info(provider: &str) -> Info {
     let registry = selvedge_providers::builtin().with_params(Params::default());
@@ -15,42 +15,46 @@ fn info(provider: &str) -> Info {
     registry.infos(&hints).unwrap().remove(0)
 }
 
-/// Checks a refusal of what is not there.
+/// Checks that an error is `NoSys` with one sentence that begins with the provider's name.
 #[track_caller]
-fn is_a_sentence(provider: &str, refused: &Error) {
-    assert_eq!(refused.errno(), Errno::NoSys, "{refused}");
-    let what = refused.message();
-    assert!(what.starts_with(provider), "{what}");
-    assert!(what.len() < SENTENCE, "{} bytes: {what}", what.len());
+fn expect_one_sentence(provider: &str, error: &Error) {
+    assert_eq!(error.errno(), Errno::NoSys, "{error}");
+    let text = error.message();
+    assert!(text.starts_with(provider), "{text}");
+    assert!(text.len() < SENTENCE_MAX, "{} bytes: {text}", text.len());
 }
 
 #[test]
-fn the_name_of_a_domain_is_its_provider_and_few_words() {
+fn the_debug_name_of_a_domain_starts_with_its_provider() {
     for provider in ["shm", "tcp", "udp", "lnx"] {
         let domain = info(provider).open().unwrap();
         let name = format!("{domain:?}");
         assert!(name.starts_with(&format!("{provider} domain ")), "{name}");
-        assert!(name.len() < SENTENCE / 2, "{} bytes: {name}", name.len());
+        assert!(
+            name.len() < SENTENCE_MAX / 2,
+            "{} bytes: {name}",
+            name.len()
+        );
     }
 }
 
 #[test]
-fn what_a_domain_lacks_is_refused_in_a_sentence() {
+fn unsupported_domain_calls_fail_with_one_sentence() {
     for provider in ["udp", "lnx"] {
         let info = info(provider);
         let domain = info.open().unwrap();
-        is_a_sentence(provider, &domain.srx(&RxAttr::default()).unwrap_err());
-        is_a_sentence(provider, &domain.scalable_endpoint(&info).unwrap_err());
+        expect_one_sentence(provider, &domain.srx(&RxAttr::default()).unwrap_err());
+        expect_one_sentence(provider, &domain.scalable_endpoint(&info).unwrap_err());
     }
 }
 
 #[test]
-fn what_a_fabric_lacks_is_refused_in_a_sentence() {
+fn unsupported_fabric_calls_fail_with_one_sentence() {
     for provider in ["shm", "udp", "lnx"] {
         let info = info(provider);
         let fabric = info.fabric().unwrap();
         let eq = fabric.eq(&eq::Attr::default()).unwrap();
-        let refused = fabric.passive_endpoint(&info, eq).unwrap_err();
-        is_a_sentence(provider, &refused);
+        let error = fabric.passive_endpoint(&info, eq).unwrap_err();
+        expect_one_sentence(provider, &error);
     }
 }

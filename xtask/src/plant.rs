@@ -142,14 +142,14 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/kit/src/mr/counts.rs": "selvedge-tcp" "--test=one_process" {
         "a counter of both counts an access twice": "read.is_none_or(|read| !Arc::ptr_eq(read, write))" => "read.is_none_or(|read| Arc::ptr_eq(read, write))"
-            fails "a_counter_for_reads_and_writes_counts_what_is_both_once";
+            fails "a_counter_bound_to_reads_and_writes_counts_a_fetching_atomic_once";
     }
     "providers/shm/src/rma/direct.rs": "selvedge-shm" "--test=rma" {
-        "counted special memory is accessed directly": "|| row.is_counted()" => "|| row.is_counted() && row.len == 0"
+        "counted special memory is accessed directly": "|| entry.is_counted()" => "|| entry.is_counted() && entry.len == 0"
             fails "each_region_counts_accesses_by_every_protocol", "direct_accesses_are_counted_once_the_region_has_a_counter";
     }
     "providers/shm/src/rma/read.rs": "selvedge-shm" "--test=rma" {
-        "counted memory is copied directly": "if grant.row.is_counted() {" => "if grant.row.is_counted() && segment.len == 0 {"
+        "counted memory is copied directly": "if grant.entry.is_counted() {" => "if grant.entry.is_counted() && segment.len == 0 {"
             fails "each_region_counts_accesses_by_every_protocol";
         "reads within commands are not counted": "            shared.keys.count_read(&read.segments);" => ""
             fails "each_region_counts_accesses_by_every_protocol";
@@ -168,37 +168,37 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/tcp/src/connection/one_sided.rs": "selvedge-tcp" "--test=one_process" {
         "writes are not counted": "self.keys.count(segments, MrAccess::REMOTE_WRITE);" => "let _ = segments;"
-            fails "each_region_counts_what_is_done_to_it";
+            fails "each_region_counts_its_accesses";
         "reads are not counted": "self.keys.count(read.into_iter(), MrAccess::REMOTE_READ);" => "drop(read);"
-            fails "each_region_counts_what_is_done_to_it";
+            fails "each_region_counts_its_accesses";
         "atomics are not counted": "self.keys.count(targets, atomic.kernel.access());" => "drop(targets);"
-            fails "each_region_counts_what_is_done_to_it";
+            fails "each_region_counts_its_accesses";
         "a fetching atomic counts as a write only": "let is_read = atomic.kernel.has_result();" => "let is_read = atomic.kernel.op() == Op::AtomicRead;"
-            fails "to_fetch_is_to_read_for_the_counters_of_the_target";
+            fails "a_fetching_atomic_counts_as_a_read_at_the_target";
     }
     "providers/tcp/src/socket/tls/identity.rs": "selvedge-tcp" "--test=tls" {
         "clients show no certificate": ".with_client_cert_verifier(verifier)" => ".with_no_client_auth()"
-            fails "strangers_without_a_certificate_or_with_an_older_release_are_turned_out";
+            fails "clients_without_a_certificate_or_with_an_older_tls_version_are_rejected";
         "clients may have any name": "verify_server_name(&ParsedCertificate::try_from(end_entity)?, &self.name)?;" => "let _ = verify_server_name(&ParsedCertificate::try_from(end_entity)?, &self.name);"
-            fails "with_a_name_certificates_have_to_have_it_at_both_ends";
+            fails "certificates_on_both_sides_must_have_the_configured_name";
     }
     "providers/tcp/src/connection/mod.rs": "selvedge-tcp" "--test=tls" {
         "a parked thread ignores buffered input": "|| self.is_draining || self.has_buffered_input()" => "|| self.is_draining"
-            fails "whoever_may_sleep_has_nothing_that_was_read_already";
+            fails "a_thread_does_not_park_with_buffered_tls_input";
     }
     "providers/tcp/src/connection/tx.rs": "selvedge-tcp" "--test=tls" {
         "a header changes after part of it is encrypted": "if !socket.is_encrypted() {" => "if socket.is_encrypted() || negotiated.order == ByteOrder::Native {"
-            fails "messages_that_had_to_wait_for_room_arrive_as_they_were_posted";
+            fails "messages_delayed_by_backpressure_arrive_unchanged";
     }
     "providers/tcp/src/state/application.rs": "selvedge-tcp" "--test=one_process" {
         "an endpoint connects from an arbitrary address": "Some(socket) => socket.connect(to, &self.config.socket_options)?," => "Some(_) => Socket::connect(from.unwrap_or(any), to, &self.config.socket_options)?,"
-            fails "an_endpoint_connects_from_the_place_that_a_passive_one_has_taken";
+            fails "an_endpoint_connects_from_the_address_of_a_passive_endpoint";
     }
     "providers/tcp/src/endpoint/passive.rs": "selvedge-tcp" "--test=one_process" {
         "an endpoint that takes over an address binds another one": "PassiveState::Bound(socket, at) => return Ok((socket, at))," => "PassiveState::Bound(_, at) => return self.inner.bind_at(SocketAddr::new(at.ip(), 0)),"
-            fails "an_endpoint_connects_from_the_place_that_a_passive_one_has_taken", "a_passive_endpoint_listens_where_it_was_told_or_in_the_place_of_another";
+            fails "an_endpoint_connects_from_the_address_of_a_passive_endpoint", "a_passive_endpoint_listens_at_its_address_or_takes_over_another_ones";
         "a second address replaces the first": "if !matches!(&*state, PassiveState::Unbound(_)) {" => "if matches!(&*state, PassiveState::Listening(_)) {"
-            fails "an_endpoint_connects_from_the_place_that_a_passive_one_has_taken";
+            fails "an_endpoint_connects_from_the_address_of_a_passive_endpoint";
     }
     "util/capi/fabric/src/export/discover.rs": "selvedge-fabric-c" "--test=programs" {
         "the handle of hints is lost": "info::list(&all, handle)?" => "info::list(&all, ptr::null_mut::<Fid>().min(handle))?"

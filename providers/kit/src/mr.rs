@@ -120,7 +120,9 @@ impl Keys {
     #[inline]
     pub fn count(&self, segments: impl Iterator<Item = (u64, usize)>, access: MrAccess) {
         if self.are_counted.load(Ordering::Relaxed) {
-            self.regions().0.counts.events_of(segments, access).count();
+            let events = self.regions().0.counts.events_of(segments, access);
+            // The lock of the regions is released: counting wakes threads and releases work.
+            events.count();
         }
     }
 

@@ -14,13 +14,14 @@ use crate::socket::tls::{Identity, identity};
 /// The log target of messages about connections.
 pub(crate) const CONTROL: &str = "selvedge::tcp::ep_ctrl";
 
-/// The most operations that may be outstanding, or said to be posted.
+/// The maximum number of outstanding operations, and of receives that `Info` reports.
 pub(crate) const LONGEST_QUEUE: usize = 1 << 20;
 
-/// The largest inject that a program may ask for. Every endpoint serves atomics of this size.
+/// The largest inject size that a program may request. Every endpoint accepts atomics of this size
+/// from peers.
 pub(crate) const LARGEST_INJECT: usize = 1 << 20;
 
-/// Every parameter, with its default and what it does.
+/// The parameters, with defaults and descriptions.
 pub(crate) static PARAMS: &[Spec] = &[
     Spec::text(
         "FI_TCP_IFACE",
@@ -30,13 +31,13 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::size(
         "FI_TCP_PORT_LOW_RANGE",
         0,
-        "lowest port to listen at when none is asked for; 0 for the system's choice",
+        "lowest port to listen at when none is requested; 0 for the system's choice",
     )
     .within(0, 65535),
     Spec::size(
         "FI_TCP_PORT_HIGH_RANGE",
         0,
-        "highest port to listen at when none is asked for",
+        "highest port to listen at when none is requested",
     )
     .within(0, 65535),
     Spec::size(
@@ -60,7 +61,7 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::size(
         "FI_TCP_MAX_SAVED_SIZE",
         usize::MAX,
-        "larger tagged messages are offered, and sent when a receive has met them",
+        "larger tagged messages use rendezvous: their bytes are sent after a receive has matched",
     ),
     Spec::size(
         "FI_TCP_UNEXPECTED_SIZE",
@@ -75,12 +76,12 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::time(
         "FI_TCP_CONNECT_TIMEOUT",
         Duration::from_secs(5),
-        "how long the network may take to connect, and a stranger to say who it is",
+        "how long the network may take to connect, and an accepted connection to complete its handshake",
     ),
     Spec::time(
         "FI_TCP_ANSWER_TIMEOUT",
         Duration::ZERO,
-        "how long a peer may leave a connection that its host has taken unanswered; 0s for any time",
+        "how long a peer may take to respond after its host has accepted the connection; 0s for no limit",
     ),
     Spec::time(
         "FI_TCP_PEER_TIMEOUT",
@@ -90,7 +91,7 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::size(
         "FI_TCP_PENDING",
         64,
-        "connections that an endpoint keeps while they have not said who they are",
+        "unauthenticated connections that an endpoint keeps",
     )
     .within(1, 4096),
     Spec::size(
@@ -102,49 +103,49 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::time(
         "FI_TCP_KEEPALIVE_IDLE",
         Duration::from_secs(10),
-        "silence after which a connection is tried; 0s for never",
+        "silence after which keepalive probes start; 0s for never",
     ),
     Spec::time(
         "FI_TCP_KEEPALIVE_INTERVAL",
         Duration::from_secs(5),
-        "time between two tries",
+        "time between two keepalive probes",
     ),
     Spec::size(
         "FI_TCP_KEEPALIVE_COUNT",
         4,
-        "tries without an answer after which a peer is lost",
+        "unanswered keepalive probes after which a connection is lost",
     )
     .within(1, 127),
     Spec::time(
         "FI_TCP_USER_TIMEOUT",
         Duration::from_secs(30),
-        "how long bytes may stay unacknowledged before a peer is lost; 0s for the system's choice",
+        "how long bytes may stay unacknowledged before a connection is lost; 0s for the system's choice",
     ),
     Spec::time(
         "FI_TCP_CLOSE_TIMEOUT",
         Duration::from_secs(1),
-        "how long closing an endpoint tries to get rid of bytes whose send is complete",
+        "how long closing an endpoint waits for queued bytes to be sent",
     ),
     Spec::size(
         "FI_TCP_LOG_RATE",
         rate_limit::DEFAULT_RATE,
-        "warnings in a second that peers can cause, for the whole process",
+        "warnings per second that peers can cause, for the whole process",
     ),
     Spec::time(
         "FI_TCP_SPIN_TIME",
         SPIN,
-        "how long a thread that waits looks before it sleeps, at most",
+        "how long a waiting thread spins before it parks, at most",
     ),
     Spec::choice(
         "FI_TCP_TLS",
         "off",
         &["off", "require"],
-        "connections in TLS 1.3, in which both ends show certificates, and no others",
+        "require TLS 1.3 with certificates on both sides",
     ),
     Spec::text(
         "FI_TCP_TLS_CERT",
         "",
-        "file (PEM) of the certificate to show, and those between it and the authority",
+        "file (PEM) of the certificate and its intermediate certificates",
     ),
     Spec::text(
         "FI_TCP_TLS_KEY",
@@ -154,20 +155,20 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::text(
         "FI_TCP_TLS_CA",
         "",
-        "file (PEM) of the authorities whose certificates peers may show",
+        "file (PEM) of the authorities that peers' certificates are checked against",
     ),
     Spec::text(
         "FI_TCP_TLS_NAME",
         "",
-        "name that the certificates of peers must have; without it, the address that is called",
+        "name that certificates of peers must have; without it, the address connected to",
     ),
 ];
 
-/// The parameters, read; and what goes wherever they do.
+/// The values of the parameters, and the settings of one endpoint that are passed along with them.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) iface: Option<String>,
-    /// Where to listen when no port is asked for.
+    /// The port range for endpoints without a requested port.
     pub(crate) ports: Option<(u16, u16)>,
     pub(crate) tx_size: usize,
     pub(crate) rx_size: usize,
@@ -183,19 +184,20 @@ pub(crate) struct Config {
     pub(crate) close_timeout: Duration,
     pub(crate) spin_time: Duration,
     pub(crate) socket_options: SocketOptions,
-    /// What connections are secured with, if they are.
+    /// The TLS identity; `None` without TLS.
     pub(crate) tls: Option<Identity>,
-    /// The endpoint's, which is no parameter.
+    /// The authorization key of the endpoint; not a parameter.
     pub(crate) key: AuthKey,
-    /// Whether operations with one peer complete in the order of their posts: the endpoint's, too.
+    /// Whether operations to one peer complete in the order of their posts; not a parameter.
     pub(crate) is_strict: bool,
 }
 
-/// A hundred years: clocks do not count to every time that can be written.
+/// A hundred years: `Instant` cannot represent every time that a parameter can hold.
 const LONGEST_WAIT: Duration = Duration::from_hours(100 * 365 * 24);
 
 impl Config {
-    /// The same, for what has a key.
+    /// Returns the configuration with the attributes of one endpoint: key, sizes and completion
+    /// order.
     ///
     /// # Errors
     /// [`selvedge::Errno::Inval`] for a key that is too long.
@@ -212,8 +214,9 @@ impl Config {
         })
     }
 
-    /// How long after its beginning a wait for a first answer is looked at again, when it has taken
-    /// `waited`: when the network's time is up, then at intervals that double, and at the limit.
+    /// Returns when a wait for the first response is checked next, as the time since it began;
+    /// `waited` is the time so far. The first check is at the connect timeout, the intervals
+    /// double, and the last check is at the answer timeout.
     pub(crate) fn next_response_check(&self, waited: Duration) -> Duration {
         const SHORTEST: Duration = Duration::from_millis(10);
         let next = (2 * waited).max(self.connect_timeout).max(SHORTEST);
@@ -223,12 +226,12 @@ impl Config {
         }
     }
 
-    /// Whether peers have to show who they are.
+    /// Whether peers must authenticate, by key or certificate.
     pub(crate) fn authenticates_peers(&self) -> bool {
         !self.key.is_none() || self.tls.is_some()
     }
 
-    /// Reads the environment, and the files that it names.
+    /// Reads the parameters and the files that they name.
     ///
     /// # Errors
     /// The first bad value, by name.
@@ -263,7 +266,7 @@ impl Config {
     }
 }
 
-/// A range that is upside down is none, as in libfabric.
+/// A range whose low bound exceeds its high bound counts as unset, as in libfabric.
 fn ports(params: &Params) -> Result<Option<(u16, u16)>, Error> {
     let port = |name| Ok::<_, Error>(u16::try_from(params.size(name)?).unwrap_or(u16::MAX));
     let (low, high) = (

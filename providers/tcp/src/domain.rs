@@ -1,4 +1,4 @@
-//! Domains and the fabric: what endpoints, queues and address vectors are opened from.
+//! `Fabric` and `Domain`: they open endpoints, queues and address vectors.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,13 +34,13 @@ pub(crate) struct Fabric {
 /// A domain of the tcp provider.
 pub(crate) struct Domain(Arc<Inner>);
 
-/// What a domain is made of, for whatever opens endpoints of it.
+/// The shared parts of a domain. A scalable endpoint keeps them to open contexts.
 struct Inner {
     base: Base,
-    /// Provider and interface: whose addresses these are.
+    /// Provider and interface name: address vectors with the same family share addresses.
     family: String,
     config: Config,
-    /// It has locks of its own, which hold whatever was promised about threads.
+    /// Has its own locks, independent of the domain's threading promise.
     keys: Arc<Keys>,
 }
 
@@ -57,7 +57,7 @@ impl Inner {
         endpoint::Endpoint::open(info, bind, config, &self.base, keys, options)
     }
 
-    /// Opens an endpoint or a context, with collectives if it is to have them.
+    /// Opens an endpoint or a context, with the collective layer if `info` requests it.
     fn endpoint(
         &self,
         info: &Info,
@@ -127,7 +127,7 @@ impl selvedge::Fabric for Fabric {
 
 #[expect(unsafe_code, reason = "the promise of the domain trait")]
 // SAFETY: the queues are rings of the kit that only endpoints push to, whose promise is argued at
-// their own `unsafe impl`. Every operation takes its bytes from the addresses that it names. A
+// their own `unsafe impl`. Every operation reads and writes only the addresses that it names. A
 // region's memory is used under the lock of `Keys`, and dropping its handle withdraws it under that
 // lock.
 unsafe impl selvedge::Domain for Domain {

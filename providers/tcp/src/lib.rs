@@ -5,13 +5,13 @@
 //!   posts -> queue of the connection  == TCP ==>   reader of the connection -> receives, memory
 //! ```
 //!
-//! Every peer has a connection, made at the first operation, with a queue of frames that go out and a
-//! reader that takes frames apart. A stock libfabric at the other end sees its own
-//! protocol and nothing else; two Selvedge endpoints know each other by their greetings, and then
-//! have atomics, and answers that say why something was refused.
+//! Each peer has one connection, which the first operation makes. The connection has a queue of
+//! outgoing frames and a parser of incoming ones. A stock libfabric peer sees only its own
+//! protocol. Two Selvedge endpoints recognise each other during the handshake; between them there
+//! are atomics, and error responses with a reason.
 //!
-//! What the provider promises is in docs/PROVIDERS.md, every byte on the wire in docs/WIRE.md, and
-//! how the parts work together in docs/DECISIONS.md.
+//! docs/PROVIDERS.md lists the provider's promises, docs/WIRE.md every byte on the wire, and
+//! docs/DECISIONS.md how the parts work together.
 //!
 //! # Examples
 //!
@@ -26,7 +26,7 @@
 //! ```
 
 #![deny(missing_docs)]
-// What a peer sends never makes this process panic: what is expected in spite of that has a reason.
+// Bytes of a peer never make this process panic. Each exception has a reason.
 #![cfg_attr(
     not(test),
     deny(clippy::expect_used, clippy::panic, clippy::unreachable)

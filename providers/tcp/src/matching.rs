@@ -1,8 +1,9 @@
-//! `Matching`: receives that wait for messages, and messages that wait for receives.
+//! `Matching`: posted receives and unexpected messages.
 //!
-//! A message counts as arrived with its header, and takes its place among those that wait at once. Its
-//! bytes may still be on the way then ([`PayloadState::Partial`]), or there is no room for them and they stay
-//! in the kernel and with the sender ([`PayloadState::Held`]), or the sender offers them ([`PayloadState::AtSender`]).
+//! A message is matched when its header arrives. At that time its payload may still be incomplete
+//! ([`PayloadState::Partial`]), exceed the quota and stay in the kernel and with the sender
+//! ([`PayloadState::Held`]), or stay with the sender until a clear-to-send
+//! ([`PayloadState::AtSender`]).
 
 use std::sync::Arc;
 
@@ -14,56 +15,57 @@ use slab::Slab;
 
 use crate::connection::Id;
 
-/// Memory for bytes that are announced, until they come.
+/// The largest buffer that is reserved for an announced payload before its bytes arrive.
 const FIRST_RESERVE: usize = 64 << 10;
 
-/// The receives and messages of an endpoint that wait.
+/// The posted receives and unexpected messages of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Matching {
     msgs: Matcher<usize>,
     tags: Matcher<usize>,
     pub(crate) policy: ReceivePolicy,
     quota: UnexpectedQuota,
-    /// Bytes of each peer's messages that wait, as the quota counts them.
+    /// Bytes of each peer's unexpected messages, as the quota counts them.
     unexpected_bytes: Vec<usize>,
-    /// The messages that wait, by the key that the matchers know them by.
+    /// The unexpected messages; the matchers refer to them by these keys.
     unexpected: Slab<UnexpectedMessage>,
 }
 
-/// A message that waits for its receive.
+/// An unexpected message: it has no receive yet.
 #[derive(Debug)]
 pub(crate) struct UnexpectedMessage {
     pub(crate) state: PayloadState,
     pub(crate) bytes: Vec<u8>,
-    /// Its number, if the sender wants to know when it is received.
+    /// The acknowledgement number of its frame, if the sender requested an acknowledgement.
     pub(crate) number: Option<u64>,
     pub(crate) peer: usize,
-    /// The connection that it came by.
+    /// The connection that delivered it.
     pub(crate) from: Id,
     pub(crate) len: usize,
-    /// Whether it takes of the quota.
+    /// Whether the quota counts its bytes.
     is_counted: bool,
-    /// The sender's wish is about its receive; otherwise about its arrival here.
+    /// Whether the acknowledgement is sent when a receive takes the message, not when its bytes
+    /// arrive.
     pub(crate) acks_on_receive: bool,
 }
 
-/// Where the bytes of a message are that waits.
+/// Where the payload of an unexpected message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PayloadState {
-    /// Here, whole.
+    /// Buffered completely.
     Complete,
-    /// Here in part.
+    /// Buffered partly; the rest is arriving.
     Partial,
-    /// In the kernel and with the sender: its connection waits until there is room for it.
+    /// In the kernel and with the sender: the connection is not read until the quota has room.
     Held,
-    /// With the sender, under this number.
+    /// With the sender, which has sent an RTS with this id.
     AtSender(u8),
-    /// Gone with the sender.
+    /// Lost: the connection ended before the payload was complete.
     Lost,
 }
 
 impl UnexpectedMessage {
-    /// A message of `len` bytes that has come by a connection with a peer.
+    /// A message of `len` bytes that arrived on a connection with a peer.
     pub(crate) fn new(from: Id, peer: usize, state: PayloadState, len: usize) -> Self {
         Self {
             state,
@@ -79,7 +81,7 @@ impl UnexpectedMessage {
 }
 
 impl Matching {
-    /// Nothing waits yet; messages of `limit` bytes may.
+    /// Creates an empty state; `limit` is the quota in bytes.
     pub(crate) fn new(policy: ReceivePolicy, limit: usize) -> Self {
         Self {
             msgs: Matcher::new(),
@@ -91,7 +93,7 @@ impl Matching {
         }
     }
 
-    /// Has messages meet shared receives, where there are none of its own for them.
+    /// Lets messages match the receives of a shared context when the endpoint has none for them.
     pub(crate) fn share(&mut self, srx: &Arc<Shared>) {
         self.msgs.share(srx, Kind::Msg);
         self.tags.share(srx, Kind::Tagged);
@@ -105,7 +107,7 @@ impl Matching {
         }
     }
 
-    /// Takes the posted receives that `take` takes of either interface.
+    /// Applies `take` to both matchers and returns the posted receives that it removes.
     pub(crate) fn take_posted(
         &mut self,
         mut take: impl FnMut(&mut Matcher<usize>) -> Vec<Posted>,
@@ -115,7 +117,7 @@ impl Matching {
         taken
     }
 
-    /// Whether a peer's message waits for its receive, or a receive for that peer.
+    /// Whether the peer has an unexpected message, or a directed receive waits for the peer.
     pub(crate) fn needs(&mut self, peer: usize) -> bool {
         let source = Source(peer as u32);
         self.unexpected_bytes(peer) > 0
@@ -129,14 +131,14 @@ impl Matching {
         self.unexpected_bytes.get(peer).copied().unwrap_or(0)
     }
 
-    /// Whether a message of one of `peers` peers may wait here. One that is larger than all that may
-    /// be kept never does.
+    /// Whether the quota has room for a message of `peer`, one of `peers` peers. A message larger
+    /// than the whole quota never has room.
     pub(crate) fn has_room(&self, peer: usize, len: usize, peers: usize) -> bool {
         len <= self.quota.limit()
             && (self.quota).has_room(len, self.unexpected_bytes(peer), peers.saturating_sub(1))
     }
 
-    /// Has a message wait for its receive. Its key.
+    /// Stores an unexpected message and returns its key.
     pub(crate) fn store(&mut self, kind: Kind, env: Envelope, message: UnexpectedMessage) -> usize {
         let is_partial = message.state == PayloadState::Partial;
         let key = self.unexpected.insert(message);
@@ -147,7 +149,7 @@ impl Matching {
         key
     }
 
-    /// The bytes of a message will be here.
+    /// Charges the bytes of a message to the quota and reserves memory for them.
     fn count_bytes(&mut self, key: usize) {
         let message = &mut self.unexpected[key];
         message.is_counted = true;
@@ -166,14 +168,15 @@ impl Matching {
         }
     }
 
-    /// More of a message that is kept.
+    /// Appends bytes to a stored message.
     pub(crate) fn append(&mut self, key: usize, bytes: &[u8]) {
         if let Some(message) = self.unexpected.get_mut(key) {
             message.bytes.extend_from_slice(bytes);
         }
     }
 
-    /// A message that is kept is here. Its number, if the sender wants to know that.
+    /// Marks a stored message as complete. Returns its acknowledgement number if it is to be
+    /// acknowledged now.
     pub(crate) fn complete(&mut self, key: usize) -> Option<u64> {
         let message = self.unexpected.get_mut(key)?;
         message.state = PayloadState::Complete;
@@ -183,7 +186,7 @@ impl Matching {
         }
     }
 
-    /// The length of a message that had no room, if it has by now: its bytes may come.
+    /// Admits a held message if the quota now has room, and returns its length.
     pub(crate) fn admit(&mut self, key: usize, peers: usize) -> Option<usize> {
         let &UnexpectedMessage { peer, len, .. } = self.unexpected.get(key)?;
         if !self.has_room(peer, len, peers) {
@@ -194,22 +197,22 @@ impl Matching {
         Some(len)
     }
 
-    /// Whether the peer of a connection offers a message under this number.
+    /// Whether an unexpected RTS with this id arrived on a connection.
     pub(crate) fn has_rts(&self, from: Id, id: u8) -> bool {
         let mut messages = self.unexpected.iter();
         messages
             .any(|(_, message)| message.from == from && message.state == PayloadState::AtSender(id))
     }
 
-    /// Takes a message that does not wait any more.
+    /// Removes a stored message and releases its quota.
     pub(crate) fn take(&mut self, key: usize) -> UnexpectedMessage {
         let message = self.unexpected.remove(key);
         self.release_bytes(&message);
         message
     }
 
-    /// A connection has ended: forgets what it had not brought. Claimed messages stay, and the claim
-    /// fails.
+    /// Drops the incomplete messages of a connection that has ended. Claimed messages stay, and the
+    /// claim fails.
     pub(crate) fn drop_connection(&mut self, from: Id) {
         let mut dropped = Vec::new();
         for (key, message) in &mut self.unexpected {
@@ -226,7 +229,7 @@ impl Matching {
         }
     }
 
-    /// Writes down what waits.
+    /// Writes receives, messages and quota to a telemetry snapshot.
     pub(crate) fn write_telemetry(&self, snapshot: &mut SnapshotWriter<'_>) {
         let matchers = [(Kind::Msg, &self.msgs), (Kind::Tagged, &self.tags)];
         let posted = matchers.iter().map(|(_, matcher)| matcher.posted_len());
@@ -257,7 +260,7 @@ mod tests {
         Matching::new(ReceivePolicy::new(&Info::default(), 0), limit)
     }
 
-    /// Has a tagged message of peer 0 wait; its key.
+    /// Stores a tagged message of peer 0 and returns its key.
     fn store(matching: &mut Matching, tag: u64, state: PayloadState, len: usize) -> usize {
         let env = Envelope {
             src: Source(0),

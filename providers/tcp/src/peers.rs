@@ -1,5 +1,5 @@
-//! `Peers`: the peers that an endpoint has met or addressed, by index, by address and by the index of
-//! the address vector. It does not connect, and knows no operation.
+//! `Peers`: the peers that an endpoint has connected to or addressed, by index, by socket address
+//! and by address-vector index. It opens no connections and knows no operations.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,23 +10,23 @@ use rustc_hash::FxHashMap;
 use selvedge::{Address, Errno, FiAddr, Result};
 use selvedge_kit::ip::Av;
 
-/// The entry of an address that was not looked up yet.
+/// The entry of an address that has not been looked up.
 const UNKNOWN: u32 = u32::MAX;
 
 /// The peers of an endpoint; the index of a peer is its source in the matcher.
 #[derive(Debug)]
 pub(crate) struct Peers {
-    /// None for an endpoint with a connection of the application's.
+    /// `None` for a connected (`FI_EP_MSG`) endpoint.
     av: Option<Arc<Av>>,
     list: Vec<Peer>,
     by_name: FxHashMap<SocketAddr, u32>,
-    /// By index of the address vector; [`UNKNOWN`] where it was not looked up yet.
+    /// By address-vector index; [`UNKNOWN`] where it has not been looked up.
     by_addr: Vec<u32>,
-    /// The version of the address vector that `by_addr` and `by_context` belong to.
+    /// The address-vector epoch for which `by_addr` and `by_context` are valid.
     epoch: u64,
-    /// The same for contexts of scalable endpoints, whose addresses are no small indices.
+    /// The same for contexts of scalable endpoints, whose addresses are not small integers.
     by_context: FxHashMap<FiAddr, u32>,
-    /// Where the next search for a free place begins.
+    /// Where the next search for a reusable entry begins.
     next_search: usize,
 }
 
@@ -34,11 +34,11 @@ pub(crate) struct Peers {
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) addr: SocketAddr,
-    /// The connection that operations go to.
+    /// The connection that carries operations to the peer.
     pub(crate) connection: Option<usize>,
-    /// The last connection with the peer has ended, or could not be made, and there is none since.
+    /// Whether the last connection with the peer ended or failed, and no new one exists.
     pub(crate) is_disconnected: bool,
-    /// Which context of a scalable endpoint it is, as far as is known.
+    /// The number of the scalable endpoint's context that it is; 0 if unknown.
     context: u16,
     fi_addr: FiAddr,
     fi_epoch: u64,
@@ -65,8 +65,8 @@ impl Peers {
         self.list.iter()
     }
 
-    /// The peer at an index of the address vector. A new peer may take the place of one that
-    /// `is_needed` does not name.
+    /// Returns the peer at an address-vector index. A new peer may reuse the entry of a peer for
+    /// which `is_needed` returns false.
     ///
     /// # Errors
     /// [`Errno::Inval`] when the address vector has no such index.
@@ -114,8 +114,8 @@ impl Peers {
         Ok(index)
     }
 
-    /// The peer with an address, met or not. A new peer may take the place of one that `is_needed`
-    /// does not name.
+    /// Returns the peer with a socket address, and adds it if it is new. A new peer may reuse the
+    /// entry of a peer for which `is_needed` returns false.
     pub(crate) fn find_or_insert(
         &mut self,
         addr: SocketAddr,
@@ -136,8 +136,9 @@ impl Peers {
         index
     }
 
-    /// The place of a peer that is gone, has left nothing, and is not in the address vector: one of
-    /// the next few, so that peers that come and go once do not pile up.
+    /// Finds an entry to reuse: a peer without a connection, without messages or receives, and not
+    /// in the address vector. It checks only the next few entries, which is enough to keep
+    /// short-lived peers from accumulating.
     fn find_reusable(&mut self, mut is_needed: impl FnMut(usize) -> bool) -> Option<usize> {
         const CANDIDATES: usize = 4;
         let (len, start) = (self.list.len(), self.next_search);
@@ -151,7 +152,7 @@ impl Peers {
             })
     }
 
-    /// The index of a peer in the address vector, looked up again when the vector has changed.
+    /// Returns the peer's address-vector index, and looks it up again when the vector has changed.
     #[inline]
     pub(crate) fn fi_addr(&mut self, index: usize) -> FiAddr {
         self.list[index].fi_addr(self.av.as_deref())
@@ -200,7 +201,7 @@ impl Peer {
         self.fi_addr
     }
 
-    /// The peer has said which context it is, or was addressed as that.
+    /// Sets the context number, which the peer has reported or by which it was addressed.
     pub(crate) fn set_context(&mut self, context: u16) {
         if context != self.context {
             self.context = context;

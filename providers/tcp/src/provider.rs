@@ -1,4 +1,4 @@
-//! The provider: what discovery asks, and what it answers.
+//! `Tcp`: the provider object, which answers discovery and opens fabrics.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Provider for Tcp {
 
     fn aliases(&self) -> &'static [Alias] {
         &[
-            // What 1.17 called endpoints without connections.
+            // The name of the reliable-datagram provider in libfabric 1.17.
             Alias::SameProtocol("net"),
             Alias::OtherProtocol("net;ofi_rxm"),
             Alias::OtherProtocol("tcp;ofi_rxm"),
@@ -73,8 +73,8 @@ impl Provider for Tcp {
     }
 }
 
-/// What one endpoint posts to another is carried out in the order of the posts, but for writes after
-/// reads, and sends after reads.
+/// The target executes operations of one endpoint in the order of their posts, except writes after
+/// reads and sends after reads.
 const ORDER: MsgOrder = MsgOrder::RAR
     .union(MsgOrder::RAW)
     .union(MsgOrder::RAS)
@@ -124,7 +124,7 @@ fn rx_caps(ep_type: EpType) -> Caps {
     }
 }
 
-/// All that the provider can do with this type of endpoint.
+/// The largest `Info` for this type of endpoint.
 fn info(ep_type: EpType, config: &Config) -> Info {
     let (tx_caps, rx_caps) = (tx_caps(ep_type), rx_caps(ep_type));
     let comm_caps = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
@@ -138,7 +138,8 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     info.tx_attr.caps = tx_caps;
     info.tx_attr.op_flags = TX_DEFAULTS;
     info.tx_attr.msg_order = ORDER;
-    // On request, since an operation that a peer answers then holds up those behind it.
+    // Granted only on request: with strict order, an operation that waits for the peer's response
+    // delays the completions behind it.
     info.tx_attr.comp_order = COMP_ORDER_STRICT;
     info.tx_attr.inject_size = config.inject_size;
     info.tx_attr.size = config.tx_size;
@@ -153,7 +154,7 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     info.rx_attr.iov_limit = IOV_LIMIT;
 
     info.ep_attr.ep_type = ep_type;
-    // How long a key may be; the answer has the one that was asked for.
+    // The maximum length of a key; the returned `Info` has the requested key.
     info.ep_attr.auth_key = vec![0; KEY_MAX];
     info.domain_attr.auth_key = vec![0; KEY_MAX];
     (info.ep_attr.protocol, info.ep_attr.protocol_version) = match ep_type {

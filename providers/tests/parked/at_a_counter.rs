@@ -1,4 +1,4 @@
-//! One thread is parked at a counter: no single message ends its wait.
+//! One thread is parked at a counter, whose wait needs several messages.
 
 use std::thread;
 use std::time::Instant;
@@ -10,10 +10,10 @@ use crate::{LIMIT, UNTIL_PARKED};
 
 /// Messages of a round.
 const MESSAGES: u64 = 3;
-/// In some of them the parked thread takes the messages itself.
+/// The number of rounds. In some the parked thread itself receives the messages.
 const ROUNDS: u64 = 30;
 
-/// Has a thread poll until the queue of receives is full, make room, and go away.
+/// Runs a thread that polls until the receive queue is full, makes room, and exits.
 fn fill_the_queue_beside_a_parked_thread(provider: &str) {
     let (shared, peer) = (Side::with(provider, 1, &[]), Side::open(provider));
     let (to_shared, _) = (peer.insert(&shared), shared.insert(&peer));
@@ -39,7 +39,7 @@ fn fill_the_queue_beside_a_parked_thread(provider: &str) {
                 peer.poll();
             }
             filled.join().unwrap();
-            // From here on the parked thread alone drives the endpoint.
+            // From this point only the parked thread drives the endpoint.
             while !parked.is_finished() {
                 peer.poll();
                 shared.take_received();
@@ -70,12 +70,12 @@ fn a_parked_thread_receives_when_another_one_has_made_room_in_the_queue_over_lnx
     fill_the_queue_beside_a_parked_thread("lnx");
 }
 
-/// More messages than an endpoint of lnx takes before it has to keep them.
+/// More messages than an lnx endpoint takes before it must store them.
 const MANY: u64 = 100;
 
 #[test]
-fn a_parked_thread_listens_again_when_another_one_has_received_what_was_kept() {
-    // On two hosts, as far as lnx knows, it keeps messages and not offers.
+fn a_parked_lnx_thread_reads_again_after_another_receives_the_kept_messages() {
+    // With different host names, lnx stores messages instead of RTS notices.
     let [shared, peer] = ["one", "other"].map(|host| {
         let variables = [("FI_LNX_HOST", host), ("FI_LNX_UNEXPECTED_SIZE", "1")];
         Side::with("lnx", 0, &variables)
@@ -95,7 +95,7 @@ fn a_parked_thread_listens_again_when_another_one_has_received_what_was_kept() {
         let parked = scope.spawn(|| shared.is_woken_by_messages(MANY));
         thread::sleep(UNTIL_PARKED);
         (0..MANY).for_each(|_| shared.post_receive());
-        // From here on the parked thread alone drives the endpoint.
+        // From this point only the parked thread drives the endpoint.
         while !parked.is_finished() {
             peer.poll();
         }
@@ -103,12 +103,12 @@ fn a_parked_thread_listens_again_when_another_one_has_received_what_was_kept() {
     });
 }
 
-/// Of tagged messages, of which an endpoint keeps one.
+/// The length of the tagged messages; the quota holds one.
 const LEN: usize = 600;
 
 #[test]
-fn a_parked_thread_reads_on_when_another_one_has_received_what_was_kept() {
-    // Each keeps one message.
+fn a_parked_tcp_thread_reads_again_after_another_receives_the_kept_message() {
+    // The quota of each holds one message.
     let [shared, peer] =
         [(); 2].map(|()| Side::with("tcp", 0, &[("FI_TCP_UNEXPECTED_SIZE", "1000")]));
     let to_shared = peer.insert(&shared);
@@ -124,7 +124,7 @@ fn a_parked_thread_reads_on_when_another_one_has_received_what_was_kept() {
         let parked = scope.spawn(|| shared.is_woken_by_messages(2));
         thread::sleep(UNTIL_PARKED);
         shared.post_tagged_receive(1, LEN);
-        // From here on the parked thread alone drives the endpoint.
+        // From this point only the parked thread drives the endpoint.
         while !parked.is_finished() {
             peer.poll();
         }

@@ -1,4 +1,4 @@
-//! One thread is parked at the queue of receives.
+//! One thread is parked at the receive queue.
 
 use std::thread;
 
@@ -8,7 +8,7 @@ use crate::UNTIL_PARKED;
 use crate::side::Side;
 
 const ROUNDS: u64 = 3;
-/// Messages that are posted beside the parked thread. Those behind the first may be gathered.
+/// Messages that are posted while the thread is parked. Those after the first may be batched.
 const MESSAGES: usize = 3;
 
 /// Two sides that are connected before a thread parks, each with the other's address.
@@ -21,7 +21,7 @@ fn connected(provider: &str) -> [(Side, FiAddr); 2] {
     [(shared, to_peer), (peer, to_shared)]
 }
 
-/// Has a thread post beside a parked one and go away, in every round.
+/// In every round, runs a thread that posts while another one is parked, and exits.
 fn post_beside_a_parked_thread(provider: &str) {
     let [(shared, to_peer), (peer, to_shared)] = connected(provider);
     for round in 0..ROUNDS {
@@ -32,7 +32,7 @@ fn post_beside_a_parked_thread(provider: &str) {
             shared.poll();
             shared.post_receive();
             (0..MESSAGES).for_each(|_| shared.inject(to_peer));
-            // From here on the parked thread alone drives the endpoint.
+            // From this point only the parked thread drives the endpoint.
             peer.receive(MESSAGES, None);
             peer.inject(to_shared);
             peer.poll();
@@ -46,33 +46,33 @@ fn post_beside_a_parked_thread(provider: &str) {
 }
 
 #[test]
-fn a_parked_thread_progresses_what_another_thread_has_posted_over_shm() {
+fn a_parked_thread_progresses_posts_of_another_thread_over_shm() {
     post_beside_a_parked_thread("shm");
 }
 
 #[test]
-fn a_parked_thread_progresses_what_another_thread_has_posted_over_tcp() {
+fn a_parked_thread_progresses_posts_of_another_thread_over_tcp() {
     post_beside_a_parked_thread("tcp");
 }
 
 #[test]
-fn a_parked_thread_progresses_what_another_thread_has_posted_over_udp() {
+fn a_parked_thread_progresses_posts_of_another_thread_over_udp() {
     post_beside_a_parked_thread("udp");
 }
 
 #[test]
-fn a_parked_thread_progresses_what_another_thread_has_posted_over_lnx() {
+fn a_parked_thread_progresses_posts_of_another_thread_over_lnx() {
     post_beside_a_parked_thread("lnx");
 }
 
-/// More than a link keeps without asking its receiver.
+/// More than a link sends without a CTS.
 const LARGE: usize = 4 << 20;
 
 #[test]
-fn a_parked_thread_tries_again_what_a_link_of_lnx_had_no_room_for() {
+fn a_parked_thread_retries_messages_for_which_an_lnx_link_had_no_room() {
     let [(shared, to_peer), (peer, to_shared)] = connected("lnx");
     peer.send(vec![7; LARGE].leak(), to_shared);
-    // The offer is here before its receive is.
+    // The RTS arrives before the receive is posted.
     for _ in 0..100 {
         peer.poll();
         shared.poll();
@@ -82,7 +82,7 @@ fn a_parked_thread_tries_again_what_a_link_of_lnx_had_no_room_for() {
         while shared.ep.inject(b"parked", to_peer, None).is_ok() {}
         thread::sleep(UNTIL_PARKED);
         shared.post_receive_of(LARGE);
-        // From here on the parked thread alone drives the endpoint.
+        // From this point only the parked thread drives the endpoint.
         while !parked.is_finished() {
             peer.poll();
         }

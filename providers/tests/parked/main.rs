@@ -1,5 +1,5 @@
-//! Two threads share an endpoint: one is parked, the other one polls, posts or reads a queue, and makes
-//! no further call. The parked thread progresses what is left.
+//! Two threads share an endpoint: one is parked, the other one polls, posts or reads a queue, and
+//! then makes no further call. The parked thread progresses the pending work.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -10,7 +10,7 @@ mod work;
 
 use std::time::Duration;
 
-/// Far above what anything here takes.
+/// The time limit of a test.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Longer than a thread polls before it parks.
 const UNTIL_PARKED: Duration = Duration::from_millis(20);

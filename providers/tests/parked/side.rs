@@ -33,8 +33,8 @@ impl Side {
         Self::with(provider, 0, &[])
     }
 
-    /// A side in an environment of these variables, whose queue of receives has room for so many
-    /// completions, or for as many as the provider's default.
+    /// Opens a side with these parameters. Its receive queue has room for `rx_size` completions; 0
+    /// means the provider's default.
     pub(crate) fn with(provider: &str, rx_size: usize, variables: &[(&str, &str)]) -> Self {
         let loopback = [("FI_TCP_IFACE", "lo"), ("FI_UDP_IFACE", "lo")];
         let params: Params = loopback.iter().chain(variables).copied().collect();
@@ -116,7 +116,7 @@ impl Side {
         self.tx_cq.read(&mut []).unwrap();
     }
 
-    /// Polls this side, and another one if there is one, until so many messages have come.
+    /// Polls this side, and `other` if given, until `messages` messages were received.
     pub(crate) fn receive(&self, mut messages: usize, other: Option<&Self>) {
         let start = Instant::now();
         while messages > 0 {
@@ -127,20 +127,21 @@ impl Side {
         }
     }
 
-    /// Takes a completion of a receive, if there is one, without driving the endpoint.
+    /// Reads a completion of a receive, if there is one, without driving the endpoint.
     pub(crate) fn take_received(&self) -> bool {
         let (mut out, mut src) = ([Entry::default()], [FiAddr::UNSPEC]);
         self.rx_cq.read_ready(&mut out, &mut src).unwrap() > 0
     }
 
-    /// Parks until a message has come. A wait polls when its time is over, too, and is not woken then.
+    /// Parks until a message was received. Returns false if the wait timed out: its last poll may
+    /// find the message without a wake-up.
     pub(crate) fn is_woken_by_a_message(&self) -> bool {
         let start = Instant::now();
         let received = self.rx_cq.wait(&mut [Entry::default()], Some(LIMIT));
         received == Ok(1) && start.elapsed() < LIMIT
     }
 
-    /// Likewise, until so many messages are counted.
+    /// Parks until the counter has counted `count` messages. Returns false if the wait timed out.
     pub(crate) fn is_woken_by_messages(&self, count: u64) -> bool {
         let start = Instant::now();
         let counted = self.received.wait(count, Some(LIMIT));

@@ -1,5 +1,5 @@
-//! Work that waits at a counter, for which there is no room when it is due: a thread that is parked for
-//! the domain carries it out when there is, also if another thread was the first to try.
+//! Deferred work that has no room when its counter reaches the threshold. A parked thread of the
+//! domain executes it when there is room, even if another thread has tried first.
 
 #![expect(unsafe_code, reason = "work keeps memory")]
 
@@ -12,7 +12,7 @@ use selvedge::{Context, Desc, Errno, Iov, Op, OpFlags, cntr, cq, msg};
 use crate::LIMIT;
 use crate::side::Side;
 
-/// For how long a thread polls beside the parked one, which looks for room now and then.
+/// How long a thread polls while the other one is parked and checks for room periodically.
 const BESIDE: Duration = Duration::from_millis(50);
 
 #[test]
@@ -26,7 +26,7 @@ fn a_parked_thread_carries_out_work_that_another_one_has_tried() {
     while shared.ep.inject(b"parked", to_peer, None) != Err(Errno::Again) {
         messages += 1;
     }
-    // It drives the domain's work alone.
+    // A queue without endpoints: reading it drives only the domain's deferred work.
     let no_endpoint = shared.domain.cq(&cq::Attr::default()).unwrap();
     let trigger = shared.domain.cntr(&cntr::Attr::default()).unwrap();
     let send = Op::Send(msg::SendMsg {
@@ -56,7 +56,7 @@ fn a_parked_thread_carries_out_work_that_another_one_has_tried() {
         while start.elapsed() < BESIDE {
             no_endpoint.read(&mut []).unwrap();
         }
-        // From here on the parked thread alone carries work out.
+        // From this point only the parked thread executes deferred work.
         (0..messages).for_each(|_| peer.post_receive());
         peer.receive(messages, None);
         peer.ep.inject(b"parked", to_shared, None).unwrap();

@@ -6,10 +6,10 @@ use selvedge::Error;
 use selvedge::param::{Params, Spec};
 use selvedge_kit::wait::SPIN;
 
-/// The most datagrams that may wait for the system, or receives that may be said to be posted.
+/// The maximum number of waiting sends, and of receives that `Info` reports.
 pub(crate) const LONGEST_QUEUE: usize = 1 << 16;
 
-/// Every parameter, with its default and what it does.
+/// The parameters, with defaults and descriptions.
 pub(crate) static PARAMS: &[Spec] = &[
     Spec::text(
         "FI_UDP_IFACE",
@@ -26,7 +26,7 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::size(
         "FI_UDP_TX_SIZE",
         1024,
-        "sends that may wait for the system, in datagrams",
+        "sends that may wait for the socket, in datagrams",
     )
     .within(1, LONGEST_QUEUE),
     Spec::size(
@@ -38,22 +38,22 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::size(
         "FI_UDP_BUFFER_SIZE",
         4 << 20,
-        "bytes that the system is asked to keep of what has come and is not received yet",
+        "size of the socket's receive buffer in bytes",
     )
     .within(4096, 1 << 30),
     Spec::time(
         "FI_UDP_SPIN_TIME",
         SPIN,
-        "how long a thread that waits looks before it sleeps, at most",
+        "how long a waiting thread spins before it parks, at most",
     ),
 ];
 
-/// What an Ethernet carries at once, less the headers of IPv4 and UDP.
+/// The MTU of Ethernet without the headers of IPv4 and UDP.
 const MAX_MSG_SIZE: usize = 1472;
-/// What a datagram has room for over IPv4.
+/// The largest payload of a UDP datagram over IPv4.
 const LARGEST: usize = 65507;
 
-/// The parameters, read.
+/// The values of the parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) iface: Option<String>,
@@ -65,7 +65,7 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Reads the environment.
+    /// Reads the parameters.
     ///
     /// # Errors
     /// The first bad value, by name.

@@ -1,4 +1,4 @@
-//! Domains and the fabric: what endpoints, queues and address vectors are opened from.
+//! `Fabric` and `Domain`: they open endpoints, queues and address vectors.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct Fabric(pub(crate) FabricId);
 pub(crate) struct Domain {
     base: Base,
     config: Config,
-    /// Registration is allowed, and nobody needs it.
+    /// Registration is allowed but not needed.
     keys: Arc<Keys>,
 }
 
@@ -45,8 +45,8 @@ impl selvedge::Fabric for Fabric {
 
 #[expect(unsafe_code, reason = "the promise of the domain trait")]
 // SAFETY: the queues are rings of the kit that only endpoints push to, whose promise is argued at
-// their own `unsafe impl`. Every operation takes its bytes from the addresses that it names. Nobody
-// reaches a region by its key.
+// their own `unsafe impl`. Every operation reads and writes only the addresses that it names. No
+// operation accesses a region by its key.
 unsafe impl selvedge::Domain for Domain {
     fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
         self.base.cq(attr)

@@ -1,4 +1,4 @@
-//! Endpoints: opening, closing, and what is neither message nor progress.
+//! `Endpoint`: opening and options.
 
 use std::fmt;
 use std::io;
@@ -24,7 +24,7 @@ use crate::state::{Parts, State};
 /// An endpoint of the udp provider.
 pub struct Endpoint {
     pub(crate) shell: Shell<State>,
-    /// Where it is.
+    /// The address of its socket.
     addr: SocketAddr,
     pub(crate) buffer_size: usize,
     pub(crate) inject_size: usize,
@@ -41,8 +41,8 @@ impl Endpoint {
     ) -> Result<Arc<Self>, Error> {
         if info.ep_attr.ep_type != EpType::Dgram {
             let other = info.ep_attr.ep_type;
-            let what = format!("the udp provider has no endpoints of type {other}");
-            return Err(Error::new(Errno::Inval, what));
+            let text = format!("the udp provider has no endpoints of type {other}");
+            return Err(Error::new(Errno::Inval, text));
         }
         let ep = Ep::resolve(bind, info, base.id())?;
         let av: Arc<Av> = bound_av(bind, base.id(), "an endpoint of type FI_EP_DGRAM")?;
@@ -61,7 +61,7 @@ impl Endpoint {
                 eq: Weak::clone(&eq),
                 socket,
                 epoll: Arc::clone(&epoll),
-                most: config.tx_size.max(info.tx_attr.size).min(LONGEST_QUEUE),
+                max_sends: config.tx_size.max(info.tx_attr.size).min(LONGEST_QUEUE),
             })?;
             Ok((state, addr, epoll))
         });
@@ -77,7 +77,7 @@ impl Endpoint {
             max_msg_size: info.ep_attr.max_msg_size,
             limits: Limits::of(info),
         });
-        // What was attached is detached when the shell is dropped.
+        // Dropping the shell detaches it again.
         endpoint.shell.attach()?;
         Ok(endpoint)
     }
@@ -88,7 +88,7 @@ fn open_socket(at: SocketAddr, buffer: usize) -> io::Result<(Socket, SocketAddr)
     let addr = canonical_addr(socket.local_addr()?);
     let ip: IpAddr = addr.ip();
     if !ip.is_unspecified() {
-        socket.send_to_groups_by(ip)?;
+        socket.set_multicast_interface(ip)?;
     }
     Ok((socket, addr))
 }

@@ -1,4 +1,4 @@
-//! Multicast: groups that an endpoint is a member of.
+//! Multicast groups of an endpoint.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -11,10 +11,10 @@ use selvedge_kit::shell::Core;
 use crate::endpoint::Endpoint;
 use crate::state::State;
 
-/// What is held of a group. Dropping it leaves the group.
+/// The membership of a group. Dropping it leaves the group.
 #[derive(Debug)]
 struct Member {
-    of: Weak<Core<State>>,
+    core: Weak<Core<State>>,
     number: u64,
     addr: FiAddr,
 }
@@ -27,7 +27,7 @@ impl Membership for Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        if let Some(core) = self.of.upgrade()
+        if let Some(core) = self.core.upgrade()
             && let Ok(mut state) = core.state.lock()
         {
             state.leave(self.number);
@@ -38,7 +38,7 @@ impl Drop for Member {
 /// Makes an endpoint a member of a group.
 ///
 /// # Errors
-/// [`Errno::Inval`] for an address that is no group's, or has no port; the system's.
+/// [`Errno::Inval`] for an address that is not a multicast address or has no port; system errors.
 pub(crate) fn join(
     endpoint: &Endpoint,
     group: &Address,
@@ -64,7 +64,7 @@ pub(crate) fn join(
         eq.push(Event::JoinComplete { context });
     }
     Ok(Arc::new(Member {
-        of: Arc::downgrade(endpoint.shell.core()),
+        core: Arc::downgrade(endpoint.shell.core()),
         number,
         addr,
     }))

@@ -1,10 +1,10 @@
 //! The udp provider: datagrams between any hosts, as libfabric's udp sends them.
 //!
-//! A message is a datagram and a datagram a message: nothing is added, so that everybody who sends
-//! and receives datagrams is a peer. They may be lost, doubled and overtaken; those that come are
-//! whole. Nothing is read while no receive is posted: the kernel keeps what comes, up to its limit.
+//! Each message is one datagram without any header, so that every UDP socket can be a peer.
+//! Datagrams may be lost, duplicated and reordered; one that arrives is complete. The socket is
+//! read only while a receive is posted; until then the kernel buffers datagrams, up to its limit.
 //!
-//! What the provider promises is in docs/PROVIDERS.md.
+//! docs/PROVIDERS.md lists the provider's promises.
 //!
 //! # Examples
 //!

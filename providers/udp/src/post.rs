@@ -1,6 +1,6 @@
-//! Posting: the caller's promise becomes a value, the rest is safe.
+//! Posting: the caller's promise about memory becomes a value, and the rest is safe code.
 
-#![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 
 use selvedge::{
     Atomic, Context, Errno, FiAddr, Iov, Msg, OpFlags, Result, Rma, TagMatch, Tagged, msg,
@@ -10,13 +10,13 @@ use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::srx::{Kind, Posted, Source};
 
 use crate::endpoint::Endpoint;
-use crate::state::{Body, Out};
+use crate::state::{Body, Datagram};
 
-/// Pieces of a local list.
+/// The maximum number of segments of a local list.
 pub(crate) const IOV_LIMIT: usize = 4;
 
-/// Flags that an endpoint may add to its sends by default. A datagram is on its way when the kernel
-/// has it; nobody knows more.
+/// Flags that an endpoint may add to its sends by default. A send is complete when the kernel has
+/// taken the datagram; delivery is not confirmed.
 pub(crate) const TX_DEFAULTS: OpFlags = OpFlags::COMPLETION
     .union(OpFlags::INJECT)
     .union(OpFlags::INJECT_COMPLETE)
@@ -68,8 +68,8 @@ impl Msg for Endpoint {
             // A datagram has room for the message alone.
             return Err(Errno::OpNotSupp);
         }
-        // SAFETY: `bytes` is borrowed for the whole call, and what is posted with `INJECT` is sent
-        // or copied before the call ends (`State::queue`), or dropped with an error.
+        // SAFETY: `bytes` is borrowed for the whole call, and a datagram posted with `INJECT` is
+        // sent or copied before the call ends (`State::queue`), or dropped with an error.
         let buf = unsafe { TxBuf::one(Iov::new(bytes)) };
         let flags = OpFlags::INJECT | OpFlags::DEFAULT;
         self.post_send(buf, dest, Context::default(), flags, false)
@@ -91,11 +91,11 @@ impl Endpoint {
         if len > self.max_msg_size || flags.contains(OpFlags::INJECT) && len > self.inject_size {
             return Err(Errno::MsgSize);
         }
-        let to = state.name_of(dest)?;
-        state.post(Out {
+        let to = state.destination(dest)?;
+        state.post(Datagram {
             peer: dest,
             to,
-            body: Body::Caller(buf),
+            body: Body::Borrowed(buf),
             report: Report {
                 kind: Kind::Msg.sent(),
                 context,

@@ -1,4 +1,4 @@
-//! The provider: what discovery asks, and what it answers.
+//! `Udp`: the provider object, which answers discovery and opens fabrics.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Provider for Udp {
     fn aliases(&self) -> &'static [Alias] {
         &[Alias::Unsupported(
             "udp;ofi_rxd",
-            "which has datagrams only: for reliable endpoints ask for tcp",
+            "which has datagrams only: request tcp for reliable endpoints",
         )]
     }
 
@@ -38,19 +38,19 @@ impl Provider for Udp {
     fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         let config = Config::read(query.params)?;
         let interfaces = interface::all(config.iface.as_deref())?;
-        let asked = &query.hints.info().domain_attr;
-        let offers = address_pairs(query, &interfaces)?.into_iter().map(|place| {
+        let requested = &query.hints.info().domain_attr;
+        let candidates = address_pairs(query, &interfaces)?.into_iter().map(|pair| {
             let mut info = info(&config);
-            place.fill(&mut info);
+            pair.fill(&mut info);
             if info.addr_format == AddrFormat::SockaddrIn6 {
-                info.ep_attr.max_msg_size -= LONGER_HEADER;
-                info.tx_attr.inject_size -= LONGER_HEADER;
+                info.ep_attr.max_msg_size -= IPV6_EXTRA_HEADER;
+                info.tx_attr.inject_size -= IPV6_EXTRA_HEADER;
             }
-            grant_auto_progress(&mut info.domain_attr, asked);
+            grant_auto_progress(&mut info.domain_attr, requested);
             attr::grow_queues(&mut info, query, LONGEST_QUEUE);
             attr::check(&info, query)
         });
-        Ok(offers.collect())
+        Ok(candidates.collect())
     }
 
     fn fabric(&self, info: &Info) -> Result<Arc<dyn selvedge::Fabric>, Error> {
@@ -58,22 +58,22 @@ impl Provider for Udp {
     }
 }
 
-/// By how much the header of IPv6 is longer than that of IPv4.
-const LONGER_HEADER: usize = 20;
+/// The difference of the header lengths of IPv6 and IPv4 in bytes.
+const IPV6_EXTRA_HEADER: usize = 20;
 
-/// All that the provider can do.
+/// The largest `Info` of the provider.
 fn info(config: &Config) -> Info {
     let tx_caps = Caps::MSG | Caps::SEND | Caps::MULTICAST;
     // Multicast is a capability of senders, as in libfabric.
     let rx_caps = Caps::MSG | Caps::RECV | Caps::SOURCE | Caps::SOURCE_ERR;
-    let near_and_far = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
+    let comm_caps = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
     let mut info = attr::base_info("udp");
-    info.caps = tx_caps | rx_caps | near_and_far | Caps::AV_USER_ID;
+    info.caps = tx_caps | rx_caps | comm_caps | Caps::AV_USER_ID;
 
     info.tx_attr.caps = tx_caps;
     info.tx_attr.op_flags = TX_DEFAULTS;
     info.tx_attr.inject_size = config.max_msg_size;
-    // Datagrams leave and are received one after the other.
+    // Datagrams are sent and received in order of their posts.
     info.tx_attr.comp_order = COMP_ORDER_STRICT;
     info.tx_attr.size = config.tx_size;
     info.tx_attr.iov_limit = IOV_LIMIT;
@@ -90,7 +90,7 @@ fn info(config: &Config) -> Info {
 
     let domain = &mut info.domain_attr;
     domain.max_err_data = ADDRESS_MAX;
-    domain.caps = near_and_far | Caps::AV_USER_ID;
+    domain.caps = comm_caps | Caps::AV_USER_ID;
 
     info
 }

@@ -1,6 +1,6 @@
-//! Sockets: datagrams between them and any memory, many in one system call.
+//! UDP sockets: send and receive batches of datagrams from and to arbitrary memory.
 
-#![expect(unsafe_code, reason = "system calls on memory that is no slice")]
+#![expect(unsafe_code, reason = "system calls on memory that is not a slice")]
 
 use std::io;
 use std::marker::PhantomData;
@@ -16,90 +16,90 @@ use selvedge_kit::close_on_fork::CloseOnFork;
 
 use crate::post::IOV_LIMIT;
 
-/// Datagrams of one system call.
+/// The maximum number of datagrams of one system call.
 pub(crate) const BATCH: usize = 32;
 
-/// A socket that does not block.
+/// A non-blocking UDP socket.
 #[derive(Debug)]
 pub(crate) struct Socket(CloseOnFork<UdpSocket>);
 
-/// Datagrams for one system call: to send, or places for what comes.
+/// A batch of datagrams for one system call: datagrams to send, or buffers to receive into.
 pub(crate) struct Batch<'a> {
-    heads: [libc::mmsghdr; BATCH],
-    pieces: [[libc::iovec; IOV_LIMIT]; BATCH],
-    names: [MaybeUninit<SockaddrStorage>; BATCH],
+    headers: [libc::mmsghdr; BATCH],
+    segments: [[libc::iovec; IOV_LIMIT]; BATCH],
+    addrs: [MaybeUninit<SockaddrStorage>; BATCH],
     count: usize,
     memory: PhantomData<&'a mut [u8]>,
 }
 
-/// What has come of a datagram.
+/// The length and source of a received datagram.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Came {
-    /// Its length, which may be more than there was room for.
+pub(crate) struct ReceivedDatagram {
+    /// Its length, which may exceed the buffer.
     pub(crate) len: usize,
     pub(crate) from: Option<SocketAddr>,
 }
 
 impl<'a> Batch<'a> {
     pub(crate) fn new() -> Self {
-        const NOTHING: libc::iovec = libc::iovec {
+        const EMPTY: libc::iovec = libc::iovec {
             iov_base: std::ptr::null_mut(),
             iov_len: 0,
         };
         Self {
             // SAFETY: all zeros are headers without address, memory and control data.
-            heads: unsafe { MaybeUninit::zeroed().assume_init() },
-            pieces: [[NOTHING; IOV_LIMIT]; BATCH],
-            names: [const { MaybeUninit::uninit() }; BATCH],
+            headers: unsafe { MaybeUninit::zeroed().assume_init() },
+            segments: [[EMPTY; IOV_LIMIT]; BATCH],
+            addrs: [const { MaybeUninit::uninit() }; BATCH],
             count: 0,
             memory: PhantomData,
         }
     }
 
-    /// Adds a datagram to send, if there is room for one more.
+    /// Adds a datagram to send. Returns false when the batch is full.
     pub(crate) fn send<'b: 'a>(
         &mut self,
         to: &SockaddrStorage,
-        pieces: impl Iterator<Item = &'b [u8]>,
+        segments: impl Iterator<Item = &'b [u8]>,
     ) -> bool {
         self.push(
             Some(to),
-            pieces.map(|piece| (piece.as_ptr().cast_mut(), piece.len())),
+            segments.map(|segment| (segment.as_ptr().cast_mut(), segment.len())),
         )
     }
 
-    /// Adds a place for a datagram, if there is room for one more.
+    /// Adds the buffer of a datagram to receive. Returns false when the batch is full.
     pub(crate) fn receive<'b: 'a>(
         &mut self,
-        pieces: impl Iterator<Item = &'b mut [MaybeUninit<u8>]>,
+        segments: impl Iterator<Item = &'b mut [MaybeUninit<u8>]>,
     ) -> bool {
         self.push(
             None,
-            pieces.map(|piece| (piece.as_mut_ptr().cast(), piece.len())),
+            segments.map(|segment| (segment.as_mut_ptr().cast(), segment.len())),
         )
     }
 
     fn push(
         &mut self,
         to: Option<&SockaddrStorage>,
-        pieces: impl Iterator<Item = (*mut u8, usize)>,
+        segments: impl Iterator<Item = (*mut u8, usize)>,
     ) -> bool {
         let at = self.count;
-        let Some(head) = self.heads.get_mut(at) else {
+        let Some(header) = self.headers.get_mut(at) else {
             return false;
         };
         let mut count = 0;
-        for ((base, len), slot) in pieces.zip(&mut self.pieces[at]) {
+        for ((base, len), slot) in segments.zip(&mut self.segments[at]) {
             *slot = libc::iovec {
                 iov_base: base.cast(),
                 iov_len: len,
             };
             count += 1;
         }
-        head.msg_hdr.msg_iovlen = count;
-        head.msg_hdr.msg_namelen = match to {
+        header.msg_hdr.msg_iovlen = count;
+        header.msg_hdr.msg_namelen = match to {
             Some(to) => {
-                self.names[at].write(*to);
+                self.addrs[at].write(*to);
                 to.len()
             }
             None => size_of::<SockaddrStorage>() as libc::socklen_t,
@@ -108,45 +108,45 @@ impl<'a> Batch<'a> {
         true
     }
 
-    /// Points the headers at the lists, which have their place now.
-    fn heads(&mut self) -> *mut libc::mmsghdr {
+    /// Points the headers at the lists; the batch must not move until the system call.
+    fn headers(&mut self) -> *mut libc::mmsghdr {
         for at in 0..self.count {
-            let head = &mut self.heads[at].msg_hdr;
-            head.msg_iov = self.pieces[at].as_mut_ptr();
-            head.msg_name = self.names[at].as_mut_ptr().cast();
+            let header = &mut self.headers[at].msg_hdr;
+            header.msg_iov = self.segments[at].as_mut_ptr();
+            header.msg_name = self.addrs[at].as_mut_ptr().cast();
         }
-        self.heads.as_mut_ptr()
+        self.headers.as_mut_ptr()
     }
 
-    /// What has come of a datagram that was received.
-    fn came(&self, at: usize) -> Came {
-        let head = &self.heads[at];
-        let name = self.names[at].as_ptr().cast::<libc::sockaddr>();
-        let len = head.msg_hdr.msg_namelen;
-        // SAFETY: the kernel has written `len` bytes of an address there; fewer than an address has
-        // are refused.
-        let name = unsafe { SockaddrStorage::from_raw(name, Some(len)) };
-        Came {
-            len: head.msg_len as usize,
-            from: name.as_ref().and_then(socket_addr),
+    /// Returns length and source of a received datagram.
+    fn received(&self, at: usize) -> ReceivedDatagram {
+        let header = &self.headers[at];
+        let addr = self.addrs[at].as_ptr().cast::<libc::sockaddr>();
+        let len = header.msg_hdr.msg_namelen;
+        // SAFETY: the kernel has written `len` bytes of an address there; `from_raw` rejects fewer
+        // bytes than an address has.
+        let addr = unsafe { SockaddrStorage::from_raw(addr, Some(len)) };
+        ReceivedDatagram {
+            len: header.msg_len as usize,
+            from: addr.as_ref().and_then(socket_addr),
         }
     }
 }
 
-fn socket_addr(name: &SockaddrStorage) -> Option<SocketAddr> {
-    if let Some(v4) = name.as_sockaddr_in() {
+fn socket_addr(addr: &SockaddrStorage) -> Option<SocketAddr> {
+    if let Some(v4) = addr.as_sockaddr_in() {
         return Some(SocketAddr::new(v4.ip().into(), v4.port()));
     }
-    let v6 = name.as_sockaddr_in6()?;
+    let v6 = addr.as_sockaddr_in6()?;
     Some(SocketAddrV6::new(v6.ip(), v6.port(), 0, v6.scope_id()).into())
 }
 
 impl Socket {
-    /// A socket at an address. With `shares`, others may have the address, too.
+    /// Binds a socket to an address. With `is_shared`, other sockets may bind the same address.
     ///
     /// # Errors
-    /// The system's.
-    pub(crate) fn open(at: SocketAddr, buffer: usize, shares: bool) -> io::Result<Self> {
+    /// System errors.
+    pub(crate) fn open(at: SocketAddr, buffer: usize, is_shared: bool) -> io::Result<Self> {
         let family = match at {
             SocketAddr::V4(_) => AddressFamily::Inet,
             SocketAddr::V6(_) => AddressFamily::Inet6,
@@ -156,10 +156,10 @@ impl Socket {
         if at.is_ipv6() {
             setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
         }
-        if shares {
+        if is_shared {
             setsockopt(&fd, sockopt::ReuseAddr, &true)?;
         }
-        // The system gives as much of it as its limits allow.
+        // The kernel limits the size of the buffer.
         let _ = setsockopt(&fd, sockopt::RcvBuf, &buffer);
         bind(fd.as_raw_fd(), &SockaddrStorage::from(at))?;
         Ok(Self(CloseOnFork::new(UdpSocket::from(fd))))
@@ -169,16 +169,16 @@ impl Socket {
         self.0.fd().local_addr()
     }
 
-    /// Has what is sent to groups leave by the interface of an address.
+    /// Sets the interface for outgoing multicast datagrams, by its address.
     ///
     /// # Errors
-    /// The system's.
-    pub(crate) fn send_to_groups_by(&self, ip: IpAddr) -> io::Result<()> {
+    /// System errors.
+    pub(crate) fn set_multicast_interface(&self, ip: IpAddr) -> io::Result<()> {
         let IpAddr::V4(ip) = ip else {
-            // The system's routes say it for IPv6.
+            // IPv6 uses the routes of the system.
             return Ok(());
         };
-        let by = libc::in_addr {
+        let interface = libc::in_addr {
             s_addr: u32::from_ne_bytes(ip.octets()),
         };
         // SAFETY: the option takes an `in_addr`, which lives as long as the call.
@@ -187,8 +187,8 @@ impl Socket {
                 self.0.as_raw_fd(),
                 libc::IPPROTO_IP,
                 libc::IP_MULTICAST_IF,
-                (&raw const by).cast(),
-                size_of_val(&by) as libc::socklen_t,
+                (&raw const interface).cast(),
+                size_of_val(&interface) as libc::socklen_t,
             )
         };
         match done {
@@ -197,50 +197,53 @@ impl Socket {
         }
     }
 
-    /// Receives what is sent to a group, by the interface of an address.
+    /// Joins a multicast group at the interface with an address.
     ///
     /// # Errors
-    /// The system's.
-    pub(crate) fn join(&self, group: IpAddr, by: IpAddr) -> io::Result<()> {
-        match (group, by) {
-            (IpAddr::V4(group), IpAddr::V4(by)) => self.0.fd().join_multicast_v4(&group, &by),
+    /// System errors.
+    pub(crate) fn join(&self, group: IpAddr, interface: IpAddr) -> io::Result<()> {
+        match (group, interface) {
+            (IpAddr::V4(group), IpAddr::V4(interface)) => {
+                self.0.fd().join_multicast_v4(&group, &interface)
+            }
             (IpAddr::V6(group), _) => self.0.fd().join_multicast_v6(&group, 0),
             _ => Err(io::ErrorKind::InvalidInput.into()),
         }
     }
 
-    /// Sends datagrams; how many the kernel has taken.
+    /// Sends datagrams and returns how many the kernel has taken.
     ///
     /// # Errors
-    /// What is wrong with the first.
+    /// The error of the first datagram.
     pub(crate) fn send(&self, batch: &mut Batch<'_>) -> io::Result<usize> {
         let (fd, count) = (self.0.as_raw_fd(), batch.count as u32);
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        let heads = batch.heads();
+        let headers = batch.headers();
         // SAFETY: `count` headers name lists and addresses inside of the batch, and memory that it
         // borrows; all of it lives as long as the call.
-        let sent = unsafe { libc::sendmmsg(fd, heads, count, flags) };
+        let sent = unsafe { libc::sendmmsg(fd, headers, count, flags) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Receives datagrams into the places of a batch, and tells `each` of them in order.
+    /// Receives datagrams into the buffers of a batch, and calls `each` for each of them in order.
     ///
     /// # Errors
-    /// The system's, when there is none.
+    /// System errors; `WouldBlock` when there is no datagram.
     pub(crate) fn receive(
         &self,
         batch: &mut Batch<'_>,
-        mut each: impl FnMut(Came),
+        mut each: impl FnMut(ReceivedDatagram),
     ) -> io::Result<usize> {
         let (fd, count) = (self.0.as_raw_fd(), batch.count as u32);
-        // The length of a datagram is told even where it does not fit.
+        // With MSG_TRUNC the kernel returns the full length of a truncated datagram.
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-        let heads = batch.heads();
+        let headers = batch.headers();
         // SAFETY: as above; the memory is borrowed exclusively.
-        let came = unsafe { libc::recvmmsg(fd, heads, count, flags as _, std::ptr::null_mut()) };
-        let came = usize::try_from(came).map_err(|_| io::Error::last_os_error())?;
-        (0..came).for_each(|at| each(batch.came(at)));
-        Ok(came)
+        let received =
+            unsafe { libc::recvmmsg(fd, headers, count, flags as _, std::ptr::null_mut()) };
+        let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+        (0..received).for_each(|at| each(batch.received(at)));
+        Ok(received)
     }
 }
 

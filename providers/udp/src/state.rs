@@ -1,8 +1,8 @@
-//! The state of an endpoint, and what moves it.
+//! `State`: the state of an endpoint, and its progress.
 //!
-//! The first datagram after a turn of progress leaves at once; those that follow it wait for the
-//! next turn, or until there are enough for a system call of their own. Datagrams are received
-//! straight into the buffers of posted receives, many in one call.
+//! The first datagram after a turn of progress is sent at once. Later ones wait for the next turn,
+//! or until they fill a batch. Datagrams are received directly into the buffers of posted receives,
+//! many in one system call.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,43 +23,43 @@ use selvedge_kit::telemetry::Gauge;
 use selvedge_kit::wait::ArmOutcome;
 use selvedge_kit::{Ep, Report};
 
-use crate::socket::{BATCH, Batch, Came, Socket};
+use crate::socket::{BATCH, Batch, ReceivedDatagram, Socket};
 
-/// Datagrams that are taken when nobody says how many.
+/// The number of datagrams of a turn without a budget of the caller.
 const BUDGET: usize = 64;
-/// Turns of progress between two looks at the clock.
-const SHOWN: u64 = 16;
-/// How long a sleep may be when something might move without anybody being woken.
-const NAP: std::time::Duration = std::time::Duration::from_millis(1);
+/// The number of progress turns between two checks of the clock.
+const SNAPSHOT_TURNS: u64 = 16;
+/// The longest park while progress is possible without a wake-up.
+const PARK_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// Everything that an endpoint is.
+/// The state of an endpoint.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) ep: Ep,
     pub(crate) av: Arc<Av>,
-    /// The queue may hold the endpoint, and so must not be held by it.
+    /// Weak, because queued events may hold the endpoint.
     pub(crate) eq: Weak<Queue>,
     pub(crate) socket: Socket,
-    /// The groups that were joined: datagrams to them come by sockets of their own.
+    /// The joined groups; each has its own socket.
     pub(crate) groups: Vec<Group>,
     pub(crate) epoll: Arc<Epoll>,
     receives: VecDeque<Posted>,
-    sends: VecDeque<Out>,
-    /// Sends that may wait.
-    most: usize,
-    /// Where indices of the address vector lead, as far as that was asked since it last changed.
-    names: Vec<Option<(SocketAddr, SockaddrStorage)>>,
-    names_epoch: u64,
-    /// The last sender, and its index.
-    last: Option<(SocketAddr, FiAddr)>,
-    last_epoch: u64,
-    /// Turns of progress so far, and the one in which something was last sent at once.
+    sends: VecDeque<Datagram>,
+    /// The maximum number of waiting sends.
+    max_sends: usize,
+    /// Addresses by address-vector index, cached since the vector last changed.
+    destinations: Vec<Option<(SocketAddr, SockaddrStorage)>>,
+    destinations_epoch: u64,
+    /// The last source, and its address-vector index.
+    last_source: Option<(SocketAddr, FiAddr)>,
+    last_source_epoch: u64,
+    /// The number of progress turns, and the turn in which a datagram was last sent at once.
     turn: u64,
     sent_turn: u64,
-    /// The kernel takes no more at the moment.
+    /// Whether the kernel's buffer is full.
     is_blocked: bool,
-    /// Somebody may sleep.
-    is_resting: bool,
+    /// Whether a thread may be parked.
+    is_parked: bool,
     watched: EpollFlags,
 }
 
@@ -70,56 +70,56 @@ pub(crate) struct Group {
     pub(crate) socket: Socket,
 }
 
-/// A datagram of ours.
+/// A datagram to send.
 #[derive(Debug)]
-pub(crate) struct Out {
+pub(crate) struct Datagram {
     pub(crate) peer: FiAddr,
     pub(crate) to: (SocketAddr, SockaddrStorage),
     pub(crate) body: Body,
     pub(crate) report: Report,
 }
 
-/// Its bytes.
+/// The bytes of a datagram.
 #[derive(Debug)]
 pub(crate) enum Body {
-    Caller(TxBuf),
-    Copy(Box<[u8]>),
+    Borrowed(TxBuf),
+    Copied(Box<[u8]>),
 }
 
 impl Body {
     fn add<'a>(&'a self, batch: &mut Batch<'a>, to: &SockaddrStorage) -> bool {
         match self {
-            Self::Caller(buf) => batch.send(to, buf.segments(0, usize::MAX)),
-            Self::Copy(bytes) => batch.send(to, std::iter::once(&bytes[..])),
+            Self::Borrowed(buf) => batch.send(to, buf.segments(0, usize::MAX)),
+            Self::Copied(bytes) => batch.send(to, std::iter::once(&bytes[..])),
         }
     }
 
-    /// The same bytes, in memory of ours.
-    fn copied(self) -> Self {
+    /// Copies the bytes into memory of the endpoint.
+    fn into_copied(self) -> Self {
         match self {
-            Self::Caller(buf) => {
-                let pieces: Vec<_> = buf.segments(0, usize::MAX).collect();
-                Self::Copy(pieces.concat().into())
+            Self::Borrowed(buf) => {
+                let segments: Vec<_> = buf.segments(0, usize::MAX).collect();
+                Self::Copied(segments.concat().into())
             }
             copy => copy,
         }
     }
 }
 
-/// What an endpoint is made of.
+/// The parts from which a `State` is created.
 pub(crate) struct Parts {
     pub(crate) ep: Ep,
     pub(crate) av: Arc<Av>,
     pub(crate) eq: Weak<Queue>,
     pub(crate) socket: Socket,
     pub(crate) epoll: Arc<Epoll>,
-    /// Sends that may wait.
-    pub(crate) most: usize,
+    /// The maximum number of waiting sends.
+    pub(crate) max_sends: usize,
 }
 
 impl State {
     /// # Errors
-    /// The system's.
+    /// System errors.
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
         let Parts {
             ep,
@@ -127,7 +127,7 @@ impl State {
             eq,
             socket,
             epoll,
-            most,
+            max_sends,
         } = parts;
         epoll.add(&socket, EpollEvent::empty())?;
         Ok(Self {
@@ -139,97 +139,97 @@ impl State {
             epoll,
             receives: VecDeque::new(),
             sends: VecDeque::new(),
-            most,
-            names: Vec::new(),
-            names_epoch: u64::MAX,
-            last: None,
-            last_epoch: 0,
+            max_sends,
+            destinations: Vec::new(),
+            destinations_epoch: u64::MAX,
+            last_source: None,
+            last_source_epoch: 0,
             turn: 1,
             sent_turn: 0,
             is_blocked: false,
-            is_resting: false,
+            is_parked: false,
             watched: EpollFlags::empty(),
         })
     }
 
     // ---- sending ----
 
-    /// Where an index of the address vector leads.
-    pub(crate) fn name_of(&mut self, peer: FiAddr) -> Result<(SocketAddr, SockaddrStorage)> {
+    /// Returns the address at an address-vector index.
+    pub(crate) fn destination(&mut self, peer: FiAddr) -> Result<(SocketAddr, SockaddrStorage)> {
         let epoch = self.av.epoch();
-        if epoch != self.names_epoch {
-            self.names.clear();
-            self.names_epoch = epoch;
+        if epoch != self.destinations_epoch {
+            self.destinations.clear();
+            self.destinations_epoch = epoch;
         }
-        let place = peer.0 as usize;
-        if let Some(Some(name)) = self.names.get(place) {
+        let index = peer.0 as usize;
+        if let Some(Some(name)) = self.destinations.get(index) {
             return Ok(*name);
         }
         let addr = self.av.addr(peer).ok_or(Errno::Inval)?;
         let name = (addr, SockaddrStorage::from(addr));
-        if place >= self.names.len() {
-            self.names.resize(place + 1, None);
+        if index >= self.destinations.len() {
+            self.destinations.resize(index + 1, None);
         }
-        self.names[place] = Some(name);
+        self.destinations[index] = Some(name);
         Ok(name)
     }
 
     /// Posts a datagram.
-    pub(crate) fn post(&mut self, out: Out) -> Result {
-        if out.report.reports_success && self.ep.tx_cq.room() <= self.sends.len() {
+    pub(crate) fn post(&mut self, datagram: Datagram) -> Result {
+        if datagram.report.reports_success && self.ep.tx_cq.room() <= self.sends.len() {
             return Err(Errno::Again);
         }
-        if self.sends.len() >= self.most {
+        if self.sends.len() >= self.max_sends {
             self.flush();
-            if self.sends.len() >= self.most {
+            if self.sends.len() >= self.max_sends {
                 return Err(Errno::Again);
             }
         }
-        let waits = out.report.flags.contains(OpFlags::MORE);
+        let is_batched = datagram.report.flags.contains(OpFlags::MORE);
         let is_first = self.sends.is_empty() && self.sent_turn != self.turn;
-        if is_first && !waits && !self.is_blocked {
+        if is_first && !is_batched && !self.is_blocked {
             self.sent_turn = self.turn;
-            return self.send_at_once(out);
+            return self.send_at_once(datagram);
         }
-        self.queue(out);
+        self.queue(datagram);
         if self.sends.len() >= BATCH && !self.is_blocked {
             self.flush();
         }
         Ok(())
     }
 
-    fn send_at_once(&mut self, out: Out) -> Result {
+    fn send_at_once(&mut self, datagram: Datagram) -> Result {
         let mut batch = Batch::new();
-        out.body.add(&mut batch, &out.to.1);
+        datagram.body.add(&mut batch, &datagram.to.1);
         let sent = self.socket.send(&mut batch);
         match sent {
-            Ok(_) => self.done(out, Ok(())),
-            Err(cause) if is_full(&cause) => {
+            Ok(_) => self.done(datagram, Ok(())),
+            Err(cause) if would_block(&cause) => {
                 self.is_blocked = true;
-                self.queue(out);
+                self.queue(datagram);
             }
-            Err(cause) => self.done(out, Err(cause)),
+            Err(cause) => self.done(datagram, Err(cause)),
         }
         Ok(())
     }
 
-    fn queue(&mut self, out: Out) {
-        let is_injected = out.report.flags.contains(OpFlags::INJECT);
+    fn queue(&mut self, datagram: Datagram) {
+        let is_injected = datagram.report.flags.contains(OpFlags::INJECT);
         let body = match is_injected {
-            true => out.body.copied(),
-            false => out.body,
+            true => datagram.body.into_copied(),
+            false => datagram.body,
         };
-        self.sends.push_back(Out { body, ..out });
-        self.stir();
+        self.sends.push_back(Datagram { body, ..datagram });
+        self.wake();
     }
 
-    /// Sends what the kernel takes.
+    /// Sends as many waiting datagrams as the kernel takes.
     fn flush(&mut self) {
         self.is_blocked = false;
         while !self.sends.is_empty() {
             let mut batch = Batch::new();
-            for out in &self.sends {
-                if !out.body.add(&mut batch, &out.to.1) {
+            for datagram in &self.sends {
+                if !datagram.body.add(&mut batch, &datagram.to.1) {
                     break;
                 }
             }
@@ -237,40 +237,40 @@ impl State {
             match sent {
                 Ok(count) => {
                     for _ in 0..count {
-                        if let Some(out) = self.sends.pop_front() {
-                            self.done(out, Ok(()));
+                        if let Some(datagram) = self.sends.pop_front() {
+                            self.done(datagram, Ok(()));
                         }
                     }
                 }
-                Err(cause) if is_full(&cause) => {
+                Err(cause) if would_block(&cause) => {
                     self.is_blocked = true;
                     return;
                 }
                 Err(cause) => {
-                    if let Some(out) = self.sends.pop_front() {
-                        self.done(out, Err(cause));
+                    if let Some(datagram) = self.sends.pop_front() {
+                        self.done(datagram, Err(cause));
                     }
                 }
             }
         }
     }
 
-    fn done(&self, out: Out, how: io::Result<()>) {
-        let Out {
+    fn done(&self, datagram: Datagram, result: io::Result<()>) {
+        let Datagram {
             peer,
             to,
             body,
             report,
-        } = out;
-        // Nothing reads the memory any more when the completion comes.
+        } = datagram;
+        // The caller's memory must not be in use when the completion is written.
         drop(body);
-        match how {
+        match result {
             Ok(()) => report.done(&self.ep),
-            // A device dropped it, as others on its way might.
+            // The device queue was full and dropped the datagram, as any hop may.
             Err(cause) if cause.raw_os_error() == Some(libc::ENOBUFS) => report.done(&self.ep),
             Err(cause) => {
                 let errno = cause.raw_os_error().map_or(Errno::Io, Errno::from_raw);
-                let detail = format!("{} cannot be sent to: {cause}", to.0);
+                let detail = format!("sending to {} failed: {cause}", to.0);
                 report.failed(&self.ep, errno, peer, detail);
             }
         }
@@ -282,76 +282,78 @@ impl State {
     pub(crate) fn post_receive(&mut self, posted: Posted) {
         self.receives.push_back(posted);
         if self.receives.len() == 1 {
-            self.stir();
+            self.wake();
         }
     }
 
-    /// Takes a posted receive back.
+    /// Cancels a posted receive.
     pub(crate) fn cancel(&mut self, context: Context) -> Result {
-        let place = self.receives.iter().position(|it| it.context == context);
-        let posted = place.and_then(|place| self.receives.remove(place));
+        let index = self.receives.iter().position(|it| it.context == context);
+        let posted = index.and_then(|index| self.receives.remove(index));
         self.ep.rx_cancelled(posted.ok_or(Errno::NoEnt)?);
         Ok(())
     }
 
     fn receive(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
-        let mut done = self.receive_by(None, budget, sink);
+        let mut done = self.receive_from(None, budget, sink);
         for group in 0..self.groups.len() {
-            done += self.receive_by(Some(group), budget, sink);
+            done += self.receive_from(Some(group), budget, sink);
         }
         done
     }
 
-    /// Receives by the socket of a group, or the endpoint's own.
-    fn receive_by(&mut self, group: Option<usize>, budget: usize, sink: &mut Sink<'_>) -> usize {
+    /// Receives from the socket of a group, or from the endpoint's own.
+    fn receive_from(&mut self, group: Option<usize>, budget: usize, sink: &mut Sink<'_>) -> usize {
         let room = self.ep.rx_cq.room();
-        let most = budget.min(BATCH).min(room);
-        if most == 0 || self.receives.is_empty() {
+        let max = budget.min(BATCH).min(room);
+        if max == 0 || self.receives.is_empty() {
             return 0;
         }
-        let mut came = [None; BATCH];
+        let mut datagrams = [None; BATCH];
         let mut batch = Batch::new();
-        for posted in self.receives.iter_mut().take(most) {
+        for posted in self.receives.iter_mut().take(max) {
             batch.receive(posted.buf.segments(0, usize::MAX));
         }
         let socket = match group {
             None => &self.socket,
             Some(group) => &self.groups[group].socket,
         };
-        let mut places = came.iter_mut();
+        let mut slots = datagrams.iter_mut();
         let received = socket.receive(&mut batch, |datagram| {
-            if let Some(place) = places.next() {
-                *place = Some(datagram);
+            if let Some(slot) = slots.next() {
+                *slot = Some(datagram);
             }
         });
         if let Err(cause) = &received
-            && !is_full(cause)
+            && !would_block(cause)
         {
-            // What others do to a socket is no error of a receive: a host that was sent to and is
-            // not there, for instance.
-            log::info!(target: TARGET, "a look for datagrams: {cause}");
+            // Errors that other hosts cause, such as an unreachable destination of an earlier send,
+            // do not fail a receive.
+            log::info!(target: TARGET, "receiving datagrams failed: {cause}");
         }
-        for datagram in came.iter().flatten() {
-            self.took(*datagram, sink);
+        for datagram in datagrams.iter().flatten() {
+            self.complete_receive(*datagram, sink);
         }
         received.unwrap_or(0)
     }
 
-    /// The oldest receive has taken a datagram.
-    fn took(&mut self, came: Came, sink: &mut Sink<'_>) {
+    /// Completes the oldest receive with a datagram.
+    fn complete_receive(&mut self, received: ReceivedDatagram, sink: &mut Sink<'_>) {
         let Some(posted) = self.receives.pop_front() else {
             return;
         };
-        let src = came.from.map_or(FiAddr::UNSPEC, |from| self.index_of(from));
+        let src = received
+            .from
+            .map_or(FiAddr::UNSPEC, |from| self.source_addr(from));
         let env = Envelope {
             src: Source::ANY,
             tag: 0,
-            len: came.len,
+            len: received.len,
             data: 0,
             has_data: false,
         };
-        let len = came.len.min(posted.buf.len());
-        match came.from {
+        let len = received.len.min(posted.buf.len());
+        match received.from {
             Some(from) if self.ep.is_unknown(src) => {
                 let from = Address::Ip(canonical_addr(from));
                 self.ep.rx_unknown(posted, &env, len, &from);
@@ -360,24 +362,24 @@ impl State {
         }
     }
 
-    /// The index of a sender in the address vector.
-    fn index_of(&mut self, from: SocketAddr) -> FiAddr {
+    /// Returns the address-vector index of a source.
+    fn source_addr(&mut self, from: SocketAddr) -> FiAddr {
         let epoch = self.av.epoch();
-        if let Some((last, index)) = self.last
-            && last == from
-            && self.last_epoch == epoch
+        if let Some((last_source, index)) = self.last_source
+            && last_source == from
+            && self.last_source_epoch == epoch
         {
             return index;
         }
         let index = self.av.source(&canonical_addr(from));
-        (self.last, self.last_epoch) = (Some((from, index)), epoch);
+        (self.last_source, self.last_source_epoch) = (Some((from, index)), epoch);
         index
     }
 
     // ---- progress ----
 
-    /// Writes down how things stand, if that was long ago.
-    fn show(&self) {
+    /// Writes a telemetry snapshot, if one is due.
+    fn write_snapshot(&self) {
         let now = Instant::now();
         if self.ep.stats.is_snapshot_due(now) {
             self.ep.stats.write_snapshot(now, |snapshot| {
@@ -389,43 +391,43 @@ impl State {
         }
     }
 
-    /// Has whoever sleeps ask again.
-    fn stir(&mut self) {
-        if std::mem::take(&mut self.is_resting) {
+    /// Wakes a parked thread, so that it polls again.
+    fn wake(&mut self) {
+        if std::mem::take(&mut self.is_parked) {
             self.ep.wake();
         }
     }
 
-    /// Watches the sockets for what may move now: nothing is read without a receive.
+    /// Updates the epoll events of the sockets. Input is enabled only while a receive is posted.
     fn watch(&mut self) -> io::Result<()> {
-        let mut wanted = EpollFlags::empty();
+        let mut interest = EpollFlags::empty();
         let has_room = !self.receives.is_empty() && self.ep.rx_cq.room() > 0;
-        wanted.set(EpollFlags::EPOLLIN, has_room);
-        wanted.set(EpollFlags::EPOLLOUT, self.is_blocked);
-        if wanted == self.watched {
+        interest.set(EpollFlags::EPOLLIN, has_room);
+        interest.set(EpollFlags::EPOLLOUT, self.is_blocked);
+        if interest == self.watched {
             return Ok(());
         }
         self.epoll
-            .modify(&self.socket, &mut EpollEvent::new(wanted, 0))?;
-        let of_groups = wanted & EpollFlags::EPOLLIN;
+            .modify(&self.socket, &mut EpollEvent::new(interest, 0))?;
+        let group_interest = interest & EpollFlags::EPOLLIN;
         for group in &self.groups {
             self.epoll
-                .modify(&group.socket, &mut EpollEvent::new(of_groups, 0))?;
+                .modify(&group.socket, &mut EpollEvent::new(group_interest, 0))?;
         }
-        self.watched = wanted;
+        self.watched = interest;
         Ok(())
     }
 
-    /// Receives what is sent to a group, too.
+    /// Joins a group.
     pub(crate) fn join(&mut self, group: SocketAddr, number: u64, buffer: usize) -> io::Result<()> {
         let own = self.socket.local_addr()?;
         let at = SocketAddr::new(group.ip(), group.port());
         let socket = Socket::open(at, buffer, true)?;
         socket.join(group.ip(), own.ip())?;
-        let wanted = self.watched & EpollFlags::EPOLLIN;
-        self.epoll.add(&socket, EpollEvent::new(wanted, 0))?;
+        let interest = self.watched & EpollFlags::EPOLLIN;
+        self.epoll.add(&socket, EpollEvent::new(interest, 0))?;
         self.groups.push(Group { number, socket });
-        self.stir();
+        self.wake();
         Ok(())
     }
 
@@ -433,7 +435,7 @@ impl State {
     pub(crate) fn leave(&mut self, number: u64) {
         self.groups.retain(|group| {
             if group.number == number {
-                // It may be gone from there already.
+                // The descriptor may already be removed from epoll.
                 let _ = self.epoll.delete(&group.socket);
             }
             group.number != number
@@ -441,8 +443,8 @@ impl State {
     }
 }
 
-/// Whether there is nothing to do at the moment.
-fn is_full(cause: &io::Error) -> bool {
+/// Whether the error only means that the call would block or was interrupted.
+fn would_block(cause: &io::Error) -> bool {
     matches!(
         cause.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
@@ -457,8 +459,8 @@ impl EndpointState for State {
         if !self.sends.is_empty() {
             self.flush();
         }
-        if self.turn.is_multiple_of(SHOWN) {
-            self.show();
+        if self.turn.is_multiple_of(SNAPSHOT_TURNS) {
+            self.write_snapshot();
         }
         self.receive(budget, sink)
     }
@@ -467,15 +469,16 @@ impl EndpointState for State {
         if self.progress(BUDGET, &mut Sink::none()) > 0 {
             return ArmOutcome::Progressed;
         }
-        self.is_resting = true;
-        self.show();
+        self.is_parked = true;
+        self.write_snapshot();
         if self.watch().is_err() {
-            return ArmOutcome::AtMost(NAP);
+            return ArmOutcome::AtMost(PARK_TIMEOUT);
         }
-        // As it was watched: there may be room by now, of which nothing tells.
+        // Input may be disabled because the queue was full; no event reports that it has room
+        // again.
         match self.receives.is_empty() || self.watched.contains(EpollFlags::EPOLLIN) {
             true => ArmOutcome::UntilWoken,
-            false => ArmOutcome::AtMost(NAP),
+            false => ArmOutcome::AtMost(PARK_TIMEOUT),
         }
     }
 
@@ -483,7 +486,7 @@ impl EndpointState for State {
         self.progress(BUDGET, &mut Sink::none());
     }
 
-    /// Sends what is still here, once, and gives all memory up.
+    /// Sends the waiting datagrams once, and releases all memory.
     fn close(&mut self) {
         self.flush();
         self.sends.clear();

@@ -44,7 +44,7 @@ fn a_peer_by_one_of_its_addresses_is_one_peer() {
     let (scheme, _) = first.split_at("lnx://".len());
     let other = format!("{scheme}0000000000000000|fi_shm://{port}|{far}");
     let to = client.av.insert_one(&Address::Str(other)).unwrap();
-    let back = server.knows(&client);
+    let back = server.insert_peer(&client);
     exchange_both_ways(&client, to, &server);
     let landing = client.trecv(to, 6, 5, 7);
     server.tsend(back, 6, b"reply", 8).unwrap();

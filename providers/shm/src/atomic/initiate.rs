@@ -171,7 +171,7 @@ fn check_targets(peer: &mut Peer, request: &Request) -> Result<bool, (AtomicErro
         let grant = grant.map_err(|denied| error(AtomicError::Denied(denied)))?;
         let aligned = request.kernel.check(grant.memory);
         aligned.map_err(|unaligned| error(AtomicError::Unaligned(unaligned)))?;
-        is_special &= grant.row.kind == Kind::Special;
+        is_special &= grant.entry.kind == Kind::Special;
     }
     Ok(is_special)
 }

@@ -114,12 +114,15 @@ impl Receiver for State {
                     .quota
                     .release(bytes.len(), &mut peer.kept_bytes);
                 if let Some(ack) = ack {
-                    peer.respond(ack.life, ack.msg_id, status::DONE);
+                    peer.respond(ack.incarnation, ack.msg_id, status::DONE);
                 }
             }
-            Unexpected::Rts { life, msg_id } if life == peer.incarnation => {
+            Unexpected::Rts {
+                incarnation,
+                msg_id,
+            } if incarnation == peer.incarnation => {
                 transfer::end_transfer(peer, msg_id);
-                peer.respond(life, msg_id, status::DONE);
+                peer.respond(incarnation, msg_id, status::DONE);
             }
             Unexpected::Rts { .. } => {}
         }

@@ -238,11 +238,11 @@ impl CommandReceiver<'_> {
         ack: Option<u32>,
         sink: &mut Sink<'_>,
     ) -> Result<bool, ProtocolError> {
-        let (life, env) = (peer.incarnation, &cmd.env);
+        let (incarnation, env) = (peer.incarnation, &cmd.env);
         let Some(inbox) = &mut peer.inbox else {
             return Ok(false);
         };
-        let walked = inbox.pool_position;
+        let saved_position = inbox.pool_position;
         inbox.expects_payload = env.len <= PREFETCH_PAYLOAD_MAX;
         let at = inject::locate(inbox, offset, env.len)?;
         match self.matching.matcher(cmd.kind).match_message(env) {
@@ -250,7 +250,7 @@ impl CommandReceiver<'_> {
                 let fits = inject::receive(inbox, at, env.len, &mut posted.buf);
                 inbox.rx.release();
                 if let Some(msg_id) = ack {
-                    peer.respond(life, msg_id, status::DONE);
+                    peer.respond(incarnation, msg_id, status::DONE);
                 }
                 let src = peer.fi_addr(&self.setup.av);
                 let counter = telemetry::ProtocolCounter::ReceivedInject;
@@ -260,12 +260,15 @@ impl CommandReceiver<'_> {
             None if self.has_room(env.len, peer.kept_bytes) => {
                 let bytes = inject::copy_to_heap(inbox, at, env.len);
                 inbox.rx.release();
-                let ack = ack.map(|msg_id| Ack { life, msg_id });
+                let ack = ack.map(|msg_id| Ack {
+                    incarnation,
+                    msg_id,
+                });
                 self.matching
                     .keep(cmd.kind, cmd.env, bytes, ack, &mut peer.kept_bytes);
             }
             None => {
-                inbox.pool_position = walked;
+                inbox.pool_position = saved_position;
                 self.stall(peer, env.len);
                 return Ok(false);
             }
@@ -283,8 +286,14 @@ impl CommandReceiver<'_> {
                 iov::start(peer, config, ep, src, msg_id, destination, len);
             }
             None => {
-                let life = peer.incarnation;
-                matcher.store(cmd.env, Unexpected::Rts { life, msg_id });
+                let incarnation = peer.incarnation;
+                matcher.store(
+                    cmd.env,
+                    Unexpected::Rts {
+                        incarnation,
+                        msg_id,
+                    },
+                );
             }
         }
     }
@@ -307,13 +316,13 @@ impl CommandReceiver<'_> {
                     .release(bytes.len(), &mut peer.kept_bytes);
                 let fits = posted.buf.write(0, &bytes);
                 if let Some(ack) = ack {
-                    peer.respond(ack.life, ack.msg_id, status::DONE);
+                    peer.respond(ack.incarnation, ack.msg_id, status::DONE);
                 }
                 ep.stats
                     .count_protocol(telemetry::ProtocolCounter::ReceivedLate, env.len);
                 matching::report(&peer.name, ep, src, posted, &env, fits, &mut Sink::none());
             }
-            Unexpected::Rts { life, .. } if life != peer.incarnation => {
+            Unexpected::Rts { incarnation, .. } if incarnation != peer.incarnation => {
                 let detail = format!("{} disconnected before its message was received", peer.name);
                 ep.rx_failed(posted, Errno::ConnReset, src, detail);
             }

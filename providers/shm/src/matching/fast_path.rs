@@ -142,9 +142,9 @@ impl FastPath<'_> {
         let Some(posted) = posted.filter(|posted| posted.buf.len() >= len) else {
             return false;
         };
-        let walked = inbox.pool_position;
+        let saved_position = inbox.pool_position;
         let Ok(at) = inject::locate(inbox, offset, len) else {
-            inbox.pool_position = walked;
+            inbox.pool_position = saved_position;
             return false;
         };
         inbox.expects_payload = len <= PREFETCH_PAYLOAD_MAX;

@@ -33,13 +33,13 @@ pub(crate) enum Unexpected {
     /// A copy of the message; with `ack`, the sender expects an acknowledgement of the receive.
     Bytes { bytes: Box<[u8]>, ack: Option<Ack> },
     /// An RTS: the message is in the sender's memory, as long as the sender's incarnation lasts.
-    Rts { life: u32, msg_id: u32 },
+    Rts { incarnation: u32, msg_id: u32 },
 }
 
 /// An acknowledgement that a sender expects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ack {
-    pub(crate) life: u32,
+    pub(crate) incarnation: u32,
     pub(crate) msg_id: u32,
 }
 

@@ -65,7 +65,7 @@ impl AnnouncedBlock {
             writable,
         };
         let block = Self::announce(shared, memory, location, fd, len);
-        let region = mr::add(shared, block.row(attr), location.base as usize)?;
+        let region = mr::add(shared, block.entry(attr), location.base as usize)?;
         let remote_addr = shared
             .keys
             .remote_start(location.base, &selvedge::mr::Attr::default());
@@ -98,7 +98,7 @@ impl AnnouncedBlock {
     }
 
     /// The block's entry of the key table.
-    fn row(&self, attr: &alloc::Attr) -> KeyEntry {
+    fn entry(&self, attr: &alloc::Attr) -> KeyEntry {
         KeyEntry {
             key: attr.requested_key,
             start: self
@@ -138,8 +138,8 @@ impl MemoryRegion for DomainAllocation {
         Desc::NONE
     }
 
-    fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
-        self.region.bind_counter(cntr, what)
+    fn bind_counter(&self, cntr: &Arc<dyn Counter>, access: MrAccess) -> Result<(), Error> {
+        self.region.bind_counter(cntr, access)
     }
 }
 

@@ -44,7 +44,7 @@ struct Announcement {
 /// A peer that receives announcements.
 #[derive(Debug)]
 struct Subscriber {
-    speaker: PacketSender,
+    sender: PacketSender,
     /// Announcements that were not sent to it yet, with their numbers.
     pending: VecDeque<(u64, Arc<Announcement>)>,
 }
@@ -99,7 +99,7 @@ impl Announcements {
         let active = inner.active.iter();
         let pending = active.map(|(&number, announcement)| (number, Arc::clone(announcement)));
         let subscriber = Subscriber {
-            speaker: link.packet_sender(),
+            sender: link.packet_sender(),
             pending: pending.collect(),
         };
         inner.subscribers.push(subscriber);
@@ -151,10 +151,10 @@ impl Subscriber {
     fn send_pending(&mut self) -> bool {
         while let Some((_, announcement)) = self.pending.front() {
             let fds: Vec<_> = announcement.fd.iter().map(AsFd::as_fd).collect();
-            match self.speaker.send(&announcement.packet, &fds) {
+            match self.sender.send(&announcement.packet, &fds) {
                 Some(Ok(())) => drop(self.pending.pop_front()),
                 Some(Err(ConnectError::NotYet(_) | ConnectError::Busy(_))) => {
-                    return self.speaker.is_open();
+                    return self.sender.is_open();
                 }
                 Some(Err(
                     ConnectError::Failed(error)
@@ -168,7 +168,7 @@ impl Subscriber {
                 None => return false,
             }
         }
-        self.speaker.is_open()
+        self.sender.is_open()
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct Keys {
 #[derive(Debug, Default)]
 struct Table {
     chunks: Vec<Chunk>,
-    rows: Vec<Option<Entry>>,
+    slots: Vec<Option<Region>>,
     free: BTreeSet<u32>,
     by_key: FxHashMap<u64, u32>,
     counts: Counts,
@@ -56,8 +56,8 @@ struct Table {
 
 /// A registered region: its entry of the key table, and its address in this process.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    row: KeyEntry,
+struct Region {
+    entry: KeyEntry,
     /// The address of the first byte.
     first: usize,
 }
@@ -107,12 +107,12 @@ impl Keys {
         Regions(self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts a finished access of a peer at the counters of its regions. `what` is whether it has
+    /// Counts a finished access of a peer at the counters of its regions. `access` is whether it has
     /// read bytes, changed them, or both.
     #[inline]
-    pub(crate) fn count(&self, segments: impl Iterator<Item = (u64, usize)>, what: MrAccess) {
+    pub(crate) fn count(&self, segments: impl Iterator<Item = (u64, usize)>, access: MrAccess) {
         if self.are_counted.load(Ordering::Relaxed) {
-            let events = self.regions().0.counts.events_of(segments, what);
+            let events = self.regions().0.counts.events_of(segments, access);
             events.count();
         }
     }
@@ -120,18 +120,18 @@ impl Keys {
     /// Counts a finished write.
     #[inline]
     pub(crate) fn count_write(&self, segments: &[RmaIov]) {
-        let segments = segments.iter().map(|place| (place.key, place.len));
+        let segments = segments.iter().map(|index| (index.key, index.len));
         self.count(segments, MrAccess::REMOTE_WRITE);
     }
 
     /// Counts a finished read.
     #[inline]
     pub(crate) fn count_read(&self, segments: &RmaSegments) {
-        let segments = segments.all().iter().map(|place| (place.key, place.len));
+        let segments = segments.all().iter().map(|index| (index.key, index.len));
         self.count(segments, MrAccess::REMOTE_READ);
     }
 
-    /// Adds a region, under the key in `row` or, where the provider chooses keys, a new key. The
+    /// Adds a region, under the key in `entry` or, where the provider chooses keys, a new key. The
     /// region's first byte is at address `first` of this process. Returns the key and the entry's
     /// number.
     ///
@@ -139,13 +139,13 @@ impl Keys {
     /// [`Errno::NoKey`] when the key is taken; the system's, when memory for the table is short.
     pub(crate) fn insert(
         &self,
-        row: KeyEntry,
+        entry: KeyEntry,
         first: usize,
         announcements: &Announcements,
     ) -> Result<(u64, u32), Error> {
         let mut table = self.table();
         self.ensure_free_row(&mut table, announcements)?;
-        table.insert(row, first, self.mode.contains(MrMode::PROV_KEY))
+        table.insert(entry, first, self.mode.contains(MrMode::PROV_KEY))
     }
 
     /// Withdraws a region.
@@ -162,19 +162,19 @@ impl Keys {
         &self,
         number: u32,
         cntr: &Arc<dyn Counter>,
-        what: MrAccess,
+        access: MrAccess,
     ) -> Result<(), Error> {
         let cntr = self.region_counters.add_counter(cntr)?;
         let mut table = self.table();
         let table = &mut *table;
-        let Some(entry) = &mut table.rows[number as usize] else {
+        let Some(region) = &mut table.slots[number as usize] else {
             return Ok(());
         };
-        table.counts.bind(entry.row.key, &cntr, what)?;
+        table.counts.bind(region.entry.key, &cntr, access)?;
         self.are_counted.store(true, Ordering::Relaxed);
-        entry.row.rights |= COUNTED;
-        let (chunk, place) = locate_entry(number as usize);
-        table.chunks[chunk].amend(place, &entry.row);
+        region.entry.rights |= COUNTED;
+        let (chunk, index) = locate_entry(number as usize);
+        table.chunks[chunk].amend(index, &region.entry);
         Ok(())
     }
 
@@ -202,32 +202,32 @@ impl Keys {
 impl Table {
     fn insert(
         &mut self,
-        mut row: KeyEntry,
+        mut entry: KeyEntry,
         first: usize,
         by_provider: bool,
     ) -> Result<(u64, u32), Error> {
         let number = match by_provider {
             true => self.free.first().copied(),
-            false => self.preferred(row.key)?,
+            false => self.preferred(entry.key)?,
         };
         let is_full = || Error::new(Errno::NoMem, "the key table has no free entry");
         let number = number.ok_or_else(is_full)?;
         if by_provider {
-            row.key = random() << ROW_BITS | u64::from(number);
+            entry.key = random() << ROW_BITS | u64::from(number);
         }
         self.free.remove(&number);
-        self.by_key.insert(row.key, number);
-        self.rows[number as usize] = Some(Entry { row, first });
-        let (chunk, place) = locate_entry(number as usize);
-        self.chunks[chunk].publish(place, &row);
-        Ok((row.key, number))
+        self.by_key.insert(entry.key, number);
+        self.slots[number as usize] = Some(Region { entry, first });
+        let (chunk, index) = locate_entry(number as usize);
+        self.chunks[chunk].publish(index, &entry);
+        Ok((entry.key, number))
     }
 
     /// The free entry for an application's key: the one of the same number if possible.
     fn preferred(&self, key: u64) -> Result<Option<u32>, Error> {
         if self.by_key.contains_key(&key) || key == NO_KEY {
-            let what = format!("the key {key:#x} is taken");
-            return Err(Error::new(Errno::NoKey, what));
+            let message = format!("the key {key:#x} is taken");
+            return Err(Error::new(Errno::NoKey, message));
         }
         let same = (key & ROW_MASK) as u32;
         let same = self.free.get(&same).or_else(|| self.free.first());
@@ -243,29 +243,30 @@ impl Table {
             Error::new(errno, "sharing a chunk of keys").because(cause)
         })?;
         self.chunks.push(chunk);
-        let first = self.rows.len() as u32;
-        self.rows.resize(self.rows.len() + entries_of(number), None);
-        self.free.extend(first..self.rows.len() as u32);
+        let first = self.slots.len() as u32;
+        self.slots
+            .resize(self.slots.len() + entries_of(number), None);
+        self.free.extend(first..self.slots.len() as u32);
         Ok(fd)
     }
 
     /// Withdraws an entry. Returns the counters of its region, for the caller to drop without
     /// locks.
     fn remove(&mut self, number: u32) -> Option<Bound> {
-        let (chunk, place) = locate_entry(number as usize);
-        self.chunks[chunk].withdraw(place);
+        let (chunk, index) = locate_entry(number as usize);
+        self.chunks[chunk].withdraw(index);
         self.free.insert(number);
-        let entry = self.rows[number as usize].take()?;
-        self.by_key.remove(&entry.row.key);
-        self.counts.remove(entry.row.key)
+        let region = self.slots[number as usize].take()?;
+        self.by_key.remove(&region.entry.key);
+        self.counts.remove(region.entry.key)
     }
 
-    fn find(&self, key: u64) -> Option<&Entry> {
-        let hint = self.rows.get(hint(key));
-        let hint = hint.and_then(|entry| entry.as_ref().filter(|entry| entry.row.key == key));
+    fn find(&self, key: u64) -> Option<&Region> {
+        let hint = self.slots.get(hint(key));
+        let hint = hint.and_then(|region| region.as_ref().filter(|region| region.entry.key == key));
         hint.or_else(|| {
             let number = *self.by_key.get(&key)?;
-            self.rows[number as usize].as_ref()
+            self.slots[number as usize].as_ref()
         })
     }
 }
@@ -276,16 +277,16 @@ impl Regions<'_> {
     /// # Errors
     /// The reason for the denial.
     pub(crate) fn locate(&self, segment: &RmaIov, rights: u32) -> Result<SharedBytes, Denied> {
-        let (entry, offset) = self.find(segment, rights)?;
-        if entry.row.kind != Kind::Whole {
-            let len = usize::try_from(entry.row.len).map_err(|_| Denied::Bounds)?;
-            return Ok(shared_bytes(entry.first, len).part(offset, segment.len));
+        let (region, offset) = self.find(segment, rights)?;
+        if region.entry.kind != Kind::Whole {
+            let len = usize::try_from(region.entry.len).map_err(|_| Denied::Bounds)?;
+            return Ok(shared_bytes(region.first, len).part(offset, segment.len));
         }
         let is_there = match rights & RIGHT_WRITE {
             0 => presence::is_readable,
             _ => presence::is_writable,
         };
-        let first = entry.first + offset;
+        let first = region.first + offset;
         match is_there(first, segment.len) {
             true => Ok(shared_bytes(first, segment.len)),
             false => Err(Denied::Unmapped),
@@ -303,12 +304,12 @@ impl Regions<'_> {
 
     /// The region that holds a segment, and the segment's offset in it.
     #[inline]
-    fn find(&self, segment: &RmaIov, rights: u32) -> Result<(&Entry, usize), Denied> {
-        let entry = self.0.find(segment.key).ok_or(Denied::Key)?;
-        let row = &entry.row;
-        let memory = row.locate(segment.addr, segment.len as u64, rights)?;
-        let offset = usize::try_from(memory - row.memory).map_err(|_| Denied::Bounds)?;
-        Ok((entry, offset))
+    fn find(&self, segment: &RmaIov, rights: u32) -> Result<(&Region, usize), Denied> {
+        let region = self.0.find(segment.key).ok_or(Denied::Key)?;
+        let entry = &region.entry;
+        let memory = entry.locate(segment.addr, segment.len as u64, rights)?;
+        let offset = usize::try_from(memory - entry.memory).map_err(|_| Denied::Bounds)?;
+        Ok((region, offset))
     }
 }
 
@@ -417,7 +418,7 @@ mod tests {
             let region = register(&keys, &[iov], &attr(MrAccess::REMOTE_WRITE, 3)).unwrap();
             assert!(
                 seen.insert(region.key()),
-                "the row is used again, the key is not"
+                "the entry is reused, the key is not"
             );
         }
     }

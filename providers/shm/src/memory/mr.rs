@@ -32,20 +32,20 @@ pub(crate) fn register(
     memory: &[IovMut],
     attr: &mr::Attr,
 ) -> Result<Arc<dyn MemoryRegion>, Error> {
-    let &[piece] = memory else {
+    let &[segment] = memory else {
         let count = memory.len();
-        let what =
+        let message =
             format!("a region of {count} segments; the shm provider supports {MR_IOV_LIMIT}");
-        return Err(Error::new(Errno::Inval, what));
+        return Err(Error::new(Errno::Inval, message));
     };
-    let first = piece.base.expose_provenance() as u64;
-    let len = piece.len as u64;
-    let is_whole = first == 0 && piece.len == usize::MAX;
+    let first = segment.base.expose_provenance() as u64;
+    let len = segment.len as u64;
+    let is_whole = first == 0 && segment.len == usize::MAX;
     if !is_whole && first.checked_add(len).is_none() {
-        let what = format!("a region of {len} bytes at {first:#x}");
-        return Err(Error::new(Errno::Inval, what));
+        let message = format!("a region of {len} bytes at {first:#x}");
+        return Err(Error::new(Errno::Inval, message));
     }
-    let row = KeyEntry {
+    let entry = KeyEntry {
         key: attr.requested_key,
         start: domain.keys.remote_start(first, attr),
         len,
@@ -54,10 +54,10 @@ pub(crate) fn register(
         memory: first,
         block: 0,
     };
-    add(domain, row, piece.base.expose_provenance())
+    add(domain, entry, segment.base.expose_provenance())
 }
 
-/// Adds a region to the table, under the key in `row` or, where the provider chooses keys, a new
+/// Adds a region to the table, under the key in `entry` or, where the provider chooses keys, a new
 /// key. Its first byte is at address `first` of this process. A region without remote rights has no
 /// key.
 ///
@@ -65,12 +65,12 @@ pub(crate) fn register(
 /// [`Errno::NoKey`] when the key is taken; the system's, when memory for the table is short.
 pub(crate) fn add(
     domain: &Arc<Shared>,
-    row: KeyEntry,
+    entry: KeyEntry,
     first: usize,
 ) -> Result<Arc<dyn MemoryRegion>, Error> {
     let (mut key, mut number) = (NO_KEY, None);
-    if row.rights != 0 {
-        let added = domain.keys.insert(row, first, &domain.announcements)?;
+    if entry.rights != 0 {
+        let added = domain.keys.insert(entry, first, &domain.announcements)?;
         (key, number) = (added.0, Some(added.1));
     }
     Ok(Arc::new(Region {
@@ -90,13 +90,13 @@ impl MemoryRegion for Region {
         Desc::NONE
     }
 
-    fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
+    fn bind_counter(&self, cntr: &Arc<dyn Counter>, access: MrAccess) -> Result<(), Error> {
         self.fork_guard.check_for(self)?;
         match self.number {
-            Some(number) => self.domain.keys.bind(number, cntr, what),
+            Some(number) => self.domain.keys.bind(number, cntr, access),
             None => {
-                let what = "a counter for a region without remote rights";
-                Err(Error::new(Errno::Inval, what))
+                let message = "a counter for a region without remote rights";
+                Err(Error::new(Errno::Inval, message))
             }
         }
     }

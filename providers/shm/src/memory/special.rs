@@ -40,8 +40,8 @@ impl OwnBlocks {
     #[cold]
     fn find_block(&self, addr: u64, len: u64) -> Option<u64> {
         let by_base = self.by_base.read().unwrap_or_else(PoisonError::into_inner);
-        let (_, place) = by_base.range(..=addr).next_back()?;
-        place.offset_of(addr, len).map(|_| place.block)
+        let (_, info) = by_base.range(..=addr).next_back()?;
+        info.offset_of(addr, len).map(|_| info.block)
     }
 
     /// The number of a new block.
@@ -49,8 +49,8 @@ impl OwnBlocks {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    pub(crate) fn add(&self, place: BlockInfo) {
-        self.change(|by_base| by_base.insert(place.base, place));
+    pub(crate) fn add(&self, info: BlockInfo) {
+        self.change(|by_base| by_base.insert(info.base, info));
     }
 
     pub(crate) fn remove(&self, base: u64) {
@@ -73,7 +73,7 @@ pub(crate) struct PeerBlocks {
 /// A mapped block of a peer.
 #[derive(Debug)]
 pub(crate) struct MappedBlock {
-    place: BlockInfo,
+    info: BlockInfo,
     memory: PeerBlock,
     _mapped: MappingPermit,
 }
@@ -84,32 +84,32 @@ impl PeerBlocks {
     ///
     /// # Errors
     /// [`Errno::Proto`] for an invalid block.
-    pub(crate) fn map(&mut self, place: BlockInfo, fd: OwnedFd) -> Result<(), Error> {
-        let nonsense = || {
+    pub(crate) fn map(&mut self, info: BlockInfo, fd: OwnedFd) -> Result<(), Error> {
+        let invalid = || {
             Error::new(
                 Errno::Proto,
-                format!("invalid block of special memory: {place:?}"),
+                format!("invalid block of special memory: {info:?}"),
             )
         };
-        let len = usize::try_from(place.len).map_err(|_| nonsense())?;
-        if place.block == 0 || place.base.checked_add(place.len).is_none() {
-            return Err(nonsense());
+        let len = usize::try_from(info.len).map_err(|_| invalid())?;
+        if info.block == 0 || info.base.checked_add(info.len).is_none() {
+            return Err(invalid());
         }
-        if self.by_number.contains_key(&place.block) {
+        if self.by_number.contains_key(&info.block) {
             return Ok(());
         }
         // Blocks beyond the peer's share are accessed by commands and copies instead.
         let Some(_mapped) = MappingQuota::of_blocks().take(self.by_number.len()) else {
             return Ok(());
         };
-        match PeerBlock::attach(fd, len, place.writable) {
+        match PeerBlock::attach(fd, len, info.writable) {
             Ok(memory) => {
                 let block = MappedBlock {
-                    place,
+                    info,
                     memory,
                     _mapped,
                 };
-                self.by_number.insert(place.block, block);
+                self.by_number.insert(info.block, block);
             }
             Err(error) if error.errno() == Errno::Proto => return Err(error),
             Err(error) => log::info!(target: "selvedge::shm::mr", "{error}"),
@@ -138,7 +138,7 @@ impl PeerBlocks {
     #[inline]
     pub(crate) fn find(&self, block: u64, addr: u64, len: u64) -> Option<(&Bytes, usize)> {
         let block = self.by_number.get(&block)?;
-        let offset = block.place.offset_of(addr, len)?;
+        let offset = block.info.offset_of(addr, len)?;
         Some((block.memory.bytes(), offset))
     }
 }
@@ -149,7 +149,7 @@ mod tests {
     use crate::smr::Writers;
     use crate::smr::special::{Block, PageSize};
 
-    fn place(block: u64, base: u64) -> BlockInfo {
+    fn info(block: u64, base: u64) -> BlockInfo {
         BlockInfo {
             block,
             base,
@@ -162,8 +162,8 @@ mod tests {
     fn an_address_is_found_only_in_its_block() {
         let special = OwnBlocks::default();
         assert_eq!(special.block_of(0x1000, 1), None);
-        special.add(place(1, 0x1000));
-        special.add(place(2, 0x3000));
+        special.add(info(1, 0x1000));
+        special.add(info(2, 0x3000));
         let table = [
             (0x1000, 4096, Some(1)),
             (0x1fff, 1, Some(1)),
@@ -187,7 +187,7 @@ mod tests {
         let (_memory, fd) = Block::create(4096, Writers::Owner, PageSize::Ordinary).unwrap();
         let map = |blocks: &mut PeerBlocks, number: u64| {
             let fd = fd.try_clone().unwrap();
-            blocks.map(place(number, number << 20), fd).unwrap();
+            blocks.map(info(number, number << 20), fd).unwrap();
         };
         let mut greedy_peers: Vec<_> = (0..4).map(|_| PeerBlocks::default()).collect();
         for greedy in &mut greedy_peers {
@@ -206,7 +206,7 @@ mod tests {
         let (memory, fd) = Block::create(8192, Writers::Owner, PageSize::Ordinary).unwrap();
         let sound = BlockInfo {
             len: memory.len() as u64,
-            ..place(7, 0x7000_0000)
+            ..info(7, 0x7000_0000)
         };
         let mut blocks = PeerBlocks::default();
         for wrong in [

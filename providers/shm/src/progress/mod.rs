@@ -73,8 +73,8 @@ impl EndpointState for State {
             return ArmOutcome::AtMost(PARK_TIMEOUT);
         }
         self.schedule.parking.park_unbounded();
-        let patience = self.control.park_timeout();
-        patience.map_or(ArmOutcome::UntilWoken, ArmOutcome::AtMost)
+        let timeout = self.control.park_timeout();
+        timeout.map_or(ArmOutcome::UntilWoken, ArmOutcome::AtMost)
     }
 
     #[inline(never)]

@@ -141,27 +141,27 @@ impl Peer {
     #[cold]
     fn cache_region(&mut self, segment: &RmaIov, rights: u32) -> Option<()> {
         let grant = self.keys.check(segment, rights).ok()?;
-        let row = &grant.row;
-        if row.kind != Kind::Special || row.is_counted() {
+        let entry = &grant.entry;
+        if entry.kind != Kind::Special || entry.is_counted() {
             return None;
         }
-        let (bytes, at) = self.blocks.find(row.block, row.memory, row.len)?;
-        let span = bytes.span(at, usize::try_from(row.len).ok()?)?;
+        let (bytes, at) = self.blocks.find(entry.block, entry.memory, entry.len)?;
+        let span = bytes.span(at, usize::try_from(entry.len).ok()?)?;
         // The entry's rights and the mapping's protection come from two messages of the peer: the
         // lesser applies.
         let usable = match span.is_writable() {
-            true => row.rights,
-            false => row.rights & !RIGHT_WRITE,
+            true => entry.rights,
+            false => entry.rights & !RIGHT_WRITE,
         };
         if usable & rights != rights {
             return None;
         }
         let region = MappedRegion {
-            key: row.key,
-            start: row.start,
+            key: entry.key,
+            start: entry.start,
             rights: usable,
             span,
-            row: self.keys.entry_version(&grant)?,
+            version: self.keys.entry_version(&grant)?,
         };
         self.mapped_regions.keep(region);
         Some(())

@@ -188,7 +188,7 @@ fn write_inline(
         return false;
     }
     let grant = peer.keys.check(segment, RIGHT_WRITE);
-    let is_allowed = grant.is_ok_and(|grant| grant.row.kind == Kind::Plain);
+    let is_allowed = grant.is_ok_and(|grant| grant.entry.kind == Kind::Plain);
     if peer.sibling.is_some() || !is_allowed || peer.reserve(0).is_err() {
         return false;
     }

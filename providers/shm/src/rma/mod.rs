@@ -74,7 +74,7 @@ impl Grants {
     /// Whether only the peer can tell that the addressed memory exists.
     fn need_confirmation(&self) -> bool {
         let mut all = self.list.iter().flatten();
-        all.any(|grant| grant.row.kind == Kind::Whole)
+        all.any(|grant| grant.entry.kind == Kind::Whole)
     }
 }
 

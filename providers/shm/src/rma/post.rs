@@ -294,9 +294,9 @@ impl Endpoint {
 
 /// The report of an operation that reports success.
 #[inline(always)]
-fn report(what: CompletionFlags, context: Context, flags: OpFlags, len: usize) -> Report {
+fn report(kind: CompletionFlags, context: Context, flags: OpFlags, len: usize) -> Report {
     Report {
-        kind: what,
+        kind,
         context,
         flags,
         reports_success: true,

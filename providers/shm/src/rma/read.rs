@@ -66,7 +66,7 @@ fn copy_out(peer: &Peer, setup: &Setup, op: &RmaOp, buf: &mut RxBuf, grants: &Gr
     let mut done = 0;
     for (segment, grant) in op.segments.all().iter().zip(&grants.list) {
         let grant = grant.as_ref().ok_or(Errno::Inval)?;
-        if grant.row.is_counted() {
+        if grant.entry.is_counted() {
             return Err(Errno::Perm);
         }
         let mut from = grant.memory;
@@ -180,8 +180,8 @@ fn respond_in_bounce_segments(
 impl crate::provider::config::Config {
     /// Checks that one more response of the peer may be outstanding.
     pub(crate) fn check_request_quota(&self, peer: &Peer) -> Result {
-        let asked = peer.out.as_ref().map_or(0, |out| out.ops.requested());
-        match asked as u64 >= self.reserved_slots() || peer.outstanding() >= MAX_OPS {
+        let requested = peer.out.as_ref().map_or(0, |out| out.ops.requested());
+        match requested as u64 >= self.reserved_slots() || peer.outstanding() >= MAX_OPS {
             true => Err(Errno::Again),
             false => Ok(()),
         }

@@ -26,7 +26,7 @@ pub(crate) struct PeerKeys {
 /// The permission to access a segment of a peer's memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
-    pub(crate) row: KeyEntry,
+    pub(crate) entry: KeyEntry,
     /// The start of the segment: an address in the peer's process.
     pub(crate) memory: u64,
     number: u32,
@@ -52,11 +52,11 @@ impl PeerKeys {
             return Ok(());
         }
         if number > self.chunks.len() {
-            let what = format!(
+            let message = format!(
                 "key chunk {number} arrived before chunk {}",
                 self.chunks.len()
             );
-            return Err(Error::new(Errno::Proto, what));
+            return Err(Error::new(Errno::Proto, message));
         }
         self.chunks.push(PeerChunk::attach(fd, number)?);
         Ok(())
@@ -68,10 +68,10 @@ impl PeerKeys {
     /// The reason for the denial.
     #[inline]
     pub(crate) fn check(&mut self, segment: &RmaIov, rights: u32) -> Result<Grant, Denied> {
-        let (number, row, generation) = self.find(segment.key).ok_or(Denied::Key)?;
-        let memory = row.locate(segment.addr, segment.len as u64, rights)?;
+        let (number, entry, generation) = self.find(segment.key).ok_or(Denied::Key)?;
+        let memory = entry.locate(segment.addr, segment.len as u64, rights)?;
         Ok(Grant {
-            row,
+            entry,
             memory,
             number,
             generation,
@@ -105,8 +105,8 @@ impl PeerKeys {
     #[inline]
     fn read(&self, number: usize, key: u64) -> Option<(u32, KeyEntry, u64)> {
         let (chunk, segment) = locate_entry(number);
-        let (row, generation) = self.chunks.get(chunk)?.read(segment)?;
-        (row.key == key).then_some((number as u32, row, generation))
+        let (entry, generation) = self.chunks.get(chunk)?.read(segment)?;
+        (entry.key == key).then_some((number as u32, entry, generation))
     }
 
     #[cold]
@@ -140,7 +140,7 @@ const MAPPED_REGIONS: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct MappedRegions {
     /// Empty until the first region is cached.
-    kept: Vec<Option<MappedRegion>>,
+    cached: Vec<Option<MappedRegion>>,
 }
 
 /// The mapping of the region that the last access used, as a prefetch hint. Most accesses use the
@@ -196,29 +196,29 @@ pub(super) struct MappedRegion {
     pub(super) start: u64,
     pub(super) rights: u32,
     pub(super) span: Span,
-    pub(super) row: EntryVersion,
+    pub(super) version: EntryVersion,
 }
 
 impl MappedRegions {
     /// Removes all regions and releases their mappings.
     pub(crate) fn clear(&mut self) {
-        self.kept.clear();
+        self.cached.clear();
     }
 
     /// Caches a region, in place of another with the same slot.
     pub(super) fn keep(&mut self, region: MappedRegion) {
         let slot = slot(region.key);
-        self.kept.resize(MAPPED_REGIONS, None);
-        self.kept[slot] = Some(region);
+        self.cached.resize(MAPPED_REGIONS, None);
+        self.cached[slot] = Some(region);
     }
 
     /// Finds a segment in its cached region. Returns `None` if the region is not cached, has
     /// changed, or does not grant `rights` to all of the segment.
     #[inline(always)]
     pub(crate) fn find(&self, segment: &RmaIov, rights: u32) -> Option<(&Span, usize)> {
-        let region = self.kept.get(slot(segment.key))?.as_ref()?;
+        let region = self.cached.get(slot(segment.key))?.as_ref()?;
         let is_allowed = region.key == segment.key && region.rights & rights == rights;
-        if !is_allowed || !region.row.is_current() {
+        if !is_allowed || !region.version.is_current() {
             return None;
         }
         let at = segment.addr.wrapping_sub(region.start) as usize;

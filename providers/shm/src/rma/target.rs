@@ -57,7 +57,7 @@ pub(crate) fn take_command(
             return Ok(true);
         }
     }
-    let walked = inbox.pool_position;
+    let saved_position = inbox.pool_position;
     let (Some(slot), mut passage) = pool(inbox) else {
         return Ok(false);
     };
@@ -66,7 +66,7 @@ pub(crate) fn take_command(
         OneSided::Read(read) => {
             if !read::respond(peer, setup, schedule, &read) {
                 if let Some(inbox) = &mut peer.inbox {
-                    inbox.pool_position = walked;
+                    inbox.pool_position = saved_position;
                 }
                 return Ok(false);
             }

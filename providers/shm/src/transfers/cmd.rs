@@ -307,7 +307,7 @@ mod tests {
                         let kind = std::mem::discriminant(&body);
                         format!("{kind:?} {}", env.has_data)
                     }
-                    Err(ProtocolError(what)) => what.to_owned(),
+                    Err(ProtocolError(violation)) => violation.to_owned(),
                 };
                 (one_sided, format!("{notification:?}"), message)
             }))

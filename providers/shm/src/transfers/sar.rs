@@ -267,7 +267,7 @@ fn take_response(
                 fail(peer, ep, dest, msg_id, errno)
             }
         },
-        what @ (status::DONE | status::BOUNCED) => complete(peer, ep, msg_id, what),
+        status_kind @ (status::DONE | status::BOUNCED) => complete(peer, ep, msg_id, status_kind),
         status::FAILED => {
             let errno = Errno::from_raw((status >> 8) as i32);
             fail(peer, ep, dest, msg_id, errno)
@@ -278,25 +278,25 @@ fn take_response(
 
 fn free_segment(peer: &mut Peer, segment: u32) -> Result<(), ProtocolError> {
     let bounce = peer.out.as_mut().and_then(|out| out.bounce.as_mut());
-    match bounce.is_some_and(|bounce| bounce.give_back(segment)) {
+    match bounce.is_some_and(|bounce| bounce.free_segment(segment)) {
         true => Ok(()),
         false => Err(ProtocolError("a freed segment that it did not hold")),
     }
 }
 
-fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, what: u32) -> Result<(), ProtocolError> {
-    let op = remove_op(peer, msg_id, what)?;
+fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, status_kind: u32) -> Result<(), ProtocolError> {
+    let op = remove_op(peer, msg_id, status_kind)?;
     // A peer that copied from special memory, for which no eager segments are filled, gives no hint
     // about other messages of this size.
     if let OpBody::Rts { filled, .. } = op.body
-        && what == status::DONE
+        && status_kind == status::DONE
         && filled > 0
     {
         peer.outbox().bounced &= !(1 << ProtocolSelector::size_class(op.report.len));
     }
     if op.report.kind.contains(CompletionFlags::SEND) {
         ep.stats
-            .count_protocol(protocol_counter(&op.body, what), op.report.len);
+            .count_protocol(protocol_counter(&op.body, status_kind), op.report.len);
     }
     op.succeed(ep);
     Ok(())
@@ -327,11 +327,11 @@ fn fail(
 
 /// Removes the operation that a response completes. An operation that this response cannot complete
 /// stays in the table, and fails with the peer.
-fn remove_op(peer: &mut Peer, msg_id: u32, what: u32) -> Result<Op, ProtocolError> {
+fn remove_op(peer: &mut Peer, msg_id: u32, status_kind: u32) -> Result<Op, ProtocolError> {
     const UNKNOWN_OP: ProtocolError = ProtocolError("a response without an operation");
     let out = peer.out.as_mut().ok_or(UNKNOWN_OP)?;
     let op = out.ops.get_mut(msg_id).ok_or(UNKNOWN_OP)?;
-    if !is_ended_by(op, what) {
+    if !is_ended_by(op, status_kind) {
         return Err(ProtocolError("a response that does not fit its operation"));
     }
     out.streams.retain(|&id| id != msg_id);
@@ -339,8 +339,8 @@ fn remove_op(peer: &mut Peer, msg_id: u32, what: u32) -> Result<Op, ProtocolErro
 }
 
 /// Whether a response of this status can complete an operation.
-fn is_ended_by(op: &Op, what: u32) -> bool {
-    match (&op.body, what) {
+fn is_ended_by(op: &Op, status_kind: u32) -> bool {
+    match (&op.body, status_kind) {
         (OpBody::Sent | OpBody::Rts { .. }, status::DONE | status::FAILED) => true,
         (
             OpBody::Rts {

@@ -40,8 +40,8 @@ pub(crate) fn send(
     if flags.contains(OpFlags::FENCE) && peer.has_unfinished() {
         return Err(Errno::Again);
     }
-    let way = flags.difference(OpFlags::FENCE.union(OpFlags::DEFERRED));
-    if is_inline(config, header, len, way) {
+    let other_flags = flags.difference(OpFlags::FENCE.union(OpFlags::DEFERRED));
+    if is_inline(config, header, len, other_flags) {
         peer.reserve(0)?;
         inline::send(peer.slot(), header, &buf);
         return Ok(Sent::Done);

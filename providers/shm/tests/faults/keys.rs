@@ -79,7 +79,7 @@ fn endpoints_with_different_keys_do_not_talk() {
 }
 
 #[test]
-fn endpoints_with_one_key_talk() {
+fn endpoints_with_the_same_key_exchange_messages() {
     let _watchdog = Watchdog::new();
     let pairs = [
         (keyed(b""), keyed(b"")),
@@ -172,7 +172,7 @@ fn a_process_with_the_name_of_a_peer_learns_a_proof_and_no_key() {
 }
 
 #[test]
-fn a_caller_that_has_not_proved_the_key_gets_no_proof() {
+fn a_client_without_a_valid_proof_gets_no_proof() {
     let _watchdog = Watchdog::new();
     let mut side = keyed(KEY);
     let caller = Hostile::connect(&side);

@@ -61,7 +61,7 @@ fn segments_pass(order: CopyOrder) {
         for content in 0..SEGMENTS {
             if sender.free() == 0 {
                 let response = wait(|| responses.pop());
-                assert!(sender.give_back(response.msg_id));
+                assert!(sender.free_segment(response.msg_id));
             }
             assert_eq!(fill(&mut sender, content), 64);
         }

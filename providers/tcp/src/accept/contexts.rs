@@ -1,8 +1,8 @@
-//! Where a scalable endpoint listens: the first context at its address, the others at the ports that
-//! follow.
+//! `ContextListeners`: the listeners of a scalable endpoint, the first context at its address and
+//! the others at the following ports.
 //!
-//! All ports are listened at from the beginning, so that nobody else takes one. Whoever comes before
-//! its context is there waits.
+//! It listens at all ports from the start, so that no other process can take one. A peer that
+//! connects before its context is opened waits.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -14,10 +14,10 @@ use selvedge_kit::ip::canonical_addr;
 use crate::accept::listen::{ANYWHERE, Listener, listen, listen_error};
 use crate::config::Config;
 
-/// How often free ports that follow each other are looked for.
+/// How often it tries to find successive free ports.
 const TRIES: usize = 256;
 
-/// The listeners of contexts that were not opened yet, by number.
+/// The listeners of unopened contexts, by context number.
 #[derive(Debug)]
 pub(crate) struct ContextListeners {
     first: SocketAddr,
@@ -26,11 +26,11 @@ pub(crate) struct ContextListeners {
 }
 
 impl ContextListeners {
-    /// Listens at `count` ports; the first is that of `addr`, or one of the configured range or of
-    /// the system's choice, if it has none.
+    /// Listens at `count` successive ports. The first is the port of `addr`; if that is 0, one of
+    /// the configured range or of the system's choice.
     ///
     /// # Errors
-    /// The system's, with the address.
+    /// System errors, with the address.
     pub(crate) fn open(addr: SocketAddr, count: usize, config: &Config) -> Result<Self, Error> {
         let tries = if addr.port() == 0 { TRIES } else { 1 };
         let mut listeners = listen_at_successive_ports(addr, count, config);
@@ -48,16 +48,16 @@ impl ContextListeners {
         })
     }
 
-    /// Where the first context listens.
+    /// The address of the first context.
     pub(crate) const fn first(&self) -> SocketAddr {
         self.first
     }
 
-    /// The listener of a context: the one that has waited for it, or a new one at the same port, if
-    /// the context was there before.
+    /// Returns the listener of a context: the prepared one, or a new one at the same port if the
+    /// context was opened before.
     ///
     /// # Errors
-    /// The system's, with the address, when somebody else has the port by now.
+    /// System errors, with the address, when another process has taken the port.
     pub(crate) fn listener(&self, context: u16) -> Result<Listener, Error> {
         let mut unopened = self.unopened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(listener) = unopened

@@ -1,5 +1,4 @@
-//! Listening: sockets that connections come to, at the address and within the range of ports that the
-//! configuration names.
+//! Listening sockets, at a requested address and within the configured port range.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -12,24 +11,24 @@ use crate::config::{CONTROL, Config};
 use crate::socket::{BoundSocket, listen_at};
 use crate::wire::hello::Extension;
 
-/// A socket that connections come to.
+/// A listening socket.
 pub(crate) type Listener = CloseOnFork<TcpListener>;
 
-/// The address of an endpoint that names none: any interface, and a port of the system's choice.
+/// The default address: any interface, and a port of the system's choice.
 pub(crate) const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// That listening at an address has failed.
+/// The error of a failed attempt to listen at an address.
 pub(crate) fn listen_error(addr: SocketAddr, cause: io::Error) -> Error {
     let errno = cause.raw_os_error().map_or(Errno::Io, Errno::from_raw);
     Error::new(errno, format!("listening at {addr}")).because(cause)
 }
 
-/// Listens at an address; at a port of the configured range, or the system's choice, if it has none.
+/// Listens at an address. Port 0 means a port of the configured range, or of the system's choice.
 pub(crate) fn listen(addr: SocketAddr, config: &Config) -> io::Result<Listener> {
     at_port(addr, config, listen_at)
 }
 
-/// Takes an address, likewise.
+/// Binds a socket to an address, with the same choice of a port.
 pub(crate) fn bind_at(addr: SocketAddr, config: &Config) -> io::Result<BoundSocket> {
     at_port(addr, config, BoundSocket::bind)
 }
@@ -45,7 +44,7 @@ fn at_port<T>(
     }
 }
 
-/// Opens at a port of a range: from a random one upwards, and then from the lowest.
+/// Opens at a port of a range: tries from a random port upwards, then from the lowest.
 fn in_range<T>(
     ip: IpAddr,
     (low, high): (u16, u16),
@@ -64,26 +63,26 @@ fn in_range<T>(
     Err(last)
 }
 
-/// Says once that peers are believed who they say they are, where everybody may be one.
+/// Warns once per process when an endpoint without authentication listens at a public address.
 pub(crate) fn warn_if_public(addr: SocketAddr) {
     static WARNED: Once = Once::new();
     if is_public(addr.ip()) {
         WARNED.call_once(|| {
             log::warn!(
                 target: CONTROL,
-                "{addr} is reached from anywhere, and nobody who comes there has to prove who it \
-                 is: use TLS (FI_TCP_TLS), give endpoints an auth_key, keep strangers out, or \
-                 listen elsewhere (FI_TCP_IFACE)"
+                "{addr} is reachable from other networks, and its peers are not authenticated: use \
+                 TLS (FI_TCP_TLS), give endpoints an auth_key, restrict access by a firewall, or \
+                 listen at another interface (FI_TCP_IFACE)"
             );
         });
     }
 }
 
-/// Whether hosts of other networks reach an address, as far as its number says.
+/// Whether the number of an address says that hosts of other networks can reach it.
 const fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(v4) => {
-            // Addresses of carriers' own networks, 100.64.0.0/10.
+            // Shared address space of carriers, 100.64.0.0/10.
             let is_shared = matches!(v4.octets(), [100, 64..128, ..]);
             !(v4.is_private()
                 || v4.is_loopback()

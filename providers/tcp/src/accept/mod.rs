@@ -1,8 +1,8 @@
-//! `Acceptor`: the listener of an endpoint, and the connections that have come to it and have not said
-//! who they are.
+//! `Acceptor`: the listener of an endpoint, and its unauthenticated connections.
 //!
-//! A connection that says nothing, or nonsense, is ended after a while, or soon when many others come,
-//! which wait in the kernel meanwhile; peers that are connected already notice nothing.
+//! A connection is unauthenticated until it has sent its hello message. A silent one is closed
+//! after the connect timeout, or sooner while further connections wait in the kernel's backlog. A
+//! malformed one is closed at once. Established connections are not affected.
 
 pub(crate) mod contexts;
 pub(crate) mod listen;
@@ -27,70 +27,70 @@ use crate::wire::ProtocolError;
 use crate::wire::hello::{DATA_MAX, HEADER, Hello, Kind};
 use crate::wire::proof::{PROOF_MAGIC, Server};
 
-/// Connections that are accepted in one turn.
+/// Connections that are accepted in one poll.
 const ACCEPTS: usize = 64;
-/// What `epoll(7)` knows the listener by, and connections that have not said who they are.
+/// The `epoll(7)` token of the listener and of unauthenticated connections.
 pub(crate) const ACCEPTOR: u64 = u64::MAX;
-/// How long a stranger may be silent while others wait for its place: long enough for a crowd whose
-/// members take turns on one core.
+/// How long an unauthenticated connection may be silent while others wait for a slot. The time is
+/// long enough for many peers that share one core.
 const CONTENDED_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// A listener, and the connections that have come to it and have not said who they are.
+/// A listener and its unauthenticated connections.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     listener: Listener,
-    /// Where it is.
+    /// The address that it listens at.
     pub(crate) addr: SocketAddr,
-    /// In the order in which they came.
+    /// In the order of acceptance.
     unauthenticated: VecDeque<Unauthenticated>,
     /// Connection requests that the application has neither accepted nor rejected.
     unanswered_requests: usize,
-    /// Nobody is let in until there is room.
+    /// No connection is accepted until there is room.
     is_paused: bool,
-    /// Kept for turning peers away when descriptors are short.
+    /// A spare descriptor, used to accept and close a connection when the process has none left.
     spare_fd: Option<File>,
     config: Config,
 }
 
-/// A connection that has not said who it is.
+/// A connection that has not completed its handshake.
 #[derive(Debug)]
 struct Unauthenticated {
     socket: Socket,
     from: SocketAddr,
-    /// What it has to prove.
+    /// The authorization key that it has to prove.
     key: AuthKey,
     proof: Server,
     received: Vec<u8>,
-    /// What the socket is watched for.
+    /// The epoll events that are enabled for the socket.
     watched: EpollFlags,
     accepted_at: Instant,
 }
 
-/// Somebody who wants a connection.
+/// A connection whose request (hello message) has arrived.
 #[derive(Debug)]
 pub(crate) struct ConnectionRequest {
     pub(crate) socket: Socket,
     pub(crate) from: SocketAddr,
     pub(crate) hello: Hello,
-    /// What came behind the greeting.
+    /// Bytes that arrived after the hello message.
     pub(crate) trailing: Vec<u8>,
 }
 
 impl Acceptor {
-    /// Listens at an address; at a port of the configured range, or the system's choice, if it has
-    /// none.
+    /// Listens at an address. Port 0 means a port of the configured range, or of the system's
+    /// choice.
     ///
     /// # Errors
-    /// The system's, with the address.
+    /// System errors, with the address.
     pub(crate) fn open(addr: SocketAddr, config: &Config, epoll: &Epoll) -> Result<Self, Error> {
         let listener = listen(addr, config).map_err(|cause| listen_error(addr, cause))?;
         Self::at(listener, config, epoll)
     }
 
-    /// Accepts the connections that come to a listener.
+    /// Accepts connections at an open listener.
     ///
     /// # Errors
-    /// The system's.
+    /// System errors.
     pub(crate) fn at(listener: Listener, config: &Config, epoll: &Epoll) -> Result<Self, Error> {
         let addr = listener.fd().local_addr();
         let addr = canonical_addr(addr.map_err(|cause| listen_error(ANYWHERE, cause))?);
@@ -114,18 +114,18 @@ impl Acceptor {
         })
     }
 
-    /// Whether no connection waits that has not said who it is.
+    /// Whether there is no unauthenticated connection.
     pub(crate) fn is_idle(&self) -> bool {
         self.unauthenticated.is_empty()
     }
 
-    /// When the first of those who wait has had its time.
+    /// When the oldest unauthenticated connection expires.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let first = self.unauthenticated.front()?;
         Some(first.accepted_at + self.timeout())
     }
 
-    /// How long a stranger may be silent.
+    /// How long an unauthenticated connection may be silent.
     fn timeout(&self) -> Duration {
         match self.is_backlog_full() {
             true => self.config.connect_timeout.min(CONTENDED_TIMEOUT),
@@ -133,7 +133,7 @@ impl Acceptor {
         }
     }
 
-    /// Ends the connections that have had their time, and accepts others again.
+    /// Closes expired connections, and accepts others again.
     pub(crate) fn expire(&mut self, now: Instant, epoll: &Epoll) {
         let timeout = self.timeout();
         while let Some(expired) = self
@@ -142,31 +142,34 @@ impl Acceptor {
         {
             warn_limited(
                 CONTROL,
-                format_args!("{} connects and says nothing", expired.from),
+                format_args!(
+                    "{} is closed: it connected and sent no complete handshake in time",
+                    expired.from
+                ),
             );
         }
         self.set_paused(self.is_full(0), epoll);
     }
 
-    /// So many connection requests wait for the application; new connections are taken as far as
-    /// `FI_TCP_REQUESTS` leaves room for theirs.
+    /// Sets the number of connection requests that wait for the application. `FI_TCP_REQUESTS`
+    /// limits those and new connections together.
     pub(crate) fn set_unanswered_requests(&mut self, unanswered_requests: usize, epoll: &Epoll) {
         self.unanswered_requests = unanswered_requests;
         self.set_paused(self.is_full(0), epoll);
     }
 
-    /// Whether no connection is taken any more beside `requests` that have just said who they are.
+    /// Whether the acceptor must not accept more, with `requests` new requests of this poll.
     fn is_full(&self, requests: usize) -> bool {
         let pending = self.unauthenticated.len() + self.unanswered_requests + requests;
         self.is_backlog_full() || pending >= self.config.max_requests
     }
 
-    /// Whether others wait for the place of a connection that has not said who it is.
+    /// Whether all slots of unauthenticated connections are in use.
     fn is_backlog_full(&self) -> bool {
         self.unauthenticated.len() >= self.config.max_unauthenticated
     }
 
-    /// Whether the listener tells of nobody.
+    /// Enables or disables the events of the listener.
     fn set_paused(&mut self, is_paused: bool, epoll: &Epoll) {
         if is_paused == self.is_paused {
             return;
@@ -176,13 +179,13 @@ impl Acceptor {
             false => EpollFlags::EPOLLIN,
         };
         let event = &mut EpollEvent::new(interest, ACCEPTOR);
-        // If it fails, the listener stays as it is, and this is tried again.
+        // If it fails, the listener keeps its state and the next call tries again.
         if epoll.modify(&self.listener, event).is_ok() {
             self.is_paused = is_paused;
         }
     }
 
-    /// Takes what connections have said, and accepts others. The callers that have said who they are.
+    /// Reads the unauthenticated connections and accepts new ones. Returns the completed requests.
     pub(crate) fn poll(&mut self, epoll: &Epoll) -> Vec<ConnectionRequest> {
         let mut requests = Vec::new();
         for _ in 0..self.unauthenticated.len() {
@@ -226,7 +229,7 @@ impl Acceptor {
         }
     }
 
-    /// Lets somebody in, who may have said already who it is.
+    /// Adds an accepted connection, whose request may already have arrived.
     fn accept_stream(
         &mut self,
         stream: TcpStream,
@@ -251,8 +254,9 @@ impl Acceptor {
         self.read_handshake(connection, epoll)
     }
 
-    /// Descriptors are short: whoever comes is let in by the spare one and turned away at once, so
-    /// that it does not wait, nor keep us busy. Whether there may be others.
+    /// Handles an accept(2) failure. When descriptors are exhausted, it uses the spare one to
+    /// accept a connection and closes it at once, so that the connection neither waits nor keeps
+    /// the listener readable. Returns whether more connections may wait.
     fn reject_without_descriptor(&mut self, cause: &io::Error) -> bool {
         let is_short = matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
         if !is_short || self.spare_fd.take().is_none() {
@@ -262,7 +266,9 @@ impl Acceptor {
         if let Ok((_, from)) = &accepted {
             warn_limited(
                 CONTROL,
-                format_args!("{from} is turned away: descriptors are short ({cause})"),
+                format_args!(
+                    "{from} is closed: the process has no file descriptor left ({cause}); raise its limit (RLIMIT_NOFILE)"
+                ),
             );
         }
         let accepted_one = accepted.is_ok();
@@ -279,13 +285,13 @@ enum HandshakeOutcome {
 }
 
 impl Unauthenticated {
-    /// Has its socket tell when there is room for what TLS has to say, while there is none.
+    /// Enables the write event while TLS records wait for room in the socket.
     fn watch(&mut self, epoll: &Epoll) {
         let mut interest = EpollFlags::EPOLLIN;
         interest.set(EpollFlags::EPOLLOUT, self.socket.has_unsent_records());
         if interest != self.watched {
             self.watched = interest;
-            // If it fails, the stranger has its time, as if it said nothing.
+            // If it fails, the connection expires like a silent one.
             let _ = epoll.modify(&self.socket, &mut EpollEvent::new(interest, ACCEPTOR));
         }
     }
@@ -311,7 +317,7 @@ impl Unauthenticated {
             Err(ProtocolError(reason)) => self.reject(reason),
         };
         match outcome {
-            // Nobody is going to tell of what is behind that.
+            // The socket reports no event for input that TLS has buffered.
             HandshakeOutcome::Pending(connection) if connection.socket.has_buffered_input() => {
                 connection.read()
             }
@@ -319,20 +325,20 @@ impl Unauthenticated {
         }
     }
 
-    /// Nothing more can come of it.
+    /// Closes a connection after an error, and logs a TLS error.
     fn close_after_error(mut self, cause: &io::Error) -> HandshakeOutcome {
         if is_tls_error(cause) {
-            warn_limited(CONTROL, format_args!("{} is refused: {cause}", self.from));
-            // So that it gets the reason.
+            warn_limited(CONTROL, format_args!("{} is rejected: {cause}", self.from));
+            // Lets the peer receive the alert.
             self.socket.close_gracefully();
         }
         HandshakeOutcome::Closed
     }
 
-    /// Whether it has proved what it has to.
+    /// Continues the proof of the key. Returns true when it is complete, or not required.
     fn check_proof(&mut self) -> Result<bool, ProtocolError> {
         while let Some(response) = self.proof.receive(&self.key, &mut self.received)? {
-            // Whoever does not hear it notices the end.
+            // If the send fails, the peer sees the close.
             let _ = self.socket.send_all(&response);
         }
         Ok(self.proof.is_proved())
@@ -340,7 +346,7 @@ impl Unauthenticated {
 
     fn parse_request(mut self) -> HandshakeOutcome {
         if self.received.starts_with(&PROOF_MAGIC) {
-            return self.reject("that it has an auth_key, and here is none");
+            return self.reject("a proof of an auth_key, and this endpoint has no auth_key");
         }
         match Hello::parse(&self.received) {
             Ok(None) => HandshakeOutcome::Pending(self),
@@ -352,13 +358,16 @@ impl Unauthenticated {
                     hello,
                 })
             }
-            Ok(Some(_)) => self.reject("an answer to nothing"),
+            Ok(Some(_)) => self.reject("a hello response without a request"),
             Err(ProtocolError(reason)) => self.reject(reason),
         }
     }
 
     fn reject(self, reason: &str) -> HandshakeOutcome {
-        warn_limited(CONTROL, format_args!("{} says {reason}", self.from));
+        warn_limited(
+            CONTROL,
+            format_args!("{} is closed: it sent {reason}", self.from),
+        );
         HandshakeOutcome::Closed
     }
 }

@@ -1,5 +1,5 @@
-//! `Delivery`: the parts of an endpoint that the frames of a peer act on, and what each kind of frame
-//! begins, where its payload goes, and what its end means.
+//! `Delivery`: executes the frames of a peer on the parts of an endpoint. It says what each type of
+//! frame starts, where its payload goes, and what its end completes.
 
 use selvedge::cq::Entry;
 use selvedge::{Errno, FiAddr};
@@ -17,7 +17,7 @@ use crate::peers::Peers;
 use crate::wire::ProtocolError;
 use crate::wire::frame::{AckPolicy, Header};
 
-/// What the frames of peers act on.
+/// The parts of an endpoint that frames act on.
 #[derive(Debug)]
 pub(crate) struct Delivery<'a> {
     pub(crate) ep: &'a Ep,
@@ -28,8 +28,9 @@ pub(crate) struct Delivery<'a> {
 }
 
 impl Delivery<'_> {
-    /// The fast path: a plain message of which all is here, for the oldest receive. How many bytes of
-    /// payload it has, if it is one.
+    /// The fast path: delivers a completely received message without remote data or acknowledgement
+    /// to the oldest receive. Returns the length of its payload, or `None` if the fast path does
+    /// not apply.
     #[inline]
     pub(crate) fn deliver_fast(
         &mut self,
@@ -69,11 +70,11 @@ impl Delivery<'_> {
         Some(len)
     }
 
-    /// The general path: takes a frame, of which `number` is its own among those that want an answer,
-    /// if it does. What is to be done with its payload, unless nothing is left to do.
+    /// The general path: starts a frame. `number` is its acknowledgement number, if it requests an
+    /// acknowledgement. Returns the payload to receive, if the frame has one.
     ///
     /// # Errors
-    /// When no peer would send it at this point.
+    /// When the frame violates the protocol at this point.
     pub(crate) fn begin_frame(
         &mut self,
         from: &mut Connection,
@@ -101,7 +102,7 @@ impl Delivery<'_> {
                 let requested = from.incoming.requested.remove(&id);
                 let requested = requested.filter(|(_, env)| env.len == len);
                 let (posted, env) =
-                    requested.ok_or(ProtocolError("bytes that were not asked for"))?;
+                    requested.ok_or(ProtocolError("rendezvous data that were not requested"))?;
                 let destination = match posted {
                     Some(posted) => Destination::Receive(posted, env, number),
                     None => Destination::Discard(number),
@@ -159,7 +160,7 @@ impl Delivery<'_> {
         Ok(None)
     }
 
-    /// A message begins.
+    /// Starts a message: matches it with a receive, stores it, or holds it.
     fn begin_message(
         &mut self,
         from: &mut Connection,
@@ -189,7 +190,7 @@ impl Delivery<'_> {
         Some(IncomingPayload::new(Destination::Unexpected(key), env.len))
     }
 
-    /// A message is offered.
+    /// Handles an RTS: requests the bytes if a receive matches, else stores it.
     fn begin_rendezvous(
         &mut self,
         from: &mut Connection,
@@ -197,7 +198,7 @@ impl Delivery<'_> {
         env: Envelope,
     ) -> Result<(), ProtocolError> {
         if self.matching.has_rts(from.id, id) || from.incoming.requested.contains_key(&id) {
-            return Err(ProtocolError("two offers of one number"));
+            return Err(ProtocolError("two RTS with one id"));
         }
         match self.matching.matcher(Kind::Tagged).match_message(&env) {
             Some(posted) => from.send_cts(id, Some(posted), env),
@@ -210,7 +211,7 @@ impl Delivery<'_> {
         Ok(())
     }
 
-    /// Puts a stretch of a payload where it belongs.
+    /// Stores a part of a payload at its destination.
     pub(crate) fn store(&mut self, payload: &mut IncomingPayload, bytes: &[u8]) {
         let at = payload.at;
         match &mut payload.destination {
@@ -227,10 +228,10 @@ impl Delivery<'_> {
         }
     }
 
-    /// A payload is there.
+    /// Completes a frame whose payload has arrived.
     ///
     /// # Errors
-    /// When the peer was not allowed to send it, and cannot be told.
+    /// When the access was not allowed, and the peer does not support error responses.
     pub(crate) fn payload_complete(
         &mut self,
         from: &mut Connection,
@@ -264,7 +265,7 @@ impl Delivery<'_> {
         Ok(())
     }
 
-    /// Our memory, as the peer of a connection uses it.
+    /// The target side of one-sided operations of a peer.
     fn one_sided<'a>(&'a mut self, from: &'a mut Connection) -> OneSided<'a> {
         OneSided {
             ep: self.ep,
@@ -274,25 +275,25 @@ impl Delivery<'_> {
         }
     }
 
-    /// Reports an operation that a peer has answered.
+    /// Reports an operation with the status that the peer returned.
     fn report_response(&mut self, peer: usize, report: &Report, status: u32) {
         if status == 0 {
             return report.done(self.ep);
         }
         let errno = i32::try_from(status).map_or(Errno::Other, Errno::from_raw);
         let reason = match errno {
-            Errno::KeyRejected => "nobody there has the key",
+            Errno::KeyRejected => "the key is not registered",
             Errno::Acces => "the region does not grant the right",
             Errno::Fault => "the bytes are not all inside the region",
-            Errno::Inval => "the target has an address that the operation cannot have",
-            _ => "it was not carried out",
+            Errno::Inval => "the target address is invalid for the operation",
+            _ => "the operation was not executed",
         };
-        let detail = format!("{} refuses: {reason}", self.peers[peer]);
+        let detail = format!("{} rejects the access: {reason}", self.peers[peer]);
         report.failed(self.ep, errno, self.peers.fi_addr(peer), detail);
     }
 
-    /// A receive takes a message that waited for it; `from` is the connection that the message came
-    /// by, if that has not ended.
+    /// Delivers an unexpected message to a receive. `from` is the message's connection, if it has
+    /// not ended.
     #[cold]
     pub(crate) fn deliver_kept(
         &mut self,
@@ -322,14 +323,14 @@ impl Delivery<'_> {
             (PayloadState::Lost, _) | (_, None) => {
                 let src = self.peers.fi_addr(message.peer);
                 let peer = &self.peers[message.peer];
-                let detail = format!("{peer} is gone, and its message with it");
+                let detail = format!("{peer} is disconnected, and its message is lost");
                 self.ep.rx_failed(posted, Errno::ConnReset, src, detail);
             }
         }
         Ok(())
     }
 
-    /// Drops a message. To its sender it is received.
+    /// Discards an unexpected message. Its sender gets an acknowledgement as if it were received.
     #[cold]
     pub(crate) fn discard(
         &mut self,
@@ -354,7 +355,7 @@ impl Delivery<'_> {
         Ok(())
     }
 
-    /// Lets a connection go on whose message had no room, if there is room for it by now.
+    /// Resumes a connection whose message was held, if the quota now has room.
     pub(crate) fn retry_held(&mut self, from: &mut Connection) -> Result<(), ProtocolError> {
         let key = from.incoming.held_message;
         let admitted = key.and_then(|key| {
@@ -367,7 +368,7 @@ impl Delivery<'_> {
         }
     }
 
-    /// Reports a message: `len` bytes of it are in its receive.
+    /// Reports a received message; `len` bytes are in its buffer.
     fn report_received(&mut self, posted: Posted, env: &Envelope, len: usize) {
         let peer = env.src.0 as usize;
         let src = self.peers.fi_addr(peer);
@@ -378,7 +379,7 @@ impl Delivery<'_> {
         self.ep.rx_done(posted, env, len, src, &mut Sink::none());
     }
 
-    /// Fails the receives and reads whose bytes were coming by a connection that has ended.
+    /// Fails the receives and reads whose data were arriving on a connection that has ended.
     pub(crate) fn fail(&mut self, from: &mut Connection, errno: Errno, detail: &str) {
         let src: FiAddr = self.peers.fi_addr(from.peer);
         let requested = from.incoming.requested.drain();
@@ -433,7 +434,7 @@ mod tests {
     use crate::connection::Stage;
     use crate::connection::table::Connections;
 
-    /// The parts of an endpoint with one peer, and a connection of that without a socket.
+    /// The parts of an endpoint with one peer, and a connection without a socket.
     struct Parts {
         ep: Ep,
         config: Config,
@@ -543,7 +544,7 @@ mod tests {
         delivery.payload_complete(from, payload).unwrap();
         assert!(
             !from.outgoing.take_response_queued(),
-            "no receive has met it"
+            "no receive has taken it"
         );
         let matcher = parts.matching.matcher(Kind::Tagged);
         let (posted, env, key) = matcher.post(receive(7)).unwrap();

@@ -1,4 +1,4 @@
-//! `Failure`: why a connection has ended, as completions, events and the log tell of it.
+//! `Failure`: the reason why a connection ended, for completions, events and the log.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use crate::config::CONTROL;
 use crate::peers::Peer;
 use crate::socket::tls::is_tls_error;
 
-/// Why a connection has ended, or was not made.
+/// The reason why a connection ended or was not established.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) errno: Errno,
@@ -27,7 +27,7 @@ impl Failure {
         }
     }
 
-    /// An established connection has come to its end.
+    /// An established connection has ended.
     pub(crate) fn ended(peer: &Peer, how: io::Result<()>) -> Self {
         let Err(cause) = how else {
             let detail = format!("{peer} has closed the connection");
@@ -40,20 +40,20 @@ impl Failure {
         Self::new(errno_of(&cause, Errno::ConnReset), detail)
     }
 
-    /// A peer has sent what no peer sends.
+    /// A peer has violated the protocol.
     pub(crate) fn protocol_error(peer: &Peer, reason: &str) -> Self {
-        let detail = format!("{peer} is cut off: it has sent {reason}");
+        let detail = format!("{peer} is disconnected: it sent {reason}");
         warn_limited(CONTROL, format_args!("{detail}"));
         Self::new(Errno::ConnReset, detail)
     }
 
-    /// A peer could not be reached for all of its time.
+    /// A peer could not be reached within its timeout.
     pub(crate) fn unreachable(peer: &Peer, cause: &io::Error) -> Self {
         let detail = format!("{peer} cannot be reached: {cause}");
         Self::new(errno_of(cause, Errno::ConnRefused), detail)
     }
 
-    /// A connection that the application has asked for is not made.
+    /// A connection that the application requested was not established.
     pub(crate) fn not_connected(peer: &Peer, cause: &io::Error) -> Self {
         let errno = match cause.kind() {
             io::ErrorKind::TimedOut => Errno::TimedOut,

@@ -1,6 +1,6 @@
-//! The handshake of a connection that we ask for: the system connects, the ends shake hands in TLS,
-//! prove that they have the authorization key, and greet each other. It moves on as the peer answers,
-//! and ends with the peer's greeting or with the reason why there is none.
+//! The handshake of an outgoing connection: connect(2), TLS, the proof of the authorization key,
+//! and the hello messages. It continues as the peer responds, and ends with the peer's hello
+//! message or an error.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -16,47 +16,49 @@ use crate::wire::ProtocolError;
 use crate::wire::hello::{Extension, Hello, Kind};
 use crate::wire::proof::{self, ClientStep};
 
-/// Who greets whom, and how.
+/// The parameters of a handshake.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HandshakeContext<'a> {
     pub(crate) config: &'a Config,
     pub(crate) extension: Extension,
     pub(crate) peer: &'a Peer,
-    /// Whether the endpoint has no connections for its application.
+    /// Whether the endpoint is an `FI_EP_RDM` endpoint, whose connections the application does not
+    /// see.
     pub(crate) is_rdm: bool,
 }
 
-/// How far a handshake has got.
+/// The result of a step of a handshake.
 #[derive(Debug)]
 pub(crate) enum HandshakeStep {
-    /// Nothing has come.
+    /// Nothing was received.
     Idle,
     Progressed,
-    /// The peer has answered the greeting.
+    /// The peer has responded to the hello request.
     Complete(Hello),
 }
 
-/// Why a handshake has ended.
+/// The reason why a handshake failed.
 #[derive(Debug)]
 pub(crate) enum HandshakeError {
-    /// The peer is not there, or has no room: it may be tried again, for so long since the first try.
+    /// The peer is not reachable, or has no room: retry until this time has passed since the first
+    /// attempt.
     Retry(io::Error, Duration),
-    /// The peer is not the right one: there is no use in trying again.
+    /// Retrying cannot help.
     Fatal(String),
 }
 
 impl HandshakeError {
-    /// The peer could not be reached.
+    /// The peer could not be reached: retry until the peer timeout.
     pub(crate) fn unreachable(config: &Config, cause: io::Error) -> Self {
         Self::Retry(cause, config.peer_timeout)
     }
 }
 
 impl Connection {
-    /// Moves the handshake on with what has come.
+    /// Continues the handshake with the bytes that have arrived.
     ///
     /// # Errors
-    /// When it has ended.
+    /// When the handshake has failed.
     pub(crate) fn continue_handshake(
         &mut self,
         context: HandshakeContext<'_>,
@@ -70,7 +72,7 @@ impl Connection {
         }
     }
 
-    /// The system has connected, or failed to.
+    /// Handles the result of connect(2).
     fn on_connected(
         &mut self,
         context: HandshakeContext<'_>,
@@ -79,7 +81,8 @@ impl Connection {
             return Ok(HandshakeStep::Idle);
         };
         let on_connected = socket.finish_connect();
-        // An endpoint without connections answers by itself; for one with, a program accepts.
+        // An `FI_EP_RDM` endpoint responds by itself; at an `FI_EP_MSG` endpoint the application
+        // accepts, which may take any time.
         self.response_wait = context.is_rdm.then(|| {
             let since = Instant::now();
             let until = since + context.config.next_response_check(Duration::ZERO);
@@ -92,7 +95,7 @@ impl Connection {
         }
     }
 
-    /// Begins to speak TLS, before anything else is said.
+    /// Starts TLS, before any other message.
     #[cold]
     fn start_tls(
         &mut self,
@@ -108,7 +111,7 @@ impl Connection {
         self.continue_tls(context)
     }
 
-    /// The peer may have shaken hands in TLS.
+    /// Continues the TLS handshake.
     fn continue_tls(
         &mut self,
         context: HandshakeContext<'_>,
@@ -123,7 +126,7 @@ impl Connection {
         }
     }
 
-    /// Begins to say who we are.
+    /// Starts the proof of the key, or sends the hello request if there is no key.
     fn authenticate(
         &mut self,
         context: HandshakeContext<'_>,
@@ -136,7 +139,7 @@ impl Connection {
         self.send_and_wait(&opening, Stage::Authenticating, context)
     }
 
-    /// The listener may have proved that it has our key, or has asked for our proof.
+    /// Continues the proof of the key with the listener's bytes.
     fn on_proof_input(
         &mut self,
         context: HandshakeContext<'_>,
@@ -148,7 +151,9 @@ impl Connection {
                 return Err(closed_during_handshake(context, cause));
             }
             Err(cause) => {
-                let text = format!("it does not prove that it has our auth_key: {cause}");
+                let text = format!(
+                    "the peer closed the connection during the proof of the auth_key: {cause}"
+                );
                 let cause = io::Error::new(cause.kind(), text);
                 return Err(HandshakeError::unreachable(context.config, cause));
             }
@@ -166,13 +171,13 @@ impl Connection {
                 self.proof = None;
                 self.send_hello(context)
             }
-            Err(ProtocolError(_)) => {
-                Err(HandshakeError::Fatal("it has another auth_key".to_owned()))
-            }
+            Err(ProtocolError(_)) => Err(HandshakeError::Fatal(
+                "the peer has another auth_key".to_owned(),
+            )),
         }
     }
 
-    /// Says who we are.
+    /// Sends the hello request.
     fn send_hello(
         &mut self,
         context: HandshakeContext<'_>,
@@ -181,7 +186,7 @@ impl Connection {
         self.send_and_wait(&hello.encode(), Stage::AwaitingResponse, context)
     }
 
-    /// The peer may have answered the greeting.
+    /// Parses the response to the hello request.
     fn on_hello_input(
         &mut self,
         context: HandshakeContext<'_>,
@@ -201,7 +206,7 @@ impl Connection {
             Err(ProtocolError(text)) => {
                 warn_limited(
                     CONTROL,
-                    format_args!("{} answers with {text}", context.peer),
+                    format_args!("{} responds with {text}", context.peer),
                 );
                 let cause = io::ErrorKind::InvalidData.into();
                 Err(HandshakeError::unreachable(context.config, cause))
@@ -209,7 +214,7 @@ impl Connection {
         }
     }
 
-    /// Sends what the peer is to answer.
+    /// Sends bytes to which the peer responds, and enters `stage`.
     fn send_and_wait(
         &mut self,
         bytes: &[u8],
@@ -224,10 +229,10 @@ impl Connection {
         Ok(HandshakeStep::Progressed)
     }
 
-    /// Takes what a peer has answered; whether that is anything.
+    /// Reads handshake bytes of the peer. Returns whether there were any.
     ///
     /// # Errors
-    /// When the peer has ended the connection, or speaks TLS unasked.
+    /// When the peer has closed the connection, or has responded with an unexpected TLS alert.
     fn read_handshake_bytes(&mut self) -> io::Result<bool> {
         let Some(socket) = &mut self.socket else {
             return Ok(false);
@@ -247,7 +252,7 @@ impl Connection {
         }
     }
 
-    /// The handshake is over, or begins again with another socket.
+    /// Ends the handshake, or resets it for a new attempt.
     pub(crate) fn end_handshake(&mut self, stage: Stage) {
         self.stage = stage;
         self.response_wait = None;
@@ -256,16 +261,16 @@ impl Connection {
     }
 }
 
-/// A connection has ended before the ends have greeted each other.
+/// A connection was closed before the handshake was complete.
 #[cold]
 fn closed_during_handshake(context: HandshakeContext<'_>, cause: io::Error) -> HandshakeError {
     if !is_tls_error(&cause) {
         if !context.is_rdm {
             return HandshakeError::Retry(cause, context.config.connect_timeout);
         }
-        // It is there, and turns callers out while many come.
+        // The peer is running, and closes connections while its backlog is full.
         let text = format!(
-            "its program ends the connection unanswered, as one of another protocol does: {cause}"
+            "the peer's program closes the connection without a response, as one of another protocol does: {cause}"
         );
         let cause = io::Error::new(cause.kind(), text);
         return HandshakeError::Retry(cause, context.config.connect_timeout);

@@ -1,7 +1,7 @@
-//! `Incoming`: how far the bytes that come over a connection are taken apart into frames, and where
-//! the payload that is coming goes.
+//! `Incoming`: the parser state of the received bytes of a connection, and the destination of the
+//! payload in progress.
 //!
-//! A part of a header at most is kept here: payloads go where they belong as they come.
+//! It buffers at most a part of a header; payload bytes go to their destination as they arrive.
 
 use rustc_hash::FxHashMap;
 use selvedge_kit::mr::Regions;
@@ -14,30 +14,31 @@ use crate::wire::ProtocolError;
 use crate::wire::frame::{self, BASE_LEN, HEADER_MAX, Header};
 use crate::wire::hello::Negotiated;
 
-/// The rest of a payload that is read into its place directly.
+/// A payload with at least this many missing bytes is read directly into its destination.
 pub(crate) const DIRECT_MIN: usize = 4 << 10;
-/// Bytes that are read into their place in one system call.
+/// The maximum number of bytes that one system call reads directly into a destination.
 pub(crate) const DIRECT_MAX: usize = 1 << 20;
 
-/// What comes in over a connection.
+/// The receive state of a connection.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     header: [u8; HEADER_MAX],
     header_filled: usize,
     pub(crate) payload: Option<IncomingPayload>,
-    /// Read, and not used yet.
+    /// Bytes that were read and not processed yet.
     pub(crate) pending: Vec<u8>,
-    /// Frames so far that want an answer.
+    /// The number of frames so far that request an acknowledgement.
     ack_requests: u64,
-    /// The message that has no place: nothing behind it is read.
+    /// The message for which the quota has no room; nothing after it is read.
     pub(crate) held_message: Option<usize>,
-    /// There was no room for completions, or answers.
+    /// Whether there was no room for completions or responses.
     pub(crate) is_backpressured: bool,
-    /// Offered messages that we have asked for, and their receives, if they are to be received.
+    /// Messages that were requested with a CTS, with their receives; `None` for a discarded
+    /// message.
     pub(crate) requested: FxHashMap<u8, (Option<Posted>, Envelope)>,
 }
 
-/// A payload that is coming.
+/// The payload of a frame in progress.
 #[derive(Debug)]
 pub(crate) struct IncomingPayload {
     pub(crate) destination: Destination,
@@ -45,22 +46,22 @@ pub(crate) struct IncomingPayload {
     pub(crate) len: usize,
 }
 
-/// Where a payload goes.
+/// The destination of a payload.
 #[derive(Debug)]
 pub(crate) enum Destination {
-    /// A receive, and the number of the frame if it wants an answer.
+    /// A receive, and the acknowledgement number of the frame, if any.
     Receive(Posted, Envelope, Option<u64>),
-    /// A message that waits for its receive.
+    /// An unexpected message, by its key.
     Unexpected(usize),
-    /// Our registered memory.
+    /// Local registered memory.
     Write(IncomingWrite),
-    /// The buffer of a read of ours, and whether the end of the read comes behind it.
+    /// The buffer of a local read, and whether a `ReadEnd` follows.
     Read(PendingFetch, bool),
-    /// Operands of an atomic on our memory.
+    /// The operands of a peer's atomic.
     Atomic(Box<IncomingAtomic>),
-    /// Earlier values that an atomic of ours asked for.
+    /// The fetched values of a local atomic.
     AtomicResult(PendingFetch, u32),
-    /// Nowhere.
+    /// Discarded.
     Discard(Option<u64>),
 }
 
@@ -80,27 +81,27 @@ impl Default for Incoming {
 }
 
 impl Incoming {
-    /// Whether nothing is to be read of the socket.
+    /// Whether the socket must not be read.
     pub(crate) fn is_stalled(&self) -> bool {
         self.held_message.is_some() || self.is_backpressured
     }
 
-    /// Bytes that came with the greeting and belong behind it.
+    /// Adds bytes that arrived after the hello message.
     pub(crate) fn prepend(&mut self, bytes: &[u8]) {
         self.pending.extend_from_slice(bytes);
     }
 
-    /// Whether bytes wait here that the system is not going to tell of any more.
+    /// Whether bytes are buffered for which epoll(7) reports no event.
     #[inline]
     pub(crate) fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Takes a header, or a part of one, from the front of `bytes`: how many bytes, and the header if
-    /// it is whole.
+    /// Consumes a header, or a part of one, from the front of `bytes`. Returns the number of bytes,
+    /// and the header if it is complete.
     ///
     /// # Errors
-    /// When no peer would send it.
+    /// When the header violates the protocol.
     #[inline]
     pub(crate) fn take_header(
         &mut self,
@@ -131,7 +132,7 @@ impl Incoming {
         Ok((part, Some(header)))
     }
 
-    /// The number of a frame among those that want an answer, if it does.
+    /// Returns the acknowledgement number of a frame, if it requests an acknowledgement.
     pub(crate) fn ack_number(&mut self, header: &Header) -> Option<u64> {
         header.wants_ack().then(|| {
             self.ack_requests += 1;
@@ -139,7 +140,7 @@ impl Incoming {
         })
     }
 
-    /// The rest of the payload that is coming goes somewhere else.
+    /// Changes the destination of the rest of the payload in progress.
     pub(crate) fn set_destination(&mut self, destination: Destination) {
         if let Some(payload) = &mut self.payload {
             payload.destination = destination;
@@ -156,7 +157,7 @@ impl IncomingPayload {
         }
     }
 
-    /// Whether the rest is worth to be read into its place.
+    /// Whether the rest is large enough to be read directly into its destination.
     pub(crate) fn is_direct(&self) -> bool {
         let remaining = self.len - self.at;
         remaining >= DIRECT_MIN
@@ -172,7 +173,7 @@ impl IncomingPayload {
         matches!(self.destination, Destination::Write(_))
     }
 
-    /// Adds the places of the next bytes.
+    /// Appends the destination segments of the next bytes.
     pub(crate) fn push_segments<'a>(
         &'a mut self,
         vecs: &mut RecvVecs<'a>,

@@ -1,4 +1,4 @@
-//! `Connection`: a connection with one peer, from the first wish to have one to its end.
+//! `Connection`: a connection with one peer, from the first attempt to its end.
 
 pub(crate) mod delivery;
 pub(crate) mod failure;
@@ -35,58 +35,58 @@ pub(crate) struct Connection {
     pub(crate) peer: usize,
     pub(crate) socket: Option<Socket>,
     pub(crate) stage: Stage,
-    /// When the connection began to be wanted.
+    /// When the first attempt began.
     pub(crate) since: Instant,
-    /// Since when the peer's host has the connection and its program says nothing.
+    /// The wait for the first response of a peer whose host has accepted the connection.
     pub(crate) response_wait: Option<ResponseWait>,
-    /// Private data of the request for the connection, if it is ours.
+    /// Private data of the request, if this side requests the connection.
     request: Vec<u8>,
-    /// What has come of the peer's proof, and then of its greeting.
+    /// Received bytes of the peer's proof, and then of its hello message.
     pub(crate) handshake_input: Vec<u8>,
     pub(crate) proof: Option<proof::Client>,
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
-    /// What the socket is watched for.
+    /// The epoll events that are enabled for the socket.
     watched: EpollFlags,
-    /// The peer is gone, and its last messages have no place yet.
+    /// Whether the peer has closed the connection while messages of it are still held.
     pub(crate) is_draining: bool,
-    /// Why nothing can be sent any more, when what has come is taken first.
+    /// The send error, kept while received messages are still delivered.
     pub(crate) send_error: Option<std::io::Error>,
 }
 
-/// The name of a connection: its place, and a number that tells it from others that had that place
-/// before.
+/// The identity of a connection: its index, and a serial number that distinguishes it from earlier
+/// connections with that index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Id {
     pub(crate) index: usize,
     pub(crate) serial: u64,
 }
 
-/// How far a connection has got.
+/// The stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// The peer was not there; it is tried again.
+    /// The last attempt failed; the next one is at `until`.
     Retrying {
         until: Instant,
     },
-    /// The system connects.
+    /// connect(2) is in progress.
     Connecting {
         until: Instant,
     },
-    /// The ends shake hands in TLS.
+    /// The TLS handshake is in progress.
     ///
-    /// From here on the peer's program answers, when it makes progress or accepts. That time is not
-    /// the network's, and [`ResponseWait`] limits it only on request. The keepalive notices a host that
-    /// dies meanwhile.
+    /// From this stage on the peer's program responds, when it makes progress or accepts. That time
+    /// does not depend on the network, and [`ResponseWait`] limits it only on request. The TCP
+    /// keepalive detects a host that fails meanwhile.
     TlsHandshake,
-    /// The peer was asked whether it has the authorization key, and has not answered.
+    /// The proof of the authorization key is in progress.
     Authenticating,
-    /// The peer was greeted and has not answered.
+    /// The hello request was sent, and the response has not arrived.
     AwaitingResponse,
     Up,
 }
 
-/// The wait for the first answer of a peer whose host has taken the connection.
+/// The wait for the first response of a peer whose host has accepted the connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseWait {
     pub(crate) since: Instant,
@@ -123,7 +123,7 @@ impl Connection {
         &self.outgoing.negotiated
     }
 
-    /// When something has to be done about the connection though nothing comes.
+    /// When the connection needs attention without an event.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.stage {
             Stage::Retrying { until } | Stage::Connecting { until } => Some(until),
@@ -134,24 +134,24 @@ impl Connection {
         }
     }
 
-    /// Whether its socket has something to send that the queue does not have.
+    /// Whether its TLS session has records to send.
     fn has_unsent_records(&self) -> bool {
         self.socket.as_ref().is_some_and(Socket::has_unsent_records)
     }
 
-    /// Whether something has come that the system is not going to tell of any more.
+    /// Whether input is buffered in the TLS session, for which epoll(7) reports no event.
     #[inline]
     fn has_buffered_input(&self) -> bool {
         self.socket.as_ref().is_some_and(Socket::has_buffered_input)
     }
 
-    /// Whether frames of it have to be taken though the system does not tell of any.
+    /// Whether it must be read again without an event.
     #[inline]
     pub(crate) fn has_to_resume(&self) -> bool {
         self.incoming.is_stalled() || self.is_draining || self.has_buffered_input()
     }
 
-    /// What the socket is to be watched for.
+    /// The epoll events that the connection needs.
     fn interest(&self) -> EpollFlags {
         match self.stage {
             Stage::Retrying { .. } => EpollFlags::empty(),
@@ -174,7 +174,7 @@ impl Connection {
     /// Sends what the kernel takes.
     ///
     /// # Errors
-    /// When the connection has ended, or has to.
+    /// When the connection has ended, or must end.
     #[inline]
     pub(crate) fn flush(&mut self, keys: &Keys, ep: &Ep) -> Result<(), SendError> {
         match &mut self.socket {
@@ -183,7 +183,7 @@ impl Connection {
         }
     }
 
-    /// Asks for a message that the peer offers.
+    /// Requests the bytes of an RTS of the peer.
     pub(crate) fn send_cts(&mut self, id: u8, posted: Option<Posted>, env: Envelope) {
         self.incoming.requested.insert(id, (posted, env));
         self.outgoing.queue_response(&Header::Cts { id }, &[]);

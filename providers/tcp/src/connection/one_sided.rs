@@ -1,8 +1,9 @@
-//! Our registered memory, as peers use it: writes, reads and atomics at the target.
+//! The target side of one-sided operations: writes, reads and atomics of peers on registered
+//! memory.
 //!
-//! Key, rights and bounds are looked up before anything moves, and anew for each step of a large
-//! transfer. What is not allowed is answered with the reason, where the peer knows such answers; to
-//! others the only answer is the end of the connection.
+//! Key, rights and bounds are checked before any byte is transferred, and again for each step of a
+//! large transfer. A forbidden access gets an error response if the peer supports it; else it ends
+//! the connection.
 
 use selvedge::atomic::{Datatype, Family, Op, RmaIoc};
 use selvedge::cq::Entry;
@@ -19,20 +20,20 @@ use crate::socket::vecs::RecvVecs;
 use crate::wire::ProtocolError;
 use crate::wire::frame::Header;
 
-/// Responses up to this size are copied when they are asked for.
+/// Read responses up to this size are copied when the request arrives.
 const COPY_MAX: usize = 16 << 10;
 
-/// A write that is coming.
+/// A write whose data are arriving.
 #[derive(Debug)]
 pub(crate) struct IncomingWrite {
     segments: RmaSegments,
     data: Option<u64>,
     number: Option<u64>,
-    /// Why it may not, or not any more: what comes then goes nowhere.
+    /// Why the access is denied, from the start or since a step; the data are then discarded.
     pub(crate) denied: Option<Errno>,
 }
 
-/// An atomic whose operands are coming.
+/// An atomic whose operands are arriving.
 #[derive(Debug)]
 pub(crate) struct IncomingAtomic {
     kernel: Kernel,
@@ -42,7 +43,7 @@ pub(crate) struct IncomingAtomic {
 }
 
 impl IncomingWrite {
-    /// Adds the memory of the bytes from `at` on, as far as it may be written.
+    /// Appends the memory of the bytes from offset `at`, as far as writing is allowed.
     pub(crate) fn push_segments<'a>(
         &mut self,
         vecs: &mut RecvVecs<'a>,
@@ -61,7 +62,7 @@ impl IncomingWrite {
         }
     }
 
-    /// Writes bytes to their place.
+    /// Writes bytes at offset `at`.
     pub(crate) fn store(&mut self, keys: &Keys, at: usize, bytes: &[u8]) {
         if self.denied.is_some() {
             return;
@@ -82,7 +83,7 @@ impl IncomingWrite {
     }
 }
 
-/// Whether all places may be used so.
+/// Checks that all segments allow the access.
 fn check_access(
     regions: &Regions<'_>,
     segments: &RmaSegments,
@@ -95,19 +96,19 @@ fn check_access(
     })
 }
 
-/// What a peer that knows no refusals is told.
+/// The protocol error for a peer without error responses.
 fn access_error(errno: Errno) -> ProtocolError {
     ProtocolError(match errno {
-        Errno::KeyRejected => "an access with a key that nobody has",
-        Errno::Acces => "an access without the right to it",
-        _ => "an access beyond its region",
+        Errno::KeyRejected => "an access with an unregistered key",
+        Errno::Acces => "an access without the right",
+        _ => "an access beyond the region",
     })
 }
 
-/// A write that a peer begins.
+/// Starts a write of a peer.
 ///
 /// # Errors
-/// When the peer may not write there and, as it does not know refusals, cannot be told.
+/// When the peer may not write there and does not support error responses.
 pub(crate) fn begin_write(
     keys: &Keys,
     segments: RmaSegments,
@@ -127,21 +128,21 @@ pub(crate) fn begin_write(
     })
 }
 
-/// The registered memory of an endpoint, as one peer uses it.
+/// The registered memory of an endpoint, accessed by one peer.
 pub(crate) struct OneSided<'a> {
     pub(crate) ep: &'a Ep,
     pub(crate) keys: &'a Keys,
     /// The peer's index in the address vector.
     pub(crate) src: FiAddr,
-    /// The connection with the peer, for answers.
+    /// The connection with the peer, for responses.
     pub(crate) outgoing: &'a mut Outgoing,
 }
 
 impl OneSided<'_> {
-    /// A write is there.
+    /// Completes a write whose data have arrived.
     ///
     /// # Errors
-    /// When the peer was not allowed to write, and cannot be told.
+    /// When the peer may not write and does not support error responses.
     pub(crate) fn finish_write(&mut self, write: &IncomingWrite) -> Result<(), ProtocolError> {
         if let (Some(errno), false) = (write.denied, self.outgoing.negotiated.has_extensions()) {
             return Err(access_error(errno));
@@ -159,7 +160,7 @@ impl OneSided<'_> {
         Ok(())
     }
 
-    /// Tells the application of a peer's access that came with data.
+    /// Reports a peer's access with remote CQ data to the application.
     fn report(&self, data: Option<u64>, flags: CompletionFlags, len: usize) {
         let Some(data) = data else {
             return;
@@ -174,10 +175,10 @@ impl OneSided<'_> {
         self.ep.rx_cq.push(entry, self.src);
     }
 
-    /// A peer reads.
+    /// Executes a read of a peer.
     ///
     /// # Errors
-    /// When the peer may not read there, and cannot be told.
+    /// When the peer may not read there and does not support error responses.
     pub(crate) fn read(&mut self, segments: RmaSegments) -> Result<(), ProtocolError> {
         let regions = self.keys.regions();
         let negotiated = self.outgoing.negotiated;
@@ -222,7 +223,7 @@ impl OneSided<'_> {
         Ok(())
     }
 
-    /// The operands of an atomic are there.
+    /// Executes an atomic whose operands have arrived.
     pub(crate) fn apply_atomic(&mut self, atomic: &IncomingAtomic) {
         let outcome = atomic.apply(self.keys);
         let (status, values) = match &outcome {
@@ -253,10 +254,10 @@ impl OneSided<'_> {
 }
 
 impl IncomingAtomic {
-    /// An atomic that a peer asks for, whose operands have `len` bytes.
+    /// Creates a peer's atomic whose operands have `len` bytes.
     ///
     /// # Errors
-    /// When there is no such operation, or its operands have another length.
+    /// When the operation does not exist, or the operands have another length.
     pub(crate) fn new(
         operation: u64,
         data: Option<u64>,
@@ -271,7 +272,7 @@ impl IncomingAtomic {
         let operand_count = usize::from(kernel.has_operand()) + usize::from(kernel.has_compare());
         if operand_len.saturating_mul(operand_count) != len || operand_len > LARGEST_INJECT {
             return Err(ProtocolError(
-                "an atomic with other operands than it has targets",
+                "an atomic whose operands and targets differ in length",
             ));
         }
         Ok(Self {
@@ -287,7 +288,7 @@ impl IncomingAtomic {
         count * self.kernel.size()
     }
 
-    /// Changes the targets, all or none; the earlier values, if they are wanted.
+    /// Updates all targets or none. Returns the fetched values of a fetching atomic.
     fn apply(&self, keys: &Keys) -> Result<Vec<u8>, Errno> {
         let regions = keys.regions();
         let size = self.kernel.size();
@@ -329,7 +330,7 @@ impl IncomingAtomic {
     }
 }
 
-/// An operation as a word.
+/// Encodes an atomic operation as a word.
 pub(crate) fn encode_operation(kernel: &Kernel) -> u64 {
     let family = match kernel.family() {
         Family::Base => 0,
@@ -339,7 +340,7 @@ pub(crate) fn encode_operation(kernel: &Kernel) -> u64 {
     family << 32 | (kernel.datatype() as u64) << 16 | kernel.op() as u64
 }
 
-/// The operation that a word names, if there is one.
+/// Decodes a word into an atomic operation.
 fn decode_operation(word: u64) -> Option<Kernel> {
     let family = match word >> 32 {
         0 => Family::Base,

@@ -1,4 +1,4 @@
-//! An operation of ours: the frame that it becomes, its bytes, and what answers it.
+//! `Operation`: a posted local operation, with its frame, payload and expected response.
 
 use selvedge::OpFlags;
 use selvedge_kit::Report;
@@ -9,7 +9,7 @@ use crate::wire::frame::Header;
 /// Payloads up to this size are copied.
 const COPY_MAX: usize = 2048;
 
-/// An operation of ours, as it is posted.
+/// A posted local operation.
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) header: Header,
@@ -18,25 +18,25 @@ pub(crate) struct Operation {
     pub(crate) report: Report,
 }
 
-/// The bytes behind a header.
+/// The payload of a frame.
 #[derive(Debug)]
 pub(crate) enum Body {
     Borrowed(TxBuf),
     Copied(Box<[u8]>),
 }
 
-/// What the peer sends for the frame of an operation.
+/// The response that the peer sends for an operation.
 #[derive(Debug)]
 pub(crate) enum Response {
-    /// Nothing, unless its header asks for an answer.
+    /// None, except an acknowledgement if the header requests it.
     None,
-    /// The bytes that it asks for.
+    /// The data of a read.
     ReadData(RxBuf),
-    /// Its outcome, with earlier values if there is a buffer.
+    /// The result of an atomic, with the fetched values if there is a buffer.
     AtomicResult(Option<RxBuf>),
 }
 
-/// An operation of ours that waits for bytes.
+/// A local operation that waits for data.
 #[derive(Debug)]
 pub(crate) struct PendingFetch {
     pub(crate) buf: RxBuf,
@@ -45,7 +45,7 @@ pub(crate) struct PendingFetch {
 }
 
 impl Operation {
-    /// Whether libfabric does not know such an operation.
+    /// Whether libfabric does not support the operation.
     pub(crate) fn needs_extensions(&self) -> bool {
         matches!(self.response, Response::AtomicResult(_))
             || self.report.flags.contains(OpFlags::MATCH_COMPLETE)
@@ -65,7 +65,7 @@ impl Body {
         }
     }
 
-    /// Adds the bytes to `out`.
+    /// Appends the bytes to `out`.
     pub(crate) fn append(&self, out: &mut Vec<u8>) {
         match self {
             Self::Borrowed(buf) => {
@@ -77,7 +77,7 @@ impl Body {
         }
     }
 
-    /// Whether the frame of an operation with these flags takes a copy of the bytes.
+    /// Whether the bytes are copied into the frame of an operation with these flags.
     pub(crate) fn is_copied(&self, flags: OpFlags) -> bool {
         match self {
             Self::Borrowed(buf) => buf.len() <= COPY_MAX || flags.contains(OpFlags::INJECT),
@@ -85,7 +85,7 @@ impl Body {
         }
     }
 
-    /// The same bytes, in memory of ours.
+    /// Copies the bytes into memory of the endpoint.
     pub(crate) fn into_copied(self) -> Self {
         let mut bytes = Vec::with_capacity(self.len());
         self.append(&mut bytes);

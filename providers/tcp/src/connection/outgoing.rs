@@ -1,8 +1,8 @@
-//! `Outgoing`: operations of ours on their way into a connection, those that the peer has not
-//! answered, and the frames that the peer is owed.
+//! `Outgoing`: the local operations that wait to be sent, those without a response, and the
+//! responses to the peer.
 //!
-//! Operations that are posted before the two ends have greeted each other wait unencoded: how they are
-//! written depends on what the peer knows.
+//! Operations that are posted before the handshake is complete wait unencoded: their encoding
+//! depends on the negotiated parameters.
 
 use std::collections::VecDeque;
 
@@ -20,26 +20,26 @@ use crate::wire::ProtocolError;
 use crate::wire::frame::{AckPolicy, Header};
 use crate::wire::hello::Negotiated;
 
-/// Reads, and atomics, that may be unanswered at a time.
+/// The maximum number of reads, and of atomics, without a response.
 const FETCHES_MAX: usize = 128;
-/// Other frames that may be unanswered at a time.
+/// The maximum number of unacknowledged frames.
 const UNACKED_MAX: usize = 512;
 
-/// What goes out over a connection.
+/// The send state of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
     pub(crate) negotiated: Negotiated,
     pub(crate) tx: Tx,
-    /// Posted before the ends had greeted each other.
+    /// Operations posted before the handshake was complete.
     waiting: VecDeque<Operation>,
     unacked: Unacked,
     reads: VecDeque<PendingFetch>,
-    /// A read whose bytes are here, and whose end has not come.
+    /// A read whose data have arrived, and whose `ReadEnd` has not.
     unchecked_read: Option<Report>,
     atomics: VecDeque<PendingFetch>,
-    /// Messages of ours that the peer has not asked for.
+    /// Messages for which an RTS was sent and no CTS has arrived, by id.
     rendezvous: FxHashMap<u8, Operation>,
-    /// A frame that the peer is owed was queued, and is not scheduled to be sent.
+    /// Whether a response was queued that is not scheduled to be sent.
     has_new_responses: bool,
 }
 
@@ -49,26 +49,26 @@ impl Outgoing {
         self.pending() == 0 && self.unchecked_read.is_none() && self.tx.is_idle()
     }
 
-    /// Whether the peer owes an answer.
+    /// Whether an operation waits for the peer's response.
     pub(crate) fn is_unanswered(&self) -> bool {
         self.pending() > self.waiting.len() || self.unchecked_read.is_some()
     }
 
-    /// Own operations that wait, or are not answered.
+    /// The number of local operations that wait to be sent or for a response.
     pub(crate) fn pending(&self) -> usize {
         let unanswered = self.unacked.len() + self.reads.len() + self.atomics.len();
         self.waiting.len() + unanswered + self.rendezvous.len()
     }
 
-    /// Own operations that wait until the ends have greeted each other.
+    /// The number of local operations that wait for the handshake.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Has an operation wait until the ends have greeted each other.
+    /// Queues an operation until the handshake is complete.
     ///
     /// # Errors
-    /// [`Errno::Again`] when as many wait as may.
+    /// [`Errno::Again`] when the maximum number waits.
     #[cold]
     pub(crate) fn queue_until_connected(&mut self, operation: Operation, max: usize) -> Result {
         if self.waiting.len() >= max.min(FETCHES_MAX) {
@@ -83,7 +83,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// The ends have greeted each other: the operations that have waited for that.
+    /// Completes the handshake. Returns the operations that waited for it.
     pub(crate) fn establish(&mut self, negotiated: Negotiated) -> VecDeque<Operation> {
         self.negotiated = negotiated;
         std::mem::take(&mut self.waiting)
@@ -101,14 +101,14 @@ impl Outgoing {
         has_response_slot && self.tx.has_room(max, is_copied)
     }
 
-    /// Whether the peer understands an operation.
+    /// Whether the peer supports an operation.
     #[inline]
     pub(crate) fn supports(&self, operation: &Operation) -> bool {
         self.negotiated.has_extensions() || !operation.needs_extensions()
     }
 
-    /// Queues an operation that the peer understands. A tagged message of more than `eager_size` bytes
-    /// is offered first, to a peer that knows offers.
+    /// Queues an operation that the peer supports. A tagged message of more than `eager_size` bytes
+    /// sends an RTS first, to a peer that supports RTS.
     pub(crate) fn queue(&mut self, operation: Operation, eager_size: usize) {
         if let Header::Message {
             kind: Kind::Tagged,
@@ -151,7 +151,7 @@ impl Outgoing {
         } = operation;
         let order = self.negotiated.order;
         if let Header::Write { wants_ack, .. } = &mut header {
-            // Between Selvedge endpoints a write is done when the target says so, or says why not.
+            // Between Selvedge endpoints a write completes with the target's status.
             *wants_ack |= self.negotiated.has_extensions();
         }
         let is_copied = body.is_copied(report.flags);
@@ -197,7 +197,7 @@ impl Outgoing {
             .flush(socket, &self.negotiated, &mut self.unacked, keys, ep)
     }
 
-    /// Queues a frame that the peer is owed.
+    /// Queues a response to the peer.
     pub(crate) fn queue_response(&mut self, header: &Header, payload: &[u8]) {
         let order = self.negotiated.order;
         self.tx
@@ -205,18 +205,18 @@ impl Outgoing {
         self.has_new_responses = true;
     }
 
-    /// Notes down that a frame that the peer is owed was queued past [`Self::queue_response`].
+    /// Notes that a response was queued without [`Self::queue_response`].
     pub(crate) fn note_response(&mut self) {
         self.has_new_responses = true;
     }
 
-    /// Whether frames were queued since the last call that are to be scheduled.
+    /// Returns whether responses were queued since the last call; the caller schedules them.
     #[inline]
     pub(crate) fn take_response_queued(&mut self) -> bool {
         std::mem::take(&mut self.has_new_responses)
     }
 
-    /// Answers the frame of this number, if it has one.
+    /// Queues the acknowledgement of a frame that has requested one.
     pub(crate) fn queue_ack(&mut self, number: Option<u64>, denied: Option<Errno>) {
         let Some(number) = number else {
             return;
@@ -231,14 +231,13 @@ impl Outgoing {
         self.queue_response(&header, &[]);
     }
 
-    /// The peer asks for a message that was offered.
+    /// Queues the data of an RTS for which a CTS has arrived.
     ///
     /// # Errors
-    /// When none is offered under this number.
+    /// When there is no RTS with this id.
     pub(crate) fn send_rendezvous_data(&mut self, id: u8) -> Result<(), ProtocolError> {
         let operation = self.rendezvous.remove(&id);
-        let operation =
-            operation.ok_or(ProtocolError("a wish for a message that is not offered"))?;
+        let operation = operation.ok_or(ProtocolError("a CTS without an RTS"))?;
         if let Header::Rts { wants_ack, len, .. } = operation.header {
             let header = Header::Data { id, wants_ack, len };
             self.queue_frame(Operation {
@@ -250,10 +249,10 @@ impl Outgoing {
         Ok(())
     }
 
-    /// The peer answers the oldest frame that wants an answer, or the one of a number.
+    /// Removes the acknowledged frame, the oldest or the one with a number, and returns its report.
     ///
     /// # Errors
-    /// When there is none that could be answered.
+    /// When there is no such frame.
     pub(crate) fn take_acked(&mut self, number: Option<u64>) -> Result<Report, ProtocolError> {
         match number {
             None => self.unacked.ack_oldest(),
@@ -261,43 +260,43 @@ impl Outgoing {
         }
     }
 
-    /// The peer sends `len` bytes for the oldest read.
+    /// Removes the oldest read, for which the peer sends `len` bytes.
     ///
     /// # Errors
-    /// When that has asked for another number, or there is none.
+    /// When there is none, or it expects another length.
     pub(crate) fn take_read(&mut self, len: usize) -> Result<PendingFetch, ProtocolError> {
         let fetch = self.reads.pop_front_if(|fetch| fetch.len == len);
-        fetch.ok_or(ProtocolError("bytes that no read asked for"))
+        fetch.ok_or(ProtocolError("a read response that no read expects"))
     }
 
-    /// The bytes of a read are here, and the peer is going to say whether they were there to the end.
+    /// Keeps the report of a read whose data have arrived until its `ReadEnd` arrives.
     pub(crate) fn hold_unchecked_read(&mut self, report: Report) {
         self.unchecked_read = Some(report);
     }
 
-    /// The peer says whether the bytes of the last read were there to the end.
+    /// Removes the read whose `ReadEnd` has arrived, and returns its report.
     ///
     /// # Errors
     /// When there is no such read.
     pub(crate) fn take_unchecked_read(&mut self) -> Result<Report, ProtocolError> {
         let report = self.unchecked_read.take();
-        report.ok_or(ProtocolError("the end of a read that has not come"))
+        report.ok_or(ProtocolError("the end of a read without its data"))
     }
 
-    /// The peer refuses the oldest read.
+    /// Removes the oldest read after an error response, and returns its report.
     ///
     /// # Errors
     /// When there is none.
     pub(crate) fn take_refused_read(&mut self) -> Result<Report, ProtocolError> {
         let fetch = self.reads.pop_front();
-        let fetch = fetch.ok_or(ProtocolError("a refusal of what was not asked"))?;
+        let fetch = fetch.ok_or(ProtocolError("an error response without a read"))?;
         Ok(fetch.report)
     }
 
-    /// The peer sends the outcome of the oldest atomic, with `len` bytes of earlier values.
+    /// Removes the oldest atomic, whose result arrives with `len` bytes of fetched values.
     ///
     /// # Errors
-    /// When that has asked for another number, or there is none.
+    /// When there is none, or it expects another length.
     pub(crate) fn take_atomic(
         &mut self,
         status: u32,
@@ -305,10 +304,11 @@ impl Outgoing {
     ) -> Result<PendingFetch, ProtocolError> {
         let is_expected = |len_of_result: usize| len == if status == 0 { len_of_result } else { 0 };
         let fetch = self.atomics.pop_front_if(|fetch| is_expected(fetch.len));
-        fetch.ok_or(ProtocolError("an outcome of what was not asked"))
+        fetch.ok_or(ProtocolError("an atomic result without an atomic"))
     }
 
-    /// The peer is gone: the operations that are not complete. Their memory is not used any more.
+    /// Removes all incomplete operations after a disconnect, and returns their reports. Their
+    /// memory is not used any more.
     pub(crate) fn fail(&mut self) -> Vec<Report> {
         let mut failed = self.tx.fail();
         failed.extend(self.unacked.take());

@@ -1,8 +1,8 @@
-//! Receiving: bytes of a connection, cut into frames, each delivered to where it belongs.
+//! Receiving: reads a connection, splits the bytes into frames, and delivers them.
 //!
-//! Large payloads are read straight into their place. When a frame has no place, or the queue has no
-//! room for completions, the connection stalls: what was read already waits in it, and the rest in the
-//! kernel.
+//! Large payloads are read directly into their destination. The connection stalls when the quota
+//! has no room for a message, or the completion queue has no room: bytes that were already read
+//! stay in the connection, the rest in the kernel.
 
 use std::io;
 
@@ -15,19 +15,19 @@ use crate::socket::is_not_ready;
 use crate::socket::vecs::RecvVecs;
 use crate::wire::ProtocolError;
 
-/// Bytes that are read ahead in one system call.
+/// Bytes that one system call reads ahead.
 pub(crate) const SCRATCH: usize = 64 << 10;
-/// The same behind a payload of at least [`SCRATCH`] bytes: the next one is probably as large, and
-/// what is read ahead of it is copied once more.
+/// The same after a payload of at least [`SCRATCH`] bytes: the next one is probably as large, and
+/// bytes of it that are read ahead are copied once more.
 const AHEAD_OF_LARGE: usize = 2 << 10;
-/// Bytes that are read of one connection before others have their turn.
+/// Bytes that are read of one connection before the others are read.
 const READ_QUOTA: usize = 4 << 20;
 
-/// How a connection ends that is read.
+/// Why reading a connection ends it.
 #[derive(Debug)]
 pub(crate) enum Disconnect {
     Closed(io::Result<()>),
-    /// The peer has sent what no peer sends.
+    /// The peer has violated the protocol.
     Protocol(ProtocolError),
 }
 
@@ -37,19 +37,19 @@ impl From<ProtocolError> for Disconnect {
     }
 }
 
-/// What a system call has read.
+/// The result of a read system call.
 enum ReadOutcome {
-    /// So many bytes in the scratch memory; and whether there may be more.
+    /// This many bytes are in the scratch buffer; and whether more may be available.
     Bytes(usize, bool),
     Nothing,
 }
 
 impl Connection {
-    /// Reads the connection and delivers the frames that have come, about `budget` messages at most.
-    /// Adds their number to `done`.
+    /// Reads the connection and delivers the received frames, about `budget` messages at most. Adds
+    /// their number to `done`.
     ///
     /// # Errors
-    /// When the connection has ended, or has to.
+    /// When the connection has ended, or must end.
     pub(crate) fn read(
         &mut self,
         to: &mut Delivery<'_>,
@@ -81,7 +81,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether more can be taken of the connection.
+    /// Whether the connection can be read; updates `is_backpressured`.
     #[inline]
     fn is_readable(&mut self, to: &Delivery<'_>) -> bool {
         let has_room = to.ep.rx_cq.room() > 0;
@@ -90,7 +90,7 @@ impl Connection {
         !self.incoming.is_stalled()
     }
 
-    /// Reads what is there: into the place of a large payload, and behind that into `scratch`.
+    /// Reads available bytes, into the destination of a large payload and then into `scratch`.
     fn fill(
         &mut self,
         scratch: &mut [u8],
@@ -118,7 +118,7 @@ impl Connection {
             _ => (socket.recv_bytes(scratch), scratch.len()),
         };
         if socket.has_unsent_records() {
-            // An answer of TLS to what has come, for which the kernel has no room.
+            // TLS has a response to the input, for which the kernel has no room.
             self.outgoing.tx.is_blocked = true;
         }
         match received {
@@ -137,7 +137,7 @@ impl Connection {
         }
     }
 
-    /// Takes bytes that were read; keeps those for which there is no place yet.
+    /// Processes bytes that were read, and keeps those that must wait.
     fn take_bytes(
         &mut self,
         bytes: &[u8],
@@ -163,7 +163,7 @@ impl Connection {
         Ok(())
     }
 
-    /// `count` more bytes of a payload are in their place.
+    /// Records that `count` more bytes of a payload are stored, and completes it with the last.
     fn advance(
         &mut self,
         mut payload: IncomingPayload,
@@ -178,7 +178,8 @@ impl Connection {
         to.payload_complete(self, payload)
     }
 
-    /// Takes a header, or a part of one; how many bytes, of its payload too if that was there.
+    /// Consumes a header, or a part of one. Returns the number of bytes, with the payload if the
+    /// fast path took it.
     #[inline]
     fn take_frame(
         &mut self,
@@ -202,8 +203,7 @@ impl Connection {
         Ok(len)
     }
 
-    /// There is room by now for the message that had none, or its payload goes elsewhere: the
-    /// connection goes on with it.
+    /// Resumes with the payload of the held message, which now has a destination.
     pub(crate) fn resume_with(
         &mut self,
         payload: IncomingPayload,

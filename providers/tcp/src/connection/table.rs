@@ -1,5 +1,5 @@
-//! `Connections`: the connections of an endpoint, the descriptor that tells of their sockets, and the
-//! lists of those that something is to be done about.
+//! `Connections`: the connections of an endpoint, their epoll descriptor, and the lists of those
+//! with pending work.
 
 use std::io;
 use std::net::Shutdown;
@@ -14,17 +14,17 @@ use slab::Slab;
 use crate::connection::{Connection, Id, Stage};
 use crate::socket::Socket;
 
-/// The connections of an endpoint. `epoll(7)` knows a connection by its place.
+/// The connections of an endpoint. The `epoll(7)` token of a connection is its index.
 #[derive(Debug)]
 pub(crate) struct Connections {
     list: Slab<Connection>,
     last_serial: u64,
     pub(crate) epoll: Arc<Epoll>,
-    /// Connections with something to send.
+    /// Connections with bytes to send.
     dirty: Vec<usize>,
-    /// Connections that are not read.
+    /// Connections that must be read again without an event.
     stalled: Vec<usize>,
-    /// Connections that are not up yet.
+    /// Connections whose handshake is not complete.
     connecting: Vec<usize>,
 }
 
@@ -58,17 +58,17 @@ impl Connections {
         self.list.get_mut(at)
     }
 
-    /// The connection of this name, if it has not ended.
+    /// Returns the connection with this id, if it has not ended.
     pub(crate) fn get_by_id(&mut self, id: Id) -> Option<&mut Connection> {
         self.list.get_mut(id.index).filter(|it| it.id == id)
     }
 
-    /// Whether the connection of this name has not ended.
+    /// Whether the connection with this id has not ended.
     pub(crate) fn contains(&self, id: Id) -> bool {
         self.list.get(id.index).is_some_and(|it| it.id == id)
     }
 
-    /// Adds a connection with a peer; `request` is the private data of a request of ours.
+    /// Adds a connection with a peer; `request` is the private data of a local request.
     pub(crate) fn add(
         &mut self,
         peer: usize,
@@ -95,7 +95,7 @@ impl Connections {
         self.list.remove(at)
     }
 
-    /// Ends all connections, so that peers get what was sent.
+    /// Closes all connections, so that peers receive everything that was sent.
     pub(crate) fn close_all(&mut self) {
         for connection in self.list.drain() {
             if let Some(mut socket) = connection.socket {
@@ -104,13 +104,13 @@ impl Connections {
         }
     }
 
-    /// Gives a connection a socket in the place of the one that it may have.
+    /// Sets the socket of a connection, and closes the previous one.
     pub(crate) fn set_socket(&mut self, at: usize, socket: Socket) {
         self.disconnect(at);
         self.list[at].socket = Some(socket);
     }
 
-    /// Ends what a connection has of a connection, for every process that holds the socket.
+    /// Closes the socket of a connection, for every process that holds it.
     pub(crate) fn disconnect(&mut self, at: usize) {
         let connection = &mut self.list[at];
         connection.watched = EpollFlags::empty();
@@ -120,10 +120,10 @@ impl Connections {
         }
     }
 
-    /// Watches the socket of a connection for what the connection waits for.
+    /// Updates the epoll events of a connection's socket.
     ///
     /// # Errors
-    /// The system's.
+    /// System errors.
     pub(crate) fn watch(&mut self, at: usize) -> io::Result<()> {
         let Some(connection) = self.list.get_mut(at).filter(|it| !it.is_draining) else {
             return Ok(());
@@ -146,14 +146,14 @@ impl Connections {
         Ok(())
     }
 
-    /// Has the system tell nothing of a connection any more.
+    /// Removes a connection's socket from epoll.
     pub(crate) fn unwatch(&mut self, at: usize) {
         if let Some(socket) = &self.list[at].socket {
             let _ = self.epoll.delete(socket);
         }
     }
 
-    /// Notes down that a connection has something to send.
+    /// Marks a connection as having bytes to send.
     #[inline]
     pub(crate) fn mark_dirty(&mut self, at: usize) {
         let tx = &mut self.list[at].outgoing.tx;
@@ -162,7 +162,7 @@ impl Connections {
         }
     }
 
-    /// The next connection with something to send, which is noted down no more.
+    /// Removes and returns the next connection with bytes to send.
     #[inline]
     pub(crate) fn pop_dirty(&mut self) -> Option<usize> {
         while let Some(at) = self.dirty.pop() {
@@ -174,7 +174,7 @@ impl Connections {
         None
     }
 
-    /// Notes down that a connection is to be read though the system does not tell of it.
+    /// Marks a connection to be read again without an event.
     pub(crate) fn mark_stalled(&mut self, at: usize) {
         if !self.stalled.contains(&at) {
             self.stalled.push(at);
@@ -186,13 +186,12 @@ impl Connections {
         !self.stalled.is_empty()
     }
 
-    /// The connections that are to be read though the system does not tell of them, which are noted
-    /// down no more.
+    /// Removes and returns the connections that must be read again without an event.
     pub(crate) fn take_stalled(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.stalled)
     }
 
-    /// Whether a connection waits for room that no event tells of.
+    /// Whether a connection waits for room in a queue, for which there is no event.
     pub(crate) fn is_backpressured(&self) -> bool {
         let mut stalled = self.stalled.iter().filter_map(|&at| self.list.get(at));
         stalled.any(|it| it.incoming.held_message.is_none())
@@ -202,7 +201,7 @@ impl Connections {
         !self.connecting.is_empty()
     }
 
-    /// Connections that are not up yet and have had their time.
+    /// Returns the connections whose deadline has passed.
     pub(crate) fn overdue(&mut self, now: Instant) -> Vec<usize> {
         let list = &self.list;
         self.connecting
@@ -215,7 +214,7 @@ impl Connections {
         self.connecting.iter().filter(is_overdue).copied().collect()
     }
 
-    /// When the next connection that is not up yet has had its time.
+    /// The earliest deadline of a connection.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let connecting = self.connecting.iter().filter_map(|&at| self.list.get(at));
         connecting.filter_map(Connection::deadline).min()

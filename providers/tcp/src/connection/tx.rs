@@ -1,9 +1,9 @@
-//! Sending: frames in a queue, and as many of them as possible in one system call.
+//! `Tx`: the send queue of a connection. It sends as many frames as possible in one system call.
 //!
-//! Small frames are copied one behind the other; a large one stays where it is. Either counts as sent
-//! when the kernel has taken it, and not before: whoever has read of a send need not call in again for
-//! it to arrive. The first frame after a turn of progress leaves at once; those that follow it wait for
-//! the next turn, or until they are worth a call of their own.
+//! Small frames are copied into batches; large payloads are sent from their own memory. A frame
+//! counts as sent when the kernel has taken it, so a completed send arrives without further calls
+//! of the sender. The first frame after a turn of progress is sent at once. Later frames wait for
+//! the next turn, or until they are worth a system call.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,48 +21,48 @@ use crate::wire::ByteOrder;
 use crate::wire::frame::{self, Header};
 use crate::wire::hello::Negotiated;
 
-/// Bytes of memory that processors move as one.
+/// The size of a cache line in bytes.
 const CACHE_LINE: usize = 64;
-/// Bytes in one system call, about.
+/// About the maximum number of bytes of one system call.
 const SEND_MAX: usize = 1 << 20;
-/// Copied bytes at which posts have to wait.
+/// The number of copied bytes in the queue at which posts return `Again`.
 const STAGED_MAX: usize = 256 << 10;
-/// Copied bytes of a run: a longer queue begins another.
+/// The maximum size of a batch; further frames begin another.
 const BATCH_MAX: usize = 64 << 10;
-/// Copied bytes that are sent without waiting for the next turn.
+/// The number of copied bytes that are sent without waiting for the next turn.
 const FLUSH_MIN: usize = 32 << 10;
-/// Memory that an idle connection keeps for the next run.
+/// The memory that an idle connection keeps for the next batch.
 const SPARE_MAX: usize = 8 << 10;
-/// Copied bytes, and frames beyond those that may be posted, at which a peer that does not take its
-/// answers is no longer listened to.
+/// The number of copied bytes, and of frames beyond the post limit, at which a peer that does not
+/// take its responses is no longer read.
 const RESPONSES_MAX: usize = 1 << 20;
 const RESPONSE_FRAMES_MAX: usize = 1024;
-/// Sent in place of memory that was withdrawn.
+/// Sent instead of memory whose registration was closed.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 #[derive(Debug, Default)]
 pub(crate) struct Tx {
     queue: VecDeque<QueueEntry>,
-    /// Bytes of all runs.
+    /// The bytes of all batches.
     staged: usize,
-    /// Copied bytes so far, and those of them that are out.
+    /// The bytes copied into batches so far, and those of them that were sent.
     copied: u64,
     copied_sent: u64,
-    /// What is complete when so many copied bytes are out.
+    /// Operations that complete when this many copied bytes were sent.
     reports: VecDeque<(u64, Report)>,
-    /// Frames so far, as far as debugging builds of libfabric count.
+    /// The number of frames so far, modulo 256; debug builds of libfabric check it.
     number: u8,
-    /// The turn of progress in which something was last sent at once.
+    /// The turn of progress in which a frame was last sent at once.
     turn: u64,
-    /// The kernel takes no more at the moment.
+    /// Whether the kernel's buffer is full.
     pub(crate) is_blocked: bool,
-    /// It is noted down to be flushed.
+    /// Whether the connection is in the list of those to flush.
     pub(crate) is_dirty: bool,
 }
 
 #[derive(Debug)]
 enum QueueEntry {
-    /// Small frames, of which `sent` bytes are out.
+    /// A batch of copied frames, of which `sent` bytes were sent.
     Batch {
         bytes: Vec<u8>,
         sent: usize,
@@ -74,11 +74,11 @@ enum QueueEntry {
 #[derive(Debug)]
 struct Frame {
     header: Vec<u8>,
-    /// Bytes of it without padding.
+    /// The length of the header without padding.
     header_len: usize,
     payload: Payload,
     len: usize,
-    /// The end of a read, for a peer that expects one.
+    /// The `ReadEnd` frame, for a peer that expects one.
     tail: Option<ReadEnd>,
     sent: usize,
     on_sent: OnSent,
@@ -89,32 +89,32 @@ enum Payload {
     Borrowed(TxBuf),
     /// Registered memory that the peer reads.
     Registered(RmaSegments),
-    /// Zeros in place of memory that was withdrawn while it was read.
+    /// Zeros instead of memory whose registration was closed during the read.
     Zeros,
 }
 
-/// The frame behind a read response, encoded.
+/// The encoded frame after a read response.
 #[derive(Debug)]
 struct ReadEnd {
     order: ByteOrder,
     bytes: Vec<u8>,
 }
 
-/// What happens when a frame is out.
+/// The action when a frame was sent.
 #[derive(Debug)]
 enum OnSent {
     Nothing,
-    /// It is complete.
+    /// The operation is complete.
     Complete(Report),
-    /// It may be answered.
+    /// The frame with this number may be acknowledged.
     AwaitAck(u64),
 }
 
-/// Why nothing more can be sent.
+/// Why the connection cannot send any more.
 #[derive(Debug)]
 pub(crate) enum SendError {
     Io(io::Error),
-    /// Memory was withdrawn that a peer reads who cannot be told so.
+    /// The registration was closed during a read of a peer without error responses.
     Withdrawn,
 }
 
@@ -123,18 +123,19 @@ impl Tx {
         self.queue.is_empty()
     }
 
-    /// Whether one more operation may be posted, which is copied or not.
+    /// Whether one more operation may be posted; `is_copied` says whether its payload is copied.
     pub(crate) fn has_room(&self, max: usize, is_copied: bool) -> bool {
         self.queue.len() < max
             && (!is_copied || self.staged < STAGED_MAX && self.reports.len() < max)
     }
 
-    /// Whether the peer asks for more than it takes.
+    /// Whether the peer requests more responses than it reads.
     pub(crate) fn is_overloaded(&self, max: usize) -> bool {
         self.staged > RESPONSES_MAX || self.queue.len() > max + RESPONSE_FRAMES_MAX
     }
 
-    /// Whether what was just queued is to leave at once: it is alone in this turn, or enough.
+    /// Whether to send the queue now: its last frame is the first of this turn, or the queue is
+    /// long enough.
     pub(crate) fn should_flush_now(&mut self, turn: u64) -> bool {
         if self.is_blocked {
             return false;
@@ -144,8 +145,8 @@ impl Tx {
         is_first || self.staged >= FLUSH_MIN
     }
 
-    /// The run that a small frame goes to.
-    #[expect(clippy::unreachable, reason = "no word of a peer's is in it")]
+    /// The batch to which a small frame is appended.
+    #[expect(clippy::unreachable, reason = "it depends on no input of a peer")]
     fn batch(&mut self) -> &mut Vec<u8> {
         let fits = matches!(self.queue.back(), Some(QueueEntry::Batch { bytes, .. }) if bytes.len() < BATCH_MAX);
         if !fits {
@@ -156,7 +157,7 @@ impl Tx {
         }
         match self.queue.back_mut() {
             Some(QueueEntry::Batch { bytes, .. }) => bytes,
-            _ => unreachable!("a run was just added"),
+            _ => unreachable!("a batch was just added"),
         }
     }
 
@@ -177,12 +178,13 @@ impl Tx {
         self.copied += added as u64;
     }
 
-    /// The operation is complete when what was copied so far is out.
+    /// Reports the operation when all bytes copied so far were sent.
     pub(crate) fn report_when_sent(&mut self, report: Report) {
         self.reports.push_back((self.copied, report));
     }
 
-    /// Queues a frame whose payload is the caller's memory, and the ask that it may be.
+    /// Queues a frame whose payload is the caller's memory; `ack_number` is its number if it
+    /// requests an acknowledgement.
     pub(crate) fn queue_borrowed(
         &mut self,
         header: &Header,
@@ -195,7 +197,7 @@ impl Tx {
         self.push(header, order, Payload::Borrowed(buf), None, on_sent);
     }
 
-    /// Queues the response to a read of registered memory, and the end of the read if `is_checked`.
+    /// Queues the response to a read of registered memory, and a `ReadEnd` if `is_checked`.
     pub(crate) fn queue_read_response(
         &mut self,
         order: ByteOrder,
@@ -219,7 +221,7 @@ impl Tx {
     ) {
         let mut bytes = Vec::with_capacity(frame::HEADER_MAX);
         header.encode(order, self.next_number(), &mut bytes);
-        // An empty run, kept for its memory, would be in the way.
+        // An empty batch that is kept for its memory must not precede the frame.
         self.queue.pop_back_if(
             |entry| matches!(entry, QueueEntry::Batch { bytes, .. } if bytes.is_empty()),
         );
@@ -295,9 +297,10 @@ impl Tx {
         Ok(())
     }
 
-    /// Has the payloads of the next call lie in the kernel's pages as they do in their own memory,
-    /// line by line: it copies them two to three times as fast then, here and at a receiver whose
-    /// buffer begins at the same place of a line (AMD EPYC, Linux 6.18: 1 MiB in 230 us, not 570).
+    /// Pads headers so that the payloads of the next call have the same offset within a cache line
+    /// in the kernel's pages as in their own memory. The kernel then copies them two to three times
+    /// as fast, on both sides if the receiver's buffer has the same offset (AMD EPYC, Linux 6.18: 1
+    /// MiB in 230 us, not 570).
     fn align(&mut self, order: ByteOrder, has_extensions: bool) {
         let start = bytes_sent_by_thread();
         let mut at = start;
@@ -321,7 +324,7 @@ impl Tx {
         number
     }
 
-    /// `count` more bytes are out.
+    /// Records that `count` more bytes were sent.
     fn advance(&mut self, mut count: usize, unacked: &mut Unacked, ep: &Ep) {
         while let Some(front) = self.queue.front_mut() {
             let (sent, len, is_batch) = match front {
@@ -352,7 +355,7 @@ impl Tx {
         }
     }
 
-    /// `count` more copied bytes are out.
+    /// Records that `count` more copied bytes were sent, and reports completed operations.
     fn advance_copied(&mut self, count: usize, ep: &Ep) {
         self.copied_sent += count as u64;
         let copied_sent = self.copied_sent;
@@ -364,7 +367,7 @@ impl Tx {
         }
     }
 
-    /// A run is out: the next one may use its memory.
+    /// Frees a batch that was sent, or keeps its memory for the next one.
     fn finish_batch(&mut self, mut bytes: Vec<u8>) {
         self.staged -= bytes.len();
         if self.queue.is_empty() && bytes.capacity() <= SPARE_MAX {
@@ -377,7 +380,7 @@ impl Tx {
         self.queue.push_back(QueueEntry::Batch { bytes, sent: 0 });
     }
 
-    /// Whether there is nothing but memory for the next run.
+    /// Whether the queue holds only an empty batch.
     fn holds_only_spare(&self) -> bool {
         self.queue.len() == 1
             && matches!(self.queue.front(), Some(QueueEntry::Batch { bytes, .. }) if bytes.is_empty())
@@ -388,7 +391,8 @@ impl Tx {
         self.is_empty() || self.holds_only_spare()
     }
 
-    /// The peer is gone: the operations whose frames are not out, or not whole, in their order.
+    /// Clears the queue after a disconnect. Returns the operations whose frames were not sent
+    /// completely, in order.
     pub(crate) fn fail(&mut self) -> Vec<Report> {
         let queue = std::mem::take(&mut self.queue);
         self.staged = 0;
@@ -414,14 +418,15 @@ impl Tx {
 }
 
 impl QueueEntry {
-    /// Whether the payload is registered memory, which may be withdrawn at any time.
+    /// Whether the payload is registered memory, which may be closed at any time.
     fn is_registered(&self) -> bool {
         matches!(self, Self::Frame(frame) if matches!(frame.payload, Payload::Registered(_)))
     }
 }
 
 impl Frame {
-    /// Pads the header for a payload that would begin at `at` behind it, as long as nothing is out.
+    /// Pads the header of a frame that begins at offset `at` of the stream, unless a part of it was
+    /// sent.
     fn align(&mut self, at: usize, order: ByteOrder, has_extensions: bool) {
         if self.sent > 0 {
             return;
@@ -431,7 +436,8 @@ impl Frame {
                 .segments(0, 1)
                 .next()
                 .map(|segment| segment.as_ptr().addr()),
-            // From the start of the region or of memory; regions begin at lines or pages, mostly.
+            // The address is an offset in the region or a virtual address; regions mostly begin at
+            // a cache line or page.
             Payload::Registered(segments) => {
                 segments.all().first().map(|segment| segment.addr as usize)
             }
@@ -453,7 +459,7 @@ impl Frame {
         let Self {
             payload, on_sent, ..
         } = self;
-        // Nothing reads the memory any more when the completion comes.
+        // The caller's memory must not be in use when the completion is written.
         drop(payload);
         match on_sent {
             OnSent::Nothing => {}
@@ -462,22 +468,22 @@ impl Frame {
         }
     }
 
-    /// Bytes of the head, the payload and the tail.
+    /// The length of header, payload and tail.
     fn size(&self) -> usize {
         let tail = self.tail.as_ref().map_or(0, |tail| tail.bytes.len());
         self.header.len() + self.len + tail
     }
 
-    /// Bytes of the payload that are out.
+    /// The bytes of the payload that were sent.
     fn sent_of_payload(&self) -> usize {
         self.sent.saturating_sub(self.header.len()).min(self.len)
     }
 
-    /// Looks up the registered memory that is still to be sent. In place of memory that was withdrawn
-    /// a peer gets zeros, and the tail says why.
+    /// Checks the registered memory that is still to be sent. If its registration was closed, the
+    /// peer gets zeros, and the tail reports the reason.
     ///
     /// # Errors
-    /// [`SendError::Withdrawn`] where the frame has no tail to say so.
+    /// [`SendError::Withdrawn`] if the frame has no tail to report it.
     fn check(&mut self, regions: &Regions<'_>) -> Result<(), SendError> {
         let Payload::Registered(segments) = &self.payload else {
             return Ok(());
@@ -496,8 +502,8 @@ impl Frame {
         Ok(())
     }
 
-    /// Adds what is still to be sent, in order; registered memory was [checked](Self::check). Returns
-    /// whether there is room for another frame in the same call.
+    /// Appends the unsent parts in order; registered memory must have been [checked](Self::check).
+    /// Returns whether another frame fits in the same call.
     fn gather<'a>(&'a self, vecs: &mut SendVecs<'a>, regions: Option<&'a Regions<'_>>) -> bool {
         let header = self.header.get(self.sent..).unwrap_or_default();
         let at = self.sent_of_payload();
@@ -534,7 +540,7 @@ impl Frame {
 impl ReadEnd {
     fn new(order: ByteOrder, status: u32) -> Self {
         let mut bytes = Vec::new();
-        // Only Selvedge endpoints read it, which do not look at the number of a frame.
+        // Only Selvedge endpoints read it, and they ignore the number of a frame.
         Header::ReadEnd { status }.encode(order, 0, &mut bytes);
         Self { order, bytes }
     }
@@ -578,7 +584,7 @@ mod tests {
             reports_success: true,
             len: bytes.len(),
         };
-        // Nothing is sent: the bytes are not looked at.
+        // Nothing is sent, so the bytes are not read.
         let Body::Borrowed(buf) = borrowed(bytes) else {
             panic!("it is the caller's memory");
         };
@@ -588,7 +594,8 @@ mod tests {
     #[test]
     fn payloads_are_aligned_in_the_stream_as_in_memory() {
         let memory = Lines([0; 8192]);
-        // Of any length, and from anywhere; one that cannot lie right begins a little before.
+        // Segments of any length and alignment. If padding in whole units cannot align a payload,
+        // it begins less than a unit before its offset.
         let lists: [&[(usize, usize)]; 3] = [
             &[(0, 4096), (0, 4096), (0, 4096)],
             &[(8, 3000), (48, 3001), (0, 2999), (56, 4000)],

@@ -1,4 +1,4 @@
-//! `Unacked`: the frames of ours that want an answer.
+//! `Unacked`: the sent frames that request an acknowledgement.
 
 use std::collections::VecDeque;
 
@@ -6,19 +6,19 @@ use selvedge_kit::Report;
 
 use crate::wire::ProtocolError;
 
-/// Frames of ours that want an answer, in the order in which they are sent.
+/// The local frames that request an acknowledgement, in send order.
 #[derive(Debug, Default)]
 pub(crate) struct Unacked {
     frames: VecDeque<UnackedFrame>,
-    /// The number of the first.
+    /// The number of the first frame.
     first: u64,
 }
 
 #[derive(Debug)]
 struct UnackedFrame {
-    /// Nothing when it has been answered.
+    /// `None` when it has been acknowledged.
     report: Option<Report>,
-    /// The frame is out: nothing reads the caller's memory any more.
+    /// Whether the frame was sent, so that the caller's memory is no longer read.
     is_sent: bool,
 }
 
@@ -27,7 +27,7 @@ impl Unacked {
         self.frames.len()
     }
 
-    /// Adds one; its number.
+    /// Adds a frame and returns its number.
     pub(crate) fn push(&mut self, report: Report, is_sent: bool) -> u64 {
         self.frames.push_back(UnackedFrame {
             report: Some(report),
@@ -36,29 +36,31 @@ impl Unacked {
         self.first + self.frames.len() as u64 - 1
     }
 
-    /// The frame of this number is out.
+    /// Marks the frame with this number as sent.
     pub(crate) fn sent(&mut self, number: u64) {
         if let Some(frame) = self.get_mut(number) {
             frame.is_sent = true;
         }
     }
 
-    /// Answers the oldest one.
+    /// Acknowledges the oldest frame and returns its report.
     ///
     /// # Errors
-    /// When there is none that could be answered.
+    /// When no such frame was sent, or it is already acknowledged.
     pub(crate) fn ack_oldest(&mut self) -> Result<Report, ProtocolError> {
         self.ack(self.first)
     }
 
-    /// Answers the one of this number.
+    /// Acknowledges the frame with this number and returns its report.
     ///
     /// # Errors
-    /// When there is none that could be answered.
+    /// When no such frame was sent, or it is already acknowledged.
     pub(crate) fn ack(&mut self, number: u64) -> Result<Report, ProtocolError> {
         let frame = self.get_mut(number).filter(|frame| frame.is_sent);
         let report = frame.and_then(|frame| frame.report.take());
-        let report = report.ok_or(ProtocolError("an answer to what was not asked"))?;
+        let report = report.ok_or(ProtocolError(
+            "an acknowledgement of no unacknowledged frame",
+        ))?;
         while self
             .frames
             .pop_front_if(|frame| frame.report.is_none())
@@ -69,7 +71,8 @@ impl Unacked {
         Ok(report)
     }
 
-    /// The peer is gone: those that it has not answered.
+    /// Removes all frames after a disconnect, and returns the reports of those without an
+    /// acknowledgement.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Report> + use<> {
         let frames = std::mem::take(&mut self.frames);
         frames.into_iter().filter_map(|frame| frame.report)

@@ -1,7 +1,8 @@
-//! Posting atomics: the caller's promise becomes values, and what can be known is checked.
+//! Posting of atomics: the caller's promise about memory becomes values, and the initiator checks
+//! what it can.
 //!
-//! They are carried out by the target (`one_sided`), which has to be a Selvedge endpoint: libfabric's
-//! protocol has none.
+//! The target executes them (`one_sided`). It must be a Selvedge endpoint: libfabric's protocol has
+//! no atomics.
 
 use selvedge::atomic::{AtomicMsg, Attr, Datatype, Family, Ioc, IocMut, Op, RmaIoc, Target};
 use selvedge::{Atomic, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, Result};
@@ -34,7 +35,7 @@ struct Request<'a> {
     report: Report,
 }
 
-#[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#[expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 impl Atomic for Endpoint {
     unsafe fn atomicmsg(&self, msg: &AtomicMsg<'_>, flags: OpFlags) -> Result {
         let kernel = query(Family::Base, msg.datatype, msg.op)?;
@@ -140,7 +141,7 @@ unsafe fn request<'a>(
     if !(1..=RMA_IOV_LIMIT).contains(&msg.rma_iov.len()) {
         return Err(Errno::Inval);
     }
-    // The man page gives a read operands that mean nothing.
+    // The man page gives an atomic read operands that have no meaning.
     let operand = if kernel.has_operand() { msg.iov } else { &[] };
     // SAFETY: passed on from the caller.
     let operand = unsafe { read_from(&kernel, operand)? };

@@ -1,4 +1,4 @@
-//! Endpoints: opening, closing, and what is neither message nor progress.
+//! `Endpoint`: opening, options and connection management.
 
 mod atomic;
 pub(crate) mod msg;
@@ -35,16 +35,15 @@ use crate::state::cm::Cm;
 use crate::state::{Parts, State};
 use crate::wire::hello::DATA_MAX;
 
-/// Bytes below which a multi-receive buffer is released unless an endpoint says otherwise: those of
-/// libfabric's tcp provider.
+/// The default of FI_OPT_MIN_MULTI_RECV in bytes, that of libfabric's tcp provider.
 pub(crate) const MIN_MULTI_RECV: usize = 16 << 10;
 
 /// An endpoint of the tcp provider.
 pub struct Endpoint {
     pub(crate) shell: Shell<State>,
-    /// Where it listens, or connects from.
+    /// The address that it listens at, or connects from.
     addr: Option<SocketAddr>,
-    /// Whether connections are the application's business.
+    /// Whether it is a connected (`FI_EP_MSG`) endpoint.
     pub(crate) is_msg_ep: bool,
     pub(crate) inject_size: usize,
     pub(crate) max_msg_size: usize,
@@ -52,11 +51,11 @@ pub struct Endpoint {
     _slot: Option<ContextSlot>,
 }
 
-/// What an endpoint is part of, if it is: a layer above it, or a scalable endpoint.
+/// Options of opening: the layer above the endpoint, and the scalable endpoint that it is part of.
 #[derive(Default)]
 pub(crate) struct OpenOptions {
     pub(crate) layer: Option<Arc<LayerCompletions>>,
-    /// Where its peers come, if that was settled before.
+    /// An open listener to use, if there is one.
     pub(crate) listener: Option<Listener>,
     pub(crate) context: u16,
     pub(crate) slot: Option<ContextSlot>,
@@ -137,10 +136,10 @@ impl Endpoint {
             _slot: options.slot,
         });
         if is_msg_ep {
-            // Events name it. Other endpoints have no handle but their owner's.
+            // Events of connected endpoints carry a handle.
             let handle: Weak<dyn selvedge::Endpoint> = Arc::<Self>::downgrade(&endpoint);
             let state = endpoint.shell.lock();
-            #[expect(clippy::expect_used, reason = "no word of a peer's is in it")]
+            #[expect(clippy::expect_used, reason = "it depends on no input of a peer")]
             let mut state = state.expect("was made by this process");
             if let Some(cm) = &mut state.cm {
                 cm.endpoint = Some(handle);
@@ -149,14 +148,14 @@ impl Endpoint {
         if let Some(srx) = srx {
             endpoint.shell.join(&srx);
         }
-        // What was attached is detached when the shell is dropped.
+        // Dropping the shell detaches it again.
         endpoint.shell.attach()?;
         Ok(endpoint)
     }
 }
 
 impl Endpoint {
-    /// What a layer above is put around.
+    /// Returns the parts that the collective layer wraps.
     pub(crate) fn into_inner(self: Arc<Self>, av: Arc<Av>) -> coll::Inner {
         let progress = Arc::clone(self.shell.progress());
         coll::Inner {
@@ -177,11 +176,12 @@ fn required_eq(bind: &Bindings, base: &Base) -> Result<Arc<Queue>, Error> {
 }
 
 #[expect(unsafe_code, reason = "the promise of the endpoint trait")]
-// SAFETY: the memory of a receive is reached through the `RxBuf` inside its `Posted` or `PendingFetch`,
-// which every completing call consumes; that of a send through the `TxBuf` of its frame or posting,
-// which is dropped before the completion is pushed: an answer is taken only for a frame that is out
-// (`Unacked::answer`). Peers never touch our memory themselves. `Shell` detaches the
-// endpoint from everything that drives it, and then drops all of them.
+// SAFETY: the memory of a receive is reached through the `RxBuf` inside its `Posted` or
+// `PendingFetch`, which every completing call consumes; that of a send through the `TxBuf` of its
+// frame or posting, which is dropped before the completion is pushed: an acknowledgement is
+// accepted only for a frame that was sent (`Unacked::ack`). Peers never access local memory
+// directly. `Shell` detaches the endpoint from everything that drives it, and then drops all of
+// them.
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {
         let state = self.shell.lock()?;

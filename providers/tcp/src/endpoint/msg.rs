@@ -1,4 +1,5 @@
-//! Posting messages, tagged and not: the caller's promise becomes a value, the rest is safe.
+//! Posting of messages, tagged and untagged: the caller's promise about memory becomes a value, and
+//! the rest is safe code.
 
 use selvedge::{
     Context, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, Result, TagMatch, Tagged, msg, tagged,
@@ -11,7 +12,7 @@ use crate::connection::operation::{Body, Operation, Response};
 use crate::endpoint::Endpoint;
 use crate::wire::frame::{AckPolicy, Header};
 
-/// Pieces of a local list.
+/// The maximum number of segments of a local list.
 pub(crate) const IOV_LIMIT: usize = 4;
 
 /// Flags that an endpoint may add to its sends by default.
@@ -23,9 +24,9 @@ pub(crate) const TX_DEFAULTS: OpFlags = OpFlags::COMPLETION
     .union(OpFlags::MATCH_COMPLETE);
 /// Flags that an endpoint may add to its receives by default.
 pub(crate) const RX_DEFAULTS: OpFlags = OpFlags::COMPLETION.union(OpFlags::MULTI_RECV);
-/// Levels of completion that the peer has to confirm.
+/// Completion levels that need the peer's acknowledgement.
 pub(crate) const ACKED: OpFlags = OpFlags::TRANSMIT_COMPLETE.union(ACKED_BY_RECEIVE);
-/// Those of them that a receive has to confirm, where the peer can say so.
+/// Completion levels that need the acknowledgement of a receive, where the peer supports it.
 const ACKED_BY_RECEIVE: OpFlags = OpFlags::DELIVERY_COMPLETE.union(OpFlags::MATCH_COMPLETE);
 
 const TX_FLAGS: OpFlags = TX_DEFAULTS
@@ -38,7 +39,7 @@ const TX_FLAGS: OpFlags = TX_DEFAULTS
 /// Flags of a send that a layer above posts.
 const LAYER_FLAGS: OpFlags = OpFlags::PEER_TRANSFER.union(OpFlags::INJECT);
 
-/// A send, as far as both interfaces have it in common.
+/// The parameters that untagged and tagged sends share.
 struct Send {
     kind: Kind,
     tag: u64,
@@ -47,7 +48,7 @@ struct Send {
     context: Context,
 }
 
-#[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#[expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 impl Msg for Endpoint {
     unsafe fn sendmsg(&self, msg: &msg::SendMsg<'_>, flags: OpFlags) -> Result {
         let send = Send {
@@ -80,7 +81,7 @@ impl Msg for Endpoint {
     }
 }
 
-#[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#[expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 impl Tagged for Endpoint {
     unsafe fn tsendmsg(&self, msg: &tagged::SendMsg<'_>, flags: OpFlags) -> Result {
         self.check_tagged()?;
@@ -116,7 +117,7 @@ impl Tagged for Endpoint {
 }
 
 impl Endpoint {
-    /// Connected endpoints of libfabric do not understand tags.
+    /// Connected endpoints of libfabric do not support tags.
     fn check_tagged(&self) -> Result {
         match self.is_msg_ep {
             true => Err(Errno::NoSys),
@@ -197,8 +198,8 @@ impl Endpoint {
     }
 }
 
-/// The bytes of an inject, which whoever posts it copies before the call returns: its flags say
-/// [`OpFlags::INJECT`].
+/// Borrows the bytes of an inject. The poster must copy them before the call returns, by
+/// [`OpFlags::INJECT`] in the operation's flags.
 #[expect(
     unsafe_code,
     reason = "a borrowed slice as a buffer, for this call only"
@@ -210,7 +211,7 @@ pub(crate) fn borrowed(bytes: &[u8]) -> Body {
     Body::Borrowed(unsafe { TxBuf::one(Iov::new(bytes)) })
 }
 
-/// When a message with these flags is to be answered.
+/// The acknowledgement policy of a message with these flags.
 fn ack_policy(flags: OpFlags) -> AckPolicy {
     match flags {
         _ if flags.intersects(ACKED_BY_RECEIVE) => AckPolicy::OnReceive,
@@ -219,7 +220,7 @@ fn ack_policy(flags: OpFlags) -> AckPolicy {
     }
 }
 
-/// How an inject with these flags is told of: it is counted, and completes only when it fails.
+/// The report of an inject with these flags: it counts, and writes a completion only on failure.
 pub(crate) fn inject_report(what: selvedge::CompletionFlags, flags: OpFlags, len: usize) -> Report {
     Report {
         kind: what,

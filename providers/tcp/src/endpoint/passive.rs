@@ -1,4 +1,4 @@
-//! Passive endpoints: where connections are asked for.
+//! `Passive`: a passive endpoint, which listens for connection requests.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -37,33 +37,33 @@ struct Inner {
     config: Config,
     eq: Weak<Queue>,
     this: Weak<Passive>,
-    /// What requests are described by.
+    /// The template for the `Info` of requests.
     info: Info,
     number: u64,
 }
 
-/// How far it is.
+/// The state of a passive endpoint.
 #[derive(Debug)]
 enum PassiveState {
-    /// Where it is to listen, if that was said.
+    /// Not bound; the requested address, if any.
     Unbound(Option<SocketAddr>),
-    /// It has an address.
+    /// Bound to an address.
     Bound(BoundSocket, SocketAddr),
     Listening(Box<Listening>),
-    /// Another has its place.
+    /// Its address was transferred to another endpoint.
     Transferred,
 }
 
-/// The acceptor, and the callers of the last turn. Events tell of them at the next one: then the ends of
-/// connections that had ended before they came are in the queue before them.
+/// The acceptor, and the requests of the last poll. They are reported at the next poll, so that the
+/// event queue has the shutdown of earlier connections first.
 #[derive(Debug)]
 struct Listening {
     acceptor: Acceptor,
     deferred: Vec<ConnectionRequest>,
 }
 
-/// Requests that were told of and neither accepted nor rejected, by their handles, with the endpoint's
-/// whose they are; and the endpoints themselves, likewise. A handle is good for every domain of the
+/// Reported requests that are neither accepted nor rejected, by handle, with the number of their
+/// passive endpoint; and the passive endpoints by number. A handle is valid in every domain of the
 /// process, as in libfabric.
 static REQUESTS: Mutex<Option<Requests>> = Mutex::new(None);
 
@@ -80,10 +80,10 @@ fn requests<R>(with: impl FnOnce(&mut Requests) -> R) -> R {
     with(guard.get_or_insert_default())
 }
 
-/// Takes the request of a handle.
+/// Removes and returns the request of a handle.
 ///
 /// # Errors
-/// [`Errno::Inval`] when there is none, with the handle.
+/// [`Errno::Inval`], with the handle, when there is none.
 pub(crate) fn take_request(handle: u64) -> Result<ConnectionRequest, Error> {
     let (request, passive) = requests(|requests| {
         let (number, request) = requests.list.remove(&handle)?;
@@ -102,18 +102,18 @@ pub(crate) fn take_request(handle: u64) -> Result<ConnectionRequest, Error> {
     Ok(request)
 }
 
-/// What a handle stands for.
+/// The object that a handle names.
 pub(crate) enum HandleTarget {
     Nothing,
     Request(Box<ConnectionRequest>),
-    /// The place of a passive endpoint.
+    /// The bound socket of a passive endpoint.
     Bound(BoundSocket, SocketAddr),
 }
 
-/// Takes what a handle stands for; 0 stands for nothing.
+/// Takes the object that a handle names; 0 names nothing.
 ///
 /// # Errors
-/// [`Errno::Inval`] when that is neither a request nor a passive endpoint; those of
+/// [`Errno::Inval`] when the handle names neither a request nor a passive endpoint; those of
 /// [`Passive::transfer_address`].
 pub(crate) fn take_handle(handle: u64) -> Result<HandleTarget, Error> {
     if handle == 0 {
@@ -134,10 +134,11 @@ pub(crate) fn take_handle(handle: u64) -> Result<HandleTarget, Error> {
 }
 
 impl Passive {
-    /// Opens one, in the place of another if `info` has the handle of that.
+    /// Opens a passive endpoint. If `info` has the handle of another one, it takes over its
+    /// address.
     ///
     /// # Errors
-    /// The system's, when descriptors are short; those of [`take_handle`].
+    /// System errors, when no descriptors are left; those of [`take_handle`].
     pub(crate) fn open(info: &Info, config: Config, eq: &Arc<Queue>) -> Result<Arc<Self>, Error> {
         let requested = requested_address(info)?;
         let state = match take_handle(info.handle)? {
@@ -174,14 +175,14 @@ impl Passive {
         Ok(passive)
     }
 
-    /// Leaves its address to another.
+    /// Transfers its bound socket to another endpoint.
     ///
     /// # Errors
-    /// [`Errno::AddrNotAvail`] when it has none; [`Errno::OpBadState`] when it listens, or has given
-    /// way already; the system's.
+    /// [`Errno::AddrNotAvail`] when it has no address; [`Errno::OpBadState`] when it listens, or
+    /// was already transferred; system errors.
     fn transfer_address(&self) -> Result<(BoundSocket, SocketAddr), Error> {
         let error = |errno, reason: &str| {
-            let text = format!("taking the place of a passive endpoint that {reason}");
+            let text = format!("taking over the address of a passive endpoint that {reason}");
             Err(Error::new(errno, text))
         };
         let mut state = self.inner.state()?;
@@ -192,7 +193,10 @@ impl Passive {
         }
         match &*state {
             PassiveState::Unbound(_) => error(Errno::AddrNotAvail, "has no address"),
-            PassiveState::Transferred => error(Errno::OpBadState, "has given way to another"),
+            PassiveState::Transferred => error(
+                Errno::OpBadState,
+                "has transferred its address to another endpoint",
+            ),
             _ => error(Errno::OpBadState, "listens"),
         }
     }
@@ -240,12 +244,13 @@ impl PassiveEndpoint for Passive {
             other => resolve::parse_addr(&other.to_string()),
         };
         let Some(at) = address else {
-            let text = format!("{addr} is no address of the tcp provider's");
+            let text = format!("{addr} is not an address of the tcp provider");
             return Err(Error::new(Errno::Inval, text));
         };
         let mut state = self.inner.state()?;
         if !matches!(&*state, PassiveState::Unbound(_)) {
-            let text = format!("{addr} for a passive endpoint that has its address");
+            let text =
+                format!("setting address {addr} of a passive endpoint that already has an address");
             return Err(Error::new(Errno::OpBadState, text));
         }
         let (socket, at) = self.inner.bind_at(at)?;
@@ -262,7 +267,7 @@ impl PassiveEndpoint for Passive {
             return Err(Errno::Inval);
         }
         let mut request = take_request(handle).map_err(|error| error.errno())?;
-        // Whoever does not hear it notices the end.
+        // A peer that does not receive it sees the close.
         let rejection = Hello::new(Kind::Reject, None, data);
         let _ = request.socket.send_all(&rejection.encode());
         request.socket.shutdown(std::net::Shutdown::Both);
@@ -273,12 +278,12 @@ impl PassiveEndpoint for Passive {
 impl Inner {
     fn state(&self) -> Result<Guard<'_, PassiveState>, Error> {
         self.state.lock().map_err(|errno| {
-            let text = "a passive endpoint of the process that this one was forked from";
+            let text = "a passive endpoint that was opened before fork(2)";
             Error::new(errno, text)
         })
     }
 
-    /// Takes an address; which it is.
+    /// Binds a socket to an address, and returns both.
     fn bind_at(&self, at: SocketAddr) -> Result<(BoundSocket, SocketAddr), Error> {
         let socket = bind_at(at, &self.config).and_then(|socket| {
             let at = canonical_addr(socket.local_addr()?);
@@ -287,7 +292,7 @@ impl Inner {
         socket.map_err(|cause| listen_error(at, cause))
     }
 
-    /// Listens at the address that it has; where that fails, it has the address no more.
+    /// Listens at the bound address. On failure the address is lost.
     fn open_bound(&self, state: &mut PassiveState) -> Result<Acceptor, Error> {
         let PassiveState::Bound(socket, at) = std::mem::replace(state, PassiveState::Transferred)
         else {
@@ -321,7 +326,7 @@ impl Inner {
         count
     }
 
-    /// Requests that the application has been told of, and has neither accepted nor rejected.
+    /// The number of reported requests that are neither accepted nor rejected.
     fn unanswered_requests(&self) -> usize {
         requests(|requests| {
             let own = requests.list.values();
@@ -329,7 +334,8 @@ impl Inner {
         })
     }
 
-    /// A request was accepted or rejected: another connection may be taken.
+    /// Updates the acceptor after a request was accepted or rejected, so that it may accept
+    /// another.
     fn update_unanswered(&self) {
         if let Ok(mut state) = self.state.lock()
             && let PassiveState::Listening(listening) = &mut *state

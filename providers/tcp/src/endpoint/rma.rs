@@ -1,6 +1,7 @@
-//! Posting one-sided operations: the caller's promise becomes a value, the rest is safe.
+//! Posting of one-sided operations: the caller's promise about memory becomes a value, and the rest
+//! is safe code.
 //!
-//! What they do at the target is in `one_sided`.
+//! The target's part is in `one_sided`.
 
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, Result, Rma};
@@ -22,7 +23,7 @@ const READ_FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFERRED);
 const WRITE_FLAGS: OpFlags = READ_FLAGS.union(OpFlags::REMOTE_CQ_DATA);
 
-#[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#[expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 impl Rma for Endpoint {
     unsafe fn readmsg(&self, msg: &ReadMsg<'_>, flags: OpFlags) -> Result {
         if !READ_FLAGS.contains(flags) {
@@ -112,8 +113,8 @@ impl Rma for Endpoint {
 }
 
 impl Endpoint {
-    /// Posts what `make` makes of the places, which have as many bytes as its buffer, and of the
-    /// resolved flags.
+    /// Posts the operation that `make` builds from the remote segments and the resolved flags. The
+    /// segments must have `len` bytes, as the local buffer.
     fn access(
         &self,
         peer: FiAddr,

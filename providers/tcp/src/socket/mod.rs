@@ -1,5 +1,4 @@
-//! Sockets, and what lies between them and the bytes of everything else: lists of memory that one
-//! system call takes ([`vecs`]), and sessions of TLS ([`tls`]).
+//! Sockets, lists of memory segments for one system call ([`vecs`]), and TLS sessions ([`tls`]).
 
 mod stream;
 pub(crate) mod tls;

@@ -1,6 +1,6 @@
 //! Sockets: connecting, listening, and the system calls that send and receive.
 
-#![expect(unsafe_code, reason = "system calls on memory that is no slice")]
+#![expect(unsafe_code, reason = "system calls on memory that is not a slice")]
 
 use std::cell::Cell;
 use std::io::{self, Read as _};
@@ -19,7 +19,7 @@ use crate::socket::vecs::{RecvVecs, SendVecs};
 /// Connections that the kernel keeps until they are accepted.
 const BACKLOG: i32 = 4096;
 
-/// How sockets are set.
+/// Options of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketOptions {
     pub(crate) no_delay: bool,
@@ -29,11 +29,11 @@ pub(crate) struct SocketOptions {
     pub(crate) user_timeout: u32,
 }
 
-/// A connection that does not block.
+/// A non-blocking TCP connection.
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: CloseOnFork<TcpStream>,
-    /// What is between the stream and the bytes of others, if anything is.
+    /// The TLS session over the stream, if any.
     tls: Option<Box<Session>>,
 }
 
@@ -41,8 +41,8 @@ thread_local! {
     static SENT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Bytes that this thread has sent, over whatever connection: Linux puts them one behind the other
-/// into pages of the thread's.
+/// Returns the bytes that this thread has sent over all its connections. Linux appends them to
+/// pages that belong to the thread.
 pub(crate) fn bytes_sent_by_thread() -> usize {
     SENT.get()
 }
@@ -52,7 +52,7 @@ thread_local! {
     static CALLS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// System calls of this thread so far that send, receive or look for news.
+/// Counts the system calls of this thread that send, receive or poll.
 #[cfg(test)]
 pub(crate) fn calls() -> usize {
     CALLS.get()
@@ -64,7 +64,7 @@ pub(crate) fn count_call() {
 }
 
 impl Socket {
-    /// Begins to connect. The socket becomes writable when that has worked or failed.
+    /// Starts to connect. The socket becomes writable when the attempt has succeeded or failed.
     pub(crate) fn connect(
         from: IpAddr,
         to: SocketAddr,
@@ -72,7 +72,8 @@ impl Socket {
     ) -> io::Result<Self> {
         let fd = new(to)?;
         if !from.is_unspecified() {
-            // The port is chosen when the other end is known, so that many ends share one.
+            // The kernel chooses the port at connect(2), so that connections to different peers can
+            // share one.
             let _ = setsockopt(&fd, sockopt::IpBindAddressNoPort, &true);
             bind(
                 fd.as_raw_fd(),
@@ -89,7 +90,7 @@ impl Socket {
         }
     }
 
-    /// A connection that was accepted.
+    /// Wraps an accepted stream and sets its options.
     pub(crate) fn new(stream: TcpStream, socket_options: &SocketOptions) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(socket_options.no_delay)?;
@@ -112,15 +113,15 @@ impl Socket {
         })
     }
 
-    /// Puts a session between the stream and all that is sent and received from now on.
+    /// Sends and receives through a TLS session from now on.
     pub(crate) fn set_tls(&mut self, session: Session) {
         self.tls = Some(Box::new(session));
     }
 
-    /// Moves the handshake of its session on; whether it is over, as it is where there is none.
+    /// Continues the TLS handshake. Returns true when it is complete, or when there is no TLS.
     ///
     /// # Errors
-    /// Those of [`Session::continue_tls_handshake`].
+    /// Those of [`Session::continue_handshake`].
     pub(crate) fn continue_tls_handshake(&mut self) -> io::Result<bool> {
         match &mut self.tls {
             None => Ok(true),
@@ -128,22 +129,22 @@ impl Socket {
         }
     }
 
-    /// Whether something has come that the system is not going to tell of any more.
+    /// Whether input is buffered in the TLS session, for which epoll(7) reports no event.
     #[inline]
     pub(crate) fn has_buffered_input(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_input())
     }
 
-    /// Whether there is something to send that nobody here knows of.
+    /// Whether TLS records wait to be sent, beside the connection's queue.
     #[inline]
     pub(crate) fn has_unsent_records(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_output())
     }
 
-    /// Sends that, as far as it fits; whether it was all.
+    /// Sends waiting TLS records. Returns true when none is left.
     ///
     /// # Errors
-    /// The system's.
+    /// System errors.
     pub(crate) fn flush_records(&mut self) -> io::Result<bool> {
         match &mut self.tls {
             None => Ok(true),
@@ -151,19 +152,19 @@ impl Socket {
         }
     }
 
-    /// Whether what is sent is not what the system gets.
+    /// Whether the stream is encrypted.
     #[inline]
     pub(crate) const fn is_encrypted(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Whether connecting has worked, now that the socket is writable.
+    /// Returns the result of connecting; call it when the socket is writable.
     pub(crate) fn finish_connect(&self) -> io::Result<()> {
         let stream = self.stream.fd();
         if let Some(cause) = stream.take_error()? {
             return Err(cause);
         }
-        // The system connects a socket to itself when it happens to have chosen that very port.
+        // TCP connects a socket to itself if the kernel chose the destination port as its own.
         match stream.peer_addr()? == stream.local_addr()? {
             true => Err(io::ErrorKind::ConnectionRefused.into()),
             false => Ok(()),
@@ -174,7 +175,7 @@ impl Socket {
         self.stream.fd().local_addr()
     }
 
-    /// Sends what fits.
+    /// Sends as many bytes as fit, and returns their number.
     #[inline]
     pub(crate) fn send(&mut self, vecs: &mut SendVecs<'_>) -> io::Result<usize> {
         if let Some(tls) = &mut self.tls {
@@ -197,7 +198,7 @@ impl Socket {
         Ok(sent)
     }
 
-    /// Receives what is there; 0 at the end.
+    /// Receives available bytes, and returns their number; 0 at the end of the stream.
     #[inline]
     pub(crate) fn recv(&mut self, vecs: &mut RecvVecs<'_>) -> io::Result<usize> {
         if let Some(tls) = &mut self.tls {
@@ -227,17 +228,17 @@ impl Socket {
         self.recv(&mut vecs)
     }
 
-    /// Sends a slice, or what of it fits.
+    /// Sends as much of a slice as fits.
     fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut vecs = SendVecs::new();
         vecs.push(bytes);
         self.send(&mut vecs)
     }
 
-    /// Sends a slice in one piece, which a new connection has room for.
+    /// Sends a whole slice. The send buffer of a new connection has room for a handshake message.
     ///
     /// # Errors
-    /// The system's; [`io::ErrorKind::WriteZero`] when not all of it fits.
+    /// System errors; [`io::ErrorKind::WriteZero`] when the socket buffer has too little room.
     pub(crate) fn send_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self.send_bytes(bytes)? == bytes.len() {
             true => Ok(()),
@@ -245,8 +246,8 @@ impl Socket {
         }
     }
 
-    /// Ends the connection so that the peer gets what was sent: what it has sent is read, because
-    /// the system takes everything back otherwise.
+    /// Closes the connection so that the peer receives everything that was sent. It reads and
+    /// discards unread input first, because close(2) with unread input resets the connection.
     pub(crate) fn close_gracefully(&mut self) {
         const DISCARD_MAX: usize = 1 << 20;
         self.shutdown(std::net::Shutdown::Write);
@@ -260,12 +261,12 @@ impl Socket {
         }
     }
 
-    /// Ends the connection for whoever holds it.
+    /// Shuts the connection down for every process that holds the socket.
     pub(crate) fn shutdown(&mut self, how: std::net::Shutdown) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify(&mut RawStream(self.stream.as_fd()));
         }
-        // It fails for one that has ended already.
+        // It fails if the connection has already ended.
         let _ = self.stream.fd().shutdown(how);
     }
 }
@@ -276,7 +277,7 @@ impl AsFd for Socket {
     }
 }
 
-/// Whether a call has failed only because nothing is there, or a signal came.
+/// Whether an error only means "no data yet" or "interrupted by a signal".
 pub(crate) fn is_not_ready(cause: &io::Error) -> bool {
     matches!(
         cause.kind(),
@@ -297,7 +298,7 @@ fn recv_tls(tls: &mut Session, fd: BorrowedFd<'_>, vecs: &mut RecvVecs<'_>) -> i
     })
 }
 
-/// The stream below a session.
+/// The raw stream under a TLS session.
 struct RawStream<'a>(BorrowedFd<'a>);
 
 impl io::Read for RawStream<'_> {
@@ -335,12 +336,12 @@ fn new(for_addr: SocketAddr) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// A socket that has its address, and is there to listen or to connect.
+/// A bound socket, which later listens or connects.
 #[derive(Debug)]
 pub(crate) struct BoundSocket(CloseOnFork<OwnedFd>);
 
 impl BoundSocket {
-    /// At an address, with the system's choice of a port where there is none.
+    /// Binds a socket. Port 0 lets the kernel choose.
     pub(crate) fn bind(addr: SocketAddr) -> io::Result<Self> {
         let fd = new(addr)?;
         setsockopt(&fd, sockopt::ReuseAddr, &true)?;
@@ -358,7 +359,7 @@ impl BoundSocket {
         Ok(CloseOnFork::new(TcpListener::from(fd)))
     }
 
-    /// As [`Socket::connect`], from here.
+    /// As [`Socket::connect`], from the bound address.
     pub(crate) fn connect(
         &self,
         to: SocketAddr,

@@ -1,7 +1,7 @@
-//! Lists of stretches of memory: system calls send from them and receive into them, and sessions copy
-//! from them and to them.
+//! Lists of memory segments (iovec): system calls send from them and receive into them, and TLS
+//! sessions copy from and to them.
 
-#![expect(unsafe_code, reason = "memory that is no slice")]
+#![expect(unsafe_code, reason = "memory that is not a slice")]
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -9,23 +9,23 @@ use std::mem::MaybeUninit;
 use selvedge::shared::{Margins, SharedBytes};
 use selvedge_kit::mr::Regions;
 
-/// Stretches of memory that one system call takes.
+/// The maximum number of segments of one system call.
 pub(crate) const VECS: usize = 64;
 
-/// A list of stretches of memory for one system call: bytes to send, or places for what comes.
+/// A list of memory segments for one system call: bytes to send, or buffers to receive into.
 pub(crate) struct Vecs<'a> {
     list: [libc::iovec; VECS],
-    /// Of stretches of registered memory, what is around them in their region.
+    /// For segments of registered memory, the margins around them inside their region.
     shared: [Option<Margins>; VECS],
     count: usize,
     bytes: usize,
     memory: PhantomData<&'a mut [u8]>,
 }
 
-/// Stretches that are filled with what comes.
+/// Segments to receive into.
 pub(crate) struct RecvVecs<'a>(pub(crate) Vecs<'a>);
 
-/// Stretches that are sent.
+/// Segments to send.
 pub(crate) struct SendVecs<'a>(pub(crate) Vecs<'a>);
 
 impl Vecs<'_> {
@@ -65,7 +65,7 @@ impl Vecs<'_> {
         true
     }
 
-    /// The `len` bytes from `at` on, as far as there are so many.
+    /// Iterates the `len` bytes from offset `at`, or as many as exist, as segments.
     fn segments(&self, at: usize, len: usize) -> impl Iterator<Item = Segment> {
         let (mut skip, mut remaining) = (at, len);
         let all = self.list().iter().zip(&self.shared);
@@ -78,12 +78,13 @@ impl Vecs<'_> {
         })
     }
 
-    /// The stretches so far.
+    /// The segments so far.
     pub(crate) fn list(&self) -> &[libc::iovec] {
         &self.list[..self.count]
     }
 
-    /// What a system call takes; good as long as the list is.
+    /// Returns the message header for a system call; it points at the list and is valid as long as
+    /// the list.
     pub(crate) fn header(&mut self) -> libc::msghdr {
         // SAFETY: all zeros are a header without address, memory and control data.
         let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -93,18 +94,18 @@ impl Vecs<'_> {
     }
 }
 
-/// A part of what a list names.
+/// A part of a list entry.
 enum Segment {
     Private(*mut u8, usize),
     Shared(SharedBytes),
 }
 
 impl Segment {
-    /// The `len` bytes of an entry that follow the first `skipped`.
+    /// The `len` bytes of an entry after the first `skipped`.
     fn new(entry: &libc::iovec, shared: Option<Margins>, skipped: usize, len: usize) -> Self {
         let first: *mut u8 = entry.iov_base.cast();
         match shared {
-            // SAFETY: `push_shared` made the entry of such a value, and whoever has the list holds
+            // SAFETY: `push_shared` made the entry of such a value, and the owner of the list holds
             // the regions.
             Some(margins) => Self::Shared(
                 unsafe { SharedBytes::within(first, entry.iov_len, margins) }.part(skipped, len),
@@ -126,24 +127,25 @@ impl<'a> SendVecs<'a> {
         Self(Vecs::new())
     }
 
-    /// Adds bytes; whether there was room for one more stretch.
+    /// Adds bytes. Returns false when the list is full.
     pub(crate) fn push(&mut self, bytes: &'a [u8]) -> bool {
         self.0.push(bytes.as_ptr().cast_mut(), bytes.len())
     }
 
-    /// Adds registered memory, which stays that as long as the regions are looked at.
+    /// Adds registered memory, which stays registered while `_held` is borrowed. Returns false when
+    /// the list is full.
     pub(crate) fn push_shared(&mut self, part: SharedBytes, _held: &'a Regions<'_>) -> bool {
         self.0.push_shared(part)
     }
 
-    /// Bytes of all.
+    /// The total number of bytes.
     pub(crate) const fn len(&self) -> usize {
         self.0.bytes
     }
 }
 
 impl SendVecs<'_> {
-    /// Copies the bytes from `at` on to `out`, which they fill.
+    /// Fills `out` with the bytes from offset `at`.
     pub(crate) fn copy(&self, at: usize, out: &mut [u8]) {
         let mut out = out;
         for from in self.0.segments(at, out.len()) {
@@ -159,7 +161,7 @@ impl SendVecs<'_> {
 }
 
 impl RecvVecs<'_> {
-    /// Puts bytes at the places from `at` on, of which there are enough.
+    /// Copies bytes into the segments from offset `at`. The segments must be long enough.
     pub(crate) fn write(&mut self, at: usize, bytes: &[u8]) {
         let mut bytes = bytes;
         for to in self.0.segments(at, bytes.len()) {
@@ -180,22 +182,23 @@ impl<'a> RecvVecs<'a> {
         Self(Vecs::new())
     }
 
-    /// Adds memory; whether there was room for one more stretch.
+    /// Adds uninitialised memory. Returns false when the list is full.
     pub(crate) fn push(&mut self, memory: &'a mut [MaybeUninit<u8>]) -> bool {
         self.0.push(memory.as_mut_ptr().cast(), memory.len())
     }
 
-    /// Adds memory that may be read at any time.
+    /// Adds initialised memory. Returns false when the list is full.
     pub(crate) fn push_bytes(&mut self, memory: &'a mut [u8]) -> bool {
         self.0.push(memory.as_mut_ptr(), memory.len())
     }
 
-    /// Adds registered memory, which stays that as long as the regions are looked at.
+    /// Adds registered memory, which stays registered while `_held` is borrowed. Returns false when
+    /// the list is full.
     pub(crate) fn push_shared(&mut self, part: SharedBytes, _held: &'a Regions<'_>) -> bool {
         self.0.push_shared(part)
     }
 
-    /// Bytes of all.
+    /// The total number of bytes.
     pub(crate) const fn len(&self) -> usize {
         self.0.bytes
     }

@@ -1,4 +1,5 @@
-//! Connections that the application makes: asked for, accepted, ended, and told of by events.
+//! Connections of connected (`FI_EP_MSG`) endpoints: the application requests, accepts and shuts
+//! them down, and events report them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Instant;
@@ -15,7 +16,7 @@ use crate::socket::Socket;
 use crate::wire::hello::{DATA_MAX, Hello, Kind, Negotiated};
 
 impl State {
-    /// Asks the passive endpoint at an address for a connection.
+    /// Requests a connection from the passive endpoint at an address.
     pub(crate) fn connect(&mut self, to: SocketAddr, data: &[u8]) -> Result {
         let cm = self.cm.as_mut().ok_or(Errno::NoSys)?;
         cm.check_request(data)?;
@@ -33,7 +34,7 @@ impl State {
         let at = self.add_cm_connection(to, Stage::Connecting { until }, data.to_vec());
         self.connections.set_socket(at, socket);
         self.watch(at);
-        // A thread that is parked has not seen that there is a time to keep.
+        // A parked thread does not know the new deadline.
         self.polling.wake(&self.ep);
         Ok(())
     }
@@ -45,7 +46,7 @@ impl State {
         at
     }
 
-    /// The passive endpoint has answered.
+    /// Handles the response of the passive endpoint.
     pub(super) fn on_passive_response(&mut self, at: usize, hello: Hello) {
         if hello.kind == Kind::Response {
             return self.on_connected(at, &hello);
@@ -58,14 +59,14 @@ impl State {
         self.drop_connection(at, &failure);
     }
 
-    /// The ends have greeted each other.
+    /// Establishes the connection after the handshake.
     fn on_connected(&mut self, at: usize, hello: &Hello) {
         if let Some(cm) = &mut self.cm {
             cm.stage = CmState::Up;
         }
         self.establish(at, Negotiated::new(hello, None, 0));
         if let Some(cm) = &self.cm {
-            // What comes with a request of ours was told of with the request.
+            // The private data of a request was reported with the request.
             let data = match hello.kind {
                 Kind::Response => hello.data.clone(),
                 _ => Vec::new(),
@@ -95,8 +96,8 @@ impl State {
         Ok(())
     }
 
-    /// Ends the connection. Each end is told once that it is over, no matter which has ended it: when
-    /// both do so at once, neither can know that the other did.
+    /// Shuts the connection down. Each side gets one `Shutdown` event, whichever side began: when
+    /// both do so at the same time, neither can know.
     pub(crate) fn shutdown(&mut self) -> Result {
         match self.cm.as_ref().map(|cm| cm.stage) {
             None | Some(CmState::Idle | CmState::Connecting) => return Err(Errno::NotConn),
@@ -108,19 +109,19 @@ impl State {
             let detail = "the connection was shut down";
             self.drop_connection(at, &Failure::new(Errno::Canceled, detail));
         }
-        // Already done but for a connection whose last messages still wait for receives.
+        // It was already done, unless messages of the connection still wait for receives.
         self.connection_closed(true);
         Ok(())
     }
 
-    /// The connection is gone: nothing will be received any more.
+    /// Cancels posted receives and reports the end of the connection.
     pub(super) fn connection_closed(&mut self, was_up: bool) {
         let Some(cm) = &mut self.cm else {
             return;
         };
         let before = std::mem::replace(&mut cm.stage, CmState::Closed);
         for posted in self.matching.take_posted(|it| it.drain_posted()) {
-            let detail = "the connection is over";
+            let detail = "the connection is closed";
             self.ep
                 .rx_failed(posted, Errno::Canceled, FiAddr::UNSPEC, detail);
         }

@@ -1,4 +1,4 @@
-//! `Cm`: what an endpoint keeps that the application connects (fi_cm(3)).
+//! `Cm`: the connection management state (fi_cm(3)) of a connected endpoint.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -12,18 +12,18 @@ use crate::connection::failure::Failure;
 use crate::socket::BoundSocket;
 use crate::wire::hello::DATA_MAX;
 
-/// The connection of an endpoint that the application connects.
+/// The connection state of a connected endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Cm {
-    /// Where events go. The queue may hold the endpoint, and so must not be held by it.
+    /// The event queue. Weak, because queued events may hold the endpoint.
     pub(crate) eq: Weak<Queue>,
-    /// The endpoint that events name.
+    /// The endpoint handle for events.
     pub(crate) endpoint: Option<Weak<dyn selvedge::Endpoint>>,
-    /// Where it connects from.
+    /// The address to connect from.
     pub(crate) from: Option<SocketAddr>,
-    /// The request that the endpoint was opened with.
+    /// The connection request with which the endpoint was opened.
     pub(crate) request: Option<Box<ConnectionRequest>>,
-    /// The place of a passive endpoint that it has taken, until it connects from there.
+    /// The bound socket that was taken over from a passive endpoint, until it connects.
     pub(crate) bound: Option<BoundSocket>,
     pub(super) stage: CmState,
 }
@@ -38,7 +38,7 @@ pub(super) enum CmState {
 }
 
 impl Cm {
-    /// An endpoint that is not connected, and tells of that by events of a queue.
+    /// Creates the state of an unconnected endpoint that reports to an event queue.
     pub(crate) fn new(eq: Weak<Queue>) -> Self {
         Self {
             eq,
@@ -46,7 +46,7 @@ impl Cm {
         }
     }
 
-    /// The only peer.
+    /// Returns the index of the only peer.
     ///
     /// # Errors
     /// [`Errno::NotConn`] unless the endpoint is connected.
@@ -68,7 +68,7 @@ impl Cm {
         }
     }
 
-    /// Reports that there will be no connection.
+    /// Reports that the connection attempt failed.
     pub(super) fn report_failure(&self, failure: &Failure) {
         if let Some(eq) = self.eq.upgrade() {
             let Failure {
@@ -83,7 +83,7 @@ impl Cm {
         }
     }
 
-    /// Whether a request with these data may be made now.
+    /// Checks whether a connection request with this private data may be made now.
     pub(super) fn check_request(&self, data: &[u8]) -> Result {
         match self.stage {
             _ if data.len() > DATA_MAX => Err(Errno::Inval),

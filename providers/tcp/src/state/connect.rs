@@ -1,5 +1,5 @@
-//! Connections of endpoints that the application does not connect: made at the first operation,
-//! settled when both ends make one, and tried again while the peer is not there.
+//! Connections of `FI_EP_RDM` endpoints. The first operation opens one, a failed attempt is
+//! retried, and when both sides connect at the same time one of the two connections wins.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -20,14 +20,14 @@ use crate::connection::receive::Disconnect;
 use crate::socket::Socket;
 use crate::wire::hello::{Hello, Kind, Negotiated, RdmData};
 
-/// What is the matter with a peer whose private data is not that of an endpoint without connections.
-const OTHER_PROTOCOL: &str = "it is an endpoint with connections, or speaks the protocol of a layer \
-                             over them (tcp;ofi_rxm): both ends have to ask for tcp and FI_EP_RDM";
-/// Between two tries to reach a peer.
+/// The reason when a peer's private data is not that of an `FI_EP_RDM` endpoint.
+const OTHER_PROTOCOL: &str = "the peer is a connected endpoint, or uses a protocol layer over \
+                              connections (tcp;ofi_rxm): request tcp and FI_EP_RDM on both sides";
+/// The time between two attempts to reach a peer.
 const RETRY: Duration = Duration::from_millis(10);
 
 impl State {
-    /// Begins to reach a peer.
+    /// Starts to connect to a peer, and returns the index of the connection.
     #[cold]
     pub(super) fn connect_peer(&mut self, peer: usize) -> usize {
         let now = Instant::now();
@@ -43,7 +43,7 @@ impl State {
         at
     }
 
-    /// Tries to connect.
+    /// Starts one connection attempt.
     fn start_connect(&mut self, at: usize, now: Instant) {
         let Some(acceptor) = &self.acceptor else {
             return;
@@ -64,7 +64,7 @@ impl State {
         }
     }
 
-    /// Moves the handshake of a connection on; whether something had come.
+    /// Continues the handshake of a connection. Returns 1 if it made progress.
     pub(super) fn continue_handshake(&mut self, at: usize) -> usize {
         let connection = &mut self.connections[at];
         let context = HandshakeContext {
@@ -96,8 +96,8 @@ impl State {
                     Negotiated::new(hello, Some(&rdm_data), rdm_data.version_after_response()),
                 );
             }
-            // It wants its own request to be taken, or has another reason that passes. It is there,
-            // and what it has to do first may take its time: handshakes with many peers do.
+            // The peer prefers its own request, or has another temporary reason. It is running, and
+            // handshakes with many other peers may delay it.
             (Kind::Reject, rdm_data) => {
                 let timeout = self.config.peer_timeout.max(self.config.connect_timeout);
                 let cause = match rdm_data {
@@ -114,7 +114,7 @@ impl State {
         self.handshake_failed(at, error);
     }
 
-    /// Both ends have greeted each other: what waited goes.
+    /// Establishes a connection after the handshake, and queues the waiting operations.
     pub(super) fn establish(&mut self, at: usize, negotiated: Negotiated) {
         let connection = &mut self.connections[at];
         connection.end_handshake(Stage::Up);
@@ -133,7 +133,7 @@ impl State {
         self.watch(at);
     }
 
-    /// A handshake has ended: the peer is tried again, or the connection is given up.
+    /// Handles a failed handshake: schedules a retry, or drops the connection.
     fn handshake_failed(&mut self, at: usize, error: HandshakeError) {
         let (cause, timeout) = match error {
             HandshakeError::Retry(cause, timeout) => (cause, timeout),
@@ -152,12 +152,12 @@ impl State {
             let failure = Failure::unreachable(peer, &cause);
             return self.drop_connection(at, &failure);
         }
-        log::info!(target: CONTROL, "{peer} cannot be reached yet, it is tried again: {cause}");
+        log::info!(target: CONTROL, "{peer} cannot be reached yet, retrying: {cause}");
         self.connections.disconnect(at);
         self.connections[at].end_handshake(Stage::Retrying { until: now + RETRY });
     }
 
-    /// Something about a connection that is not up had its time.
+    /// Handles the deadline of a connection whose handshake is not complete.
     pub(super) fn deadline_passed(&mut self, at: usize, now: Instant) {
         let connection = &self.connections[at];
         let peer = &self.peers[connection.peer];
@@ -166,9 +166,10 @@ impl State {
             Stage::Connecting { .. } if self.cm.is_some() => {
                 Failure::not_connected(peer, &io::ErrorKind::TimedOut.into())
             }
-            Stage::Connecting { .. } => {
-                Failure::new(Errno::TimedOut, format!("{peer} does not answer"))
-            }
+            Stage::Connecting { .. } => Failure::new(
+                Errno::TimedOut,
+                format!("{peer} does not respond within FI_TCP_CONNECT_TIMEOUT"),
+            ),
             Stage::TlsHandshake | Stage::Authenticating | Stage::AwaitingResponse => {
                 return self.check_response_wait(at, now);
             }
@@ -177,8 +178,8 @@ impl State {
         self.drop_connection(at, &failure);
     }
 
-    /// A peer's host has taken the connection, and its program has not answered for a while: says so,
-    /// at intervals that double, or gives up if the configuration limits the wait.
+    /// Handles a peer whose host has accepted the connection and whose program has not responded:
+    /// logs a warning at doubling intervals, or drops the connection after `FI_TCP_ANSWER_TIMEOUT`.
     #[cold]
     fn check_response_wait(&mut self, at: usize, now: Instant) {
         let connection = &mut self.connections[at];
@@ -190,7 +191,7 @@ impl State {
         let limit = self.config.answer_timeout;
         if !limit.is_zero() && waited >= limit {
             let detail = format!(
-                "{peer} does not answer: its host has taken the connection, and its program has \
+                "{peer} does not respond: its host has accepted the connection, but its program has \
                  made no progress within FI_TCP_ANSWER_TIMEOUT, or speaks another protocol"
             );
             return self.drop_connection(at, &Failure::new(Errno::TimedOut, detail));
@@ -199,14 +200,14 @@ impl State {
         warn_limited(
             CONTROL,
             format_args!(
-                "{peer} has not answered for {waited:.1?}: its host has taken the connection, and \
-                 it is waited for until its program makes progress; if another protocol is spoken \
-                 there, correct the address, and FI_TCP_ANSWER_TIMEOUT limits the wait"
+                "{peer} has not responded for {waited:.1?}: its host has accepted the connection, but \
+                 its program makes no progress; still waiting. If another protocol is spoken \
+                 there, correct the address. FI_TCP_ANSWER_TIMEOUT limits the wait"
             ),
         );
     }
 
-    /// Lets in the peers that have come.
+    /// Accepts connections and handles completed requests.
     pub(super) fn accept_requests(&mut self) -> usize {
         let Some(acceptor) = &mut self.acceptor else {
             return 0;
@@ -219,16 +220,19 @@ impl State {
         count
     }
 
-    /// A peer wants a connection and has said who it is.
+    /// Handles a peer's connection request.
     fn on_request(&mut self, mut request: ConnectionRequest) {
         let Some(acceptor) = &self.acceptor else {
             return;
         };
         let Ok(rdm_data) = RdmData::from_hello(&request.hello) else {
             let from = request.from;
-            warn_limited(CONTROL, format_args!("{from} is refused: {OTHER_PROTOCOL}"));
+            warn_limited(
+                CONTROL,
+                format_args!("{from} is rejected: {OTHER_PROTOCOL}"),
+            );
             let hello = Hello::new(Kind::Reject, None, &[]);
-            // A peer that does not read it notices the end.
+            // A peer that does not receive it sees the close.
             let _ = request.socket.send_all(&hello.encode());
             return;
         };
@@ -248,7 +252,7 @@ impl State {
             Some(at) => self.accept(at, request, &rdm_data),
             None => {
                 let hello = Hello::new(Kind::Reject, None, &rdm_data.encode());
-                // A peer that does not get it notices the end.
+                // A peer that does not receive it sees the close.
                 let _ = request.socket.send_all(&hello.encode());
             }
         }
@@ -258,15 +262,15 @@ impl State {
         (self.connections).add(peer, Stage::Up, Vec::new(), Instant::now())
     }
 
-    /// A peer says what it is.
+    /// Records the context number of a peer's hello message.
     fn note_context(&mut self, peer: usize, hello: &Hello) {
         if let Some(extension) = hello.extension {
             self.peers[peer].set_context(extension.context);
         }
     }
 
-    /// The connection that a peer's request is to be taken by, unless it is to be refused. When both
-    /// ends make a request, that of the one with the higher address counts.
+    /// Chooses the connection that takes a peer's request, or `None` to reject it. When both sides
+    /// send a request, the one of the side with the higher address wins.
     fn connection_for_request(
         &mut self,
         peer: usize,
@@ -277,7 +281,7 @@ impl State {
         if let Some(at) = self.peers[peer].connection
             && self.connections[at].is_up()
         {
-            // It may be over, and nobody has looked.
+            // The old connection may have ended without having been read.
             let id = self.connections[at].id;
             self.read(at, usize::MAX, &mut Sink::none());
             if self.connections.contains(id) {
@@ -291,7 +295,7 @@ impl State {
                 if is_same_incarnation {
                     return None;
                 }
-                let detail = format!("{} has started anew", self.peers[peer]);
+                let detail = format!("{} has restarted", self.peers[peer]);
                 self.drop_connection(at, &Failure::new(Errno::ConnReset, detail));
             }
         }
@@ -310,7 +314,7 @@ impl State {
         (!is_requesting || !is_lower).then_some(at)
     }
 
-    /// Takes a peer's request.
+    /// Accepts a peer's request.
     fn accept(&mut self, at: usize, request: ConnectionRequest, rdm_data: &RdmData) {
         let ConnectionRequest {
             mut socket,
@@ -333,8 +337,8 @@ impl State {
     }
 }
 
-/// Whether the first address is the lower one, as every release compares them: by bytes as they are
-/// sent.
+/// Whether the first address is lower. All releases compare addresses by their bytes in network
+/// order.
 fn is_lower(first: (IpAddr, u16), second: (IpAddr, u16)) -> bool {
     let octets = |ip| match ip {
         IpAddr::V4(v4) => v4.octets().to_vec(),

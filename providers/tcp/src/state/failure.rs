@@ -1,5 +1,5 @@
-//! The end of a connection, however it comes: what had a part in it fails. And the end of all, when the
-//! endpoint is closed: what was sent and is still here goes out before, as far as peers take it in time.
+//! The end of a connection, which fails its operations and directed receives; and the close of the
+//! endpoint, which first sends queued bytes until the close timeout.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -19,13 +19,13 @@ use crate::connection::tx::SendError;
 use crate::wire::ProtocolError;
 
 impl State {
-    /// A connection has come to its end, or has to.
+    /// Ends a connection for a given reason.
     #[cold]
     pub(super) fn disconnect(&mut self, at: usize, how: Disconnect) {
         let connection = &mut self.connections[at];
         let peer = &self.peers[connection.peer];
         let failure = match how {
-            // The system tells once why a connection is lost, and then that it is over.
+            // The kernel reports the reason of a lost connection once, and then its end.
             Disconnect::Closed(Ok(())) => {
                 Failure::ended(peer, connection.send_error.take().map_or(Ok(()), Err))
             }
@@ -35,12 +35,12 @@ impl State {
         self.drop_connection(at, &failure);
     }
 
-    /// Nothing can be sent any more. What the peer had sent is taken first.
+    /// Handles a send error. Bytes that the peer had sent are delivered first.
     #[cold]
     pub(super) fn send_failed(&mut self, at: usize, broken: SendError) {
         let cause = match broken {
             SendError::Withdrawn => {
-                let error = ProtocolError("a wish for memory that is no longer registered");
+                let error = ProtocolError("a read of memory that is no longer registered");
                 return self.disconnect(at, Disconnect::Protocol(error));
             }
             SendError::Io(cause) => cause,
@@ -56,8 +56,8 @@ impl State {
         }
     }
 
-    /// If a peer is gone whose last messages have no place yet, what is posted to it fails, and they
-    /// are kept. Whether it is so.
+    /// Starts to drain a stalled connection that the peer has closed: operations posted to the peer
+    /// fail, and its messages are kept. Returns false if the connection is not stalled.
     pub(super) fn begin_drain(&mut self, at: usize) -> bool {
         let connection = &mut self.connections[at];
         if !connection.incoming.is_stalled() {
@@ -69,13 +69,13 @@ impl State {
         let detail = format!("{} is gone", self.peers[peer]);
         self.fail_operations(at, Errno::ConnReset, &detail);
         if self.peers[peer].connection == Some(at) {
-            // What is posted from now on makes another connection.
+            // Later posts open a new connection.
             self.peers[peer].connection = None;
         }
         true
     }
 
-    /// Ends a connection, and everything that it had a part in.
+    /// Removes a connection, and fails its operations and the receives that depend on it.
     pub(super) fn drop_connection(&mut self, at: usize, failure: &Failure) {
         let Failure {
             errno, ref detail, ..
@@ -92,7 +92,7 @@ impl State {
         delivery.fail(&mut connection, errno, detail);
         self.matching.drop_connection(connection.id);
         let peer = connection.peer;
-        // The end of a second connection, or of one that was given up, is no news.
+        // The end of a second connection, or of a replaced one, does not disconnect the peer.
         if self.peers[peer].connection.is_none_or(|main| main == at) {
             self.peers[peer].connection = None;
             self.peers[peer].is_disconnected = true;
@@ -107,17 +107,17 @@ impl State {
         }
     }
 
-    /// Fails what was posted to a connection.
+    /// Fails the operations posted to a connection.
     fn fail_operations(&mut self, at: usize, errno: Errno, detail: &str) {
         let connection = &mut self.connections[at];
         let src = self.peers.fi_addr(connection.peer);
-        // The memory of the operations is not used any more when their completions come.
+        // The memory of the operations must not be in use when their completions are written.
         for report in connection.outgoing.fail() {
             report.failed(&self.ep, errno, src, detail);
         }
     }
 
-    /// Gets rid of what was sent and is still here, as far as peers take it in time.
+    /// Sends queued bytes until all are sent or the close timeout has passed.
     pub(super) fn flush_before_close(&mut self) {
         let deadline = Instant::now() + self.config.close_timeout;
         let has_unsent = |it: &Connection| it.is_up() && !it.outgoing.tx.is_idle();
@@ -139,12 +139,12 @@ impl State {
             };
             let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
             let remaining_time = PollTimeout::try_from(remaining_time).unwrap_or(PollTimeout::MAX);
-            // Every way in which the call returns is a reason to look again.
+            // The loop checks again, however the call returns.
             let _ = poll(&mut fds, remaining_time);
         }
     }
 
-    /// Ends everything, without completions.
+    /// Closes all connections and drops all receives, without completions.
     pub(super) fn close_all(&mut self) {
         self.flush_before_close();
         self.connections.close_all();
@@ -153,7 +153,7 @@ impl State {
     }
 }
 
-/// Whether the peer itself has ended the connection.
+/// Whether the error means that the peer has closed the connection.
 fn is_hang_up(cause: &io::Error) -> bool {
     matches!(
         cause.kind(),

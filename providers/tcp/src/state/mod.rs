@@ -1,5 +1,5 @@
-//! `State`: what the lock of an endpoint protects. It owns the parts of the endpoint and hands each of
-//! them what concerns it; the parts do not know each other, but for those below them.
+//! `State`: the state that an endpoint's lock protects. It owns the parts of the endpoint and
+//! connects them; a part depends only on the parts below it.
 
 mod application;
 pub(crate) mod cm;
@@ -30,16 +30,16 @@ use crate::state::cm::Cm;
 use crate::state::polling::Polling;
 use crate::wire::hello::Extension;
 
-/// Everything that an endpoint is.
+/// The state of an endpoint.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) config: Config,
     pub(crate) ep: Ep,
     keys: Arc<Keys>,
     pub(crate) extension: Extension,
-    /// Where peers come in; none for an endpoint with a connection of the application's.
+    /// The listener; `None` for a connected (`FI_EP_MSG`) endpoint.
     acceptor: Option<Acceptor>,
-    /// The connection of the application's, for an endpoint that has one.
+    /// The connection management of a connected endpoint.
     pub(crate) cm: Option<Cm>,
     pub(crate) peers: Peers,
     pub(crate) connections: Connections,
@@ -48,7 +48,7 @@ pub(crate) struct State {
     scratch: Box<[u8]>,
 }
 
-/// What an endpoint is made of.
+/// The parts from which a `State` is created.
 pub(crate) struct Parts {
     pub(crate) config: Config,
     pub(crate) ep: Ep,
@@ -58,7 +58,7 @@ pub(crate) struct Parts {
     pub(crate) epoll: Arc<Epoll>,
     pub(crate) acceptor: Option<Acceptor>,
     pub(crate) cm: Option<Cm>,
-    /// Which context of a scalable endpoint it is.
+    /// The number of the scalable endpoint's context.
     pub(crate) context: u16,
 }
 
@@ -93,7 +93,7 @@ impl State {
         }
     }
 
-    /// The peer that an operation names.
+    /// Returns the index of the peer that an operation names.
     #[inline]
     pub(crate) fn peer_at(&mut self, addr: FiAddr) -> Result<usize> {
         match &self.cm {
@@ -102,7 +102,7 @@ impl State {
         }
     }
 
-    /// The connections, and what their frames act on.
+    /// Borrows the connections, and the parts on which their frames act.
     #[inline]
     fn parts(&mut self) -> (&mut Connections, Delivery<'_>) {
         let delivery = Delivery {

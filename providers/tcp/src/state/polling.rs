@@ -1,31 +1,32 @@
-//! `Polling`: which sockets a turn of progress looks at, and whether a thread may be parked that has
-//! to be woken.
+//! `Polling`: selects the sockets that a turn of progress polls, and tracks parked threads that
+//! must be woken.
 
 use selvedge_kit::Ep;
 
-/// Turns that find nothing between two polls of all sockets, while what comes comes by one connection.
-/// A poll takes about as long as a try to read, and finds peers that want to be let in, or another
-/// connection that has something.
+/// The number of empty turns between two polls of all sockets while the focused connection is read
+/// alone. A poll takes about as long as a read attempt, and finds new connections and input of
+/// other connections.
 const FOCUSED_TURNS: u32 = 32;
-/// Turns that find something there. A poll in such a turn stands between a message and the thread that
-/// waits for it, so that it is made only for the sake of the others.
+/// The number of turns with input between two polls of all sockets. A poll in such a turn delays
+/// the message to the waiting thread; it only keeps the other connections from starving.
 const BUSY_TURNS: u32 = 8;
 
-/// What an endpoint knows of its turns of progress.
+/// The polling state of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Polling {
-    /// The connection that last had something.
+    /// The connection that last had input.
     pub(crate) focus: usize,
-    /// Whether what comes comes by that connection.
+    /// Whether the focused connection is read alone.
     is_focused: bool,
-    /// Turns since the last poll of all sockets: those that found nothing, and the others.
+    /// Turns since the last poll of all sockets: empty ones, and those with input.
     empty_turns: u32,
     busy_turns: u32,
     /// Turns of progress so far.
     pub(crate) turn: u64,
-    /// A thread may be parked.
+    /// Whether a thread may be parked.
     is_parked: bool,
-    /// A thread may be parked that does not look again by itself for a connection that is stalled.
+    /// Whether a thread may be parked without a timeout, so that it would not poll a stalled
+    /// connection.
     is_unbounded: bool,
 }
 
@@ -42,14 +43,15 @@ impl Polling {
         }
     }
 
-    /// Begins a turn. Whether the hot connection, of so many, is to be read before all are polled.
+    /// Begins a turn. Returns whether the focused connection is read before all sockets are polled;
+    /// `connections` is the number of connections.
     #[inline]
     pub(crate) fn begin_turn(&mut self, connections: usize) -> bool {
         self.turn += 1;
         self.is_focused || connections <= 1
     }
 
-    /// Whether all sockets are to be polled in this turn, which has found `done` messages so far.
+    /// Whether this turn, which has `done` messages so far, polls all sockets.
     #[inline]
     pub(crate) fn is_due(&mut self, done: usize, is_focused: bool) -> bool {
         let is_due = match done {
@@ -68,30 +70,31 @@ impl Polling {
         is_due
     }
 
-    /// Has the next turn poll all sockets.
+    /// Makes the next turn poll all sockets.
     pub(crate) fn poll_soon(&mut self) {
         (self.empty_turns, self.busy_turns) = (FOCUSED_TURNS, BUSY_TURNS);
     }
 
-    /// A poll of all sockets has found something at a connection.
+    /// Records that a poll of all sockets found input at a connection.
     pub(crate) fn note_activity(&mut self, at: usize) {
         self.is_focused = self.focus == at;
         self.focus = at;
     }
 
-    /// A thread may park from now on, until it is woken: turns that another thread takes meanwhile do
-    /// not progress what that thread posts afterwards.
+    /// Records that a thread may park until it is woken. Turns of another thread do not progress
+    /// operations that it posts afterwards.
     pub(crate) fn park(&mut self) {
         self.is_parked = true;
     }
 
-    /// Likewise, for longer than a connection may be stalled without an event that tells of room.
+    /// Records that a thread may park without a timeout.
     pub(crate) fn park_unbounded(&mut self) {
         self.is_unbounded = true;
     }
 
-    /// A connection is stalled. A thread that is parked has to look for room now and then: the thread
-    /// that has found it may not make progress again.
+    /// Wakes a thread that is parked without a timeout when a connection stalls. The parked thread
+    /// must check for room periodically, because the thread that read the connection may make no
+    /// further progress.
     #[cold]
     pub(crate) fn limit_park(&mut self, ep: &Ep) {
         if std::mem::take(&mut self.is_unbounded) {
@@ -99,7 +102,7 @@ impl Polling {
         }
     }
 
-    /// Has a thread that is parked look at what was left to progress.
+    /// Wakes a parked thread, so that it progresses pending work.
     #[inline]
     pub(crate) fn wake(&mut self, ep: &Ep) {
         if std::mem::take(&mut self.is_parked) {

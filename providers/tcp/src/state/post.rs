@@ -1,5 +1,5 @@
-//! Posting: operations go into the connection of their peer, which the first of them makes; receives
-//! go to the matcher.
+//! Posting. An operation goes to the connection of its peer, which the first operation opens; a
+//! receive goes to the matcher.
 
 use selvedge::{Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::Ep;
@@ -33,7 +33,7 @@ impl State {
             None if self.cm.is_some() => Err(Errno::NotConn),
             None => {
                 let at = self.connect_peer(peer);
-                // It may have failed at once, and is no more.
+                // The attempt may have failed at once.
                 match self.peers[peer].connection == Some(at) {
                     true => self.post_unconnected(at, operation),
                     false => Err(Errno::ConnRefused),
@@ -42,7 +42,7 @@ impl State {
         }
     }
 
-    /// Posts an operation to a peer that has been reached.
+    /// Posts an operation to an established connection.
     #[inline]
     fn post_connected(&mut self, at: usize, operation: Operation) -> Result {
         let (flags, max) = (operation.report.flags, self.config.tx_size);
@@ -65,7 +65,7 @@ impl State {
         Ok(())
     }
 
-    /// Posts an operation to a peer that is being reached.
+    /// Posts an operation to a connection whose handshake is not complete.
     #[cold]
     fn post_unconnected(&mut self, at: usize, operation: Operation) -> Result {
         let max = self.config.tx_size;
@@ -76,7 +76,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether everything that was posted to a peer is complete.
+    /// Whether all operations posted to a peer are complete.
     #[cold]
     fn is_drained(&mut self, peer: usize) -> bool {
         let Some(at) = self.peers[peer].connection else {
@@ -87,9 +87,9 @@ impl State {
         connection.is_none_or(|it| it.outgoing.is_drained())
     }
 
-    /// Whether an operation might complete before one that was posted to the same peer earlier: one
-    /// that the peer answers and has not answered, one whose way is not known before the peer is
-    /// reached, or any where this one fails at once.
+    /// Whether an operation might complete before an earlier one to the same peer. That is possible
+    /// when an earlier one waits for a response or for the handshake, or when this one fails at
+    /// once.
     #[cold]
     fn may_overtake(&mut self, peer: usize, operation: &Operation) -> bool {
         let connection = self.peers[peer].connection.map(|at| &self.connections[at]);
@@ -97,7 +97,7 @@ impl State {
             || operation.needs_extensions() && !self.is_drained(peer)
     }
 
-    /// Queues an operation of a connection that is up.
+    /// Queues an operation on an established connection.
     #[inline]
     pub(super) fn queue(&mut self, at: usize, operation: Operation) {
         let outgoing = &mut self.connections[at].outgoing;
@@ -107,22 +107,22 @@ impl State {
         }
     }
 
-    /// The peer does not understand an operation.
+    /// Fails an operation that the peer does not support.
     #[cold]
     fn not_supported(&mut self, at: usize, operation: Operation) {
         let peer = self.connections[at].peer;
         let report = operation.report;
-        // The caller's memory goes before the completion comes.
+        // The caller's memory must not be in use when the completion is written.
         drop(operation);
         let detail = format!(
-            "{} is a libfabric, which has neither atomics nor matched completions",
+            "{} is a stock libfabric, which supports neither atomics nor FI_MATCH_COMPLETE",
             self.peers[peer]
         );
         let src = self.peers.fi_addr(peer);
         report.failed(&self.ep, Errno::OpNotSupp, src, detail);
     }
 
-    /// Posts a receive from the peer at `src`, or from any.
+    /// Posts a receive from the peer at `src`, or from any peer.
     pub(crate) fn recv_from(&mut self, src: FiAddr, mut posted: Posted) -> Result {
         if !COMMON_FLAGS.contains(posted.flags) {
             return self.recv_with_flags(posted, src);
@@ -139,8 +139,8 @@ impl State {
         Ok(())
     }
 
-    /// A receive waits for a peer alone. If the connection with that peer is lost, nothing would end
-    /// the receive: a new connection lets the peer send, and the receive fails if none can be made.
+    /// Reconnects to a disconnected peer for which a directed receive waits. Without a connection
+    /// nothing would complete the receive; it fails if no connection can be established.
     fn reconnect_if_disconnected(&mut self, peer: usize) {
         let is_disconnected =
             self.peers[peer].is_disconnected && self.peers[peer].connection.is_none();
@@ -150,8 +150,8 @@ impl State {
         }
     }
 
-    /// Takes a message that has waited, and has `act` do something with it and the connection that it
-    /// came by, if that has not ended.
+    /// Removes an unexpected message and passes it to `act`, with its connection if that has not
+    /// ended.
     #[cold]
     fn take_unexpected(
         &mut self,
@@ -172,7 +172,7 @@ impl State {
         if connection.is_some_and(|it| it.outgoing.take_response_queued()) {
             self.schedule(from.index);
         }
-        // There may be room by now for a message of another peer, or behind this one.
+        // The quota may now have room for another held message, or a later one of this connection.
         if was_held || self.connections.has_stalled() {
             self.polling.wake(&self.ep);
         }

@@ -1,4 +1,4 @@
-//! Progress: sends what was posted, reads what came, and now and then polls all sockets.
+//! Progress: sends queued frames, reads the focused connection, and periodically polls all sockets.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::connection::receive::Disconnect;
 
 /// Events that are taken in one turn.
 const EVENTS: usize = 64;
-/// Messages that are taken when nobody says how many.
+/// The message budget of a turn that the caller does not limit.
 const BUDGET: usize = 64;
 /// How long a thread parks at least, and at most when something might move without waking it.
 const PARK_TIMEOUT: Duration = Duration::from_millis(1);
@@ -83,13 +83,13 @@ impl EndpointState for State {
 }
 
 impl State {
-    /// Takes what peers have sent and nobody has looked at.
+    /// Polls all sockets and delivers what has arrived.
     pub(super) fn poll_now(&mut self) {
         self.polling.poll_soon();
         self.progress(BUDGET, &mut Sink::none());
     }
 
-    /// Polls all sockets, and looks at the clock if something has a time.
+    /// Polls all sockets, and checks deadlines.
     fn poll_sockets(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
         let mut events = [EpollEvent::empty(); EVENTS];
         #[cfg(test)]
@@ -148,7 +148,7 @@ impl State {
         done
     }
 
-    /// Does what has its time.
+    /// Handles expired deadlines. Returns their number.
     fn check_deadlines(&mut self) -> usize {
         if !self.connections.has_connecting()
             && self
@@ -167,14 +167,14 @@ impl State {
         overdue.len()
     }
 
-    /// Notes down that a connection has something to send.
+    /// Schedules a connection with bytes to send.
     #[inline]
     pub(super) fn schedule(&mut self, at: usize) {
         self.connections.mark_dirty(at);
         self.polling.wake(&self.ep);
     }
 
-    /// Sends what a connection has to send.
+    /// Sends the queued frames of a connection.
     pub(super) fn flush(&mut self, at: usize) {
         let Some(connection) = self.connections.get_mut(at).filter(|it| it.is_up()) else {
             return;
@@ -187,7 +187,7 @@ impl State {
         }
     }
 
-    /// Sends what all connections have to send.
+    /// Sends the queued frames of all connections.
     #[inline]
     pub(super) fn flush_all(&mut self) {
         while let Some(at) = self.connections.pop_dirty() {
@@ -195,8 +195,8 @@ impl State {
         }
     }
 
-    /// Reads a connection and delivers the frames that have come; about `budget` messages at most.
-    /// Says how many frames there were.
+    /// Reads a connection and delivers the received frames, about `budget` messages at most.
+    /// Returns the number of frames.
     pub(super) fn read(&mut self, at: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
         let mut delivery = Delivery {
             ep: &self.ep,
@@ -231,7 +231,7 @@ impl State {
         done
     }
 
-    /// Looks again at connections that were stalled.
+    /// Reads stalled connections again.
     fn resume(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
         let mut done = 0;
         for at in self.connections.take_stalled() {
@@ -247,7 +247,7 @@ impl State {
         done
     }
 
-    /// Watches the socket of a connection for what the connection waits for.
+    /// Updates the epoll events of a connection, and ends it if that fails.
     pub(super) fn watch(&mut self, at: usize) {
         if let Err(cause) = self.connections.watch(at) {
             self.disconnect(at, Disconnect::Closed(Err(cause)));

@@ -1,4 +1,4 @@
-//! Telemetry: what an endpoint lets `fi_top` see of its queues and peers.
+//! Telemetry: the state of queues and peers that an endpoint shows to `fi_top`.
 
 use std::time::Instant;
 
@@ -10,10 +10,10 @@ use crate::connection::{Connection, Stage};
 use crate::matching::Matching;
 use crate::peers::{Peer, Peers};
 
-/// Peers that are looked through for those that something waits for.
+/// The number of peers that are searched for busy ones.
 const PEERS_MAX: usize = 1024;
 
-/// Writes down how things stand.
+/// Writes a snapshot of the endpoint's state.
 #[cold]
 pub(super) fn write(
     now: Instant,

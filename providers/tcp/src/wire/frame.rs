@@ -1,8 +1,8 @@
-//! Frames: a header of 16 bytes and a few words, and a payload.
+//! Frames. A frame is a header (16 bytes and a few words) and a payload.
 //!
-//! [`Header`] is everything that a header says. [`header_len`] reads how long one is, [`Header::parse`] reads
-//! it, and the payload follows. Lengths are checked against each other here; whether a frame makes
-//! sense at its place is the reader's business.
+//! [`header_len`] reads the length of a header, [`Header::parse`] the header itself; the payload
+//! follows. This module checks that the lengths in a header agree. The connection checks whether a
+//! frame is legal at that point.
 
 use selvedge::atomic::RmaIoc;
 use selvedge::rma::RmaIov;
@@ -11,12 +11,12 @@ use selvedge_kit::srx::Kind;
 
 use super::{ByteOrder, ProtocolError, byte_at, bytes_at};
 
-/// Bytes that every header has.
+/// The length of the fixed part of every header.
 pub(crate) const BASE_LEN: usize = 16;
-/// The longest header; libfabric's own end at 120.
+/// The longest header; libfabric's are at most 120 bytes long.
 pub(crate) const HEADER_MAX: usize = 128;
 const HEADER_MAX_STOCK: usize = 120;
-/// Headers are as long as a multiple of this.
+/// The length of a header is a multiple of this.
 pub(crate) const UNIT: usize = 8;
 const VERSION: u8 = 3;
 
@@ -43,23 +43,23 @@ const CHECKED: u8 = 1;
 const FLAG_DATA: u16 = 1;
 const FLAG_DELIVERY: u16 = 1 << 2;
 const FLAG_COMMIT: u16 = 1 << 3;
-/// Between Selvedge endpoints: answer when a receive has the message.
+/// Between Selvedge endpoints: acknowledge when a receive has taken the message.
 const FLAG_RECEIVED: u16 = 1 << 4;
 
-/// When a message is to be answered.
+/// When the receiver acknowledges a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AckPolicy {
     Never,
-    /// When its bytes have arrived, which is all that libfabric knows.
+    /// When its bytes have arrived; the only policy that libfabric has.
     OnArrival,
-    /// When a receive has them.
+    /// When a receive has taken it.
     OnReceive,
 }
 
-/// What a header says.
+/// The content of a header.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Header {
-    /// A message, whose bytes follow.
+    /// A message; its bytes follow.
     Message {
         kind: Kind,
         tag: u64,
@@ -67,18 +67,18 @@ pub(crate) enum Header {
         ack: AckPolicy,
         len: usize,
     },
-    /// The oldest frame that wants an answer has been received.
+    /// Acknowledges the oldest unacknowledged frame.
     Ack,
     ReadRequest {
         segments: RmaSegments,
     },
-    /// Answers the oldest read. A read that `is_checked` is complete with the [`Header::ReadEnd`] that
-    /// follows the bytes.
+    /// Response to the oldest read; the data follow. If `is_checked`, a [`Header::ReadEnd`] follows
+    /// the data and completes the read.
     ReadResponse {
         len: usize,
         is_checked: bool,
     },
-    /// Says whether the memory of the read response before it was there to the end.
+    /// Reports whether the memory of the preceding read response stayed registered to the end.
     ReadEnd {
         status: u32,
     },
@@ -87,7 +87,7 @@ pub(crate) enum Header {
         data: Option<u64>,
         wants_ack: bool,
     },
-    /// A tagged message whose bytes are to be asked for.
+    /// Ready to send: a tagged message whose bytes the receiver requests with a CTS.
     Rts {
         id: u8,
         tag: u64,
@@ -95,22 +95,23 @@ pub(crate) enum Header {
         wants_ack: bool,
         len: usize,
     },
-    /// The bytes of an offer may come.
+    /// Clear to send: requests the bytes of an RTS.
     Cts {
         id: u8,
     },
-    /// The bytes of an offer.
+    /// The bytes of an RTS, after a CTS.
     Data {
         id: u8,
         wants_ack: bool,
         len: usize,
     },
-    /// What became of a frame that wants an answer, by its number among those of the connection.
+    /// Acknowledges a frame with a status, by its number among the frames of the connection that
+    /// request an acknowledgement.
     AckStatus {
         number: u64,
         status: u32,
     },
-    /// Answers the oldest read: it may not.
+    /// Error response to the oldest read.
     ReadError {
         status: u32,
     },
@@ -120,17 +121,17 @@ pub(crate) enum Header {
         targets: Vec<RmaIoc>,
         len: usize,
     },
-    /// Answers the oldest atomic.
+    /// Response to the oldest atomic; the fetched values follow.
     AtomicResult {
         status: u32,
         len: usize,
     },
 }
 
-/// The length of the header that begins with these [`BASE_LEN`] bytes.
+/// Returns the length of the header that begins with these [`BASE_LEN`] bytes.
 ///
 /// # Errors
-/// When no header has this length, or the frame would end before it.
+/// When the length is invalid, or the frame would end within its header.
 pub(crate) fn header_len(base: &[u8], order: ByteOrder) -> Result<usize, ProtocolError> {
     let [op, len] = [1, 6].map(|at| byte_at(base, at));
     let len = usize::from(len);
@@ -139,7 +140,7 @@ pub(crate) fn header_len(base: &[u8], order: ByteOrder) -> Result<usize, Protoco
         _ => HEADER_MAX_STOCK,
     };
     if !(BASE_LEN..=max).contains(&len) || !len.is_multiple_of(8) {
-        return Err(ProtocolError("a header of an impossible length"));
+        return Err(ProtocolError("a header of invalid length"));
     }
     match order.u64(bytes_at(base, 8)) < len as u64 {
         true => Err(ProtocolError("a frame shorter than its header")),
@@ -147,7 +148,7 @@ pub(crate) fn header_len(base: &[u8], order: ByteOrder) -> Result<usize, Protoco
     }
 }
 
-/// The words behind the base of a header, read one after the other.
+/// Reads the words after the fixed part of a header.
 struct WordReader<'a> {
     rest: &'a [u8],
     order: ByteOrder,
@@ -158,7 +159,7 @@ impl WordReader<'_> {
         let (word, rest) = self
             .rest
             .split_first_chunk()
-            .ok_or(ProtocolError("a header that is too short for what it says"))?;
+            .ok_or(ProtocolError("a header that is too short for its fields"))?;
         self.rest = rest;
         Ok(self.order.u64(*word))
     }
@@ -171,7 +172,7 @@ impl WordReader<'_> {
         let count = usize::from(count);
         let mut list = [EMPTY_SEGMENT; RMA_IOV_LIMIT];
         let Some(list) = list.get_mut(..count) else {
-            return Err(ProtocolError("a list of too many places"));
+            return Err(ProtocolError("a list of too many segments"));
         };
         for segment in &mut *list {
             segment.addr = self.next()?;
@@ -181,12 +182,13 @@ impl WordReader<'_> {
         if list.is_empty() && may_be_empty {
             return Ok(RmaSegments::one(EMPTY_SEGMENT));
         }
-        RmaSegments::new(list).map_err(|_| ProtocolError("a list of places that cannot be counted"))
+        RmaSegments::new(list)
+            .map_err(|_| ProtocolError("a list of segments whose total length overflows"))
     }
 
     fn targets(&mut self, count: u8) -> Result<Vec<RmaIoc>, ProtocolError> {
         if !(1..=RMA_IOV_LIMIT).contains(&usize::from(count)) {
-            return Err(ProtocolError("a list of too many targets"));
+            return Err(ProtocolError("a list of no or too many targets"));
         }
         let mut target = || {
             Ok(RmaIoc {
@@ -208,15 +210,15 @@ const EMPTY_SEGMENT: RmaIov = RmaIov {
 fn checked_len(len: u64) -> Result<usize, ProtocolError> {
     let len = usize::try_from(len).ok();
     len.filter(|&len| len <= isize::MAX as usize)
-        .ok_or(ProtocolError("a length beyond all memory"))
+        .ok_or(ProtocolError("a length beyond the address space"))
 }
 
 impl Header {
-    /// Reads a header of the length that [`header_len`] has given. `has_extensions` says whether the peer may use
-    /// what libfabric does not have.
+    /// Parses a header of the length that [`header_len`] returned. `has_extensions` says whether
+    /// the peer may use Selvedge's extensions.
     ///
     /// # Errors
-    /// What of it is nonsense.
+    /// The first violation of the protocol.
     pub(crate) fn parse(
         header: &[u8],
         order: ByteOrder,
@@ -302,17 +304,17 @@ impl Header {
                 status: status(words.next()?)?,
                 len,
             },
-            _ => return Err(ProtocolError("a frame of no known kind")),
+            _ => return Err(ProtocolError("a frame of unknown type")),
         };
         match header.payload() == len {
             true => Ok(header),
             false => Err(ProtocolError(
-                "a payload of another length than its header says",
+                "a payload whose length differs from its segments",
             )),
         }
     }
 
-    /// Bytes that follow the header.
+    /// The length of the payload in bytes.
     pub(crate) fn payload(&self) -> usize {
         match self {
             Self::Message { len, .. }
@@ -331,7 +333,7 @@ impl Header {
         }
     }
 
-    /// Whether the other end owes an answer for this frame.
+    /// Whether this frame requests an acknowledgement.
     pub(crate) fn wants_ack(&self) -> bool {
         match self {
             Self::Message { ack, .. } => *ack != AckPolicy::Never,
@@ -340,12 +342,12 @@ impl Header {
         }
     }
 
-    /// Adds the header to `out`. `number` counts the frames of this direction: builds of libfabric
-    /// for debugging look at it.
+    /// Appends the header to `out`. `number` counts the frames of this direction; debug builds of
+    /// libfabric check it.
     #[expect(
         clippy::arithmetic_side_effects,
         clippy::indexing_slicing,
-        reason = "our own frame, whose base was just added"
+        reason = "a local frame, whose fixed part was just appended"
     )]
     pub(crate) fn encode(&self, order: ByteOrder, number: u8, out: &mut Vec<u8>) {
         let start = out.len();
@@ -405,7 +407,7 @@ impl Header {
         out[start + 8..start + 16].copy_from_slice(&order.put_u64(size));
     }
 
-    /// The operation, and the two fields whose meaning depends on it.
+    /// The operation code, and the two fields whose meaning depends on it.
     fn codes(&self) -> (u8, u8, u8) {
         match self {
             Self::Message {
@@ -452,13 +454,13 @@ impl Header {
     }
 }
 
-/// Has an encoded header of `base` bytes end in so many zeros more, or fewer if it would be too long.
-/// Readers skip what a header does not need; a libfabric has been seen to do so in messages and writes,
-/// and others are left as they are unless the peer `has_extensions` more.
+/// Pads an encoded header of `base` bytes with `by` zeros, or with none if it would be too long.
+/// Readers skip the padding. libfabric was observed to do so for messages and writes; other headers
+/// are padded only if the peer `has_extensions`.
 #[expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
-    reason = "our own header, which has its base"
+    reason = "a local header, which has its fixed part"
 )]
 pub(crate) fn pad(
     header: &mut Vec<u8>,
@@ -485,7 +487,7 @@ fn put_segments(segments: &RmaSegments, mut put: impl FnMut(u64)) {
 }
 
 fn status(word: u64) -> Result<u32, ProtocolError> {
-    u32::try_from(word).map_err(|_| ProtocolError("a status that is no error number"))
+    u32::try_from(word).map_err(|_| ProtocolError("an invalid status"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What peers send, from anywhere, into the parsers.
+//! Fuzz targets of the parsers.
 
 use selvedge_kit::auth::AuthKey;
 use selvedge_testkit::fuzz::fuzz;
@@ -8,7 +8,7 @@ use super::frame::{BASE_LEN, Header, header_len};
 use super::hello::{Hello, RdmData};
 use super::proof::Server;
 
-/// The first byte of an input says what the connection has agreed on, the rest is a header.
+/// The first byte of an input encodes the negotiated parameters, the rest is a header.
 #[test]
 fn a_frame_of_any_bytes_is_parsed_or_rejected() {
     let corpus = include_str!("../../corpus/frames.txt");
@@ -53,7 +53,7 @@ fn greetings_of_any_bytes_are_read_or_refused() {
     });
 }
 
-/// A listener takes what it needs of an input twice: the question, and the proof.
+/// A server consumes input twice: the first bytes, and the proof.
 #[test]
 fn proofs_of_any_bytes_are_read_or_refused() {
     let corpus = include_str!("../../corpus/proofs.txt");

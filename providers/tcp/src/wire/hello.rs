@@ -1,22 +1,22 @@
-//! The messages that begin a connection: a request, and an answer or a refusal.
+//! `Hello`: the messages that begin a connection. One is a request, a response or a rejection.
 //!
-//! Each is a header of 32 bytes and up to 256 bytes of private data: the application's, or for
-//! endpoints without connections a [`RdmData`]. Fields of the header that libfabric leaves zero and
-//! never reads carry the [`Extension`] of a Selvedge endpoint.
+//! A hello has a header of 32 bytes and up to 256 bytes of private data: the application's, or an
+//! [`RdmData`] for endpoints without connections (`FI_EP_RDM`). Header fields that libfabric leaves
+//! zero and never reads carry the [`Extension`] of a Selvedge endpoint.
 
 use std::hash::{BuildHasher, RandomState};
 
 use super::{ByteOrder, ProtocolError, byte_at, bytes_at};
 
-/// Bytes of the header.
+/// The length of the header.
 pub(crate) const HEADER: usize = 32;
-/// Most bytes of private data.
+/// The maximum length of private data.
 pub(crate) const DATA_MAX: usize = 256;
 const VERSION: u8 = 3;
 /// `SLVG`, where libfabric has a zero.
 const MAGIC: u32 = 0x534c_5647;
 
-/// What kind of message it is.
+/// The type of a hello message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Request,
@@ -24,33 +24,33 @@ pub(crate) enum Kind {
     Reject,
 }
 
-/// A message, whole.
+/// A complete hello message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) kind: Kind,
-    /// The order of all numbers that follow. A refusal says nothing of it.
+    /// The byte order of all later numbers. A rejection does not carry it.
     pub(crate) order: ByteOrder,
     pub(crate) extension: Option<Extension>,
     pub(crate) data: Vec<u8>,
 }
 
-/// What a Selvedge endpoint says of itself.
+/// The fields that a Selvedge endpoint adds to its hello messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extension {
-    /// A random number that tells two lives of one address apart; never 0.
+    /// A random number, never 0, that distinguishes two incarnations of one address.
     pub(crate) incarnation: u64,
-    /// What it knows beyond libfabric's protocol.
+    /// The supported extensions, as FEATURE_ flags.
     pub(crate) features: u32,
-    /// Which context of a scalable endpoint it is: the first one listens as many ports below. 0 for
-    /// that one, and for an endpoint of its own.
+    /// The number of the context within its scalable endpoint; the first context listens that many
+    /// ports below. 0 for the first context, and for an ordinary endpoint.
     pub(crate) context: u16,
 }
 
-/// The frames of [`super::frame`] that libfabric does not know.
+/// The extension frames of [`super::frame`].
 pub(crate) const FEATURE_EXTENSION_FRAMES: u32 = 1;
 
 impl Extension {
-    /// One for a new endpoint.
+    /// Creates the extension of a new endpoint, with a random incarnation.
     pub(crate) fn new() -> Self {
         Self {
             incarnation: RandomState::new().hash_one(std::process::id()) | 1,
@@ -59,7 +59,7 @@ impl Extension {
         }
     }
 
-    /// What follows its life: 16 bits that are 0, the context, the features.
+    /// The word after the incarnation: 16 zero bits, the context, the features.
     fn encode(&self) -> u64 {
         u64::from(self.context) << u32::BITS | u64::from(self.features)
     }
@@ -75,7 +75,7 @@ impl Hello {
         }
     }
 
-    /// The bytes to send, all in one piece: libfabric does not put pieces together.
+    /// Encodes the message. Send it with one call: libfabric does not reassemble fragments.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let kind = match self.kind {
             Kind::Request => 0,
@@ -98,25 +98,25 @@ impl Hello {
         bytes
     }
 
-    /// Reads the message at the front, and how many bytes it has; `None` as long as they are not all
-    /// there.
+    /// Parses the message at the front of `bytes`, and returns it with its length; `None` while it
+    /// is incomplete.
     ///
     /// # Errors
-    /// When this is none, which shows at the first byte that is wrong.
+    /// When the bytes do not begin a hello message; the first wrong byte is enough.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, ProtocolError> {
         let is_wrong = |at: usize, right: &[u8]| bytes.get(at).is_some_and(|b| !right.contains(b));
         if is_wrong(0, &[VERSION]) {
-            return Err(ProtocolError("a greeting of another version"));
+            return Err(ProtocolError("a hello of another version"));
         }
         if is_wrong(1, &[0, 1, 6]) {
-            return Err(ProtocolError("a greeting of no known type"));
+            return Err(ProtocolError("a hello of unknown type"));
         }
         if bytes.len() < HEADER {
             return Ok(None);
         }
         let len = usize::from(u16::from_be_bytes(bytes_at(bytes, 2)));
         if len > DATA_MAX {
-            return Err(ProtocolError("a greeting with too much private data"));
+            return Err(ProtocolError("a hello with too much private data"));
         }
         let Some(data) = bytes.get(HEADER..).and_then(|data| data.get(..len)) else {
             return Ok(None);
@@ -148,29 +148,29 @@ fn extension(bytes: &[u8]) -> Option<Extension> {
     })
 }
 
-/// The private data of endpoints without connections.
+/// The private data of an `FI_EP_RDM` endpoint's hello messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RdmData {
-    /// In a request, the newest version that the sender speaks; in an answer, the one to speak, with
-    /// [`RESPONSE_FLAG`].
+    /// In a request, the newest version that the sender supports; in a response, the version to
+    /// use, with [`RESPONSE_FLAG`].
     pub(crate) version: u8,
     pub(crate) features: u8,
-    /// Where the endpoint that asks listens.
+    /// The port at which the requesting endpoint listens.
     pub(crate) port: u16,
     pub(crate) pid: u32,
 }
 
-/// Bytes of a card.
+/// The length of this data.
 const RDM_DATA_LEN: usize = 8;
-/// Marks a version as an answer: releases before versions were answered send the question back.
+/// Marks a version as a response. Releases that do not negotiate versions echo the request.
 const RESPONSE_FLAG: u8 = 0x80;
-/// The newest version, which has offers of tagged messages.
+/// The newest version, which adds RTS for tagged messages.
 pub(crate) const RDM_VERSION: u8 = 1;
-/// "I am behind a firewall", the one feature that may be sent back.
+/// The only feature that a response may return: "behind a firewall".
 const KNOWN_FEATURES: u8 = 1;
 
 impl RdmData {
-    /// What a request from a listener at this port says.
+    /// The data of a request from an endpoint that listens at this port.
     pub(crate) fn request(port: u16) -> Self {
         Self {
             version: RDM_VERSION,
@@ -180,7 +180,7 @@ impl RdmData {
         }
     }
 
-    /// The answer to this request.
+    /// The data of the response to this request.
     pub(crate) fn response(&self) -> Self {
         let version = self.version.min(RDM_VERSION);
         Self {
@@ -195,12 +195,12 @@ impl RdmData {
         }
     }
 
-    /// The version to speak after this answer.
+    /// The version to use after this response.
     pub(crate) fn version_after_response(&self) -> u8 {
         u8::from(self.version == RESPONSE_FLAG | RDM_VERSION)
     }
 
-    /// The version to speak after this request, when it is accepted.
+    /// The version to use after this request, if it is accepted.
     pub(crate) fn version_after_request(&self) -> u8 {
         self.version.min(RDM_VERSION)
     }
@@ -211,25 +211,26 @@ impl RdmData {
         [self.version, self.features, a, b, c, d, e, f]
     }
 
-    /// Reads the card of a greeting.
+    /// Parses the data of a hello message.
     ///
     /// # Errors
-    /// When there is none. The private data of a stock libfabric's endpoint is a card and nothing
-    /// else: other private data comes from a layer over connections, `ofi_rxm`'s has 24 bytes.
+    /// When the private data has another length. A stock libfabric endpoint sends exactly this
+    /// data. Private data of another length comes from a layer over connections; that of `ofi_rxm`
+    /// has 24 bytes.
     pub(crate) fn from_hello(hello: &Hello) -> Result<Self, ProtocolError> {
         match hello.extension {
             None if hello.data.len() != RDM_DATA_LEN => {
-                Err(ProtocolError("a greeting of another layer"))
+                Err(ProtocolError("a hello of another protocol layer"))
             }
             _ => Self::parse(&hello.data),
         }
     }
 
     /// # Errors
-    /// When there are not as many bytes. What is behind them means nothing.
+    /// When there are too few bytes. Later bytes are ignored.
     pub(crate) fn parse(data: &[u8]) -> Result<Self, ProtocolError> {
         if data.len() < RDM_DATA_LEN {
-            return Err(ProtocolError("a greeting that does not say who sends it"));
+            return Err(ProtocolError("a hello without port and process id"));
         }
         Ok(Self {
             version: byte_at(data, 0),
@@ -240,30 +241,30 @@ impl RdmData {
     }
 }
 
-/// What both ends of a connection have agreed on, and which peer the other one is.
+/// The parameters that both sides of a connection have negotiated, and the identity of the peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Negotiated {
     pub(crate) order: ByteOrder,
-    /// Offers of tagged messages may be sent.
+    /// Whether RTS frames may be sent.
     pub(crate) has_rts: bool,
-    /// The peer is a Selvedge endpoint: its life.
+    /// The incarnation of a Selvedge endpoint; `None` for a stock libfabric.
     pub(crate) incarnation: Option<u64>,
     pub(crate) pid: u32,
 }
 
 impl Negotiated {
-    /// What is spoken after this greeting of a peer, in this version of the card.
+    /// Derives the parameters from the peer's hello message, and the negotiated version.
     pub(crate) fn new(hello: &Hello, rdm_data: Option<&RdmData>, version: u8) -> Self {
         Self {
             order: hello.order,
-            // Ends of different orders have never understood each other's offers.
+            // RTS has never worked between sides of different byte order.
             has_rts: version > 0 && hello.order == ByteOrder::Native,
             incarnation: hello.extension.map(|it| it.incarnation),
             pid: rdm_data.map_or(0, |rdm_data| rdm_data.pid),
         }
     }
 
-    /// Whether the peer knows the frames that libfabric does not have.
+    /// Whether the peer supports the extension frames.
     pub(crate) const fn has_extensions(&self) -> bool {
         self.incarnation.is_some()
     }
@@ -275,7 +276,7 @@ mod tests {
 
     use super::*;
 
-    /// A request of libfabric 2.7, as it was seen on the wire.
+    /// A request of libfabric 2.7, recorded on the wire.
     const RECORDED_REQUEST: [u8; 40] = [
         3, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0,
         0, 0, 1, 0, 0xa0, 0xf5, 0, 0, 0x0a, 0x63,
@@ -309,11 +310,11 @@ mod tests {
             version,
             ..RdmData::request(1)
         };
-        // What was asked, what is answered.
+        // Requested version, version in the response.
         for (requested, response) in [(0, 0), (1, 0x81), (2, 0x81), (255, 0x81)] {
             assert_eq!(rdm_data(requested).response().version, response);
         }
-        // What is answered, what is spoken then: a plain echo is no answer.
+        // Version in the response, version to use. An echo is not a response.
         for (response, version) in [(0, 0), (1, 0), (0x81, 1), (0x82, 0)] {
             assert_eq!(rdm_data(response).version_after_response(), version);
         }
@@ -331,7 +332,7 @@ mod tests {
         assert_eq!(hello.data, b"data");
     }
 
-    /// The private data of a request of libfabric 1.17's `tcp;ofi_rxm`, as it was seen on the wire.
+    /// The private data of a request of libfabric 1.17's `tcp;ofi_rxm`, recorded on the wire.
     const RECORDED_RXM_DATA: [u8; 24] = [
         1, 2, 4, 3, 0xa1, 0xaa, 2, 0, 0, 0x40, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0x55, 0x14, 0, 0,
     ];

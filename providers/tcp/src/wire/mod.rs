@@ -1,8 +1,8 @@
-//! What two endpoints say to each other over a connection: libfabric's protocol, and what Selvedge
-//! adds where both ends know it. docs/WIRE.md has every byte.
+//! The wire protocol of a connection: libfabric's, and Selvedge's extensions between two Selvedge
+//! endpoints. docs/WIRE.md describes every byte.
 //!
-//! Nothing here does I/O. What comes in is copied, parsed into closed types, and checked, before
-//! anybody acts on it. No byte of a peer's makes this panic: that is checked by lints.
+//! This module does no I/O. Received bytes are copied, parsed into closed types and checked before
+//! they have any effect. No byte of a peer can make this code panic; lints check that.
 
 #![cfg_attr(
     not(test),
@@ -15,17 +15,17 @@ mod fuzz;
 pub(crate) mod hello;
 pub(crate) mod proof;
 
-/// Bytes that no peer of ours would send. It costs the peer its connection.
+/// A violation of the protocol by a peer. It ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProtocolError(pub(crate) &'static str);
 
-/// The order of the bytes of numbers on a connection.
+/// The byte order of the numbers on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ByteOrder {
-    /// Both ends have the same, and nothing is turned round.
+    /// Both sides have the same byte order and use it.
     #[default]
     Native,
-    /// They differ, and both use that of networks.
+    /// The sides differ, and both use network byte order.
     Network,
 }
 
@@ -59,13 +59,13 @@ impl ByteOrder {
     }
 }
 
-/// `N` bytes from `at` on; zeros beyond the end, which callers have checked.
+/// The `N` bytes at offset `at`; zeros if they reach beyond the end, which callers have excluded.
 pub(crate) fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let tail = bytes.get(at..).and_then(<[u8]>::first_chunk);
     tail.copied().unwrap_or([0; N])
 }
 
-/// The byte at a place; zero beyond the end.
+/// The byte at an offset; zero beyond the end.
 pub(crate) fn byte_at(bytes: &[u8], at: usize) -> u8 {
     bytes.get(at).copied().unwrap_or(0)
 }

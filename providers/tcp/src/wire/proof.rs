@@ -1,4 +1,5 @@
-//! Proof of the authorization key: what two ends with one say before anything else on a connection.
+//! Proof of the authorization key, which two endpoints with a key exchange before any other
+//! message.
 //!
 //! | who | what | bytes |
 //! |---|---|---|
@@ -20,36 +21,36 @@ use selvedge_kit::auth::proof::{self, BLOCK_LEN, Block, Mismatch};
 
 use crate::wire::ProtocolError;
 
-/// What a connection begins with whose caller has a key.
+/// The first bytes of a connection whose client has a key.
 pub(crate) const PROOF_MAGIC: [u8; 8] = *b"SLVGKEY2";
 
-/// The side that has begun the connection.
+/// The side that opened the connection.
 #[derive(Debug)]
 pub(crate) struct Client(proof::Initiator);
 
-/// What a caller does now.
+/// The next step of the client.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ClientStep {
-    /// More bytes have to come.
+    /// Wait for more bytes.
     NeedMore,
-    /// Its proof is sent.
+    /// Send this proof.
     SendProof(Block),
-    /// The listener has proved that it has the key.
+    /// The listener has proved that it has the key: send the hello message.
     Verified,
 }
 
-/// The listener's side.
+/// The listener's side of the exchange.
 #[derive(Debug)]
 pub(crate) struct Server(proof::Responder);
 
 impl Client {
-    /// Begins: what is to be sent.
+    /// Starts the exchange. Returns the first bytes to send.
     pub(crate) fn start() -> (Self, Vec<u8>) {
         let (client, nonce) = proof::Initiator::start();
         (Self(client), [&PROOF_MAGIC[..], &nonce].concat())
     }
 
-    /// Takes what it needs from the front of the listener's bytes.
+    /// Consumes the listener's bytes from the front of `received`.
     ///
     /// # Errors
     /// When the listener does not have the key.
@@ -70,15 +71,16 @@ impl Client {
 }
 
 impl Server {
-    /// What whoever comes has to prove.
+    /// Creates the state for a new connection; without a key there is nothing to prove.
     pub(crate) fn new(key: &AuthKey) -> Self {
         Self(proof::Responder::new(key))
     }
 
-    /// Takes what it needs from the front of these bytes: what is to be sent now, if anything is.
+    /// Consumes the client's bytes from the front of `received`. Returns the bytes to send next, if
+    /// any.
     ///
     /// # Errors
-    /// When the caller does not have the key, which shows at the first byte of another question.
+    /// When the client does not have the key, or the first bytes differ from [`PROOF_MAGIC`].
     pub(crate) fn receive(
         &mut self,
         key: &AuthKey,
@@ -94,9 +96,7 @@ impl Server {
             .zip(prefix)
             .any(|(received, opening)| received != opening)
         {
-            return Err(ProtocolError(
-                "something else than that it has the auth_key",
-            ));
+            return Err(ProtocolError("no proof of the auth_key"));
         }
         let word = received.get(prefix.len()..);
         let Some(word) = word.and_then(<[u8]>::first_chunk::<BLOCK_LEN>) else {
@@ -113,7 +113,7 @@ impl Server {
 }
 
 fn wrong_key(_: Mismatch) -> ProtocolError {
-    ProtocolError("that it has another auth_key")
+    ProtocolError("a proof of another auth_key")
 }
 
 #[cfg(test)]
@@ -126,13 +126,13 @@ mod tests {
         AuthKey::new(bytes).unwrap()
     }
 
-    /// What both sides of a connection come to: the caller, and the listener.
+    /// Runs the exchange. Returns whether the client and the server accepted each other.
     fn exchange(clients_key: &AuthKey, servers_key: &AuthKey, trailing: &[u8]) -> (bool, bool) {
         let (mut client, mut received) = Client::start();
         let mut server = Server::new(servers_key);
         let mut nonce = server.receive(servers_key, &mut received).unwrap().unwrap();
         let ClientStep::SendProof(proof) = client.receive(clients_key, &mut nonce).unwrap() else {
-            panic!("a nonce has come");
+            panic!("a nonce was received");
         };
         let mut received = [&proof, trailing].concat();
         let Ok(Some(mut response)) = server.receive(servers_key, &mut received) else {
@@ -159,15 +159,15 @@ mod tests {
         let mut server = Server::new(&key);
         let mut nonce = server.receive(&key, &mut received).unwrap().unwrap();
         let ClientStep::SendProof(proof) = client.receive(&key, &mut nonce).unwrap() else {
-            panic!("a nonce has come");
+            panic!("a nonce was received");
         };
-        // The caller's own proof, sent back to it.
+        // The client's own proof, reflected.
         client.receive(&key, &mut proof.to_vec()).unwrap_err();
         let (mut other_client, mut received) = Client::start();
         let mut other_server = Server::new(&key);
         let mut nonce = other_server.receive(&key, &mut received).unwrap().unwrap();
         other_server.receive(&key, &mut proof.to_vec()).unwrap_err();
-        // The listener's proof, to another caller.
+        // The server's proof, to another client.
         let response = server.receive(&key, &mut proof.to_vec()).unwrap().unwrap();
         other_client.receive(&key, &mut nonce).unwrap();
         other_client

@@ -4,12 +4,12 @@
 
 #[path = "../../../shm/tests/collectives/contexts.rs"]
 mod contexts;
-#[path = "../../../shm/tests/collectives/members.rs"]
-mod members;
 #[path = "../../../shm/tests/collectives/faults.rs"]
 mod faults;
 #[path = "../../../shm/tests/collectives/killed.rs"]
 mod killed;
+#[path = "../../../shm/tests/collectives/members.rs"]
+mod members;
 #[path = "../../../shm/tests/collectives/oracle.rs"]
 mod oracle;
 #[path = "../../../shm/tests/collectives/rules.rs"]

@@ -1,5 +1,5 @@
-//! Two hosts, made of network namespaces with a cable in between. Without the right to make them,
-//! or without `ip` (on Debian: iproute2), the tests say so and test nothing.
+//! Two hosts, emulated by network namespaces with a virtual cable. Without the right to create
+//! namespaces, or without `ip` (on Debian: iproute2), the tests print that and are skipped.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -18,20 +18,20 @@ use selvedge::{Errno, FiAddr};
 use selvedge_testkit::skip::{Need, skip};
 use side::{Side, info_at, pattern, until};
 
-/// What every endpoint is opened with, besides what its test asks for.
+/// Parameters of every endpoint, beside those of its test.
 const fn variables() -> Vec<(&'static str, String)> {
     Vec::new()
 }
 
-/// Set in the process on the other host: where it is to be.
+/// Set in the process on the other host: its address.
 const GUEST: &str = "SELVEDGE_TCP_TEST_GUEST";
 const LARGE: usize = 8 << 20;
 
-/// The other host, at the far end of a cable.
+/// The other host, at the other end of the cable.
 struct Host {
     name: String,
-    here: String,
-    there: String,
+    local_ip: String,
+    guest: String,
 }
 
 fn ip(line: &str) -> bool {
@@ -46,7 +46,7 @@ impl Host {
         let pid = std::process::id() as usize;
         let name = format!("sv{pid}n{number}");
         let net = format!("10.{}.{}", 64 + (pid >> 6) % 64, (pid * 4 + number) % 256);
-        let (here, there) = (format!("{net}.1"), format!("{net}.2"));
+        let (local_ip, guest) = (format!("{net}.1"), format!("{net}.2"));
         if !ip(&format!("netns add {name}")) {
             skip(
                 Need::Rights,
@@ -54,13 +54,21 @@ impl Host {
             );
             return None;
         }
-        let host = Self { name, here, there };
-        let Self { name, here, there } = &host;
+        let host = Self {
+            name,
+            local_ip,
+            guest,
+        };
+        let Self {
+            name,
+            local_ip,
+            guest,
+        } = &host;
         for line in [
             format!("link add {name}h type veth peer name {name}g netns {name}"),
-            format!("addr add {here}/24 dev {name}h"),
+            format!("addr add {local_ip}/24 dev {name}h"),
             format!("link set {name}h up"),
-            format!("-n {name} addr add {there}/24 dev {name}g"),
+            format!("-n {name} addr add {guest}/24 dev {name}g"),
             format!("-n {name} link set {name}g up"),
         ] {
             if !ip(&line) {
@@ -71,20 +79,20 @@ impl Host {
         Some(host)
     }
 
-    /// Cuts the cable or mends it: whatever comes there is nobody's, and nobody answers.
+    /// Cuts or restores the cable. A cut cable drops all packets without any response.
     fn cut(&self, is_cut: bool) {
         let verb = if is_cut { "del" } else { "add" };
-        let Self { name, there, .. } = self;
-        assert!(ip(&format!("-n {name} addr {verb} {there}/24 dev {name}g")));
+        let Self { name, guest, .. } = self;
+        assert!(ip(&format!("-n {name} addr {verb} {guest}/24 dev {name}g")));
     }
 
-    /// Starts this test's process over there, as a guest.
-    fn guest(&self, test: &str) -> Guest {
+    /// Starts this test as a process on the other host, the guest.
+    fn start_guest(&self, test: &str) -> Guest {
         let mut child = Command::new("ip")
             .args(["netns", "exec", &self.name])
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
-            .env(GUEST, format!("{}:0", self.there))
+            .env(GUEST, format!("{}:0", self.guest))
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -99,7 +107,11 @@ impl Host {
     }
 
     fn side(&self, params: &[(&str, &str)]) -> Side {
-        Side::open(&info_at(&format!("{}:0", self.here), EpType::Rdm, params))
+        Side::open(&info_at(
+            &format!("{}:0", self.local_ip),
+            EpType::Rdm,
+            params,
+        ))
     }
 }
 
@@ -123,22 +135,23 @@ impl Drop for Guest {
 }
 
 impl Guest {
-    /// The next thing that it says behind a word, while `side` makes progress.
-    fn says(&self, side: &Side, word: &str) -> String {
+    /// Returns the rest of the guest's next line that contains a word, while `side` makes
+    /// progress.
+    fn wait_for_line(&self, side: &Side, word: &str) -> String {
         until(|| {
             side.drive();
             let line = self.lines.try_recv().ok()?;
-            let place = line.find(word)?;
-            Some(line[place + word.len()..].to_owned())
+            let start = line.find(word)?;
+            Some(line[start + word.len()..].to_owned())
         })
     }
 
-    fn meet(&self, side: &Side) -> FiAddr {
-        side.insert(self.says(side, "guest at ").parse().unwrap())
+    fn insert_guest(&self, side: &Side) -> FiAddr {
+        side.insert(self.wait_for_line(side, "guest at ").parse().unwrap())
     }
 }
 
-/// What the guest does: it takes messages, and says of each whether it is whole.
+/// The guest: it receives messages, and prints whether each is intact.
 fn be_guest() -> bool {
     let Ok(at) = std::env::var(GUEST) else {
         return false;
@@ -146,17 +159,17 @@ fn be_guest() -> bool {
     let side = Side::open(&info_at(&at, EpType::Rdm, &[]));
     println!("guest at {}", side.addr());
     for number in 0.. {
-        let landing = side.trecv(FiAddr::UNSPEC, number, LARGE, number);
+        let buffer = side.trecv(FiAddr::UNSPEC, number, LARGE, number);
         let done = until(|| side.poll());
         let entry = done.unwrap();
-        let is_whole = landing.bytes()[..entry.len] == pattern(number as usize, entry.len);
+        let is_whole = buffer.bytes()[..entry.len] == pattern(number as usize, entry.len);
         println!("guest has {number} {} {is_whole}", entry.len);
     }
     true
 }
 
-/// Silence is noticed soon.
-const IMPATIENT: &[(&str, &str)] = &[
+/// Short timeouts detect silence soon.
+const SHORT_TIMEOUTS: &[(&str, &str)] = &[
     ("FI_TCP_USER_TIMEOUT", "1s"),
     ("FI_TCP_KEEPALIVE_IDLE", "1s"),
     ("FI_TCP_KEEPALIVE_INTERVAL", "1s"),
@@ -169,11 +182,14 @@ fn a_cable_that_is_cut_for_a_while_loses_nothing() {
         return;
     }
     let Some(host) = Host::make() else { return };
-    let guest = host.guest("a_cable_that_is_cut_for_a_while_loses_nothing");
+    let guest = host.start_guest("a_cable_that_is_cut_for_a_while_loses_nothing");
     let side = host.side(&[]);
-    let to = guest.meet(&side);
+    let to = guest.insert_guest(&side);
     side.tsend(to, 0, &pattern(0, LARGE), 0).unwrap();
-    assert_eq!(guest.says(&side, "guest has 0 "), format!("{LARGE} true"));
+    assert_eq!(
+        guest.wait_for_line(&side, "guest has 0 "),
+        format!("{LARGE} true")
+    );
     side.wait_for(0, &[]);
     host.cut(true);
     side.tsend(to, 1, &pattern(1, LARGE), 1).unwrap();
@@ -182,27 +198,29 @@ fn a_cable_that_is_cut_for_a_while_loses_nothing() {
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     host.cut(false);
-    assert_eq!(guest.says(&side, "guest has 1 "), format!("{LARGE} true"));
+    assert_eq!(
+        guest.wait_for_line(&side, "guest has 1 "),
+        format!("{LARGE} true")
+    );
     side.wait_for(1, &[]);
 }
 
 #[test]
-fn a_host_that_falls_silent_is_an_error_with_and_without_messages_on_their_way() {
+fn a_silent_host_is_an_error_with_and_without_messages_in_flight() {
     if be_guest() {
         return;
     }
     let Some(host) = Host::make() else { return };
-    let guest =
-        host.guest("a_host_that_falls_silent_is_an_error_with_and_without_messages_on_their_way");
-    let (busy, idle) = (host.side(IMPATIENT), host.side(IMPATIENT));
-    let to = guest.meet(&busy);
+    let guest = host.start_guest("a_silent_host_is_an_error_with_and_without_messages_in_flight");
+    let (busy, idle) = (host.side(SHORT_TIMEOUTS), host.side(SHORT_TIMEOUTS));
+    let to = guest.insert_guest(&busy);
     let (addr, number) = (busy.av.lookup(to).unwrap(), 0);
     busy.tsend(to, number, &pattern(0, 8), 0).unwrap();
-    guest.says(&busy, "guest has 0 ");
+    guest.wait_for_line(&busy, "guest has 0 ");
     busy.wait_for(0, &[]);
     let of_idle = idle.av.insert_one(&addr).unwrap();
     idle.tsend(of_idle, 1, &pattern(1, 8), 0).unwrap();
-    guest.says(&idle, "guest has 1 ");
+    guest.wait_for_line(&idle, "guest has 1 ");
     idle.wait_for(0, &[]);
     idle.trecv(of_idle, 5, 8, 5);
     host.cut(true);
@@ -212,7 +230,7 @@ fn a_host_that_falls_silent_is_an_error_with_and_without_messages_on_their_way()
         assert_eq!(error.entry.context.0, context);
         let silent = [Errno::TimedOut, Errno::HostUnreach, Errno::NetUnreach];
         assert!(silent.contains(&error.errno), "{error:?}");
-        assert!(error.detail.contains(&host.there), "{}", error.detail);
+        assert!(error.detail.contains(&host.guest), "{}", error.detail);
     }
 }
 
@@ -223,11 +241,11 @@ fn a_peer_that_ended_behind_a_cut_cable_is_an_error_when_the_cable_is_mended() {
     }
     let Some(host) = Host::make() else { return };
     let name = "a_peer_that_ended_behind_a_cut_cable_is_an_error_when_the_cable_is_mended";
-    let mut guest = host.guest(name);
+    let mut guest = host.start_guest(name);
     let side = host.side(&[]);
-    let to = guest.meet(&side);
+    let to = guest.insert_guest(&side);
     side.tsend(to, 0, &pattern(0, 8), 0).unwrap();
-    guest.says(&side, "guest has 0 ");
+    guest.wait_for_line(&side, "guest has 0 ");
     side.wait_for(0, &[]);
     host.cut(true);
     guest.child.kill().unwrap();
@@ -240,10 +258,10 @@ fn a_peer_that_ended_behind_a_cut_cable_is_an_error_when_the_cable_is_mended() {
         let error = side.wait(&[]).unwrap_err();
         assert_eq!(error.errno, Errno::ConnReset, "{}", error.detail);
     }
-    // Another life at another port of the same host.
-    let next = host.guest(name);
-    let to = next.meet(&side);
+    // A new incarnation at another port of the same host.
+    let next = host.start_guest(name);
+    let to = next.insert_guest(&side);
     side.tsend(to, 0, &pattern(0, 8), 9).unwrap();
-    next.says(&side, "guest has 0 ");
+    next.wait_for_line(&side, "guest has 0 ");
     side.wait_for(9, &[]);
 }

@@ -1,8 +1,8 @@
-//! A stock libfabric at the other end, in both roles. Without one installed (on Debian: gcc,
-//! libfabric-dev) the tests say so and test nothing.
+//! Interoperability with a stock libfabric, in both roles. Without an installed one (on Debian:
+//! gcc, libfabric-dev) the tests print that and are skipped.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
-#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(unsafe_code, reason = "tests of the raw API")]
 
 #[expect(dead_code, reason = "not every helper is for every test")]
 #[path = "../one_process/side.rs"]
@@ -24,7 +24,7 @@ use side::{Side, info, until};
 
 const LARGE: usize = 300_000;
 
-/// The other end's program.
+/// The program on the other side.
 struct Stock {
     child: Child,
     lines: Receiver<String>,
@@ -38,7 +38,7 @@ impl Drop for Stock {
 }
 
 impl Stock {
-    /// Starts the program, if there is a libfabric to compile it with.
+    /// Starts the program, if libfabric is installed to compile it.
     fn start(role: &str) -> Option<Self> {
         Self::start_over("net", role)
     }
@@ -80,7 +80,7 @@ impl Stock {
         Some(Self { child, lines })
     }
 
-    /// The next line that it says, while `side` makes progress.
+    /// Returns the next line of its output, while `side` makes progress.
     fn line(&mut self, side: &Side) -> String {
         until(|| {
             side.drive();
@@ -88,8 +88,9 @@ impl Stock {
         })
     }
 
-    /// Where it is, after it was told where `side` is; `None` where its libfabric lacks the provider.
-    fn meet(&mut self, side: &Side) -> Option<SocketAddr> {
+    /// Sends the address of `side` and returns the program's address; `None` if its libfabric lacks
+    /// the provider.
+    fn exchange_addresses(&mut self, side: &Side) -> Option<SocketAddr> {
         let line = self.line(side);
         let Some(addr) = line.strip_prefix("at ") else {
             assert!(line.contains("getinfo"), "{line}");
@@ -109,7 +110,7 @@ fn message() -> Vec<u8> {
     (0..LARGE).map(|at| (at * 7) as u8).collect()
 }
 
-/// The second context of a scalable endpoint: to a stock libfabric an endpoint at its port.
+/// The second context of a scalable endpoint. A stock libfabric sees an endpoint at its port.
 fn context() -> Side {
     let mut info = info(EpType::Rdm, &[]);
     (info.ep_attr.tx_ctx_cnt, info.ep_attr.rx_ctx_cnt) = (2, 2);
@@ -120,30 +121,30 @@ fn context() -> Side {
     let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
     let ep = sep.context(1, &info, bind).unwrap();
     assert_ne!(ep.address(), sep.address());
-    Side::around(ep, cq, av, domain)
+    Side::from_parts(ep, cq, av, domain)
 }
 
 #[test]
-fn a_stock_libfabric_that_comes_first_exchanges_messages_and_uses_memory() {
-    comes_first(&Side::new());
+fn a_stock_libfabric_that_connects_exchanges_messages_and_accesses_memory() {
+    stock_connects(&Side::new());
 }
 
 #[test]
-fn a_stock_libfabric_that_is_called_exchanges_messages_and_lends_memory() {
-    is_called(&Side::new());
+fn a_stock_libfabric_that_accepts_exchanges_messages_and_exposes_memory() {
+    stock_accepts(&Side::new());
 }
 
 #[test]
 fn a_stock_libfabric_takes_a_context_for_an_endpoint() {
-    comes_first(&context());
-    is_called(&context());
+    stock_connects(&context());
+    stock_accepts(&context());
 }
 
 #[test]
-fn peers_of_libfabric_s_layered_providers_are_refused_with_a_sentence() {
+fn peers_of_libfabric_layered_providers_are_rejected_with_a_reason() {
     let reasons = [
-        ("tcp;ofi_rxm", "both ends have to ask for tcp"),
-        ("net;ofi_rxm", "both ends have to ask for tcp"),
+        ("tcp;ofi_rxm", "request tcp and FI_EP_RDM"),
+        ("net;ofi_rxm", "request tcp and FI_EP_RDM"),
         ("sockets", "as one of another protocol does"),
     ];
     for (provider, reason) in reasons {
@@ -154,7 +155,7 @@ fn peers_of_libfabric_s_layered_providers_are_refused_with_a_sentence() {
         let Some(mut stock) = Stock::start_over(provider, "second") else {
             return;
         };
-        let Some(addr) = stock.meet(&side) else {
+        let Some(addr) = stock.exchange_addresses(&side) else {
             return;
         };
         let to = side.insert(addr);
@@ -169,11 +170,11 @@ fn peers_of_libfabric_s_layered_providers_are_refused_with_a_sentence() {
     }
 }
 
-fn comes_first(side: &Side) {
+fn stock_connects(side: &Side) {
     let Some(mut stock) = Stock::start("first") else {
         return;
     };
-    let Some(addr) = stock.meet(side) else {
+    let Some(addr) = stock.exchange_addresses(side) else {
         return;
     };
     let to = side.insert(addr);
@@ -186,33 +187,33 @@ fn comes_first(side: &Side) {
         side.domain
             .reg(&[IovMut::from_raw(memory.cast(), 128)], &attr)
     };
-    let landing = side.trecv(to, 1, LARGE, 1);
+    let buffer = side.trecv(to, 1, LARGE, 1);
     side.wait_for(1, &[]);
-    assert_eq!(landing.bytes(), message());
+    assert_eq!(buffer.bytes(), message());
     side.tsend(to, 2, &message(), 2).unwrap();
     side.wait_for(2, &[]);
     assert_eq!(stock.line(side), "done");
     drop(region);
-    // SAFETY: the region is gone, and nobody writes any more.
-    let written = unsafe { std::slice::from_raw_parts(memory, 128) };
-    assert_eq!(written[8..72], message()[..64]);
+    // SAFETY: the region is closed, and no peer writes any more.
+    let write_pem = unsafe { std::slice::from_raw_parts(memory, 128) };
+    assert_eq!(write_pem[8..72], message()[..64]);
 }
 
-fn is_called(side: &Side) {
+fn stock_accepts(side: &Side) {
     let Some(mut stock) = Stock::start("second") else {
         return;
     };
-    let Some(addr) = stock.meet(side) else {
+    let Some(addr) = stock.exchange_addresses(side) else {
         return;
     };
     let to = side.insert(addr);
-    let landing = side.trecv(FiAddr::UNSPEC, 1, LARGE, 1);
+    let buffer = side.trecv(FiAddr::UNSPEC, 1, LARGE, 1);
     side.tsend(to, 2, &message(), 2).unwrap();
     side.wait_for(2, &[]);
     side.wait_for(1, &[]);
-    assert_eq!(landing.bytes(), message());
+    assert_eq!(buffer.bytes(), message());
     assert_eq!(stock.line(side), "done");
-    let place = [RmaIov {
+    let segment = [RmaIov {
         addr: 16,
         len: 64,
         key: 9,
@@ -222,7 +223,7 @@ fn is_called(side: &Side) {
         iov: &[Iov::from_raw(bytes.cast(), 64)],
         desc: &[],
         dest: to,
-        rma_iov: &place,
+        rma_iov: &segment,
         context: Context(3),
         data: 0,
     };
@@ -234,7 +235,7 @@ fn is_called(side: &Side) {
         iov: &[IovMut::from_raw(back.cast(), 64)],
         desc: &[],
         src: to,
-        rma_iov: &place,
+        rma_iov: &segment,
         context: Context(4),
     };
     // SAFETY: as above.
@@ -245,7 +246,7 @@ fn is_called(side: &Side) {
     assert_eq!(got, &message()[..64]);
 }
 
-/// What every endpoint is opened with, besides what its test asks for.
+/// Parameters of every endpoint, beside those of its test.
 const fn variables() -> Vec<(&'static str, String)> {
     Vec::new()
 }

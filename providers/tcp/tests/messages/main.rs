@@ -1,5 +1,5 @@
-//! Messages between endpoints of one process. What holds for every provider is tested by the files
-//! of the shm provider's tests, with this provider in `provider`.
+//! Messages between endpoints of one process. The provider-independent tests are files of the shm
+//! provider's tests, which use this provider through `provider`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -34,7 +34,7 @@ mod truncation;
 #[path = "../../../shm/tests/messages/verbs.rs"]
 mod verbs;
 
-/// What every endpoint is opened with, besides what its test asks for.
+/// Parameters of every endpoint, beside those of its test.
 const fn variables() -> Vec<(&'static str, String)> {
     Vec::new()
 }

@@ -5,7 +5,7 @@ use selvedge::{Address, Caps, Hints, Registry};
 
 use crate::common::Sut;
 
-/// A stream has one order.
+/// A stream keeps the order of messages.
 pub(crate) const LARGE_MAY_BE_PASSED: bool = false;
 
 /// An address without a port.
@@ -13,7 +13,7 @@ pub(crate) fn malformed() -> Address {
     Address::Ip("127.0.0.1:0".parse().unwrap())
 }
 
-/// Every way for large messages, by the value of `FI_TCP_MAX_SAVED_SIZE`.
+/// Every protocol for large messages, selected by `FI_TCP_MAX_SAVED_SIZE`.
 pub(crate) const WAYS: [&str; 2] = ["eager", "offered"];
 
 /// Sizes on both sides of every threshold: copied, inject, read ahead, read directly.
@@ -40,7 +40,7 @@ pub(crate) const SIZES: [usize; 20] = [
     (1 << 20) + 1,
 ];
 
-/// Everything that messages and tags can do.
+/// Hints with all capabilities for messages and tags.
 pub(crate) fn hints() -> Hints {
     Hints::new()
         .caps(
@@ -53,11 +53,14 @@ pub(crate) fn hints() -> Hints {
         .ep_type(EpType::Rdm)
 }
 
-/// The provider in an environment of these variables.
+/// The provider with these parameters.
 pub(crate) fn with(params: &[(&str, &str)], hints: &Hints) -> Sut {
-    let own = [("FI_TCP_IFACE", "lo".to_owned())];
-    let asked = params.iter().map(|&(name, value)| (name, value.to_owned()));
-    let all = own.into_iter().chain(crate::variables()).chain(asked);
+    let default_params = [("FI_TCP_IFACE", "lo".to_owned())];
+    let requested = params.iter().map(|&(name, value)| (name, value.to_owned()));
+    let all = default_params
+        .into_iter()
+        .chain(crate::variables())
+        .chain(requested);
     let registry = Registry::new()
         .with(&selvedge_tcp::PROVIDER)
         .with_params(all.collect());
@@ -69,7 +72,7 @@ pub(crate) fn plain() -> Sut {
     with(&[], &hints())
 }
 
-/// The provider with one way for large messages.
+/// The provider with one protocol for large messages.
 pub(crate) fn by(way: &str) -> Sut {
     let params: &[_] = match way {
         "offered" => &[("FI_TCP_MAX_SAVED_SIZE", "4096")],

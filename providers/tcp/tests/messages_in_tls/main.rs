@@ -3,6 +3,8 @@
 #![cfg(feature = "tls")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
+#[path = "../tls/certificates.rs"]
+mod certificates;
 #[expect(dead_code, reason = "not every helper is for every provider")]
 #[path = "../../../shm/tests/messages/common.rs"]
 mod common;
@@ -18,8 +20,6 @@ mod matching;
 mod model;
 #[path = "../../../shm/tests/messages/multi.rs"]
 mod multi;
-#[path = "../tls/papers.rs"]
-mod papers;
 #[path = "../../../shm/tests/messages/peek.rs"]
 mod peek;
 #[path = "../messages/provider.rs"]
@@ -37,7 +37,7 @@ mod truncation;
 #[path = "../../../shm/tests/messages/verbs.rs"]
 mod verbs;
 
-/// What every endpoint is opened with, besides what its test asks for.
+/// Parameters of every endpoint, beside those of its test.
 fn variables() -> Vec<(&'static str, String)> {
-    papers::usual().variables()
+    certificates::default_certificate().variables()
 }

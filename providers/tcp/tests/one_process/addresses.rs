@@ -1,4 +1,4 @@
-//! Addresses that endpoints are to have.
+//! Source addresses of endpoints.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use selvedge::{Address, Bindings, Domain, Errno, Error, Info, av, cq, eq};
 
 use crate::side::{Side, info};
 
-fn at(text: &str, ep_type: EpType) -> Info {
+fn info_with_source(text: &str, ep_type: EpType) -> Info {
     let mut info = info(ep_type, &[]);
     info.src_addr = Some(text.parse().unwrap());
     info
@@ -22,17 +22,17 @@ fn bindings(info: &Info, domain: &dyn Domain) -> Bindings {
     bindings
 }
 
-/// What each kind of endpoint says to it.
-fn refusals(text: &str) -> [Error; 4] {
+/// The error of each kind of endpoint for a source address.
+fn open_errors(text: &str) -> [Error; 4] {
     let open = |ep_type| {
-        let info = at(text, ep_type);
+        let info = info_with_source(text, ep_type);
         let domain = info.open().unwrap();
         let bound = bindings(&info, &*domain);
         domain.endpoint(&info, bound).unwrap_err()
     };
-    let scalable = at(text, EpType::Rdm);
+    let scalable = info_with_source(text, EpType::Rdm);
     let scalable = scalable.open().unwrap().scalable_endpoint(&scalable);
-    let passive = at(text, EpType::Msg);
+    let passive = info_with_source(text, EpType::Msg);
     let fabric = passive.fabric().unwrap();
     let eq = fabric.eq(&eq::Attr::default()).unwrap();
     let passive = fabric.passive_endpoint(&passive, Arc::clone(&eq));
@@ -45,9 +45,9 @@ fn refusals(text: &str) -> [Error; 4] {
 }
 
 #[test]
-fn an_address_of_its_own_that_is_none_is_refused_by_value() {
+fn an_invalid_source_address_fails_with_its_value() {
     for text in ["localhost:24601", "127.0.0.1:99999", "fi_shm://here"] {
-        for error in refusals(text) {
+        for error in open_errors(text) {
             assert_eq!(error.errno(), Errno::Inval, "{error}");
             assert!(error.to_string().contains(text), "{error}");
         }
@@ -55,8 +55,11 @@ fn an_address_of_its_own_that_is_none_is_refused_by_value() {
 }
 
 #[test]
-fn an_address_of_its_own_may_be_written_out() {
-    let side = Side::open(&at("fi_sockaddr_in://127.0.0.1:0", EpType::Rdm));
+fn a_source_address_may_be_a_string() {
+    let side = Side::open(&info_with_source(
+        "fi_sockaddr_in://127.0.0.1:0",
+        EpType::Rdm,
+    ));
     let Ok(Address::Ip(addr)) = side.ep.address() else {
         panic!("{:?}", side.ep.address());
     };

@@ -1,4 +1,4 @@
-//! Connected endpoints: asked for, accepted, rejected, ended.
+//! Connected endpoints: connections are requested, accepted, rejected and shut down.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use selvedge::{
 use crate::keys::keyed_info;
 use crate::side::{Side, info, pattern, unlocked_info, until};
 
-/// A passive endpoint that listens, and its queue.
+/// A listening passive endpoint, and its event queue.
 struct Host {
     fabric: Arc<dyn Fabric>,
     eq: Arc<dyn EventQueue>,
@@ -64,10 +64,10 @@ fn side(info: &Info, eq: &Arc<dyn EventQueue>) -> Side {
     bindings.av = None;
     bindings.eq = Some(Arc::clone(eq));
     let ep = domain.endpoint(info, bindings).unwrap();
-    Side::around(ep, cq, av, domain)
+    Side::from_parts(ep, cq, av, domain)
 }
 
-/// Two connected sides and their queues, with what each was told.
+/// Two connected sides and their event queues.
 struct Pair {
     a: Side,
     a_eq: Arc<dyn EventQueue>,
@@ -75,23 +75,23 @@ struct Pair {
     host: Host,
 }
 
-fn pair(request: &[u8], answer: &[u8]) -> Pair {
-    pair_of(&info(EpType::Msg, &[]), request, answer)
+fn pair(request: &[u8], response: &[u8]) -> Pair {
+    pair_of(&info(EpType::Msg, &[]), request, response)
 }
 
-fn pair_of(own: &Info, request: &[u8], answer: &[u8]) -> Pair {
-    let host = Host::of(own);
+fn pair_of(info: &Info, request: &[u8], response: &[u8]) -> Pair {
+    let host = Host::of(info);
     let a_eq = host.fabric.eq(&eq::Attr::default()).unwrap();
-    let a = side(own, &a_eq);
+    let a = side(info, &a_eq);
     let address = host.pep.address().unwrap();
     a.ep.cm().unwrap().connect(&address, request).unwrap();
     let (info, data) = host.request(|| a.drive());
     assert_eq!(data, request);
     let b = side(&info, &host.eq);
-    b.ep.cm().unwrap().accept(answer).unwrap();
+    b.ep.cm().unwrap().accept(response).unwrap();
     match event(&*a_eq, || b.drive()) {
         Event::Connected { ep, data } => {
-            assert_eq!(data, answer);
+            assert_eq!(data, response);
             assert!(std::ptr::addr_eq(Arc::as_ptr(&ep), Arc::as_ptr(&a.ep)));
         }
         other => panic!("{other:?}"),
@@ -106,50 +106,50 @@ fn pair_of(own: &Info, request: &[u8], answer: &[u8]) -> Pair {
     Pair { a, a_eq, b, host }
 }
 
-/// Ends a loop of another thread, also when a check has failed.
-struct Over<'a>(&'a AtomicBool);
+/// Ends the loop of another thread, even if a check fails.
+struct SetOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 #[test]
-fn an_event_queue_is_read_by_any_thread_whatever_was_promised_of_domains() {
+fn any_thread_may_read_an_event_queue_with_any_threading_promise() {
     #[expect(unsafe_code, reason = "the promise about threads")]
     // SAFETY: the other thread reads an event queue, which is the fabric's.
-    let own = unsafe { unlocked_info() };
-    let pair = pair_of(&own, b"", b"");
+    let info = unsafe { unlocked_info() };
+    let pair = pair_of(&info, b"", b"");
     let (a, b, eq) = (&pair.a, &pair.b, &*pair.a_eq);
-    let is_over = AtomicBool::new(false);
+    let is_closed = AtomicBool::new(false);
     thread::scope(|scope| {
-        let _over = Over(&is_over);
+        let _over = SetOnDrop(&is_closed);
         scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
+            while !is_closed.load(Ordering::Relaxed) {
                 assert_eq!(eq.read().unwrap_err(), Errno::Again);
             }
         });
         for number in 0..3000 {
             let bytes = pattern(number, 64);
-            let landing = b.recv(64, 2);
+            let buffer = b.recv(64, 2);
             a.send(UNUSED, &bytes, 1).unwrap();
             b.wait_for(2, &[a]);
             a.wait_for(1, &[b]);
-            assert_eq!(landing.bytes(), bytes);
+            assert_eq!(buffer.bytes(), bytes);
         }
     });
 }
 
 #[test]
-fn connections_are_made_by_those_with_one_key_alone() {
-    let own = keyed_info(EpType::Msg, b"secret");
-    let pair = pair_of(&own, b"request", b"answer");
+fn only_endpoints_with_the_same_key_connect() {
+    let info = keyed_info(EpType::Msg, b"secret");
+    let pair = pair_of(&info, b"request", b"answer");
     let (a, b) = (&pair.a, &pair.b);
-    let landing = b.recv(5, 2);
+    let buffer = b.recv(5, 2);
     a.send(UNUSED, b"hello", 1).unwrap();
     b.wait_for(2, &[a]);
-    assert_eq!(landing.bytes(), b"hello");
+    assert_eq!(buffer.bytes(), b"hello");
     for key in [&b""[..], b"secret2"] {
         let eq = pair.host.fabric.eq(&eq::Attr::default()).unwrap();
         let c = side(&keyed_info(EpType::Msg, key), &eq);
@@ -157,7 +157,7 @@ fn connections_are_made_by_those_with_one_key_alone() {
         c.ep.cm().unwrap().connect(&address, b"let me in").unwrap();
         let error = until(|| {
             c.drive();
-            // Nobody is told of a request.
+            // No request is reported.
             assert_eq!(pair.host.eq.read().unwrap_err(), Errno::Again);
             match eq.read() {
                 Err(Errno::Avail) => eq.read_err().ok(),
@@ -178,18 +178,18 @@ fn connections_are_made_by_those_with_one_key_alone() {
 const UNUSED: FiAddr = FiAddr::UNSPEC;
 
 #[test]
-fn private_data_goes_both_ways_and_messages_after_it() {
-    for (request, answer) in [(0, 0), (1, 256), (256, 1)] {
-        let pair = pair(&pattern(1, request), &pattern(2, answer));
+fn private_data_is_exchanged_before_messages() {
+    for (request, response) in [(0, 0), (1, 256), (256, 1)] {
+        let pair = pair(&pattern(1, request), &pattern(2, response));
         let (a, b) = (&pair.a, &pair.b);
         for len in [0, 8, 4096, 200_000] {
             let bytes = pattern(len, len);
-            let landing = b.recv(len, 2);
+            let buffer = b.recv(len, 2);
             a.send(UNUSED, &bytes, 1).unwrap();
             let entry = b.wait_for(2, &[a]);
             assert_eq!(entry.flags, CompletionFlags::MSG | CompletionFlags::RECV);
             a.wait_for(1, &[b]);
-            assert_eq!(landing.bytes(), bytes);
+            assert_eq!(buffer.bytes(), bytes);
         }
         let peer = a.ep.cm().unwrap().peer().unwrap();
         assert_eq!(peer, pair.host.pep.address().unwrap());
@@ -199,7 +199,7 @@ fn private_data_goes_both_ways_and_messages_after_it() {
 }
 
 #[test]
-fn too_much_private_data_is_refused_before_anything_is_sent() {
+fn oversized_private_data_is_rejected_before_sending() {
     let host = Host::new();
     let a = side(&info(EpType::Msg, &[]), &host.eq);
     let address = host.pep.address().unwrap();
@@ -218,7 +218,7 @@ fn too_much_private_data_is_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn a_rejection_is_an_error_with_the_other_s_data() {
+fn a_rejection_is_an_error_with_the_peers_data() {
     let host = Host::new();
     let a_eq = host.fabric.eq(&eq::Attr::default()).unwrap();
     let a = side(&info(EpType::Msg, &[]), &a_eq);
@@ -236,17 +236,17 @@ fn a_rejection_is_an_error_with_the_other_s_data() {
         (error.errno, &error.data[..]),
         (Errno::ConnRefused, &b"no"[..])
     );
-    let refused = info.open().unwrap();
+    let rejected = info.open().unwrap();
     let mut bindings = Bindings::new(
-        refused.cq(&cq::Attr::default()).unwrap(),
-        refused.av(&av::Attr::default()).unwrap(),
+        rejected.cq(&cq::Attr::default()).unwrap(),
+        rejected.av(&av::Attr::default()).unwrap(),
     );
     bindings.eq = Some(host.eq);
-    let error = refused.endpoint(&info, bindings).unwrap_err();
+    let error = rejected.endpoint(&info, bindings).unwrap_err();
     assert_eq!(error.errno(), Errno::Inval, "the request is over: {error}");
 }
 
-/// Longer than the network may take, and than anybody would wait for an answer of it.
+/// Longer than the connect timeout.
 fn drive_for_long(side: &Side, timeout: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < 50 * timeout {
@@ -255,15 +255,15 @@ fn drive_for_long(side: &Side, timeout: Duration) {
 }
 
 #[test]
-fn a_program_that_accepts_late_is_waited_for() {
+fn a_late_accept_still_connects() {
     let timeout = Duration::from_millis(2);
-    let own = info(EpType::Msg, &[("FI_TCP_CONNECT_TIMEOUT", "2ms")]);
+    let info = info(EpType::Msg, &[("FI_TCP_CONNECT_TIMEOUT", "2ms")]);
     let host = Host::new();
     let a_eq = host.fabric.eq(&eq::Attr::default()).unwrap();
-    let a = side(&own, &a_eq);
+    let a = side(&info, &a_eq);
     let address = host.pep.address().unwrap();
     a.ep.cm().unwrap().connect(&address, b"please").unwrap();
-    // First nobody looks for requests, and then the request is not answered.
+    // First the event queue is not read, then the request is not answered.
     drive_for_long(&a, timeout);
     let (request, _) = host.request(|| a.drive());
     drive_for_long(&a, timeout);
@@ -280,18 +280,18 @@ fn a_program_that_accepts_late_is_waited_for() {
 }
 
 #[test]
-fn a_thread_parked_at_the_event_queue_is_told_that_another_one_s_request_took_too_long() {
+fn a_thread_parked_at_the_event_queue_gets_the_timeout_of_another_threads_request() {
     const LIMIT: Duration = Duration::from_secs(10);
-    // The kernel drops requests for connections behind those that nobody accepts.
+    // The kernel drops connection attempts beyond its backlog.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = listener.local_addr().unwrap();
     let connect = || TcpStream::connect_timeout(&to, Duration::from_millis(200)).ok();
-    let crowd: Vec<_> = std::iter::from_fn(connect).collect();
-    let own = info(EpType::Msg, &[("FI_TCP_CONNECT_TIMEOUT", "500ms")]);
+    let callers: Vec<_> = std::iter::from_fn(connect).collect();
+    let info = info(EpType::Msg, &[("FI_TCP_CONNECT_TIMEOUT", "500ms")]);
     let mut attr = eq::Attr::default();
     attr.wait_obj = wait::Object::Unspec;
-    let eq = own.fabric().unwrap().eq(&attr).unwrap();
-    let a = side(&own, &eq);
+    let eq = info.fabric().unwrap().eq(&attr).unwrap();
+    let a = side(&info, &eq);
     let start = Instant::now();
     thread::scope(|scope| {
         let parked = scope.spawn(|| eq.wait(Some(LIMIT)));
@@ -301,18 +301,18 @@ fn a_thread_parked_at_the_event_queue_is_told_that_another_one_s_request_took_to
     });
     assert_eq!(eq.read_err().unwrap().errno, Errno::TimedOut);
     assert!(start.elapsed() < LIMIT, "the wait was over first");
-    drop(crowd);
+    drop(callers);
 }
 
 #[test]
-fn nobody_that_listens_is_an_error() {
+fn connecting_without_a_listener_is_an_error() {
     let host = Host::new();
     let a_eq = host.fabric.eq(&eq::Attr::default()).unwrap();
     let a = side(&info(EpType::Msg, &[]), &a_eq);
     let address = host.pep.address().unwrap();
     drop(host);
     match a.ep.cm().unwrap().connect(&address, &[]) {
-        // The system may say so at once.
+        // The system may report it at once.
         Err(errno) => assert_eq!(errno, Errno::ConnRefused),
         Ok(()) => {
             let errno = until(|| match a_eq.read() {
@@ -326,7 +326,7 @@ fn nobody_that_listens_is_an_error() {
 }
 
 #[test]
-fn a_shutdown_is_an_event_for_the_other_and_cancels_what_waits() {
+fn a_shutdown_is_an_event_at_the_peer_and_cancels_posted_receives() {
     let Pair { a, a_eq, b, host } = pair(&[], &[]);
     b.recv(8, 9);
     a.recv(8, 8);
@@ -357,7 +357,7 @@ fn expect_shutdown(eq: &dyn EventQueue, side: &Side) {
 }
 
 #[test]
-fn both_ends_are_told_of_shutdowns_that_cross() {
+fn simultaneous_shutdowns_are_events_on_both_sides() {
     let Pair { a, a_eq, b, host } = pair(&[], &[]);
     a.ep.cm().unwrap().shutdown().unwrap();
     b.ep.cm().unwrap().shutdown().unwrap();
@@ -369,22 +369,22 @@ fn both_ends_are_told_of_shutdowns_that_cross() {
 }
 
 #[test]
-fn what_was_sent_before_a_shutdown_arrives() {
+fn messages_sent_before_a_shutdown_arrive() {
     let Pair { a, b, .. } = pair(&[], &[]);
     let bytes = pattern(3, 100);
-    let landings: Vec<_> = (0..50).map(|n| b.recv(100, n)).collect();
+    let buffers: Vec<_> = (0..50).map(|n| b.recv(100, n)).collect();
     for n in 0..50 {
         a.send(UNUSED, &bytes, n).unwrap();
     }
     a.ep.cm().unwrap().shutdown().unwrap();
-    for (n, landing) in landings.iter().enumerate() {
+    for (n, buffer) in buffers.iter().enumerate() {
         b.wait_for(n as u64, &[]);
-        assert_eq!(landing.bytes(), bytes);
+        assert_eq!(buffer.bytes(), bytes);
     }
 }
 
 #[test]
-fn handles_go_in_any_order() {
+fn handles_are_dropped_in_any_order() {
     let Pair { a, a_eq, b, host } = pair(&[], &[]);
     let ep: Arc<dyn Endpoint> = Arc::clone(&b.ep);
     drop((host, a_eq));
@@ -392,7 +392,7 @@ fn handles_go_in_any_order() {
     a.drive();
     drop(a);
     drop(ep);
-    // Of a request that nobody has answered.
+    // For a request without a response.
     let host = Host::new();
     let a = side(&info(EpType::Msg, &[]), &host.eq);
     let address: Address = host.pep.address().unwrap();
@@ -403,13 +403,13 @@ fn handles_go_in_any_order() {
 }
 
 #[test]
-fn the_end_of_a_connection_is_told_of_before_the_request_that_came_after_it() {
+fn a_shutdown_event_precedes_the_next_connection_request() {
     let Pair { a, a_eq, b, host } = pair(b"", b"");
     a.ep.cm().unwrap().shutdown().unwrap();
     let next = side(&info(EpType::Msg, &[]), &a_eq);
     let address = host.pep.address().unwrap();
     next.ep.cm().unwrap().connect(&address, b"next").unwrap();
-    // The request is there before anybody looks.
+    // The request arrives before the event queue is read.
     for _ in 0..1000 {
         next.drive();
     }
@@ -422,8 +422,8 @@ fn the_end_of_a_connection_is_told_of_before_the_request_that_came_after_it() {
     expect_shutdown(&*a_eq, &a);
 }
 
-/// A passive endpoint that has no address yet.
-fn nowhere(host: &Host, eq: &Arc<dyn EventQueue>) -> Arc<dyn PassiveEndpoint> {
+/// A passive endpoint without an address.
+fn unbound(host: &Host, eq: &Arc<dyn EventQueue>) -> Arc<dyn PassiveEndpoint> {
     let mut info = info(EpType::Msg, &[]);
     info.src_addr = None;
     let pep = host.fabric.passive_endpoint(&info, Arc::clone(eq)).unwrap();
@@ -436,8 +436,8 @@ fn loopback() -> Address {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// Why an endpoint cannot be opened with this handle.
-fn refusal(host: &Host, handle: u64) -> selvedge::Error {
+/// The error of opening an endpoint with this handle.
+fn open_error(host: &Host, handle: u64) -> selvedge::Error {
     let mut info = info(EpType::Msg, &[]);
     info.handle = handle;
     let domain = info.open().unwrap();
@@ -449,71 +449,74 @@ fn refusal(host: &Host, handle: u64) -> selvedge::Error {
 }
 
 #[test]
-fn an_endpoint_connects_from_the_place_that_a_passive_one_has_taken() {
+fn an_endpoint_connects_from_the_address_of_a_passive_endpoint() {
     let host = Host::new();
     let eq = host.fabric.eq(&eq::Attr::default()).unwrap();
-    let pep = nowhere(&host, &eq);
+    let pep = unbound(&host, &eq);
     let handle = pep.handle().unwrap();
-    assert_eq!(refusal(&host, handle).errno(), Errno::AddrNotAvail);
+    assert_eq!(open_error(&host, handle).errno(), Errno::AddrNotAvail);
     pep.set_address(&loopback()).unwrap();
-    let place = pep.address().unwrap();
-    assert!(matches!(place, Address::Ip(ip) if ip.port() != 0));
+    let address_owner = pep.address().unwrap();
+    assert!(matches!(address_owner, Address::Ip(ip) if ip.port() != 0));
     let again = pep.set_address(&loopback()).unwrap_err();
     assert_eq!(again.errno(), Errno::OpBadState);
     let mut with_it = info(EpType::Msg, &[]);
     with_it.handle = handle;
     let a = side(&with_it, &eq);
-    assert_eq!(a.ep.address(), Ok(place.clone()));
+    assert_eq!(a.ep.address(), Ok(address_owner.clone()));
     assert_eq!(pep.listen(), Err(Errno::OpBadState));
     assert_eq!(pep.address(), Err(Errno::AddrNotAvail));
-    assert_eq!(refusal(&host, handle).errno(), Errno::OpBadState);
+    assert_eq!(open_error(&host, handle).errno(), Errno::OpBadState);
     drop(pep);
-    let gone = refusal(&host, handle);
-    assert_eq!(gone.errno(), Errno::Inval);
-    assert!(gone.message().contains(&handle.to_string()), "{gone}");
+    let closed = open_error(&host, handle);
+    assert_eq!(closed.errno(), Errno::Inval);
+    assert!(closed.message().contains(&handle.to_string()), "{closed}");
     let address = host.pep.address().unwrap();
     a.ep.cm().unwrap().connect(&address, &[]).unwrap();
-    assert_eq!(a.ep.address(), Ok(place.clone()));
+    assert_eq!(a.ep.address(), Ok(address_owner.clone()));
     let (request, _) = host.request(|| a.drive());
-    assert_eq!(request.dest_addr, Some(place.clone()));
+    assert_eq!(request.dest_addr, Some(address_owner.clone()));
     let b = side(&request, &host.eq);
     b.ep.cm().unwrap().accept(&[]).unwrap();
     let connected = event(&*eq, || b.drive());
     assert!(matches!(connected, Event::Connected { .. }));
-    assert_eq!(a.ep.address(), Ok(place.clone()));
-    assert_eq!(b.ep.cm().unwrap().peer(), Ok(place));
+    assert_eq!(a.ep.address(), Ok(address_owner.clone()));
+    assert_eq!(b.ep.cm().unwrap().peer(), Ok(address_owner));
     assert_eq!(b.ep.address(), Ok(address));
 }
 
 #[test]
-fn a_passive_endpoint_listens_where_it_was_told_or_in_the_place_of_another() {
+fn a_passive_endpoint_listens_at_its_address_or_takes_over_another_ones() {
     let host = Host::new();
-    let first = nowhere(&host, &host.eq);
+    let first = unbound(&host, &host.eq);
     first.set_address(&loopback()).unwrap();
-    let place = first.address().unwrap();
+    let address_owner = first.address().unwrap();
     let mut with_it = info(EpType::Msg, &[]);
     with_it.handle = first.handle().unwrap();
     let eq = Arc::clone(&host.eq);
     let second = host.fabric.passive_endpoint(&with_it, eq).unwrap();
     drop(first);
-    assert_eq!(second.address(), Ok(place.clone()));
+    assert_eq!(second.address(), Ok(address_owner.clone()));
     second.listen().unwrap();
     assert_eq!(second.listen(), Err(Errno::OpBadState));
-    assert_eq!(second.address(), Ok(place.clone()));
-    let listens = refusal(&host, second.handle().unwrap());
+    assert_eq!(second.address(), Ok(address_owner.clone()));
+    let listens = open_error(&host, second.handle().unwrap());
     assert_eq!(listens.errno(), Errno::OpBadState);
     assert!(listens.message().contains("listens"), "{listens}");
-    // Somebody comes.
+    // A connection arrives.
     let a_eq = host.fabric.eq(&eq::Attr::default()).unwrap();
     let a = side(&info(EpType::Msg, &[]), &a_eq);
-    a.ep.cm().unwrap().connect(&place, b"here").unwrap();
+    a.ep.cm().unwrap().connect(&address_owner, b"here").unwrap();
     let (_, data) = host.request(|| a.drive());
     assert_eq!(data, b"here");
-    // The address is taken, and others are none.
-    let third = nowhere(&host, &host.eq);
-    let taken = third.set_address(&place).unwrap_err();
+    // The address is in use, and the others are invalid.
+    let third = unbound(&host, &host.eq);
+    let taken = third.set_address(&address_owner).unwrap_err();
     assert_eq!(taken.errno(), Errno::AddrInUse);
-    assert!(taken.message().contains(&place.to_string()), "{taken}");
+    assert!(
+        taken.message().contains(&address_owner.to_string()),
+        "{taken}"
+    );
     let other = third.set_address(&Address::Str("fi_shm://here".into()));
     assert_eq!(other.unwrap_err().errno(), Errno::Inval);
     third.set_address(&loopback()).unwrap();
@@ -521,27 +524,27 @@ fn a_passive_endpoint_listens_where_it_was_told_or_in_the_place_of_another() {
 }
 
 #[test]
-fn requests_that_nobody_accepts_are_kept_up_to_a_limit_and_others_wait_for_their_turn() {
-    const KEPT: usize = 4;
+fn unanswered_requests_are_kept_up_to_a_limit_and_further_ones_wait() {
+    const MAX_REQUESTS: usize = 4;
     let info = info(EpType::Msg, &[("FI_TCP_REQUESTS", "4")]);
     let host = Host::of(&info);
     let address = host.pep.address().unwrap();
-    let callers: Vec<_> = (0..2 * KEPT)
+    let clients: Vec<_> = (0..2 * MAX_REQUESTS)
         .map(|_| {
             let eq = host.fabric.eq(&eq::Attr::default()).unwrap();
-            let caller = side(&info, &eq);
-            caller.ep.cm().unwrap().connect(&address, b"").unwrap();
-            caller
+            let client = side(&info, &eq);
+            client.ep.cm().unwrap().connect(&address, b"").unwrap();
+            client
         })
         .collect();
-    let drive = || callers.iter().for_each(Side::drive);
-    let mut requests: Vec<_> = (0..KEPT).map(|_| host.request(drive).0).collect();
+    let drive = || clients.iter().for_each(Side::drive);
+    let mut requests: Vec<_> = (0..MAX_REQUESTS).map(|_| host.request(drive).0).collect();
     for _ in 0..1000 {
         drive();
         assert_eq!(host.eq.read().unwrap_err(), Errno::Again);
     }
-    // Each that is answered makes room for another.
-    for _ in 0..KEPT {
+    // Each answered request makes room for another.
+    for _ in 0..MAX_REQUESTS {
         host.pep.reject(requests.remove(0).handle, b"").unwrap();
         requests.push(host.request(drive).0);
     }

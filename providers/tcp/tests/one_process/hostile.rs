@@ -1,5 +1,5 @@
-//! Strangers and peers that say nonsense, half of something, or nothing: they lose their connection,
-//! and nobody else notices.
+//! Unauthenticated connections and peers that send malformed, incomplete or no input. Their
+//! connections are closed, and other peers are not affected.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,8 +10,8 @@ use selvedge::{Context, Errno, FiAddr};
 
 use crate::side::{Side, exchange, pattern, until};
 
-/// A greeting of a stock libfabric that listens at a port.
-pub(crate) fn greeting(port: u16) -> Vec<u8> {
+/// The hello request of a stock libfabric that listens at a port.
+pub(crate) fn hello(port: u16) -> Vec<u8> {
     let mut bytes = vec![3, 0, 0, 8];
     bytes.extend([0; 20]);
     bytes.extend(1_u64.to_ne_bytes());
@@ -21,29 +21,29 @@ pub(crate) fn greeting(port: u16) -> Vec<u8> {
     bytes
 }
 
-/// A connection whose other end has greeted.
+/// Opens a connection and completes the handshake.
 fn connected(side: &Side, port: u16) -> TcpStream {
     let mut stream = TcpStream::connect(side.addr()).unwrap();
-    stream.write_all(&greeting(port)).unwrap();
+    stream.write_all(&hello(port)).unwrap();
     stream.set_nonblocking(true).unwrap();
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     until(|| {
         side.drive();
         let mut bytes = [0; 40];
-        let room = 40 - answer.len();
-        if let Ok(count) = stream.read(&mut bytes[..room]) {
-            answer.extend_from_slice(&bytes[..count]);
+        let capacity = 40 - response.len();
+        if let Ok(count) = stream.read(&mut bytes[..capacity]) {
+            response.extend_from_slice(&bytes[..count]);
         }
-        (answer.len() == 40).then_some(())
+        (response.len() == 40).then_some(())
     });
-    assert_eq!(answer[..4], [3, 1, 0, 8]);
-    assert_eq!(answer[4..24], [0; 20], "a stock peer sees zeros");
-    assert_eq!(answer[32], 0x81);
+    assert_eq!(response[..4], [3, 1, 0, 8]);
+    assert_eq!(response[4..24], [0; 20], "a stock peer sees zeros");
+    assert_eq!(response[32], 0x81);
     stream
 }
 
-/// Whether the other end has ended the connection.
-fn is_over(stream: &mut TcpStream) -> bool {
+/// Whether the other side has closed the connection.
+fn is_closed(stream: &mut TcpStream) -> bool {
     let mut bytes = [0; 4096];
     match stream.read(&mut bytes) {
         Ok(count) => count == 0,
@@ -51,16 +51,16 @@ fn is_over(stream: &mut TcpStream) -> bool {
     }
 }
 
-pub(crate) fn waits_for_the_end(side: &Side, mut stream: TcpStream) {
+pub(crate) fn wait_for_close(side: &Side, mut stream: TcpStream) {
     stream.set_nonblocking(true).unwrap();
     until(|| {
         side.drive();
-        is_over(&mut stream).then_some(())
+        is_closed(&mut stream).then_some(())
     });
 }
 
 #[test]
-fn strangers_that_say_nonsense_lose_their_connection() {
+fn unauthenticated_connections_with_malformed_input_are_closed() {
     let (a, b) = (Side::new(), Side::new());
     exchange(&a, &b);
     for bytes in [
@@ -71,30 +71,30 @@ fn strangers_that_say_nonsense_lose_their_connection() {
     ] {
         let mut stream = TcpStream::connect(a.addr()).unwrap();
         stream.write_all(bytes).unwrap();
-        waits_for_the_end(&a, stream);
+        wait_for_close(&a, stream);
         exchange(&a, &b);
     }
 }
 
 #[test]
-fn a_caller_with_the_private_data_of_another_layer_is_refused() {
+fn a_request_with_private_data_of_another_layer_is_rejected() {
     let a = Side::new();
-    let mut bytes = greeting(1);
+    let mut bytes = hello(1);
     bytes[3] = 24;
     bytes.extend([0; 16]);
     let mut stream = TcpStream::connect(a.addr()).unwrap();
     stream.write_all(&bytes).unwrap();
     stream.set_nonblocking(true).unwrap();
-    let mut answer = [0; 64];
+    let mut response = [0; 64];
     let count = until(|| {
         a.drive();
-        stream.read(&mut answer).ok()
+        stream.read(&mut response).ok()
     });
-    assert_eq!((count, &answer[..4]), (32, &[3, 6, 0, 0][..]));
+    assert_eq!((count, &response[..4]), (32, &[3, 6, 0, 0][..]));
 }
 
 #[test]
-fn silent_strangers_are_turned_out_and_keep_nobody_out() {
+fn silent_unauthenticated_connections_expire_and_do_not_block_peers() {
     let params = [("FI_TCP_PENDING", "8"), ("FI_TCP_CONNECT_TIMEOUT", "100ms")];
     let a = Side::with(&params);
     let connect = |addr: SocketAddr| TcpStream::connect(addr).unwrap();
@@ -102,12 +102,12 @@ fn silent_strangers_are_turned_out_and_keep_nobody_out() {
     let b = Side::new();
     exchange(&b, &a);
     for stream in silent.drain(..) {
-        waits_for_the_end(&a, stream);
+        wait_for_close(&a, stream);
     }
-    // One that is slow, and in time, is heard.
+    // A slow connection that completes its hello in time is accepted.
     let mut slow = connect(a.addr());
     slow.set_nodelay(true).unwrap();
-    let bytes = greeting(1);
+    let bytes = hello(1);
     for byte in &bytes[..bytes.len() - 1] {
         slow.write_all(&[*byte]).unwrap();
         a.drive();
@@ -117,37 +117,37 @@ fn silent_strangers_are_turned_out_and_keep_nobody_out() {
         .unwrap();
     until(|| {
         a.drive();
-        let mut answer = [0; 40];
-        slow.read(&mut answer).ok().filter(|&count| count > 0)
+        let mut response = [0; 40];
+        slow.read(&mut response).ok().filter(|&count| count > 0)
     });
 }
 
 #[test]
-fn a_crowd_that_comes_at_once_is_let_in_by_and_by() {
+fn many_simultaneous_connections_are_all_accepted() {
     let a = Side::with(&[("FI_TCP_PENDING", "2")]);
-    let crowd: Vec<_> = (0..40)
+    let streams: Vec<_> = (0..40)
         .map(|_| TcpStream::connect(a.addr()).unwrap())
         .collect();
-    for (number, mut stream) in (1..).zip(&crowd) {
-        stream.write_all(&greeting(number)).unwrap();
+    for (number, mut stream) in (1..).zip(&streams) {
+        stream.write_all(&hello(number)).unwrap();
     }
-    for mut stream in &crowd {
+    for mut stream in &streams {
         stream.set_nonblocking(true).unwrap();
-        let answer = until(|| {
+        let response = until(|| {
             a.drive();
-            let mut answer = [0; 40];
-            match stream.read(&mut answer) {
+            let mut response = [0; 40];
+            match stream.read(&mut response) {
                 Err(cause) if cause.kind() == ErrorKind::WouldBlock => None,
-                heard => Some((heard.unwrap(), answer)),
+                result => Some((result.unwrap(), response)),
             }
         });
-        assert_eq!(answer.0, 40);
-        assert_eq!(answer.1[..4], [3, 1, 0, 8]);
+        assert_eq!(response.0, 40);
+        assert_eq!(response.1[..4], [3, 1, 0, 8]);
     }
 }
 
 #[test]
-fn a_session_arrives_whatever_it_is_cut_into() {
+fn a_session_in_any_fragments_is_received() {
     let a = Side::new();
     let mut session = Vec::new();
     for tag in 0..3_u64 {
@@ -157,7 +157,7 @@ fn a_session_arrives_whatever_it_is_cut_into() {
         session.extend(frame);
     }
     for cut in 0..=session.len() {
-        let landings: Vec<_> = (0..3)
+        let buffers: Vec<_> = (0..3)
             .map(|tag| a.trecv(FiAddr::UNSPEC, tag, 5, tag))
             .collect();
         let mut stream = connected(&a, 2000 + cut as u16);
@@ -167,20 +167,20 @@ fn a_session_arrives_whatever_it_is_cut_into() {
             a.drive();
         }
         stream.write_all(&session[cut..]).unwrap();
-        let mut left = 3;
+        let mut remaining = 3;
         until(|| {
-            left -= a.poll().map_or(0, |entry| {
+            remaining -= a.poll().map_or(0, |entry| {
                 entry.unwrap();
                 1
             });
-            (left == 0).then_some(())
+            (remaining == 0).then_some(())
         });
-        assert!(landings.iter().all(|landing| landing.bytes() == b"hello"));
+        assert!(buffers.iter().all(|buffer| buffer.bytes() == b"hello"));
     }
 }
 
 #[test]
-fn a_session_that_ends_anywhere_fails_what_it_had_begun_alone() {
+fn a_session_cut_anywhere_fails_only_its_incomplete_operations() {
     let a = Side::new();
     let mut frame = vec![3, 1, 0, 0, 0, 0, 24, 0, 24 + 5, 0, 0, 0, 0, 0, 0, 0];
     frame.extend(7_u64.to_ne_bytes());
@@ -190,8 +190,8 @@ fn a_session_that_ends_anywhere_fails_what_it_had_begun_alone() {
         a.trecv(FiAddr::UNSPEC, 7, 5, cut as u64);
         stream.write_all(&frame[..cut]).unwrap();
         drop(stream);
-        let met = cut >= 24;
-        if met {
+        let is_matched = cut >= 24;
+        if is_matched {
             let error = a.wait(&[]).unwrap_err();
             assert_eq!(error.errno, Errno::ConnReset);
         } else {
@@ -206,13 +206,13 @@ fn a_session_that_ends_anywhere_fails_what_it_had_begun_alone() {
 }
 
 #[test]
-fn what_a_peer_left_in_our_queue_when_it_went_is_not_complete() {
+fn operations_queued_for_a_disconnected_peer_do_not_complete() {
     let a = Side::new();
     let stream = connected(&a, 6500);
     let to = a.insert(SocketAddr::from(([127, 0, 0, 1], 6500)));
     let bytes = pattern(1, 2000);
     let (mut sent, mut done) = (0, 0);
-    // Until neither system has room for more, which nobody reads.
+    // Until the buffers of both sides are full; the peer reads nothing.
     while a.tsend(to, 5, &bytes, sent).is_ok() {
         sent += 1;
         while let Some(completion) = a.poll() {
@@ -229,7 +229,7 @@ fn what_a_peer_left_in_our_queue_when_it_went_is_not_complete() {
 }
 
 #[test]
-fn an_announcement_takes_no_memory() {
+fn an_announced_length_allocates_no_memory() {
     let a = Side::new();
     let mut stream = connected(&a, 6000);
     let mut frame = vec![3, 1, 0, 0, 0, 0, 24, 0];
@@ -246,7 +246,7 @@ fn an_announcement_takes_no_memory() {
 }
 
 #[test]
-fn messages_that_never_come_hold_their_receives_alone_and_end_with_their_peer() {
+fn incomplete_messages_block_only_their_receives_and_fail_with_their_peer() {
     let (a, b) = (Side::new(), Side::new());
     let mut streams = Vec::new();
     for tag in 0..8_u64 {
@@ -255,7 +255,7 @@ fn messages_that_never_come_hold_their_receives_alone_and_end_with_their_peer() 
         let mut frame = vec![3, 1, 0, 0, 0, 0, 24, 0];
         frame.extend((24 + 100_000_u64).to_ne_bytes());
         frame.extend(tag.to_ne_bytes());
-        // As much of it as comes: nothing, or a beginning.
+        // A part of the payload: none, or a prefix.
         frame.resize(frame.len() + 1000 * tag as usize, 7);
         stream.write_all(&frame).unwrap();
         streams.push(stream);
@@ -263,7 +263,7 @@ fn messages_that_never_come_hold_their_receives_alone_and_end_with_their_peer() 
     (0..500).for_each(|_| a.drive());
     exchange(&a, &b);
     exchange(&b, &a);
-    // A receive that none of them has met is the application's.
+    // A receive that none of them matched can be cancelled.
     a.trecv(FiAddr::UNSPEC, 99, 8, 99);
     assert_eq!(a.ep.cancel(Context(99)), Ok(()));
     assert_eq!(a.wait(&[]).unwrap_err().errno, Errno::Canceled);
@@ -279,7 +279,7 @@ fn messages_that_never_come_hold_their_receives_alone_and_end_with_their_peer() 
 }
 
 #[test]
-fn a_write_without_a_key_ends_the_connection_of_a_peer_that_knows_no_answers() {
+fn a_write_with_a_wrong_key_disconnects_a_peer_without_extensions() {
     let a = Side::new();
     let mut stream = connected(&a, 6001);
     let mut frame = vec![3, 4, 0, 0, 0, 1, 40, 0, 48, 0, 0, 0, 0, 0, 0, 0];
@@ -287,16 +287,16 @@ fn a_write_without_a_key_ends_the_connection_of_a_peer_that_knows_no_answers() {
         frame.extend(word.to_ne_bytes());
     }
     stream.write_all(&frame).unwrap();
-    waits_for_the_end(&a, stream);
+    wait_for_close(&a, stream);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Frames with random fields, and plain noise, by a peer that has greeted. Each end of the
-    /// connection is survived, and everybody else goes on.
+    /// Frames with random fields and random bytes, from a peer that has completed the handshake.
+    /// The endpoint survives, and its other connections continue.
     #[test]
-    fn random_frames_harm_nobody_else(
+    fn random_frames_disturb_no_other_connection(
         frames in prop::collection::vec(
             (0_u8..9, any::<u16>(), any::<u8>(), 0_u8..6, 2_u8..16, 0_u64..200,
              prop::collection::vec(any::<u8>(), 0..200)),
@@ -315,7 +315,7 @@ proptest! {
                 frame.extend([op_data, count, words * 8, 0]);
                 frame.extend((u64::from(words) * 8 + size).to_ne_bytes());
                 frame.extend(bytes);
-                // It fails when the other end has had enough.
+                // It fails when the other side has closed the connection.
                 let _ = stream.write_all(&frame);
             }
             for _ in 0..20 {

@@ -1,5 +1,5 @@
-//! Authorization keys: ends of a connection prove to each other that they have the same one, and say
-//! nothing else before.
+//! Authorization keys: both sides of a connection prove that they have the same key before any
+//! other message.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,11 +8,11 @@ use std::time::Duration;
 use selvedge::info::EpType;
 use selvedge::{Errno, FiAddr, Info};
 
-use crate::hostile::{greeting, waits_for_the_end};
+use crate::hostile::{hello, wait_for_close};
 use crate::side::{Side, exchange, info, until};
 
-/// What a connection with a key begins with: a word, and 32 random bytes.
-const QUESTION: &[u8] = b"SLVGKEY2";
+/// A connection with a key begins with this magic and 32 random bytes.
+const PROOF_MAGIC: &[u8] = b"SLVGKEY2";
 
 pub(crate) fn keyed_info(ep_type: EpType, key: &[u8]) -> Info {
     let mut info = info(ep_type, &[("FI_TCP_PEER_TIMEOUT", "100ms")]);
@@ -24,47 +24,47 @@ fn keyed(key: &[u8]) -> Side {
     Side::open(&keyed_info(EpType::Rdm, key))
 }
 
-/// What becomes of a message of `a` to an address.
-fn refused(a: &Side, to: FiAddr, others: &[&Side]) -> String {
+/// Sends a message that must fail, and returns the detail of its error.
+fn send_fails(a: &Side, to: FiAddr, driven: &[&Side]) -> String {
     a.tsend(to, 1, b"to nobody", 1).unwrap();
-    let error = a.wait(others).unwrap_err();
+    let error = a.wait(driven).unwrap_err();
     assert_eq!(error.errno, Errno::ConnRefused, "{error:?}");
     assert!(!error.detail.contains("secret"), "{error:?}");
     error.detail
 }
 
 #[test]
-fn endpoints_with_one_key_talk() {
-    let mut of_domain = keyed_info(EpType::Rdm, b"");
-    of_domain.domain_attr.auth_key = b"one".into();
+fn endpoints_with_the_same_key_exchange_messages() {
+    let mut domain_info = keyed_info(EpType::Rdm, b"");
+    domain_info.domain_attr.auth_key = b"one".into();
     for (a, b) in [
         (keyed(b"one"), keyed(b"one")),
         (keyed(&[9; 64]), keyed(&[9; 64])),
-        (keyed(b"one"), Side::open(&of_domain)),
+        (keyed(b"one"), Side::open(&domain_info)),
     ] {
         exchange(&a, &b);
         exchange(&b, &a);
     }
 }
 
-/// It reaches itself by a connection, too.
+/// An endpoint uses a connection to send to itself.
 #[test]
-fn an_endpoint_with_a_key_talks_to_itself() {
+fn an_endpoint_with_a_key_sends_to_itself() {
     let a = keyed(b"one");
-    let me = a.knows(&a);
-    let landing = a.trecv(me, 1, 5, 1);
-    a.tsend(me, 1, b"hello", 1).unwrap();
+    let own_addr = a.insert_peer(&a);
+    let buffer = a.trecv(own_addr, 1, 5, 1);
+    a.tsend(own_addr, 1, b"hello", 1).unwrap();
     for _ in 0..2 {
         a.wait_for(1, &[]);
     }
-    assert_eq!(landing.bytes(), b"hello");
+    assert_eq!(buffer.bytes(), b"hello");
 }
 
 #[test]
-fn endpoints_with_one_key_may_connect_at_once() {
+fn endpoints_with_the_same_key_may_connect_at_once() {
     for _ in 0..20 {
         let (a, b) = (keyed(b"one"), keyed(b"one"));
-        let (to_a, to_b) = (b.knows(&a), a.knows(&b));
+        let (to_a, to_b) = (b.insert_peer(&a), a.insert_peer(&b));
         a.trecv(to_b, 1, 1, 2);
         b.trecv(to_a, 1, 1, 2);
         a.tsend(to_b, 1, b"x", 1).unwrap();
@@ -80,89 +80,89 @@ fn endpoints_with_one_key_may_connect_at_once() {
 }
 
 #[test]
-fn endpoints_with_different_keys_do_not_talk_and_harm_no_others() {
+fn endpoints_with_different_keys_fail_to_connect_and_do_not_disturb_others() {
     let keys: [&[u8]; 5] = [b"", b"secret1", b"secret2", b"secret1\0", &[7; 64]];
-    for (place, ours) in keys.iter().enumerate() {
-        for theirs in &keys[place + 1..] {
-            let (a, b, c) = (keyed(ours), keyed(theirs), keyed(theirs));
-            let to_b = a.knows(&b);
-            let detail = refused(&a, to_b, &[&b, &c]);
+    for (index, key) in keys.iter().enumerate() {
+        for other_key in &keys[index + 1..] {
+            let (a, b, c) = (keyed(key), keyed(other_key), keyed(other_key));
+            let to_b = a.insert_peer(&b);
+            let detail = send_fails(&a, to_b, &[&b, &c]);
             let name = b.addr().to_string();
             assert!(detail.contains(&name), "{detail}");
-            // Whoever has a key knows what is wrong.
-            assert!(ours.is_empty() || detail.contains("auth_key"), "{detail}");
-            let to_a = b.knows(&a);
-            let detail = refused(&b, to_a, &[&a, &c]);
+            // A side with a key gets the reason.
+            assert!(key.is_empty() || detail.contains("auth_key"), "{detail}");
+            let to_a = b.insert_peer(&a);
+            let detail = send_fails(&b, to_a, &[&a, &c]);
             assert!(detail.contains("auth_key"), "{detail}");
             exchange(&b, &c);
         }
     }
 }
 
-/// A listener at the address of a peer hears the question and the proof, and no greeting.
+/// A listener at the address of a peer receives the first bytes and the proof, but no hello.
 #[test]
-fn a_listener_without_the_key_is_not_believed_and_told_nothing() {
+fn a_listener_without_the_key_is_rejected_and_learns_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let impostor = std::thread::spawn({
         let listener = listener.try_clone().unwrap();
         move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut heard = [0; 40];
-            stream.read_exact(&mut heard).unwrap();
-            stream.write_all(&heard[8..]).unwrap();
+            let mut received = [0; 40];
+            stream.read_exact(&mut received).unwrap();
+            stream.write_all(&received[8..]).unwrap();
             let mut proof = [0; 32];
             stream.read_exact(&mut proof).unwrap();
-            // The proof itself is not the listener's.
+            // The reflected proof is not the listener's.
             stream.write_all(&proof).unwrap();
-            let mut rest = Vec::new();
-            // The end, or a reset.
-            let _ = stream.read_to_end(&mut rest);
-            (heard, rest)
+            let mut remainder = Vec::new();
+            // A close, or a reset.
+            let _ = stream.read_to_end(&mut remainder);
+            (received, remainder)
         }
     });
     let a = keyed(b"secret");
     let to = a.insert(listener.local_addr().unwrap());
-    let detail = refused(&a, to, &[]);
+    let detail = send_fails(&a, to, &[]);
     assert!(detail.contains("another auth_key"), "{detail}");
-    let (heard, rest) = impostor.join().unwrap();
-    assert!(heard.starts_with(QUESTION));
-    assert_eq!(rest, b"", "nothing follows");
+    let (received, remainder) = impostor.join().unwrap();
+    assert!(received.starts_with(PROOF_MAGIC));
+    assert_eq!(remainder, b"", "nothing follows");
 }
 
 #[test]
-fn strangers_who_do_not_prove_the_key_are_turned_out() {
+fn connections_without_a_proof_of_the_key_are_closed() {
     let (a, b) = (keyed(b"secret"), keyed(b"secret"));
-    let asked = [QUESTION, &[1; 32]].concat();
-    for said in [
-        greeting(1000),
+    let opening = [PROOF_MAGIC, &[1; 32]].concat();
+    for recorded in [
+        hello(1000),
         b"SLVGKEY1".to_vec(),
-        [&asked[..], &greeting(1000)].concat(),
+        [&opening[..], &hello(1000)].concat(),
     ] {
         let mut stream = TcpStream::connect(a.addr()).unwrap();
-        stream.write_all(&said).unwrap();
-        waits_for_the_end(&a, stream);
+        stream.write_all(&recorded).unwrap();
+        wait_for_close(&a, stream);
         exchange(&b, &a);
     }
 }
 
-/// A proof of a weak key is enough to find the key by trying: a stranger gets none.
+/// A proof would let an attacker find a weak key by trial, so an unauthenticated client gets none.
 #[test]
-fn a_caller_that_has_not_proved_the_key_gets_no_proof() {
+fn a_client_without_a_valid_proof_gets_no_proof() {
     let (a, b) = (keyed(b"secret"), keyed(b"secret"));
     let mut stream = TcpStream::connect(a.addr()).unwrap();
-    let wait = Some(Duration::from_millis(1));
-    stream.set_read_timeout(wait).unwrap();
-    stream.write_all(&[QUESTION, &[1; 32]].concat()).unwrap();
-    let mut heard = Vec::new();
+    let timeout = Some(Duration::from_millis(1));
+    stream.set_read_timeout(timeout).unwrap();
+    stream.write_all(&[PROOF_MAGIC, &[1; 32]].concat()).unwrap();
+    let mut received = Vec::new();
     let mut has_tried = false;
     until(|| {
         a.drive();
         let mut bytes = [0; 256];
         match stream.read(&mut bytes) {
             Ok(0) => return Some(()),
-            Ok(count) => heard.extend_from_slice(&bytes[..count]),
+            Ok(count) => received.extend_from_slice(&bytes[..count]),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => return Some(()),
-            Err(_) if heard.len() >= 32 && !has_tried => {
+            Err(_) if received.len() >= 32 && !has_tried => {
                 has_tried = true;
                 stream.write_all(&[7; 32]).unwrap();
             }
@@ -170,46 +170,46 @@ fn a_caller_that_has_not_proved_the_key_gets_no_proof() {
         }
         None
     });
-    assert_eq!(heard.len(), 32, "a nonce, and no proof");
+    assert_eq!(received.len(), 32, "a nonce, and no proof");
     exchange(&b, &a);
 }
 
-/// The same bytes that convinced once are worth nothing on another connection.
+/// Bytes that were accepted once are rejected on another connection.
 #[test]
-fn what_an_honest_caller_said_convinces_nobody_again() {
-    let wall = TcpListener::bind("127.0.0.1:0").unwrap();
+fn a_replayed_handshake_is_rejected() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (a, b) = (keyed(b"secret"), keyed(b"secret"));
-    let recorded = relay_once(&wall, &a, &b);
+    let recorded = relay_once(&listener, &a, &b);
     let mut stream = TcpStream::connect(b.addr()).unwrap();
     stream.write_all(&recorded).unwrap();
-    waits_for_the_end(&b, stream);
+    wait_for_close(&b, stream);
     exchange(&a, &b);
 }
 
-/// Passes one connection of `a` on to `b`; what `a` has said, from the question to its message.
-fn relay_once(wall: &TcpListener, a: &Side, b: &Side) -> Vec<u8> {
-    let to = a.insert(wall.local_addr().unwrap());
+/// Relays one connection from `a` to `b`. Returns the bytes that `a` has sent, up to its message.
+fn relay_once(listener: &TcpListener, a: &Side, b: &Side) -> Vec<u8> {
+    let to = a.insert(listener.local_addr().unwrap());
     b.trecv(FiAddr::UNSPEC, 1, 1, 2);
     a.tsend(to, 1, b"x", 1).unwrap();
-    let (mut near, _) = wall.accept().unwrap();
-    let mut far = TcpStream::connect(b.addr()).unwrap();
-    for stream in [&near, &far] {
-        let wait = Some(Duration::from_millis(1));
-        stream.set_read_timeout(wait).unwrap();
+    let (mut client, _) = listener.accept().unwrap();
+    let mut server = TcpStream::connect(b.addr()).unwrap();
+    for stream in [&client, &server] {
+        let timeout = Some(Duration::from_millis(1));
+        stream.set_read_timeout(timeout).unwrap();
     }
-    let mut said = Vec::new();
+    let mut recorded = Vec::new();
     until(|| {
         a.drive();
         let mut bytes = [0; 4096];
-        if let Ok(count) = near.read(&mut bytes) {
-            said.extend_from_slice(&bytes[..count]);
-            far.write_all(&bytes[..count]).unwrap();
+        if let Ok(count) = client.read(&mut bytes) {
+            recorded.extend_from_slice(&bytes[..count]);
+            server.write_all(&bytes[..count]).unwrap();
         }
         let arrived = b.poll().map(|entry| entry.unwrap());
-        if let Ok(count) = far.read(&mut bytes) {
-            near.write_all(&bytes[..count]).unwrap();
+        if let Ok(count) = server.read(&mut bytes) {
+            client.write_all(&bytes[..count]).unwrap();
         }
         arrived
     });
-    said
+    recorded
 }

@@ -4,7 +4,7 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
-/// Keeps every warning of this process.
+/// Records every warning of this process.
 struct Warnings(Mutex<Vec<String>>);
 
 static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
@@ -15,14 +15,14 @@ impl Log for Warnings {
     }
 
     fn log(&self, record: &Record<'_>) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push(record.args().to_string());
+        let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.push(record.args().to_string());
     }
 
     fn flush(&self) {}
 }
 
-/// Keeps warnings from now on.
+/// Starts to record warnings.
 pub(crate) fn keep() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -31,9 +31,9 @@ pub(crate) fn keep() {
     });
 }
 
-/// The warnings that begin so.
+/// The recorded warnings with this prefix.
 pub(crate) fn that_begin_with(begin: &str) -> Vec<String> {
-    let kept = WARNINGS.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let found = kept.iter().filter(|line| line.starts_with(begin));
+    let memory = WARNINGS.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = memory.iter().filter(|line| line.starts_with(begin));
     found.cloned().collect()
 }

@@ -1,4 +1,5 @@
-//! Endpoints of one process over the loopback: connections, memory, peers that come and go.
+//! Endpoints of one process over the loopback interface: connections, memory, and peers that
+//! connect and disconnect.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -12,8 +13,9 @@ mod peers;
 mod provider;
 mod side;
 
-/// What every endpoint is opened with, besides what its test asks for.
+/// Parameters of every endpoint, beside those of its test.
 fn variables() -> Vec<(&'static str, String)> {
-    // Tests run at the same time: the warnings that one of them causes leave room for another's.
+    // Tests run in parallel: a high limit keeps the warnings of one from suppressing those of
+    // another.
     vec![("FI_TCP_LOG_RATE", "1000000".to_owned())]
 }

@@ -1,6 +1,6 @@
-//! Registered memory: writes, reads and atomics, and what is refused.
+//! Registered memory: writes, reads and atomics, and forbidden accesses.
 
-#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(unsafe_code, reason = "tests of the raw API")]
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::side::{Side, pattern};
 
 const BOTH: MrAccess = MrAccess::REMOTE_READ.union(MrAccess::REMOTE_WRITE);
 
-/// Memory of a side, registered; it lives as long as that.
-struct Window {
+/// A registered region of a side; the memory lives as long as the side.
+struct Region {
     first: *mut u8,
     len: usize,
-    region: Arc<dyn MemoryRegion>,
+    handle: Arc<dyn MemoryRegion>,
 }
 
-impl Window {
+impl Region {
     fn new(side: &Side, bytes: &[u8], access: MrAccess, key: u64) -> Self {
         let first = side.keep(bytes);
         let len = bytes.len();
@@ -31,22 +31,24 @@ impl Window {
         attr.access = access;
         attr.requested_key = key;
         let iov = IovMut::from_raw(first.cast(), len);
-        // SAFETY: the side keeps the bytes, and the tests look at them when nothing is under way.
-        let region = unsafe { side.domain.reg(&[iov], &attr) }.unwrap();
-        Self { first, len, region }
+        // SAFETY: the side keeps the bytes, and the tests read them when no operation is in
+        // progress.
+        let handle = unsafe { side.domain.reg(&[iov], &attr) }.unwrap();
+        Self { first, len, handle }
     }
 
     fn bytes(&self) -> Vec<u8> {
-        // SAFETY: of a side that the test still has, while no peer writes.
+        // SAFETY: memory of a side that still exists, while no peer writes.
         unsafe { std::slice::from_raw_parts(self.first, self.len) }.to_vec()
     }
 
-    /// One byte, for tests that look often: a copy of all takes longer than a turn of progress.
+    /// Reads one byte, for tests that poll: a copy of the region takes longer than a turn of
+    /// progress.
     fn byte(&self, at: usize) -> u8 {
         assert!(at < self.len);
         // SAFETY: it lies within the memory that the side keeps.
         let byte = unsafe { self.first.add(at) };
-        // SAFETY: of a side that the test still has; what the provider writes there is whole bytes.
+        // SAFETY: memory of a side that still exists; the provider writes whole bytes.
         unsafe { byte.read_volatile() }
     }
 }
@@ -57,10 +59,10 @@ struct Pair {
     to_b: FiAddr,
 }
 
-/// Runs a test with two sides, for every way in which the provider joins them.
+/// Runs a test with each pair of sides.
 fn each(test: impl Fn(Pair)) {
     for [a, b] in pairs() {
-        let to_b = a.knows(&b);
+        let to_b = a.insert_peer(&b);
         test(Pair { a, b, to_b });
     }
 }
@@ -70,16 +72,16 @@ fn at(addr: u64, len: usize, key: u64) -> RmaIov {
 }
 
 impl Pair {
-    fn write(&self, pieces: &[&[u8]], places: &[RmaIov], flags: OpFlags, context: u64) {
-        let iov: Vec<_> = pieces
+    fn write(&self, local: &[&[u8]], rma_iov: &[RmaIov], flags: OpFlags, context: u64) {
+        let iov: Vec<_> = local
             .iter()
-            .map(|piece| Iov::from_raw(self.a.keep(piece).cast(), piece.len()))
+            .map(|segment| Iov::from_raw(self.a.keep(segment).cast(), segment.len()))
             .collect();
         let msg = WriteMsg {
             iov: &iov,
             desc: &[],
             dest: self.to_b,
-            rma_iov: places,
+            rma_iov: rma_iov,
             context: Context(context),
             data: 0xda7a,
         };
@@ -87,20 +89,20 @@ impl Pair {
         unsafe { self.a.ep.writemsg(&msg, flags) }.unwrap();
     }
 
-    fn read(&self, places: &[RmaIov], context: u64) -> Window {
-        let len = places.iter().map(|place| place.len).sum();
-        let window = Window::new(&self.a, &vec![0; len], MrAccess::READ, 0);
-        let iov = [IovMut::from_raw(window.first.cast(), len)];
+    fn read(&self, rma_iov: &[RmaIov], context: u64) -> Region {
+        let len = rma_iov.iter().map(|segment| segment.len).sum();
+        let region = Region::new(&self.a, &vec![0; len], MrAccess::READ, 0);
+        let iov = [IovMut::from_raw(region.first.cast(), len)];
         let msg = ReadMsg {
             iov: &iov,
             desc: &[],
             src: self.to_b,
-            rma_iov: places,
+            rma_iov: rma_iov,
             context: Context(context),
         };
         // SAFETY: the side keeps the bytes.
         unsafe { self.a.ep.readmsg(&msg, OpFlags::empty()) }.unwrap();
-        window
+        region
     }
 }
 
@@ -109,14 +111,14 @@ const WRITTEN: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::WRI
 #[test]
 fn writes_and_reads_of_every_size_are_exact() {
     each(|pair| {
-        let window = Window::new(&pair.b, &vec![0; 3 << 20], BOTH, 7);
+        let region = Region::new(&pair.b, &vec![0; 3 << 20], BOTH, 7);
         for len in [0, 1, 8, 2048, 2049, 16_384, 16_385, 100_000, 2 << 20] {
             let bytes = pattern(len, len);
-            let place = at(5, len, window.region.key());
-            pair.write(&[&bytes], &[place], OpFlags::empty(), 1);
+            let segment = at(5, len, region.handle.key());
+            pair.write(&[&bytes], &[segment], OpFlags::empty(), 1);
             assert_eq!(pair.a.wait_for(1, &[&pair.b]).flags, WRITTEN);
-            assert_eq!(window.bytes()[5..5 + len], bytes);
-            let read = pair.read(&[place], 2);
+            assert_eq!(region.bytes()[5..5 + len], bytes);
+            let read = pair.read(&[segment], 2);
             pair.a.wait_for(2, &[&pair.b]);
             assert_eq!(read.bytes(), bytes);
         }
@@ -125,35 +127,35 @@ fn writes_and_reads_of_every_size_are_exact() {
 }
 
 #[test]
-fn pieces_and_places_need_not_agree_and_data_comes_behind_them() {
+fn local_and_remote_segments_may_differ_and_data_follows_them() {
     each(|pair| {
-        let one = Window::new(&pair.b, &[0; 64], BOTH, 1);
-        let two = Window::new(&pair.b, &[0; 64], BOTH, 2);
+        let one = Region::new(&pair.b, &[0; 64], BOTH, 1);
+        let two = Region::new(&pair.b, &[0; 64], BOTH, 2);
         let bytes = pattern(1, 50);
-        let places = [at(0, 10, 1), at(8, 35, 2), at(40, 0, 1), at(60, 4, 1)];
+        let rma_iov = [at(0, 10, 1), at(8, 35, 2), at(40, 0, 1), at(60, 4, 1)];
         let flags = OpFlags::REMOTE_CQ_DATA | OpFlags::DELIVERY_COMPLETE;
-        pair.write(&[&bytes[..1], &bytes[1..49]], &places, flags, 1);
+        pair.write(&[&bytes[..1], &bytes[1..49]], &rma_iov, flags, 1);
         pair.a.wait_for(1, &[&pair.b]);
         let entry = pair.b.wait(&[&pair.a]).unwrap();
-        let told =
+        let flags =
             CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE | CompletionFlags::REMOTE_CQ_DATA;
-        assert_eq!((entry.flags, entry.len, entry.data), (told, 49, 0xda7a));
+        assert_eq!((entry.flags, entry.len, entry.data), (flags, 49, 0xda7a));
         assert_eq!(one.bytes()[..10], bytes[..10]);
         assert_eq!(two.bytes()[8..43], bytes[10..45]);
         assert_eq!(one.bytes()[60..], bytes[45..49]);
-        let read = pair.read(&places, 2);
+        let read = pair.read(&rma_iov, 2);
         pair.a.wait_for(2, &[&pair.b]);
         assert_eq!(read.bytes(), bytes[..49]);
     });
 }
 
 #[test]
-fn what_may_not_is_refused_with_the_reason_and_changes_nothing() {
+fn forbidden_accesses_fail_with_the_reason_and_change_nothing() {
     each(|pair| {
-        let open = Window::new(&pair.b, &[1; 64], BOTH, 1);
-        let _closed = Window::new(&pair.b, &[1; 64], MrAccess::REMOTE_READ, 2);
-        let gone = Window::new(&pair.b, &[1; 64], BOTH, 3);
-        drop(gone);
+        let open = Region::new(&pair.b, &[1; 64], BOTH, 1);
+        let _read_only = Region::new(&pair.b, &[1; 64], MrAccess::REMOTE_READ, 2);
+        let closed = Region::new(&pair.b, &[1; 64], BOTH, 3);
+        drop(closed);
         let table = [
             (at(0, 8, 99), Errno::KeyRejected),
             (at(0, 8, 3), Errno::KeyRejected),
@@ -161,11 +163,15 @@ fn what_may_not_is_refused_with_the_reason_and_changes_nothing() {
             (at(60, 8, 1), Errno::Fault),
             (at(u64::MAX, 8, 1), Errno::Fault),
         ];
-        for (place, errno) in table {
+        for (segment, errno) in table {
             for len in [8, 100_000] {
-                let place = RmaIov { len, ..place };
-                let errno = if place.key >= 2 { errno } else { Errno::Fault };
-                let both = [at(0, 4, 1), place];
+                let segment = RmaIov { len, ..segment };
+                let errno = if segment.key >= 2 {
+                    errno
+                } else {
+                    Errno::Fault
+                };
+                let both = [at(0, 4, 1), segment];
                 pair.write(&[&vec![2; len + 4]], &both, OpFlags::empty(), 1);
                 let error = pair.a.wait(&[&pair.b]).unwrap_err();
                 assert_eq!((error.errno, error.entry.context), (errno, Context(1)));
@@ -179,25 +185,25 @@ fn what_may_not_is_refused_with_the_reason_and_changes_nothing() {
         );
         assert_eq!(read.bytes(), [0; 8]);
         assert_eq!(open.bytes(), [1; 64]);
-        // The connection is as good as before.
+        // The connection is still usable.
         crate::side::exchange(&pair.a, &pair.b);
     });
 }
 
 #[test]
-fn a_region_that_goes_in_the_middle_of_a_write_harms_nobody() {
+fn a_region_closed_during_a_write_fails_that_write_alone() {
     each(|pair| {
-        let window = Window::new(&pair.b, &vec![0; 8 << 20], BOTH, 1);
+        let region = Region::new(&pair.b, &vec![0; 8 << 20], BOTH, 1);
         let bytes = pattern(1, 8 << 20);
         pair.write(&[&bytes], &[at(0, bytes.len(), 1)], OpFlags::empty(), 1);
-        let half = |window: &Window| window.byte(1 << 20) == bytes[1 << 20];
+        let is_partly_written = |region: &Region| region.byte(1 << 20) == bytes[1 << 20];
         crate::side::until(|| {
             pair.a.drive();
             pair.b.drive();
-            half(&window).then_some(())
+            is_partly_written(&region).then_some(())
         });
-        let Window { region, .. } = window;
-        drop(region);
+        let Region { handle, .. } = region;
+        drop(handle);
         match pair.a.wait(&[&pair.b]) {
             Ok(_) => {}
             Err(error) => assert_eq!(error.errno, Errno::KeyRejected),
@@ -207,11 +213,11 @@ fn a_region_that_goes_in_the_middle_of_a_write_harms_nobody() {
 }
 
 #[test]
-fn a_region_that_goes_in_the_middle_of_a_read_fails_that_read_alone() {
+fn a_region_closed_during_a_read_fails_that_read_alone() {
     each(|pair| {
         let len = 64 << 20;
-        let window = Window::new(&pair.b, &vec![1; len], BOTH, 1);
-        let _other = Window::new(&pair.b, &pattern(2, 100_000), BOTH, 2);
+        let region = Region::new(&pair.b, &vec![1; len], BOTH, 1);
+        let _other = Region::new(&pair.b, &pattern(2, 100_000), BOTH, 2);
         let first = pair.read(&[at(0, len, 1)], 1);
         let second = pair.read(&[at(0, 100_000, 2)], 2);
         crate::side::until(|| {
@@ -219,10 +225,10 @@ fn a_region_that_goes_in_the_middle_of_a_read_fails_that_read_alone() {
             pair.a.drive();
             (first.byte(0) == 1).then_some(())
         });
-        let Window { region, .. } = window;
-        drop(region);
+        let Region { handle, .. } = region;
+        drop(handle);
         match pair.a.wait(&[&pair.b]) {
-            // It was complete before.
+            // The read was complete before the close.
             Ok(entry) => {
                 assert_eq!(entry.context, Context(1));
                 assert!(first.bytes().iter().all(|&byte| byte == 1));
@@ -239,15 +245,15 @@ fn a_region_that_goes_in_the_middle_of_a_read_fails_that_read_alone() {
 }
 
 #[test]
-fn atomics_change_memory_and_bring_back_what_was_there() {
+fn atomics_update_memory_and_fetch_the_previous_values() {
     each(|pair| {
         let mut bytes = Vec::new();
         for number in [10_u64, 20, 30, 40] {
             bytes.extend(number.to_ne_bytes());
         }
-        let window = Window::new(&pair.b, &bytes, BOTH, 5);
+        let region = Region::new(&pair.b, &bytes, BOTH, 5);
         let words = || -> Vec<u64> {
-            let bytes = window.bytes();
+            let bytes = region.bytes();
             bytes
                 .chunks(8)
                 .map(|word| u64::from_ne_bytes(word.try_into().unwrap()))
@@ -256,7 +262,7 @@ fn atomics_change_memory_and_bring_back_what_was_there() {
         let target = |op| Target {
             dest: pair.to_b,
             addr: 8,
-            key: window.region.key(),
+            key: region.handle.key(),
             datatype: Datatype::Uint64,
             op,
         };
@@ -283,7 +289,7 @@ fn atomics_change_memory_and_bring_back_what_was_there() {
         posted.unwrap();
         pair.a.wait_for(3, &[&pair.b]);
         assert_eq!(words(), [10, 21, 32, 80]);
-        // SAFETY: nothing writes there any more.
+        // SAFETY: no operation writes there any more.
         let earlier = unsafe { result.cast::<[u64; 2]>().read_unaligned() };
         assert_eq!(earlier, [32, 40]);
         let wrong = Target {
@@ -298,17 +304,17 @@ fn atomics_change_memory_and_bring_back_what_was_there() {
 }
 
 #[test]
-fn many_that_ask_each_other_for_much_all_get_it() {
+fn concurrent_large_reads_between_many_endpoints_all_complete() {
     each(|pair| {
         let Pair { a, b, to_b } = pair;
-        let to_a = b.knows(&a);
-        let at_b = Window::new(&b, &vec![3; 1 << 20], BOTH, 1);
-        let at_a = Window::new(&a, &vec![4; 1 << 20], BOTH, 1);
-        let (there, back) = (Pair { a, b, to_b }, to_a);
+        let to_a = b.insert_peer(&a);
+        let at_b = Region::new(&b, &vec![3; 1 << 20], BOTH, 1);
+        let at_a = Region::new(&a, &vec![4; 1 << 20], BOTH, 1);
+        let (pair, back) = (Pair { a, b, to_b }, to_a);
         let mut reads = Vec::new();
         for n in 0..40 {
-            reads.push(there.read(&[at(0, 1 << 20, 1)], n));
-            let buf = there.b.keep(&vec![0; 1 << 20]);
+            reads.push(pair.read(&[at(0, 1 << 20, 1)], n));
+            let buf = pair.b.keep(&vec![0; 1 << 20]);
             let iov = [IovMut::from_raw(buf.cast(), 1 << 20)];
             let msg = ReadMsg {
                 iov: &iov,
@@ -318,11 +324,11 @@ fn many_that_ask_each_other_for_much_all_get_it() {
                 context: Context(n),
             };
             // SAFETY: the side keeps the bytes.
-            unsafe { there.b.ep.readmsg(&msg, OpFlags::empty()) }.unwrap();
+            unsafe { pair.b.ep.readmsg(&msg, OpFlags::empty()) }.unwrap();
         }
         for n in 0..40 {
-            there.a.wait_for(n, &[&there.b]);
-            there.b.wait_for(n, &[&there.a]);
+            pair.a.wait_for(n, &[&pair.b]);
+            pair.b.wait_for(n, &[&pair.a]);
         }
         assert!(reads.iter().all(|read| read.bytes() == at_b.bytes()));
         assert_eq!(at_a.bytes(), vec![4; 1 << 20]);
@@ -330,7 +336,7 @@ fn many_that_ask_each_other_for_much_all_get_it() {
 }
 
 #[test]
-fn each_region_counts_what_is_done_to_it() {
+fn each_region_counts_its_accesses() {
     const SIZES: [usize; 5] = [0, 1, 2048, 16_385, 200_000];
     each(|pair| {
         let counter = || pair.b.domain.cntr(&cntr::Attr::default()).unwrap();
@@ -339,20 +345,20 @@ fn each_region_counts_what_is_done_to_it() {
             all.each_ref()
                 .map(|both| both.each_ref().map(|it| it.read()))
         };
-        let one = Window::new(&pair.b, &vec![0; 200_000], BOTH, 1);
-        let two = Window::new(&pair.b, &vec![0; 200_000], BOTH, 2);
-        for (window, [reads, writes]) in [&one, &two].into_iter().zip(&all) {
-            let region = &window.region;
-            region.bind_counter(reads, MrAccess::REMOTE_READ).unwrap();
-            region.bind_counter(writes, MrAccess::REMOTE_WRITE).unwrap();
-            let again = region.bind_counter(writes, BOTH).unwrap_err();
+        let one = Region::new(&pair.b, &vec![0; 200_000], BOTH, 1);
+        let two = Region::new(&pair.b, &vec![0; 200_000], BOTH, 2);
+        for (region, [reads, writes]) in [&one, &two].into_iter().zip(&all) {
+            let handle = &region.handle;
+            handle.bind_counter(reads, MrAccess::REMOTE_READ).unwrap();
+            handle.bind_counter(writes, MrAccess::REMOTE_WRITE).unwrap();
+            let again = handle.bind_counter(writes, BOTH).unwrap_err();
             assert_eq!(again.errno(), Errno::Inval);
         }
         for (count, len) in (1..).zip(SIZES) {
             let flags = OpFlags::DELIVERY_COMPLETE;
-            // Twice in the first region is once.
-            let places = [at(0, len / 2, 1), at(100_000, len - len / 2, 1)];
-            pair.write(&[&pattern(len, len)], &places, flags, 1);
+            // Two segments in the first region count once.
+            let rma_iov = [at(0, len / 2, 1), at(100_000, len - len / 2, 1)];
+            pair.write(&[&pattern(len, len)], &rma_iov, flags, 1);
             pair.a.wait_for(1, &[&pair.b]);
             let _read = pair.read(&[at(0, len, 2), at(0, 0, 1)], 2);
             pair.a.wait_for(2, &[&pair.b]);
@@ -381,11 +387,11 @@ fn each_region_counts_what_is_done_to_it() {
 }
 
 #[test]
-fn a_counter_for_reads_and_writes_counts_what_is_both_once() {
+fn a_counter_bound_to_reads_and_writes_counts_a_fetching_atomic_once() {
     each(|pair| {
         let counter = pair.b.domain.cntr(&cntr::Attr::default()).unwrap();
-        let window = Window::new(&pair.b, &[0; 8], BOTH, 1);
-        window.region.bind_counter(&counter, BOTH).unwrap();
+        let region = Region::new(&pair.b, &[0; 8], BOTH, 1);
+        region.handle.bind_counter(&counter, BOTH).unwrap();
         fetch_and_add(&pair.a, pair.to_b);
         pair.a.wait_for(3, &[&pair.b]);
         assert_eq!(counter.read(), 1);
@@ -397,7 +403,7 @@ fn a_counter_for_reads_and_writes_counts_what_is_both_once() {
     });
 }
 
-/// Adds to the first word of the region with key 1, and fetches what was there.
+/// Adds to the first word of the region with key 1, and fetches the previous value.
 fn fetch_and_add(from: &Side, dest: FiAddr) {
     let operand = Ioc::from_raw(from.keep(&[1; 8]).cast(), 1);
     let to = IocMut::from_raw(from.keep(&[0; 8]).cast(), 1);
@@ -415,22 +421,22 @@ fn fetch_and_add(from: &Side, dest: FiAddr) {
 }
 
 #[test]
-fn to_fetch_is_to_read_for_the_counters_of_the_target() {
+fn a_fetching_atomic_counts_as_a_read_at_the_target() {
     let info = crate::side::info(selvedge::info::EpType::Rdm, &[]);
     let domain = info.open().unwrap();
     let cq = domain.cq(&selvedge::cq::Attr::default()).unwrap();
     let av = domain.av(&selvedge::av::Attr::default()).unwrap();
     let counter = || domain.cntr(&cntr::Attr::default()).unwrap();
-    let (read, written) = (counter(), counter());
+    let (read, write_pem) = (counter(), counter());
     let mut bind = selvedge::Bindings::new(Arc::clone(&cq), Arc::clone(&av));
     bind.cntrs.remote_read = Some(Arc::clone(&read));
-    bind.cntrs.remote_write = Some(Arc::clone(&written));
+    bind.cntrs.remote_write = Some(Arc::clone(&write_pem));
     let ep = domain.endpoint(&info, bind).unwrap();
-    let b = Side::around(ep, cq, av, domain);
+    let b = Side::from_parts(ep, cq, av, domain);
     let a = Side::new();
-    let dest = a.knows(&b);
-    let _window = Window::new(&b, &[0; 8], BOTH, 1);
+    let dest = a.insert_peer(&b);
+    let _region = Region::new(&b, &[0; 8], BOTH, 1);
     fetch_and_add(&a, dest);
     a.wait_for(3, &[&b]);
-    assert_eq!((read.read(), written.read()), (1, 0));
+    assert_eq!((read.read(), write_pem.read()), (1, 0));
 }

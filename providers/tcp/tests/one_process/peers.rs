@@ -1,4 +1,4 @@
-//! Peers that come, go, come back, and meet at the same instant.
+//! Peers that connect, disconnect, reconnect, and connect simultaneously.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use crate::log_lines;
 use crate::side::{Side, exchange, info, info_at, pattern, until};
 
 #[test]
-fn both_ends_may_connect_at_once() {
+fn both_sides_may_connect_at_once() {
     for _ in 0..20 {
         let (a, b) = (Side::new(), Side::new());
-        let (to_a, to_b) = (b.knows(&a), a.knows(&b));
+        let (to_a, to_b) = (b.insert_peer(&a), a.insert_peer(&b));
         let at_a = a.trecv(to_b, 1, 5, 3);
         let at_b = b.trecv(to_a, 1, 5, 3);
         a.tsend(to_b, 1, b"a to b"[..5].as_ref(), 3).unwrap();
@@ -38,35 +38,35 @@ fn both_ends_may_connect_at_once() {
 }
 
 #[test]
-fn what_is_offered_waits_with_its_sender_and_an_option_says_from_which_size_on() {
+fn rendezvous_messages_stay_with_the_sender_above_the_eager_size() {
     let (a, b) = (Side::new(), Side::new());
-    let (to_b, from_a) = (a.knows(&b), b.knows(&a));
+    let (to_b, from_a) = (a.insert_peer(&b), b.insert_peer(&a));
     let size = EpOption::EagerSize(1000);
     assert_eq!(a.ep.set(size), Ok(()));
     assert_eq!(a.ep.option(EpOptionName::EagerSize), Ok(size));
     let (large, small) = (pattern(3, 1001), pattern(4, 1000));
     a.tsend(to_b, 1, &large, 1).unwrap();
     a.tsend(to_b, 2, &small, 2).unwrap();
-    let landing = b.trecv(from_a, 2, small.len(), 3);
+    let buffer = b.trecv(from_a, 2, small.len(), 3);
     b.wait_for(3, &[&a]);
-    assert_eq!(landing.bytes(), small);
+    assert_eq!(buffer.bytes(), small);
     // The large one was posted first, and is still with its sender.
     a.wait_for(2, &[&b]);
     assert!(a.poll().is_none() && b.poll().is_none());
-    let landing = b.trecv(from_a, 1, large.len(), 4);
+    let buffer = b.trecv(from_a, 1, large.len(), 4);
     b.wait_for(4, &[&a]);
     a.wait_for(1, &[&b]);
-    assert_eq!(landing.bytes(), large);
+    assert_eq!(buffer.bytes(), large);
 }
 
 #[test]
-fn operations_with_a_peer_complete_in_their_order_where_that_is_asked_for() {
+fn operations_with_a_peer_complete_in_order_on_request() {
     for comp_order in [0, COMP_ORDER_STRICT] {
         let mut own = info(EpType::Rdm, &[]);
         own.tx_attr.comp_order = comp_order;
         let (a, b) = (Side::open(&own), Side::new());
         exchange(&a, &b);
-        let to = a.knows(&b);
+        let to = a.insert_peer(&b);
         a.tsend_delivered(to, 1, b"first", 1).unwrap();
         let second = a.tsend(to, 2, b"second", 2);
         if comp_order == 0 {
@@ -87,7 +87,7 @@ fn operations_with_a_peer_complete_in_their_order_where_that_is_asked_for() {
 fn receives_complete_in_the_order_of_their_messages() {
     let (a, b) = (Side::new(), Side::new());
     exchange(&a, &b);
-    let to = a.knows(&b);
+    let to = a.insert_peer(&b);
     let sizes = [3 << 20, 8, 0, 100_000, 4096];
     for (n, size) in sizes.into_iter().enumerate() {
         b.trecv(FiAddr::UNSPEC, n as u64, size, n as u64);
@@ -101,7 +101,7 @@ fn receives_complete_in_the_order_of_their_messages() {
 }
 
 #[test]
-fn a_crowd_that_starts_at_once_loses_and_doubles_nothing() {
+fn many_endpoints_connecting_at_once_lose_and_duplicate_no_message() {
     const COUNT: usize = 12;
     let sides: Vec<_> = (0..COUNT).map(|_| Side::new()).collect();
     for (n, side) in sides.iter().enumerate() {
@@ -109,7 +109,7 @@ fn a_crowd_that_starts_at_once_loses_and_doubles_nothing() {
             side.trecv(FiAddr::UNSPEC, from as u64, 8, 100 + from as u64);
         }
         for other in &sides {
-            let to = side.knows(other);
+            let to = side.insert_peer(other);
             side.tsend(to, n as u64, &[n as u8; 8], 1).unwrap();
         }
     }
@@ -127,11 +127,11 @@ fn a_crowd_that_starts_at_once_loses_and_doubles_nothing() {
 }
 
 #[test]
-fn nobody_there_is_an_error_in_bounded_time() {
+fn sending_to_an_unused_address_fails_in_bounded_time() {
     let params = [("FI_TCP_PEER_TIMEOUT", "30ms")];
     let a = Side::with(&params);
-    let gone = Side::new().addr();
-    let to = a.insert(gone);
+    let closed = Side::new().addr();
+    let to = a.insert(closed);
     a.trecv(to, 1, 8, 4);
     for n in 0..3 {
         a.tsend(to, 1, &pattern(1, n * 3000), n as u64).unwrap();
@@ -140,7 +140,11 @@ fn nobody_there_is_an_error_in_bounded_time() {
         .map(|_| {
             let error = a.wait(&[]).unwrap_err();
             assert_eq!((error.errno, error.src), (Errno::ConnRefused, to));
-            assert!(error.detail.contains(&gone.to_string()), "{}", error.detail);
+            assert!(
+                error.detail.contains(&closed.to_string()),
+                "{}",
+                error.detail
+            );
             error.entry.context.0
         })
         .collect();
@@ -149,19 +153,19 @@ fn nobody_there_is_an_error_in_bounded_time() {
 }
 
 #[test]
-fn a_peer_whose_host_takes_the_connection_and_that_never_answers_is_warned_of() {
+fn an_unresponsive_peer_whose_host_accepts_is_logged() {
     log_lines::keep();
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let a = Side::with(&[("FI_TCP_CONNECT_TIMEOUT", "5ms")]);
     let addr = mute.local_addr().unwrap();
     a.tsend(a.insert(addr), 1, b"unheard", 1).unwrap();
-    let begin = format!("{addr} has not answered for ");
+    let begin = format!("{addr} has not responded for ");
     let first = until(|| {
         assert!(a.poll().is_none());
         log_lines::that_begin_with(&begin).pop()
     });
     assert!(first.contains("correct the address"), "{first}");
-    // Again, later, and rarely.
+    // The warning repeats at growing intervals.
     let start = Instant::now();
     until(|| {
         a.drive();
@@ -171,7 +175,7 @@ fn a_peer_whose_host_takes_the_connection_and_that_never_answers_is_warned_of() 
 }
 
 #[test]
-fn a_limit_for_the_first_answer_is_an_error_with_its_name() {
+fn the_answer_timeout_is_an_error_that_names_its_parameter() {
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let a = Side::with(&[("FI_TCP_ANSWER_TIMEOUT", "30ms")]);
     let to = a.insert(mute.local_addr().unwrap());
@@ -192,19 +196,19 @@ fn a_peer_that_makes_its_first_progress_late_gets_everything() {
         Side::with(&[("FI_TCP_CONNECT_TIMEOUT", "5ms")]),
         Side::new(),
     );
-    a.tsend(a.knows(&b), 1, b"late", 1).unwrap();
+    a.tsend(a.insert_peer(&b), 1, b"late", 1).unwrap();
     let start = Instant::now();
     while start.elapsed() < 50 * timeout {
         assert!(a.poll().is_none());
     }
-    let landing = b.trecv(FiAddr::UNSPEC, 1, 4, 2);
+    let buffer = b.trecv(FiAddr::UNSPEC, 1, 4, 2);
     b.wait_for(2, &[&a]);
-    assert_eq!(landing.bytes(), b"late");
+    assert_eq!(buffer.bytes(), b"late");
     a.wait_for(1, &[&b]);
 }
 
 #[test]
-fn a_receive_from_a_peer_that_is_lost_fails_too_unless_the_peer_is_back() {
+fn a_directed_receive_from_a_disconnected_peer_fails_unless_it_reconnects() {
     let params = [("FI_TCP_PEER_TIMEOUT", "30ms")];
     let a = Side::with(&params);
     let mut b = Side::new();
@@ -214,7 +218,7 @@ fn a_receive_from_a_peer_that_is_lost_fails_too_unless_the_peer_is_back() {
         let to = a.insert(addr);
         a.trecv(to, 999, 8, 50);
         drop(b);
-        // The loss is told of once. Receives that are posted afterwards notice it by themselves.
+        // The disconnect fails posted receives once. Later receives reconnect by themselves.
         for errno in [Errno::ConnReset, Errno::ConnRefused, Errno::ConnRefused] {
             let error = a.wait(&[]).unwrap_err();
             assert_eq!((error.errno, error.src), (errno, to));
@@ -223,11 +227,11 @@ fn a_receive_from_a_peer_that_is_lost_fails_too_unless_the_peer_is_back() {
         }
         a.wait(&[]).unwrap_err();
         b = Side::open(&info_at(&addr.to_string(), EpType::Rdm, &[]));
-        let landing = a.trecv(to, 7, 8, 51);
-        let back = b.knows(&a);
+        let buffer = a.trecv(to, 7, 8, 51);
+        let back = b.insert_peer(&a);
         b.tsend(back, 7, &pattern(7, 8), 52).unwrap();
         a.wait_for(51, &[&b]);
-        assert_eq!(landing.bytes(), pattern(7, 8));
+        assert_eq!(buffer.bytes(), pattern(7, 8));
         b.wait_for(52, &[&a]);
     }
 }
@@ -247,24 +251,24 @@ fn a_peer_that_starts_late_gets_everything_in_order() {
     }
     let b = Side::open(&info_at(&addr.to_string(), EpType::Rdm, &[]));
     for n in 0..5_u64 {
-        let landing = b.trecv(FiAddr::UNSPEC, n, 8, n);
+        let buffer = b.trecv(FiAddr::UNSPEC, n, 8, n);
         b.wait_for(n, &[&a]);
-        assert_eq!(landing.bytes(), n.to_ne_bytes());
+        assert_eq!(buffer.bytes(), n.to_ne_bytes());
         a.wait_for(n, &[&b]);
     }
 }
 
 #[test]
-fn a_peer_that_closes_fails_what_waits_for_it_and_comes_back_anew() {
+fn a_closed_peer_fails_pending_operations_and_can_reconnect() {
     let a = Side::new();
     let mut b = Side::new();
     let addr = b.addr();
-    for life in 0..3 {
+    for incarnation in 0..3 {
         exchange(&a, &b);
         exchange(&b, &a);
         let to = a.insert(addr);
         a.trecv(to, 999, 8, 50);
-        let large = pattern(life, 30 << 20);
+        let large = pattern(incarnation, 30 << 20);
         a.tsend(to, 1000, &large, 51).unwrap();
         drop(b);
         let mut contexts = [0; 2].map(|_| {
@@ -280,9 +284,9 @@ fn a_peer_that_closes_fails_what_waits_for_it_and_comes_back_anew() {
 }
 
 #[test]
-fn what_was_sent_before_an_end_is_received_after_it() {
+fn messages_sent_before_a_close_are_received_after_it() {
     let (a, b) = (Side::new(), Side::new());
-    let to_a = b.knows(&a);
+    let to_a = b.insert_peer(&a);
     for n in 0..10_u64 {
         b.tsend(to_a, n, &n.to_ne_bytes(), n).unwrap();
     }
@@ -291,18 +295,18 @@ fn what_was_sent_before_an_end_is_received_after_it() {
     }
     drop(b);
     for n in (0..10_u64).rev() {
-        let landing = a.trecv(FiAddr::UNSPEC, n, 8, n);
+        let buffer = a.trecv(FiAddr::UNSPEC, n, 8, n);
         a.wait_for(n, &[]);
-        assert_eq!(landing.bytes(), n.to_ne_bytes());
+        assert_eq!(buffer.bytes(), n.to_ne_bytes());
     }
 }
 
 #[test]
-fn a_send_that_is_complete_arrives_without_another_call_of_its_sender() {
+fn a_completed_send_arrives_without_further_progress_of_the_sender() {
     const COUNT: u64 = 10;
     let (a, b) = (Side::new(), Side::new());
     exchange(&a, &b);
-    let to_b = a.knows(&b);
+    let to_b = a.insert_peer(&b);
     for n in 0..COUNT {
         a.tsend(to_b, n, &n.to_ne_bytes(), n).unwrap();
     }
@@ -310,17 +314,17 @@ fn a_send_that_is_complete_arrives_without_another_call_of_its_sender() {
         a.wait_for(n, &[]);
     }
     for n in 0..COUNT {
-        let landing = b.trecv(FiAddr::UNSPEC, n, 8, n);
+        let buffer = b.trecv(FiAddr::UNSPEC, n, 8, n);
         b.wait_for(n, &[]);
-        assert_eq!(landing.bytes(), n.to_ne_bytes());
+        assert_eq!(buffer.bytes(), n.to_ne_bytes());
     }
 }
 
 #[test]
-fn a_message_without_room_holds_up_its_sender_alone_until_it_is_received() {
+fn a_message_over_quota_blocks_only_its_sender_until_it_is_received() {
     let params = [("FI_TCP_UNEXPECTED_SIZE", "100000")];
     let (a, b, c) = (Side::new(), Side::with(&params), Side::new());
-    let to_b = a.knows(&b);
+    let to_b = a.insert_peer(&b);
     let large = pattern(1, 1 << 20);
     a.tsend(to_b, 1, &large, 1).unwrap();
     a.tsend(to_b, 2, b"behind", 2).unwrap();
@@ -340,10 +344,10 @@ fn a_message_without_room_holds_up_its_sender_alone_until_it_is_received() {
 }
 
 #[test]
-fn a_flood_stops_at_what_may_be_kept_and_goes_on() {
+fn unexpected_messages_stop_at_the_quota_and_continue_later() {
     let params = [("FI_TCP_UNEXPECTED_SIZE", "1m")];
     let (a, b) = (Side::new(), Side::with(&params));
-    let to_b = a.knows(&b);
+    let to_b = a.insert_peer(&b);
     let bytes = pattern(1, 60_000);
     let mut sent = 0;
     let mut futile = 0;
@@ -360,14 +364,14 @@ fn a_flood_stops_at_what_may_be_kept_and_goes_on() {
     }
     assert!(sent > 16, "{sent}");
     for n in 0..sent {
-        let landing = b.trecv(FiAddr::UNSPEC, 5, bytes.len(), n);
+        let buffer = b.trecv(FiAddr::UNSPEC, 5, bytes.len(), n);
         b.wait_for(n, &[&a]);
-        assert_eq!(landing.bytes(), bytes);
+        assert_eq!(buffer.bytes(), bytes);
     }
 }
 
 #[test]
-fn both_families_and_ranges_of_ports() {
+fn both_address_families_and_port_ranges_work() {
     let range = [
         ("FI_TCP_PORT_LOW_RANGE", "38100"),
         ("FI_TCP_PORT_HIGH_RANGE", "38199"),
@@ -391,7 +395,7 @@ fn both_families_and_ranges_of_ports() {
 }
 
 #[test]
-fn a_cancelled_receive_is_not_met() {
+fn a_cancelled_receive_takes_no_message() {
     let (a, b) = (Side::new(), Side::new());
     b.trecv(FiAddr::UNSPEC, 77, 300, 8);
     b.ep.cancel(Context(8)).unwrap();
@@ -400,28 +404,28 @@ fn a_cancelled_receive_is_not_met() {
 }
 
 #[test]
-fn a_peer_that_always_has_something_holds_nobody_else_up() {
-    let [busy, other, here] = [(); 3].map(|()| Side::new());
-    exchange(&other, &here);
-    exchange(&busy, &here);
-    let (from_busy, from_other) = (busy.knows(&here), other.knows(&here));
+fn a_busy_peer_does_not_starve_the_others() {
+    let [busy, other, local] = [(); 3].map(|()| Side::new());
+    exchange(&other, &local);
+    exchange(&busy, &local);
+    let (from_busy, from_other) = (busy.insert_peer(&local), other.insert_peer(&local));
     for context in 0..400 {
-        here.trecv(FiAddr::UNSPEC, 1, 8, context);
+        local.trecv(FiAddr::UNSPEC, 1, 8, context);
     }
-    here.trecv(FiAddr::UNSPEC, 2, 8, 400);
+    local.trecv(FiAddr::UNSPEC, 2, 8, 400);
     let flood = || {
         for _ in 0..8 {
             busy.tsend(from_busy, 1, b"flooding", 0).unwrap();
         }
         busy.drive();
-        here.drive();
+        local.drive();
     };
     (0..20).for_each(|_| flood());
     other.tsend(from_other, 2, b"for once", 0).unwrap();
     (0..20).for_each(|_| flood());
-    // What has come by now, without another turn.
+    // The completions so far, without another turn of progress.
     let (mut entries, mut sources) = ([Entry::default(); 512], [FiAddr::UNSPEC; 512]);
-    let count = here.cq.read_ready(&mut entries, &mut sources).unwrap();
-    let mut came = entries[..count].iter().map(|entry| entry.context);
-    assert!(came.any(|context| context == Context(400)));
+    let count = local.cq.read_ready(&mut entries, &mut sources).unwrap();
+    let mut received = entries[..count].iter().map(|entry| entry.context);
+    assert!(received.any(|context| context == Context(400)));
 }

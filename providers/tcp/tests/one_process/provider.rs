@@ -1,13 +1,13 @@
-//! What tests that hold for every provider are run with.
+//! The sides with which provider-independent tests run.
 
 use crate::side::Side;
 
-/// Two sides, for each way of joining them.
+/// Pairs of sides, one for each kind of connection.
 pub(crate) fn pairs() -> Vec<[Side; 2]> {
     vec![[Side::new(), Side::new()]]
 }
 
-/// What errors call a side.
+/// The name of a side in error texts.
 pub(crate) fn shown(side: &Side) -> String {
     side.addr().to_string()
 }

@@ -1,6 +1,6 @@
-//! An endpoint with all that it needs, for tests of one thread.
+//! `Side`: an endpoint with its domain, queue and address vector, for single-threaded tests.
 
-#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(unsafe_code, reason = "tests of the raw API")]
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -15,22 +15,22 @@ use selvedge::{
     TaggedExt, av, cq, tagged,
 };
 
-/// Far above what anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The time limit of a wait.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a completion says.
+/// The result of an operation.
 pub(crate) type Done = Result<Entry, ErrEntry>;
 
-/// The provider on the loopback interface, in an environment of these variables.
+/// An `Info` of the provider on the loopback interface, with these parameters.
 pub(crate) fn info(ep_type: EpType, params: &[(&str, &str)]) -> Info {
     info_at("127.0.0.1:0", ep_type, params)
 }
 
 pub(crate) fn info_at(at: &str, ep_type: EpType, params: &[(&str, &str)]) -> Info {
-    let asked = params.iter().map(|&(name, value)| (name, value.to_owned()));
+    let requested = params.iter().map(|&(name, value)| (name, value.to_owned()));
     let registry = Registry::new()
         .with(&selvedge_tcp::PROVIDER)
-        .with_params(crate::variables().into_iter().chain(asked).collect());
+        .with_params(crate::variables().into_iter().chain(requested).collect());
     let mut caps = Caps::MSG | Caps::RMA | Caps::ATOMIC;
     if ep_type == EpType::Rdm {
         caps |= Caps::TAGGED | Caps::SOURCE | Caps::DIRECTED_RECV;
@@ -42,7 +42,7 @@ pub(crate) fn info_at(at: &str, ep_type: EpType, params: &[(&str, &str)]) -> Inf
     registry.infos(&hints).unwrap().remove(0)
 }
 
-/// Connected endpoints of domains that have no locks.
+/// An `Info` of connected endpoints in domains without locks.
 ///
 /// # Safety
 /// No two threads use objects of one domain at the same time.
@@ -58,12 +58,12 @@ pub(crate) unsafe fn unlocked_info() -> Info {
 }
 
 pub(crate) struct Side {
-    // Closed before the buffers go.
+    // Declared first, so that it is closed before the buffers are freed.
     pub(crate) ep: Arc<dyn Endpoint>,
     pub(crate) cq: Arc<dyn CompletionQueue>,
     pub(crate) av: Arc<dyn AddressVector>,
     pub(crate) domain: Arc<dyn Domain>,
-    kept: RefCell<Vec<Box<[u8]>>>,
+    memory: RefCell<Vec<Box<[u8]>>>,
 }
 
 impl Side {
@@ -81,10 +81,10 @@ impl Side {
         let av = domain.av(&av::Attr::default()).unwrap();
         let bindings = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
         let ep = domain.endpoint(info, bindings).unwrap();
-        Self::around(ep, cq, av, domain)
+        Self::from_parts(ep, cq, av, domain)
     }
 
-    pub(crate) fn around(
+    pub(crate) fn from_parts(
         ep: Arc<dyn Endpoint>,
         cq: Arc<dyn CompletionQueue>,
         av: Arc<dyn AddressVector>,
@@ -95,7 +95,7 @@ impl Side {
             cq,
             av,
             domain,
-            kept: RefCell::default(),
+            memory: RefCell::default(),
         }
     }
 
@@ -106,7 +106,7 @@ impl Side {
         }
     }
 
-    pub(crate) fn knows(&self, other: &Self) -> FiAddr {
+    pub(crate) fn insert_peer(&self, other: &Self) -> FiAddr {
         self.av.insert_one(&other.ep.address().unwrap()).unwrap()
     }
 
@@ -114,21 +114,21 @@ impl Side {
         self.av.insert_one(&Address::Ip(addr)).unwrap()
     }
 
-    /// Memory that lives as long as the endpoint.
+    /// Copies bytes to memory that lives as long as the endpoint.
     pub(crate) fn keep(&self, bytes: &[u8]) -> *mut u8 {
-        let mut kept: Box<[u8]> = bytes.into();
-        let first = kept.as_mut_ptr();
-        self.kept.borrow_mut().push(kept);
+        let mut memory: Box<[u8]> = bytes.into();
+        let first = memory.as_mut_ptr();
+        self.memory.borrow_mut().push(memory);
         first
     }
 
     pub(crate) fn tsend(&self, to: FiAddr, tag: u64, bytes: &[u8], context: u64) -> Result {
         let iov = Iov::from_raw(self.keep(bytes).cast(), bytes.len());
-        // SAFETY: `kept` outlives the endpoint.
+        // SAFETY: `memory` outlives the endpoint.
         unsafe { self.ep.tsend(iov, Desc::NONE, to, tag, Context(context)) }
     }
 
-    /// Posts a tagged message that completes when a receive has it.
+    /// Posts a tagged message that completes when a receive has taken it.
     pub(crate) fn tsend_delivered(
         &self,
         to: FiAddr,
@@ -144,33 +144,33 @@ impl Side {
             context: Context(context),
             data: 0,
         };
-        // SAFETY: `kept` outlives the endpoint.
+        // SAFETY: `memory` outlives the endpoint.
         unsafe { self.ep.tsendmsg(&msg, OpFlags::DELIVERY_COMPLETE) }
     }
 
     pub(crate) fn send(&self, to: FiAddr, bytes: &[u8], context: u64) -> Result {
         let iov = Iov::from_raw(self.keep(bytes).cast(), bytes.len());
-        // SAFETY: `kept` outlives the endpoint.
+        // SAFETY: `memory` outlives the endpoint.
         unsafe { self.ep.send(iov, Desc::NONE, to, Context(context)) }
     }
 
-    /// Posts a tagged receive; where its message goes.
-    pub(crate) fn trecv(&self, from: FiAddr, tag: u64, len: usize, context: u64) -> Landing {
+    /// Posts a tagged receive, and returns its buffer.
+    pub(crate) fn trecv(&self, from: FiAddr, tag: u64, len: usize, context: u64) -> RecvBuffer {
         let first = self.keep(&vec![0; len]);
         let iov = IovMut::from_raw(first.cast(), len);
         let tag = TagMatch::exact(tag);
-        // SAFETY: `kept` outlives the endpoint, and `Landing` is read after the completion.
+        // SAFETY: `memory` outlives the endpoint, and `RecvBuffer` is read after the completion.
         unsafe { self.ep.trecv(iov, Desc::NONE, from, tag, Context(context)) }.unwrap();
-        Landing { first, len }
+        RecvBuffer { first, len }
     }
 
-    pub(crate) fn recv(&self, len: usize, context: u64) -> Landing {
+    pub(crate) fn recv(&self, len: usize, context: u64) -> RecvBuffer {
         let first = self.keep(&vec![0; len]);
         let iov = IovMut::from_raw(first.cast(), len);
         let any = FiAddr::UNSPEC;
         // SAFETY: as above.
         unsafe { self.ep.recv(iov, Desc::NONE, any, Context(context)) }.unwrap();
-        Landing { first, len }
+        RecvBuffer { first, len }
     }
 
     pub(crate) fn poll(&self) -> Option<Done> {
@@ -207,28 +207,28 @@ impl Side {
     }
 }
 
-/// Where a message goes; read after its completion alone.
-pub(crate) struct Landing {
+/// The buffer of a receive. Read it only after the completion.
+pub(crate) struct RecvBuffer {
     first: *const u8,
     len: usize,
 }
 
-impl Landing {
+impl RecvBuffer {
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        // SAFETY: memory of a `Side` that the test still has, and no operation uses any more.
+        // SAFETY: memory of a `Side` that still exists; no operation uses it any more.
         unsafe { std::slice::from_raw_parts(self.first, self.len) }.to_vec()
     }
 }
 
-/// Tries until there is something.
+/// Repeats an attempt until it returns a value.
 #[track_caller]
-pub(crate) fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
-        if let Some(found) = look() {
-            return found;
+        if let Some(value) = attempt() {
+            return value;
         }
-        assert!(start.elapsed() < PATIENCE, "nothing happens");
+        assert!(start.elapsed() < TIMEOUT, "nothing happens");
         std::thread::yield_now();
     }
 }
@@ -239,11 +239,11 @@ pub(crate) fn pattern(seed: usize, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A message of `a` reaches `b`.
+/// Sends a message from `a` to `b` and checks it.
 #[track_caller]
 pub(crate) fn exchange(a: &Side, b: &Side) {
-    let (to_b, bytes) = (a.knows(b), pattern(1, 300));
-    let landing = b.trecv(FiAddr::UNSPEC, 77, bytes.len(), 2);
+    let (to_b, bytes) = (a.insert_peer(b), pattern(1, 300));
+    let buffer = b.trecv(FiAddr::UNSPEC, 77, bytes.len(), 2);
     until(|| match a.tsend(to_b, 77, &bytes, 1) {
         Ok(()) => Some(()),
         Err(Errno::Again) => {
@@ -255,5 +255,5 @@ pub(crate) fn exchange(a: &Side, b: &Side) {
     });
     b.wait_for(2, &[a]);
     a.wait_for(1, &[b]);
-    assert_eq!(landing.bytes(), bytes);
+    assert_eq!(buffer.bytes(), bytes);
 }

@@ -1,29 +1,29 @@
-//! Processes that are killed.
+//! A peer process that is killed.
 
 use selvedge::Errno;
 
-use crate::other;
+use crate::child_process;
 use crate::side::{Side, exchange};
 
 const NAME: &str = "killed::operations_to_a_killed_process_fail_with_its_name";
 
 #[test]
 fn operations_to_a_killed_process_fail_with_its_name() {
-    if let Some(victim) = other::itself() {
+    if let Some(target) = child_process::child_side() {
         loop {
-            victim.drive();
+            target.drive();
         }
     }
-    let (mut victim, addr, _said) = other::start(NAME);
+    let (mut target, addr, _output) = child_process::start(NAME);
     let (a, b) = (Side::new(), Side::new());
     let to = a.insert(addr.parse().unwrap());
     a.tsend(to, 1, b"first", 1).unwrap();
     a.wait_for(1, &[]);
     a.trecv(to, 2, 8, 2);
-    // More than all sockets of the two hold.
+    // More than the socket buffers of both sides hold.
     a.tsend(to, 3, &vec![7; 64 << 20], 3).unwrap();
-    victim.kill().unwrap();
-    victim.wait().unwrap();
+    target.kill().unwrap();
+    target.wait().unwrap();
     let mut contexts = [0; 2].map(|_| {
         let error = a.wait(&[]).unwrap_err();
         assert_eq!((error.errno, error.src), (Errno::ConnReset, to));

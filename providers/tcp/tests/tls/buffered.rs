@@ -1,36 +1,36 @@
-//! What was read of a socket and is not opened yet: the system has nothing more to tell of it.
+//! Input that TLS has buffered: epoll(7) reports no event for it.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::info::Progress;
 use selvedge::{Context, Errno, FiAddr, wait};
 
+use crate::parked::parking_side;
 use crate::side::{Side, pattern};
-use crate::sleepers::waiting;
 
-/// Bytes that are opened in one turn, less a header.
-const TURN: usize = (64 << 10) - 24;
+/// The bytes that one turn decrypts, without a header.
+const TURN_LEN: usize = (64 << 10) - 24;
 
 #[test]
-fn whoever_may_sleep_has_nothing_that_was_read_already() {
+fn a_thread_does_not_park_with_buffered_tls_input() {
     let (a, c) = (Side::new(), Side::new());
-    let b = waiting(wait::Object::Fd, Progress::Manual);
-    let (to_b, from_c) = (a.knows(&b), c.knows(&b));
-    // The system has room for much after that.
+    let b = parking_side(wait::Object::Fd, Progress::Manual);
+    let (to_b, from_c) = (a.insert_peer(&b), c.insert_peer(&b));
+    // Grows the kernel's receive buffer.
     let large = pattern(9, 16 << 20);
-    let landing = b.trecv(FiAddr::UNSPEC, 99, large.len(), 99);
+    let buffer = b.trecv(FiAddr::UNSPEC, 99, large.len(), 99);
     a.tsend(to_b, 99, &large, 99).unwrap();
     b.wait_for(99, &[&a]);
     a.wait_for(99, &[&b]);
-    assert_eq!(landing.bytes(), large);
+    assert_eq!(buffer.bytes(), large);
     let _first = b.trecv(FiAddr::UNSPEC, 3, 1, 3);
     c.tsend(from_c, 3, &[0], 4).unwrap();
     b.wait_for(3, &[&c]);
     c.wait_for(4, &[&b]);
-    // Of these, a turn takes less than what was read of the socket. A message of another peer behind
-    // them keeps the endpoint from reading this one's connection without being told of it.
-    for behind in (1..30_000).step_by(1500) {
-        let bytes = pattern(behind, TURN + behind);
-        let landing = b.trecv(FiAddr::UNSPEC, 1, bytes.len(), 2);
+    // One turn delivers less of such a message than was read from the socket. A later message of
+    // another peer keeps the endpoint from reading this connection without an event.
+    for excess in (1..30_000).step_by(1500) {
+        let bytes = pattern(excess, TURN_LEN + excess);
+        let buffer = b.trecv(FiAddr::UNSPEC, 1, bytes.len(), 2);
         let _other = b.trecv(FiAddr::UNSPEC, 3, 1, 3);
         a.tsend(to_b, 1, &bytes, 1).unwrap();
         a.wait_for(1, &[]);
@@ -44,9 +44,9 @@ fn whoever_may_sleep_has_nothing_that_was_read_already() {
             } else if b.cq.try_wait() != Err(Errno::Again) {
                 let mut fds = [PollFd::new(b.cq.wait_fd().unwrap(), PollFlags::POLLIN)];
                 let woken = poll(&mut fds, PollTimeout::from(20_000_u16));
-                assert_eq!(woken, Ok(1), "asleep over the last {behind} bytes");
+                assert_eq!(woken, Ok(1), "asleep over the last {excess} bytes");
             }
         }
-        assert_eq!(landing.bytes(), bytes);
+        assert_eq!(buffer.bytes(), bytes);
     }
 }

@@ -1,4 +1,4 @@
-//! Authorization keys inside of TLS: one does not stand for the other.
+//! Authorization keys over TLS: neither replaces the other.
 
 use selvedge::info::EpType;
 use selvedge::{Errno, Info};
@@ -16,12 +16,12 @@ fn keyed(key: &[u8]) -> Side {
 }
 
 #[test]
-fn good_certificates_do_not_stand_for_a_key() {
+fn valid_certificates_do_not_replace_the_key() {
     let (a, b, c) = (keyed(b"one"), keyed(b"one"), keyed(b"other"));
     exchange(&a, &b);
     exchange(&b, &a);
     for (from, to) in [(&a, &c), (&c, &a)] {
-        let addr = from.knows(to);
+        let addr = from.insert_peer(to);
         from.tsend(addr, 1, b"to nobody", 1).unwrap();
         let error = from.wait(&[to]).unwrap_err();
         assert_eq!(error.errno, Errno::ConnRefused, "{error:?}");

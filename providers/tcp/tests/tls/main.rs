@@ -1,13 +1,14 @@
-//! Connections in TLS: everything as without it, unreadable on the way, and none with whom it does
-//! not suit.
+//! TLS: the provider's tests over TLS, the encryption on the wire, and rejected peers.
 
 #![cfg(feature = "tls")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
 mod buffered;
+mod certificates;
+#[path = "../processes/child_process.rs"]
+mod child_process;
 #[path = "../one_process/connections.rs"]
 mod connections;
-mod doors;
 mod keys;
 #[path = "../processes/killed.rs"]
 mod killed;
@@ -15,10 +16,9 @@ mod killed;
 mod log_lines;
 #[path = "../one_process/memory.rs"]
 mod memory;
-#[path = "../processes/other.rs"]
-mod other;
-mod papers;
 mod parameters;
+#[path = "../processes/parked.rs"]
+mod parked;
 #[path = "../one_process/peers.rs"]
 mod peers;
 mod processes;
@@ -27,16 +27,15 @@ mod provider;
 mod refusals;
 #[path = "../one_process/side.rs"]
 mod side;
-#[path = "../processes/sleepers.rs"]
-mod sleepers;
+mod unauthenticated;
 mod wire;
 
-/// What every endpoint is opened with, besides what its test asks for.
+/// Parameters of every endpoint, beside those of its test.
 fn variables() -> Vec<(&'static str, String)> {
-    papers::usual().variables()
+    certificates::default_certificate().variables()
 }
 
-/// The same in a process that a test starts: it has a certificate of its own.
-fn variables_of_another() -> Vec<(&'static str, String)> {
-    papers::authority().papers().variables()
+/// The same for a process that a test starts, which has its own certificate.
+fn child_variables() -> Vec<(&'static str, String)> {
+    certificates::authority().issue().variables()
 }

@@ -1,19 +1,19 @@
-//! What is wrong with the parameters is said before anything is opened.
+//! Invalid parameters fail before anything is opened.
 
 use std::sync::Arc;
 
 use selvedge::info::EpType;
 use selvedge::{Errno, Hints, Registry};
 
-use crate::papers::{authority, usual, written};
+use crate::certificates::{authority, default_certificate, write_pem};
 use crate::side::{Side, exchange, info};
 
-/// Why the provider has nothing to offer with this variable changed.
-fn refusal(name: &str, value: &str) -> String {
-    let own = usual().variables().into_iter();
-    let all = own.map(|(known, was)| match known == name {
-        true => (known, value.to_owned()),
-        false => (known, was),
+/// The error of discovery with this parameter changed.
+fn open_error(name: &str, value: &str) -> String {
+    let variables = default_certificate().variables().into_iter();
+    let all = variables.map(|(key, default)| match key == name {
+        true => (key, value.to_owned()),
+        false => (key, default),
     });
     let registry = Registry::new()
         .with(&selvedge_tcp::PROVIDER)
@@ -23,9 +23,9 @@ fn refusal(name: &str, value: &str) -> String {
 
 #[test]
 fn bad_parameters_are_named_with_their_values() {
-    let empty = written("empty", "");
+    let empty = write_pem("empty", "");
     let empty = empty.to_str().unwrap();
-    let foreign = authority().papers();
+    let foreign = authority().issue();
     let table = [
         ("FI_TCP_TLS", "sometimes", "require"),
         ("FI_TCP_TLS_CERT", "", "is not set"),
@@ -40,19 +40,19 @@ fn bad_parameters_are_named_with_their_values() {
         ("FI_TCP_TLS_KEY", foreign.key.to_str().unwrap(), "TLS_CERT"),
         ("FI_TCP_TLS_NAME", "not a name", "neither"),
     ];
-    for (name, value, why) in table {
-        let text = refusal(name, value);
-        for part in [name, value, why] {
-            assert!(text.contains(part), "{name}={value}: {text}");
+    for (name, value, reason) in table {
+        let text = open_error(name, value);
+        for expected in [name, value, reason] {
+            assert!(text.contains(expected), "{name}={value}: {text}");
         }
     }
 }
 
-/// Two domains of one process need not agree: a program says so for each.
+/// Domains of one process may have different parameters.
 #[test]
 fn a_program_sets_the_parameters_of_one_domain() {
     let params = selvedge::param::Params::from_env();
-    let params = usual()
+    let params = default_certificate()
         .variables()
         .into_iter()
         .fold(params, |params, (name, value)| params.set(name, value));
@@ -69,7 +69,7 @@ fn a_program_sets_the_parameters_of_one_domain() {
         .with(&selvedge_tcp::PROVIDER)
         .with_params([("FI_TCP_PEER_TIMEOUT", "100ms")].into_iter().collect());
     let c = Side::open(&plain.infos(&hints).unwrap()[0]);
-    let to = c.knows(&a);
+    let to = c.insert_peer(&a);
     c.tsend(to, 1, b"in the clear", 1).unwrap();
     let error = c.wait(&[&a, &b]).unwrap_err();
     assert_eq!(error.errno, Errno::ConnRefused, "{error:?}");

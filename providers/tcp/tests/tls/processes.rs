@@ -1,29 +1,31 @@
-//! Processes with certificates of their own.
+//! Processes with different certificates.
 
 use selvedge::FiAddr;
 
-use crate::other;
+use crate::child_process;
 use crate::side::{Side, pattern};
 
-const ECHO: &str = "processes::processes_talk_in_tls_each_with_its_own_certificate";
+const ECHO: &str = "processes::processes_exchange_messages_over_tls_with_their_own_certificates";
 const SIZES: [usize; 6] = [0, 1, 4096, 16384, 16385, 3 << 20];
 
 #[test]
-fn processes_talk_in_tls_each_with_its_own_certificate() {
-    if let Some(own) = other::itself() {
-        let landings = SIZES.map(|len| own.trecv(FiAddr::UNSPEC, len as u64, len, len as u64));
-        let port = own.trecv(FiAddr::UNSPEC, 1 << 40, 2, 1 << 40);
-        own.wait_for(1 << 40, &[]);
+fn processes_exchange_messages_over_tls_with_their_own_certificates() {
+    if let Some(child) = child_process::child_side() {
+        let buffers = SIZES.map(|len| child.trecv(FiAddr::UNSPEC, len as u64, len, len as u64));
+        let port = child.trecv(FiAddr::UNSPEC, 1 << 40, 2, 1 << 40);
+        child.wait_for(1 << 40, &[]);
         let port = u16::from_le_bytes(port.bytes().try_into().unwrap());
-        let back = own.insert(([127, 0, 0, 1], port).into());
-        for (len, landing) in SIZES.into_iter().zip(landings) {
-            own.wait_for(len as u64, &[]);
-            own.tsend(back, len as u64, &landing.bytes(), 0).unwrap();
-            own.wait_for(0, &[]);
+        let to_parent = child.insert(([127, 0, 0, 1], port).into());
+        for (len, buffer) in SIZES.into_iter().zip(buffers) {
+            child.wait_for(len as u64, &[]);
+            child
+                .tsend(to_parent, len as u64, &buffer.bytes(), 0)
+                .unwrap();
+            child.wait_for(0, &[]);
         }
         return;
     }
-    let (mut child, addr, said) = other::start(ECHO);
+    let (mut child, addr, output) = child_process::start(ECHO);
     let a = Side::new();
     let to = a.insert(addr.parse().unwrap());
     a.tsend(to, 1 << 40, &a.addr().port().to_le_bytes(), 1)
@@ -31,13 +33,13 @@ fn processes_talk_in_tls_each_with_its_own_certificate() {
     a.wait_for(1, &[]);
     for len in SIZES {
         let bytes = pattern(len, len);
-        let landing = a.trecv(to, len as u64, len, 2);
+        let buffer = a.trecv(to, len as u64, len, 2);
         a.tsend(to, len as u64, &bytes, 1).unwrap();
         let mut contexts = [0; 2].map(|_| a.wait(&[]).unwrap().context.0);
         contexts.sort_unstable();
         assert_eq!(contexts, [1, 2]);
-        assert_eq!(landing.bytes(), bytes);
+        assert_eq!(buffer.bytes(), bytes);
     }
-    assert_ne!(said.count(), 0, "the other says how it went");
+    assert_ne!(output.count(), 0, "the other says how it went");
     assert!(child.wait().unwrap().success());
 }

@@ -1,5 +1,5 @@
-//! Whom TLS does not suit: refused by name and with a reason, in bounded time, and nobody else
-//! notices.
+//! Peers that TLS rejects: the error names the peer and the reason in bounded time, and other
+//! connections are not affected.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,16 +12,16 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVer
 use selvedge::info::EpType;
 use selvedge::{Caps, Errno, Hints, Registry};
 
-use crate::papers::{Authority, Papers, authority, usual};
+use crate::certificates::{Authority, Certificate, authority, default_certificate};
 use crate::side::{Side, exchange};
 
-/// A side with these papers, or none.
-pub(crate) fn with(papers: Option<&Papers>) -> Side {
-    let own = papers.map(Papers::variables).unwrap_or_default();
-    let patience = [("FI_TCP_PEER_TIMEOUT", "300ms".to_owned())];
+/// A side with this certificate, or without TLS.
+pub(crate) fn with(certificate: Option<&Certificate>) -> Side {
+    let variables = certificate.map(Certificate::variables).unwrap_or_default();
+    let timeout = [("FI_TCP_PEER_TIMEOUT", "300ms".to_owned())];
     let registry = Registry::new()
         .with(&selvedge_tcp::PROVIDER)
-        .with_params(own.into_iter().chain(patience).collect());
+        .with_params(variables.into_iter().chain(timeout).collect());
     let hints = Hints::new()
         .caps(Caps::MSG | Caps::TAGGED | Caps::SOURCE | Caps::DIRECTED_RECV)
         .ep_type(EpType::Rdm)
@@ -29,12 +29,12 @@ pub(crate) fn with(papers: Option<&Papers>) -> Side {
     Side::open(&registry.infos(&hints).unwrap()[0])
 }
 
-/// Why a message of `from` does not reach `to`, while two others talk with whom they can.
+/// Returns why a message from `from` to `to` fails, while two other sides exchange messages.
 #[track_caller]
-fn refused(from: &Side, to: &Side) -> String {
+fn send_fails(from: &Side, to: &Side) -> String {
     let (c, d) = (Side::new(), Side::new());
     exchange(&c, &d);
-    let addr = from.knows(to);
+    let addr = from.insert_peer(to);
     from.tsend(addr, 1, b"to nobody", 1).unwrap();
     let error = from.wait(&[to, &c]).unwrap_err();
     assert_eq!((error.errno, error.src), (Errno::ConnRefused, addr));
@@ -45,90 +45,91 @@ fn refused(from: &Side, to: &Side) -> String {
     error.detail
 }
 
-/// That neither of the two reaches the other, the first for this reason.
+/// Checks that messages fail in both directions, from `a` to `b` for this reason.
 #[track_caller]
-fn refused_both_ways(a: &Side, b: &Side, why: &str) {
-    let detail = refused(a, b);
-    assert!(detail.contains(why), "{detail}");
-    refused(b, a);
+fn fails_both_ways(a: &Side, b: &Side, reason: &str) {
+    let detail = send_fails(a, b);
+    assert!(detail.contains(reason), "{detail}");
+    send_fails(b, a);
 }
 
 #[test]
-fn a_peer_in_the_clear_and_one_in_tls_do_not_talk_and_say_why() {
+fn a_plaintext_and_a_tls_peer_fail_to_connect_with_the_reason() {
     let (plain, secured) = (with(None), Side::new());
-    refused_both_ways(&plain, &secured, "speaks TLS");
-    let (again, other) = (with(Some(usual())), with(None));
-    let detail = refused(&again, &other);
+    fails_both_ways(&plain, &secured, "speaks TLS");
+    let (secured_too, other) = (with(Some(default_certificate())), with(None));
+    let detail = send_fails(&secured_too, &other);
     assert!(detail.contains("HandshakeFailure"), "{detail}");
     exchange(&plain, &other);
-    exchange(&secured, &again);
+    exchange(&secured, &secured_too);
 }
 
 #[test]
-fn certificates_of_another_authority_are_not_believed() {
+fn certificates_of_another_authority_are_rejected() {
     let foreign = Authority::new();
-    let a = with(Some(&foreign.papers()));
-    refused_both_ways(&a, &Side::new(), "UnknownIssuer");
-    // One that believes ours, and shows what we do not believe.
-    let mut papers = foreign.papers();
-    papers.ca.clone_from(&authority().file);
-    let b = with(Some(&papers));
-    let detail = refused(&b, &Side::new());
-    assert!(detail.contains("ends TLS"), "{detail}");
-    let detail = refused(&Side::new(), &b);
+    let a = with(Some(&foreign.issue()));
+    fails_both_ways(&a, &Side::new(), "UnknownIssuer");
+    // A side that trusts the default authority, and presents a certificate of another one.
+    let mut certificate = foreign.issue();
+    certificate.ca.clone_from(&authority().file);
+    let b = with(Some(&certificate));
+    let detail = send_fails(&b, &Side::new());
+    assert!(detail.contains("ended TLS"), "{detail}");
+    let detail = send_fails(&Side::new(), &b);
     assert!(detail.contains("UnknownIssuer"), "{detail}");
 }
 
 #[test]
-fn certificates_whose_time_is_over_are_not_believed() {
+fn expired_certificates_are_rejected() {
     let old = authority().sign(|params| params.not_after = date_time_ymd(2001, 1, 1));
     let a = with(Some(&old));
-    let detail = refused(&Side::new(), &a);
+    let detail = send_fails(&Side::new(), &a);
     assert!(detail.contains("xpired"), "{detail}");
-    let detail = refused(&a, &Side::new());
+    let detail = send_fails(&a, &Side::new());
     assert!(detail.contains("CertificateExpired"), "{detail}");
 }
 
 #[test]
-fn a_certificate_has_to_be_good_for_the_address_that_is_called() {
-    let elsewhere = |params: &mut CertificateParams| {
-        let there = "192.0.2.1".parse().unwrap();
-        params.subject_alt_names = vec![SanType::IpAddress(there)];
+fn a_certificate_must_match_the_address_connected_to() {
+    let other_address = |params: &mut CertificateParams| {
+        let address = "192.0.2.1".parse().unwrap();
+        params.subject_alt_names = vec![SanType::IpAddress(address)];
     };
-    let a = with(Some(&authority().sign(elsewhere)));
+    let a = with(Some(&authority().sign(other_address)));
     let b = Side::new();
-    let detail = refused(&b, &a);
+    let detail = send_fails(&b, &a);
     assert!(detail.contains("not valid for"), "{detail}");
-    // It may call, and be answered.
+    // It can connect to others.
     exchange(&a, &Side::new());
 }
 
 #[test]
-fn with_a_name_certificates_have_to_have_it_at_both_ends() {
-    let named = |cert: &str, peers: &str| {
-        let mut papers = authority().sign(|params| {
+fn certificates_on_both_sides_must_have_the_configured_name() {
+    let with_names = |cert: &str, peers: &str| {
+        let mut certificate = authority().sign(|params| {
             *params = CertificateParams::new([cert.to_owned()]).unwrap();
         });
-        papers.name = peers.to_owned();
-        with(Some(&papers))
+        certificate.name = peers.to_owned();
+        with(Some(&certificate))
     };
     let sides = [
-        named("fabric.test", "fabric.test"),
-        named("fabric.test", "fabric.test"),
+        with_names("fabric.test", "fabric.test"),
+        with_names("fabric.test", "fabric.test"),
     ];
     exchange(&sides[0], &sides[1]);
     exchange(&sides[1], &sides[0]);
-    let other = named("other.test", "fabric.test");
-    let detail = refused(&sides[0], &other);
+    let other = with_names("other.test", "fabric.test");
+    let detail = send_fails(&sides[0], &other);
     assert!(detail.contains("not valid for"), "{detail}");
-    let detail = refused(&other, &sides[0]);
-    assert!(detail.contains("ends TLS"), "{detail}");
+    let detail = send_fails(&other, &sides[0]);
+    assert!(detail.contains("ended TLS"), "{detail}");
 }
 
-/// What comes of a connection by somebody with these certificates, or none, and these releases.
-fn stranger(
-    door: &Side,
-    papers: Option<&Papers>,
+/// Connects with a plain TLS client with this certificate, or none, and these TLS versions. Returns
+/// the error, or "an answer".
+fn raw_tls_client(
+    side: &Side,
+    certificate: Option<&Certificate>,
     releases: &[&'static SupportedProtocolVersion],
 ) -> String {
     let mut roots = RootCertStore::empty();
@@ -139,42 +140,46 @@ fn stranger(
         .with_protocol_versions(releases)
         .unwrap()
         .with_root_certificates(roots);
-    let config = match papers {
+    let config = match certificate {
         None => config.with_no_client_auth(),
-        Some(papers) => {
-            let chain = vec![CertificateDer::from_pem_file(&papers.cert).unwrap()];
-            let key = PrivateKeyDer::from_pem_file(&papers.key).unwrap();
+        Some(certificate) => {
+            let chain = vec![CertificateDer::from_pem_file(&certificate.cert).unwrap()];
+            let key = PrivateKeyDer::from_pem_file(&certificate.key).unwrap();
             config.with_client_auth_cert(chain, key).unwrap()
         }
     };
-    let mut stream = TcpStream::connect(door.addr()).unwrap();
-    let name = ServerName::from(door.addr().ip());
+    let mut stream = TcpStream::connect(side.addr()).unwrap();
+    let name = ServerName::from(side.addr().ip());
     let mut connection = ClientConnection::new(Arc::new(config), name).unwrap();
-    let asked = std::thread::spawn(move || {
+    let client = std::thread::spawn(move || {
         let mut tls = rustls::Stream::new(&mut connection, &mut stream);
-        let said = tls.write_all(&crate::doors::greeting(1000));
-        let mut answer = [0; 40];
-        match said.and_then(|()| tls.read_exact(&mut answer)) {
+        let write_pem = tls.write_all(&crate::unauthenticated::hello(1000));
+        let mut response = [0; 40];
+        match write_pem.and_then(|()| tls.read_exact(&mut response)) {
             Ok(()) => "an answer".to_owned(),
             Err(cause) => cause.to_string(),
         }
     });
     crate::side::until(|| {
-        door.drive();
-        asked.is_finished().then_some(())
+        side.drive();
+        client.is_finished().then_some(())
     });
-    asked.join().unwrap()
+    client.join().unwrap()
 }
 
 #[test]
-fn strangers_without_a_certificate_or_with_an_older_release_are_turned_out() {
+fn clients_without_a_certificate_or_with_an_older_tls_version_are_rejected() {
     let (a, b) = (Side::new(), Side::new());
-    let said = stranger(&a, None, &[&version::TLS13]);
-    assert!(said.contains("CertificateRequired"), "{said}");
-    let said = stranger(&a, Some(usual()), &[&version::TLS12]);
-    assert!(said.contains("ProtocolVersion"), "{said}");
+    let outcome = raw_tls_client(&a, None, &[&version::TLS13]);
+    assert!(outcome.contains("CertificateRequired"), "{outcome}");
+    let outcome = raw_tls_client(&a, Some(default_certificate()), &[&version::TLS12]);
+    assert!(outcome.contains("ProtocolVersion"), "{outcome}");
     exchange(&a, &b);
-    // Whoever has what it takes is answered.
-    let said = stranger(&a, Some(usual()), &[&version::TLS12, &version::TLS13]);
-    assert_eq!(said, "an answer");
+    // A client with a certificate and TLS 1.3 gets a response.
+    let outcome = raw_tls_client(
+        &a,
+        Some(default_certificate()),
+        &[&version::TLS12, &version::TLS13],
+    );
+    assert_eq!(outcome, "an answer");
 }

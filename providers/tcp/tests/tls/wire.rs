@@ -1,4 +1,4 @@
-//! What is on the wire, seen and changed by whoever stands in between.
+//! The bytes on the wire, observed and modified by a relay.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,33 +8,37 @@ use selvedge::{Context, Errno, FiAddr, Registry};
 
 use crate::side::{Side, exchange, pattern, until};
 
-/// Somebody between two endpoints, for as many connections as come.
+/// A relay between two endpoints, for any number of connections.
 pub(crate) struct Relay {
     pub(crate) addr: SocketAddr,
     seen: Arc<Mutex<Vec<u8>>>,
 }
 
-/// What it does to bytes that the caller has sent, of which so many have passed before; `false` to
-/// pass nothing more.
-type Meddle = fn(usize, &mut Vec<u8>) -> bool;
+/// Modifies bytes of the client; the first argument is the number of bytes before them. Returns
+/// false to stop the stream.
+type Modify = fn(usize, &mut Vec<u8>) -> bool;
 
 impl Relay {
-    pub(crate) fn new(to: SocketAddr, meddle: Meddle) -> Self {
+    pub(crate) fn new(to: SocketAddr, modify: Modify) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&seen);
-        // It ends with the test's process.
+        // The thread ends with the test process.
         std::thread::spawn(move || {
-            while let Ok((near, _)) = listener.accept() {
-                let far = TcpStream::connect(to).unwrap();
-                let ways = [
-                    (near.try_clone().unwrap(), far.try_clone().unwrap(), meddle),
-                    (far, near, (|_, _| true) as Meddle),
+            while let Ok((client, _)) = listener.accept() {
+                let server = TcpStream::connect(to).unwrap();
+                let directions = [
+                    (
+                        client.try_clone().unwrap(),
+                        server.try_clone().unwrap(),
+                        modify,
+                    ),
+                    (server, client, (|_, _| true) as Modify),
                 ];
-                for (from, to, meddle) in ways {
+                for (from, to, modify) in directions {
                     let log = Arc::clone(&log);
-                    std::thread::spawn(move || pass_on(from, to, meddle, &log));
+                    std::thread::spawn(move || pass_on(from, to, modify, &log));
                 }
             }
         });
@@ -51,14 +55,14 @@ impl Relay {
     }
 }
 
-fn pass_on(mut from: TcpStream, mut to: TcpStream, meddle: Meddle, log: &Mutex<Vec<u8>>) {
+fn pass_on(mut from: TcpStream, mut to: TcpStream, modify: Modify, log: &Mutex<Vec<u8>>) {
     let (mut bytes, mut passed) = (vec![0; 1 << 16], 0);
     while let Ok(count @ 1..) = from.read(&mut bytes) {
-        let mut part = bytes[..count].to_vec();
-        log.lock().unwrap().extend_from_slice(&part);
-        let goes_on = meddle(passed, &mut part);
+        let mut chunk = bytes[..count].to_vec();
+        log.lock().unwrap().extend_from_slice(&chunk);
+        let continues = modify(passed, &mut chunk);
         passed += count;
-        if to.write_all(&part).is_err() || !goes_on {
+        if to.write_all(&chunk).is_err() || !continues {
             break;
         }
     }
@@ -66,14 +70,14 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, meddle: Meddle, log: &Mutex<V
     let _ = from.shutdown(Shutdown::Both);
 }
 
-/// A message of `a` reaches `b` by a way of its own.
-fn by_way_of(relay: SocketAddr, a: &Side, b: &Side, bytes: &[u8]) {
+/// Sends a message from `a` to `b` through a relay.
+fn exchange_through(relay: SocketAddr, a: &Side, b: &Side, bytes: &[u8]) {
     let to = a.insert(relay);
-    let landing = b.trecv(FiAddr::UNSPEC, 5, bytes.len(), 2);
+    let buffer = b.trecv(FiAddr::UNSPEC, 5, bytes.len(), 2);
     a.tsend(to, 5, bytes, 1).unwrap();
     b.wait_for(2, &[a]);
     a.wait_for(1, &[b]);
-    assert_eq!(landing.bytes(), bytes);
+    assert_eq!(buffer.bytes(), bytes);
 }
 
 fn plain() -> Side {
@@ -86,10 +90,10 @@ fn plain() -> Side {
 }
 
 #[test]
-fn what_is_said_is_not_to_be_read_on_the_way() {
+fn tls_payloads_are_not_readable_on_the_wire() {
     let word = b"nobody is to read this word but the two of us";
     let large = [&word[..], &pattern(3, 300_000), word].concat();
-    // That it can be found, where there is no TLS.
+    // Without TLS the text must be found.
     let sides = [
         ([plain(), plain()], true),
         ([Side::new(), Side::new()], false),
@@ -97,7 +101,7 @@ fn what_is_said_is_not_to_be_read_on_the_way() {
     for ([a, b], is_seen) in sides {
         let relay = Relay::new(b.addr(), |_, _| true);
         for bytes in [&word[..], &large] {
-            by_way_of(relay.addr, &a, &b, bytes);
+            exchange_through(relay.addr, &a, &b, bytes);
         }
         assert_eq!(relay.has_seen(word), is_seen);
         assert_eq!(relay.has_seen(&pattern(3, 300_000)[1000..1100]), is_seen);
@@ -105,20 +109,21 @@ fn what_is_said_is_not_to_be_read_on_the_way() {
     }
 }
 
-/// Their records were made when there was no room for all of them.
+/// The records were encrypted while the socket had no room for all of them.
 #[test]
-fn messages_that_had_to_wait_for_room_arrive_as_they_were_posted() {
+fn messages_delayed_by_backpressure_arrive_unchanged() {
     let (a, b) = (Side::new(), Side::new());
     exchange(&a, &b);
-    let to = a.knows(&b);
+    let to = a.insert_peer(&b);
     let bytes = |number: u64| pattern(number as usize, 2049 + (number as usize * 1009) % 60_000);
-    let landings: Vec<_> = (0..600)
+    let buffers: Vec<_> = (0..600)
         .map(|number| b.trecv(FiAddr::UNSPEC, number, bytes(number).len(), number))
         .collect();
     for number in 0..600 {
         a.tsend(to, number, &bytes(number), number).unwrap();
     }
-    // A part of them is in the system, and nobody reads. What is sent elsewhere changes nothing.
+    // A part of them is in the kernel, and the receiver does not read. Traffic of other sides does
+    // not matter.
     let (c, d) = (plain(), plain());
     for _ in 0..100 {
         a.drive();
@@ -136,18 +141,18 @@ fn messages_that_had_to_wait_for_room_arrive_as_they_were_posted() {
         sent += u64::from(a.poll().is_some_and(|done| done.is_ok()));
         (sent == 600).then_some(())
     });
-    for (number, landing) in (0..).zip(landings) {
-        assert!(landing.bytes() == bytes(number), "{number}");
+    for (number, buffer) in (0..).zip(buffers) {
+        assert!(buffer.bytes() == bytes(number), "{number}");
     }
 }
 
-/// Far behind the handshakes.
+/// An offset far after the handshakes.
 const LATE: usize = 100_000;
 
-/// What becomes of a large message with whoever does this to it.
-fn lost(meddle: Meddle) -> String {
+/// Returns the error of a large message whose bytes a relay modifies.
+fn large_message_error(modify: Modify) -> String {
     let (a, b, c) = (Side::new(), Side::new(), Side::new());
-    let relay = Relay::new(b.addr(), meddle);
+    let relay = Relay::new(b.addr(), modify);
     let to = a.insert(relay.addr);
     let bytes = pattern(1, 8 << 20);
     b.trecv(FiAddr::UNSPEC, 5, bytes.len(), 2);
@@ -160,8 +165,8 @@ fn lost(meddle: Meddle) -> String {
 }
 
 #[test]
-fn a_stream_that_is_cut_within_a_record_is_a_lost_connection() {
-    let detail = lost(|passed, bytes| {
+fn a_stream_cut_within_a_record_is_a_lost_connection() {
+    let detail = large_message_error(|passed, bytes| {
         let is_late = passed + bytes.len() > LATE;
         if is_late {
             bytes.truncate(LATE - passed);
@@ -172,8 +177,8 @@ fn a_stream_that_is_cut_within_a_record_is_a_lost_connection() {
 }
 
 #[test]
-fn a_byte_that_was_changed_on_the_way_ends_the_connection() {
-    let detail = lost(|passed, bytes| {
+fn a_modified_tls_record_ends_the_connection() {
+    let detail = large_message_error(|passed, bytes| {
         if let Some(byte) = LATE.checked_sub(passed).and_then(|at| bytes.get_mut(at)) {
             *byte ^= 1;
         }
@@ -182,18 +187,18 @@ fn a_byte_that_was_changed_on_the_way_ends_the_connection() {
     assert!(detail.contains("TLS"), "{detail}");
 }
 
-/// An end of the stream that nobody has announced is not the end of what the peer had to say.
+/// A stream that ends without close_notify is truncated.
 #[test]
-fn an_end_without_a_goodbye_is_no_end() {
+fn a_close_without_close_notify_is_an_error() {
     let (a, b) = (Side::new(), Side::new());
     let relay = Relay::new(b.addr(), |_, bytes| !bytes.starts_with(&[23, 3, 3, 0x40]));
-    by_way_of(relay.addr, &a, &b, b"small");
-    let from_a = b.knows(&a);
+    exchange_through(relay.addr, &a, &b, b"small");
+    let from_a = b.insert_peer(&a);
     b.trecv(from_a, 6, 8, 6);
     let to = a.insert(relay.addr);
-    // Whole records of it arrive, and then nothing.
+    // Complete records arrive, and then nothing.
     a.tsend(to, 9, &pattern(1, 1 << 20), 3).unwrap();
     let error = b.wait(&[&a]).unwrap_err();
     assert_eq!(error.errno, Errno::ConnReset, "{error:?}");
-    assert!(error.detail.contains("goodbye"), "{error:?}");
+    assert!(error.detail.contains("close_notify"), "{error:?}");
 }

@@ -19,11 +19,11 @@ pub(crate) struct Side {
     pub(crate) eq: Arc<dyn EventQueue>,
     pub(crate) info: Info,
     _domain: Arc<dyn Domain>,
-    /// Lives longer than the endpoint, which is dropped first.
+    /// Declared after the endpoint, so that it is dropped later.
     memory: RefCell<Vec<Box<[u8]>>>,
 }
 
-/// Waits for something, not for ever.
+/// Repeats an attempt until it returns a value, at most 30 seconds.
 pub(crate) fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -106,8 +106,8 @@ impl Side {
         self.try_send(to, bytes, context, OpFlags::DEFAULT).unwrap();
     }
 
-    /// Posts a receive of `len` bytes in two pieces; where they lie.
-    pub(crate) fn recv(&self, len: usize, context: u64) -> Landing {
+    /// Posts a receive of `len` bytes in two segments, and returns its buffer.
+    pub(crate) fn recv(&self, len: usize, context: u64) -> RecvBuffer {
         let base = self.keep(&vec![0xaa; len]);
         let first = len / 3;
         let message = msg::RecvMsg {
@@ -121,10 +121,10 @@ impl Side {
         };
         // SAFETY: the side keeps the bytes.
         unsafe { self.ep.recvmsg(&message, OpFlags::DEFAULT) }.unwrap();
-        Landing { base, len }
+        RecvBuffer { base, len }
     }
 
-    /// The next completion, and its source.
+    /// Waits for the next completion, and returns it with its source.
     pub(crate) fn next(&self) -> (Entry, FiAddr) {
         let (mut entry, mut src) = ([Entry::default()], [FiAddr::UNSPEC]);
         until(|| match self.cq.read_from(&mut entry, &mut src) {
@@ -146,7 +146,7 @@ impl Side {
         })
     }
 
-    /// Progress, and nothing that completes.
+    /// Makes progress, and checks that nothing completes.
     pub(crate) fn finds_nothing(&self) {
         for _ in 0..50 {
             assert_eq!(self.cq.read(&mut [Entry::default()]), Ok(0));
@@ -154,15 +154,15 @@ impl Side {
     }
 }
 
-/// Where a receive puts its message.
-pub(crate) struct Landing {
+/// The buffer of a posted receive.
+pub(crate) struct RecvBuffer {
     base: *mut u8,
     len: usize,
 }
 
-impl Landing {
+impl RecvBuffer {
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the side keeps the bytes, and the test asks when the receive is complete.
+        // SAFETY: the side keeps the bytes, and the test reads them after the receive is complete.
         unsafe { std::slice::from_raw_parts(self.base, self.len) }
     }
 }

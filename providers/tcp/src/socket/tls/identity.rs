@@ -1,4 +1,5 @@
-//! Who we are and whom we believe, from the files that parameters name.
+//! `Identity`: the local certificate and the trusted authorities, read from the files that the
+//! parameters name.
 
 use std::fmt;
 use std::io;
@@ -17,20 +18,21 @@ use selvedge::{Errno, Error};
 
 use super::session::Session;
 
-/// What an endpoint shows to its peers, and what it wants to see of them. Cheap to clone.
+/// The certificate that an endpoint presents, and the rules for those of its peers. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Identity {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
-    /// Whose the certificates of peers have to be; otherwise, of the address that is called.
+    /// The name that peers' certificates must have. Without it, a server's certificate must match
+    /// the address connected to.
     name: Option<ServerName<'static>>,
 }
 
-/// The identity that the parameters ask for, if they do.
+/// Reads the identity that the parameters require; `None` if TLS is off.
 ///
 /// # Errors
-/// [`Errno::Inval`] with the parameter and its value: one that is missing, a file that cannot be
-/// read, or has no certificate or key, or the key of another certificate.
+/// [`Errno::Inval`] with the parameter and its value: a missing parameter, a file that cannot be
+/// read or has no certificate or key, or a key that does not belong to the certificate.
 pub(crate) fn identity(params: &Params) -> Result<Option<Identity>, Error> {
     match &*params.text("FI_TCP_TLS")? {
         "require" => Identity::read(params).map(Some),
@@ -76,7 +78,7 @@ impl Identity {
         })
     }
 
-    /// A connection that is made from here, to an address.
+    /// Creates the session of an outgoing connection to an address.
     ///
     /// # Errors
     /// When the system has no random bytes.
@@ -87,7 +89,7 @@ impl Identity {
         Ok(Session::new(connection.map_err(io::Error::other)?.into()))
     }
 
-    /// A connection that has come here.
+    /// Creates the session of an incoming connection.
     ///
     /// # Errors
     /// As [`Self::client_session`].
@@ -133,7 +135,7 @@ fn server_config(
     Ok(config)
 }
 
-/// Believes callers whose certificates are good, and have a name.
+/// Accepts clients whose certificates are valid and have the configured name.
 #[derive(Debug)]
 struct NamedVerifier {
     verifier: Arc<dyn ClientCertVerifier>,
@@ -194,7 +196,7 @@ impl File {
     fn unreadable(&self, cause: &pem::Error, expected: &str) -> Error {
         match cause {
             pem::Error::Io(cause) => self.bad(cause),
-            pem::Error::NoItemsFound => self.bad(&format_args!("there is no {expected} in it")),
+            pem::Error::NoItemsFound => self.bad(&format_args!("the file contains no {expected}")),
             other => self.bad(other),
         }
     }
@@ -205,7 +207,7 @@ fn file(params: &Params, name: &'static str) -> Result<File, Error> {
     match path.is_empty() {
         true => Err(Error::new(
             Errno::Inval,
-            format!("{name} is not set, and FI_TCP_TLS=require needs it"),
+            format!("{name} is not set; FI_TCP_TLS=require needs it"),
         )),
         false => Ok(File { name, path }),
     }

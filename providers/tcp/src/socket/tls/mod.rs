@@ -1,9 +1,10 @@
-//! TLS 1.3 over the connections of an endpoint: who we are and whom we believe ([`Identity`]), the
-//! records of one connection ([`Session`]), and how an end in TLS and one without tell each other so.
+//! TLS 1.3 for the connections of an endpoint: the local certificate and the trusted authorities
+//! ([`Identity`]), the records of one connection ([`Session`]), and the detection of peers whose
+//! TLS setting differs.
 //!
-//! It is between the socket and everything else: greetings, proofs of an authorization key and
-//! frames are what they are without it. Both ends show a certificate, and both check the other's.
-//! Nothing is resumed: each connection is made with certificates that are good at the time.
+//! TLS lies directly above the socket: hello messages, proofs of an authorization key and frames
+//! are the same without it. Each side presents a certificate and checks the other's. Sessions are
+//! never resumed, so every connection checks certificates that are valid at that time.
 
 #[cfg(feature = "tls")]
 mod identity;
@@ -21,20 +22,20 @@ pub(crate) use session::Session;
 #[cfg(not(feature = "tls"))]
 pub(crate) use stub::{Identity, Session, identity};
 
-/// How a connection in TLS begins: with a record of the handshake, of any release.
+/// The first two bytes of a TLS connection: a handshake record, of any version.
 pub(crate) const HANDSHAKE_RECORD: [u8; 2] = [22, 3];
-/// What tells a caller in TLS that there is none here: the alert `handshake_failure`.
+/// The alert `handshake_failure`, which tells a TLS client that TLS is off.
 pub(crate) const HANDSHAKE_FAILURE: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
-/// How an end in TLS answers what is none: with an alert.
+/// The first bytes of a TLS alert, with which a TLS server answers plaintext.
 pub(crate) const ALERT: [u8; 5] = [21, 3, 3, 0, 2];
 
-/// Whether TLS is what a connection has failed over: trying again does not help.
+/// Whether a connection failed because of TLS, so that retrying cannot help.
 pub(crate) fn is_tls_error(cause: &io::Error) -> bool {
     cause.kind() == io::ErrorKind::InvalidData
 }
 
-/// The peer speaks TLS, and we do not.
+/// The peer uses TLS, and this endpoint does not.
 pub(crate) fn unexpected_tls() -> io::Error {
-    let text = "it speaks TLS, which is off here (FI_TCP_TLS)";
+    let text = "the peer speaks TLS, which is off at this endpoint (FI_TCP_TLS)";
     io::Error::new(io::ErrorKind::InvalidData, text)
 }

@@ -1,48 +1,49 @@
-//! The records of one connection: sealed on their way to the kernel, opened on their way from it.
+//! `Session`: the TLS records of one connection, encrypted on the way to the kernel and decrypted
+//! on the way from it.
 //!
-//! What is sealed goes to the kernel before anything else is sealed, so that little of it is ever
-//! here; what is opened goes to its place before more is read, likewise. Plain bytes count as sent
-//! when the kernel has all of their records. Sockets and memory that is no slice are the caller's.
+//! Encrypted records go to the kernel before more bytes are encrypted, and decrypted bytes go to
+//! their destination before more are read, so that buffers stay small. Plain bytes count as sent
+//! when the kernel has all of their records. The caller handles the socket, and memory that is not
+//! a slice.
 
 use std::fmt;
 use std::io::{self, BufRead, Read, Write};
 
 use rustls::{Connection, Error};
 
-/// Plain bytes of a record.
+/// Plain bytes of one record.
 const RECORD_LEN: usize = 16 << 10;
-/// Plain bytes that are sealed before the kernel is asked to take them: as many as are worth a
-/// system call.
+/// Plain bytes that are encrypted before they are sent: enough to be worth a system call.
 const ENCRYPT_AHEAD: usize = 4 * RECORD_LEN;
-/// Bytes that are read in one system call, before and after the ends know each other: a stranger is
-/// not worth as much memory.
+/// Bytes that are read in one system call, during the handshake and after it. An unauthenticated
+/// connection gets less memory.
 const HANDSHAKE_INPUT: usize = 4 << 10;
 const INPUT: usize = 2 * RECORD_LEN;
 
-/// One end of a connection in TLS.
+/// One side of a TLS connection.
 pub(crate) struct Session {
     connection: Connection,
-    /// Read, and in `start..end` not opened yet.
+    /// Bytes that were read; `start..end` are not decrypted yet.
     input: Vec<u8>,
     start: usize,
     end: usize,
-    /// The kernel had no more when it was asked last.
+    /// Whether the last read emptied the kernel's buffer.
     is_drained: bool,
-    /// Opened bytes that wait for room.
+    /// Decrypted bytes that the caller has not taken.
     decrypted: usize,
-    /// The peer has said goodbye.
+    /// The peer has sent close_notify.
     is_closed: bool,
-    /// Why nothing comes any more, when something had come before it.
+    /// An error that followed delivered bytes; the next call returns it.
     deferred_error: Option<io::Error>,
-    /// Memory in which a record is put together.
+    /// Buffer for the plain bytes of one record.
     record: Vec<u8>,
-    /// Plain bytes at the front of what is to be sent that are sealed, and not with the kernel.
+    /// Plain bytes at the front of the caller's data that are encrypted but not yet sent.
     unflushed: usize,
 }
 
 impl Session {
     pub(super) fn new(mut connection: Connection) -> Self {
-        // `send` seals no more than `ENCRYPT_AHEAD` bytes before they are gone.
+        // `send` encrypts at most `ENCRYPT_AHEAD` bytes before it sends them.
         connection.set_buffer_limit(None);
         Self {
             connection,
@@ -58,10 +59,10 @@ impl Session {
         }
     }
 
-    /// Moves the handshake on; whether it is over, as far as this end can know.
+    /// Continues the handshake. Returns true when it is complete, as far as this side can know.
     ///
     /// # Errors
-    /// `InvalidData`, with the reason, when there can be no connection with this peer; those of the
+    /// `InvalidData`, with the reason, when no connection with this peer is possible; those of the
     /// socket.
     pub(crate) fn continue_handshake(
         &mut self,
@@ -82,11 +83,12 @@ impl Session {
         }
     }
 
-    /// Sends plain bytes, `len` in all, of which `copy` takes those from a place on: how many are
-    /// with the kernel. When those are not all, the next call begins with the ones that are not.
+    /// Sends `len` plain bytes and returns how many the kernel has taken. `copy` fills a buffer
+    /// with the bytes from an offset. If fewer than `len` were taken, the next call must continue
+    /// with the first byte that was not.
     ///
     /// # Errors
-    /// `WouldBlock` when there are none; those of the socket and of the session.
+    /// `WouldBlock` when the kernel takes none; those of the socket and of the session.
     pub(crate) fn send(
         &mut self,
         stream: &mut (impl Read + Write),
@@ -127,11 +129,11 @@ impl Session {
         Ok(())
     }
 
-    /// Hands what has come to `store`, `max` bytes at most: how many; 0 at the end.
+    /// Passes at most `max` received bytes to `store`, and returns their number; 0 at the end.
     ///
     /// # Errors
-    /// `WouldBlock` when there are none; `InvalidData` when the peer has sent what is no record;
-    /// `UnexpectedEof` when it has gone without a goodbye; those of the socket.
+    /// `WouldBlock` when there are none; `InvalidData` when the peer has sent an invalid record;
+    /// `UnexpectedEof` when it closed without close_notify; those of the socket.
     pub(crate) fn recv(
         &mut self,
         stream: &mut (impl Read + Write),
@@ -154,7 +156,7 @@ impl Session {
                 Ok(false) => return Ok(done),
                 Err(cause) if done == 0 => return Err(cause),
                 Err(cause) => {
-                    // It is not told of again, as the kernel's errors are.
+                    // The kernel reports an error only once.
                     self.deferred_error =
                         Some(cause).filter(|it| it.kind() != io::ErrorKind::WouldBlock);
                     return Ok(done);
@@ -163,7 +165,7 @@ impl Session {
         }
     }
 
-    /// Whether something is here, or known, that the socket is not going to tell of.
+    /// Whether input, an end or an error is buffered, for which the socket reports no event.
     pub(crate) fn has_input(&self) -> bool {
         self.start < self.end
             || self.decrypted > 0
@@ -171,19 +173,19 @@ impl Session {
             || self.deferred_error.is_some()
     }
 
-    /// Whether records wait for the kernel.
+    /// Whether records wait to be sent.
     pub(crate) fn has_output(&self) -> bool {
         self.connection.wants_write()
     }
 
-    /// Says goodbye, if there is room for that.
+    /// Sends close_notify, if the socket has room.
     pub(crate) fn send_close_notify(&mut self, stream: &mut (impl Read + Write)) {
         self.connection.send_close_notify();
-        // Whoever does not hear it takes the end for a loss.
+        // A peer that does not receive it treats the close as an error.
         let _ = self.flush(stream);
     }
 
-    /// Gives the kernel the records that are here; whether it has taken all.
+    /// Sends the waiting records. Returns true when none is left.
     pub(crate) fn flush(&mut self, stream: &mut (impl Read + Write)) -> io::Result<bool> {
         while self.connection.wants_write() {
             match self
@@ -219,7 +221,7 @@ impl Session {
         Ok(done - from)
     }
 
-    /// Opens more of what has come; `false` at the end.
+    /// Reads and decrypts more input. Returns false at the end.
     fn decrypt_more(&mut self, stream: &mut (impl Read + Write)) -> io::Result<bool> {
         if self.is_closed {
             return Ok(false);
@@ -232,7 +234,7 @@ impl Session {
         }
         let decrypted = self.decrypt();
         if self.connection.wants_write() {
-            // A reason for the peer, or an answer that nobody waits for.
+            // An alert, or a response for which no caller waits.
             let _ = self.flush(stream);
         }
         decrypted.map(|()| true)
@@ -260,7 +262,7 @@ impl Session {
         let is_handshaking = self.connection.is_handshaking();
         let state = self.connection.process_new_packets();
         let state = state.map_err(|cause| {
-            // Nothing behind it is looked at.
+            // Later input is ignored.
             self.start = self.end;
             io::Error::new(io::ErrorKind::InvalidData, reason(&cause, is_handshaking))
         })?;
@@ -281,17 +283,17 @@ impl fmt::Debug for Session {
 }
 
 fn truncated() -> io::Error {
-    let text = "it ended in the middle of TLS, without a goodbye";
+    let text = "the peer closed the TLS connection without close_notify";
     io::Error::new(io::ErrorKind::UnexpectedEof, text)
 }
 
-/// What is wrong with the peer.
+/// Describes a TLS error of the peer.
 fn reason(cause: &Error, is_handshaking: bool) -> String {
     match cause {
         Error::InvalidMessage(text) if is_handshaking => {
-            format!("it does not speak TLS ({text:?})")
+            format!("the peer does not speak TLS ({text:?})")
         }
-        Error::AlertReceived(alert) => format!("it ends TLS and says {alert:?}"),
+        Error::AlertReceived(alert) => format!("the peer ended TLS with alert {alert:?}"),
         other => format!("TLS: {other}"),
     }
 }

@@ -1,4 +1,5 @@
-//! What stands for TLS in a build without it: nothing, and an error for who asks for it.
+//! TLS in a build without the feature `tls`: uninhabited types, and an error when the parameters
+//! require TLS.
 
 use std::convert::Infallible;
 use std::io::{self, Read, Write};
@@ -7,18 +8,18 @@ use std::net::IpAddr;
 use selvedge::param::Params;
 use selvedge::{Errno, Error};
 
-/// There is none.
+/// Uninhabited: this build has no TLS.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity(Infallible);
 
-/// There is none.
+/// Uninhabited: this build has no TLS.
 #[derive(Debug)]
 pub(crate) struct Session(Infallible);
 
-/// No identity.
+/// Returns no identity.
 ///
 /// # Errors
-/// [`Errno::NoSys`] when the parameters ask for one.
+/// [`Errno::NoSys`] when the parameters require TLS.
 pub(crate) fn identity(params: &Params) -> Result<Option<Identity>, Error> {
     match &*params.text("FI_TCP_TLS")? {
         "require" => Err(Error::new(

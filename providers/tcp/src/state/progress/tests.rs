@@ -1,4 +1,4 @@
-//! What a message costs does not depend on how many peers there are.
+//! The cost of a message does not depend on the number of peers.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,12 +14,12 @@ use crate::wire::ByteOrder;
 use crate::wire::frame::{AckPolicy, Header};
 use crate::wire::hello::{Hello, Kind as Greeting, RdmData};
 
-/// After this long a test does not hang but fails.
+/// The time limit of a test.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const TAG: u64 = 7;
 const ROUNDS: usize = 2000;
 
-/// An endpoint, and peers of it that are nothing but sockets.
+/// An endpoint, and peers that are plain sockets.
 struct RawPeers {
     ep: Endpoint,
     pool: Pool,
@@ -50,7 +50,7 @@ impl RawPeers {
         raw_peers
     }
 
-    /// A peer that says that it listens at `port`.
+    /// Connects a peer that claims to listen at `port`.
     fn peer(&mut self, port: u16, av: &dyn AddressVector) -> (TcpStream, FiAddr) {
         let Address::Ip(at) = self.ep.address().unwrap() else {
             panic!("an address of another kind");
@@ -64,7 +64,7 @@ impl RawPeers {
         (stream, av.insert_one(&addr).unwrap())
     }
 
-    /// Makes progress until a peer has so many bytes.
+    /// Makes progress until a peer has received `expected` bytes.
     fn read_from(&mut self, stream: &mut TcpStream, expected: usize) {
         let mut bytes = [0; 128];
         let (start, mut have) = (Instant::now(), 0);
@@ -75,7 +75,7 @@ impl RawPeers {
         }
     }
 
-    /// A message of a peer, and one back.
+    /// Exchanges a message with a peer in each direction.
     fn exchange(&mut self, at: usize) {
         let buf = self.pool.take().unwrap();
         self.ep.trecv(buf, FiAddr::UNSPEC, TAG, Context(1)).unwrap();
@@ -104,7 +104,7 @@ impl RawPeers {
     }
 }
 
-/// System calls of an endpoint that exchanges messages with each of so many peers in turn.
+/// The system calls of an endpoint that exchanges messages with `count` peers in turn.
 fn calls_with(count: usize) -> usize {
     let mut raw_peers = RawPeers::new(count);
     (0..count).for_each(|at| raw_peers.exchange(at));
@@ -116,7 +116,7 @@ fn calls_with(count: usize) -> usize {
 #[test]
 fn a_message_costs_the_same_among_a_thousand_peers() {
     let (few, many) = (calls_with(10), calls_with(1000));
-    // How often it looks before a message is there is up to the machine, a little.
+    // The number of polls before a message arrives varies a little with the machine.
     assert!(
         many <= few + few / 5,
         "{ROUNDS} exchanges: {few} system calls with ten peers, {many} with a thousand"

@@ -1,4 +1,4 @@
-//! Frames against bytes that were seen on the wire, and against any bytes.
+//! Tests of frames, with bytes recorded on the wire and with random bytes.
 
 use proptest::prelude::*;
 
@@ -36,7 +36,7 @@ fn segment(addr: u64, len: usize, key: u64) -> RmaIov {
     RmaIov { addr, len, key }
 }
 
-/// Headers of libfabric 2.7, and what they say.
+/// Headers recorded from libfabric 2.7, and their content.
 fn recorded() -> Vec<(&'static str, Header)> {
     let write = |list: &[RmaIov], wants_ack| Header::Write {
         segments: RmaSegments::new(list).unwrap(),
@@ -130,7 +130,7 @@ fn frames_match_libfabric_to_the_byte() {
 #[test]
 #[cfg(target_endian = "little")]
 fn stale_header_fields_of_libfabric_are_ignored() {
-    // The count of places on a message, a version that is not looked at, a read response's echo.
+    // A segment count in a message, an unchecked version, and an echoed count in a read response.
     let stale = hex("03 01 00 00 00 01 18 07 20 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00");
     assert_eq!(parsed(&stale), Ok(tagged(1, None, 8)));
     let version = hex("07 06 00 00 01 00 10 00 10 00 00 00 00 00 00 00");
@@ -143,7 +143,7 @@ fn stale_header_fields_of_libfabric_are_ignored() {
             is_checked: false
         })
     );
-    // A header longer than it has to be.
+    // A header that is longer than necessary.
     let slack = hex("03 01 00 00 00 00 20 00 28 00 00 00 00 00 00 00 \
          01 00 00 00 00 00 00 00 ff ff ff ff ff ff ff ff");
     assert_eq!(parsed(&slack), Ok(tagged(1, None, 8)));
@@ -153,27 +153,27 @@ fn stale_header_fields_of_libfabric_are_ignored() {
 #[cfg(target_endian = "little")]
 fn inconsistent_headers_are_rejected() {
     let table = [
-        // Shorter than the base, longer than any, not made of words.
+        // Shorter than the fixed part, longer than the maximum, not a multiple of a word.
         "03 00 00 00 00 00 08 00 10 00 00 00 00 00 00 00",
         "03 00 00 00 00 00 80 00 80 00 00 00 00 00 00 00",
         "03 00 00 00 00 00 14 00 20 00 00 00 00 00 00 00",
-        // A frame that ends before its header.
+        // A frame that ends within its header.
         "03 00 00 00 00 00 10 00 0f 00 00 00 00 00 00 00",
         // No tag; no data.
         "03 01 00 00 00 00 10 00 10 00 00 00 00 00 00 00",
         "03 00 01 00 00 00 10 00 10 00 00 00 00 00 00 00",
-        // More bytes than memory has.
+        // A length beyond the address space.
         "03 00 00 00 00 00 10 00 ff ff ff ff ff ff ff ff",
         // An acknowledgement with bytes.
         "03 00 00 00 02 00 10 00 11 00 00 00 00 00 00 00",
-        // Five places; one that is not there.
+        // Five segments; one that is missing.
         "03 02 00 00 00 05 10 00 10 00 00 00 00 00 00 00",
         "03 02 00 00 00 01 10 00 10 00 00 00 00 00 00 00",
-        // A write of other bytes than its places have.
+        // A write whose payload and segments differ in length.
         "03 04 00 00 00 01 28 00 39 00 00 00 00 00 00 00 \
          20 00 00 00 00 00 00 00 10 00 00 00 00 00 00 00 ee ff c0 00 00 00 00 00",
         "03 04 00 00 00 00 10 00 11 00 00 00 00 00 00 00",
-        // Kinds that nobody has, or that only Selvedge endpoints know.
+        // Unknown operation codes, and extensions of Selvedge.
         "03 08 00 00 00 00 10 00 10 00 00 00 00 00 00 00",
         "03 80 00 00 00 00 20 00 20 00 00 00 00 00 00 00",
     ];
@@ -305,13 +305,13 @@ fn a_padded_header_parses_the_same() {
             (&message, false, true),
             (&message, true, true),
             (&response, true, true),
-            // A libfabric has not been seen to skip it there.
+            // libfabric was not observed to skip padding in this frame.
             (&response, false, false),
         ] {
             let mut bytes = Vec::new();
             header.encode(order, 0, &mut bytes);
             let base = bytes.len();
-            // As the place of the payload changes until the frame is sent.
+            // The offset of the payload changes until the frame is sent.
             for by in [0, 8, 56, 16, 0, 48] {
                 pad(&mut bytes, base, by, order, has_extensions);
                 let len = if is_padded { base + by } else { base };

@@ -1,4 +1,4 @@
-//! Strangers at a door in TLS who say nonsense, half of something, or nothing.
+//! Unauthenticated connections to a TLS listener that send malformed, incomplete or no input.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use crate::side::{Side, exchange, until};
 
-/// A greeting of a stock libfabric that listens at a port.
-pub(crate) fn greeting(port: u16) -> Vec<u8> {
+/// The hello request of a stock libfabric that listens at a port.
+pub(crate) fn hello(port: u16) -> Vec<u8> {
     let mut bytes = vec![3, 0, 0, 8];
     bytes.extend([0; 20]);
     bytes.extend(1_u64.to_ne_bytes());
@@ -18,44 +18,44 @@ pub(crate) fn greeting(port: u16) -> Vec<u8> {
     bytes
 }
 
-fn waits_for_the_end(side: &Side, mut stream: TcpStream) -> Vec<u8> {
+fn wait_for_close(side: &Side, mut stream: TcpStream) -> Vec<u8> {
     stream.set_nonblocking(true).unwrap();
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     until(|| {
         side.drive();
         let mut bytes = [0; 4096];
         match stream.read(&mut bytes) {
             Ok(0) => return Some(()),
-            Ok(count) => heard.extend_from_slice(&bytes[..count]),
+            Ok(count) => received.extend_from_slice(&bytes[..count]),
             Err(cause) if cause.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(_) => return Some(()),
         }
         None
     });
-    heard
+    received
 }
 
 #[test]
-fn strangers_who_do_not_speak_tls_hear_an_alert_and_the_end() {
+fn plaintext_connections_get_an_alert_and_are_closed() {
     let (a, b) = (Side::new(), Side::new());
     exchange(&a, &b);
-    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &greeting(1000), &[255; 300]] {
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &hello(1000), &[255; 300]] {
         let mut stream = TcpStream::connect(a.addr()).unwrap();
         stream.write_all(bytes).unwrap();
-        let heard = waits_for_the_end(&a, stream);
-        assert_eq!(heard[..3], [21, 3, 3], "{heard:?}");
+        let received = wait_for_close(&a, stream);
+        assert_eq!(received[..3], [21, 3, 3], "{received:?}");
         exchange(&a, &b);
     }
 }
 
 #[test]
-fn strangers_who_are_silent_in_the_middle_are_turned_out_and_keep_nobody_out() {
+fn connections_that_stall_during_the_tls_handshake_expire_and_do_not_block_peers() {
     let params = [("FI_TCP_PENDING", "8"), ("FI_TCP_CONNECT_TIMEOUT", "100ms")];
     let a = Side::with(&params);
     let mut slow: Vec<_> = (0..40)
         .map(|count| {
             let mut stream = TcpStream::connect(a.addr()).unwrap();
-            // The beginning of a record of the handshake that is long.
+            // The first bytes of a long handshake record.
             let first = [22, 3, 1, 1, 0, 1, 0, 0, 252, 3, 3];
             stream.write_all(&first[..count % first.len()]).unwrap();
             stream
@@ -64,7 +64,7 @@ fn strangers_who_are_silent_in_the_middle_are_turned_out_and_keep_nobody_out() {
     let b = Side::new();
     exchange(&b, &a);
     for stream in slow.drain(..) {
-        waits_for_the_end(&a, stream);
+        wait_for_close(&a, stream);
     }
     exchange(&a, &b);
 }
@@ -72,9 +72,9 @@ fn strangers_who_are_silent_in_the_middle_are_turned_out_and_keep_nobody_out() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Each is survived, and everybody else goes on.
+    /// The endpoint survives, and its other connections continue.
     #[test]
-    fn random_bytes_at_the_door_harm_nobody(
+    fn random_bytes_before_the_handshake_disturb_no_other_connection(
         first in prop::collection::vec(
             prop_oneof![Just(22_u8), Just(23), Just(21), any::<u8>()], 1),
         release in prop_oneof![Just([3_u8, 1]), Just([3, 3]), any::<[u8; 2]>()],
@@ -86,16 +86,16 @@ proptest! {
         }
         SIDES.with(|(a, b)| {
             let mut stream = TcpStream::connect(a.addr()).unwrap();
-            let mut said = Vec::new();
+            let mut sent = Vec::new();
             for (number, &(is_record, len)) in lens.iter().enumerate() {
                 if is_record {
-                    said.extend([first[0], release[0], release[1]]);
-                    said.extend((len as u16).to_be_bytes());
+                    sent.extend([first[0], release[0], release[1]]);
+                    sent.extend((len as u16).to_be_bytes());
                 }
-                said.extend_from_slice(&noise[number * 300..][..len]);
+                sent.extend_from_slice(&noise[number * 300..][..len]);
             }
-            // It fails when the other end has had enough.
-            let _ = stream.write_all(&said);
+            // It fails when the other side has closed the connection.
+            let _ = stream.write_all(&sent);
             let _ = stream.shutdown(Shutdown::Write);
             for _ in 0..20 {
                 a.drive();

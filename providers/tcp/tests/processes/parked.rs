@@ -1,4 +1,4 @@
-//! Threads that sleep, and progress without them.
+//! Parked threads, and automatic progress.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use selvedge::{Bindings, Context, FiAddr, av, wait};
 
 use crate::side::{Side, info, pattern, until};
 
-/// A side whose reader waits in this way, and sleeps at once.
-pub(crate) fn waiting(object: wait::Object, progress: Progress) -> Side {
+/// A side whose reader waits by this object, and parks at once.
+pub(crate) fn parking_side(object: wait::Object, progress: Progress) -> Side {
     let mut info = info(EpType::Rdm, &[("FI_TCP_SPIN_TIME", "0s")]);
     info.domain_attr.data_progress = progress;
     let domain = info.open().unwrap();
@@ -20,49 +20,49 @@ pub(crate) fn waiting(object: wait::Object, progress: Progress) -> Side {
     let av = domain.av(&av::Attr::default()).unwrap();
     let bindings = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
     let ep = domain.endpoint(&info, bindings).unwrap();
-    Side::around(ep, cq, av, domain)
+    Side::from_parts(ep, cq, av, domain)
 }
 
 #[test]
-fn a_sleeper_is_woken_by_messages_of_every_size() {
+fn a_parked_thread_is_woken_by_messages_of_every_size() {
     for object in [wait::Object::Unspec, wait::Object::Fd, wait::Object::Yield] {
-        let (a, b) = (Side::new(), waiting(object, Progress::Manual));
-        let to_b = a.knows(&b);
+        let (a, b) = (Side::new(), parking_side(object, Progress::Manual));
+        let to_b = a.insert_peer(&b);
         for len in [0, 8, 5000, 3 << 20] {
             let bytes = pattern(1, len);
-            let landing = b.trecv(FiAddr::UNSPEC, 1, len, 7);
+            let buffer = b.trecv(FiAddr::UNSPEC, 1, len, 7);
             let cq = Arc::clone(&b.cq);
-            let sleeper = std::thread::spawn(move || {
+            let parked_thread = std::thread::spawn(move || {
                 let mut entry = [Entry::default()];
                 assert_eq!(cq.wait(&mut entry, Some(Duration::from_secs(60))), Ok(1));
                 entry[0].context
             });
-            // Most of the time it is asleep by then.
+            // It is parked by then, most of the time.
             std::thread::sleep(Duration::from_millis(2));
             a.tsend(to_b, 1, &bytes, 1).unwrap();
             a.wait_for(1, &[]);
             until(|| {
                 a.drive();
-                sleeper.is_finished().then_some(())
+                parked_thread.is_finished().then_some(())
             });
-            assert_eq!(sleeper.join().unwrap(), Context(7));
-            assert_eq!(landing.bytes(), bytes);
+            assert_eq!(parked_thread.join().unwrap(), Context(7));
+            assert_eq!(buffer.bytes(), bytes);
         }
     }
 }
 
 #[test]
 fn automatic_progress_needs_no_call() {
-    let sides = [(); 2].map(|()| waiting(wait::Object::None, Progress::Auto));
+    let sides = [(); 2].map(|()| parking_side(wait::Object::None, Progress::Auto));
     let [a, b] = &sides;
-    let to_b = a.knows(b);
+    let to_b = a.insert_peer(b);
     let bytes = pattern(1, 1 << 20);
-    let landing = b.trecv(FiAddr::UNSPEC, 1, bytes.len(), 7);
+    let buffer = b.trecv(FiAddr::UNSPEC, 1, bytes.len(), 7);
     a.tsend(to_b, 1, &bytes, 1).unwrap();
     for (side, context) in [(b, 7), (a, 1)] {
         let mut entry = [Entry::default()];
         until(|| (side.cq.read_ready(&mut entry, &mut [FiAddr(0)]) == Ok(1)).then_some(()));
         assert_eq!(entry[0].context, Context(context));
     }
-    assert_eq!(landing.bytes(), bytes);
+    assert_eq!(buffer.bytes(), bytes);
 }

@@ -1,4 +1,4 @@
-//! A test that is started again as another process.
+//! Starts a test again as a child process.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,12 +8,12 @@ use selvedge::{Caps, Hints, Registry};
 
 use crate::side::Side;
 
-/// Set in the other process.
-const OTHER: &str = "SELVEDGE_TCP_TEST_OTHER";
+/// Set in the child process.
+const CHILD: &str = "SELVEDGE_TCP_TEST_OTHER";
 
-/// The other process's side, as its environment has it; nothing in the first process.
-pub(crate) fn itself() -> Option<Side> {
-    std::env::var_os(OTHER)?;
+/// In the child process, its side; `None` in the parent.
+pub(crate) fn child_side() -> Option<Side> {
+    std::env::var_os(CHILD)?;
     let registry = Registry::new().with(&selvedge_tcp::PROVIDER);
     let hints = Hints::new()
         .caps(Caps::MSG | Caps::TAGGED | Caps::SOURCE | Caps::DIRECTED_RECV)
@@ -24,12 +24,13 @@ pub(crate) fn itself() -> Option<Side> {
     Some(side)
 }
 
-/// Starts the test as another process; where its side listens, and what it says from then on.
+/// Starts the test as a child process. Returns the process, the address of its side, and its
+/// further output lines.
 pub(crate) fn start(test: &str) -> (Child, String, impl Iterator<Item = String>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
-        .env(OTHER, "1")
-        .envs(crate::variables_of_another())
+        .env(CHILD, "1")
+        .envs(crate::child_variables())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -37,7 +38,7 @@ pub(crate) fn start(test: &str) -> (Child, String, impl Iterator<Item = String>)
     let mut lines = lines.map_while(Result::ok);
     let addr = lines.find_map(|line| {
         line.split_once("at 127")
-            .map(|(_, rest)| format!("127{rest}"))
+            .map(|(_, remainder)| format!("127{remainder}"))
     });
     (child, addr.unwrap(), lines)
 }

@@ -1,4 +1,4 @@
-//! Certificates for tests: authorities, and what they have signed, in files.
+//! Files with authorities and certificates for tests.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
@@ -7,20 +7,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
 
-/// Who signs certificates.
+/// A certificate authority.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
-    /// Its own certificate.
+    /// The file of its own certificate.
     pub(crate) file: PathBuf,
 }
 
-/// A certificate with its key, and whom its owner believes.
+/// The files of a certificate, its key, and the trusted authority.
 #[derive(Clone)]
-pub(crate) struct Papers {
+pub(crate) struct Certificate {
     pub(crate) cert: PathBuf,
     pub(crate) key: PathBuf,
     pub(crate) ca: PathBuf,
-    /// What peers have to be called.
+    /// The name that peers' certificates must have; empty for none.
     pub(crate) name: String,
 }
 
@@ -33,16 +33,16 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let file = written("ca", &issuer.pem());
+        let file = write_pem("ca", &issuer.pem());
         Self { issuer, file }
     }
 
-    /// A certificate that is good for the loopback addresses, and a name.
-    pub(crate) fn papers(&self) -> Papers {
+    /// Issues a certificate for the loopback addresses and a host name.
+    pub(crate) fn issue(&self) -> Certificate {
         self.sign(|_| {})
     }
 
-    pub(crate) fn sign(&self, edit: impl FnOnce(&mut CertificateParams)) -> Papers {
+    pub(crate) fn sign(&self, edit: impl FnOnce(&mut CertificateParams)) -> Certificate {
         let mut params = CertificateParams::new(["fabric.test".to_owned()]).unwrap();
         let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         params
@@ -51,17 +51,17 @@ impl Authority {
         edit(&mut params);
         let key = KeyPair::generate().unwrap();
         let cert = params.signed_by(&key, &self.issuer).unwrap();
-        Papers {
-            cert: written("cert", &cert.pem()),
-            key: written("key", &key.serialize_pem()),
+        Certificate {
+            cert: write_pem("cert", &cert.pem()),
+            key: write_pem("key", &key.serialize_pem()),
             ca: self.file.clone(),
             name: String::new(),
         }
     }
 }
 
-impl Papers {
-    /// The variables that say so.
+impl Certificate {
+    /// The parameters that select these files.
     pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
         let path = |path: &Path| path.to_str().unwrap().to_owned();
         vec![
@@ -74,38 +74,38 @@ impl Papers {
     }
 }
 
-/// Those of this process.
+/// The authority of this process.
 pub(crate) fn authority() -> &'static Authority {
     static AUTHORITY: OnceLock<Authority> = OnceLock::new();
     AUTHORITY.get_or_init(Authority::new)
 }
 
-/// What every endpoint has that is given nothing else.
-pub(crate) fn usual() -> &'static Papers {
-    static PAPERS: OnceLock<Papers> = OnceLock::new();
-    PAPERS.get_or_init(|| authority().papers())
+/// The certificate of endpoints without a specific one.
+pub(crate) fn default_certificate() -> &'static Certificate {
+    static PAPERS: OnceLock<Certificate> = OnceLock::new();
+    PAPERS.get_or_init(|| authority().issue())
 }
 
-pub(crate) fn written(what: &str, text: &str) -> PathBuf {
+pub(crate) fn write_pem(prefix: &str, text: &str) -> PathBuf {
     static FILES: AtomicUsize = AtomicUsize::new(0);
     let number = FILES.fetch_add(1, Ordering::Relaxed);
-    let path = folder().join(format!("{what}{number}.pem"));
+    let path = folder().join(format!("{prefix}{number}.pem"));
     std::fs::write(&path, text).unwrap();
     path
 }
 
-/// A folder of this process; those of processes that are over are removed.
+/// The folder of this process; folders of exited processes are removed.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("papers");
+        let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("certificates");
         for old in std::fs::read_dir(&all).into_iter().flatten().flatten() {
             if !Path::new("/proc").join(old.file_name()).exists() {
                 let _ = std::fs::remove_dir_all(old.path());
             }
         }
-        let own = all.join(std::process::id().to_string());
-        std::fs::create_dir_all(&own).unwrap();
-        own
+        let folder_of_process = all.join(std::process::id().to_string());
+        std::fs::create_dir_all(&folder_of_process).unwrap();
+        folder_of_process
     })
 }
