@@ -155,7 +155,7 @@ const PLANTS: &[Plant] = plants! {
             fails "each_region_counts_accesses_by_every_protocol";
     }
     "providers/shm/src/peers/ops.rs": "selvedge-shm" "--test=rma" {
-        "segmented reads are not counted": "self.domain.keys.count_read(&self.places);" => "let _ = (&self.domain, &self.places);"
+        "segmented reads are not counted": "self.domain.keys.count_read(&self.segments);" => "let _ = (&self.domain, &self.segments);"
             fails "each_region_counts_accesses_by_every_protocol";
     }
     "providers/shm/src/smr/memory/keys.rs": "selvedge-shm" "--test=rma" {

@@ -114,6 +114,6 @@ fn producer_dies() {
 }
 
 #[test]
-fn a_producer_that_dies_while_it_fills_has_sent_what_came_before() {
+fn a_producer_that_dies_while_it_fills_has_sent_earlier_segments() {
     explore(producer_dies);
 }
