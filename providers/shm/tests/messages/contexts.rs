@@ -200,7 +200,7 @@ fn contexts_are_opened_once_at_a_time_and_as_many_as_there_are() {
     let error = many.domain.scalable_endpoint(&many.info).unwrap_err();
     assert!(error.to_string().contains("rx_ctx_cnt"), "{error}");
     assert!(
-        error.to_string().contains("asked for 65, has 64"),
+        error.to_string().contains("requested 65, has 64"),
         "{error}"
     );
 }
@@ -224,7 +224,7 @@ fn discovery_reports_the_number_of_contexts() {
     );
     assert!(!info.caps.contains(Caps::NAMED_RX_CTX), "nobody asked");
     let why = provider::with(&[], &requests(1, 65)).refusal();
-    assert!(why.contains("rx_ctx_cnt: asked for 65, has 64"), "{why}");
+    assert!(why.contains("rx_ctx_cnt: requested 65, has 64"), "{why}");
 }
 
 #[test]
