@@ -262,7 +262,7 @@ fn errors_end_the_program_with_a_message_unless_a_handler_is_set() {
         ("arguments", true, "noted: there is no context -1"),
         ("arguments", true, "noted 13 errors"),
         ("late", true, "noted: poll after finalize"),
-        ("patience", true, "noted: wait has lasted"),
+        ("timeout", true, "noted: wait has lasted"),
     ];
     for (case, ends_well, sentence) in table {
         let output = run_program(&program, &[case, "-shmem", "-np", "3"]);
@@ -344,7 +344,7 @@ fn an_error_handler_that_throws_from_a_destructor_ends_the_program_with_the_sent
 
 #[test]
 fn a_failure_reported_by_a_wait_is_not_reported_again_by_barrier_and_finalize() {
-    let Some((printed, ends_well)) = end_after_failed_put("told", "note", "0") else {
+    let Some((printed, ends_well)) = end_after_failed_put("reported", "note", "0") else {
         return;
     };
     for line in ["after the barrier: 1", "after finalize: 1"] {

@@ -17,7 +17,7 @@ use crate::pointer::{fill, list, output, put, required, text};
 use crate::status::{error_status, guarded, guarded_unit, log_error};
 use crate::{av_set, eq, info};
 
-/// What stands behind an address vector.
+/// The object behind the handle of an address vector.
 pub(crate) struct Av {
     pub(crate) own: Arc<dyn AddressVector>,
     format: AddrFormat,
@@ -40,7 +40,7 @@ unsafe impl Class for Av {
 /// Insertions are over when they return, so an event queue has nothing to say.
 static FID: Table<Ops, Av> = object::ops::<Av>().bind(|_, fid, flags| {
     guarded_unit(|| {
-        // SAFETY: C, as fi_av_bind(3) has it: a handle.
+        // SAFETY: the C caller passes a handle, as fi_av_bind(3) requires.
         unsafe { argument::<eq::Eq>(fid) }?;
         match flags {
             0 => Err(Errno::NoSys),
@@ -51,13 +51,13 @@ static FID: Table<Ops, Av> = object::ops::<Av>().bind(|_, fid, flags| {
 
 static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
     .insert(|av, addr, count, out, flags, context| {
-        // SAFETY: C, as fi_av_insert(3) has it.
+        // SAFETY: the C caller follows fi_av_insert(3).
         guarded(|| unsafe { av.insert(addr, count, out, flags, context) })
     })
     .insertsvc(|av, node, service, out, flags, context| {
         guarded(|| {
             check_flags(flags)?;
-            // SAFETY: C, as fi_av_insertsvc(3) has it, here and below.
+            // SAFETY: the C caller follows fi_av_insertsvc(3), here and below.
             let node = unsafe { text(node) }?.unwrap_or_default();
             // SAFETY: as above.
             let service = unsafe { text(service) }?.unwrap_or_default();
@@ -71,7 +71,7 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
     .insertsym(|av, node, nodecnt, service, svccnt, out, flags, context| {
         guarded(|| {
             check_flags(flags)?;
-            // SAFETY: C, as fi_av_insertsym(3) has it, here and below.
+            // SAFETY: the C caller follows fi_av_insertsym(3), here and below.
             let node = unsafe { text(node) }?.ok_or(Errno::Inval)?;
             // SAFETY: as above.
             let service = unsafe { text(service) }?.ok_or(Errno::Inval)?;
@@ -94,7 +94,7 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
             if flags != 0 {
                 return Err(Errno::BadFlags);
             }
-            // SAFETY: C, as fi_av_remove(3) has it.
+            // SAFETY: the C caller follows fi_av_remove(3).
             let addrs = unsafe { list(addrs, count) }?;
             let addrs: Vec<_> = addrs.iter().copied().map(FiAddr).collect();
             av.own.remove(&addrs)
@@ -104,7 +104,7 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
     .lookup(|av, addr, buf, len| {
         guarded_unit(|| {
             let found = addr::encode(&av.own.lookup(FiAddr(addr))?);
-            // SAFETY: C, as fi_av_lookup(3) has it.
+            // SAFETY: the C caller follows fi_av_lookup(3).
             match unsafe { fill(buf.cast(), len, &found) } {
                 Err(Errno::TooSmall) => Ok(()),
                 result => result,
@@ -113,7 +113,7 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
     })
     .straddr(|av, addr, buf, len| {
         let written = guarded_unit(|| {
-            // SAFETY: C, as fi_av_straddr(3) has it, here and below.
+            // SAFETY: the C caller follows fi_av_straddr(3), here and below.
             let (addr, _) = unsafe { addr::at(addr, av.format) }?;
             let text = printed(&addr);
             // SAFETY: as above.
@@ -137,7 +137,7 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
         })
     })
     .av_set(|av, attr, out, context| {
-        // SAFETY: C, as fi_av_set(3) has it.
+        // SAFETY: the C caller follows fi_av_set(3).
         guarded_unit(|| unsafe { av_set::open(av, attr, out, context) })
     });
 
@@ -218,7 +218,7 @@ const MAX_COUNT: usize = 1 << 20;
 
 impl Av {
     /// # Safety
-    /// As fi_av_insert(3) has it.
+    /// The caller follows fi_av_insert(3).
     unsafe fn insert(
         &self,
         addr: *const c_void,
@@ -272,7 +272,7 @@ impl Outputs<'_> {
     /// [`Errno::Inval`] for impossible counts.
     ///
     /// # Safety
-    /// As fi_av_insert(3) has it.
+    /// The caller follows fi_av_insert(3).
     unsafe fn of(
         addrs: *mut abi::FiAddr,
         context: *mut c_void,

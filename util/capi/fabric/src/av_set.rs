@@ -15,7 +15,7 @@ use crate::object::{self, Class, Object, Table, argument};
 use crate::pointer::{list, put, required};
 use crate::status::guarded_unit;
 
-/// What stands behind a set.
+/// The object behind the handle of a set.
 pub(crate) struct AvSet(Mutex<Set>);
 
 impl AvSet {
@@ -52,17 +52,17 @@ unsafe impl Class for AvSet {
 
 static FID: Table<Ops, AvSet> = object::ops();
 static AV_SET: Table<OpsAvSet, AvSet> = Table::<OpsAvSet, AvSet>::empty()
-    // SAFETY: C, as fi_av_set_union(3) has it.
+    // SAFETY: the C caller follows fi_av_set_union(3).
     .set_union(|set, by| guarded_unit(|| unsafe { set.change(by, Set::union) }))
-    // SAFETY: C, as fi_av_set_intersect(3) has it.
+    // SAFETY: the C caller follows fi_av_set_intersect(3).
     .intersect(|set, by| guarded_unit(|| unsafe { set.change(by, Set::intersect) }))
-    // SAFETY: C, as fi_av_set_diff(3) has it.
+    // SAFETY: the C caller follows fi_av_set_diff(3).
     .diff(|set, by| guarded_unit(|| unsafe { set.change(by, Set::diff) }))
     // fi_av_set_insert(3)
     .insert(|set, addr| guarded_unit(|| set.set().insert(FiAddr(addr))))
     // fi_av_set_remove(3)
     .remove(|set, addr| guarded_unit(|| set.set().remove(FiAddr(addr))))
-    // SAFETY: C, as fi_av_set_addr(3) has it.
+    // SAFETY: the C caller follows fi_av_set_addr(3).
     .addr(|set, coll| guarded_unit(|| unsafe { put(coll, set.set().addr().0) }));
 
 /// Opens a set.
@@ -71,7 +71,7 @@ static AV_SET: Table<OpsAvSet, AvSet> = Table::<OpsAvSet, AvSet>::empty()
 /// [`Errno::BadFlags`] for flags that sets do not have; those of [`Set::open`].
 ///
 /// # Safety
-/// As fi_av_set(3) has it.
+/// The caller follows fi_av_set(3).
 pub(crate) unsafe fn open(
     av: &Object<Av>,
     attr: *const abi::AvSetAttr,

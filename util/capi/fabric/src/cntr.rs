@@ -18,7 +18,7 @@ use crate::sets;
 use crate::status::{guarded_infallible, guarded_unit, log_error};
 use crate::wait::{self, WaitObject};
 
-/// What stands behind a counter.
+/// The object behind the handle of a counter.
 pub(crate) struct Cntr {
     pub(crate) own: Arc<dyn Counter>,
     wait_obj: WaitObject,
@@ -37,7 +37,7 @@ unsafe impl Class for Cntr {
 }
 
 static FID: Table<Ops, Cntr> = object::ops::<Cntr>().control(|cntr, command, arg| {
-    // SAFETY: C, as fi_control(3) has it.
+    // SAFETY: the C caller follows fi_control(3).
     guarded_unit(|| unsafe { cntr.wait_obj.control(command, arg, cntr.own.wait_fd()) })
 });
 static CNTR: Table<OpsCntr, Cntr> = Table::<OpsCntr, Cntr>::empty()

@@ -24,7 +24,7 @@ use crate::sets::{self, WaitSet};
 use crate::status::{count_status, guarded_count, guarded_unit, log_error};
 use crate::wait::{self, WaitObject};
 
-/// What stands behind a completion queue.
+/// The object behind the handle of a completion queue.
 pub(crate) struct Cq {
     pub(crate) own: Arc<dyn CompletionQueue>,
     format: Format,
@@ -58,21 +58,21 @@ unsafe impl Class for Cq {
 }
 
 static FID: Table<Ops, Cq> = object::ops::<Cq>().control(|cq, command, arg| {
-    // SAFETY: C, as fi_control(3) has it.
+    // SAFETY: the C caller follows fi_control(3).
     guarded_unit(|| unsafe { cq.wait_obj.control(command, arg, cq.own.wait_fd()) })
 });
 /// Of queues whose entries are the beginnings of ours.
 static NARROW: Table<OpsCq, Cq> = TABLE;
 /// Of queues whose entries are ours.
 static WHOLE: Table<OpsCq, Cq> = TABLE
-    // SAFETY: C, as fi_cq_read(3) has it, for `struct fi_cq_tagged_entry`.
+    // SAFETY: the C caller follows fi_cq_read(3), for `struct fi_cq_tagged_entry`.
     .read(|cq, buf, count| unsafe { cq.read_whole(buf, count) })
-    // SAFETY: C, as fi_cq_readfrom(3) has it, likewise.
+    // SAFETY: the C caller follows fi_cq_readfrom(3), likewise.
     .readfrom(|cq, buf, count, src| unsafe { cq.readfrom_whole(buf, count, src) });
 const TABLE: Table<OpsCq, Cq> = Table::<OpsCq, Cq>::empty()
-    // SAFETY: C, as fi_cq_read(3) has it.
+    // SAFETY: the C caller follows fi_cq_read(3).
     .read(|cq, buf, count| unsafe { cq.readfrom(buf, count, ptr::null_mut()) })
-    // SAFETY: C, as fi_cq_readfrom(3) has it.
+    // SAFETY: the C caller follows fi_cq_readfrom(3).
     .readfrom(|cq, buf, count, src| unsafe { cq.readfrom(buf, count, src) })
     .readerr(|cq, buf, _flags| {
         guarded_count(|| {
@@ -80,24 +80,24 @@ const TABLE: Table<OpsCq, Cq> = Table::<OpsCq, Cq>::empty()
                 return Err(Errno::Inval);
             }
             let error = cq.own.read_err()?;
-            // SAFETY: C, as fi_cq_readerr(3) has it: an entry of the program's version.
+            // SAFETY: the C caller passes an entry of its API version, as fi_cq_readerr(3) requires.
             unsafe { cq.write_err_entry(&error, buf) }?;
             Ok(1)
         })
     })
     // The condition is a hint, which is not taken.
     .sread(|cq, buf, count, _cond, timeout| {
-        // SAFETY: C, as fi_cq_sread(3) has it.
+        // SAFETY: the C caller follows fi_cq_sread(3).
         unsafe { cq.sreadfrom(buf, count, ptr::null_mut(), timeout) }
     })
     .sreadfrom(|cq, buf, count, src, _cond, timeout| {
-        // SAFETY: C, as fi_cq_sreadfrom(3) has it.
+        // SAFETY: the C caller follows fi_cq_sreadfrom(3).
         unsafe { cq.sreadfrom(buf, count, src, timeout) }
     })
     // fi_cq_signal(3)
     .signal(|cq| guarded_unit(|| cq.own.signal()))
     .strerror(|cq, prov_errno, _err_data, buf, len| {
-        // SAFETY: C, as fi_cq_strerror(3) has it.
+        // SAFETY: the C caller follows fi_cq_strerror(3).
         unsafe { cq.last.text(prov_errno, buf, len) }
     });
 
@@ -194,7 +194,7 @@ fn in_steps(count: usize, mut read: impl FnMut(usize, usize) -> Result<usize>) -
 
 impl Cq {
     /// # Safety
-    /// As fi_cq_read(3) has it, for `struct fi_cq_tagged_entry`.
+    /// The caller follows fi_cq_read(3), for `struct fi_cq_tagged_entry`.
     #[inline(always)]
     unsafe fn read_whole(&self, buf: *mut c_void, count: usize) -> isize {
         let read = |at, now| {
@@ -207,7 +207,7 @@ impl Cq {
     }
 
     /// # Safety
-    /// As fi_cq_readfrom(3) has it, for `struct fi_cq_tagged_entry`.
+    /// The caller follows fi_cq_readfrom(3), for `struct fi_cq_tagged_entry`.
     unsafe fn readfrom_whole(
         &self,
         buf: *mut c_void,
@@ -231,7 +231,7 @@ impl Cq {
     }
 
     /// # Safety
-    /// As fi_cq_readfrom(3) has it.
+    /// The caller follows fi_cq_readfrom(3).
     unsafe fn readfrom(&self, buf: *mut c_void, count: usize, src: *mut abi::FiAddr) -> isize {
         let (mut entries, mut sources) = ([Entry::default(); BATCH], [FiAddr::UNSPEC; BATCH]);
         let batch = count.min(BATCH);
@@ -255,7 +255,7 @@ impl Cq {
     }
 
     /// # Safety
-    /// As fi_cq_sreadfrom(3) has it.
+    /// The caller follows fi_cq_sreadfrom(3).
     unsafe fn sreadfrom(
         &self,
         buf: *mut c_void,
@@ -284,7 +284,7 @@ impl Cq {
     }
 
     /// # Safety
-    /// As fi_cq_readerr(3) has it: an entry of the program's version.
+    /// The caller follows fi_cq_readerr(3) and passes an entry of its API version.
     unsafe fn write_err_entry(&self, error: &ErrEntry, buf: *mut CqErrEntry) -> Result {
         let entry_len = match self.version {
             old if old < Version::new(1, 5) => ERR_DATA_SIZE_AT,

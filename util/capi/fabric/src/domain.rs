@@ -19,7 +19,7 @@ use crate::pointer::put;
 use crate::status::{guarded_unit, log_error};
 use crate::{av, cntr, cq, eq, info, mr, sets};
 
-/// What stands behind a domain.
+/// The object behind the handle of a domain.
 pub(crate) struct Domain {
     pub(crate) own: Arc<dyn selvedge::Domain>,
     pub(crate) version: Version,
@@ -58,7 +58,7 @@ static FID: Table<Ops, Domain> = object::ops::<Domain>()
     // Event queues are taken, but nothing is reported to them: what they are for happens at once here.
     .bind(|_, fid, flags| {
         guarded_unit(|| {
-            // SAFETY: C, as fi_domain_bind(3) has it: a handle.
+            // SAFETY: the C caller passes a handle, as fi_domain_bind(3) requires.
             unsafe { argument::<eq::Eq>(fid) }?;
             match flags {
                 0 => Ok(()),
@@ -67,47 +67,47 @@ static FID: Table<Ops, Domain> = object::ops::<Domain>()
         })
     })
     .control(|domain, command, arg| {
-        // SAFETY: C, as fi_trigger(3) has it.
+        // SAFETY: the C caller follows fi_trigger(3).
         guarded_unit(|| unsafe { deferred::control(domain, command, arg) })
     });
 static DOMAIN: Table<OpsDomain, Domain> = Table::<OpsDomain, Domain>::empty()
     .av_open(|domain, attr, av, context| {
-        // SAFETY: C, as fi_av_open(3) has it.
+        // SAFETY: the C caller follows fi_av_open(3).
         guarded_unit(|| unsafe { av::open(domain, attr, av, context) })
     })
     .cq_open(|domain, attr, cq, context| {
-        // SAFETY: C, as fi_cq_open(3) has it.
+        // SAFETY: the C caller follows fi_cq_open(3).
         guarded_unit(|| unsafe { cq::open(domain, attr, cq, context) })
     })
     .cntr_open(|domain, attr, cntr, context| {
-        // SAFETY: C, as fi_cntr_open(3) has it.
+        // SAFETY: the C caller follows fi_cntr_open(3).
         guarded_unit(|| unsafe { cntr::open(domain, attr, cntr, context) })
     })
     .endpoint(|domain, info, ep, context| {
-        // SAFETY: C, as fi_endpoint(3) has it.
+        // SAFETY: the C caller follows fi_endpoint(3).
         guarded_unit(|| unsafe { ep::open(domain, info, ep, context) })
     })
     .endpoint2(|domain, info, ep, flags, context| {
         guarded_unit(|| match flags {
-            // SAFETY: C, as fi_endpoint2(3) has it.
+            // SAFETY: the C caller follows fi_endpoint2(3).
             0 => unsafe { ep::open(domain, info, ep, context) },
             _ => Err(Errno::BadFlags),
         })
     })
     .scalable_ep(|domain, info, sep, context| {
-        // SAFETY: C, as fi_scalable_ep(3) has it.
+        // SAFETY: the C caller follows fi_scalable_ep(3).
         guarded_unit(|| unsafe { scalable::open(domain, info, sep, context) })
     })
     .poll_open(|domain, attr, set| {
-        // SAFETY: C, as fi_poll_open(3) has it.
+        // SAFETY: the C caller follows fi_poll_open(3).
         guarded_unit(|| unsafe { sets::open_poll(domain, attr, set) })
     })
     .stx_ctx(|domain, _attr, stx, context| {
-        // SAFETY: C, as fi_stx_context(3) has it.
+        // SAFETY: the C caller follows fi_stx_context(3).
         guarded_unit(|| unsafe { domain.child(stx, context, || Ok(shared::Stx)) })
     })
     .srx_ctx(|domain, attr, srx, context| {
-        // SAFETY: C, as fi_srx_context(3) has it.
+        // SAFETY: the C caller follows fi_srx_context(3).
         guarded_unit(|| unsafe { shared::open_srx(domain, attr, srx, context) })
     })
     .query_atomic(|domain, datatype, op, attr, flags| {
@@ -121,12 +121,12 @@ static DOMAIN: Table<OpsDomain, Domain> = Table::<OpsDomain, Domain>::empty()
             let (datatype, op) = atomic::numbers(datatype, op)?;
             let can = domain.own.query_atomic(family, datatype, op)?;
             let (count, size) = (can.count, can.size);
-            // SAFETY: C, as fi_query_atomic(3) has it.
+            // SAFETY: the C caller follows fi_query_atomic(3).
             unsafe { put(attr, abi::AtomicAttr { count, size }) }
         })
     })
     .query_collective(|domain, coll, attr, flags| {
-        // SAFETY: C, as fi_query_collective(3) has it.
+        // SAFETY: the C caller follows fi_query_collective(3).
         guarded_unit(|| unsafe { collective::query(domain, coll, attr.cast(), flags) })
     });
 /// Opens a domain.

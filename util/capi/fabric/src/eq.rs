@@ -23,7 +23,7 @@ use crate::status::{guarded_count, guarded_unit, log_error};
 use crate::wait::WaitObject;
 use crate::{handles, info, pep, sets, wait};
 
-/// What stands behind an event queue.
+/// The object behind the handle of an event queue.
 pub(crate) struct Eq {
     pub(crate) own: Arc<dyn EventQueue>,
     wait_obj: WaitObject,
@@ -46,17 +46,17 @@ unsafe impl Class for Eq {
 }
 
 static FID: Table<Ops, Eq> = object::ops::<Eq>().control(|eq, command, arg| {
-    // SAFETY: C, as fi_control(3) has it.
+    // SAFETY: the C caller follows fi_control(3).
     guarded_unit(|| unsafe { eq.wait_obj.control(command, arg, eq.own.wait_fd()) })
 });
 static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
     .read(|eq, event, buf, len, flags| {
-        // SAFETY: C, as fi_eq_read(3) has it.
+        // SAFETY: the C caller follows fi_eq_read(3).
         guarded_count(|| unsafe { eq.take(event, buf, len, flags, || eq.own.read()) })
     })
     .sread(|eq, event, buf, len, timeout, flags| {
         let next = || eq.own.wait(wait::timeout(timeout));
-        // SAFETY: C, as fi_eq_sread(3) has it.
+        // SAFETY: the C caller follows fi_eq_sread(3).
         guarded_count(|| unsafe { eq.take(event, buf, len, flags, next) })
     })
     .readerr(|eq, buf, flags| {
@@ -68,7 +68,7 @@ static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
                 return Err(Errno::BadFlags);
             }
             let error = eq.own.read_err()?;
-            // SAFETY: C, as fi_eq_readerr(3) has it: an entry of the program's version.
+            // SAFETY: the C caller passes an entry of its API version, as fi_eq_readerr(3) requires.
             unsafe { eq.write_err_entry(&error, buf) }
         })
     })
@@ -83,7 +83,7 @@ static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
             if event != number::event::NOTIFY || len < size_of::<EqEntry>() {
                 return Err(Errno::Inval);
             }
-            // SAFETY: C, as fi_eq_write(3) has it; the words are copied, wherever they lie.
+            // SAFETY: the C caller follows fi_eq_write(3); the words are copied, wherever they lie.
             let bytes = unsafe { list(buf.cast::<u8>(), size_of::<EqEntry>()) }?;
             let word = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_ne_bytes);
             eq.own.write(Event::Notify {
@@ -95,7 +95,7 @@ static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
         })
     })
     .strerror(|eq, prov_errno, _err_data, buf, len| {
-        // SAFETY: C, as fi_eq_strerror(3) has it.
+        // SAFETY: the C caller follows fi_eq_strerror(3).
         unsafe { eq.last.text(prov_errno, buf, len) }
     });
 
@@ -232,7 +232,7 @@ const ERR_DATA_SIZE_AT: usize = offset_of!(EqErrEntry, err_data_size);
 
 impl Eq {
     /// # Safety
-    /// As fi_eq_readerr(3) has it: an entry of the program's version.
+    /// The caller follows fi_eq_readerr(3) and passes an entry of its API version.
     unsafe fn write_err_entry(&self, error: &ErrEntry, buf: *mut EqErrEntry) -> Result<usize> {
         let entry_len = match self.version < Version::new(1, 5) {
             true => ERR_DATA_SIZE_AT,

@@ -16,7 +16,7 @@ use crate::process::registry;
 use crate::status::{guarded_unit, log_error};
 use crate::{domain, eq, info, pep, sets, wait};
 
-/// What stands behind a fabric.
+/// The object behind the handle of a fabric.
 pub(crate) struct Fabric {
     pub(crate) own: Arc<dyn selvedge::Fabric>,
     /// The API that its program was written for.
@@ -48,32 +48,32 @@ unsafe impl Class for Fabric {
 static FID: Table<Ops, Fabric> = object::ops();
 static FABRIC: Table<OpsFabric, Fabric> = Table::<OpsFabric, Fabric>::empty()
     .domain(|fabric, info, domain, context| {
-        // SAFETY: C, as fi_domain(3) has it.
+        // SAFETY: the C caller follows fi_domain(3).
         guarded_unit(|| unsafe { domain::open(fabric, info, domain, context) })
     })
     .domain2(|fabric, info, domain, flags, context| {
         guarded_unit(|| match flags {
-            // SAFETY: C, as fi_domain2(3) has it.
+            // SAFETY: the C caller follows fi_domain2(3).
             0 => unsafe { domain::open(fabric, info, domain, context) },
             _ => Err(Errno::BadFlags),
         })
     })
     .passive_ep(|fabric, info, pep, context| {
-        // SAFETY: C, as fi_passive_ep(3) has it.
+        // SAFETY: the C caller follows fi_passive_ep(3).
         guarded_unit(|| unsafe { pep::open(fabric, info, pep, context) })
     })
     .eq_open(|fabric, attr, eq, context| {
-        // SAFETY: C, as fi_eq_open(3) has it.
+        // SAFETY: the C caller follows fi_eq_open(3).
         guarded_unit(|| unsafe { eq::open(fabric, attr, eq, context) })
     })
     .wait_open(|fabric, attr, set| {
-        // SAFETY: C, as fi_wait_open(3) has it.
+        // SAFETY: the C caller follows fi_wait_open(3).
         guarded_unit(|| unsafe { sets::open_wait(fabric, attr, set) })
     })
     .trywait(|_, fids, count| {
         guarded_unit(|| {
             let count = usize::try_from(count).map_err(|_| Errno::Inval)?;
-            // SAFETY: C, as fi_trywait(3) has it: an array of handles. Here and below.
+            // SAFETY: the C caller passes handles, as fi_trywait(3) requires, here and below.
             let fids = unsafe { list(fids, count) }?;
             let mut fids = fids.iter();
             // SAFETY: as above.

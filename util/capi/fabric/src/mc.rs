@@ -15,7 +15,7 @@ use crate::ep::{Ep, lists};
 use crate::object::{self, Class, Object, Table, argument};
 use crate::pointer::required;
 
-/// What stands behind a group.
+/// The object behind the handle of a group.
 pub(crate) struct Mc(Arc<dyn Membership>);
 
 // SAFETY: `fid_mc` begins with its fid, and has no table of functions.
@@ -43,7 +43,7 @@ const DIRECTIONS: u64 = selvedge::Caps::SEND.union(selvedge::Caps::RECV).bits();
 /// [`Errno::Inval`] for NULL; [`Errno::BadFlags`]; the provider's.
 ///
 /// # Safety
-/// As fi_join(3) and fi_join_collective(3) have it.
+/// The caller follows fi_join(3) and fi_join_collective(3).
 pub(crate) unsafe fn join(
     ep: &Object<Ep>,
     at: *const c_void,
@@ -72,7 +72,7 @@ pub(crate) unsafe fn join(
 }
 
 /// # Safety
-/// As fi_join_collective(3) has it.
+/// The caller follows fi_join_collective(3).
 unsafe fn join_set(
     ep: &Ep,
     at: *const abi::CollectiveAddr,

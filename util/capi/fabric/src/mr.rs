@@ -18,7 +18,7 @@ use crate::object::{self, Class, Object, Table, User, argument};
 use crate::pointer::{fill, list, prefix, put, required};
 use crate::status::{guarded_unit, log_error};
 
-/// What stands behind a region.
+/// The object behind the handle of a region.
 pub(crate) struct Mr {
     own: Arc<dyn MemoryRegion>,
     base: u64,
@@ -46,7 +46,7 @@ static FID: Table<Ops, Mr> = object::ops::<Mr>()
     // do with the region.
     .bind(|mr, fid, flags| {
         guarded_unit(|| {
-            // SAFETY: C, as fi_mr_bind(3) has it: a handle. Here and below.
+            // SAFETY: the C caller passes a handle, as fi_mr_bind(3) requires, here and below.
             match unsafe { required(fid.cast_const()) }?.fclass {
                 // SAFETY: as above.
                 fclass::CNTR => mr.bind_counter(unsafe { argument(fid) }?, flags),
@@ -60,7 +60,7 @@ static FID: Table<Ops, Mr> = object::ops::<Mr>()
     .control(|mr, command, arg| {
         guarded_unit(|| match command {
             number::control::ENABLE | number::control::REFRESH => Ok(()),
-            // SAFETY: C, as fi_mr_raw_attr(3) has it.
+            // SAFETY: the C caller follows fi_mr_raw_attr(3).
             number::control::GET_RAW_MR => unsafe { mr.raw(arg.cast()) },
             _ => Err(Errno::NoSys),
         })
@@ -72,7 +72,7 @@ pub(crate) static MR: Table<OpsMr, Domain> = Table::<OpsMr, Domain>::empty()
         |domain, buf, len, access, offset, key, flags, mr, context| {
             let registration = registration(access, offset, key, flags, context);
             let segment = IovMut::from_raw(buf.cast_mut(), len);
-            // SAFETY: C, as fi_mr_reg(3) has it.
+            // SAFETY: the C caller follows fi_mr_reg(3).
             guarded_unit(|| unsafe { register(domain, &[segment], &registration, mr) })
         },
     )
@@ -80,7 +80,7 @@ pub(crate) static MR: Table<OpsMr, Domain> = Table::<OpsMr, Domain>::empty()
         |domain, iov, count, access, offset, key, flags, mr, context| {
             guarded_unit(|| {
                 let registration = registration(access, offset, key, flags, context);
-                // SAFETY: C, as fi_mr_regv(3) has it; both describe memory in the same way.
+                // SAFETY: the C caller follows fi_mr_regv(3); both describe memory in the same way.
                 let region = unsafe { list(iov.cast::<IovMut>(), count) }?;
                 // SAFETY: as above.
                 unsafe { register(domain, region, &registration, mr) }
@@ -89,7 +89,7 @@ pub(crate) static MR: Table<OpsMr, Domain> = Table::<OpsMr, Domain>::empty()
     )
     .regattr(|domain, attr, flags, mr| {
         guarded_unit(|| {
-            // SAFETY: C, as fi_mr_regattr(3) has it, here and below.
+            // SAFETY: the C caller follows fi_mr_regattr(3), here and below.
             let attr = unsafe { prefix(attr, ATTR_1_0) }?;
             let (access, offset, key) = (attr.access, attr.offset, attr.requested_key);
             let registration = registration(access, offset, key, flags, attr.context);
@@ -132,7 +132,7 @@ fn registration(
 const IGNORED_FLAGS: u64 = selvedge::Caps::RMA_EVENT.bits();
 
 /// # Safety
-/// As fi_mr(3) has it.
+/// The caller follows fi_mr(3).
 unsafe fn register(
     domain: &Object<Domain>,
     region: &[IovMut],

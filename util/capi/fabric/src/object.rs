@@ -20,7 +20,7 @@ use selvedge_abi::{Fid, FromHandle, Handle, Ops};
 use crate::pointer::put;
 use crate::status::guarded_unit;
 
-/// What stands behind a handle.
+/// The object behind the handle of a handle.
 ///
 /// # Safety
 /// For implementors: `Handle` is a structure of C that begins with a [`Fid`], and each table that

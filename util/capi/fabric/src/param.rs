@@ -79,7 +79,7 @@ const END: Param = Param {
     value: ptr::null(),
 };
 
-/// Gives a list back.
+/// Frees a list.
 ///
 /// # Safety
 /// `params` is NULL or came from [`list`], and nobody uses it any more.

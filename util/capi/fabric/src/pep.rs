@@ -17,7 +17,7 @@ use crate::pointer::{fill, list};
 use crate::status::{guarded_unit, log_error};
 use crate::{addr, handles, info};
 
-/// What stands behind a passive endpoint. It is opened when it has both an event queue and somewhere
+/// The object behind the handle of a passive endpoint. It is opened when it has both an event queue and somewhere
 /// to listen.
 pub(crate) struct Pep {
     fabric: Arc<dyn selvedge::Fabric>,
@@ -56,7 +56,7 @@ impl Drop for Pep {
 
 static FID: Table<Ops, Pep> = object::ops::<Pep>().bind(|pep, fid, flags| {
     guarded_unit(|| {
-        // SAFETY: C, as fi_pep_bind(3) has it: a handle.
+        // SAFETY: the C caller passes a handle, as fi_pep_bind(3) requires.
         let eq = unsafe { argument::<Eq>(fid) }?;
         if flags != 0 {
             return Err(Errno::BadFlags);
@@ -75,7 +75,7 @@ static EP: Table<OpsEp, Pep> = Table::<OpsEp, Pep>::empty()
             if (level, name) != (0, ep::option::CM_DATA_SIZE_NAME) {
                 return Err(Errno::NoProtoOpt);
             }
-            // SAFETY: C, as fi_getopt(3) has it.
+            // SAFETY: the C caller follows fi_getopt(3).
             unsafe { fill(value.cast(), len, &CM_DATA_SIZE.to_ne_bytes()) }
         })
     })
@@ -84,7 +84,7 @@ static EP: Table<OpsEp, Pep> = Table::<OpsEp, Pep>::empty()
 static CM: Table<OpsCm, Pep> = Table::<OpsCm, Pep>::empty()
     .setname(|pep, at, len| {
         guarded_unit(|| {
-            // SAFETY: C, as fi_setname(3) has it.
+            // SAFETY: the C caller follows fi_setname(3).
             let bytes = unsafe { list(at.cast::<u8>(), len) }?;
             pep.set_name(addr::decode(bytes, pep.format)?)
         })
@@ -96,7 +96,7 @@ static CM: Table<OpsCm, Pep> = Table::<OpsCm, Pep>::empty()
                 Some(live) => live.address()?,
                 None => draft.info.src_addr.clone().ok_or(Errno::AddrNotAvail)?,
             };
-            // SAFETY: C, as fi_getname(3) has it.
+            // SAFETY: the C caller follows fi_getname(3).
             unsafe { fill(at.cast(), len, &addr::encode(&addr)) }
         })
     })
@@ -104,7 +104,7 @@ static CM: Table<OpsCm, Pep> = Table::<OpsCm, Pep>::empty()
     .listen(|pep| guarded_unit(|| pep.opened(pep.fid())?.listen()))
     .reject(|pep, handle, param, len| {
         guarded_unit(|| {
-            // SAFETY: C, as fi_reject(3) has it, here and below.
+            // SAFETY: the C caller follows fi_reject(3), here and below.
             let data = unsafe { list(param.cast::<u8>(), len) }?;
             // SAFETY: as above.
             let number = unsafe { request_of(handle) }?;

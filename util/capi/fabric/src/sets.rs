@@ -21,10 +21,10 @@ use crate::pointer::{output, required};
 use crate::status::{guarded, guarded_unit};
 use crate::wait;
 
-/// What stands behind a poll set.
+/// The object behind the handle of a poll set.
 pub(crate) struct PollSet(Set);
 
-/// What stands behind a wait set.
+/// The object behind the handle of a wait set.
 pub(crate) struct WaitSet(Arc<Set>);
 
 /// A queue or counter that was opened for a wait set, as long as it is open.
@@ -71,7 +71,7 @@ static POLL: Table<OpsPoll, PollSet> = Table::<OpsPoll, PollSet>::empty()
     .poll(|set, contexts, count| {
         guarded(|| {
             let count = usize::try_from(count).map_err(|_| Errno::Inval)?;
-            // SAFETY: C, as fi_poll(3) has it.
+            // SAFETY: the C caller follows fi_poll(3).
             let out = unsafe { output(contexts, count) }?;
             let found = set.0.poll_each(out.len(), |at, context| {
                 out[at].write(context_of(context));
@@ -81,14 +81,14 @@ static POLL: Table<OpsPoll, PollSet> = Table::<OpsPoll, PollSet>::empty()
     })
     .poll_add(|set, fid, flags| {
         guarded_unit(|| {
-            // SAFETY: C, as fi_poll_add(3) has it: a handle.
+            // SAFETY: the C caller passes a handle, as fi_poll_add(3) requires.
             let (member, context) = unsafe { member(fid, flags) }?;
             set.0.add(member, context)
         })
     })
     .poll_del(|set, fid, flags| {
         guarded_unit(|| {
-            // SAFETY: C, as fi_poll_del(3) has it: a handle.
+            // SAFETY: the C caller passes a handle, as fi_poll_del(3) requires.
             let (member, _) = unsafe { member(fid, flags) }?;
             set.0.remove(&member)
         })
@@ -104,7 +104,7 @@ static WAIT: Table<OpsWait, WaitSet> = Table::<OpsWait, WaitSet>::empty()
 /// [`Errno::BadFlags`] for flags, of which there are none.
 ///
 /// # Safety
-/// As fi_poll_open(3) has it.
+/// The caller follows fi_poll_open(3).
 pub(crate) unsafe fn open_poll(
     domain: &Object<Domain>,
     attr: *const abi::PollAttr,
@@ -126,7 +126,7 @@ pub(crate) unsafe fn open_poll(
 /// not offered.
 ///
 /// # Safety
-/// As fi_wait_open(3) has it.
+/// The caller follows fi_wait_open(3).
 pub(crate) unsafe fn open_wait(
     fabric: &Object<Fabric>,
     attr: *const abi::WaitAttr,

@@ -22,24 +22,24 @@ pub(super) static ATOMIC: Table<OpsAtomic, Ep> = Table::<OpsAtomic, Ep>::empty()
     .write(
         |ep, buf, count, desc, dest, addr, key, datatype, op, context| {
             let to = (dest, addr, key, datatype, op);
-            // SAFETY: C, as fi_atomic(3) has it.
+            // SAFETY: the C caller follows fi_atomic(3).
             post_status(unsafe { short(ep, &one(&ioc(buf, count), &desc), BASE, to, context) })
         },
     )
     .writev(
         |ep, iov, desc, count, dest, addr, key, datatype, op, context| {
             let to = (dest, addr, key, datatype, op);
-            // SAFETY: C, as fi_atomicv(3) has it.
+            // SAFETY: the C caller follows fi_atomicv(3).
             post_status(unsafe { short(ep, &list(iov, desc, count), BASE, to, context) })
         },
     )
-    // SAFETY: C, as fi_atomicmsg(3) has it.
+    // SAFETY: the C caller follows fi_atomicmsg(3).
     .writemsg(|ep, msg, flags| post_status(unsafe { full(ep, msg, BASE, flags) }))
     .inject(|ep, buf, count, dest, addr, key, datatype, op| {
         let inject = || {
             let target = target((dest, addr, key, datatype, op))?;
             let len = count.checked_mul(target.datatype.size());
-            // SAFETY: C, as fi_inject_atomic(3) has it.
+            // SAFETY: the C caller follows fi_inject_atomic(3).
             let bytes = unsafe { lists::bytes(buf, len.ok_or(Errno::MsgSize)?) }?;
             ep.live()?.inject_atomic(bytes, &target)
         };
@@ -50,7 +50,7 @@ pub(super) static ATOMIC: Table<OpsAtomic, Ep> = Table::<OpsAtomic, Ep>::empty()
             let to = (dest, addr, key, datatype, op);
             let result = ioc(result, count);
             let lists = fetch(one(&result, &to_desc));
-            // SAFETY: C, as fi_fetch_atomic(3) has it.
+            // SAFETY: the C caller follows fi_fetch_atomic(3).
             post_status(unsafe { short(ep, &one(&ioc(buf, count), &desc), lists, to, context) })
         },
     )
@@ -70,13 +70,13 @@ pub(super) static ATOMIC: Table<OpsAtomic, Ep> = Table::<OpsAtomic, Ep>::empty()
          context| {
             let to = (dest, addr, key, datatype, op);
             let lists = fetch(list(result, to_desc, to_count));
-            // SAFETY: C, as fi_fetch_atomicv(3) has it.
+            // SAFETY: the C caller follows fi_fetch_atomicv(3).
             post_status(unsafe { short(ep, &list(iov, desc, count), lists, to, context) })
         },
     )
     .readwritemsg(|ep, msg, result, to_desc, to_count, flags| {
         let lists = fetch(list(result, to_desc, to_count));
-        // SAFETY: C, as fi_fetch_atomicmsg(3) has it.
+        // SAFETY: the C caller follows fi_fetch_atomicmsg(3).
         post_status(unsafe { full(ep, msg, lists, flags) })
     })
     .compwrite(
@@ -97,7 +97,7 @@ pub(super) static ATOMIC: Table<OpsAtomic, Ep> = Table::<OpsAtomic, Ep>::empty()
             let to = (dest, addr, key, datatype, op);
             let (with, result) = (ioc(with, count), ioc(result, count));
             let lists = compare(one(&with, &with_desc), one(&result, &to_desc));
-            // SAFETY: C, as fi_compare_atomic(3) has it.
+            // SAFETY: the C caller follows fi_compare_atomic(3).
             post_status(unsafe { short(ep, &one(&ioc(buf, count), &desc), lists, to, context) })
         },
     )
@@ -123,7 +123,7 @@ pub(super) static ATOMIC: Table<OpsAtomic, Ep> = Table::<OpsAtomic, Ep>::empty()
                 list(with, with_desc, with_count),
                 list(result, to_desc, to_count),
             );
-            // SAFETY: C, as fi_compare_atomicv(3) has it.
+            // SAFETY: the C caller follows fi_compare_atomicv(3).
             post_status(unsafe { short(ep, &list(iov, desc, count), lists, to, context) })
         },
     )
@@ -133,16 +133,16 @@ pub(super) static ATOMIC: Table<OpsAtomic, Ep> = Table::<OpsAtomic, Ep>::empty()
                 list(with, with_desc, with_count),
                 list(result, to_desc, to_count),
             );
-            // SAFETY: C, as fi_compare_atomicmsg(3) has it.
+            // SAFETY: the C caller follows fi_compare_atomicmsg(3).
             post_status(unsafe { full(ep, msg, lists, flags) })
         },
     )
-    // SAFETY: C, as fi_atomicvalid(3) has it.
+    // SAFETY: the C caller follows fi_atomicvalid(3).
     .writevalid(|ep, datatype, op, out| unsafe { valid(ep, Family::Base, datatype, op, out) })
-    // SAFETY: C, as fi_fetch_atomicvalid(3) has it.
+    // SAFETY: the C caller follows fi_fetch_atomicvalid(3).
     .readwritevalid(|ep, datatype, op, out| unsafe { valid(ep, Family::Fetch, datatype, op, out) })
     .compwritevalid(|ep, datatype, op, out| {
-        // SAFETY: C, as fi_compare_atomicvalid(3) has it.
+        // SAFETY: the C caller follows fi_compare_atomicvalid(3).
         unsafe { valid(ep, Family::Compare, datatype, op, out) }
     });
 

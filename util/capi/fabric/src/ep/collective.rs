@@ -19,25 +19,25 @@ use crate::status::post_status;
 pub(super) static COLLECTIVE: Table<OpsCollective, Ep> = Table::<OpsCollective, Ep>::empty()
     .barrier(|ep, group, context| {
         let request = request(Op::Barrier, NO_MEMORY, (group, 0), (0, 0), context);
-        // SAFETY: C, as fi_barrier(3) has it.
+        // SAFETY: the C caller follows fi_barrier(3).
         unsafe { post(ep, &request, 0) }
     })
     .barrier2(|ep, group, flags, context| {
         let request = request(Op::Barrier, NO_MEMORY, (group, 0), (0, 0), context);
-        // SAFETY: C, as fi_barrier2(3) has it.
+        // SAFETY: the C caller follows fi_barrier2(3).
         unsafe { post(ep, &request, flags) }
     })
     .broadcast(|ep, buf, count, _, group, root, datatype, flags, context| {
         let memory = (ptr::null(), buf, count);
         let request = request(Op::Broadcast, memory, (group, root), (datatype, 0), context);
-        // SAFETY: C, as fi_broadcast(3) has it.
+        // SAFETY: the C caller follows fi_broadcast(3).
         unsafe { post(ep, &request, flags) }
     })
     .alltoall(
         |ep, buf, count, _, result, _, group, datatype, flags, context| {
             let memory = (buf, result, count);
             let request = request(Op::Alltoall, memory, (group, 0), (datatype, 0), context);
-            // SAFETY: C, as fi_alltoall(3) has it.
+            // SAFETY: the C caller follows fi_alltoall(3).
             unsafe { post(ep, &request, flags) }
         },
     )
@@ -45,7 +45,7 @@ pub(super) static COLLECTIVE: Table<OpsCollective, Ep> = Table::<OpsCollective, 
         |ep, buf, count, _, result, _, group, datatype, op, flags, context| {
             let memory = (buf, result, count);
             let request = request(Op::Allreduce, memory, (group, 0), (datatype, op), context);
-            // SAFETY: C, as fi_allreduce(3) has it.
+            // SAFETY: the C caller follows fi_allreduce(3).
             unsafe { post(ep, &request, flags) }
         },
     )
@@ -53,7 +53,7 @@ pub(super) static COLLECTIVE: Table<OpsCollective, Ep> = Table::<OpsCollective, 
         |ep, buf, count, _, result, _, group, datatype, flags, context| {
             let memory = (buf, result, count);
             let request = request(Op::Allgather, memory, (group, 0), (datatype, 0), context);
-            // SAFETY: C, as fi_allgather(3) has it.
+            // SAFETY: the C caller follows fi_allgather(3).
             unsafe { post(ep, &request, flags) }
         },
     )
@@ -67,7 +67,7 @@ pub(super) static COLLECTIVE: Table<OpsCollective, Ep> = Table::<OpsCollective, 
                 (datatype, op),
                 context,
             );
-            // SAFETY: C, as fi_reduce_scatter(3) has it.
+            // SAFETY: the C caller follows fi_reduce_scatter(3).
             unsafe { post(ep, &request, flags) }
         },
     )
@@ -75,7 +75,7 @@ pub(super) static COLLECTIVE: Table<OpsCollective, Ep> = Table::<OpsCollective, 
         |ep, buf, count, _, result, _, group, root, datatype, op, flags, context| {
             let memory = (buf, result, count);
             let request = request(Op::Reduce, memory, (group, root), (datatype, op), context);
-            // SAFETY: C, as fi_reduce(3) has it.
+            // SAFETY: the C caller follows fi_reduce(3).
             unsafe { post(ep, &request, flags) }
         },
     )
@@ -83,7 +83,7 @@ pub(super) static COLLECTIVE: Table<OpsCollective, Ep> = Table::<OpsCollective, 
         |ep, buf, count, _, result, _, group, root, datatype, flags, context| {
             let memory = (buf, result, count);
             let request = request(Op::Scatter, memory, (group, root), (datatype, 0), context);
-            // SAFETY: C, as fi_scatter(3) has it.
+            // SAFETY: the C caller follows fi_scatter(3).
             unsafe { post(ep, &request, flags) }
         },
     )
@@ -91,13 +91,13 @@ pub(super) static COLLECTIVE: Table<OpsCollective, Ep> = Table::<OpsCollective, 
         |ep, buf, count, _, result, _, group, root, datatype, flags, context| {
             let memory = (buf, result, count);
             let request = request(Op::Gather, memory, (group, root), (datatype, 0), context);
-            // SAFETY: C, as fi_gather(3) has it.
+            // SAFETY: the C caller follows fi_gather(3).
             unsafe { post(ep, &request, flags) }
         },
     )
     .msg(|ep, msg, results, _, result_count, flags| {
         let begin = || {
-            // SAFETY: C, as `struct fi_msg_collective` and the page of its collective have it.
+            // SAFETY: the C caller follows `struct fi_msg_collective` and the page of its collective.
             let request = unsafe { read(msg.cast(), results, result_count) }?;
             // SAFETY: as above.
             unsafe { begin(ep, &request, flags) }
@@ -229,7 +229,7 @@ unsafe fn one(at: *const abi::Ioc, count: usize) -> Result<abi::Ioc> {
 /// [`Errno::OpNotSupp`] for numbers that mean nothing; the provider's.
 ///
 /// # Safety
-/// As fi_query_collective(3) has it.
+/// The caller follows fi_query_collective(3).
 pub(crate) unsafe fn query(
     domain: &Domain,
     coll: u32,

@@ -100,7 +100,7 @@ impl Queued {
 /// [`Errno::NoSys`] for other commands; those of the domain's deferred work.
 ///
 /// # Safety
-/// As fi_trigger(3) has it.
+/// The caller follows fi_trigger(3).
 pub(crate) unsafe fn control(domain: &Domain, command: c_int, arg: *mut c_void) -> Result {
     match command {
         // SAFETY: passed on from the caller.

@@ -37,7 +37,7 @@ use scalable::{Context, Half, Side};
 
 pub(crate) use option::CM_DATA_SIZE;
 
-/// What stands behind an endpoint, and behind a transmit or receive context.
+/// The object behind the handle of an endpoint, and behind a transmit or receive context.
 pub(crate) struct Ep {
     /// The endpoint, as soon as this handle was enabled and something has needed it.
     live: OnceLock<Arc<dyn Endpoint>>,
@@ -198,22 +198,22 @@ unsafe impl Class for Ep {
 
 static FID: Table<Ops, Ep> = object::ops::<Ep>()
     .bind(|ep, fid, flags| {
-        // SAFETY: C, as fi_ep_bind(3) has it: a handle.
+        // SAFETY: the C caller passes a handle, as fi_ep_bind(3) requires.
         guarded_unit(|| unsafe { ep.bind(fid, flags) })
     })
     .control(|ep, command, arg| {
-        // SAFETY: C, as fi_control(3) has it.
+        // SAFETY: the C caller follows fi_control(3).
         guarded_unit(|| unsafe { ep.control(command, arg) })
     });
 static EP: Table<OpsEp, Ep> = Table::<OpsEp, Ep>::empty()
     // fi_cancel(3)
     .cancel(|ep, context| guarded_count(|| ep.live()?.cancel(lists::context(context)).map(|()| 0)))
     .getopt(|ep, level, number, at, len| {
-        // SAFETY: C, as fi_getopt(3) has it.
+        // SAFETY: the C caller follows fi_getopt(3).
         guarded_unit(|| unsafe { ep.getopt(level, number, at, len) })
     })
     .setopt(|ep, level, number, at, len| {
-        // SAFETY: C, as fi_setopt(3) has it.
+        // SAFETY: the C caller follows fi_setopt(3).
         guarded_unit(|| unsafe { ep.setopt(level, number, at, len) })
     });
 
@@ -297,7 +297,7 @@ impl Object<Ep> {
     }
 
     /// # Safety
-    /// As fi_control(3) has it.
+    /// The caller follows fi_control(3).
     unsafe fn control(&self, command: c_int, arg: *mut c_void) -> Result {
         match (command, &self.half) {
             (number::control::ENABLE, Some(half)) => self.enable_half(half),

@@ -22,14 +22,14 @@ pub(super) const fn receives<T: Class + Post>(table: Table<OpsMsg, T>) -> Table<
     table
         .recv(|to, buf, len, desc, src, context| {
             let buffer = lists::receive_buffer(buf, len);
-            // SAFETY: C, as fi_recv(3) has it.
+            // SAFETY: the C caller follows fi_recv(3).
             post_status(unsafe { recv(to, one(&buffer, &desc), src, context) })
         })
         .recvv(|to, iov, desc, count, src, context| {
-            // SAFETY: C, as fi_recvv(3) has it.
+            // SAFETY: the C caller follows fi_recvv(3).
             post_status(unsafe { recv(to, list(iov, desc, count), src, context) })
         })
-        // SAFETY: C, as fi_recvmsg(3) has it.
+        // SAFETY: the C caller follows fi_recvmsg(3).
         .recvmsg(|to, msg, flags| post_status(unsafe { full::<RecvMsg<'_>>(to, msg, flags) }))
 }
 
@@ -37,34 +37,34 @@ pub(super) const fn receives<T: Class + Post>(table: Table<OpsMsg, T>) -> Table<
 const fn sends(table: Table<OpsMsg, Ep>) -> Table<OpsMsg, Ep> {
     table
         .send(|ep, buf, len, desc, dest, context| {
-            // SAFETY: C, as fi_send(3) has it.
+            // SAFETY: the C caller follows fi_send(3).
             post_status(unsafe { send(ep, one(&iov(buf, len), &desc), dest, context, None) })
         })
         .sendv(|ep, iov, desc, count, dest, context| {
-            // SAFETY: C, as fi_sendv(3) has it.
+            // SAFETY: the C caller follows fi_sendv(3).
             post_status(unsafe { send(ep, list(iov, desc, count), dest, context, None) })
         })
-        // SAFETY: C, as fi_sendmsg(3) has it.
+        // SAFETY: the C caller follows fi_sendmsg(3).
         .sendmsg(|ep, msg, flags| post_status(unsafe { full::<SendMsg<'_>>(ep, msg, flags) }))
         .senddata(|ep, buf, len, desc, data, dest, context| {
-            // SAFETY: C, as fi_senddata(3) has it.
+            // SAFETY: the C caller follows fi_senddata(3).
             post_status(unsafe { send(ep, one(&iov(buf, len), &desc), dest, context, Some(data)) })
         })
         .inject(|ep, buf, len, dest| {
             let inject = |ep: &dyn Endpoint, bytes: &[u8]| ep.inject(bytes, FiAddr(dest), None);
-            // SAFETY: C, as fi_inject(3) has it.
+            // SAFETY: the C caller follows fi_inject(3).
             post_status(unsafe { injected(ep, buf, len, inject) })
         })
         .injectdata(|ep, buf, len, data, dest| {
             let inject =
                 |ep: &dyn Endpoint, bytes: &[u8]| ep.inject(bytes, FiAddr(dest), Some(data));
-            // SAFETY: C, as fi_injectdata(3) has it.
+            // SAFETY: the C caller follows fi_injectdata(3).
             post_status(unsafe { injected(ep, buf, len, inject) })
         })
 }
 
 /// # Safety
-/// As fi_send(3) has it.
+/// The caller follows fi_send(3).
 #[inline(always)]
 unsafe fn send(
     ep: &Object<Ep>,
@@ -79,7 +79,7 @@ unsafe fn send(
 }
 
 /// # Safety
-/// As fi_recv(3) has it.
+/// The caller follows fi_recv(3).
 #[inline(always)]
 unsafe fn recv(
     to: &impl Post,

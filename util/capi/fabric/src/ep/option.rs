@@ -28,7 +28,7 @@ fn named(number: c_int) -> Result<EpOptionName> {
 
 impl Ep {
     /// # Safety
-    /// As fi_getopt(3) has it.
+    /// The caller follows fi_getopt(3).
     pub(super) unsafe fn getopt(
         &self,
         level: c_int,
@@ -49,7 +49,7 @@ impl Ep {
     }
 
     /// # Safety
-    /// As fi_setopt(3) has it.
+    /// The caller follows fi_setopt(3).
     pub(super) unsafe fn setopt(
         &self,
         level: c_int,

@@ -15,43 +15,43 @@ use crate::status::post_status;
 
 pub(super) static RMA: Table<OpsRma, Ep> = Table::<OpsRma, Ep>::empty()
     .read(|ep, buf, len, desc, src, addr, key, context| {
-        // SAFETY: C, as fi_read(3) has it.
+        // SAFETY: the C caller follows fi_read(3).
         post_status(unsafe { read(ep, one(&iov(buf, len), &desc), src, (addr, key), context) })
     })
     .readv(|ep, iov, desc, count, src, addr, key, context| {
-        // SAFETY: C, as fi_readv(3) has it.
+        // SAFETY: the C caller follows fi_readv(3).
         post_status(unsafe { read(ep, list(iov, desc, count), src, (addr, key), context) })
     })
-    // SAFETY: C, as fi_readmsg(3) has it.
+    // SAFETY: the C caller follows fi_readmsg(3).
     .readmsg(|ep, msg, flags| post_status(unsafe { full::<ReadMsg<'_>>(ep, msg, flags) }))
     .write(|ep, buf, len, desc, dest, addr, key, context| {
         let iov = iov(buf, len);
-        // SAFETY: C, as fi_write(3) has it.
+        // SAFETY: the C caller follows fi_write(3).
         post_status(unsafe { write(ep, one(&iov, &desc), dest, (addr, key), context, None) })
     })
     .writev(|ep, iov, desc, count, dest, addr, key, context| {
         let buffers = list(iov, desc, count);
-        // SAFETY: C, as fi_writev(3) has it.
+        // SAFETY: the C caller follows fi_writev(3).
         post_status(unsafe { write(ep, buffers, dest, (addr, key), context, None) })
     })
-    // SAFETY: C, as fi_writemsg(3) has it.
+    // SAFETY: the C caller follows fi_writemsg(3).
     .writemsg(|ep, msg, flags| post_status(unsafe { full::<WriteMsg<'_>>(ep, msg, flags) }))
     .writedata(|ep, buf, len, desc, data, dest, addr, key, context| {
         let iov = iov(buf, len);
-        // SAFETY: C, as fi_writedata(3) has it.
+        // SAFETY: the C caller follows fi_writedata(3).
         post_status(unsafe { write(ep, one(&iov, &desc), dest, (addr, key), context, Some(data)) })
     })
     .inject(|ep, buf, len, dest, addr, key| {
         let inject =
             |ep: &dyn Endpoint, bytes: &[u8]| ep.inject_write(bytes, FiAddr(dest), addr, key, None);
-        // SAFETY: C, as fi_inject_write(3) has it.
+        // SAFETY: the C caller follows fi_inject_write(3).
         post_status(unsafe { injected(ep, buf, len, inject) })
     })
     .injectdata(|ep, buf, len, data, dest, addr, key| {
         let inject = |ep: &dyn Endpoint, bytes: &[u8]| {
             ep.inject_write(bytes, FiAddr(dest), addr, key, Some(data))
         };
-        // SAFETY: C, as fi_inject_writedata(3) has it.
+        // SAFETY: the C caller follows fi_inject_writedata(3).
         post_status(unsafe { injected(ep, buf, len, inject) })
     });
 
@@ -59,7 +59,7 @@ pub(super) static RMA: Table<OpsRma, Ep> = Table::<OpsRma, Ep>::empty()
 type RemoteSegment = (u64, u64);
 
 /// # Safety
-/// As fi_read(3) has it.
+/// The caller follows fi_read(3).
 #[inline(always)]
 unsafe fn read(
     ep: &Object<Ep>,
@@ -76,7 +76,7 @@ unsafe fn read(
 }
 
 /// # Safety
-/// As fi_write(3) has it.
+/// The caller follows fi_write(3).
 #[inline(always)]
 unsafe fn write(
     ep: &Object<Ep>,

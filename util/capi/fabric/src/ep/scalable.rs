@@ -25,7 +25,7 @@ use crate::pointer::fill;
 use crate::status::{guarded_unit, log_error};
 use crate::{addr, info};
 
-/// What stands behind a scalable endpoint.
+/// The object behind the handle of a scalable endpoint.
 pub(crate) struct Sep {
     common: Arc<Common>,
     info: Info,
@@ -225,7 +225,7 @@ unsafe impl Class for Sep {
 static FID: Table<Ops, Sep> = object::ops::<Sep>()
     .bind(|sep, fid, flags| {
         guarded_unit(|| {
-            // SAFETY: C, as fi_scalable_ep_bind(3) has it: a handle.
+            // SAFETY: the C caller passes a handle, as fi_scalable_ep_bind(3) requires.
             let av = unsafe { argument::<Av>(fid) }?;
             if flags != 0 {
                 return Err(Errno::BadFlags);
@@ -244,13 +244,13 @@ static FID: Table<Ops, Sep> = object::ops::<Sep>()
     });
 static SEP: Table<OpsEp, Sep> = Table::<OpsEp, Sep>::empty()
     .tx_ctx(|sep, index, attr, out, context| {
-        // SAFETY: C, as fi_tx_context(3) has it, here and below.
+        // SAFETY: the C caller follows fi_tx_context(3), here and below.
         let op_flags = unsafe { attr.as_ref() }.map(|attr| attr.op_flags);
         // SAFETY: as above.
         guarded_unit(|| unsafe { sep.open_half(index, Side::Tx, op_flags, out, context) })
     })
     .rx_ctx(|sep, index, attr, out, context| {
-        // SAFETY: C, as fi_rx_context(3) has it, here and below.
+        // SAFETY: the C caller follows fi_rx_context(3), here and below.
         let op_flags = unsafe { attr.as_ref() }.map(|attr| attr.op_flags);
         // SAFETY: as above.
         guarded_unit(|| unsafe { sep.open_half(index, Side::Rx, op_flags, out, context) })
@@ -258,7 +258,7 @@ static SEP: Table<OpsEp, Sep> = Table::<OpsEp, Sep>::empty()
 static CM: Table<OpsCm, Sep> = Table::<OpsCm, Sep>::empty().getname(|sep, at, len| {
     guarded_unit(|| {
         let address = addr::encode(&sep.common.own.address()?);
-        // SAFETY: C, as fi_getname(3) has it.
+        // SAFETY: the C caller follows fi_getname(3).
         unsafe { fill(at.cast(), len, &address) }
     })
 });
@@ -269,7 +269,7 @@ static CM: Table<OpsCm, Sep> = Table::<OpsCm, Sep>::empty().getname(|sep, at, le
 /// [`Errno::Inval`] for NULL; the provider's.
 ///
 /// # Safety
-/// As fi_scalable_ep(3) has it.
+/// The caller follows fi_scalable_ep(3).
 pub(crate) unsafe fn open(
     domain: &Object<Domain>,
     info: *const abi::Info,

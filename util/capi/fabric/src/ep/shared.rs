@@ -21,10 +21,10 @@ use crate::object::{self, Class, Object, Table};
 use crate::pointer::required;
 use crate::status::{guarded_count, guarded_unit, log_error};
 
-/// What stands behind a shared receive context.
+/// The object behind the handle of a shared receive context.
 pub(crate) struct Srx(pub(super) Arc<dyn SharedReceives>);
 
-/// What stands behind a shared transmit context.
+/// The object behind the handle of a shared transmit context.
 pub(crate) struct Stx;
 
 // SAFETY: `fid_ep` begins with its fid, and has seven tables of functions behind it.
@@ -87,7 +87,7 @@ impl Post for Srx {
 /// The provider's.
 ///
 /// # Safety
-/// As fi_srx_context(3) has it.
+/// The caller follows fi_srx_context(3).
 pub(crate) unsafe fn open_srx(
     domain: &Object<Domain>,
     attr: *const abi::RxAttr,

@@ -143,7 +143,7 @@ pub(super) unsafe extern "C" fn dupinfo<const MINOR: u8>(at: *const abi::Info) -
 /// `fi_fabric`.
 ///
 /// # Safety
-/// As fi_fabric(3) has it.
+/// The caller follows fi_fabric(3).
 pub(super) unsafe extern "C" fn fabric(
     attr: *mut abi::FabricAttr,
     fabric: *mut *mut abi::FidFabric,

@@ -64,7 +64,7 @@ pub(super) unsafe extern "C" fn param_get(
 /// `fi_param_define`, with the arguments of its help text in a list of C's.
 ///
 /// # Safety
-/// As fi_provider(3) has it; `list` belongs to the format.
+/// The caller follows fi_provider(3); `list` belongs to the format.
 pub(super) unsafe extern "C" fn param_defined(
     provider: *const c_void,
     name: *const c_char,
@@ -81,7 +81,7 @@ pub(super) unsafe extern "C" fn param_defined(
 /// `fi_log`, with the arguments of its text in a list of C's.
 ///
 /// # Safety
-/// As fi_provider(3) has it; `list` belongs to the format.
+/// The caller follows fi_provider(3); `list` belongs to the format.
 pub(super) unsafe extern "C" fn log_text(
     prov: *const c_void,
     level: c_int,
