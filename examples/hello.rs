@@ -16,10 +16,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let peer = av.insert_one(&ep.address()?)?; // ourselves
 
     let pool = Pool::new(&*domain, 4096, 2)?;
-    let room = pool.take().ok_or(Errno::NoBufs)?;
+    let recv_buf = pool.take().ok_or(Errno::NoBufs)?;
     let mut hello = pool.take().ok_or(Errno::NoBufs)?;
     hello.write(b"hello, fabric")?;
-    ep.trecv(room, FiAddr::UNSPEC, TAG, Context(1))?;
+    ep.trecv(recv_buf, FiAddr::UNSPEC, TAG, Context(1))?;
     ep.tsend(hello, peer, TAG, Context(2))?;
 
     let mut done = Completions::with_capacity(2);

@@ -16,11 +16,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let av = domain.av(&av::Attr::default())?;
     let ep = AsyncEndpoint::open_waiting(&*domain, &info, av.clone(), wait::Object::Unspec)?;
     let pool = Pool::new(&*domain, 4096, 2)?;
-    let room = pool.take().ok_or(Errno::NoBufs)?;
+    let recv_buf = pool.take().ok_or(Errno::NoBufs)?;
     let mut message = pool.take().ok_or(Errno::NoBufs)?;
     ep.run(async {
         if is_server {
-            let (request, _) = ep.trecv(room, FiAddr::UNSPEC, 1).await?;
+            let (request, _) = ep.trecv(recv_buf, FiAddr::UNSPEC, 1).await?;
             let client = av.insert_one(&str::from_utf8(&request)?.parse()?)?;
             message.write(b"hello from the server")?;
             ep.tsend(message, client, 2).await?;
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let server = av.insert_one(&server)?;
             message.write(ep.address()?.to_string().as_bytes())?; // where to reply
             ep.tsend(message, server, 1).await?;
-            let (reply, _) = ep.trecv(room, FiAddr::UNSPEC, 2).await?;
+            let (reply, _) = ep.trecv(recv_buf, FiAddr::UNSPEC, 2).await?;
             println!("{}", str::from_utf8(&reply)?);
         }
         Ok(())

@@ -75,16 +75,16 @@ pub trait AddressVector: Any + fmt::Debug + Send + Sync {
             Ok(1) => Ok(out[0]),
             Ok(_) => Err(self.rejection(addr)),
             Err(errno) => {
-                let what = format!("address {addr} cannot be inserted");
-                Err(Error::new(errno, what))
+                let message = format!("address {addr} cannot be inserted");
+                Err(Error::new(errno, message))
             }
         }
     }
 
     /// The error for an address that this vector does not accept, with its reason and remedy.
     fn rejection(&self, addr: &Address) -> Error {
-        let what = format!("address {addr} is not valid in this address vector");
-        Error::new(Errno::Inval, what)
+        let message = format!("address {addr} is not valid in this address vector");
+        Error::new(Errno::Inval, message)
     }
 
     /// Inserts the address that `node` and `service` resolve to, as in fi_getinfo(3)
@@ -155,9 +155,9 @@ pub trait AddressVector: Any + fmt::Debug + Send + Sync {
 }
 
 fn unresolved(node: &str, service: &str) -> Error {
-    let what = format!(
+    let message = format!(
         "node {node:?} with service {service:?}: this address vector does not resolve names; insert \
          the peer's address"
     );
-    Error::new(Errno::NoSys, what)
+    Error::new(Errno::NoSys, message)
 }

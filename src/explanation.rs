@@ -63,7 +63,7 @@ impl fmt::Display for Outcome {
 /// The error for a query without results: one line for each provider, and `notes`.
 #[cold]
 pub(crate) fn nothing_matches(explanations: &[Explanation], notes: &[String]) -> Error {
-    let mut lines = vec!["no provider has what is asked for".to_owned()];
+    let mut lines = vec!["no provider matches the request".to_owned()];
     for (provider, reasons) in per_provider(explanations) {
         lines.push(format!("{provider}: {}", reasons.join("; ")));
     }
@@ -97,7 +97,7 @@ fn reasons(explanations: &[Explanation]) -> Vec<String> {
     for explanation in explanations {
         let (reason, has) = match &explanation.outcome {
             Outcome::Refused(mismatch) => (
-                format!("{}: asked for {}, has ", mismatch.field, mismatch.requested),
+                format!("{}: requested {}, has ", mismatch.field, mismatch.requested),
                 mismatch.provided.clone(),
             ),
             Outcome::Taken(info) => ("taken: ".to_owned(), taken(info)),

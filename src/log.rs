@@ -163,11 +163,11 @@ fn origin(target: &str) -> Option<(&str, &str)> {
 fn known_subsystems(text: &str) -> Result<Filter, Error> {
     let filter = Filter::parse(text);
     if let Some(unknown) = filter.layers().find(|name| !SUBSYSTEMS.contains(name)) {
-        let what = format!(
-            "FI_LOG_SUBSYS={text:?}: {unknown:?} is none of {}",
+        let message = format!(
+            "FI_LOG_SUBSYS={text:?}: {unknown:?} is not one of {}",
             SUBSYSTEMS.join(", ")
         );
-        return Err(Error::new(Errno::Inval, what));
+        return Err(Error::new(Errno::Inval, message));
     }
     Ok(filter)
 }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_values_are_named() {
+    fn bad_values_are_reported() {
         let level = dispatcher(&[("FI_LOG_LEVEL", "loud")]).unwrap_err();
         assert_eq!(
             level.message(),
@@ -270,7 +270,7 @@ mod tests {
         let subsystem = dispatcher(&[("FI_LOG_SUBSYS", "av,cqs")]).unwrap_err();
         assert_eq!(
             subsystem.message(),
-            "FI_LOG_SUBSYS=\"av,cqs\": \"cqs\" is none of core, fabric, domain, ep_ctrl, \
+            "FI_LOG_SUBSYS=\"av,cqs\": \"cqs\" is not one of core, fabric, domain, ep_ctrl, \
              ep_data, av, cq, eq, mr, cntr"
         );
     }

@@ -195,7 +195,7 @@ fn poll(fds: &[BorrowedFd<'_>], left: Option<Duration>) {
         let ms = left.as_nanos().div_ceil(1_000_000);
         i32::try_from(ms).unwrap_or(i32::MAX)
     });
-    // SAFETY: the array has as many elements as it is said to, and the descriptors are borrowed.
+    // SAFETY: the array has the given number of elements, and the descriptors are borrowed.
     unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, ms) };
 }
 

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_named() {
+    fn an_unknown_name_is_reported() {
         let error = "FI_MSG|FI_MGS".parse::<Caps>().unwrap_err();
         assert_eq!(error.message(), "\"FI_MGS\" is no name that is known here");
     }

@@ -29,7 +29,7 @@ fn a_provider_that_does_not_exist_fails_with_an_explanation() {
     let output = fi_info(&[], &["-p", "nowhere"]);
     assert_eq!(output.status.code(), Some(61));
     assert_eq!(text(&output.stdout), "");
-    let first = "fi_info: no provider has what is asked for: No data available\n";
+    let first = "fi_info: no provider matches the request: No data available\n";
     assert!(text(&output.stderr).starts_with(first), "{output:?}");
 }
 
@@ -55,7 +55,7 @@ fn an_excluded_provider_is_explained() {
     assert_eq!(output.status.code(), Some(61));
     assert_eq!(
         text(&output.stderr),
-        "fi_info: no provider has what is asked for: No data available\n\
+        "fi_info: no provider matches the request: No data available\n\
          shm: excluded by FI_PROVIDER=^shm,tcp,udp\n\
          tcp: excluded by FI_PROVIDER=^shm,tcp,udp\n\
          udp: excluded by FI_PROVIDER=^shm,tcp,udp\n"
@@ -66,7 +66,7 @@ fn an_excluded_provider_is_explained() {
 fn a_refused_endpoint_type_is_explained() {
     let output = fi_info(&[("FI_PROVIDER", "shm")], &["-t", "FI_EP_MSG"]);
     assert_eq!(output.status.code(), Some(61));
-    let line = "\nshm: ep_type: asked for FI_EP_MSG, has FI_EP_RDM | FI_EP_DGRAM\n";
+    let line = "\nshm: ep_type: requested FI_EP_MSG, has FI_EP_RDM | FI_EP_DGRAM\n";
     assert!(text(&output.stderr).contains(line), "{output:?}");
 }
 

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_and_strides_take_the_members_that_are_there() {
+    fn ranges_and_strides_take_existing_members() {
         assert_eq!(numbers(&set(0, 8, 2).unwrap()), [0, 2, 4, 6, 8]);
         assert_eq!(numbers(&set(1, u64::MAX - 1, 3).unwrap()), [1, 4]);
         assert_eq!(numbers(&set(2, 5, 1).unwrap()), [2, 4, 5]);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_of_two_vectors_are_not_put_together() {
+    fn sets_of_two_vectors_cannot_be_combined() {
         let [own, other] = [(); 2].map(|()| Indices(&[0, 1], Some(Identity::new(&"a domain"))));
         let set = |av: &Indices| Set::open(av, &SetAttr::default()).unwrap();
         let (mut set, same, foreign) = (set(&own), set(&own), set(&other));

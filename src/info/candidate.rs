@@ -53,7 +53,7 @@ impl fmt::Display for Mismatch {
             provided,
             ..
         } = self;
-        write!(f, "{field}: asked for {requested}, has {provided}")
+        write!(f, "{field}: requested {requested}, has {provided}")
     }
 }
 

@@ -41,10 +41,10 @@
 //!     let me = av.insert_one(&ep.address()?)?;
 //!
 //!     let pool = Pool::new(domain, 4096, 2)?;
-//!     let room = pool.take().ok_or(Errno::NoBufs)?;
+//!     let recv_buf = pool.take().ok_or(Errno::NoBufs)?;
 //!     let mut hello = pool.take().ok_or(Errno::NoBufs)?;
 //!     hello.write(b"hello")?;
-//!     ep.trecv(room, FiAddr::UNSPEC, 7, Context(1))?;
+//!     ep.trecv(recv_buf, FiAddr::UNSPEC, 7, Context(1))?;
 //!     ep.tsend(hello, me, 7, Context(2))?;
 //!
 //!     let mut done = Completions::with_capacity(2);
@@ -66,11 +66,11 @@
 //! use selvedge::{Errno, FiAddr};
 //!
 //! async fn hello(ep: &AsyncEndpoint, me: FiAddr, pool: &Pool) -> Result<(), Errno> {
-//!     let room = pool.take().ok_or(Errno::NoBufs)?;
+//!     let recv_buf = pool.take().ok_or(Errno::NoBufs)?;
 //!     let mut hello = pool.take().ok_or(Errno::NoBufs)?;
 //!     hello.write(b"hello")?;
 //!     let send = ep.tsend(hello, me, 7);
-//!     let receive = ep.trecv(room, FiAddr::UNSPEC, 7);
+//!     let receive = ep.trecv(recv_buf, FiAddr::UNSPEC, 7);
 //!     let (sent, (buf, _)) = futures::try_join!(send, receive)?;
 //!     assert_eq!(&buf[..], &sent[..]);
 //!     Ok(())

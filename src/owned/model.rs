@@ -163,7 +163,7 @@ fn each_index_has_one_holder_and_none_is_missed() {
 }
 
 #[test]
-fn every_planted_fault_is_noticed() {
+fn every_planted_fault_is_detected() {
     assert!(is_noticed(|| three_threads_lock(Fault::Lock)));
     assert!(is_noticed(|| values_come_back_once(Fault::Word, 2)));
     assert!(is_noticed(|| values_come_back_once(Fault::Word, 1)));

@@ -49,18 +49,14 @@ pub static CORE: [Spec; 12] = [
     Spec::text(
         "FI_HOOK_FILE",
         "",
-        "where hooks write, with %p for the process number (default: standard error)",
+        "output file of hooks, with %p for the process number (default: standard error)",
     ),
     Spec::text(
         "FI_HOOK_FAULT",
         "",
-        "what the hook fault does, as CALL:ACTION@WHEN with semicolons between (default: nothing)",
+        "rules of the fault hook: CALL:ACTION@WHEN, separated by semicolons (default: none)",
     ),
-    Spec::int(
-        "FI_HOOK_SEED",
-        0,
-        "what the chances of the hook fault come from",
-    ),
+    Spec::int("FI_HOOK_SEED", 0, "random seed of the fault hook"),
     Spec::flag(
         "FI_SIGHT_CRASH",
         false,

@@ -32,8 +32,8 @@ impl Provider for Mock {
     }
 
     fn fabric(&self, info: &Info) -> Result<Arc<dyn Fabric>, Error> {
-        let what = format!("mock {} opens no {}", self.name, info.fabric_attr.name);
-        Err(Error::new(Errno::NoSys, what))
+        let message = format!("mock {} opens no {}", self.name, info.fabric_attr.name);
+        Err(Error::new(Errno::NoSys, message))
     }
 }
 
@@ -195,32 +195,32 @@ fn fi_addr_format_filters_results() {
 }
 
 #[test]
-fn a_miss_says_which_attribute_refused() {
+fn no_match_reports_the_mismatched_attribute() {
     let error = registry(&[])
         .infos(&Hints::new().ep_type(EpType::Msg))
         .unwrap_err();
     assert_eq!(error.errno(), Errno::NoData);
     assert_eq!(
         error.message(),
-        "no provider has what is asked for\n\
-         ofi_rxm: ep_type: asked for FI_EP_MSG, has FI_EP_RDM\n\
-         shm: ep_type: asked for FI_EP_MSG, has FI_EP_RDM | FI_EP_DGRAM\n\
-         tcp: ep_type: asked for FI_EP_MSG, has FI_EP_RDM"
+        "no provider matches the request\n\
+         ofi_rxm: ep_type: requested FI_EP_MSG, has FI_EP_RDM\n\
+         shm: ep_type: requested FI_EP_MSG, has FI_EP_RDM | FI_EP_DGRAM\n\
+         tcp: ep_type: requested FI_EP_MSG, has FI_EP_RDM"
     );
 }
 
 #[test]
-fn a_miss_says_what_excluded_a_provider() {
+fn no_match_reports_excluded_providers() {
     let hints = Hints::new().provider("tcp").ep_type(EpType::Dgram);
     let error = registry(&[("FI_PROVIDER", "^SHM")])
         .infos(&hints)
         .unwrap_err();
     assert_eq!(
         error.message(),
-        "no provider has what is asked for\n\
-         ofi_rxm: ep_type: asked for FI_EP_DGRAM, has FI_EP_RDM\n\
+        "no provider matches the request\n\
+         ofi_rxm: ep_type: requested FI_EP_DGRAM, has FI_EP_RDM\n\
          shm: excluded by FI_PROVIDER=^SHM\n\
-         tcp: ep_type: asked for FI_EP_DGRAM, has FI_EP_RDM"
+         tcp: ep_type: requested FI_EP_DGRAM, has FI_EP_RDM"
     );
     let error = registry(&[])
         .infos(&Hints::new().provider("psm2"))
@@ -228,22 +228,22 @@ fn a_miss_says_what_excluded_a_provider() {
     assert!(
         error
             .message()
-            .contains("\nshm: prov_name: asked for psm2, has shm\n"),
+            .contains("\nshm: prov_name: requested psm2, has shm\n"),
         "{error}"
     );
 }
 
 #[test]
-fn a_miss_without_providers_says_so() {
+fn no_match_without_providers_is_reported() {
     let error = Registry::new().infos(&Hints::new()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "no provider has what is asked for: No data available\nno provider has a candidate"
+        "no provider matches the request: No data available\nno provider has a candidate"
     );
 }
 
 #[test]
-fn a_provider_made_at_run_time_lives_as_long_as_what_was_found_by_it() {
+fn a_provider_made_at_run_time_lives_as_long_as_its_results() {
     let provider = Arc::new(mock("late", |query| Ok(vec![of_type(query, EpType::Rdm)])));
     let weak = Arc::downgrade(&provider);
     let registry = Registry::new().with(&SHM).with_shared(provider);
@@ -298,7 +298,7 @@ fn a_bad_parameter_of_the_core_fails_discovery() {
 }
 
 #[test]
-fn explanations_cover_every_offer() {
+fn explanations_cover_every_candidate() {
     let hints = Hints::new().ep_type(EpType::Dgram);
     let texts: Vec<_> = registry(&[("FI_PROVIDER", "^tcp")])
         .explain(Version::API, None, None, InfoFlags::empty(), &hints)
@@ -309,8 +309,8 @@ fn explanations_cover_every_offer() {
     assert_eq!(
         texts,
         [
-            "ofi_rxm: ep_type: asked for FI_EP_DGRAM, has FI_EP_RDM",
-            "shm: ep_type: asked for FI_EP_DGRAM, has FI_EP_RDM",
+            "ofi_rxm: ep_type: requested FI_EP_DGRAM, has FI_EP_RDM",
+            "shm: ep_type: requested FI_EP_DGRAM, has FI_EP_RDM",
             "shm: taken",
             "tcp: excluded by FI_PROVIDER=^tcp",
         ]
@@ -341,7 +341,7 @@ fn only_known_versions_and_flags_are_accepted() {
 }
 
 #[test]
-fn the_unknown_flag_is_named() {
+fn an_unknown_flag_is_reported() {
     let flags = InfoFlags::SOURCE | InfoFlags::from_bits_retain(1 << 3);
     let error = asking(Version::API, flags, None, &Hints::new()).unwrap_err();
     assert_eq!(
@@ -372,7 +372,7 @@ fn prov_attr_only_lists_the_providers() {
 }
 
 #[test]
-fn queries_reach_the_provider_whole() {
+fn queries_reach_the_provider_unchanged() {
     static ECHO: Mock = mock("echo", |query| {
         let mut info = Info::default();
         let text = format!("{:?} {:?} {}", query.node, query.service, query.flags);

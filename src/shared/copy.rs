@@ -1,7 +1,7 @@
 //! Copies between shared and private memory: by `memmove` from inline assembly on x86-64, by granules on
 //! other architectures and under Miri and the thread sanitizer ([`super`] gives the reasons).
 
-#![expect(unsafe_code, reason = "copies at addresses that a caller vouched for")]
+#![expect(unsafe_code, reason = "copies at addresses that a caller guarantees")]
 
 use super::SharedBytes;
 
@@ -16,8 +16,8 @@ pub(super) unsafe fn store(to: SharedBytes, from: *const u8) {
         all(target_arch = "x86_64", not(any(miri, tsan))) => {
             for (at, len) in split_words(to.as_ptr().addr(), to.len()) {
                 let (to, from) = (to.as_ptr().wrapping_add(at), from.wrapping_add(at));
-                // SAFETY: the ranges are parts of `to`, which its constructor's caller vouched for, and of
-                // the bytes that the caller vouched for.
+                // SAFETY: the ranges are parts of `to`, which the caller of its constructor guarantees, and of
+                // the bytes that the caller guarantees.
                 unsafe { copy_with(CopyMethod::StringInstruction, from, to, len) };
             }
         }
@@ -143,7 +143,7 @@ pub(super) mod granules {
     pub(in super::super) unsafe fn store(to: SharedBytes, from: *const u8) {
         each(to, |at, granule, skip, len| {
             let mut bytes = [0; WORD];
-            // SAFETY: the `len` bytes at `at` are among those that the caller vouched for.
+            // SAFETY: the `len` bytes at `at` are among those that the caller guarantees.
             unsafe { from.wrapping_add(at).copy_to(bytes.as_mut_ptr(), len) };
             if len == granule.size() {
                 return granule.store(bytes, Ordering::Relaxed);
@@ -167,7 +167,7 @@ pub(super) mod granules {
         each(from, |at, granule, skip, len| {
             let bytes = granule.load(Ordering::Relaxed);
             let bytes = &bytes[skip..skip + len];
-            // SAFETY: the `len` bytes at `at` are among those that the caller vouched for.
+            // SAFETY: the `len` bytes at `at` are among those that the caller guarantees.
             unsafe { bytes.as_ptr().copy_to(to.wrapping_add(at), len) };
         });
     }

@@ -1,6 +1,6 @@
 //! `Granule`: the unit of atomic access to shared memory.
 
-#![expect(unsafe_code, reason = "atomics at addresses that a caller vouched for")]
+#![expect(unsafe_code, reason = "atomics at addresses that a caller guarantees")]
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 

@@ -38,7 +38,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "atomics and copies at addresses that a caller vouched for"
+    reason = "atomics and copies at addresses that a caller guarantees"
 )]
 
 mod copy;
@@ -159,7 +159,7 @@ impl SharedBytes {
         if !is_inside || !word.is_aligned() {
             return None;
         }
-        // SAFETY: eight aligned bytes of the region, which `new`'s caller vouched for. They are a
+        // SAFETY: eight aligned bytes of the region, which the caller of `new` guarantees. They are a
         // granule, so that accesses at the same time are atomic and of this size.
         Some(unsafe { AtomicU64::from_ptr(word) })
     }
@@ -305,7 +305,7 @@ impl SharedBytes {
         let skip = at_addr % size;
         let first = self.first.wrapping_add(at).wrapping_sub(skip);
         // SAFETY: `fits` checked that the block is aligned and within the region, which `new`'s
-        // caller vouched for; it is the largest such block, so other accesses have its size.
+        // caller guarantees; it is the largest such block, so other accesses have its size.
         (unsafe { Granule::new(first, size) }, skip)
     }
 }

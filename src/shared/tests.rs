@@ -64,7 +64,7 @@ fn every_range_is_copied_exactly_by_both_methods() {
 }
 
 #[test]
-fn a_byte_has_one_granule_whatever_part_it_is_accessed_through() {
+fn a_byte_has_the_same_granule_in_every_part() {
     let memory = Memory::new();
     for (at, len) in [(0, 40), (0, 20), (3, 20), (5, 2), (8, 8), (7, 33)] {
         let region = memory.region(at, len);
@@ -98,7 +98,7 @@ fn a_byte_has_one_granule_whatever_part_it_is_accessed_through() {
 }
 
 #[test]
-fn an_update_changes_its_bytes_alone() {
+fn an_update_changes_only_its_bytes() {
     let memory = Memory::new();
     let region = memory.region(0, 20);
     region.write(b"abcdefghijklmnopqrst");
@@ -174,7 +174,7 @@ fn threads_access_the_same_bytes_at_the_same_time() {
     assert_eq!(region.load(36), [(2 * ROUNDS) as u8]);
 }
 
-/// A word is never half of one write and half of another, in whatever copy it is.
+/// A word never mixes two writes, with each copy method.
 #[test]
 fn words_of_long_copies_are_whole() {
     const LEN: usize = if cfg!(miri) { 400 } else { 4000 };
@@ -188,7 +188,7 @@ fn words_of_long_copies_are_whole() {
         scope.spawn(|| {
             for round in 0..ROUNDS {
                 let from = vec![round as u8; LEN];
-                // Odd ends, so that words are beside what is copied in part.
+                // Odd ends, so that whole words are next to partial ones.
                 let (start, end) = (round % 3, LEN - round % 5);
                 region.part(start, end - start).write(&from[start..end]);
                 region.write(&from);

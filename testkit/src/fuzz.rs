@@ -148,7 +148,7 @@ mod tests {
     /// A parser with a defect that needs a certain first byte, a matching length and a certain last byte.
     #[test]
     #[should_panic(expected = "the defect")]
-    fn a_defect_that_needs_a_few_certain_bytes_is_found() {
+    fn a_defect_that_needs_specific_bytes_is_found() {
         fuzz(
             "a parser with a defect",
             "0102030405",

@@ -116,8 +116,8 @@ impl Memory {
     ///
     /// # Errors
     /// The first byte that differs.
-    pub fn verify(&self, what: &str, expected: &[u8]) -> anyhow::Result<()> {
-        check::bytes(what, &self.get(0, self.0.len), expected)?;
+    pub fn verify(&self, subject: &str, expected: &[u8]) -> anyhow::Result<()> {
+        check::bytes(subject, &self.get(0, self.0.len), expected)?;
         self.assert_canaries()
     }
 

@@ -315,13 +315,13 @@ fn a_query_without_a_result_is_explained_and_fails() {
     let output = run_in(&[("FI_PROVIDER", "^demo")], &[]);
     assert_eq!(
         output.errors,
-        "fi_info: no provider has what is asked for: No data available\n\
+        "fi_info: no provider matches the request: No data available\n\
          demo: excluded by FI_PROVIDER=^demo\n"
     );
     assert_eq!((output.text.as_str(), output.code), ("", 61));
     let json: Value = serde_json::from_str(&run(&["--json", "-p", "x"]).text).unwrap();
     assert_eq!(json["error"]["errno"], 61);
-    let text = "no provider has what is asked for\ndemo: prov_name: asked for x, has demo\n\
+    let text = "no provider matches the request\ndemo: prov_name: requested x, has demo\n\
                 prov_name names \"x\", which is not a provider of this library; the providers are demo";
     assert_eq!(json["error"]["text"], text);
 }
@@ -335,7 +335,7 @@ fn explanations_show_accepted_and_refused_candidates() {
     assert_eq!(
         output,
         Output::of(
-            "demo FI_EP_RDM FI_PROTO_SHM in card: refused: ep_type: asked for FI_EP_DGRAM, has \
+            "demo FI_EP_RDM FI_PROTO_SHM in card: refused: ep_type: requested FI_EP_DGRAM, has \
              FI_EP_RDM\n\
              demo FI_EP_DGRAM FI_PROTO_SHM in card: taken\n\
              environment: FI_DEMO_FSAT=\"1\" is not a parameter; did you mean FI_DEMO_FAST?\n"

@@ -410,7 +410,7 @@ mod tests {
     }
 
     /// Adds one to a counter when another has reached a number.
-    fn queue(gate: &Arc<Cntr>, threshold: u64, sum: &Arc<Cntr>, works: &Arc<ReadyWork>) {
+    fn queue(gate: &Arc<Cntr>, threshold: u64, sum: &Arc<Cntr>, ready_work: &Arc<ReadyWork>) {
         let domain = sum.domain.clone();
         let [at, sum] = [gate, sum].map(|cntr| Arc::clone(cntr) as Arc<dyn Counter>);
         let (cntr, action) = (&at, Action::Add(&sum, 1));
@@ -419,44 +419,44 @@ mod tests {
             threshold,
             action,
         };
-        let item = WorkItem::new(&work, works.ticket(), &domain, 0, None).unwrap();
-        gate.work.add(item, works);
+        let item = WorkItem::new(&work, ready_work.next_id(), &domain, 0, None).unwrap();
+        gate.work.add(item, ready_work);
         gate.release_work();
     }
 
     #[test]
     fn work_is_released_once_however_counting_and_queueing_race() {
         const COUNT: u64 = 1000;
-        let works = Arc::new(ReadyWork::open().unwrap());
+        let ready_work = Arc::new(ReadyWork::open().unwrap());
         let [gate, sum] = [(); 2].map(|()| open(Events::Comp, wait::Object::None).unwrap());
         thread::scope(|scope| {
             scope.spawn(|| (0..COUNT).for_each(|_| gate.add(1)));
             for threshold in 1..=COUNT {
-                queue(&gate, threshold, &sum, &works);
+                queue(&gate, threshold, &sum, &ready_work);
             }
         });
-        works.run();
+        ready_work.run();
         assert_eq!(sum.read(), COUNT);
-        assert_eq!(works.run(), 0);
+        assert_eq!(ready_work.run(), 0);
     }
 
     #[test]
     fn errors_count_towards_the_threshold_of_work_and_lower_numbers_do_not_undo_it() {
-        let works = Arc::new(ReadyWork::open().unwrap());
+        let ready_work = Arc::new(ReadyWork::open().unwrap());
         let [gate, sum] = [(); 2].map(|()| open(Events::Comp, wait::Object::None).unwrap());
         for threshold in [3, 5, u64::MAX] {
-            queue(&gate, threshold, &sum, &works);
+            queue(&gate, threshold, &sum, &ready_work);
         }
         gate.add(2);
-        assert_eq!(works.run(), 0);
+        assert_eq!(ready_work.run(), 0);
         gate.add_err(1);
-        assert_eq!((works.run(), sum.read()), (1, 1));
+        assert_eq!((ready_work.run(), sum.read()), (1, 1));
         gate.set(4);
         gate.set(0);
         gate.set_err(0);
-        assert_eq!((works.run(), sum.read()), (1, 2));
+        assert_eq!((ready_work.run(), sum.read()), (1, 2));
         gate.add(u64::MAX);
-        assert_eq!((works.run(), sum.read()), (1, 3));
+        assert_eq!((ready_work.run(), sum.read()), (1, 3));
     }
 
     #[test]

@@ -44,7 +44,7 @@ struct Opened {
     cqs: WeakList<CqRing>,
     cntrs: WeakList<Cntr>,
     /// Present once the domain has work.
-    works: Option<Arc<ReadyWork>>,
+    ready_work: Option<Arc<ReadyWork>>,
 }
 
 impl Base {
@@ -196,36 +196,30 @@ impl Base {
             Action::Post { ep, .. } => Some(work::resolve_deferred_ops::<E>(&self.id, ep)?),
             Action::Set(..) | Action::Add(..) => None,
         };
-        let works = self.opened().works(self.auto.as_ref())?;
-        let ticket = works.ticket();
-        let item = WorkItem::new(
-            work,
-            ticket,
-            &self.id,
-            Arc::as_ptr(&cntr).addr(),
-            deferred_ops,
-        )?;
-        cntr.work.add(item, &works);
+        let ready_work = self.opened().ready_work(self.auto.as_ref())?;
+        let id = ready_work.next_id();
+        let item = WorkItem::new(work, id, &self.id, Arc::as_ptr(&cntr).addr(), deferred_ops)?;
+        cntr.work.add(item, &ready_work);
         cntr.release_work();
-        works.run();
-        Ok(ticket)
+        ready_work.run();
+        Ok(id)
     }
 
     /// Cancels work.
     ///
     /// # Errors
     /// As [`selvedge::Domain::cancel_work`].
-    pub fn cancel_work(&self, ticket: WorkId) -> Result {
+    pub fn cancel_work(&self, id: WorkId) -> Result {
         self.fork_guard.check()?;
         let opened = self.opened();
         let mut cntrs = opened.cntrs.iter();
-        if cntrs.any(|cntr| cntr.work.remove(ticket)) {
+        if cntrs.any(|cntr| cntr.work.remove(id)) {
             return Ok(());
         }
-        let works = opened.works.clone();
+        let ready_work = opened.ready_work.clone();
         drop(cntrs);
         drop(opened);
-        match works.map(|works| works.remove(|item| item.ticket == ticket)) {
+        match ready_work.map(|ready_work| ready_work.remove(|item| item.id == id)) {
             Some(1..) => Ok(()),
             _ => Err(Errno::NoEnt),
         }
@@ -244,11 +238,11 @@ impl Base {
         let all = opened.cntrs.iter();
         all.filter(|it| cntr.as_ref().is_none_or(|cntr| Arc::ptr_eq(cntr, it)))
             .for_each(|it| it.work.clear());
-        let works = opened.works.clone();
+        let ready_work = opened.ready_work.clone();
         drop(opened);
-        if let Some(works) = works {
-            let at = cntr.map(|cntr| Arc::as_ptr(&cntr).addr());
-            works.remove(|item| at.is_none_or(|at| item.at == at));
+        if let Some(ready_work) = ready_work {
+            let addr = cntr.map(|cntr| Arc::as_ptr(&cntr).addr());
+            ready_work.remove(|item| addr.is_none_or(|addr| item.cntr_addr == addr));
         }
         Ok(())
     }
@@ -262,7 +256,7 @@ impl Opened {
     fn add_cq(&mut self, cq: &Arc<CqRing>) -> Result<(), Error> {
         self.cqs.push(Arc::downgrade(cq));
         match self.work_progress() {
-            Some(works) => cq.attach(&works),
+            Some(ready_work) => cq.attach(&ready_work),
             None => Ok(()),
         }
     }
@@ -270,23 +264,23 @@ impl Opened {
     fn add_cntr(&mut self, cntr: &Arc<Cntr>) -> Result<(), Error> {
         self.cntrs.push(Arc::downgrade(cntr));
         match self.work_progress() {
-            Some(works) => cntr.attach(&works),
+            Some(ready_work) => cntr.attach(&ready_work),
             None => Ok(()),
         }
     }
 
     fn work_progress(&self) -> Option<Arc<dyn CqProgress>> {
-        let works = Arc::clone(self.works.as_ref()?);
-        Some(works)
+        let ready_work = Arc::clone(self.ready_work.as_ref()?);
+        Some(ready_work)
     }
 
     /// The ready work of the domain. Every queue and counter drives it from the first call on.
-    fn works(&mut self, auto: Option<&Arc<AutoProgress>>) -> Result<Arc<ReadyWork>, Error> {
-        if let Some(works) = &self.works {
-            return Ok(Arc::clone(works));
+    fn ready_work(&mut self, auto: Option<&Arc<AutoProgress>>) -> Result<Arc<ReadyWork>, Error> {
+        if let Some(ready_work) = &self.ready_work {
+            return Ok(Arc::clone(ready_work));
         }
-        let works = Arc::new(ReadyWork::open()?);
-        let progress: Arc<dyn CqProgress> = Arc::clone(&works) as Arc<dyn CqProgress>;
+        let ready_work = Arc::new(ReadyWork::open()?);
+        let progress: Arc<dyn CqProgress> = Arc::clone(&ready_work) as Arc<dyn CqProgress>;
         for cq in self.cqs.iter() {
             cq.attach(&progress)?;
         }
@@ -294,8 +288,8 @@ impl Opened {
             cntr.attach(&progress)?;
         }
         auto.map_or(Ok(()), |auto| auto.attach(&progress))?;
-        self.works = Some(Arc::clone(&works));
-        Ok(works)
+        self.ready_work = Some(Arc::clone(&ready_work));
+        Ok(ready_work)
     }
 }
 

@@ -41,7 +41,7 @@ pub fn contexts(attr: &EpAttr) -> Result<usize, Error> {
     ] {
         if count > CONTEXTS_MAX {
             let message =
-                format!("{name} of a scalable endpoint: asked for {count}, has {CONTEXTS_MAX}");
+                format!("{name} of a scalable endpoint: requested {count}, has {CONTEXTS_MAX}");
             return Err(Error::new(Errno::Inval, message));
         }
     }

@@ -158,7 +158,7 @@ impl<S: EndpointState> Shell<S> {
         &self.core
     }
 
-    /// The core, as queues and counters know it.
+    /// The core, as queues and counters hold it.
     pub const fn progress(&self) -> &Arc<dyn Progress> {
         &self.progress
     }
@@ -192,6 +192,7 @@ impl<S: EndpointState> fmt::Debug for Shell<S> {
 
 impl<S: EndpointState> Drop for Shell<S> {
     fn drop(&mut self) {
-        self.drivers.end(&self.progress, &self.core.state, S::close);
+        self.drivers
+            .close(&self.progress, &self.core.state, S::close);
     }
 }

@@ -1,8 +1,8 @@
 //! The tcp provider: endpoints of any hosts, over TCP, in libfabric's wire protocol.
 //!
 //! ```text
-//!   endpoint A                                       endpoint B
-//!   posts -> queue of the connection  == TCP ==>   reader of the connection -> receives, memory
+//!   endpoint A                                         endpoint B
+//!   posts -> send queue of the connection  == TCP ==>  frame parser -> receives, memory
 //! ```
 //!
 //! Each peer has one connection, which the first operation makes. The connection has a queue of

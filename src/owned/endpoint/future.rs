@@ -68,7 +68,7 @@ pub struct AsyncEndpoint {
 }
 
 impl AsyncEndpoint {
-    /// Opens an endpoint with a completion queue of its own (fi_endpoint(3), fi_cq(3)).
+    /// Opens an endpoint with its own completion queue (fi_endpoint(3), fi_cq(3)).
     ///
     /// # Errors
     /// As [`super::Endpoint::open`].

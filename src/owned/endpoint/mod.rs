@@ -48,7 +48,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Opens an endpoint with a completion queue of its own (fi_endpoint(3), fi_cq(3)).
+    /// Opens an endpoint with its own completion queue (fi_endpoint(3), fi_cq(3)).
     ///
     /// # Errors
     /// Those of [`Domain::cq`] and [`Domain::endpoint`]; [`crate::Errno::Inval`] when `info.mode`

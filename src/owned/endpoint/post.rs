@@ -103,7 +103,7 @@ impl Content {
 /// The memory of a buffer that is about to be moved into its slot.
 pub(super) struct Memory {
     message: Iov,
-    room: IovMut,
+    recv_iov: IovMut,
     desc: Desc,
 }
 
@@ -111,7 +111,7 @@ impl Memory {
     pub(super) fn of(buf: &Buf) -> Self {
         Self {
             message: buf.send_iov(),
-            room: buf.receive_iov(),
+            recv_iov: buf.receive_iov(),
             desc: buf.desc(),
         }
     }
@@ -210,9 +210,9 @@ impl Post {
         tx_flags: OpFlags,
         submit: Submit<'_>,
     ) -> Result {
-        let (iov, room, desc) = (
+        let (iov, recv_iov, desc) = (
             &[memory.message][..],
-            &[memory.room][..],
+            &[memory.recv_iov][..],
             &[memory.desc][..],
         );
         match self {
@@ -248,7 +248,7 @@ impl Post {
                 flags,
             } => {
                 let msg = msg::RecvMsg {
-                    iov: room,
+                    iov: recv_iov,
                     desc,
                     src,
                     context,
@@ -261,7 +261,7 @@ impl Post {
                 flags,
             } => {
                 let msg = tagged::RecvMsg {
-                    iov: room,
+                    iov: recv_iov,
                     desc,
                     src,
                     tag,
@@ -284,7 +284,7 @@ impl Post {
             Self::Read { from } => {
                 let len = memory.message.len;
                 let msg = ReadMsg {
-                    iov: &[IovMut::from_raw(memory.room.base, len)],
+                    iov: &[IovMut::from_raw(memory.recv_iov.base, len)],
                     desc,
                     src: from.peer,
                     rma_iov: &[from.iov(len)],
@@ -304,7 +304,7 @@ impl Post {
                 let (iov, rma_iov) = ([operand_ioc], [target.elements(operand_ioc.count)]);
                 let iov = if is_read { &[][..] } else { &iov[..] };
                 let fetched = Fetched {
-                    iov: &[IocMut::from_raw(memory.room.base, operand_ioc.count)],
+                    iov: &[IocMut::from_raw(memory.recv_iov.base, operand_ioc.count)],
                     desc,
                 };
                 let injected = tx_flags | OpFlags::INJECT;

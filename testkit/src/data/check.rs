@@ -27,7 +27,7 @@ pub fn count(bytes: usize) {
 /// # Errors
 /// Both values, if they differ.
 pub fn same<T: PartialEq + fmt::Debug>(
-    what: impl fmt::Display,
+    subject: impl fmt::Display,
     found: T,
     expected: T,
 ) -> anyhow::Result<()> {
@@ -35,7 +35,7 @@ pub fn same<T: PartialEq + fmt::Debug>(
     let both = [found, expected];
     match both[0] == both[1] {
         true => Ok(()),
-        false => Err(anyhow!("{what}: {:?} instead of {:?}", both[0], both[1])),
+        false => Err(anyhow!("{subject}: {:?} instead of {:?}", both[0], both[1])),
     }
 }
 
@@ -43,11 +43,11 @@ pub fn same<T: PartialEq + fmt::Debug>(
 ///
 /// # Errors
 /// The condition, if it is false.
-pub fn holds(what: impl fmt::Display, is_so: bool) -> anyhow::Result<()> {
+pub fn holds(subject: impl fmt::Display, condition: bool) -> anyhow::Result<()> {
     count(0);
-    match is_so {
+    match condition {
         true => Ok(()),
-        false => Err(anyhow!("{what}: this should hold")),
+        false => Err(anyhow!("{subject}: the condition is false")),
     }
 }
 
@@ -55,11 +55,11 @@ pub fn holds(what: impl fmt::Display, is_so: bool) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// The first byte that differs.
-pub fn bytes(what: impl fmt::Display, found: &[u8], expected: &[u8]) -> anyhow::Result<()> {
+pub fn bytes(subject: impl fmt::Display, found: &[u8], expected: &[u8]) -> anyhow::Result<()> {
     count(found.len());
     if found.len() != expected.len() {
         bail!(
-            "{what}: {} bytes instead of {}",
+            "{subject}: {} bytes instead of {}",
             found.len(),
             expected.len()
         );
@@ -67,7 +67,7 @@ pub fn bytes(what: impl fmt::Display, found: &[u8], expected: &[u8]) -> anyhow::
     match found.iter().zip(expected).position(|(a, b)| a != b) {
         None => Ok(()),
         Some(at) => bail!(
-            "{what}: byte {at} of {} is {:02x} instead of {:02x}",
+            "{subject}: byte {at} of {} is {:02x} instead of {:02x}",
             found.len(),
             found[at],
             expected[at]

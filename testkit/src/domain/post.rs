@@ -410,28 +410,28 @@ impl DomainEndpoint {
     #[inline]
     pub fn push(
         &self,
-        what: &str,
+        name: &str,
         mut post: impl FnMut(&Self) -> Result<(), Errno>,
     ) -> anyhow::Result<()> {
         match post(self) {
             Ok(()) => Ok(()),
-            Err(errno) => self.push_on(what, errno, post),
+            Err(errno) => self.push_on(name, errno, post),
         }
     }
 
     #[cold]
     fn push_on(
         &self,
-        what: &str,
+        name: &str,
         first: Errno,
         mut post: impl FnMut(&Self) -> Result<(), Errno>,
     ) -> anyhow::Result<()> {
         let start = Instant::now();
         let mut errno = first;
-        self.context.strategy().until(what, || {
+        self.context.strategy().until(name, || {
             if errno != Errno::Again {
-                let what = format!("cannot post a {what} after {:?}", start.elapsed());
-                return Err(failure(errno, what));
+                let message = format!("cannot post a {name} after {:?}", start.elapsed());
+                return Err(failure(errno, message));
             }
             self.progress()?;
             match post(self) {

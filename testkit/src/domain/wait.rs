@@ -69,7 +69,7 @@ impl WaitStrategy {
     /// Those of `attempt`; [`Errno::TimedOut`] after the timeout.
     pub fn until<T>(
         self,
-        what: &str,
+        awaited: &str,
         mut attempt: impl FnMut() -> anyhow::Result<Option<T>>,
     ) -> anyhow::Result<T> {
         let mut start = None;
@@ -82,8 +82,8 @@ impl WaitStrategy {
             // A wait of this length is not part of a measurement, and the peer may need this core.
             std::thread::yield_now();
             if start.get_or_insert_with(Instant::now).elapsed() > self.timeout {
-                let what = format!("{what}: nothing for {:?}", self.timeout);
-                return Err(failure(Errno::TimedOut, what));
+                let message = format!("{awaited}: nothing for {:?}", self.timeout);
+                return Err(failure(Errno::TimedOut, message));
             }
         }
     }

@@ -273,8 +273,8 @@ impl TestEndpoint {
     /// # Errors
     /// A timeout; when an unexpected operation completes.
     pub fn wait_for(&self, context: u64) -> anyhow::Result<Completion> {
-        let what = format!("the completion of operation {context}");
-        until(&what, || {
+        let awaited = format!("the completion of operation {context}");
+        until(&awaited, || {
             let mut state = self.state.borrow_mut();
             let index = state.ready.iter().position(|done| done.context == context);
             if let Some(index) = index {

@@ -372,12 +372,19 @@ impl Completion {
     ///
     /// # Errors
     /// Success, or another error of the operation.
-    pub fn expect_failure(self, what: impl fmt::Display, errno: Errno) -> anyhow::Result<Failure> {
+    pub fn expect_failure(
+        self,
+        subject: impl fmt::Display,
+        errno: Errno,
+    ) -> anyhow::Result<Failure> {
         check::count(0);
         match self.error {
             Some(failure) if failure.errno == errno => Ok(failure),
-            Some(other) => bail!("{what}: failed with {:?} instead of {errno:?}", other.errno),
-            None => bail!("{what}: succeeded instead of failing with {errno:?}"),
+            Some(other) => bail!(
+                "{subject}: failed with {:?} instead of {errno:?}",
+                other.errno
+            ),
+            None => bail!("{subject}: succeeded instead of failing with {errno:?}"),
         }
     }
 }

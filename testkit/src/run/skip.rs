@@ -66,7 +66,7 @@ impl Need {
         let found = needs.find(|need| need.name() == name);
         found.unwrap_or_else(|| {
             let known = NEEDS.map(Self::name).join(" ");
-            panic!("{REQUIRED}: {name:?} is none of these: {known}")
+            panic!("{REQUIRED}: {name:?} is not one of: {known}")
         })
     }
 }

@@ -100,7 +100,7 @@ pub fn no_sockets(name: &str) -> anyhow::Result<()> {
         if left.is_empty() {
             return Ok(());
         }
-        let what = || format!("sockets are left: {left:#?}");
-        timeout.check().with_context(what)?;
+        let message = || format!("remaining sockets: {left:#?}");
+        timeout.check().with_context(message)?;
     }
 }

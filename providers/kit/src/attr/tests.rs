@@ -98,137 +98,137 @@ fn every_attribute_can_refuse() {
     let table: &[(Edit, &str)] = &[
         (
             |i| i.fabric_attr.name = "other".into(),
-            "fabric_attr.name: asked for other, has demo-fabric",
+            "fabric_attr.name: requested other, has demo-fabric",
         ),
         (
             |i| i.domain_attr.name = "other".into(),
-            "domain_attr.name: asked for other, has demo-domain",
+            "domain_attr.name: requested other, has demo-domain",
         ),
         (
             |i| i.ep_attr.ep_type = EpType::Msg,
-            "ep_type: asked for FI_EP_MSG, has FI_EP_RDM",
+            "ep_type: requested FI_EP_MSG, has FI_EP_RDM",
         ),
         (
             |i| i.ep_attr.protocol = Protocol::Xnet,
-            "protocol: asked for FI_PROTO_XNET, has FI_PROTO_SHM",
+            "protocol: requested FI_PROTO_XNET, has FI_PROTO_SHM",
         ),
         (
             |i| i.ep_attr.protocol_version = 3,
-            "protocol_version: asked for 3, has 2",
+            "protocol_version: requested 3, has 2",
         ),
         (
             |i| i.ep_attr.max_msg_size = 1 << 21,
-            "max_msg_size: asked for 2097152, has 1048576",
+            "max_msg_size: requested 2097152, has 1048576",
         ),
         (
             |i| i.ep_attr.tx_ctx_cnt = 2,
-            "tx_ctx_cnt: asked for 2, has 1",
+            "tx_ctx_cnt: requested 2, has 1",
         ),
         (
             |i| i.ep_attr.rx_ctx_cnt = 2,
-            "rx_ctx_cnt: asked for 2, has 1",
+            "rx_ctx_cnt: requested 2, has 1",
         ),
         (
             |i| i.ep_attr.tx_ctx_cnt = usize::MAX,
-            "max_ep_stx_ctx: asked for 1, has 0",
+            "max_ep_stx_ctx: requested 1, has 0",
         ),
         (
             |i| i.ep_attr.rx_ctx_cnt = usize::MAX,
-            "max_ep_srx_ctx: asked for 1, has 0",
+            "max_ep_srx_ctx: requested 1, has 0",
         ),
         (
             |i| i.ep_attr.auth_key = vec![1, 2],
-            "auth_key_size: asked for 2, has 0",
+            "auth_key_size: requested 2, has 0",
         ),
         (|i| i.caps = Caps::MSG | Caps::HMEM, CAPS_REFUSAL),
         (
             |i| i.addr_format = AddrFormat::SockaddrIn,
-            "addr_format: asked for FI_SOCKADDR_IN, has FI_ADDR_STR",
+            "addr_format: requested FI_SOCKADDR_IN, has FI_ADDR_STR",
         ),
         (
             |i| i.dest_addr = "127.0.0.1:1".parse().ok(),
-            "dest_addr: asked for FI_SOCKADDR_IN, has FI_ADDR_STR",
+            "dest_addr: requested FI_SOCKADDR_IN, has FI_ADDR_STR",
         ),
         (
             |i| i.src_addr = "[::1]:1".parse().ok(),
-            "src_addr: asked for FI_SOCKADDR_IN6, has FI_ADDR_STR",
+            "src_addr: requested FI_SOCKADDR_IN6, has FI_ADDR_STR",
         ),
         (
             |i| i.domain_attr.data_progress = Progress::Auto,
-            "data_progress: asked for FI_PROGRESS_AUTO, has FI_PROGRESS_MANUAL",
+            "data_progress: requested FI_PROGRESS_AUTO, has FI_PROGRESS_MANUAL",
         ),
         (
             |i| i.domain_attr.caps = Caps::REMOTE_COMM,
-            "domain_attr.caps: asked for FI_REMOTE_COMM, has FI_LOCAL_COMM",
+            "domain_attr.caps: requested FI_REMOTE_COMM, has FI_LOCAL_COMM",
         ),
         (
             |i| i.domain_attr.cq_data_size = 9,
-            "cq_data_size: asked for 9, has 8",
+            "cq_data_size: requested 9, has 8",
         ),
         (
             |i| i.domain_attr.cntr_cnt = 17,
-            "cntr_cnt: asked for 17, has 16",
+            "cntr_cnt: requested 17, has 16",
         ),
         (
             |i| i.domain_attr.mr_iov_limit = 1,
-            "mr_iov_limit: asked for 1, has 0",
+            "mr_iov_limit: requested 1, has 0",
         ),
         (
             |i| i.domain_attr.max_err_data = 1,
-            "max_err_data: asked for 1, has 0",
+            "max_err_data: requested 1, has 0",
         ),
         (|i| i.tx_attr.caps = Caps::RECV, TX_CAPS_REFUSAL),
         (
             |i| i.tx_attr.op_flags = OpFlags::FENCE,
-            "tx_attr.op_flags: asked for FI_FENCE, has FI_COMPLETION | FI_INJECT",
+            "tx_attr.op_flags: requested FI_FENCE, has FI_COMPLETION | FI_INJECT",
         ),
         (
             |i| i.tx_attr.msg_order = MsgOrder::RAR,
-            "tx_attr.msg_order: asked for FI_ORDER_RAR, has FI_ORDER_WAW | FI_ORDER_SAS",
+            "tx_attr.msg_order: requested FI_ORDER_RAR, has FI_ORDER_WAW | FI_ORDER_SAS",
         ),
         (
             |i| i.tx_attr.comp_order = 1,
-            "tx_attr.comp_order: asked for 1, has 0",
+            "tx_attr.comp_order: requested 1, has 0",
         ),
         (
             |i| i.tx_attr.inject_size = 4097,
-            "tx_attr.inject_size: asked for 4097, has 4096",
+            "tx_attr.inject_size: requested 4097, has 4096",
         ),
         (
             |i| i.tx_attr.size = 1025,
-            "tx_attr.size: asked for 1025, has 1024",
+            "tx_attr.size: requested 1025, has 1024",
         ),
         (
             |i| i.tx_attr.iov_limit = 5,
-            "tx_attr.iov_limit: asked for 5, has 4",
+            "tx_attr.iov_limit: requested 5, has 4",
         ),
         (
             |i| i.tx_attr.rma_iov_limit = 5,
-            "tx_attr.rma_iov_limit: asked for 5, has 4",
+            "tx_attr.rma_iov_limit: requested 5, has 4",
         ),
         (
             |i| i.rx_attr.op_flags = OpFlags::MULTI_RECV,
-            "rx_attr.op_flags: asked for FI_MULTI_RECV, has FI_COMPLETION",
+            "rx_attr.op_flags: requested FI_MULTI_RECV, has FI_COMPLETION",
         ),
         (
             |i| i.rx_attr.msg_order = MsgOrder::WAW,
-            "rx_attr.msg_order: asked for FI_ORDER_WAW, has FI_ORDER_SAS",
+            "rx_attr.msg_order: requested FI_ORDER_WAW, has FI_ORDER_SAS",
         ),
         (
             |i| i.rx_attr.comp_order = 1,
-            "rx_attr.comp_order: asked for 1, has 0",
+            "rx_attr.comp_order: requested 1, has 0",
         ),
         (
             |i| i.rx_attr.size = 513,
-            "rx_attr.size: asked for 513, has 512",
+            "rx_attr.size: requested 513, has 512",
         ),
         (
             |i| i.rx_attr.iov_limit = 5,
-            "rx_attr.iov_limit: asked for 5, has 4",
+            "rx_attr.iov_limit: requested 5, has 4",
         ),
         (
             |i| i.domain_attr.mr_mode = MrMode::LOCAL,
-            "mr_mode: asked for FI_MR_LOCAL, has FI_MR_VIRT_ADDR",
+            "mr_mode: requested FI_MR_LOCAL, has FI_MR_VIRT_ADDR",
         ),
     ];
     for (edit, text) in table {
@@ -236,11 +236,11 @@ fn every_attribute_can_refuse() {
     }
 }
 
-const CAPS_REFUSAL: &str = "caps: asked for FI_MSG | FI_RECV | FI_SEND | FI_HMEM, has FI_MSG | \
+const CAPS_REFUSAL: &str = "caps: requested FI_MSG | FI_RECV | FI_SEND | FI_HMEM, has FI_MSG | \
     FI_RMA | FI_TAGGED | FI_READ | FI_WRITE | FI_RECV | FI_SEND | FI_REMOTE_READ | \
     FI_REMOTE_WRITE | FI_MULTI_RECV | FI_LOCAL_COMM | FI_SOURCE | FI_DIRECTED_RECV";
 
-const TX_CAPS_REFUSAL: &str = "tx_attr.caps: asked for FI_RECV, has FI_MSG | FI_RMA | FI_TAGGED | \
+const TX_CAPS_REFUSAL: &str = "tx_attr.caps: requested FI_RECV, has FI_MSG | FI_RMA | FI_TAGGED | \
     FI_READ | FI_WRITE | FI_SEND | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_LOCAL_COMM";
 
 #[test]
@@ -251,12 +251,12 @@ fn required_modes_must_be_accepted_by_the_part_or_the_whole() {
     let ask = |hints: &Hints| ask_of(&duty, hints, Version::API).map_err(|m| m.to_string());
     assert_eq!(
         ask(&hints()).unwrap_err(),
-        "mode: asked for nothing, has FI_CONTEXT"
+        "mode: requested nothing, has FI_CONTEXT"
     );
     let context = hints().mode(Mode::CONTEXT);
     assert_eq!(
         ask(&context).unwrap_err(),
-        "rx_attr.mode: asked for FI_CONTEXT, has FI_RX_CQ_DATA"
+        "rx_attr.mode: requested FI_CONTEXT, has FI_RX_CQ_DATA"
     );
     ask(&hints().mode(Mode::CONTEXT | Mode::RX_CQ_DATA)).unwrap();
     ask(&context.edit(|info| info.rx_attr.mode = Mode::RX_CQ_DATA)).unwrap();
@@ -326,7 +326,7 @@ fn ordered_sizes_count_for_memory_access_only() {
     let mismatch = ask(&ordered(Caps::RMA)).unwrap_err();
     assert_eq!(
         mismatch.to_string(),
-        "max_order_raw_size: asked for 65, has 64"
+        "max_order_raw_size: requested 65, has 64"
     );
 }
 
@@ -358,7 +358,7 @@ fn a_provider_that_needs_serialized_threads_refuses_others() {
         ask_of(&serial, &safe, Version::API)
             .unwrap_err()
             .to_string(),
-        "threading: asked for FI_THREAD_SAFE, has FI_THREAD_DOMAIN"
+        "threading: requested FI_THREAD_SAFE, has FI_THREAD_DOMAIN"
     );
     ask_of(&serial, &hints(), Version::API).unwrap();
 }

@@ -13,7 +13,7 @@ impl ContextBits {
     pub(super) fn new(bits: u32) -> Result<Self, Error> {
         if bits > MAX_BITS {
             let message =
-                format!("rx_ctx_bits of an address vector: asked for {bits}, has {MAX_BITS}");
+                format!("rx_ctx_bits of an address vector: requested {bits}, has {MAX_BITS}");
             return Err(Error::new(Errno::Inval, message));
         }
         Ok(Self(bits))

@@ -128,7 +128,7 @@ impl Drivers {
     /// Closes an endpoint: detaches `progress` everywhere, and then `close`s its `state`. In a
     /// forked child this does nothing, because all of it is the parent's: the child's copy is
     /// leaked, and its queues still refer to it.
-    pub fn end<T>(
+    pub fn close<T>(
         &self,
         progress: &Arc<dyn Progress>,
         state: &ForkGuarded<T>,

@@ -17,7 +17,7 @@ pub(crate) struct CounterWork {
     /// then loads this word; a thread that releases work writes this word and then loads the
     /// numbers. One of the two sees the other's store.
     due_at: AtomicU64,
-    works: OnceLock<Arc<ReadyWork>>,
+    ready_work: OnceLock<Arc<ReadyWork>>,
 }
 
 impl CounterWork {
@@ -25,7 +25,7 @@ impl CounterWork {
         Self {
             items: Mutex::new(Vec::new()),
             due_at: AtomicU64::new(u64::MAX),
-            works: OnceLock::new(),
+            ready_work: OnceLock::new(),
         }
     }
 
@@ -37,8 +37,8 @@ impl CounterWork {
 
     /// Adds work. The caller has to call [`Self::release`] afterwards: until then, work that is due
     /// is not noticed.
-    pub(crate) fn add(&self, item: WorkItem, works: &Arc<ReadyWork>) {
-        self.works.get_or_init(|| Arc::clone(works));
+    pub(crate) fn add(&self, item: WorkItem, ready_work: &Arc<ReadyWork>) {
+        self.ready_work.get_or_init(|| Arc::clone(ready_work));
         let mut items = self.items();
         let index = items.partition_point(|other| other.threshold <= item.threshold);
         items.insert(index, item);
@@ -48,7 +48,7 @@ impl CounterWork {
     /// locked, so that the last of several concurrent calls has the last numbers.
     #[cold]
     pub(crate) fn release(&self, numbers: impl Fn() -> [u64; 2]) {
-        let Some(works) = self.works.get() else {
+        let Some(ready_work) = self.ready_work.get() else {
             return;
         };
         let mut items = self.items();
@@ -57,7 +57,7 @@ impl CounterWork {
             let total = successes.saturating_add(errors);
             let due = items.partition_point(|item| item.threshold <= total);
             if due > 0 {
-                works.add(items.drain(..due));
+                ready_work.add(items.drain(..due));
             }
             let next = items.first().map(|item| item.threshold);
             let next = next.map_or(u64::MAX, |next| next.saturating_sub(errors));
@@ -71,10 +71,10 @@ impl CounterWork {
     }
 
     /// Cancels work; whether it was waiting here.
-    pub(crate) fn remove(&self, ticket: WorkId) -> bool {
+    pub(crate) fn remove(&self, id: WorkId) -> bool {
         let mut items = self.items();
         let before = items.len();
-        items.retain(|item| item.ticket != ticket);
+        items.retain(|item| item.id != id);
         before != items.len()
     }
 

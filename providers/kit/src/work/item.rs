@@ -14,10 +14,10 @@ use crate::stored_op::StoredOp;
 /// Queued work. It keeps no object alive: a part of it whose object is closed meanwhile is dropped.
 #[derive(Debug)]
 pub(crate) struct WorkItem {
-    pub(crate) ticket: WorkId,
+    pub(crate) id: WorkId,
     pub(crate) threshold: u64,
     /// The address of the counter that it waits at, as its identity.
-    pub(crate) at: usize,
+    pub(crate) cntr_addr: usize,
     action: Action,
 }
 
@@ -59,9 +59,9 @@ impl WorkItem {
     /// [`Errno::Inval`] for a counter of another domain; the system's, if memory is short.
     pub(crate) fn new(
         work: &Work<'_>,
-        ticket: WorkId,
+        id: WorkId,
         domain: &DomainId,
-        at: usize,
+        cntr_addr: usize,
         deferred_ops: Option<&Arc<DeferredOps>>,
     ) -> Result<Self, Error> {
         let resolve_cntr = |cntr| {
@@ -108,9 +108,9 @@ impl WorkItem {
         };
         let threshold = work.threshold;
         Ok(Self {
-            ticket,
+            id,
             threshold,
-            at,
+            cntr_addr,
             action,
         })
     }

@@ -43,7 +43,7 @@ pub(crate) struct ReadyWork {
     /// ready.
     running: Mutex<()>,
     wakeup: EventFd,
-    tickets: AtomicU64,
+    next_id: AtomicU64,
 }
 
 impl ReadyWork {
@@ -61,12 +61,12 @@ impl ReadyWork {
             is_armed: AtomicBool::new(false),
             running: Mutex::new(()),
             wakeup,
-            tickets: AtomicU64::new(1),
+            next_id: AtomicU64::new(1),
         })
     }
 
-    pub(crate) fn ticket(&self) -> WorkId {
-        WorkId(self.tickets.fetch_add(1, Ordering::Relaxed))
+    pub(crate) fn next_id(&self) -> WorkId {
+        WorkId(self.next_id.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Adds ready work; the next progress carries it out.

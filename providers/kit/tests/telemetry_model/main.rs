@@ -95,6 +95,6 @@ fn a_reader_never_accepts_words_of_two_versions() {
 fn a_missing_fence_fails_the_model() {
     for fault in [Fault::Begin, Fault::End, Fault::Same] {
         let caught = catch_unwind(AssertUnwindSafe(|| explore(fault)));
-        assert!(caught.is_err(), "{fault:?} was not noticed");
+        assert!(caught.is_err(), "{fault:?} was not detected");
     }
 }

@@ -32,7 +32,7 @@ const TX_FLAGS: OpFlags = TX_DEFAULTS
 /// Flags of a send that a layer above posts.
 const LAYER_FLAGS: OpFlags = OpFlags::PEER_TRANSFER.union(OpFlags::INJECT);
 
-#[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#[expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 impl Msg for Endpoint {
     #[inline]
     unsafe fn sendmsg(&self, msg: &msg::SendMsg<'_>, flags: OpFlags) -> Result {
@@ -54,7 +54,7 @@ impl Msg for Endpoint {
     }
 }
 
-#[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#[expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 impl Tagged for Endpoint {
     #[inline]
     unsafe fn tsendmsg(&self, msg: &tagged::SendMsg<'_>, flags: OpFlags) -> Result {

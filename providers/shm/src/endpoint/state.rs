@@ -45,13 +45,13 @@ impl State {
     /// The parts that change when commands are taken, and the peers.
     #[inline(always)]
     pub(crate) fn command_receiver(&mut self) -> (CommandReceiver<'_>, &mut Peers) {
-        let arrivals = CommandReceiver {
+        let receiver = CommandReceiver {
             setup: &self.setup,
             matching: &mut self.matching,
             schedule: &mut self.schedule,
             peers: self.peers.len(),
         };
-        (arrivals, &mut self.peers)
+        (receiver, &mut self.peers)
     }
 
     /// The parts that the fast path of a send changes.

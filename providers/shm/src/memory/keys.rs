@@ -30,8 +30,8 @@ use crate::smr::keys::{
 pub(crate) const NO_KEY: u64 = u64::MAX;
 /// The bits of a provider's key that are the entry's number; the others are random. An
 /// application's key that is a small number gets the entry of this number, too, if it is free.
-const ROW_BITS: u32 = 20;
-const ROW_MASK: u64 = (1 << ROW_BITS) - 1;
+const ENTRY_BITS: u32 = 20;
+const ENTRY_MASK: u64 = (1 << ENTRY_BITS) - 1;
 
 /// The regions of a domain.
 #[derive(Debug)]
@@ -120,14 +120,17 @@ impl Keys {
     /// Counts a finished write.
     #[inline]
     pub(crate) fn count_write(&self, segments: &[RmaIov]) {
-        let segments = segments.iter().map(|index| (index.key, index.len));
+        let segments = segments.iter().map(|segment| (segment.key, segment.len));
         self.count(segments, MrAccess::REMOTE_WRITE);
     }
 
     /// Counts a finished read.
     #[inline]
     pub(crate) fn count_read(&self, segments: &RmaSegments) {
-        let segments = segments.all().iter().map(|index| (index.key, index.len));
+        let segments = segments
+            .all()
+            .iter()
+            .map(|segment| (segment.key, segment.len));
         self.count(segments, MrAccess::REMOTE_READ);
     }
 
@@ -213,7 +216,7 @@ impl Table {
         let is_full = || Error::new(Errno::NoMem, "the key table has no free entry");
         let number = number.ok_or_else(is_full)?;
         if by_provider {
-            entry.key = random() << ROW_BITS | u64::from(number);
+            entry.key = random() << ENTRY_BITS | u64::from(number);
         }
         self.free.remove(&number);
         self.by_key.insert(entry.key, number);
@@ -229,7 +232,7 @@ impl Table {
             let message = format!("the key {key:#x} is taken");
             return Err(Error::new(Errno::NoKey, message));
         }
-        let same = (key & ROW_MASK) as u32;
+        let same = (key & ENTRY_MASK) as u32;
         let same = self.free.get(&same).or_else(|| self.free.first());
         Ok(same.copied())
     }
@@ -331,7 +334,7 @@ pub(crate) fn rights(access: MrAccess) -> u32 {
 
 /// The number of the entry that a key probably has.
 pub(crate) const fn hint(key: u64) -> usize {
-    (key & ROW_MASK) as usize
+    (key & ENTRY_MASK) as usize
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ pub(crate) struct Ops {
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) domain: Arc<Shared>,
-    pub(crate) places: RmaSegments,
+    pub(crate) segments: RmaSegments,
 }
 
 impl Reply {
@@ -75,7 +75,7 @@ impl Reply {
     ) -> Result<usize, Denied> {
         let regions = self.domain.keys.regions();
         let most = bounce.shape().size;
-        let parts = self.places.clip(from, most);
+        let parts = self.segments.clip(from, most);
         let parts: Result<Vec<_>, _> = parts
             .map(|place| regions.locate(&place, RIGHT_READ))
             .collect();
@@ -92,7 +92,7 @@ impl Reply {
 impl Reply {
     /// Counts the read after the last segment.
     pub(crate) fn count(&self) {
-        self.domain.keys.count_read(&self.places);
+        self.domain.keys.count_read(&self.segments);
     }
 }
 

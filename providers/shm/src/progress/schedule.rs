@@ -17,7 +17,7 @@ const POLLS_PER_CALL: usize = 8;
 /// Polls per call where a layer polls for its own messages between two calls.
 const POLLS_PER_CALL_LAYERED: usize = 2;
 /// A number of ticks at which the next progress reads the clock in any case.
-const CLOCK_CHECK_DUE: usize = usize::MAX / 2;
+const FORCE_CLOCK_CHECK: usize = usize::MAX / 2;
 /// Unpolled peers whose queues one sweep polls.
 const SWEEP: usize = 64;
 
@@ -164,7 +164,7 @@ impl Schedule {
     pub(crate) fn spend_wakeup(&mut self, ep: &Ep) {
         if self.parking.is_armed() {
             // A thread that polls on disarms the other peers without delay.
-            self.ticks = CLOCK_CHECK_DUE;
+            self.ticks = FORCE_CLOCK_CHECK;
         }
         self.parking.spend(ep);
     }

@@ -64,7 +64,7 @@ pub(crate) static PARAMS: &[Spec] = &[
         "FI_SHM_PROTOCOL",
         "auto",
         &["auto", "cma", "bounce"],
-        "how large messages travel: measured per peer, cross-memory attach, or bounce buffers",
+        "protocol of large messages: measured per peer, cross-memory attach, or bounce buffers",
     ),
     Spec::flag(
         "FI_SHM_DISABLE_CMA",
@@ -75,12 +75,12 @@ pub(crate) static PARAMS: &[Spec] = &[
         "FI_SHM_WRITE_COMPLETE",
         "transmit",
         &["transmit", "delivery"],
-        "when a write completes that asks for nothing more: on its way, or in the target's memory",
+        "completion level of writes without a level flag: transmit or delivery complete",
     ),
     Spec::size(
         "FI_SHM_UNEXPECTED_SIZE",
         256 << 20,
-        "bytes of unexpected messages that an endpoint keeps before senders have to wait",
+        "bytes of unexpected messages that an endpoint buffers before senders have to wait",
     ),
     Spec::time(
         "FI_SHM_PEER_TIMEOUT",
@@ -90,12 +90,12 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::flag(
         "FI_SHM_EAGER_EXCHANGE",
         false,
-        "make contact with every address that is inserted, not at the first message to it",
+        "connect to every address when it is inserted, not at the first message to it",
     ),
     Spec::text(
         "FI_SHM_DIR",
         "",
-        "directory where endpoints meet; without it they need one network namespace",
+        "directory of the endpoints' sockets; without it they need one network namespace",
     ),
     Spec::flag(
         "FI_SHM_REMOTE_COMM",
@@ -105,19 +105,19 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::size(
         "FI_SHM_HOT_PEERS",
         8,
-        "peers whose queues are polled at every turn; others have to ring",
+        "peers whose queues every progress call polls; others set a doorbell bit",
     )
     .within(1, 1024),
     Spec::size(
         "FI_SHM_PENDING",
         64,
-        "connections that an endpoint keeps while they have not said who they are",
+        "unauthenticated connections that an endpoint keeps",
     )
     .within(1, 4096),
     Spec::time(
         "FI_SHM_HELLO_TIMEOUT",
         Duration::from_secs(1),
-        "how long a connection may take to say who it is",
+        "timeout of a new connection's hello",
     ),
     Spec::size(
         "FI_SHM_LOG_RATE",
@@ -127,7 +127,7 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::time(
         "FI_SHM_SPIN_TIME",
         SPIN,
-        "how long a thread that waits looks before it sleeps, at most",
+        "how long a waiting thread spins before it parks, at most",
     ),
 ];
 

@@ -133,7 +133,7 @@ pub(super) fn respond(
     if len > RESULT_MAX {
         let reply = Reply {
             domain: Arc::clone(shared),
-            places: read.segments,
+            segments: read.segments,
         };
         let allowed = check_rights(shared, &read.segments);
         let result = allowed.map(|()| (reply, len)).map_err(Denied::errno);

@@ -58,10 +58,10 @@ pub(crate) fn take_command(
         }
     }
     let saved_position = inbox.pool_position;
-    let (Some(slot), mut passage) = pool(inbox) else {
+    let (Some(slot), mut cursor) = pool(inbox) else {
         return Ok(false);
     };
-    match parse(&slot, &mut passage)? {
+    match parse(&slot, &mut cursor)? {
         OneSided::Write(write) => take_write(peer, setup, schedule, &write)?,
         OneSided::Read(read) => {
             if !read::respond(peer, setup, schedule, &read) {

@@ -131,7 +131,7 @@ impl Region {
         self.sizes
     }
 
-    /// The descriptor to hand to the peer.
+    /// The descriptor to send to the peer.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.memory.fd()
     }

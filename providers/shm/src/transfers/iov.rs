@@ -125,7 +125,12 @@ pub(crate) fn start(
     len: usize,
 ) {
     let Some(incoming) = peer.incoming.get_mut(&msg_id) else {
-        return destination.fail(ep, Errno::ConnReset, src, "the sender is gone".into());
+        return destination.fail(
+            ep,
+            Errno::ConnReset,
+            src,
+            "the sender has disconnected".into(),
+        );
     };
     let (protocol, measurement) = match (config.protocol, peer.cma) {
         _ if incoming.segments.are_special() => (RendezvousProtocol::Special, None),

@@ -278,7 +278,7 @@ fn take_response(
 
 fn free_segment(peer: &mut Peer, segment: u32) -> Result<(), ProtocolError> {
     let bounce = peer.out.as_mut().and_then(|out| out.bounce.as_mut());
-    match bounce.is_some_and(|bounce| bounce.give_back(segment)) {
+    match bounce.is_some_and(|bounce| bounce.free_segment(segment)) {
         true => Ok(()),
         false => Err(ProtocolError("a freed segment that it did not hold")),
     }

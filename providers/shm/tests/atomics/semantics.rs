@@ -78,11 +78,11 @@ fn check(
     };
     let attr = pair.a.attr(family, datatype, op);
     assert_eq!(attr, pair.a.ep.valid(family, datatype, op));
-    let what = format!("{family:?} {datatype:?} {op:?} of {count}, {equals}");
+    let case = format!("{family:?} {datatype:?} {op:?} of {count}, {equals}");
     let posted = call.post(&pair.a, 1);
     let Ok(kernel) = query(family, datatype, op) else {
-        assert_eq!(posted.err(), Some(Errno::OpNotSupp), "{what}");
-        assert_eq!(attr.err(), Some(Errno::OpNotSupp), "{what}");
+        assert_eq!(posted.err(), Some(Errno::OpNotSupp), "{case}");
+        assert_eq!(attr.err(), Some(Errno::OpNotSupp), "{case}");
         return;
     };
     assert_eq!(attr.map(|attr| attr.size), Ok(datatype.size()));
@@ -114,10 +114,10 @@ fn check(
     let mut after = vec![0; 64];
     // SAFETY: the vector has 64 bytes.
     unsafe { after.as_mut_ptr().copy_from_nonoverlapping(local, 64) };
-    assert_eq!(memory.bytes(), after, "{what}");
+    assert_eq!(memory.bytes(), after, "{case}");
     match family {
         Family::Base => assert!(results.is_empty()),
-        _ => assert_eq!(results[0], earlier, "{what}"),
+        _ => assert_eq!(results[0], earlier, "{case}"),
     }
     if family == Family::Base {
         memory.fill(&before);
@@ -131,7 +131,7 @@ fn check(
             pair.a.progress();
             pair.b.progress();
         }
-        assert_eq!(memory.bytes(), after, "{what}, injected");
+        assert_eq!(memory.bytes(), after, "{case}, injected");
     }
 }
 

@@ -58,7 +58,7 @@ fn short_forms_behave_as_messages() {
 }
 
 #[test]
-fn short_forms_are_refused_what_messages_are() {
+fn short_forms_are_refused_as_messages_are() {
     let pair = Pair::new();
     for kind in Kind::ALL {
         let memory = Memory::new(&pair.b, kind, 64, RIGHTS, KEY);

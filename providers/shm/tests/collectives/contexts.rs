@@ -228,8 +228,8 @@ fn refuses_by_name(host: &Host) -> bool {
     };
     let first = own.rx_addr(0, BITS);
     assert_eq!(join(&[first]), Err(Errno::Inval), "another context's");
-    let nobody = FiAddr(own.0 + 7).rx_addr(1, BITS);
-    assert_eq!(join(&[own.rx_addr(1, BITS), nobody]), Err(Errno::Inval));
+    let no_member = FiAddr(own.0 + 7).rx_addr(1, BITS);
+    assert_eq!(join(&[own.rx_addr(1, BITS), no_member]), Err(Errno::Inval));
     let again = host.av.insert_one(&context.ep.address().unwrap()).unwrap();
     let twice = [own.rx_addr(1, BITS), again];
     assert_eq!(join(&twice), Err(Errno::Inval), "one endpoint twice");

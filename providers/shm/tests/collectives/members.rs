@@ -90,10 +90,10 @@ impl Members {
     }
 
     /// Progresses all members until a condition holds.
-    pub(crate) fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+    pub(crate) fn until(&self, event: &str, mut is_so: impl FnMut() -> bool) {
         let begin = Instant::now();
         while !is_so() {
-            assert!(begin.elapsed() < WATCHDOG, "timed out: {what}");
+            assert!(begin.elapsed() < WATCHDOG, "timed out: {event}");
             for member in self.open_members() {
                 let _ = member.cq.read(&mut []);
             }

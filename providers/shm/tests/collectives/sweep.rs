@@ -62,7 +62,7 @@ pub(crate) struct GroupRun {
 
 /// A posted collective of all members.
 struct PostedCollective {
-    what: String,
+    case: String,
     inputs: Vec<Vec<u8>>,
     results: Vec<Vec<u8>>,
     wanted: Vec<Vec<u8>>,
@@ -123,7 +123,7 @@ impl GroupRun {
             member.post(&msg).unwrap();
         }
         self.begun.push(PostedCollective {
-            what: format!("{coll:?} {op:?} of {count} {datatype:?}"),
+            case: format!("{coll:?} {op:?} of {count} {datatype:?}"),
             inputs,
             results,
             wanted,
@@ -164,7 +164,7 @@ impl GroupRun {
                 assert!(
                     result == wanted,
                     "{}, rank {rank} of {}: {result:x?} in place of {wanted:x?}",
-                    begun.what,
+                    begun.case,
                     begun.inputs.len()
                 );
             }
@@ -174,11 +174,11 @@ impl GroupRun {
 
 /// Whether the domain supports the queried collective.
 fn is_supported(domain: &dyn Domain, query: Query) -> bool {
-    let answer = domain.query_collective(&query);
-    if let Ok(attr) = answer {
+    let result = domain.query_collective(&query);
+    if let Ok(attr) = result {
         assert!(attr.count > 1 << 20 && attr.max_members > 8);
     }
-    answer.is_ok()
+    result.is_ok()
 }
 
 /// Sizes of groups: all up to eight, or a sample with a power of two and others.

@@ -460,7 +460,7 @@ fn discovery_knows_how_long_a_key_may_be() {
         (0, 65, "domain_attr.auth_key_size"),
     ] {
         let error = ask(ep, domain).unwrap_err().to_string();
-        let expected = format!("{field}: asked for 65, has 64");
+        let expected = format!("{field}: requested 65, has 64");
         assert!(error.contains(&expected), "{error}");
     }
     let mut info = info(EpType::Rdm, &[]);

@@ -61,7 +61,7 @@ fn segments_pass(order: CopyOrder) {
         for content in 0..SEGMENTS {
             if sender.free() == 0 {
                 let response = wait(|| responses.pop());
-                assert!(sender.give_back(response.msg_id));
+                assert!(sender.free_segment(response.msg_id));
             }
             assert_eq!(fill(&mut sender, content), 64);
         }
@@ -114,6 +114,6 @@ fn producer_dies() {
 }
 
 #[test]
-fn a_producer_that_dies_while_it_fills_has_sent_what_came_before() {
+fn a_producer_that_dies_while_it_fills_has_sent_earlier_segments() {
     explore(producer_dies);
 }

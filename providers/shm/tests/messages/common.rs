@@ -130,7 +130,7 @@ type Buffers = HashMap<Context, PostedBuffers>;
 /// they may complete in another order than they were posted.
 #[derive(Default)]
 struct PostedBuffers {
-    pieces: Vec<Vec<Vec<u8>>>,
+    segments: Vec<Vec<Vec<u8>>>,
     /// Whether this is a multi-receive buffer, which a completion entry releases.
     is_multi: bool,
     done: usize,
@@ -142,7 +142,7 @@ impl PostedBuffers {
         if entry.buf == 0 {
             return Vec::new();
         }
-        let whole = &self.pieces[self.done][0];
+        let whole = &self.segments[self.done][0];
         let from = entry.buf - whole.as_ptr().addr();
         whole[from..from + entry.len].to_vec()
     }
@@ -178,9 +178,9 @@ impl Side {
 
     /// Posts a send of a copy of the bytes.
     pub(crate) fn try_send(&self, tx: &Tx) -> Result {
-        let pieces = tx.pieces.clone();
-        let iov: Vec<_> = pieces.iter().map(|piece| Iov::new(piece)).collect();
-        let context = keep(&self.sent, tx.context, pieces);
+        let segments = tx.segments.clone();
+        let iov: Vec<_> = segments.iter().map(|piece| Iov::new(piece)).collect();
+        let context = keep(&self.sent, tx.context, segments);
         let flags = match tx.data {
             Some(_) => tx.flags | OpFlags::REMOTE_CQ_DATA,
             None => tx.flags,
@@ -222,9 +222,12 @@ impl Side {
     /// As [`Self::try_recv`], at a receive context of several endpoints; this side keeps the
     /// buffers.
     pub(crate) fn try_recv_at(&self, at: &(impl Msg + Tagged + ?Sized), rx: &Rx) -> Result {
-        let mut pieces: Vec<_> = rx.sizes.iter().map(|&size| vec![BLANK; size]).collect();
-        let iov: Vec<_> = pieces.iter_mut().map(|piece| IovMut::new(piece)).collect();
-        let context = keep(&self.received, rx.context, pieces);
+        let mut segments: Vec<_> = rx.sizes.iter().map(|&size| vec![BLANK; size]).collect();
+        let iov: Vec<_> = segments
+            .iter_mut()
+            .map(|piece| IovMut::new(piece))
+            .collect();
+        let context = keep(&self.received, rx.context, segments);
         if rx.flags.contains(OpFlags::MULTI_RECV) {
             let mut received = self.received.lock().unwrap();
             received.entry(context).or_default().is_multi = true;
@@ -276,7 +279,7 @@ impl Side {
 
     /// Injects, and progresses `others` while there is no room for it.
     pub(crate) fn inject_retrying(&self, tx: &Tx, others: &[&Self]) {
-        let (bytes, start) = (tx.pieces.concat(), Instant::now());
+        let (bytes, start) = (tx.segments.concat(), Instant::now());
         let inject = || match tx.tag {
             None => self.ep.inject(&bytes, tx.dest, tx.data),
             Some(tag) => self.ep.tinject(&bytes, tx.dest, tag, tx.data),
@@ -364,10 +367,10 @@ impl Side {
     }
 }
 
-fn keep(buffers: &Mutex<Buffers>, context: u64, pieces: Vec<Vec<u8>>) -> Context {
+fn keep(buffers: &Mutex<Buffers>, context: u64, segments: Vec<Vec<u8>>) -> Context {
     let context = Context(context);
     let mut buffers = buffers.lock().unwrap();
-    buffers.entry(context).or_default().pieces.push(pieces);
+    buffers.entry(context).or_default().segments.push(segments);
     context
 }
 
@@ -375,8 +378,8 @@ fn keep(buffers: &Mutex<Buffers>, context: u64, pieces: Vec<Vec<u8>>) -> Context
 fn remove_refused(buffers: &Mutex<Buffers>, context: Context) {
     let mut buffers = buffers.lock().unwrap();
     let kept = buffers.get_mut(&context).expect("it was just kept");
-    kept.pieces.pop();
-    if kept.pieces.len() == kept.done {
+    kept.segments.pop();
+    if kept.segments.len() == kept.done {
         buffers.remove(&context);
     }
 }
@@ -389,14 +392,14 @@ fn end(buffers: &Mutex<Buffers>, entry: &Entry, wanted: bool) -> Vec<u8> {
     let kept = kept.expect("a completion of nothing that was posted");
     let bytes = match wanted {
         true if kept.is_multi => kept.part(entry),
-        true => kept.pieces[kept.done].concat(),
+        true => kept.segments[kept.done].concat(),
         false => Vec::new(),
     };
     if kept.is_multi && !entry.flags.contains(CompletionFlags::MULTI_RECV) {
         return bytes;
     }
     kept.done += 1;
-    if kept.pieces.len() == kept.done {
+    if kept.segments.len() == kept.done {
         buffers.remove(&context);
     }
     bytes
@@ -454,7 +457,7 @@ pub(crate) struct Tx {
     pub(crate) data: Option<u64>,
     pub(crate) context: u64,
     pub(crate) flags: OpFlags,
-    pub(crate) pieces: Vec<Vec<u8>>,
+    pub(crate) segments: Vec<Vec<u8>>,
 }
 
 impl Tx {
@@ -465,7 +468,7 @@ impl Tx {
             data: None,
             context: 0,
             flags: OpFlags::DEFAULT,
-            pieces: vec![bytes.to_vec()],
+            segments: vec![bytes.to_vec()],
         }
     }
 
@@ -494,12 +497,12 @@ impl Tx {
 
     /// Splits the bytes into segments of these sizes and one of the rest.
     pub(crate) fn cut(mut self, sizes: &[usize]) -> Self {
-        let mut rest = self.pieces.concat();
-        self.pieces = sizes
+        let mut rest = self.segments.concat();
+        self.segments = sizes
             .iter()
             .map(|&size| rest.drain(..size.min(rest.len())).collect())
             .collect();
-        self.pieces.push(rest);
+        self.segments.push(rest);
         self
     }
 }

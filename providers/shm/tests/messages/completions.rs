@@ -14,8 +14,8 @@ const LENGTHS: [usize; 6] = [0, 48, 49, 4096, 4097, 200_000];
 #[test]
 fn a_delivery_does_not_complete_before_its_receive() {
     for level in [OpFlags::DELIVERY_COMPLETE, OpFlags::MATCH_COMPLETE] {
-        for way in WAYS {
-            let pair = provider::by(way).pair();
+        for protocol in WAYS {
+            let pair = provider::by(protocol).pair();
             for len in LENGTHS {
                 completes_after_its_receive(&pair, len, level);
             }

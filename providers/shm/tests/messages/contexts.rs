@@ -153,8 +153,8 @@ fn an_endpoint_talks_to_contexts_and_the_address_alone_is_the_first_one_s() {
             assert_eq!(source(context, back, &side, 8), to.rx_addr(index, bits));
         }
         // Without context bits the other contexts have no address in the address vector.
-        let stranger = source(&many.contexts[1], back, &side, 8);
-        assert_eq!(stranger == FiAddr::UNSPEC, bits == 0);
+        let unknown_peer = source(&many.contexts[1], back, &side, 8);
+        assert_eq!(unknown_peer == FiAddr::UNSPEC, bits == 0);
         assert_eq!(av.lookup(to), many.sep.address());
     }
 }
@@ -163,8 +163,8 @@ fn an_endpoint_talks_to_contexts_and_the_address_alone_is_the_first_one_s() {
 fn an_invalid_context_has_no_address() {
     let (a, _b, to_b, _) = pair();
     let side = &a.contexts[0];
-    let nobody = FiAddr(to_b.0 + 77);
-    for dest in [nobody, nobody.rx_addr(1, BITS), FiAddr::UNSPEC] {
+    let no_source = FiAddr(to_b.0 + 77);
+    for dest in [no_source, no_source.rx_addr(1, BITS), FiAddr::UNSPEC] {
         assert_eq!(side.try_send(&Tx::msg(dest, b"nobody")), Err(Errno::Inval));
     }
     let context = to_b.rx_addr(1, BITS);
@@ -200,20 +200,20 @@ fn contexts_are_opened_once_at_a_time_and_as_many_as_there_are() {
     let error = many.domain.scalable_endpoint(&many.info).unwrap_err();
     assert!(error.to_string().contains("rx_ctx_cnt"), "{error}");
     assert!(
-        error.to_string().contains("asked for 65, has 64"),
+        error.to_string().contains("requested 65, has 64"),
         "{error}"
     );
 }
 
 #[test]
 fn discovery_reports_the_number_of_contexts() {
-    let asks = |tx, rx| {
+    let requests = |tx, rx| {
         provider::hints().edit(|info| {
             info.ep_attr.tx_ctx_cnt = tx;
             info.ep_attr.rx_ctx_cnt = rx;
         })
     };
-    let info = provider::with(&[], &asks(8, 64)).info();
+    let info = provider::with(&[], &requests(8, 64)).info();
     assert_eq!((info.ep_attr.tx_ctx_cnt, info.ep_attr.rx_ctx_cnt), (8, 64));
     assert_eq!(
         (
@@ -223,8 +223,8 @@ fn discovery_reports_the_number_of_contexts() {
         (64, 64)
     );
     assert!(!info.caps.contains(Caps::NAMED_RX_CTX), "nobody asked");
-    let why = provider::with(&[], &asks(1, 65)).refusal();
-    assert!(why.contains("rx_ctx_cnt: asked for 65, has 64"), "{why}");
+    let why = provider::with(&[], &requests(1, 65)).refusal();
+    assert!(why.contains("rx_ctx_cnt: requested 65, has 64"), "{why}");
 }
 
 #[test]

@@ -22,8 +22,8 @@ struct Counted {
 }
 
 impl Counted {
-    fn open(way: &str, events: Events) -> Self {
-        let info = provider::by(way).info();
+    fn open(protocol: &str, events: Events) -> Self {
+        let info = provider::by(protocol).info();
         let domain = info.open().unwrap();
         let cq = domain.cq(&cq::Attr::default()).unwrap();
         let av = domain.av(&av::Attr::default()).unwrap();
@@ -95,10 +95,10 @@ fn rx(tag: Option<u64>, len: usize) -> Rx {
 
 #[test]
 fn counters_count_every_send_and_receive_though_no_queue_reports_them() {
-    for way in WAYS {
+    for protocol in WAYS {
         let (a, b) = (
-            Counted::open(way, Events::Comp),
-            Counted::open(way, Events::Comp),
+            Counted::open(protocol, Events::Comp),
+            Counted::open(protocol, Events::Comp),
         );
         let (count, _) = exchange(&a.side, &b.side, &LENGTHS);
         reach([(&a.sent, count), (&b.received, count)]);
@@ -109,10 +109,10 @@ fn counters_count_every_send_and_receive_though_no_queue_reports_them() {
 
 #[test]
 fn counters_of_bytes_count_bytes_of_messages_of_every_size() {
-    for way in WAYS {
+    for protocol in WAYS {
         let (a, b) = (
-            Counted::open(way, Events::Bytes),
-            Counted::open(way, Events::Bytes),
+            Counted::open(protocol, Events::Bytes),
+            Counted::open(protocol, Events::Bytes),
         );
         let (_, bytes) = exchange(&a.side, &b.side, &LENGTHS);
         reach([(&a.sent, bytes), (&b.received, bytes)]);

@@ -68,8 +68,8 @@ fn a_flood_of_any_size_stops_and_continues() {
     for len in [0, 100, 4000] {
         flood_and_drain(&provider::plain(), len);
     }
-    for way in provider::WAYS {
-        flood_and_drain(&provider::by(way), 20_000);
+    for protocol in provider::WAYS {
+        flood_and_drain(&provider::by(protocol), 20_000);
     }
 }
 

@@ -91,16 +91,16 @@ fn messages_beyond_four_gibibytes_arrive_whole() {
     // Of the bytes at the same offset of the memory, the last one remains.
     let last = |setup: usize| (LEN - 1 - setup) / INTO * INTO + setup;
     let expected: Vec<_> = (0..INTO).map(|setup| bytes[last(setup) % FROM]).collect();
-    for way in ["cma", "bounce"] {
+    for protocol in ["cma", "bounce"] {
         into.file.set_len(0).unwrap();
         into.file.set_len(INTO as u64).unwrap();
-        exchange(way, &from, &into);
-        assert!(into.contents() == expected, "{way}: bytes differ");
+        exchange(protocol, &from, &into);
+        assert!(into.contents() == expected, "{protocol}: bytes differ");
     }
 }
 
-fn exchange(way: &str, from: &RepeatedMapping, into: &RepeatedMapping) {
-    let pair = provider::by(way).pair();
+fn exchange(protocol: &str, from: &RepeatedMapping, into: &RepeatedMapping) {
+    let pair = provider::by(protocol).pair();
     let (head, rest) = (4097, LEN - 4097);
     let tail = from.base.wrapping_byte_add(head);
     let send = msg::SendMsg {
@@ -130,7 +130,7 @@ fn exchange(way: &str, from: &RepeatedMapping, into: &RepeatedMapping) {
                 *done = Some(out[0]);
             }
         }
-        assert!(start.elapsed() < TIMEOUT, "{way}: no completion");
+        assert!(start.elapsed() < TIMEOUT, "{protocol}: no completion");
     }
     let kind = selvedge::CompletionFlags::MSG;
     assert_eq!(done, [Some(sent(kind, 1)), Some(received(kind, 2, LEN, 0))]);

@@ -26,7 +26,7 @@ struct Direction<'a> {
     messages: Vec<Message>,
     receives: Vec<Receive>,
     /// Numbers of peeks posted and completed.
-    looks: [u64; 2],
+    peeks: [u64; 2],
 }
 
 struct Message {
@@ -56,7 +56,7 @@ impl<'a> Direction<'a> {
             inject_size,
             messages: Vec::new(),
             receives: Vec::new(),
-            looks: [0; 2],
+            peeks: [0; 2],
         }
     }
 
@@ -88,13 +88,13 @@ impl<'a> Direction<'a> {
     fn send(&mut self, random: &mut Random) {
         let number = self.messages.len() as u64;
         let tx = random_tx(random, number, self.to);
-        let len: usize = tx.pieces.iter().map(Vec::len).sum();
+        let len: usize = tx.segments.iter().map(Vec::len).sum();
         let is_silent = len <= self.inject_size && random.below(4) == 0;
         let posted = match (is_silent, tx.tag) {
             (false, _) => self.from.try_send(&tx),
-            (true, None) => self.from.ep.inject(&tx.pieces.concat(), self.to, tx.data),
+            (true, None) => self.from.ep.inject(&tx.segments.concat(), self.to, tx.data),
             (true, Some(tag)) => {
-                let bytes = tx.pieces.concat();
+                let bytes = tx.segments.concat();
                 self.from.ep.tinject(&bytes, self.to, tag, tx.data)
             }
         };
@@ -139,19 +139,19 @@ impl<'a> Direction<'a> {
             tag: random.next() % 4,
             ignore: random.pick(&[0, 1, u64::MAX]),
         };
-        let rx = Rx::tagged(tag, 0).context(PEEK_CONTEXT + self.looks[0]);
+        let rx = Rx::tagged(tag, 0).context(PEEK_CONTEXT + self.peeks[0]);
         self.at.recv(&rx.flags(OpFlags::PEEK));
-        self.looks[0] += 1;
+        self.peeks[0] += 1;
     }
 
     /// Checks that a peeked message is a sent one.
     fn peeked(&mut self, done: &Done) {
-        self.looks[1] += 1;
+        self.peeks[1] += 1;
         let Ok(seen) = done.outcome else {
             return assert_eq!(done.error().errno, Errno::NoMsg);
         };
         let is_it = |message: &Message| {
-            let len: usize = message.tx.pieces.iter().map(Vec::len).sum();
+            let len: usize = message.tx.segments.iter().map(Vec::len).sum();
             (message.tx.tag, message.tx.data.unwrap_or(0), len)
                 == (Some(seen.tag), seen.data, seen.len)
         };
@@ -212,14 +212,14 @@ impl<'a> Direction<'a> {
                 None => assert_eq!(done.error().errno, Errno::Canceled),
             }
         }
-        assert_eq!(self.looks[0], self.looks[1]);
+        assert_eq!(self.peeks[0], self.peeks[1]);
         for message in &self.messages {
             assert_eq!(message.completions, usize::from(!message.is_silent));
         }
     }
 
     fn check_received(&self, done: &Done, tx: &Tx) {
-        let bytes = tx.pieces.concat();
+        let bytes = tx.segments.concat();
         let len = bytes.len().min(done.bytes.len());
         assert_eq!(done.entry(), &entry(done.context(), tx, len));
         assert_eq!(done.src, self.source);
@@ -353,8 +353,8 @@ fn run_random(sut: &Sut, seed: u64, steps: usize) {
 
 #[test]
 fn random_operations_follow_the_model_by_every_protocol() {
-    for way in WAYS {
-        let sut = provider::by(way);
+    for protocol in WAYS {
+        let sut = provider::by(protocol);
         for seed in 0..6 {
             run_random(&sut, seed, 400);
         }
@@ -363,14 +363,14 @@ fn random_operations_follow_the_model_by_every_protocol() {
 
 #[test]
 fn random_operations_follow_the_model_through_the_smallest_queues() {
-    for way in WAYS {
+    for protocol in WAYS {
         let small = [
             ("FI_SHM_CMD_COUNT", "16"),
             ("FI_SHM_INJECT_SIZE", "64"),
             ("FI_SHM_POOL_SIZE", "4096"),
             ("FI_SHM_SEGMENT_COUNT", "2"),
             ("FI_SHM_SEGMENT_SIZE", "4096"),
-            ("FI_SHM_PROTOCOL", way),
+            ("FI_SHM_PROTOCOL", protocol),
         ];
         let sut = provider::with(&small, &provider::hints());
         for seed in 100..105 {

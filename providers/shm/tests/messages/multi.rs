@@ -62,8 +62,8 @@ fn a_multi_receive_buffer_takes_messages_until_too_little_is_left() {
 
 #[test]
 fn unexpected_messages_fill_a_multi_receive_buffer_in_their_order() {
-    for way in WAYS {
-        let pair = provider::by(way).pair();
+    for protocol in WAYS {
+        let pair = provider::by(protocol).pair();
         set_least(&pair.b, 1);
         let lens = [10, 0, 5000, 48, 100_000, 200, 60_000, 8];
         for (number, &len) in (0..).zip(&lens) {
@@ -84,8 +84,8 @@ fn unexpected_messages_fill_a_multi_receive_buffer_in_their_order() {
 
 #[test]
 fn small_messages_go_behind_a_large_one_that_is_still_moving() {
-    for way in WAYS {
-        let pair = provider::by(way).pair();
+    for protocol in WAYS {
+        let pair = provider::by(protocol).pair();
         set_least(&pair.b, 64);
         let large = pattern(1, 3 << 20);
         pair.b.recv(&multi(large.len() + 100).context(7));
@@ -93,11 +93,11 @@ fn small_messages_go_behind_a_large_one_that_is_still_moving() {
         pair.a.send(&Tx::msg(pair.to_b, b"behind it").context(2));
         pair.a.send(&Tx::msg(pair.to_b, &pattern(2, 30)).context(3));
         let mut done: Vec<_> = (0..3).map(|_| pair.at_b()).collect();
-        let large_came = done.iter().position(|done| done.entry().len == large.len());
+        let large_arrived = done.iter().position(|done| done.entry().len == large.len());
         let released = done.iter().position(is_released).expect("it is given back");
         assert_eq!(released, 2, "given back before its last message is there");
         if provider::LARGE_MAY_BE_PASSED {
-            assert_ne!(large_came, Some(0), "nothing has passed the large one");
+            assert_ne!(large_arrived, Some(0), "nothing has passed the large one");
         }
         done.sort_by_key(|done| done.entry().buf);
         done[0].assert_bytes(&large);
@@ -108,9 +108,9 @@ fn small_messages_go_behind_a_large_one_that_is_still_moving() {
 
 #[test]
 fn a_message_that_does_not_fit_the_rest_is_cut_and_gives_the_buffer_back() {
-    for way in WAYS {
+    for protocol in WAYS {
         for len in [30, 3000, 300_000] {
-            let pair = provider::by(way).pair();
+            let pair = provider::by(protocol).pair();
             set_least(&pair.b, 1);
             let (first, second) = (pattern(1, len), pattern(2, len));
             pair.b.recv(&multi(len + len / 2).context(7));
@@ -176,8 +176,8 @@ fn tagged_and_directed_multi_receive_buffers_take_their_messages_alone() {
 
 #[test]
 fn a_cancelled_multi_receive_buffer_is_released_when_its_messages_are_complete() {
-    for way in WAYS {
-        let pair = provider::by(way).pair();
+    for protocol in WAYS {
+        let pair = provider::by(protocol).pair();
         pair.b.recv(&multi(4 << 20).context(7));
         pair.a.send(&Tx::msg(pair.to_b, b"small"));
         pair.at_b().assert_bytes(b"small");
@@ -194,12 +194,12 @@ fn a_cancelled_multi_receive_buffer_is_released_when_its_messages_are_complete()
         pair.b.recv(&multi(4 << 20).context(8));
         pair.b.ep.cancel(Context(8)).unwrap();
         let (first, last) = (pair.at_b(), pair.at_b());
-        let (cancelled, came) = match &first.outcome {
+        let (cancelled, arrived) = match &first.outcome {
             Err(_) => (&first, &last),
             Ok(_) => (&last, &first),
         };
         assert_eq!(cancelled.error().errno, Errno::Canceled);
-        came.assert_bytes(&large);
+        arrived.assert_bytes(&large);
         assert!(!is_released(&first));
         assert!(is_released(&last));
     }
@@ -285,16 +285,16 @@ fn the_default_flag_makes_untagged_receives_multi_receive_buffers() {
 
 #[test]
 fn thousands_of_messages_fill_a_ring_of_multi_receive_buffers() {
-    for way in WAYS {
-        let pair: Pair = provider::by(way).pair();
+    for protocol in WAYS {
+        let pair: Pair = provider::by(protocol).pair();
         set_least(&pair.b, 5000);
         let size = 64 << 10;
         for context in 0..2 {
             pair.b.recv(&multi(size).context(context));
         }
         let lens = |number: u64| [8, 200, 5000, 48, 0][number as usize % 5];
-        let (mut sent, mut came) = (0, Vec::new());
-        while came.len() < 2000 {
+        let (mut sent, mut arrived) = (0, Vec::new());
+        while arrived.len() < 2000 {
             let tx = Tx::msg(pair.to_b, &pattern(sent, lens(sent))).data(sent);
             if sent < 2000 && pair.a.try_send(&tx).is_ok() {
                 sent += 1;
@@ -305,11 +305,11 @@ fn thousands_of_messages_fill_a_ring_of_multi_receive_buffers() {
                 if is_released(&done) {
                     pair.b.recv(&multi(size).context(done.context()));
                 }
-                came.push(number);
+                arrived.push(number);
             }
             while pair.a.poll().is_some() {}
         }
-        came.sort_unstable();
-        assert!(came.into_iter().eq(0..2000));
+        arrived.sort_unstable();
+        assert!(arrived.into_iter().eq(0..2000));
     }
 }

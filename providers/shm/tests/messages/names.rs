@@ -16,8 +16,8 @@ fn named_side(src_addr: &str) -> Side {
 }
 
 /// A name that no other test uses.
-fn unique(what: &str) -> String {
-    format!("{what}-{}", std::process::id())
+fn unique(purpose: &str) -> String {
+    format!("{purpose}-{}", std::process::id())
 }
 
 fn exchange(a: &Side, b: &Side) {

@@ -67,6 +67,6 @@ pub(crate) fn plain() -> Sut {
 }
 
 /// The provider with one protocol for large messages.
-pub(crate) fn by(way: &str) -> Sut {
-    with(&[("FI_SHM_PROTOCOL", way)], &hints())
+pub(crate) fn by(protocol: &str) -> Sut {
+    with(&[("FI_SHM_PROTOCOL", protocol)], &hints())
 }

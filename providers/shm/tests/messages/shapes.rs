@@ -10,7 +10,7 @@ const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
 
 /// Sends and receives one message, and checks both completions.
 fn exchange(pair: &Pair, tx: &Tx, rx: &Rx) {
-    let bytes = tx.pieces.concat();
+    let bytes = tx.segments.concat();
     pair.b.recv(rx);
     pair.a.send_retrying(tx, &[&pair.b]);
     let done = pair.at_b();
@@ -21,8 +21,8 @@ fn exchange(pair: &Pair, tx: &Tx, rx: &Rx) {
 
 #[test]
 fn every_size_arrives_by_every_protocol() {
-    for way in WAYS {
-        let pair = provider::by(way).pair();
+    for protocol in WAYS {
+        let pair = provider::by(protocol).pair();
         for round in 0..3 {
             for size in SIZES {
                 let bytes = pattern(round, size);
@@ -35,8 +35,8 @@ fn every_size_arrives_by_every_protocol() {
 
 #[test]
 fn a_message_may_be_awaited_in_a_larger_buffer() {
-    for way in WAYS {
-        let pair = provider::by(way).pair();
+    for protocol in WAYS {
+        let pair = provider::by(protocol).pair();
         for size in SIZES {
             let tx = Tx::tagged(pair.to_b, 5, &pattern(7, size));
             exchange(&pair, &tx, &Rx::tagged(5, size + 5000));
@@ -59,8 +59,8 @@ fn cuts(random: &mut Random, size: usize) -> Vec<usize> {
 
 #[test]
 fn segments_of_both_sides_need_not_agree() {
-    for way in WAYS {
-        let pair = provider::by(way).pair();
+    for protocol in WAYS {
+        let pair = provider::by(protocol).pair();
         let mut random = Random::new(1);
         for _ in 0..8 {
             for size in SIZES {
@@ -74,8 +74,8 @@ fn segments_of_both_sides_need_not_agree() {
 
 #[test]
 fn unexpected_messages_in_segments_arrive_too() {
-    for way in WAYS {
-        let pair = provider::by(way).pair();
+    for protocol in WAYS {
+        let pair = provider::by(protocol).pair();
         let mut random = Random::new(2);
         for size in SIZES {
             let bytes = pattern(4, size);
@@ -96,7 +96,7 @@ fn unexpected_messages_in_segments_arrive_too() {
 fn a_message_without_segments_is_empty() {
     let pair = provider::plain().pair();
     let mut tx = Tx::msg(pair.to_b, b"");
-    tx.pieces.clear();
+    tx.segments.clear();
     let mut rx = Rx::msg(0);
     rx.sizes.clear();
     pair.b.recv(&rx);
@@ -110,7 +110,7 @@ fn more_segments_than_the_limit_are_refused() {
     let info = sut.info();
     let pair = sut.pair();
     let mut tx = Tx::msg(pair.to_b, b"");
-    tx.pieces = vec![vec![1]; info.tx_attr.iov_limit + 1];
+    tx.segments = vec![vec![1]; info.tx_attr.iov_limit + 1];
     assert_eq!(pair.a.try_send(&tx), Err(Errno::Inval));
     tx.tag = Some(1);
     assert_eq!(pair.a.try_send(&tx), Err(Errno::Inval));
@@ -124,8 +124,8 @@ fn more_segments_than_the_limit_are_refused() {
 
 #[test]
 fn every_size_is_received_from_the_endpoint_itself() {
-    for way in WAYS {
-        let side = provider::by(way).side();
+    for protocol in WAYS {
+        let side = provider::by(protocol).side();
         let own = side.insert_endpoint(&side);
         for size in SIZES {
             let bytes = pattern(9, size);

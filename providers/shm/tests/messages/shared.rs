@@ -213,16 +213,16 @@ fn unsupported_shared_receives_are_refused() {
     assert_eq!(refused(&many), Err(Errno::BadFlags));
     let peek = Rx::tagged(1, 8).flags(OpFlags::PEEK);
     assert_eq!(refused(&peek), Err(Errno::BadFlags));
-    let pieces = Rx::msg(5).cut(&[1, 1, 1, 1]);
-    assert_eq!(refused(&pieces), Err(Errno::Inval));
+    let segments = Rx::msg(5).cut(&[1, 1, 1, 1]);
+    assert_eq!(refused(&segments), Err(Errno::Inval));
     let attr = RxAttr {
         caps: Caps::MSG | Caps::DIRECTED_RECV,
         ..RxAttr::default()
     };
     let directed = endpoints.domain.srx(&attr).unwrap();
     let from_one = Rx::msg(8).from(FiAddr(0));
-    let answer = endpoints.host().try_recv_at(&*directed, &from_one);
-    assert_eq!(answer, Err(Errno::NoSys));
+    let result = endpoints.host().try_recv_at(&*directed, &from_one);
+    assert_eq!(result, Err(Errno::NoSys));
     // An endpoint of another domain.
     let other = provider::plain().info().open().unwrap();
     let empty = other.srx(&RxAttr::default()).unwrap();

@@ -68,7 +68,7 @@ fn completions_name_a_peer_by_the_number_that_it_was_given() {
 }
 
 #[test]
-fn the_source_of_an_unexpected_message_is_looked_up_when_it_is_received() {
+fn the_source_of_an_unexpected_message_is_resolved_when_it_is_received() {
     let sut = provider::plain();
     let (a, b) = (sut.side(), sut.side());
     let to = a.insert_endpoint(&b);

@@ -15,7 +15,7 @@ fn rooms(len: usize) -> impl Iterator<Item = usize> {
 }
 
 fn check(pair: &Pair, tx: &Tx, rx: &Rx, is_late: bool) {
-    let bytes = tx.pieces.concat();
+    let bytes = tx.segments.concat();
     let room = rx.sizes.iter().sum();
     if is_late {
         pair.a.send(tx);
@@ -39,8 +39,8 @@ fn check(pair: &Pair, tx: &Tx, rx: &Rx, is_late: bool) {
 
 #[test]
 fn bytes_that_fit_are_delivered_and_the_rest_is_counted() {
-    for way in WAYS {
-        let pair = provider::by(way).pair();
+    for protocol in WAYS {
+        let pair = provider::by(protocol).pair();
         for len in SIZES.into_iter().filter(|&len| len > 0) {
             let tx = Tx::tagged(pair.to_b, 1, &pattern(1, len)).data(77);
             for room in rooms(len) {
@@ -52,9 +52,9 @@ fn bytes_that_fit_are_delivered_and_the_rest_is_counted() {
 }
 
 #[test]
-fn unexpected_messages_are_cut_the_same_way() {
-    for way in WAYS {
-        let pair = provider::by(way).pair();
+fn unexpected_messages_are_truncated_like_expected_ones() {
+    for protocol in WAYS {
+        let pair = provider::by(protocol).pair();
         for len in [1, 49, 4096, 4097, 100_000] {
             let tx = Tx::tagged(pair.to_b, 1, &pattern(1, len)).data(77);
             for room in rooms(len) {
@@ -67,8 +67,8 @@ fn unexpected_messages_are_cut_the_same_way() {
 
 #[test]
 fn a_cut_may_go_through_the_middle_of_segments() {
-    for way in WAYS {
-        let pair = provider::by(way).pair();
+    for protocol in WAYS {
+        let pair = provider::by(protocol).pair();
         for len in [30, 3000, 100_000] {
             let tx = Tx::tagged(pair.to_b, 1, &pattern(1, len)).data(77);
             let rx = Rx::tagged(1, len - 10).cut(&[7, 0, len / 3]);
@@ -79,8 +79,8 @@ fn a_cut_may_go_through_the_middle_of_segments() {
 
 #[test]
 fn the_next_message_is_whole_again() {
-    for way in WAYS {
-        let pair = provider::by(way).pair();
+    for protocol in WAYS {
+        let pair = provider::by(protocol).pair();
         let bytes = pattern(1, 200_000);
         pair.b.recv(&Rx::msg(10).context(1));
         pair.b.recv(&Rx::msg(200_000).context(2));

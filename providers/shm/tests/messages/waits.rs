@@ -28,11 +28,11 @@ fn spawn_parked<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
     });
     let path = format!("/proc/self/task/{}/syscall", receiver.recv().unwrap());
     let call = libc::SYS_ppoll.to_string();
-    let is_asleep = || {
+    let is_parked = || {
         let now = std::fs::read_to_string(&path).unwrap_or_default();
         now.split(' ').next() == Some(&call)
     };
-    while !is_asleep() && !thread.is_finished() {
+    while !is_parked() && !thread.is_finished() {
         thread::yield_now();
     }
     thread
@@ -60,8 +60,8 @@ struct Setup {
 }
 
 impl Setup {
-    fn new(way: &str) -> Self {
-        let info = provider::by(way).info();
+    fn new(protocol: &str) -> Self {
+        let info = provider::by(protocol).info();
         let domain = info.open().unwrap();
         let av = domain.av(&av::Attr::default()).unwrap();
         Self { info, domain, av }
@@ -82,8 +82,8 @@ impl Setup {
     }
 }
 
-fn side(way: &str, wait_obj: wait::Object) -> Side {
-    Setup::new(way).side(wait_obj)
+fn side(protocol: &str, wait_obj: wait::Object) -> Side {
+    Setup::new(protocol).side(wait_obj)
 }
 
 fn wait_one(cq: &Arc<dyn CompletionQueue>) -> Entry {
@@ -94,18 +94,18 @@ fn wait_one(cq: &Arc<dyn CompletionQueue>) -> Entry {
 
 #[test]
 fn a_parked_thread_is_woken_by_messages_of_every_size() {
-    for way in WAYS {
+    for protocol in WAYS {
         let pair = Pair::of(
-            side(way, wait::Object::None),
-            side(way, wait::Object::Unspec),
+            side(protocol, wait::Object::None),
+            side(protocol, wait::Object::Unspec),
         );
         for len in LENGTHS {
             pair.b.recv(&Rx::tagged(1, len).context(7));
             let cq = Arc::clone(&pair.b.cq);
-            let sleeper = spawn_parked(move || wait_one(&cq));
+            let waiter = spawn_parked(move || wait_one(&cq));
             pair.a.send(&Tx::tagged(pair.to_b, 1, &pattern(1, len)));
             assert_eq!(pair.a.wait(&[]).entry().len, 0);
-            let entry = sleeper.join().unwrap();
+            let entry = waiter.join().unwrap();
             assert_eq!((entry.context, entry.len), (Context(7), len));
         }
     }
@@ -119,24 +119,24 @@ fn a_parked_thread_is_woken_by_posts_of_another_thread() {
     );
     // The completion of a send that completes at once.
     let cq = Arc::clone(&pair.a.cq);
-    let sleeper = spawn_parked(move || wait_one(&cq));
+    let waiter = spawn_parked(move || wait_one(&cq));
     pair.a.send(&Tx::msg(pair.to_b, &[1; 8]).context(3));
-    assert_eq!(sleeper.join().unwrap().context, Context(3));
+    assert_eq!(waiter.join().unwrap().context, Context(3));
     // A receive that matches an unexpected large message.
     let message = pattern(2, 8 << 20);
     pair.b.send(&Tx::tagged(pair.to_a, 1, &message));
     pair.settle();
     let cq = Arc::clone(&pair.a.cq);
-    let sleeper = spawn_parked(move || wait_one(&cq));
+    let waiter = spawn_parked(move || wait_one(&cq));
     pair.a.recv(&Rx::tagged(1, message.len()).context(4));
     pair.b.wait(&[]);
-    assert_eq!(sleeper.join().unwrap().context, Context(4));
+    assert_eq!(waiter.join().unwrap().context, Context(4));
     // A receive that is cancelled.
     pair.a.recv(&Rx::tagged(1, 8).context(5));
     let cq = Arc::clone(&pair.a.cq);
-    let sleeper = spawn_parked(move || cq.wait(&mut [Entry::default()], None));
+    let waiter = spawn_parked(move || cq.wait(&mut [Entry::default()], None));
     pair.a.ep.cancel(Context(5)).unwrap();
-    assert_eq!(sleeper.join().unwrap(), Err(Errno::Avail));
+    assert_eq!(waiter.join().unwrap(), Err(Errno::Avail));
 }
 
 #[test]
@@ -180,12 +180,12 @@ fn a_parked_thread_misses_nothing_when_another_thread_polls_and_stops() {
     for round in 0..60 {
         a.recv(&Rx::tagged(1, 8).context(round));
         let cq = Arc::clone(&slept_at);
-        let sleeper = spawn_parked(move || wait_one(&cq));
+        let waiter = spawn_parked(move || wait_one(&cq));
         for _ in 0..round {
             assert_eq!(polled.read(&mut []), Ok(0));
         }
         b.send(&Tx::tagged(to_a, 1, &[0; 8]));
-        assert_eq!(sleeper.join().unwrap().context, Context(round));
+        assert_eq!(waiter.join().unwrap().context, Context(round));
         b.drain(&[]);
     }
 }
@@ -198,7 +198,7 @@ fn many_threads_at_one_queue_get_one_entry_each() {
         side("auto", wait::Object::Unspec),
     );
     for _ in 0..10 {
-        let sleepers: Vec<_> = (0..THREADS)
+        let waiters: Vec<_> = (0..THREADS)
             .map(|number| {
                 pair.b.recv(&Rx::msg(8).context(number));
                 let cq = Arc::clone(&pair.b.cq);
@@ -208,7 +208,7 @@ fn many_threads_at_one_queue_get_one_entry_each() {
         for _ in 0..THREADS {
             pair.a.send(&Tx::msg(pair.to_b, &[0; 8]));
         }
-        let mut woken: Vec<_> = sleepers.into_iter().map(|s| s.join().unwrap()).collect();
+        let mut woken: Vec<_> = waiters.into_iter().map(|s| s.join().unwrap()).collect();
         woken.sort_unstable();
         assert_eq!(woken, Vec::from_iter(0..THREADS));
         pair.a.drain(&[]);
@@ -219,9 +219,9 @@ fn many_threads_at_one_queue_get_one_entry_each() {
 fn a_signal_wakes_a_parked_thread() {
     let side = side("auto", wait::Object::Unspec);
     let cq = Arc::clone(&side.cq);
-    let sleeper = spawn_parked(move || cq.wait(&mut [Entry::default()], None));
+    let waiter = spawn_parked(move || cq.wait(&mut [Entry::default()], None));
     side.cq.signal().unwrap();
-    assert_eq!(sleeper.join().unwrap(), Err(Errno::Again));
+    assert_eq!(waiter.join().unwrap(), Err(Errno::Again));
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn a_counter_wakes_the_threads_that_wait_for_its_value() {
     let a = side("auto", wait::Object::None);
     let (to_b, _) = (a.insert_endpoint(&b), b.insert_endpoint(&a));
     for round in 1..=8 {
-        let sleepers = [3, 1, 2].map(|count| {
+        let waiters = [3, 1, 2].map(|count| {
             b.recv(&Rx::msg(8).context(round * 3 + count));
             let (cntr, threshold) = (Arc::clone(&received), round * 3 + count - 3);
             spawn_parked(move || cntr.wait(threshold, None))
@@ -244,8 +244,8 @@ fn a_counter_wakes_the_threads_that_wait_for_its_value() {
         for _ in 0..3 {
             a.send(&Tx::msg(to_b, &[0; 8]));
         }
-        for sleeper in sleepers {
-            assert_eq!(sleeper.join().unwrap(), Ok(()));
+        for waiter in waiters {
+            assert_eq!(waiter.join().unwrap(), Ok(()));
         }
         a.drain(&[]);
     }
@@ -273,8 +273,11 @@ fn poll_for<T>(
 
 #[test]
 fn the_descriptor_of_a_queue_is_ready_when_it_has_an_entry() {
-    for way in WAYS {
-        let (a, b) = (side(way, wait::Object::None), side(way, wait::Object::Fd));
+    for protocol in WAYS {
+        let (a, b) = (
+            side(protocol, wait::Object::None),
+            side(protocol, wait::Object::Fd),
+        );
         let pair = Pair::of(a, b);
         for len in LENGTHS {
             for _ in 0..5 {
@@ -347,7 +350,7 @@ fn the_descriptor_of_a_counter_is_ready_when_its_value_changes() {
 fn an_endpoint_that_is_opened_later_wakes_threads_parked_before() {
     let setup = Setup::new("auto");
     let cq = queue(&setup.domain, wait::Object::Unspec);
-    let sleeper = {
+    let waiter = {
         let cq = Arc::clone(&cq);
         spawn_parked(move || wait_one(&cq))
     };
@@ -356,7 +359,7 @@ fn an_endpoint_that_is_opened_later_wakes_threads_parked_before() {
     let to_b = a.insert_endpoint(&b);
     b.recv(&Rx::msg(8).context(9));
     a.send(&Tx::msg(to_b, &[0; 8]));
-    assert_eq!(sleeper.join().unwrap().context, Context(9));
+    assert_eq!(waiter.join().unwrap().context, Context(9));
     drop(b);
     let mut entry = [Entry::default()];
     let waited = cq.wait(&mut entry, Some(Duration::from_millis(1)));

@@ -137,7 +137,7 @@ fn a_key_ends_with_its_region() {
 
 /// The initiator has checked before the region was withdrawn; the target checks again.
 #[test]
-fn a_write_on_its_way_to_a_region_that_goes_is_refused_by_the_target() {
+fn an_outstanding_write_to_a_withdrawn_region_is_refused_by_the_target() {
     for (protocol, len) in [
         ("cma", 8),
         ("cma", 1000),

@@ -76,7 +76,7 @@ fn a_word_is_written_and_read_by_short_forms() {
 }
 
 #[test]
-fn short_forms_are_refused_what_messages_are() {
+fn short_forms_are_refused_as_messages_are() {
     let (pair, _memory) = pair(BOTH);
     for key in [KEY, SPECIAL] {
         put(&pair, 1, LEN as u64 - 8, key).unwrap();

@@ -69,7 +69,7 @@ fn pattern(seed: usize, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_are_in_place_when_the_post_returns() {
+fn bytes_are_stored_when_the_post_returns() {
     let it = Siblings::open(false);
     for (number, dest) in it.addrs.into_iter().enumerate() {
         for len in LENGTHS {

@@ -287,7 +287,7 @@ fn addresses_and_keys_are_as_the_mode_says() {
 }
 
 #[test]
-fn a_write_with_delivery_complete_is_in_place_when_it_completes() {
+fn a_write_with_delivery_complete_is_stored_when_it_completes() {
     for protocol in PROTOCOLS {
         let pair = Pair::new(protocol, 100_000);
         for len in [8, 1000, 100_000] {

@@ -171,7 +171,7 @@ impl Connection {
         }
     }
 
-    /// Sends what the kernel takes.
+    /// Sends as many queued frames as the kernel takes.
     ///
     /// # Errors
     /// When the connection has ended, or must end.

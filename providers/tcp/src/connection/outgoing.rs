@@ -182,7 +182,7 @@ impl Outgoing {
         }
     }
 
-    /// Sends what the kernel takes.
+    /// Sends as many queued frames as the kernel takes.
     ///
     /// # Errors
     /// When the connection has ended, or has to.

@@ -236,7 +236,7 @@ impl Tx {
         })));
     }
 
-    /// Sends what the kernel takes.
+    /// Sends as many queued frames as the kernel takes.
     ///
     /// # Errors
     /// When the connection has ended, or has to.

@@ -1,13 +1,13 @@
 //! Proof of the authorization key, which two endpoints with a key exchange before any other
 //! message.
 //!
-//! | who | what | bytes |
+//! | sender | content | bytes |
 //! |---|---|---|
-//! | the caller | [`PROOF_MAGIC`], a nonce | 8, 32 |
-//! | the listener | a nonce | 32 |
-//! | the caller | its proof | 32 |
-//! | the listener | its proof | 32 |
-//! | the caller | what it says anyway | |
+//! | client | [`PROOF_MAGIC`], a nonce | 8, 32 |
+//! | server | a nonce | 32 |
+//! | client | its proof | 32 |
+//! | server | its proof | 32 |
+//! | client | the hello request | |
 //!
 //! The proofs themselves are [`selvedge_kit::auth::proof`]'s.
 

@@ -23,7 +23,7 @@
 //! let mut bytes = [MaybeUninit::uninit(); 5];
 //! assert_eq!(receiver.bytes().copy_out(receiver.start(filled), &mut bytes), b"hello");
 //! receiver.take();
-//! assert!(sender.give_back(filled.segment));
+//! assert!(sender.free_segment(filled.segment));
 //! # Ok::<(), selvedge::Error>(())
 //! ```
 
@@ -159,7 +159,7 @@ impl BounceSender {
 
     /// Frees a segment that the peer returns. `false` for one that the peer does not have.
     #[must_use]
-    pub fn give_back(&mut self, segment: u32) -> bool {
+    pub fn free_segment(&mut self, segment: u32) -> bool {
         let bogus = segment as usize >= self.shape.count || self.free.contains(&segment);
         if !bogus {
             self.free.push(segment);
@@ -267,7 +267,7 @@ mod tests {
             held.push(filled.segment);
             if held.len() == 3 {
                 assert_eq!(fill(&mut sender, 99), 0, "none is free");
-                assert!(sender.give_back(held.remove(1)));
+                assert!(sender.free_segment(held.remove(1)));
             }
         }
         assert_eq!(receiver.peek(), Ok(None));
@@ -277,10 +277,10 @@ mod tests {
     fn a_segment_is_freed_once() {
         let (mut sender, _) = memory();
         fill(&mut sender, 0);
-        assert!(!sender.give_back(3));
-        assert!(!sender.give_back(u32::MAX));
-        assert!(sender.give_back(0));
-        assert!(!sender.give_back(0), "it is free");
+        assert!(!sender.free_segment(3));
+        assert!(!sender.free_segment(u32::MAX));
+        assert!(sender.free_segment(0));
+        assert!(!sender.free_segment(0), "it is free");
         assert_eq!(sender.free(), 3);
     }
 

@@ -1,11 +1,11 @@
 //! `Parking`: whether the threads of an owner may park, relying on its peers to wake them.
 //!
 //! All threads that are parked for one endpoint, at any queue or counter, rely on the same
-//! wake-ups: each peer was requested to wake the owner with its next command
-//! ([`super::poll_state`]), and does so once. A thread that consumes that wake-up, or that tells a
-//! peer that it is polled again, takes the wake-up from all of them. It therefore wakes them at
-//! once, while it still holds the endpoint's lock, because it may never make progress again. A
-//! woken thread arms the peers again before it parks.
+//! wake-ups: each peer wakes the owner once, with its next command ([`super::poll_state`]). A
+//! thread that consumes that wake-up, or that tells a peer that it is polled again, takes the
+//! wake-up from all of them. It therefore wakes them at once, while it still holds the endpoint's
+//! lock, because it may never make progress again. A woken thread arms the peers again before it
+//! parks.
 //!
 //! The endpoint's lock protects the struct. The struct holds no threads; its caller wakes them.
 

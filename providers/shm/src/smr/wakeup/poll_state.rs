@@ -121,7 +121,7 @@ impl PeerRegion {
         }
     }
 
-    /// The peer's poll state as an object that outlives the region.
+    /// The peer's poll state as an object that can outlive the `PeerRegion`.
     pub fn parked_flag(&self) -> ParkedFlag {
         ParkedFlag {
             header: self.header().clone(),

@@ -264,6 +264,6 @@ impl Intruder {
             |_, _, _| {},
         );
         // Announced again although the victim may still have it.
-        let _ = bounce.give_back(random.below(16) as u32);
+        let _ = bounce.free_segment(random.below(16) as u32);
     }
 }

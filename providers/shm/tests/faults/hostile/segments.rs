@@ -46,7 +46,9 @@ fn segments_of_a_message_that_nobody_receives_do_not_pile_up_without_end() {
         scene.victim.until(|_| {
             let bounce = intruder.bounce.as_mut().unwrap();
             bounce.fill(0, 64, |_, _, _| {});
-            let _ = (0..16).filter(|&segment| bounce.give_back(segment)).count();
+            let _ = (0..16)
+                .filter(|&segment| bounce.free_segment(segment))
+                .count();
             intruder.hostile.hear().is_none()
         });
         scene.goes_on();
@@ -107,7 +109,9 @@ fn segments_of_messages_that_were_never_offered_do_not_pile_up_without_end() {
         scene.victim.until(|_| {
             let bounce = intruder.bounce.as_mut().unwrap();
             bounce.fill(99, 64, |_, _, _| {});
-            let _ = (0..16).filter(|&segment| bounce.give_back(segment)).count();
+            let _ = (0..16)
+                .filter(|&segment| bounce.free_segment(segment))
+                .count();
             intruder.hostile.hear().is_none()
         });
         scene.goes_on();
