@@ -109,7 +109,7 @@ impl Baseline {
     }
 }
 
-/// Measures and prints.
+/// Measures the plan and prints the report.
 ///
 /// # Errors
 /// When a process cannot be started or dies, an operation fails, or the deadline passes.

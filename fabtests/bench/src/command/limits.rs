@@ -31,7 +31,7 @@ struct Report {
     limits: Limits,
 }
 
-/// Measures and prints.
+/// Measures the limits and prints them.
 ///
 /// # Errors
 /// When a process cannot be started or dies, or the deadline passes.

@@ -63,7 +63,7 @@ pub struct Args {
     pub placement: PlacementArgs,
 }
 
-/// Measures and prints.
+/// Measures the plan and prints the report.
 ///
 /// # Errors
 /// When a process cannot be started or dies, an operation fails, or the deadline passes.

@@ -191,22 +191,19 @@ fn versus_table<'a>(
     } else {
         "us per message"
     };
-    let (own_label, other_label) = match is_baseline {
-        true => ("ours", "theirs"),
-        false => ("this", "plain"),
-    };
+    let other_label = if is_baseline { "baseline" } else { "plain" };
     let mut table = table::new(&[
         "size",
-        &format!("{time_label}\n{own_label}"),
+        &format!("{time_label}\nthis"),
         &format!("\n{other_label}"),
-        &format!("{own_label}/{other_label}"),
-        &format!("MB/s\n{own_label}"),
+        &format!("this/{other_label}"),
+        "MB/s\nthis",
         &format!("\n{other_label}"),
         "limit us",
         "CMA us",
-        &format!("x limit\n{own_label}"),
+        "x limit\nthis",
         &format!("\n{other_label}"),
-        &format!("spread %\n{own_label}"),
+        "spread %\nthis",
         &format!("\n{other_label}"),
     ]);
     for (own, baseline) in pairs {

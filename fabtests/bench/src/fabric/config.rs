@@ -41,9 +41,9 @@ pub enum WaitStrategy {
     Spin,
     /// Yields the processor, then reads again.
     Yield,
-    /// Sleeps in poll(2) on the queue's descriptor (`FI_WAIT_FD`).
+    /// Blocks in poll(2) on the queue's descriptor (`FI_WAIT_FD`).
     Fd,
-    /// Sleeps in a blocking read of the queue (`FI_WAIT_UNSPEC`).
+    /// Parks in a blocking read of the queue (`FI_WAIT_UNSPEC`).
     Sleep,
 }
 

@@ -1,4 +1,4 @@
-//! Posting and completing operations. All unsafe posts of messages are in this file.
+//! Posting and completing operations. This file has the safety arguments of all posts of messages.
 //!
 //! [`RxSlot`] and [`TxSlot`] are the rights to use a buffer. A post takes the value and its
 //! completion gives it back.
@@ -339,8 +339,8 @@ pub(super) fn post_unmatched(
     let buf = IovMut::new(memory);
     for tag in tags {
         let context = Context(UNMATCHED);
-        // SAFETY: the memory outlives the endpoint (`BenchEndpoint`'s order of fields), and this module
-        // touches it no more.
+        // SAFETY: the memory outlives the endpoint (`BenchEndpoint`'s order of fields), and no code
+        // accesses it afterwards.
         let posted = unsafe {
             ep.trecv(
                 buf,
