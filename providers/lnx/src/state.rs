@@ -287,11 +287,11 @@ impl State {
         {
             return Ok(index as usize);
         }
-        self.resolve(addr)
+        self.lookup(addr)
     }
 
     #[cold]
-    fn resolve(&mut self, addr: FiAddr) -> Result<usize> {
+    fn lookup(&mut self, addr: FiAddr) -> Result<usize> {
         let epoch = self.av.epoch();
         if epoch != self.addr_epoch {
             self.peers_by_addr.clear();

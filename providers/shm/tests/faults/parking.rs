@@ -255,7 +255,7 @@ fn a_parked_thread_takes_almost_no_processor_time() {
         (user.tv_sec() + system.tv_sec()) * 1_000_000 + user.tv_usec() + system.tv_usec()
     };
     let used = used(&after) - used(&before);
-    assert!(used < 50_000, "{used} side_addr of its processor");
+    assert!(used < 50_000, "{used} us of processor time");
 }
 
 #[test]

@@ -118,7 +118,7 @@ impl PeerProcess {
             line.clear();
             assert!(
                 self.output.read_line(&mut line).unwrap() > 0,
-                "peer_process died"
+                "the peer process died"
             );
             if let Some(response) = line.strip_prefix('@') {
                 return response.trim_end().to_owned();
