@@ -9,8 +9,8 @@ use selvedge::{AddrFormat, Address, Errno, Result};
 
 use crate::pointer::list;
 
-/// The length to which names are padded with zeros, in bytes. Programs that lay out the names of many
-/// processes side by side, each as long as their own, find them at equal distances.
+/// The length to which names are padded with zeros, in bytes. Programs that lay out the names of
+/// many processes side by side, each as long as their own, find them at equal distances.
 const NAME_LEN: usize = 64;
 const IN_LEN: usize = size_of::<libc::sockaddr_in>();
 const IN6_LEN: usize = size_of::<libc::sockaddr_in6>();
@@ -98,7 +98,8 @@ fn decode_in6(bytes: &[u8]) -> Address {
     Address::Ip(SocketAddrV6::new(Ipv6Addr::from(octets), port, flow, scope).into())
 }
 
-/// Reads an address whose length follows from its contents, and returns it with its length in bytes.
+/// Reads an address whose length follows from its contents, and returns it with its length in
+/// bytes.
 ///
 /// # Errors
 /// [`Errno::Inval`] for bytes that are no address of this format; [`Errno::Fault`] for NULL.
@@ -129,9 +130,9 @@ pub unsafe fn at(at: *const c_void, format: AddrFormat) -> Result<(Address, usiz
 
 /// Reads `count` adjacent addresses. An address that cannot be read is an error in the list.
 ///
-/// For strings, the man page asks for an array of pointers, while libfabric and its users lay out the
-/// strings one behind the other, some of them padded with zeros. This function accepts both: bytes
-/// that are no text are taken for pointers.
+/// For strings, the man page asks for an array of pointers, while libfabric and its users lay out
+/// the strings one behind the other, some of them padded with zeros. This function accepts both:
+/// bytes that are no text are taken for pointers.
 ///
 /// # Errors
 /// [`Errno::Fault`] for NULL.
@@ -188,8 +189,8 @@ unsafe fn past_zeros(mut at: *const u8) -> *const u8 {
     at
 }
 
-/// Whether `at` points to pointers to strings and not to the first string: no text has the bytes of a
-/// pointer.
+/// Whether `at` points to pointers to strings and not to the first string: no text has the bytes of
+/// a pointer.
 ///
 /// # Safety
 /// `at` points to a string or to a pointer.

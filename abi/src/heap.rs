@@ -31,8 +31,8 @@ fn zeros(len: usize) -> Result<*mut c_void> {
 /// [`Errno::NoMem`].
 pub fn allocated<T>(value: T) -> Result<*mut T> {
     let at = zeroed::<T>()?;
-    // SAFETY: memory for a `T` was allocated just now; malloc's alignment suffices for all structures
-    // of C.
+    // SAFETY: memory for a `T` was allocated just now; malloc's alignment suffices for all
+    // structures of C.
     unsafe { at.write(value) };
     Ok(at)
 }

@@ -1,9 +1,10 @@
-//! `Abi` and `Layout`: the sizes of structures in former versions. Structures only grew at their ends.
+//! `Abi` and `Layout`: the sizes of structures in former versions. Structures only grew at their
+//! ends.
 
 use crate::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 
-/// A version of the layout of `struct fi_info` and its parts: the number behind `FABRIC_1.`, of those
-/// versions at which a layout changed.
+/// A version of the layout of `struct fi_info` and its parts: the number behind `FABRIC_1.`, of
+/// those versions at which a layout changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "they are numbers")]
@@ -49,8 +50,8 @@ impl Abi {
         }
     }
 
-    /// The layout that programs of an API version use, for structures that pass outside of versioned
-    /// symbols.
+    /// The layout that programs of an API version use, for structures that pass outside of
+    /// versioned symbols.
     pub const fn of_api(major: u32, minor: u32) -> Self {
         match (major, minor) {
             (0, _) | (1, 0..=4) => Self::V0,

@@ -2,8 +2,8 @@
 //! numbers that its inline functions pass.
 //!
 //! [`infos`] and [`addr`] convert between these structures and the object model, for callers and
-//! callees of C. [`pointer`] reads and writes at pointers of C, and [`heap`] allocates memory that C
-//! frees.
+//! callees of C. [`mod@pointer`] reads and writes at pointers of C, and [`heap`] allocates memory
+//! that C frees.
 //!
 //! Names are the headers' without `fi_` and `fid_`: `struct fi_tx_attr` is [`TxAttr`], `struct
 //! fid_ep` is [`FidEp`], `struct fi_ops_msg` is [`OpsMsg`]. Sizes are asserted where structures are

@@ -1,5 +1,5 @@
-//! Reads and writes at pointers that C passes: to structures that C has filled in, and to memory for
-//! results.
+//! Reads and writes at pointers that C passes: to structures that C has filled in, and to memory
+//! for results.
 
 #![expect(unsafe_code, reason = "pointers of C")]
 
@@ -128,8 +128,8 @@ pub unsafe fn put<T>(at: *mut T, value: T) -> Result {
     Ok(())
 }
 
-/// A copy of the first `size` bytes of a structure, which may have been shorter when the program was
-/// built; the rest of the copy is zero.
+/// A copy of the first `size` bytes of a structure, which may have been shorter when the program
+/// was built; the rest of the copy is zero.
 ///
 /// # Errors
 /// [`Errno::Inval`] for NULL.
@@ -161,8 +161,8 @@ pub unsafe fn member<S, T: Copy>(at: *const S, offset: usize) -> T {
 /// Copies as many bytes as there is room for, and writes the full length to `len`.
 ///
 /// # Errors
-/// [`Errno::Inval`] for a length at NULL; [`Errno::TooSmall`] for bytes that do not fit, after copying
-/// the beginning.
+/// [`Errno::Inval`] for a length at NULL; [`Errno::TooSmall`] for bytes that do not fit, after
+/// copying the beginning.
 ///
 /// # Safety
 /// `len` is NULL or points to a length, and `at` points to as many bytes that may be written.

@@ -22,8 +22,8 @@ pub unsafe trait FromHandle {
     ///
     /// # Safety
     /// `handle` is the handle of an object of this type, and is not closed for `'a`. The inline
-    /// functions of the headers pass a handle to functions of its own tables only, and a closed handle
-    /// does not have them any more.
+    /// functions of the headers pass a handle to functions of its own tables only, and a closed
+    /// handle does not have them any more.
     unsafe fn from_handle<'a>(handle: *const Fid) -> &'a Self;
 }
 
@@ -153,8 +153,8 @@ macro_rules! c_tables {
                     T: $crate::FromHandle,
                     F: Fn(&T $(, $kind)*) -> $ret + Copy,
                 >($handle: $object $(, $arg: $kind)*) -> $ret {
-                    // SAFETY: C passes a handle to functions of its own tables only, and this table is
-                    // for handles of `T`.
+                    // SAFETY: C passes a handle to functions of its own tables only, and this table
+                    // is for handles of `T`.
                     let object = unsafe { T::from_handle($handle.cast()) };
                     // SAFETY: the slot was filled with such a closure.
                     let function: F = unsafe { $crate::table::closure() };
@@ -167,8 +167,8 @@ macro_rules! c_tables {
     )+};
 }
 
-/// Handles, each with its size: tables behind a fid, followed by other members with their values in a
-/// handle whose functions fail.
+/// Handles, each with its size: tables behind a fid, followed by other members with their values in
+/// a handle whose functions fail.
 macro_rules! c_handles {
     ($($(#[$meta:meta])* $name:ident = $size:literal {
         $($table:ident: $ops:ident,)* $(; $($member:ident: $kind:ty = $value:expr,)+)?

@@ -1,5 +1,5 @@
-//! Compiled programs of tests: each is created once per process and appears atomically, so that no test
-//! runs a program that another test or process is still writing.
+//! Compiled programs of tests: each is created once per process and appears atomically, so that no
+//! test runs a program that another test or process is still writing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -206,8 +206,8 @@ unsafe fn duplicate_nic(at: *const abi::Nic) -> Result<*mut abi::Nic> {
 /// Frees a whole list.
 ///
 /// # Safety
-/// `at` is NULL or the first info of a list that is not used any more. Every part of the list is NULL
-/// or memory of the C library.
+/// `at` is NULL or the first info of a list that is not used any more. Every part of the list is
+/// NULL or memory of the C library.
 #[expect(
     clippy::multiple_unsafe_ops_per_block,
     reason = "one promise for all parts of one info"

@@ -30,12 +30,12 @@ pub struct ParsedInfo {
 /// Reads an info that a program of some layout has filled in. Missing attributes are defaults.
 ///
 /// # Errors
-/// [`Errno::Inval`] for NULL, and for a text that is not UTF-8; [`Errno::NoData`] for a number without
-/// a meaning.
+/// [`Errno::Inval`] for NULL, and for a text that is not UTF-8; [`Errno::NoData`] for a number
+/// without a meaning.
 ///
 /// # Safety
-/// `at` is NULL or points to an info whose parts have the sizes of `abi`, and whose pointers are NULL
-/// or valid for the lengths that their members state.
+/// `at` is NULL or points to an info whose parts have the sizes of `abi`, and whose pointers are
+/// NULL or valid for the lengths that their members state.
 pub unsafe fn read(at: *const abi::Info, abi: Abi) -> Result<ParsedInfo> {
     let layout = abi.layout();
     // SAFETY: passed on from the caller.

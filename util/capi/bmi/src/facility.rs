@@ -162,8 +162,8 @@ unsafe extern "C" {
     static stdout: *mut libc::FILE;
 }
 
-/// The priority of a message for syslog(3): `LOG_ERR` for errors. The facility is that of `priority`, or
-/// `LOG_DAEMON` if it has none.
+/// The priority of a message for syslog(3): `LOG_ERR` for errors. The facility is that of
+/// `priority`, or `LOG_DAEMON` if it has none.
 const fn priority_of(prefix: u8, priority: c_int) -> c_int {
     let facility = match priority & libc::LOG_FACMASK {
         0 => libc::LOG_DAEMON,

@@ -11,8 +11,8 @@ use selvedge_bmi::{Addr, Bmi, Code, Limit, Result, transports};
 
 use crate::status::{call, error_status, guarded};
 
-/// The options, such as `BMI_DROP_ADDR`, with the numbers of both dialects. A number that the dialects
-/// use differently is documented.
+/// The options, such as `BMI_DROP_ADDR`, with the numbers of both dialects. A number that the
+/// dialects use differently is documented.
 mod option {
     pub(super) const DROP_ADDR: i32 = 1;
     pub(super) const CHECK_INIT: i32 = 2;

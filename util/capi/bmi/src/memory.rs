@@ -58,8 +58,8 @@ unsafe extern "C" fn BMI_memfree(
         let memory = made.remove(&buffer.addr());
         drop(made);
         if memory.is_none() {
-            // SAFETY: the caller promises that this library has returned it. No method has allocated
-            // it, so the C library has.
+            // SAFETY: the caller promises that this library has returned it. No method has
+            // allocated it, so the C library has.
             unsafe { heap::free(buffer.cast()) };
         }
         Ok(0)

@@ -33,7 +33,8 @@ impl Call {
     }
 
     /// # Safety
-    /// The id may be written; the segments are valid as [`selvedge_bmi::Bmi::post_send_raw`] requires.
+    /// The id may be written; the segments are valid as [`selvedge_bmi::Bmi::post_send_raw`]
+    /// requires.
     #[inline]
     unsafe fn send(&self, segments: Result<impl AsRef<[Iov]>>, kind: Kind) -> c_int {
         call(|bmi| {
@@ -86,7 +87,8 @@ impl Call {
         Ok(Post::new(Addr(self.peer), segments, self.tag, context).with_user(word))
     }
 
-    /// Writes the outcome of a post: 0 and an id if it is pending, or 1 and a size if it is complete.
+    /// Writes the outcome of a post: 0 and an id if it is pending, or 1 and a size if it is
+    /// complete.
     ///
     /// # Safety
     /// `id` may be written, and so may `size` unless it is null.
@@ -176,8 +178,8 @@ unsafe fn list<T>(
 }
 
 /// # Safety
-/// `id` may be written; the buffer stays valid and unwritten until a test has reported the operation, or
-/// the post returns a value other than 0.
+/// `id` may be written; the buffer stays valid and unwritten until a test has reported the
+/// operation, or the post returns a value other than 0.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn BMI_post_send(
     id: *mut i64,
@@ -238,8 +240,8 @@ unsafe extern "C" fn BMI_post_sendunexpected_class(
 }
 
 /// # Safety
-/// `id` and `actual_size` may be written; the buffer stays valid, and is not used otherwise, until a test
-/// has reported the operation, or the post returns a value other than 0.
+/// `id` and `actual_size` may be written; the buffer stays valid, and is not used otherwise, until
+/// a test has reported the operation, or the post returns a value other than 0.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn BMI_post_recv(
     id: *mut i64,

@@ -38,7 +38,8 @@ fn implied(bmi: &Bmi) -> Result<ContextId> {
     }
 }
 
-/// Forgets the implied context, if the last `BMI_finalize` has closed the instance and its contexts.
+/// Forgets the implied context, if the last `BMI_finalize` has closed the instance and its
+/// contexts.
 pub(crate) fn forget_context() {
     if selvedge_bmi::process::instance().is_err() {
         *OPENED.lock().unwrap_or_else(PoisonError::into_inner) = None;

@@ -256,9 +256,9 @@ extern "C" fn BMI_cancel(id: i64, _context_id: i64) -> c_int {
     })
 }
 
-/// Cancels an operation and collects it, without blocking. Returns 0 if it was cancelled, 1 if it was
-/// complete, and its error if it had failed. Returns `-BMI_EALREADY` if it has begun: then it goes on,
-/// its memory stays in use, and a test reports its completion.
+/// Cancels an operation and collects it, without blocking. Returns 0 if it was cancelled, 1 if it
+/// was complete, and its error if it had failed. Returns `-BMI_EALREADY` if it has begun: then it
+/// goes on, its memory stays in use, and a test reports its completion.
 #[unsafe(no_mangle)]
 extern "C" fn BMI_unpost(id: i64, context_id: i64) -> c_int {
     call(|bmi| {

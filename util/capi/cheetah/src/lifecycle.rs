@@ -12,8 +12,8 @@ use selvedge_cheetah::{Config, Error, Result};
 use crate::status::{Context, count, guarded};
 
 /// # Safety
-/// `argc` and `argv` are those of `main`, or laid out like them, and can be written; `context` can be
-/// written.
+/// `argc` and `argv` are those of `main`, or laid out like them, and can be written; `context` can
+/// be written.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_open(
     argc: *mut c_int,

@@ -116,8 +116,8 @@ unsafe extern "C" fn cheetah_channel(context: *mut Context, name: *const c_char)
     })
 }
 
-/// A name, or the location of code in its file, which is the same in every process that runs the same
-/// files.
+/// A name, or the location of code in its file, which is the same in every process that runs the
+/// same files.
 ///
 /// # Safety
 /// As [`cheetah_register`].

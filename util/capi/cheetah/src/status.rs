@@ -1,5 +1,5 @@
-//! Return values of C functions, the text of the last error, and checks of arguments. A panic does not
-//! leave a guarded call.
+//! Return values of C functions, the text of the last error, and checks of arguments. A panic does
+//! not leave a guarded call.
 
 #![expect(unsafe_code, reason = "names of C")]
 
@@ -25,8 +25,8 @@ pub(crate) struct Context {
     pub(crate) special: std::sync::Mutex<Vec<std::sync::Arc<selvedge::owned::SharedRegion>>>,
 }
 
-/// Runs the body of a C function. Returns a negative number for an error and for a panic, and stores
-/// the text of `cheetah_error`.
+/// Runs the body of a C function. Returns a negative number for an error and for a panic, and
+/// stores the text of `cheetah_error`.
 pub(crate) fn guarded(run: impl FnOnce() -> Result<c_int>) -> c_int {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(value)) => value,

@@ -39,8 +39,8 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Compiles a program with warnings as errors, and returns its path. Reports a skipped test and returns
-/// `None` if there is no compiler, or if it does not support the standard.
+/// Compiles a program with warnings as errors, and returns its path. Reports a skipped test and
+/// returns `None` if there is no compiler, or if it does not support the standard.
 fn compile(name: &str, standard: &str, more: &[&str]) -> Option<PathBuf> {
     if !knows(standard) {
         skip(
@@ -272,8 +272,8 @@ fn errors_end_the_program_with_a_message_unless_a_handler_is_set() {
     }
 }
 
-/// Runs a program whose put of 100 bytes to a bad address fails in context `of`. Returns its output, and
-/// whether it ends with 0 (or else with 1).
+/// Runs a program whose put of 100 bytes to a bad address fails in context `of`. Returns its
+/// output, and whether it ends with 0 (or else with 1).
 fn end_after_failed_put(how: &str, taker: &str, of: &str) -> Option<(String, bool)> {
     let program = compile("errors", "c++11", &[])?;
     let output = run_program(&program, &["put", how, taker, of, "-shmem", "-np", "3"]);

@@ -144,8 +144,8 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
 /// Opens an address vector.
 ///
 /// # Errors
-/// [`Errno::Inval`] for `FI_READ` without a name; [`Errno::NoSys`] for flags that are not supported;
-/// the provider's.
+/// [`Errno::Inval`] for `FI_READ` without a name; [`Errno::NoSys`] for flags that are not
+/// supported; the provider's.
 ///
 /// # Safety
 /// `given_attr` is NULL or points to attributes, which may be written; `out` is NULL or may be
@@ -202,8 +202,8 @@ unsafe fn attributes(attr: *const abi::AvAttr) -> Result<av::Attr> {
 /// `FI_READ`.
 const READ: u64 = Caps::READ.bits();
 
-/// The array at `map_addr`, from which programs of a named vector read indices: all that are inserted,
-/// and at least as many as are expected, because peers may be inserted later.
+/// The array at `map_addr`, from which programs of a named vector read indices: all that are
+/// inserted, and at least as many as are expected, because peers may be inserted later.
 fn map_of(attr: &av::Attr, own: &dyn AddressVector) -> Box<[abi::FiAddr]> {
     const SOME: u64 = 1024;
     if attr.name.is_none() {
@@ -252,7 +252,8 @@ impl Av {
     }
 }
 
-/// `FI_AV_USER_ID`: the array for the indices holds the numbers by which completions name the peers.
+/// `FI_AV_USER_ID`: the array for the indices holds the numbers by which completions name the
+/// peers.
 const USER_ID: u64 = Caps::AV_USER_ID.bits();
 
 fn check_flags(flags: u64) -> Result {

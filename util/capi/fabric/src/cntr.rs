@@ -64,8 +64,8 @@ const ATTR_1_0: usize = 24;
 /// Opens a counter.
 ///
 /// # Errors
-/// [`Errno::NoSys`] for a wait object that is not supported; [`Errno::Inval`] for unknown events; the
-/// provider's.
+/// [`Errno::NoSys`] for a wait object that is not supported; [`Errno::Inval`] for unknown events;
+/// the provider's.
 ///
 /// # Safety
 /// `attr` is NULL or points to attributes, `out` is NULL or may be written.

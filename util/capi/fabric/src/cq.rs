@@ -80,7 +80,8 @@ const TABLE: Table<OpsCq, Cq> = Table::<OpsCq, Cq>::empty()
                 return Err(Errno::Inval);
             }
             let error = cq.own.read_err()?;
-            // SAFETY: the C caller passes an entry of its API version, as fi_cq_readerr(3) requires.
+            // SAFETY: the C caller passes an entry of its API version, as fi_cq_readerr(3)
+            // requires.
             unsafe { cq.write_err_entry(&error, buf) }?;
             Ok(1)
         })
@@ -104,8 +105,8 @@ const TABLE: Table<OpsCq, Cq> = Table::<OpsCq, Cq>::empty()
 /// Opens a completion queue.
 ///
 /// # Errors
-/// [`Errno::NoSys`] for a wait object that is not supported; [`Errno::Inval`] for an unknown format;
-/// the provider's.
+/// [`Errno::NoSys`] for a wait object that is not supported; [`Errno::Inval`] for an unknown
+/// format; the provider's.
 ///
 /// # Safety
 /// `attr` is NULL or points to attributes, `out` is NULL or may be written.
@@ -172,9 +173,9 @@ fn found(result: Result<usize>) -> isize {
 /// whatever count a program passes.
 const FIRST_STEP: usize = 1;
 
-/// Reads up to `count` entries in steps, so that only the memory of one step is initialised at a time.
-/// `read` gets the number of entries read so far and the number that it may add. The first step that is
-/// not filled is the last one.
+/// Reads up to `count` entries in steps, so that only the memory of one step is initialised at a
+/// time. `read` gets the number of entries read so far and the number that it may add. The first
+/// step that is not filled is the last one.
 #[inline]
 fn in_steps(count: usize, mut read: impl FnMut(usize, usize) -> Result<usize>) -> Result<usize> {
     let (mut taken, mut step) = (0, FIRST_STEP.min(count));

@@ -55,8 +55,8 @@ unsafe impl Class for Domain {
 }
 
 static FID: Table<Ops, Domain> = object::ops::<Domain>()
-    // Event queues are accepted, but receive no events: the operations that would report there complete
-    // at once.
+    // Event queues are accepted, but receive no events: the operations that would report there
+    // complete at once.
     .bind(|_, fid, flags| {
         guarded_unit(|| {
             // SAFETY: the C caller passes a handle, as fi_domain_bind(3) requires.
@@ -146,8 +146,8 @@ pub(crate) unsafe fn open(
     let make = || {
         // SAFETY: passed on from the caller.
         let given = unsafe { info::read(info, fabric.abi()) }?;
-        // SAFETY: fi_domain(3): `domain_attr.threading` is the program's promise for all objects of the
-        // domain.
+        // SAFETY: fi_domain(3): `domain_attr.threading` is the program's promise for all objects of
+        // the domain.
         let hints = unsafe { Hints::new().promise_threading(given.threading) };
         let info = adopted(given.info, &hints)?;
         Ok(Domain {

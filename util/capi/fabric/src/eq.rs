@@ -68,7 +68,8 @@ static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
                 return Err(Errno::BadFlags);
             }
             let error = eq.own.read_err()?;
-            // SAFETY: the C caller passes an entry of its API version, as fi_eq_readerr(3) requires.
+            // SAFETY: the C caller passes an entry of its API version, as fi_eq_readerr(3)
+            // requires.
             unsafe { eq.write_err_entry(&error, buf) }
         })
     })
@@ -136,8 +137,8 @@ pub(crate) unsafe fn open(
 }
 
 impl Eq {
-    /// Reads an event; with `FI_PEEK` the event stays in the queue. Private data that does not fit is
-    /// lost.
+    /// Reads an event; with `FI_PEEK` the event stays in the queue. Private data that does not fit
+    /// is lost.
     ///
     /// # Safety
     /// `event` is NULL or may be written; `buf` is NULL or has room for `len` bytes.
@@ -212,7 +213,8 @@ unsafe fn write_event(
     Ok(fits)
 }
 
-/// The length of the shortest entry, in bytes: private data may be cut, the members before it may not.
+/// The length of the shortest entry, in bytes: private data may be cut, the members before it may
+/// not.
 const ENTRY_MIN: usize = size_of::<abi::EqCmEntry>();
 
 /// `struct fi_eq_entry`.

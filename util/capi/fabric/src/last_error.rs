@@ -1,5 +1,5 @@
-//! `LastError`: the last error entry that a queue has returned. Its data and its text stay valid until
-//! the next one.
+//! `LastError`: the last error entry that a queue has returned. Its data and its text stay valid
+//! until the next one.
 
 #![expect(unsafe_code, reason = "pointers of C")]
 
@@ -26,8 +26,9 @@ struct Last {
 pub(crate) type Data = (*mut c_void, usize);
 
 impl LastError {
-    /// Stores an error, and returns the members `err_data` and `err_data_size` of its entry. The data
-    /// is in the program's memory, if it has passed some, or else in `self` until the next error.
+    /// Stores an error, and returns the members `err_data` and `err_data_size` of its entry. The
+    /// data is in the program's memory, if it has passed some, or else in `self` until the next
+    /// error.
     ///
     /// # Errors
     /// As [`output`].
@@ -61,8 +62,8 @@ impl LastError {
         })
     }
 
-    /// The provider's text of the last error, if it has this number, or else the number's text. It is
-    /// copied to `buf` if that has room.
+    /// The provider's text of the last error, if it has this number, or else the number's text. It
+    /// is copied to `buf` if that has room.
     ///
     /// # Safety
     /// `buf` is NULL or points to `len` bytes.

@@ -2,8 +2,8 @@
 //!
 //! The library exports libfabric's 17 functions under their symbol versions (`export`). The inline
 //! functions of libfabric's headers call all others through the tables of an object. An object of C
-//! is a handle with an object of the object model behind it (`object`). An endpoint keeps the objects
-//! that are bound to it until it is enabled (`ep`).
+//! is a handle with an object of the object model behind it (`object`). An endpoint keeps the
+//! objects that are bound to it until it is enabled (`ep`).
 
 mod av;
 mod av_set;

@@ -1,5 +1,5 @@
-//! Log messages of libfabric's own providers, which log through the library that has loaded them, and
-//! constant texts for C.
+//! Log messages of libfabric's own providers, which log through the library that has loaded them,
+//! and constant texts for C.
 
 #![expect(unsafe_code, reason = "texts of C")]
 
@@ -142,8 +142,8 @@ pub(crate) unsafe fn formatted(format: *const c_char, list: *mut c_void) -> Stri
     String::from_utf8_lossy(&text[..end]).into_owned()
 }
 
-/// For a rate-limited message: the time, in milliseconds since 1970, before which it must not be printed
-/// again; `None` if it must not be printed now.
+/// For a rate-limited message: the time, in milliseconds since 1970, before which it must not be
+/// printed again; `None` if it must not be printed now.
 pub(crate) fn next_time(last: u64) -> Option<u64> {
     const INTERVAL: u64 = 2000;
     let since = SystemTime::now()

@@ -1,8 +1,8 @@
 //! `Object`: a handle that the headers' inline functions read, followed by the object that it
 //! represents.
 //!
-//! A closed handle stays in memory for a while, with tables whose every function fails. So closing an
-//! object twice and using a closed one is mostly an error and not a crash.
+//! A closed handle stays in memory for a while, with tables whose every function fails. So closing
+//! an object twice and using a closed one is mostly an error and not a crash.
 
 #![expect(unsafe_code, reason = "handles of C")]
 
@@ -24,7 +24,8 @@ use crate::status::guarded_unit;
 ///
 /// # Safety
 /// For implementors: `Handle` is a structure of C that begins with a [`Fid`], and each table that
-/// [`Self::handle`] fills in is for this type, or fails every call. No other type has the same `OPS`.
+/// [`Self::handle`] fills in is for this type, or fails every call. No other type has the same
+/// `OPS`.
 pub(crate) unsafe trait Class: Sized + Send + Sync + 'static {
     /// The structure of C.
     type Handle: Handle;

@@ -121,8 +121,8 @@ pub(crate) unsafe fn define(
 /// Reads a parameter.
 ///
 /// # Errors
-/// [`Errno::NoEnt`] for a parameter that was not declared; [`Errno::NoData`] for one that is not set;
-/// [`Errno::Inval`] for a value that does not fit its type.
+/// [`Errno::NoEnt`] for a parameter that was not declared; [`Errno::NoData`] for one that is not
+/// set; [`Errno::Inval`] for a value that does not fit its type.
 ///
 /// # Safety
 /// As [`define`]; `value` is NULL or has room for the type of the parameter.

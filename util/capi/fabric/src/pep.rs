@@ -17,8 +17,8 @@ use crate::pointer::{fill, list};
 use crate::status::{guarded_unit, log_error};
 use crate::{addr, handles, info};
 
-/// The object behind the handle of a passive endpoint. The object model's passive endpoint is opened
-/// when an event queue is bound and the program listens.
+/// The object behind the handle of a passive endpoint. The object model's passive endpoint is
+/// opened when an event queue is bound and the program listens.
 pub(crate) struct Pep {
     fabric: Arc<dyn selvedge::Fabric>,
     draft: Mutex<Draft>,
@@ -29,8 +29,8 @@ pub(crate) struct Pep {
 struct Draft {
     info: Info,
     eq: Option<(Arc<dyn selvedge::EventQueue>, User)>,
-    /// An open passive endpoint that holds the address of fi_setname(3), until this one is opened with
-    /// its event queue, or an endpoint takes the address over.
+    /// An open passive endpoint that holds the address of fi_setname(3), until this one is opened
+    /// with its event queue, or an endpoint takes the address over.
     holder: Option<Arc<dyn PassiveEndpoint>>,
 }
 
@@ -228,7 +228,8 @@ unsafe impl Class for Request {
 
 static REQUEST: Table<Ops, Request> = object::ops();
 
-/// Allocates a handle for a request. Opening an endpoint with it, or rejecting it, closes the handle.
+/// Allocates a handle for a request. Opening an endpoint with it, or rejecting it, closes the
+/// handle.
 pub(crate) fn request(number: u64) -> *mut Fid {
     object::new(Request(number), std::ptr::null_mut(), None)
 }
@@ -236,7 +237,8 @@ pub(crate) fn request(number: u64) -> *mut Fid {
 /// The number of a request.
 ///
 /// # Errors
-/// [`Errno::Inval`] for a handle that is no request, and for a request that was accepted or rejected.
+/// [`Errno::Inval`] for a handle that is no request, and for a request that was accepted or
+/// rejected.
 ///
 /// # Safety
 /// `handle` is NULL or a handle.
@@ -245,8 +247,8 @@ pub(crate) unsafe fn request_of(handle: *const Fid) -> Result<u64> {
     unsafe { argument::<Request>(handle) }.map(|request| request.0)
 }
 
-/// The address of a passive endpoint, for an endpoint that takes it over, and the open passive endpoint
-/// that holds the address, if it is bound.
+/// The address of a passive endpoint, for an endpoint that takes it over, and the open passive
+/// endpoint that holds the address, if it is bound.
 ///
 /// # Errors
 /// [`Errno::Inval`] for a handle of another class; [`Errno::AddrNotAvail`] for a passive endpoint

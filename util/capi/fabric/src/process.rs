@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use selvedge::param::Params;
 use selvedge::{Registry, log};
 
-/// The registry of providers. The first call reads `libfabric.conf` and the environment, and installs
-/// a logger unless the program has one.
+/// The registry of providers. The first call reads `libfabric.conf` and the environment, and
+/// installs a logger unless the program has one.
 pub(crate) fn registry() -> &'static Registry {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
     REGISTRY.get_or_init(|| {

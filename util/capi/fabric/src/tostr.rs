@@ -104,8 +104,9 @@ unsafe fn whole(at: *const abi::Info) -> Result<String> {
     Ok(text::info(&own))
 }
 
-/// The layout of an info. An info that the library has filled in has the newest layout and a provider
-/// version. An info without a provider version was built by a program, in the layout of its API version.
+/// The layout of an info. An info that the library has filled in has the newest layout and a
+/// provider version. An info without a provider version was built by a program, in the layout of
+/// its API version.
 ///
 /// # Safety
 /// As [`whole`].

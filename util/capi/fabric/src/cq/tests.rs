@@ -6,8 +6,8 @@ use selvedge::wait::Object as Kind;
 
 use super::*;
 
-/// A queue with a number of entries, numbered by their tags. It reads the memory that it borrows, as
-/// any code with a slice may.
+/// A queue with a number of entries, numbered by their tags. It reads the memory that it borrows,
+/// as any code with a slice may.
 #[derive(Debug)]
 struct Stocked {
     left: AtomicUsize,

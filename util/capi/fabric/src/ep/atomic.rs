@@ -1,7 +1,7 @@
 //! Atomics: `struct fi_ops_atomic`.
 //!
-//! Each family (base, fetch, compare) has the same forms, with more lists in the later ones. All become
-//! an [`Atomic`].
+//! Each family (base, fetch, compare) has the same forms, with more lists in the later ones. All
+//! become an [`Atomic`].
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -201,7 +201,8 @@ fn target((dest, addr, key, datatype, op): To) -> Result<Target> {
 /// Posts an atomic of a short form.
 ///
 /// # Safety
-/// The caller follows fi_atomic(3): the memory of the lists stays valid until the atomic is complete.
+/// The caller follows fi_atomic(3): the memory of the lists stays valid until the atomic is
+/// complete.
 #[inline(always)]
 unsafe fn short(
     ep: &Ep,

@@ -82,8 +82,8 @@ impl Ep {
 /// Binds an open endpoint to the object that was added to `bound` last, with `flags`.
 ///
 /// # Errors
-/// [`Errno::OpBadState`] for a class of object that an open endpoint cannot be bound to; the reason is
-/// logged.
+/// [`Errno::OpBadState`] for a class of object that an open endpoint cannot be bound to; the reason
+/// is logged.
 fn bind_late(live: &dyn Endpoint, fclass: usize, flags: u64, bound: &Bound) -> Result {
     let queue = |queue: &Queue, direction| match flags & direction {
         0 => None,
@@ -264,7 +264,8 @@ impl Bound {
         cntrs.any(|(counted, _)| counted & operations != 0)
     }
 
-    /// Checks that a queue or counter reports each direction among `caps` that the endpoint is used for.
+    /// Checks that a queue or counter reports each direction among `caps` that the endpoint is used
+    /// for.
     ///
     /// # Errors
     /// [`Errno::NoCq`] if a direction has neither.

@@ -97,7 +97,8 @@ pub(super) static COLLECTIVE: Table<OpsCollective, Ep> = Table::<OpsCollective, 
     )
     .msg(|ep, msg, results, _, result_count, flags| {
         let begin = || {
-            // SAFETY: the C caller follows `struct fi_msg_collective` and the page of its collective.
+            // SAFETY: the C caller follows `struct fi_msg_collective` and the page of its
+            // collective.
             let request = unsafe { read(msg.cast(), results, result_count) }?;
             // SAFETY: as above.
             unsafe { begin(ep, &request, flags) }
@@ -167,15 +168,15 @@ unsafe fn begin(ep: &Ep, request: &Collective, flags: u64) -> Result {
     }
     (msg.buf, msg.result, msg.count) = (request.buf, request.result, request.count);
     msg.root = FiAddr(request.root);
-    // The endpoint's default flags apply although the calls have flags: the defaults decide whether a
-    // collective is reported.
+    // The endpoint's default flags apply although the calls have flags: the defaults decide whether
+    // a collective is reported.
     let flags = lists::flags(flags)? | ep.tx_flags();
     // SAFETY: passed on from the caller.
     unsafe { coll.collective(&msg, flags) }
 }
 
-/// Reads a collective whose lists have one segment each; no collective needs more. A broadcast has its
-/// buffer in the first list, as in fi_broadcast(3).
+/// Reads a collective whose lists have one segment each; no collective needs more. A broadcast has
+/// its buffer in the first list, as in fi_broadcast(3).
 ///
 /// # Errors
 /// [`Errno::Inval`] for NULL and for lists of several segments; [`Errno::OpNotSupp`] for an unknown

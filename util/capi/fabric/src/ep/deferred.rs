@@ -22,8 +22,8 @@ use crate::object::{Object, argument};
 use crate::pointer::required;
 use crate::status::log_error;
 
-/// The result of a post. A post with `FI_TRIGGER` that the provider fails with `FI_EBADFLAGS` is queued,
-/// and the result is that of queueing.
+/// The result of a post. A post with `FI_TRIGGER` that the provider fails with `FI_EBADFLAGS` is
+/// queued, and the result is that of queueing.
 ///
 /// # Safety
 /// As the post.
@@ -165,8 +165,8 @@ unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
 /// The endpoint, operation and flags of deferred work that posts.
 type Posted<'a> = (&'a Ep, Op<'a>, u64);
 
-/// Reads deferred work. Each entry is a kind with the structure that `op` points to, and its conversion
-/// to an operation.
+/// Reads deferred work. Each entry is a kind with the structure that `op` points to, and its
+/// conversion to an operation.
 macro_rules! operations {
     ($work:ident: $($kind:ident => $given:ty, |$request:ident| $op:expr;)+) => {
         match $work.op_type {

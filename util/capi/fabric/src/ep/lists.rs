@@ -147,7 +147,8 @@ pub(crate) fn context(context: *mut c_void) -> Context {
 /// `at` is NULL or points to `count` descriptors.
 #[inline(always)]
 pub(super) unsafe fn descs<'a>(at: *const *mut c_void, count: usize) -> Result<&'a [Desc]> {
-    // SAFETY: passed on from the caller; a descriptor is as large as a pointer, and any value is valid.
+    // SAFETY: passed on from the caller; a descriptor is as large as a pointer, and any value is
+    // valid.
     unsafe { optional(at.cast::<Desc>(), count.min(MAX_SEGMENTS)) }
 }
 

@@ -1,5 +1,5 @@
-//! Endpoints: `struct fid_ep`. An endpoint keeps its bindings until it is enabled, and only then opens
-//! the object model's endpoint. Posts before that fail.
+//! Endpoints: `struct fid_ep`. An endpoint keeps its bindings until it is enabled, and only then
+//! opens the object model's endpoint. Posts before that fail.
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -124,8 +124,8 @@ impl Ep {
     /// The enabled endpoint.
     ///
     /// # Errors
-    /// [`Errno::OpBadState`] before this handle was enabled; those of opening a context, if it is used
-    /// before its other handle was enabled.
+    /// [`Errno::OpBadState`] before this handle was enabled; those of opening a context, if it is
+    /// used before its other handle was enabled.
     #[inline(always)]
     pub(crate) fn live(&self) -> Result<&dyn Endpoint> {
         match self.live.get() {
@@ -249,8 +249,8 @@ pub(crate) unsafe fn open(
     unsafe { object::open(out, context, None, make) }
 }
 
-/// Takes over a connection request, or the address of a passive endpoint, which the program may close
-/// before it binds the new endpoint.
+/// Takes over a connection request, or the address of a passive endpoint, which the program may
+/// close before it binds the new endpoint.
 ///
 /// # Safety
 /// `handle` is a handle.

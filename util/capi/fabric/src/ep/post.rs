@@ -1,9 +1,10 @@
 //! Converts C's messages to operations and posts them.
 //!
-//! C posts one operation in several forms. The full form (`fi_sendmsg`) passes a structure, and deferred
-//! work contains the same structure. The short forms (`fi_send`, `fi_sendv`, `fi_senddata`) pass
-//! arguments, from which `msg`, `tagged` and `rma` build the structure. A [`Message`] is read from the
-//! structure and posted, or becomes an [`Op`] that waits for a counter.
+//! C posts one operation in several forms. The full form (`fi_sendmsg`) passes a structure, and
+//! deferred work contains the same structure. The short forms (`fi_send`, `fi_sendv`,
+//! `fi_senddata`) pass arguments, from which `msg`, `tagged` and `rma` build the structure. A
+//! [`Message`] is read from the structure and posted, or becomes an [`Op`] that waits for a
+//! counter.
 
 #![expect(unsafe_code, reason = "structures of C")]
 
@@ -52,8 +53,9 @@ pub(super) trait Message<'a>: Operation<'a> + Sized {
     fn flags(ep: &Ep) -> OpFlags;
 }
 
-/// Implements [`Message`] and [`Operation`]. Each entry names the structure, the flags, the method that
-/// posts the message and the variant of [`Op`], followed by the check of its list and its other members.
+/// Implements [`Message`] and [`Operation`]. Each entry names the structure, the flags, the method
+/// that posts the message and the variant of [`Op`], followed by the check of its list and its
+/// other members.
 macro_rules! messages {
     ($($message:ty = $given_type:ty, $flags:ident, $method:ident, $op:ident: |$given:ident| {
         iov: $check:ident,

@@ -1,9 +1,10 @@
 //! Scalable endpoints: `fi_scalable_ep`, and the contexts that are opened from one.
 //!
 //! The object model has one endpoint where libfabric has a transmit and a receive context of one
-//! index. Those two are the halves of a context. The context opens when both halves are enabled, when
-//! an enabled half is used, or when the receive half is enabled while there is no transmit half: peers
-//! may reach it from then on. A half that is enabled later is bound to the open endpoint.
+//! index. Those two are the halves of a context. The context opens when both halves are enabled,
+//! when an enabled half is used, or when the receive half is enabled while there is no transmit
+//! half: peers may reach it from then on. A half that is enabled later is bound to the open
+//! endpoint.
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -160,8 +161,8 @@ impl Ep {
     /// Enables a half of a context, and opens the context if [`Half::opens_context`].
     ///
     /// # Errors
-    /// [`Errno::OpBadState`] if it is enabled already; [`Errno::NoCq`] without a queue or counter; those
-    /// of [`Context::open`].
+    /// [`Errno::OpBadState`] if it is enabled already; [`Errno::NoCq`] without a queue or counter;
+    /// those of [`Context::open`].
     pub(super) fn enable_half(&self, half: &Half) -> Result {
         if half.is_enabled() {
             return Err(Errno::OpBadState);

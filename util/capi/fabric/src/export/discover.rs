@@ -19,8 +19,8 @@ use crate::{fabric as object, info};
 /// `fi_getinfo` of a version node.
 ///
 /// # Safety
-/// The caller follows fi_getinfo(3): `node` and `service` are texts or NULL, `hints` is NULL or has the
-/// layout of `MINOR`, and `found` is NULL or may be written.
+/// The caller follows fi_getinfo(3): `node` and `service` are texts or NULL, `hints` is NULL or has
+/// the layout of `MINOR`, and `found` is NULL or may be written.
 pub(super) unsafe extern "C" fn getinfo<const MINOR: u8>(
     version: u32,
     node: *const c_char,
@@ -51,8 +51,8 @@ pub(super) unsafe extern "C" fn getinfo<const MINOR: u8>(
 }
 
 /// The layout of a program's hints: that of the symbol version it was linked to, but not newer than
-/// that of the API version it passes. A program that was built with older headers than the library it
-/// was linked to passes an older API version.
+/// that of the API version it passes. A program that was built with older headers than the library
+/// it was linked to passes an older API version.
 fn layout<const MINOR: u8>(version: u32) -> Abi {
     let Version { major, minor } = Version::from_raw(version);
     Abi::of_minor(MINOR).min(Abi::of_api(major.into(), minor.into()))
@@ -115,8 +115,8 @@ fn with_generic_tags(info: &mut Info) {
 /// `fi_allocinfo` allocates parts of the newest layout.
 ///
 /// # Safety
-/// `at` is NULL or the first info of a list that is not used any more, whose parts were allocated by
-/// `malloc`.
+/// `at` is NULL or the first info of a list that is not used any more, whose parts were allocated
+/// by `malloc`.
 pub(super) unsafe extern "C" fn freeinfo(at: *mut abi::Info) {
     guarded_unit(|| {
         // SAFETY: passed on from the caller.

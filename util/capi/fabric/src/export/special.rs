@@ -50,8 +50,8 @@ pub(super) unsafe extern "C" fn freeparams(params: *mut Param) {
 /// `fi_param_get`.
 ///
 /// # Safety
-/// The caller follows fi_provider(3): it passes a provider or NULL, a name, and memory for a value of
-/// the declared type.
+/// The caller follows fi_provider(3): it passes a provider or NULL, a name, and memory for a value
+/// of the declared type.
 pub(super) unsafe extern "C" fn param_get(
     provider: *mut c_void,
     name: *const c_char,

@@ -1,4 +1,5 @@
-//! The exported names. Each is a jump in assembler, because symbols that rustc exports have no version.
+//! The exported names. Each is a jump in assembler, because symbols that rustc exports have no
+//! version.
 
 #![cfg_attr(not(test), expect(unsafe_code, reason = "symbols of assembler"))]
 
@@ -88,8 +89,9 @@ export! {
     "sv_freeparams_0" "fi_freeparams@@FABRIC_1.0" = freeparams;
 }
 
-/// The two variadic functions, which Rust cannot define. The assembler stores the argument registers as
-/// C's `va_start` does, and passes a pointer to that argument list as the argument behind the format.
+/// The two variadic functions, which Rust cannot define. The assembler stores the argument
+/// registers as C's `va_start` does, and passes a pointer to that argument list as the argument
+/// behind the format.
 #[cfg(all(target_arch = "x86_64", not(test)))]
 macro_rules! export_with_list {
     ($($label:literal $symbol:literal $named:literal $list:literal = $function:path;)+) => {$(

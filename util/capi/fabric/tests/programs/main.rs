@@ -1,6 +1,6 @@
-//! Programs in C against libfabric's own headers and Selvedge's library, and programs that were built
-//! for libfabric, all as real processes. A test whose programs or headers the machine lacks is reported
-//! as skipped.
+//! Programs in C against libfabric's own headers and Selvedge's library, and programs that were
+//! built for libfabric, all as real processes. A test whose programs or headers the machine lacks
+//! is reported as skipped.
 
 #![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
 

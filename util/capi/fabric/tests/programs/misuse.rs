@@ -1,8 +1,8 @@
 //! Random calls, most of them wrong: objects of other classes, NULL, sizes of 0 and beyond memory,
 //! closed objects. Whatever they return, the process does not crash.
 //!
-//! The calls derive from a seed. `FABRIC_MISUSE_CALLS` sets their number, and `FABRIC_MISUSE_SEED` the
-//! seed.
+//! The calls derive from a seed. `FABRIC_MISUSE_CALLS` sets their number, and `FABRIC_MISUSE_SEED`
+//! the seed.
 
 #![expect(unsafe_code, reason = "calls of C")]
 #![expect(
@@ -187,8 +187,8 @@ fn call(dice: &mut Dice, objects: &mut Objects<'_>, info: *mut Info) {
         info
     };
     let null: *mut c_void = ptr::null_mut();
-    // SAFETY: handles are the library's; arguments are NULL or valid during the call. The library has
-    // to detect every other error of the arguments.
+    // SAFETY: handles are the library's; arguments are NULL or valid during the call. The library
+    // has to detect every other error of the arguments.
     unsafe {
         match dice.below(12) {
             0 => {

@@ -43,7 +43,8 @@ fn two_sided(ranks: usize, provider: &str) {
     run(ranks, &settings, &[], &["pingpong", "collectives"]);
 }
 
-/// Runs Open MPI with contexts of scalable endpoints, and checks by a trace that it has opened them.
+/// Runs Open MPI with contexts of scalable endpoints, and checks by a trace that it has opened
+/// them.
 fn by_contexts(ranks: usize, provider: &str) {
     let name = format!("selvedge-contexts-{provider}-{}", std::process::id());
     let file = std::env::temp_dir().join(name);

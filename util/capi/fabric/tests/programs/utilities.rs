@@ -101,7 +101,8 @@ fn pingpong(provider: &str, kind: &str) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // The server prints nothing when it is ready, and a client fails at once while no server listens.
+    // The server prints nothing when it is ready, and a client fails at once while no server
+    // listens.
     let mut text = String::new();
     for _ in 0..100 {
         thread::sleep(Duration::from_millis(100));
