@@ -62,8 +62,8 @@ impl Lnx {
             ];
             let mut infos = Vec::with_capacity(2);
             for (link, hints) in self.links.into_iter().zip(hints) {
-                let offers = link.getinfo(&Query::new(&hints, params))?;
-                let first = offers.into_iter().flatten().next();
+                let candidates = link.getinfo(&Query::new(&hints, params))?;
+                let first = candidates.into_iter().flatten().next();
                 infos.extend(first.map(|info| (info, hints)));
             }
             if let Ok(both) = infos.try_into() {
