@@ -21,7 +21,7 @@ use crate::{av_set, eq, info};
 pub(crate) struct Av {
     pub(crate) own: Arc<dyn AddressVector>,
     format: AddrFormat,
-    /// The indices, for programs that read them from `map_addr` of a named one.
+    /// The indices that programs read from `map_addr` of a named vector.
     _map: Box<[abi::FiAddr]>,
 }
 
@@ -37,7 +37,7 @@ unsafe impl Class for Av {
     }
 }
 
-/// Insertions are over when they return, so an event queue has nothing to say.
+/// Insertions complete before they return, so an event queue cannot be bound.
 static FID: Table<Ops, Av> = object::ops::<Av>().bind(|_, fid, flags| {
     guarded_unit(|| {
         // SAFETY: the C caller passes a handle, as fi_av_bind(3) requires.
@@ -100,7 +100,7 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
             av.own.remove(&addrs)
         })
     })
-    // Copies as much as there is room for; a buffer that is too small is no error here.
+    // fi_av_lookup(3): a buffer that is too small is no error; the beginning is copied.
     .lookup(|av, addr, buf, len| {
         guarded_unit(|| {
             let found = addr::encode(&av.own.lookup(FiAddr(addr))?);
@@ -120,7 +120,7 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
             let had = *unsafe { required(len) }?;
             // SAFETY: as above.
             match unsafe { fill(buf.cast(), len, text.as_bytes()) } {
-                // What fits ends with a zero all the same.
+                // A text that is cut ends with a zero, too.
                 // SAFETY: C vouches for `had` bytes.
                 Err(Errno::TooSmall) if had > 0 => unsafe { put(buf.wrapping_add(had - 1), 0) },
                 Err(Errno::TooSmall) => Ok(()),
@@ -144,11 +144,12 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
 /// Opens an address vector.
 ///
 /// # Errors
-/// [`Errno::Inval`] for one to read without a name; [`Errno::NoSys`] for flags of which the object
-/// model has nothing; the provider's.
+/// [`Errno::Inval`] for `FI_READ` without a name; [`Errno::NoSys`] for flags that are not
+/// supported; the provider's.
 ///
 /// # Safety
-/// `attr` is NULL or names attributes, which may be written; `out` is NULL or may be written.
+/// `given_attr` is NULL or points to attributes, which may be written; `out` is NULL or may be
+/// written.
 pub(crate) unsafe fn open(
     domain: &Object<Domain>,
     given_attr: *mut abi::AvAttr,
@@ -162,9 +163,9 @@ pub(crate) unsafe fn open(
         let map = map_of(&wanted, &*own);
         if wanted.name.is_some() {
             let at = map.as_ptr().cast_mut().cast();
-            // SAFETY: it was read just now, so it is there.
+            // SAFETY: it was read just now, so it is not NULL.
             let map_addr = unsafe { &raw mut (*given_attr).map_addr };
-            // SAFETY: the caller lets it be written.
+            // SAFETY: the caller allows writing it.
             unsafe { put(map_addr, at) }?;
         }
         let (format, _map) = (domain.format, map);
@@ -179,7 +180,7 @@ pub(crate) unsafe fn open(
 unsafe fn attributes(attr: *const abi::AvAttr) -> Result<av::Attr> {
     // SAFETY: passed on from the caller.
     let attr = unsafe { required(attr) }?;
-    // Values of `flags` that ask for what is different from what is here; `FI_EVENT` is deprecated.
+    // `FI_SYMMETRIC` is a hint. Other flags, such as the deprecated `FI_EVENT`, are not supported.
     let ignored = number::av::SYMMETRIC;
     if attr.flags & !(ignored | READ) != 0 {
         return Err(Errno::NoSys);
@@ -201,8 +202,8 @@ unsafe fn attributes(attr: *const abi::AvAttr) -> Result<av::Attr> {
 /// `FI_READ`.
 const READ: u64 = Caps::READ.bits();
 
-/// Indices as programs read them from `map_addr`: of all that are there, as many as are expected,
-/// and some more, because they may be inserted later.
+/// The array at `map_addr`, from which programs of a named vector read indices: all that are
+/// inserted, and at least as many as are expected, because peers may be inserted later.
 fn map_of(attr: &av::Attr, own: &dyn AddressVector) -> Box<[abi::FiAddr]> {
     const SOME: u64 = 1024;
     if attr.name.is_none() {
@@ -213,7 +214,7 @@ fn map_of(attr: &av::Attr, own: &dyn AddressVector) -> Box<[abi::FiAddr]> {
     (0..SOME.max(last).max(attr.count as u64)).collect()
 }
 
-/// The count is a hint, for which no memory may run out.
+/// A bound of the count, which is a hint and must not exhaust the memory.
 const MAX_COUNT: usize = 1 << 20;
 
 impl Av {
@@ -238,7 +239,7 @@ impl Av {
         let mut outputs = unsafe { Outputs::of(out, context, flags, count) }?;
         let inserted = given.into_iter().enumerate().filter_map(|(at, addr)| {
             let id = outputs.addrs.get(at).filter(|_| named);
-            // SAFETY: a program that passes `FI_AV_USER_ID` has written a number there.
+            // SAFETY: a program that passes `FI_AV_USER_ID` has initialised the array.
             let id = id.map(|id| unsafe { id.assume_init() });
             let own = addr.and_then(|addr| {
                 let own = self.own.insert_one(&addr)?;
@@ -251,7 +252,8 @@ impl Av {
     }
 }
 
-/// `FI_AV_USER_ID`: the places for the indices say what completions are to call the peers.
+/// `FI_AV_USER_ID`: the array for the indices holds the numbers by which completions name the
+/// peers.
 const USER_ID: u64 = Caps::AV_USER_ID.bits();
 
 fn check_flags(flags: u64) -> Result {
@@ -261,7 +263,7 @@ fn check_flags(flags: u64) -> Result {
     }
 }
 
-/// Where insertions are told of: an index each, and with `FI_SYNC_ERR` an error each.
+/// The arrays for the results of insertions: an index each, and with `FI_SYNC_ERR` an error each.
 struct Outputs<'a> {
     addrs: &'a mut [MaybeUninit<abi::FiAddr>],
     errors: &'a mut [MaybeUninit<c_int>],
@@ -304,7 +306,7 @@ impl Outputs<'_> {
     }
 }
 
-/// As libfabric prints addresses, with a zero behind it.
+/// The text of an address in libfabric's format, with a zero behind it.
 fn printed(addr: &Address) -> String {
     let scheme = match addr.format() {
         AddrFormat::SockaddrIn => "fi_sockaddr_in://",

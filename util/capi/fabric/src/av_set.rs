@@ -23,7 +23,7 @@ impl AvSet {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the set by another one, which may be itself.
+    /// Changes the set by another one, which may be the same.
     ///
     /// # Safety
     /// `by` is NULL or a handle.
@@ -68,7 +68,7 @@ static AV_SET: Table<OpsAvSet, AvSet> = Table::<OpsAvSet, AvSet>::empty()
 /// Opens a set.
 ///
 /// # Errors
-/// [`Errno::BadFlags`] for flags that sets do not have; those of [`Set::open`].
+/// [`Errno::BadFlags`] for unknown flags; those of [`Set::open`].
 ///
 /// # Safety
 /// The caller follows fi_av_set(3).

@@ -58,17 +58,17 @@ static CNTR: Table<OpsCntr, Cntr> = Table::<OpsCntr, Cntr>::empty()
         guarded_unit(|| cntr.own.wait(threshold, wait::timeout(timeout)))
     });
 
-/// Bytes of `struct fi_cntr_attr` before accelerators.
+/// Bytes of `struct fi_cntr_attr` before the member for accelerators, which every version has.
 const ATTR_1_0: usize = 24;
 
 /// Opens a counter.
 ///
 /// # Errors
-/// [`Errno::NoSys`] for a wait object that is not offered; [`Errno::Inval`] for events that there
-/// are not; the provider's.
+/// [`Errno::NoSys`] for a wait object that is not supported; [`Errno::Inval`] for unknown events;
+/// the provider's.
 ///
 /// # Safety
-/// `attr` is NULL or names attributes, `out` is NULL or may be written.
+/// `attr` is NULL or points to attributes, `out` is NULL or may be written.
 pub(crate) unsafe fn open(
     domain: &Object<Domain>,
     attr: *const abi::CntrAttr,
@@ -78,7 +78,7 @@ pub(crate) unsafe fn open(
     let make = || {
         let (mut request, mut set) = (Attr::default(), None);
         if !attr.is_null() {
-            // SAFETY: passed on from the caller: every version has this much.
+            // SAFETY: passed on from the caller: every API version has these bytes.
             let attr = unsafe { prefix(attr, ATTR_1_0) }?;
             // SAFETY: passed on from the caller.
             (request.wait_obj, set) = unsafe { sets::wait_object(attr.wait_obj, attr.wait_set) }?;

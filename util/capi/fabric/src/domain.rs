@@ -26,17 +26,17 @@ pub(crate) struct Domain {
     pub(crate) abi: Abi,
     /// The format of its addresses.
     pub(crate) format: AddrFormat,
-    /// What the program says of its threads.
+    /// The program's promise about its threads.
     hints: Hints,
-    /// Its work that waits.
+    /// Its deferred work.
     pub(crate) queued: Queued,
 }
 
 impl Domain {
-    /// An endpoint's description, so that it opens under the promise of the domain.
+    /// Completes the description of an endpoint with the domain's threading promise.
     ///
     /// # Errors
-    /// [`Errno::NoDev`] for a provider that is not there.
+    /// [`Errno::NoDev`] for an unknown provider.
     pub(crate) fn adopted(&self, info: selvedge::Info) -> Result<selvedge::Info> {
         adopted(info, &self.hints)
     }
@@ -55,7 +55,8 @@ unsafe impl Class for Domain {
 }
 
 static FID: Table<Ops, Domain> = object::ops::<Domain>()
-    // Event queues are taken, but nothing is reported to them: what they are for happens at once here.
+    // Event queues are accepted, but receive no events: the operations that would report there
+    // complete at once.
     .bind(|_, fid, flags| {
         guarded_unit(|| {
             // SAFETY: the C caller passes a handle, as fi_domain_bind(3) requires.
@@ -145,8 +146,8 @@ pub(crate) unsafe fn open(
     let make = || {
         // SAFETY: passed on from the caller.
         let given = unsafe { info::read(info, fabric.abi()) }?;
-        // SAFETY: fi_domain(3): what `domain_attr.threading` says is the program's promise for all
-        // objects of the domain.
+        // SAFETY: fi_domain(3): `domain_attr.threading` is the program's promise for all objects of
+        // the domain.
         let hints = unsafe { Hints::new().promise_threading(given.threading) };
         let info = adopted(given.info, &hints)?;
         Ok(Domain {

@@ -68,7 +68,8 @@ static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
                 return Err(Errno::BadFlags);
             }
             let error = eq.own.read_err()?;
-            // SAFETY: the C caller passes an entry of its API version, as fi_eq_readerr(3) requires.
+            // SAFETY: the C caller passes an entry of its API version, as fi_eq_readerr(3)
+            // requires.
             unsafe { eq.write_err_entry(&error, buf) }
         })
     })
@@ -83,7 +84,8 @@ static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
             if event != number::event::NOTIFY || len < size_of::<EqEntry>() {
                 return Err(Errno::Inval);
             }
-            // SAFETY: the C caller follows fi_eq_write(3); the words are copied, wherever they lie.
+            // SAFETY: the C caller follows fi_eq_write(3); the words are copied, whatever their
+            // alignment.
             let bytes = unsafe { list(buf.cast::<u8>(), size_of::<EqEntry>()) }?;
             let word = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_ne_bytes);
             eq.own.write(Event::Notify {
@@ -102,10 +104,10 @@ static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
 /// Opens an event queue.
 ///
 /// # Errors
-/// [`Errno::NoSys`] for a wait object that is not offered; the provider's.
+/// [`Errno::NoSys`] for a wait object that is not supported; the provider's.
 ///
 /// # Safety
-/// `attr` is NULL or names attributes, `out` is NULL or may be written.
+/// `attr` is NULL or points to attributes, `out` is NULL or may be written.
 pub(crate) unsafe fn open(
     fabric: &Object<Fabric>,
     attr: *const abi::EqAttr,
@@ -135,8 +137,8 @@ pub(crate) unsafe fn open(
 }
 
 impl Eq {
-    /// Takes an event, or with `FI_PEEK` only shows it. One that does not fit is lost but for its
-    /// beginning.
+    /// Reads an event; with `FI_PEEK` the event stays in the queue. Private data that does not fit
+    /// is lost.
     ///
     /// # Safety
     /// `event` is NULL or may be written; `buf` is NULL or has room for `len` bytes.
@@ -162,7 +164,7 @@ impl Eq {
     }
 }
 
-/// Writes an event down, and says how many bytes it took.
+/// Writes an event to the program's memory, and returns its length in bytes.
 ///
 /// # Safety
 /// As [`Eq::take`].
@@ -211,7 +213,8 @@ unsafe fn write_event(
     Ok(fits)
 }
 
-/// Bytes of the shortest entry: private data may be cut, what is before it not.
+/// The length of the shortest entry, in bytes: private data may be cut, the members before it may
+/// not.
 const ENTRY_MIN: usize = size_of::<abi::EqCmEntry>();
 
 /// `struct fi_eq_entry`.
@@ -241,7 +244,7 @@ impl Eq {
         // SAFETY: passed on from the caller.
         let room = unsafe { last_error::data_room(buf, ERR_DATA_SIZE_AT, entry_len) };
         let (number, data) = (error.errno.as_raw(), error.data.clone());
-        // SAFETY: the program says that there is room for so much.
+        // SAFETY: the program states that its memory has this length.
         let (err_data, err_data_size) =
             unsafe { self.last.store(number, &error.detail, data, room) }?;
         let entry = EqErrEntry {
@@ -253,7 +256,7 @@ impl Eq {
             err_data,
             err_data_size,
         };
-        // SAFETY: passed on from the caller: so much is there.
+        // SAFETY: passed on from the caller: `buf` has room for `entry_len` bytes.
         unsafe { last_error::write(&entry, buf, entry_len) };
         Ok(entry_len)
     }

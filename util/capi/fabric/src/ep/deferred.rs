@@ -1,4 +1,4 @@
-//! What waits for a counter: posts with `FI_TRIGGER`, and deferred work of a domain.
+//! Operations that wait for a counter: posts with `FI_TRIGGER`, and deferred work of a domain.
 
 #![expect(unsafe_code, reason = "structures of C")]
 
@@ -22,8 +22,8 @@ use crate::object::{Object, argument};
 use crate::pointer::required;
 use crate::status::log_error;
 
-/// The answer to a post; or, if the provider has refused it because it is to be triggered, that to
-/// queueing it.
+/// The result of a post. A post with `FI_TRIGGER` that the provider fails with `FI_EBADFLAGS` is
+/// queued, and the result is that of queueing.
 ///
 /// # Safety
 /// As the post.
@@ -54,7 +54,7 @@ impl Ep {
         let ep = self.first_use()?;
         let context = usize::try_from(op.context().0).map_err(|_| Errno::Inval)?;
         let context: *const TriggeredContext = ptr::with_exposed_provenance(context);
-        // SAFETY: fi_trigger(3): with FI_TRIGGER the context is such a structure.
+        // SAFETY: fi_trigger(3): with FI_TRIGGER the context is a `struct fi_triggered_context`.
         let when = *unsafe { required(context) }?;
         if when.event_type != number::TRIGGER_THRESHOLD {
             return Err(Errno::NoSys);
@@ -84,7 +84,7 @@ unsafe fn counter<'a>(cntr: *mut FidCntr) -> Result<&'a Object<Cntr>> {
     unsafe { argument(cntr.cast_const().cast()) }
 }
 
-/// The work that a domain has been given, by the structures that name it.
+/// The queued work of a domain, by the addresses of the structures that describe it.
 #[derive(Debug, Default)]
 pub(crate) struct Queued(Mutex<HashMap<usize, WorkId>>);
 
@@ -123,7 +123,7 @@ pub(crate) unsafe fn control(domain: &Domain, command: c_int, arg: *mut c_void) 
 }
 
 /// # Safety
-/// `work` is NULL or names work, with all that it names in turn.
+/// `work` is NULL or points to work whose pointers are valid.
 unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
     // SAFETY: passed on from the caller.
     let request = unsafe { required(work) }?;
@@ -165,8 +165,8 @@ unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
 /// The endpoint, operation and flags of deferred work that posts.
 type Posted<'a> = (&'a Ep, Op<'a>, u64);
 
-/// Reads deferred work, a row for each kind: the structure that `op` names, and how it becomes an
-/// operation.
+/// Reads deferred work. Each entry is a kind with the structure that `op` points to, and its
+/// conversion to an operation.
 macro_rules! operations {
     ($work:ident: $($kind:ident => $given:ty, |$request:ident| $op:expr;)+) => {
         match $work.op_type {
