@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use selvedge::{AddrFormat, Address, Errno, Result};
 
-use crate::given::list;
+use crate::pointer::list;
 
 /// Bytes that names are filled up to with zeros: programs that put the names of many processes side
 /// by side, as long as their own, then find them at equal distances.

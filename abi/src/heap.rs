@@ -29,7 +29,7 @@ fn zeros(len: usize) -> Result<*mut c_void> {
 ///
 /// # Errors
 /// [`Errno::NoMem`].
-pub fn kept<T>(value: T) -> Result<*mut T> {
+pub fn allocated<T>(value: T) -> Result<*mut T> {
     let at = zeroed::<T>()?;
     // SAFETY: memory for a `T` was made just now; malloc's alignment does for all structures of C.
     unsafe { at.write(value) };
@@ -83,7 +83,7 @@ pub fn string(text: &str) -> Result<*mut c_char> {
 ///
 /// # Safety
 /// `at` is NULL or names a string with a zero behind it.
-pub unsafe fn string_again(at: *const c_char) -> Result<*mut c_char> {
+pub unsafe fn duplicate_string(at: *const c_char) -> Result<*mut c_char> {
     if at.is_null() {
         return Ok(ptr::null_mut());
     }

@@ -10,24 +10,25 @@
 
 mod fid;
 mod info;
+mod layout;
 mod objects;
 mod ops;
-mod past;
 mod queues;
 mod table;
 mod trigger;
 
 pub mod addr;
-pub mod given;
 pub mod heap;
 pub mod infos;
 pub mod number;
+pub mod pointer;
 
 pub use fid::{Alias, Fid, FidVar, MrMapRaw, MrRawAttr, Ops, fclass};
 pub use info::{
     BusAttr, DeviceAttr, DomainAttr, EpAttr, FabricAttr, Info, LinkAttr, Nic, PciAttr, RxAttr,
     TxAttr,
 };
+pub use layout::{Abi, Layout};
 pub use objects::{
     AvAttr, AvSetAttr, FidAv, FidAvSet, FidDomain, FidEp, FidFabric, FidMc, FidMr, FidPep, FidStx,
     MrAttr, MrModify, OpsAv, OpsDomain, OpsFabric, OpsMr,
@@ -37,12 +38,11 @@ pub use ops::{
     MsgTagged, OpsAtomic, OpsAvSet, OpsCm, OpsCollective, OpsEp, OpsMsg, OpsRma, OpsTagged, RmaIoc,
     RmaIov,
 };
-pub use past::{Abi, Layout};
 pub use queues::{
     CntrAttr, CqAttr, CqErrEntry, EqAttr, EqCmEntry, EqEntry, EqErrEntry, FidCntr, FidCq, FidEq,
     FidPoll, FidWait, OpsCntr, OpsCq, OpsEq, OpsPoll, OpsWait, Param, PollAttr, WaitAttr,
 };
-pub use table::{FromHandle, Handle, Refusal, Table};
+pub use table::{ErrorReturn, FromHandle, Handle, Table};
 pub use trigger::{
     DeferredWork, MsgElements, OpAtomic, OpCntrChange, OpCompareAtomic, OpFetchAtomic, OpMsg,
     OpRma, OpTagged, TriggeredContext,

@@ -61,43 +61,43 @@ pub(crate) unsafe fn closure<F: Copy>() -> F {
 /// A handle of C.
 pub trait Handle {
     /// The handle with tables that answer every call with this error number.
-    fn refusing<const ERRNO: c_int>(fid: Fid) -> Self;
+    fn failing<const ERRNO: c_int>(fid: Fid) -> Self;
 }
 
 impl Handle for Fid {
-    fn refusing<const ERRNO: c_int>(fid: Fid) -> Self {
+    fn failing<const ERRNO: c_int>(fid: Fid) -> Self {
         fid
     }
 }
 
 /// The answer of a function of a table that refuses.
-pub trait Refusal {
+pub trait ErrorReturn {
     /// The answer for an error number.
-    fn of(errno: c_int) -> Self;
+    fn from_errno(errno: c_int) -> Self;
 }
 
-impl Refusal for c_int {
-    fn of(errno: c_int) -> Self {
+impl ErrorReturn for c_int {
+    fn from_errno(errno: c_int) -> Self {
         -errno
     }
 }
 
-impl Refusal for isize {
-    fn of(errno: c_int) -> Self {
+impl ErrorReturn for isize {
+    fn from_errno(errno: c_int) -> Self {
         -(errno as Self)
     }
 }
 
 /// A number has no room for an error.
-impl Refusal for u64 {
-    fn of(_: c_int) -> Self {
+impl ErrorReturn for u64 {
+    fn from_errno(_: c_int) -> Self {
         0
     }
 }
 
 /// A text says that there is none.
-impl Refusal for *const c_char {
-    fn of(_: c_int) -> Self {
+impl ErrorReturn for *const c_char {
+    fn from_errno(_: c_int) -> Self {
         std::ptr::null()
     }
 }
@@ -121,16 +121,16 @@ macro_rules! c_tables {
 
         impl $name {
             /// A table whose every slot answers with this error number.
-            pub const fn refusing<const ERRNO: std::ffi::c_int>() -> Self {
+            pub const fn failing<const ERRNO: std::ffi::c_int>() -> Self {
                 Self {
                     size: size_of::<Self>(),
                     $($slot: Some({
-                        extern "C" fn refuse<const ERRNO: std::ffi::c_int>(
+                        extern "C" fn fail<const ERRNO: std::ffi::c_int>(
                             _: $object $(, _: $kind)*
                         ) -> $ret {
-                            <$ret as $crate::Refusal>::of(ERRNO)
+                            <$ret as $crate::ErrorReturn>::from_errno(ERRNO)
                         }
-                        refuse::<ERRNO>
+                        fail::<ERRNO>
                     }),)*
                 }
             }
@@ -145,7 +145,7 @@ macro_rules! c_tables {
         impl<T: $crate::FromHandle> $crate::Table<$name, T> {
             /// A table whose every slot answers with `ENOSYS`.
             pub const fn empty() -> Self {
-                Self::of($name::refusing::<{ libc::ENOSYS }>())
+                Self::of($name::failing::<{ libc::ENOSYS }>())
             }
 
             $(pub const fn $slot<F: Fn(&T $(, $kind)*) -> $ret + Copy>(mut self, _: F) -> Self {
@@ -183,10 +183,10 @@ macro_rules! c_handles {
         }
 
         impl $crate::Handle for $name {
-            fn refusing<const ERRNO: std::ffi::c_int>(fid: $crate::Fid) -> Self {
+            fn failing<const ERRNO: std::ffi::c_int>(fid: $crate::Fid) -> Self {
                 Self {
                     fid,
-                    $($table: const { &$ops::refusing::<ERRNO>() },)*
+                    $($table: const { &$ops::failing::<ERRNO>() },)*
                     $($($member: $value,)+)?
                 }
             }
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn slots_that_are_not_filled_and_tables_of_closed_handles_refuse() {
-        let mut cntr = counter(FidCntr::refusing::<{ libc::EBADF }>);
+        let mut cntr = counter(FidCntr::failing::<{ libc::EBADF }>);
         let at = &raw mut cntr;
         // SAFETY: such handles point to a table.
         let closed = unsafe { &*cntr.handle.ops };

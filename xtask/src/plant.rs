@@ -202,7 +202,7 @@ const PLANTS: &[Plant] = plants! {
     }
     "util/capi/fabric/src/export/discover.rs": "selvedge-fabric-c" "--test=programs" {
         "the handle of hints is lost": "info::list(&all, handle)?" => "info::list(&all, ptr::null_mut::<Fid>().min(handle))?"
-            fails "addresses_in_c_are_taken_before_anybody_listens_or_connects";
+            fails "addresses_in_c_are_bound_before_listen_and_connect";
     }
     "util/top/src/units.rs": "selvedge-top" "--bin=fi_top" {
         "a number has four digits": "value >= 999.5 &&" => "value >= 1000.5 &&"

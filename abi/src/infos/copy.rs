@@ -9,8 +9,8 @@ use crate as abi;
 use crate::{Abi, Fid, Ops, fclass, number};
 use selvedge::{Errno, Result};
 
-use crate::given::{beginning, given, list, put};
-use crate::heap::{self, kept, string_again, zeroed};
+use crate::heap::{self, allocated, duplicate_string, zeroed};
+use crate::pointer::{list, prefix, put, required};
 
 /// An info of zeros with all of its parts: what `fi_allocinfo` asks for.
 ///
@@ -42,8 +42,8 @@ fn fill_fresh(own: &mut abi::Info) -> Result {
 /// As [`super::read`].
 pub unsafe fn copy(at: *const abi::Info, abi: Abi) -> Result<*mut abi::Info> {
     // SAFETY: passed on from the caller.
-    let from = unsafe { beginning(at, abi.layout().info) }?;
-    let own = kept(without_parts(from))?;
+    let from = unsafe { prefix(at, abi.layout().info) }?;
+    let own = allocated(without_parts(from))?;
     // SAFETY: it was made just now.
     let whole = unsafe { &mut *own };
     // SAFETY: passed on from the caller.
@@ -75,26 +75,26 @@ unsafe fn fill(own: &mut abi::Info, from: &abi::Info, abi: Abi) -> Result {
     let layout = abi.layout();
     // SAFETY: the caller vouches for every pointer of `from`, and for what its parts point to.
     unsafe {
-        own.src_addr = bytes_again(from.src_addr, from.src_addrlen)?;
-        own.dest_addr = bytes_again(from.dest_addr, from.dest_addrlen)?;
+        own.src_addr = duplicate_bytes(from.src_addr, from.src_addrlen)?;
+        own.dest_addr = duplicate_bytes(from.dest_addr, from.dest_addrlen)?;
         own.tx_attr = part(from.tx_attr, layout.tx)?;
         own.rx_attr = part(from.rx_attr, layout.rx)?;
-        if let Ok(mut ep) = beginning(from.ep_attr, layout.ep) {
-            ep.auth_key = bytes_again(ep.auth_key.cast(), ep.auth_key_size)?.cast();
-            own.ep_attr = kept(ep)?;
+        if let Ok(mut ep) = prefix(from.ep_attr, layout.ep) {
+            ep.auth_key = duplicate_bytes(ep.auth_key.cast(), ep.auth_key_size)?.cast();
+            own.ep_attr = allocated(ep)?;
         }
-        if let Ok(mut domain) = beginning(from.domain_attr, layout.domain) {
-            domain.name = string_again(domain.name)?;
-            domain.auth_key = bytes_again(domain.auth_key.cast(), domain.auth_key_size)?.cast();
-            own.domain_attr = kept(domain)?;
+        if let Ok(mut domain) = prefix(from.domain_attr, layout.domain) {
+            domain.name = duplicate_string(domain.name)?;
+            domain.auth_key = duplicate_bytes(domain.auth_key.cast(), domain.auth_key_size)?.cast();
+            own.domain_attr = allocated(domain)?;
         }
-        if let Ok(mut fabric) = beginning(from.fabric_attr, layout.fabric) {
-            fabric.name = string_again(fabric.name)?;
-            fabric.prov_name = string_again(fabric.prov_name)?;
-            own.fabric_attr = kept(fabric)?;
+        if let Ok(mut fabric) = prefix(from.fabric_attr, layout.fabric) {
+            fabric.name = duplicate_string(fabric.name)?;
+            fabric.prov_name = duplicate_string(fabric.prov_name)?;
+            own.fabric_attr = allocated(fabric)?;
         }
         if !from.nic.is_null() {
-            own.nic = nic_again(from.nic)?;
+            own.nic = duplicate_nic(from.nic)?;
         }
     }
     Ok(())
@@ -104,15 +104,15 @@ unsafe fn fill(own: &mut abi::Info, from: &abi::Info, abi: Abi) -> Result {
 /// `at` is NULL or names `size` bytes of a `T`, which has no pointers.
 unsafe fn part<T: Copy>(at: *const T, size: usize) -> Result<*mut T> {
     // SAFETY: passed on from the caller.
-    match unsafe { beginning(at, size) } {
-        Ok(own) => kept(own),
+    match unsafe { prefix(at, size) } {
+        Ok(own) => allocated(own),
         Err(_) => Ok(ptr::null_mut()),
     }
 }
 
 /// # Safety
 /// `at` is NULL or names `len` bytes.
-unsafe fn bytes_again(at: *const c_void, len: usize) -> Result<*mut c_void> {
+unsafe fn duplicate_bytes(at: *const c_void, len: usize) -> Result<*mut c_void> {
     if at.is_null() {
         return Ok(ptr::null_mut());
     }
@@ -143,7 +143,7 @@ pub(super) fn nic_handle(
 static NIC: Ops = Ops {
     close: Some(close_nic),
     control: Some(control_nic),
-    ..Ops::refusing::<{ libc::ENOSYS }>()
+    ..Ops::failing::<{ libc::ENOSYS }>()
 };
 
 /// # Safety
@@ -161,7 +161,7 @@ unsafe extern "C" fn control_nic(fid: *mut Fid, command: c_int, arg: *mut c_void
         return -Errno::NoSys.as_raw();
     }
     // SAFETY: passed on from the caller.
-    let copied = unsafe { nic_again(fid.cast()) };
+    let copied = unsafe { duplicate_nic(fid.cast()) };
     // SAFETY: passed on from the caller.
     match copied.and_then(|copy| unsafe { put(arg.cast::<*mut abi::Nic>(), copy) }) {
         Ok(()) => 0,
@@ -175,31 +175,31 @@ unsafe extern "C" fn control_nic(fid: *mut Fid, command: c_int, arg: *mut c_void
     clippy::multiple_unsafe_ops_per_block,
     reason = "one promise for all parts of one nic"
 )]
-unsafe fn nic_again(at: *const abi::Nic) -> Result<*mut abi::Nic> {
+unsafe fn duplicate_nic(at: *const abi::Nic) -> Result<*mut abi::Nic> {
     // SAFETY: the caller vouches for every pointer of the interface.
     unsafe {
-        let from = given(at)?;
+        let from = required(at)?;
         let mut device = ptr::null_mut();
-        if let Ok(own) = given(from.device_attr) {
-            device = kept(abi::DeviceAttr {
-                name: string_again(own.name)?,
-                device_id: string_again(own.device_id)?,
-                device_version: string_again(own.device_version)?,
-                vendor_id: string_again(own.vendor_id)?,
-                driver: string_again(own.driver)?,
-                firmware: string_again(own.firmware)?,
+        if let Ok(own) = required(from.device_attr) {
+            device = allocated(abi::DeviceAttr {
+                name: duplicate_string(own.name)?,
+                device_id: duplicate_string(own.device_id)?,
+                device_version: duplicate_string(own.device_version)?,
+                vendor_id: duplicate_string(own.vendor_id)?,
+                driver: duplicate_string(own.driver)?,
+                firmware: duplicate_string(own.firmware)?,
             })?;
         }
         let bus = part(from.bus_attr, size_of::<abi::BusAttr>())?;
         let mut link = ptr::null_mut();
-        if let Ok(own) = given(from.link_attr) {
-            link = kept(abi::LinkAttr {
-                address: string_again(own.address)?,
-                network_type: string_again(own.network_type)?,
+        if let Ok(own) = required(from.link_attr) {
+            link = allocated(abi::LinkAttr {
+                address: duplicate_string(own.address)?,
+                network_type: duplicate_string(own.network_type)?,
                 ..*own
             })?;
         }
-        kept(nic_handle(device, bus, link))
+        allocated(nic_handle(device, bus, link))
     }
 }
 

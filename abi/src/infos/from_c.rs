@@ -15,11 +15,11 @@ use selvedge::{
 };
 
 use crate::addr;
-use crate::given::{beginning, list, text};
+use crate::pointer::{list, prefix, text};
 
 /// What was read, and what the object model has no place for.
 #[derive(Debug)]
-pub struct Given {
+pub struct ParsedInfo {
     pub info: Info,
     /// What the application says of its threads.
     pub threading: Threading,
@@ -36,10 +36,10 @@ pub struct Given {
 /// # Safety
 /// `at` is NULL or names an info whose parts have the sizes of `abi`, and whose pointers are NULL or
 /// name what their members say.
-pub unsafe fn read(at: *const abi::Info, abi: Abi) -> Result<Given> {
+pub unsafe fn read(at: *const abi::Info, abi: Abi) -> Result<ParsedInfo> {
     let layout = abi.layout();
     // SAFETY: passed on from the caller.
-    let head = unsafe { beginning(at, layout.info) }?;
+    let head = unsafe { prefix(at, layout.info) }?;
     let mut info = Info::default();
     info.caps = Caps::from_bits_retain(head.caps);
     info.mode = Mode::from_bits_retain(head.mode);
@@ -70,7 +70,7 @@ pub unsafe fn read(at: *const abi::Info, abi: Abi) -> Result<Given> {
         // SAFETY: passed on from the caller.
         info.fabric_attr = unsafe { fabric(&own) }?;
     }
-    Ok(Given {
+    Ok(ParsedInfo {
         info,
         threading,
         handle: head.handle,
@@ -81,17 +81,17 @@ pub unsafe fn read(at: *const abi::Info, abi: Abi) -> Result<Given> {
 /// As [`beginning`].
 unsafe fn part<T: Copy>(at: *const T, size: usize) -> Option<T> {
     // SAFETY: passed on from the caller.
-    unsafe { beginning(at, size) }.ok()
+    unsafe { prefix(at, size) }.ok()
 }
 
 /// What no provider has is no bad argument: it matches nothing.
-fn known<T>(value: Option<T>) -> Result<T> {
+fn supported<T>(value: Option<T>) -> Result<T> {
     value.ok_or(Errno::NoData)
 }
 
 fn addr_format(raw: u32) -> Result<AddrFormat> {
     let all = AddrFormat::ALL.iter().copied();
-    known(all.into_iter().find(|&format| format as u32 == raw))
+    supported(all.into_iter().find(|&format| format as u32 == raw))
 }
 
 /// # Safety
@@ -156,8 +156,8 @@ fn op_flags(raw: u64) -> OpFlags {
 /// The pointers are NULL or name what the members beside them say.
 unsafe fn ep(own: &abi::EpAttr) -> Result<EpAttr> {
     Ok(EpAttr {
-        ep_type: known(EpType::from_raw(own.ep_type))?,
-        protocol: known(Protocol::from_raw(own.protocol))?,
+        ep_type: supported(EpType::from_raw(own.ep_type))?,
+        protocol: supported(Protocol::from_raw(own.protocol))?,
         protocol_version: own.protocol_version,
         max_msg_size: own.max_msg_size,
         msg_prefix_size: own.msg_prefix_size,
@@ -175,15 +175,15 @@ unsafe fn ep(own: &abi::EpAttr) -> Result<EpAttr> {
 /// # Safety
 /// As [`ep`].
 unsafe fn domain(own: &abi::DomainAttr) -> Result<DomainAttr> {
-    let progress = |raw| known(Progress::from_raw(raw));
+    let progress = |raw| supported(Progress::from_raw(raw));
     Ok(DomainAttr {
         // SAFETY: passed on from the caller.
         name: unsafe { name(own.name) }?,
-        threading: known(Threading::from_raw(own.threading))?,
+        threading: supported(Threading::from_raw(own.threading))?,
         control_progress: progress(own.control_progress)?,
         data_progress: progress(own.data_progress)?,
-        resource_mgmt: known(ResourceMgmt::from_raw(own.resource_mgmt))?,
-        av_type: known(av_type(own.av_type))?,
+        resource_mgmt: supported(ResourceMgmt::from_raw(own.resource_mgmt))?,
+        av_type: supported(av_type(own.av_type))?,
         mr_mode: MrMode::from_bits_retain(own.mr_mode.cast_unsigned()),
         mr_key_size: own.mr_key_size,
         cq_data_size: own.cq_data_size,

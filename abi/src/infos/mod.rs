@@ -5,7 +5,7 @@ mod from_c;
 mod to_c;
 
 pub use copy::{copy, free, fresh};
-pub use from_c::{Given, av_type, read};
+pub use from_c::{ParsedInfo, av_type, read};
 pub use to_c::{list, one};
 
 use std::ptr;

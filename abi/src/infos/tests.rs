@@ -42,7 +42,7 @@ fn without_nic(mut info: Info) -> Info {
 }
 
 #[test]
-fn infos_survive_the_way_to_c_and_back() {
+fn infos_survive_the_round_trip_through_c() {
     let infos = [full(), Info::default()];
     let first = list(&infos, ptr::null_mut()).expect("memory");
     // SAFETY: the list was made here, in the newest layout.
@@ -98,7 +98,7 @@ fn a_program_of_an_old_layout_is_read_no_further_than_it_goes() {
 }
 
 #[test]
-fn fresh_infos_have_all_parts_and_ask_for_nothing() {
+fn fresh_infos_have_all_parts_and_default_attributes() {
     let own = fresh().expect("memory");
     // SAFETY: it was made here.
     let asked = unsafe { read(own, Abi::NEWEST) }.expect("zeros");
@@ -108,7 +108,7 @@ fn fresh_infos_have_all_parts_and_ask_for_nothing() {
 }
 
 #[test]
-fn numbers_that_nothing_has_match_nothing() {
+fn unsupported_numbers_match_nothing() {
     let own = fresh().expect("memory");
     // SAFETY: it was made here, with all parts.
     let ep = unsafe { (*own).ep_attr };

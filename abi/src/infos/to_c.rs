@@ -11,7 +11,7 @@ use selvedge::{Address, Info, Result};
 
 use super::copy::{free, nic_handle};
 use crate::addr::encode;
-use crate::heap::{bytes, kept, string, zeroed};
+use crate::heap::{allocated, bytes, string, zeroed};
 
 /// A list of these, in their order, each with this handle; NULL for none.
 ///
@@ -59,11 +59,11 @@ fn fill(own: &mut abi::Info, info: &Info, handle: *mut Fid) -> Result {
     own.handle = handle;
     (own.src_addr, own.src_addrlen) = address(info.src_addr.as_ref())?;
     (own.dest_addr, own.dest_addrlen) = address(info.dest_addr.as_ref())?;
-    own.tx_attr = kept(tx(&info.tx_attr))?;
-    own.rx_attr = kept(rx(&info.rx_attr))?;
-    own.ep_attr = kept(ep(&info.ep_attr)?)?;
-    own.domain_attr = kept(domain(&info.domain_attr)?)?;
-    own.fabric_attr = kept(fabric(&info.fabric_attr)?)?;
+    own.tx_attr = allocated(tx(&info.tx_attr))?;
+    own.rx_attr = allocated(rx(&info.rx_attr))?;
+    own.ep_attr = allocated(ep(&info.ep_attr)?)?;
+    own.domain_attr = allocated(domain(&info.domain_attr)?)?;
+    own.fabric_attr = allocated(fabric(&info.fabric_attr)?)?;
     if let Some(nic) = &info.nic {
         own.nic = interface(nic)?;
     }
@@ -176,7 +176,7 @@ fn interface(own: &Nic) -> Result<*mut abi::Nic> {
     let device = zeroed::<abi::DeviceAttr>()?;
     // SAFETY: it was made just now.
     unsafe { (*device).name = string(&own.name)? };
-    let link = kept(abi::LinkAttr {
+    let link = allocated(abi::LinkAttr {
         address: string(&own.address)?,
         mtu: own.mtu,
         speed: usize::try_from(own.speed).unwrap_or(usize::MAX),
@@ -187,5 +187,5 @@ fn interface(own: &Nic) -> Result<*mut abi::Nic> {
         },
         network_type: string(&own.network_type)?,
     })?;
-    kept(nic_handle(device, ptr::null_mut(), link))
+    allocated(nic_handle(device, ptr::null_mut(), link))
 }

@@ -162,7 +162,7 @@ fn remote_memory_is_measured_on_request() {
     }
     let refused = failure(&["bench", "--against", "nonsense"]);
     assert!(
-        refused.contains("there are libfabric, bmi, shm"),
+        refused.contains("choose libfabric, bmi, shm"),
         "{refused}"
     );
     let refused = failure(&["bench", "--bench", "atomic_add", "-S", "16"]);

@@ -301,7 +301,7 @@ fn default_flags_are_added_for_the_short_forms_alone() {
 }
 
 #[test]
-fn counters_count_what_queues_do_not_report() {
+fn counters_count_operations_that_queues_do_not_report() {
     let mut bind = bindings();
     bind.tx_selective = true;
     let (send, recv) = (open_cntr(Events::Comp), open_cntr(Events::Bytes));

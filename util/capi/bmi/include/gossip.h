@@ -67,16 +67,16 @@ static inline int gossip_print_format(char prefix, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    int answer = gossip_print_va(prefix, format, arguments);
+    int status = gossip_print_va(prefix, format, arguments);
     va_end(arguments);
-    return answer;
+    return status;
 }
 
 static inline int gossip_debug_enabled(uint64_t mask)
 {
-    uint64_t heard = 0;
-    gossip_get_debug_mask(0, &heard);
-    return (heard & mask) != 0;
+    uint64_t enabled = 0;
+    gossip_get_debug_mask(0, &enabled);
+    return (enabled & mask) != 0;
 }
 
 #ifdef __cplusplus

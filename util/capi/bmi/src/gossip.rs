@@ -15,8 +15,8 @@ use crate::facility::{self, Facility, Stamp};
 
 /// Says what kept a call from what it was asked for: C gets a number only.
 #[cold]
-pub(crate) fn complain(what: &str) {
-    gossip::err(format_args!("{what}"));
+pub(crate) fn log_error(text: &str) {
+    gossip::err(format_args!("{text}"));
 }
 
 /// Has messages printed from now on, unless the program has a logger.
@@ -27,14 +27,14 @@ pub(crate) fn open_log() {
 
 /// Has all messages go to a facility from now on.
 fn enable(facility: Result<Facility, c_int>) -> c_int {
-    let answer = catch_unwind(|| {
+    let result = catch_unwind(|| {
         facility::set(facility?);
         open_log();
         selvedge::log::set_output(Some(facility::print_logged));
         gossip::set_debug_output(facility::print_debug);
         Ok(0)
     });
-    answer
+    result
         .unwrap_or(Err(EIO))
         .unwrap_or_else(|errno: c_int| -errno)
 }
@@ -96,14 +96,14 @@ extern "C" fn gossip_set_debug_mask(debug_on: c_int, mask: u64) -> c_int {
 /// Both are null or may be written.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gossip_get_debug_mask(debug_on: *mut c_int, mask: *mut u64) -> c_int {
-    let heard = gossip::debug_mask().0;
+    let enabled = gossip::debug_mask().0;
     if !debug_on.is_null() {
         // SAFETY: not null, and the caller promises that it may be written.
-        unsafe { debug_on.write((heard != 0).into()) };
+        unsafe { debug_on.write((enabled != 0).into()) };
     }
     if !mask.is_null() {
         // SAFETY: as above.
-        unsafe { mask.write(heard) };
+        unsafe { mask.write(enabled) };
     }
     0
 }

@@ -9,7 +9,7 @@ use selvedge_bmi::method::Setting;
 use selvedge_bmi::support::heap::HeapBuf;
 use selvedge_bmi::{Addr, Bmi, Code, Limit, Result, transports};
 
-use crate::answer::{call, guarded, refusal};
+use crate::status::{call, error_status, guarded};
 
 /// `BMI_DROP_ADDR` and its kin. Both dialects' numbers; where they differ, each has a meaning of its
 /// own here.
@@ -84,10 +84,10 @@ unsafe extern "C" fn BMI_get_info(addr: i64, option: c_int, inout_parameter: *mu
         option::TRANSPORT_METHODS_STRING | option::TRANSPORT_METHODS_STRING_OFS
     ) {
         // SAFETY: passed on from the caller, who knows that this option gives a text.
-        return guarded(|| unsafe { give_transports(inout_parameter.cast()) });
+        return guarded(|| unsafe { write_transports(inout_parameter.cast()) });
     }
     call(|bmi| {
-        let number = asked(bmi, Addr(addr), option)?;
+        let number = option_value(bmi, Addr(addr), option)?;
         if option == option::CHECK_INIT {
             return Ok(0);
         }
@@ -101,7 +101,7 @@ unsafe extern "C" fn BMI_get_info(addr: i64, option: c_int, inout_parameter: *mu
 }
 
 /// The number that an option gives.
-fn asked(bmi: &Bmi, addr: Addr, option: c_int) -> Result<c_int> {
+fn option_value(bmi: &Bmi, addr: Addr, option: c_int) -> Result<c_int> {
     let in_range = |size: u64| c_int::try_from(size).unwrap_or(c_int::MAX);
     match option {
         option::CHECK_INIT => match bmi.is_active() {
@@ -120,7 +120,7 @@ fn asked(bmi: &Bmi, addr: Addr, option: c_int) -> Result<c_int> {
 ///
 /// # Safety
 /// `text` is null or may be written.
-unsafe fn give_transports(text: *mut *mut c_char) -> Result<c_int> {
+unsafe fn write_transports(text: *mut *mut c_char) -> Result<c_int> {
     if text.is_null() {
         return Err(Code::EINVAL);
     }
@@ -139,7 +139,7 @@ extern "C" fn bmi_errno_to_pvfs(error: c_int) -> c_int {
     match error {
         0 => 0,
         1.. => Code::of_system(error).as_raw(),
-        _ => refusal(Code::of_system(error.saturating_neg())),
+        _ => error_status(Code::of_system(error.saturating_neg())),
     }
 }
 
@@ -154,8 +154,8 @@ extern "C" fn bmi_status_string(error: c_int) -> *const c_char {
             .collect()
     });
     let code = Code::from_raw(error.saturating_abs());
-    match Code::ALL.iter().position(|known| *known == code) {
-        Some(place) => texts[place].as_ptr(),
+    match Code::ALL.iter().position(|other| *other == code) {
+        Some(index) => texts[index].as_ptr(),
         None if error == 0 => c"success".as_ptr(),
         None => c"unknown error".as_ptr(),
     }

@@ -9,12 +9,12 @@
 //! panic never leaves the library: it is `BMI_EIO`.
 
 mod address;
-mod answer;
 mod facility;
 mod gossip;
 mod info;
-mod life;
+mod lifecycle;
 mod memory;
 mod post;
 mod seed;
+mod status;
 mod test;

@@ -13,10 +13,10 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use selvedge_bmi::support::heap;
 use selvedge_bmi::{Addr, Memory, process};
 
-use crate::answer::guarded;
+use crate::status::guarded;
 
 /// What methods have made, by address.
-static MADE: LazyLock<Mutex<HashMap<usize, Memory>>> = LazyLock::new(Mutex::default);
+static METHOD_MEMORY: LazyLock<Mutex<HashMap<usize, Memory>>> = LazyLock::new(Mutex::default);
 
 #[unsafe(no_mangle)]
 extern "C" fn BMI_memalloc(addr: i64, size: i64, _send_recv: c_int) -> *mut c_void {
@@ -26,18 +26,18 @@ extern "C" fn BMI_memalloc(addr: i64, size: i64, _send_recv: c_int) -> *mut c_vo
             let len = usize::try_from(size).ok()?;
             bmi.memalloc(Addr(addr), len)
         })?;
-        base = made.map_or(null_mut(), give_out);
+        base = made.map_or(null_mut(), into_pointer);
         Ok(0)
     });
     base
 }
 
-fn give_out(memory: Memory) -> *mut c_void {
+fn into_pointer(memory: Memory) -> *mut c_void {
     match memory.into_heap() {
         Ok(base) => base.as_ptr().cast(),
         Err(memory) => {
             let base = memory.base().as_ptr();
-            let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut made = METHOD_MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
             made.insert(base.addr(), memory);
             base.cast()
         }
@@ -54,7 +54,7 @@ unsafe extern "C" fn BMI_memfree(
     _send_recv: c_int,
 ) -> c_int {
     guarded(|| {
-        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = METHOD_MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = made.remove(&buffer.addr());
         drop(made);
         if memory.is_none() {

@@ -4,9 +4,9 @@
 //! function checks what C can get wrong, calls [`selvedge_cheetah::core`], and answers with a
 //! number. A panic never leaves the library: it is an error with a sentence.
 
-mod answer;
-mod call;
 mod data;
-mod life;
-mod parcel;
+mod lifecycle;
+mod message;
+mod reservation;
+mod status;
 mod wait;

@@ -16,15 +16,15 @@ use selvedge_abi as abi;
 use selvedge_abi::{CqErrEntry, Fid, FidCq, Ops, OpsCq, fclass, number};
 
 use crate::addr;
-use crate::answer::{counted, done, size, told};
 use crate::domain::Domain;
-use crate::given::{beginning, prepared};
 use crate::last_error::{self, Data, LastError};
 use crate::object::{self, Class, Object, Table};
+use crate::pointer::{filled, prefix};
 use crate::sets::{self, WaitSet};
+use crate::status::{count_status, guarded_count, guarded_unit, log_error};
 use crate::wait::{self, WaitObject};
 
-/// What stands behind a completion queue.
+/// The object behind the handle of a completion queue.
 pub(crate) struct Cq {
     pub(crate) own: Arc<dyn CompletionQueue>,
     format: Format,
@@ -58,46 +58,46 @@ unsafe impl Class for Cq {
 }
 
 static FID: Table<Ops, Cq> = object::ops::<Cq>().control(|cq, command, arg| {
-    // SAFETY: C, as fi_control(3) has it.
-    done(|| unsafe { cq.wait_obj.control(command, arg, cq.own.wait_fd()) })
+    // SAFETY: the C caller follows fi_control(3).
+    guarded_unit(|| unsafe { cq.wait_obj.control(command, arg, cq.own.wait_fd()) })
 });
 /// Of queues whose entries are the beginnings of ours.
 static NARROW: Table<OpsCq, Cq> = TABLE;
 /// Of queues whose entries are ours.
 static WHOLE: Table<OpsCq, Cq> = TABLE
-    // SAFETY: C, as fi_cq_read(3) has it, for `struct fi_cq_tagged_entry`.
+    // SAFETY: the C caller follows fi_cq_read(3), for `struct fi_cq_tagged_entry`.
     .read(|cq, buf, count| unsafe { cq.read_whole(buf, count) })
-    // SAFETY: C, as fi_cq_readfrom(3) has it, likewise.
+    // SAFETY: the C caller follows fi_cq_readfrom(3), likewise.
     .readfrom(|cq, buf, count, src| unsafe { cq.readfrom_whole(buf, count, src) });
 const TABLE: Table<OpsCq, Cq> = Table::<OpsCq, Cq>::empty()
-    // SAFETY: C, as fi_cq_read(3) has it.
+    // SAFETY: the C caller follows fi_cq_read(3).
     .read(|cq, buf, count| unsafe { cq.readfrom(buf, count, ptr::null_mut()) })
-    // SAFETY: C, as fi_cq_readfrom(3) has it.
+    // SAFETY: the C caller follows fi_cq_readfrom(3).
     .readfrom(|cq, buf, count, src| unsafe { cq.readfrom(buf, count, src) })
     .readerr(|cq, buf, _flags| {
-        counted(|| {
+        guarded_count(|| {
             if buf.is_null() {
                 return Err(Errno::Inval);
             }
             let error = cq.own.read_err()?;
-            // SAFETY: C, as fi_cq_readerr(3) has it: an entry of the program's version.
-            unsafe { cq.tell(&error, buf) }?;
+            // SAFETY: the C caller passes an entry of its API version, as fi_cq_readerr(3) requires.
+            unsafe { cq.write_err_entry(&error, buf) }?;
             Ok(1)
         })
     })
     // The condition is a hint, which is not taken.
     .sread(|cq, buf, count, _cond, timeout| {
-        // SAFETY: C, as fi_cq_sread(3) has it.
+        // SAFETY: the C caller follows fi_cq_sread(3).
         unsafe { cq.sreadfrom(buf, count, ptr::null_mut(), timeout) }
     })
     .sreadfrom(|cq, buf, count, src, _cond, timeout| {
-        // SAFETY: C, as fi_cq_sreadfrom(3) has it.
+        // SAFETY: the C caller follows fi_cq_sreadfrom(3).
         unsafe { cq.sreadfrom(buf, count, src, timeout) }
     })
     // fi_cq_signal(3)
-    .signal(|cq| done(|| cq.own.signal()))
+    .signal(|cq| guarded_unit(|| cq.own.signal()))
     .strerror(|cq, prov_errno, _err_data, buf, len| {
-        // SAFETY: C, as fi_cq_strerror(3) has it.
+        // SAFETY: the C caller follows fi_cq_strerror(3).
         unsafe { cq.last.text(prov_errno, buf, len) }
     });
 
@@ -117,9 +117,9 @@ pub(crate) unsafe fn open(
 ) -> Result {
     let make = || {
         // SAFETY: passed on from the caller.
-        let (asked, format, set) = unsafe { attributes(attr) }?;
-        let own = domain.own.cq(&asked).map_err(|error| told(&error))?;
-        let wait_obj = WaitObject::new(asked.wait_obj, set, Member::Cq(Arc::clone(&own)))?;
+        let (request, format, set) = unsafe { attributes(attr) }?;
+        let own = domain.own.cq(&request).map_err(|error| log_error(&error))?;
+        let wait_obj = WaitObject::new(request.wait_obj, set, Member::Cq(Arc::clone(&own)))?;
         Ok(Cq {
             own,
             format,
@@ -138,13 +138,13 @@ type Attributes<'a> = (Attr, Format, Option<&'a Object<WaitSet>>);
 /// As [`open`].
 unsafe fn attributes<'a>(attr: *const abi::CqAttr) -> Result<Attributes<'a>> {
     // SAFETY: passed on from the caller: every version has this much.
-    let attr = unsafe { beginning(attr, ATTR_1_0) }?;
-    let mut asked = Attr::with_size(attr.size);
+    let attr = unsafe { prefix(attr, ATTR_1_0) }?;
+    let mut request = Attr::with_size(attr.size);
     // SAFETY: passed on from the caller.
-    let (object, set) = unsafe { sets::wanted(attr.wait_obj, attr.wait_set) }?;
-    asked.wait_obj = object;
+    let (object, set) = unsafe { sets::wait_object(attr.wait_obj, attr.wait_set) }?;
+    request.wait_obj = object;
     // As libfabric's tcp: programs take the context of an error entry for one of theirs.
-    asked.drops_failed_injects = true;
+    request.drops_failed_injects = true;
     let format = match attr.format {
         number::cq_format::UNSPEC | number::cq_format::CONTEXT => Format::Context,
         number::cq_format::MSG => Format::Msg,
@@ -152,7 +152,7 @@ unsafe fn attributes<'a>(attr: *const abi::CqAttr) -> Result<Attributes<'a>> {
         number::cq_format::TAGGED => Format::Tagged,
         _ => return Err(Errno::Inval),
     };
-    Ok((asked, format, set))
+    Ok((request, format, set))
 }
 
 /// Bytes of `struct fi_cq_attr` before accelerators.
@@ -160,10 +160,10 @@ const ATTR_1_0: usize = 40;
 
 /// A count of entries, or that there is none yet.
 #[inline]
-fn found(answer: Result<usize>) -> isize {
-    match answer {
-        Ok(0) => size(Err(Errno::Again)),
-        answer => size(answer),
+fn found(result: Result<usize>) -> isize {
+    match result {
+        Ok(0) => count_status(Err(Errno::Again)),
+        result => count_status(result),
     }
 }
 
@@ -194,20 +194,20 @@ fn in_steps(count: usize, mut read: impl FnMut(usize, usize) -> Result<usize>) -
 
 impl Cq {
     /// # Safety
-    /// As fi_cq_read(3) has it, for `struct fi_cq_tagged_entry`.
+    /// The caller follows fi_cq_read(3), for `struct fi_cq_tagged_entry`.
     #[inline(always)]
     unsafe fn read_whole(&self, buf: *mut c_void, count: usize) -> isize {
         let read = |at, now| {
             let buf = buf.cast::<Entry>().wrapping_add(at);
             // SAFETY: passed on from the caller; the entries are of one layout.
-            let out = unsafe { prepared(buf, now, Entry::default()) };
+            let out = unsafe { filled(buf, now, Entry::default()) };
             out.and_then(|out| self.own.read(out))
         };
         found(in_steps(count, read))
     }
 
     /// # Safety
-    /// As fi_cq_readfrom(3) has it, for `struct fi_cq_tagged_entry`.
+    /// The caller follows fi_cq_readfrom(3), for `struct fi_cq_tagged_entry`.
     unsafe fn readfrom_whole(
         &self,
         buf: *mut c_void,
@@ -221,22 +221,22 @@ impl Cq {
         let read = |at, now| {
             let buf = buf.cast::<Entry>().wrapping_add(at);
             // SAFETY: as in `read_whole`.
-            let out = unsafe { prepared(buf, now, Entry::default()) };
+            let out = unsafe { filled(buf, now, Entry::default()) };
             let src = src.cast::<FiAddr>().wrapping_add(at);
             // SAFETY: passed on from the caller; an address is a number.
-            let src = unsafe { prepared(src, now, FiAddr::UNSPEC) };
+            let src = unsafe { filled(src, now, FiAddr::UNSPEC) };
             out.and_then(|out| self.own.read_from(out, src?))
         };
         found(in_steps(count, read))
     }
 
     /// # Safety
-    /// As fi_cq_readfrom(3) has it.
+    /// The caller follows fi_cq_readfrom(3).
     unsafe fn readfrom(&self, buf: *mut c_void, count: usize, src: *mut abi::FiAddr) -> isize {
         let (mut entries, mut sources) = ([Entry::default(); BATCH], [FiAddr::UNSPEC; BATCH]);
         let batch = count.min(BATCH);
         if batch > 0 && buf.is_null() {
-            return size(Err(Errno::Inval));
+            return count_status(Err(Errno::Inval));
         }
         let (out, from) = (&mut entries[..batch], &mut sources[..batch]);
         let taken = self.own.read_from(out, from);
@@ -255,7 +255,7 @@ impl Cq {
     }
 
     /// # Safety
-    /// As fi_cq_sreadfrom(3) has it.
+    /// The caller follows fi_cq_sreadfrom(3).
     unsafe fn sreadfrom(
         &self,
         buf: *mut c_void,
@@ -263,16 +263,16 @@ impl Cq {
         src: *mut abi::FiAddr,
         timeout: c_int,
     ) -> isize {
-        let patience = wait::patience(timeout);
+        let limit = wait::timeout(timeout);
         let begin = Instant::now();
         loop {
             // SAFETY: passed on from the caller.
             let taken = unsafe { self.readfrom(buf, count, src) };
-            if taken != size(Err(Errno::Again)) || count == 0 {
+            if taken != count_status(Err(Errno::Again)) || count == 0 {
                 return taken;
             }
-            let left = patience.map(|all| all.saturating_sub(begin.elapsed()));
-            let waited = counted(|| self.own.wait(&mut [], left));
+            let left = limit.map(|all| all.saturating_sub(begin.elapsed()));
+            let waited = guarded_count(|| self.own.wait(&mut [], left));
             let is_over = left == Some(Duration::ZERO);
             if waited < 0 || is_over {
                 return match waited {
@@ -284,24 +284,24 @@ impl Cq {
     }
 
     /// # Safety
-    /// As fi_cq_readerr(3) has it: an entry of the program's version.
-    unsafe fn tell(&self, error: &ErrEntry, buf: *mut CqErrEntry) -> Result {
-        let known = match self.version {
+    /// The caller follows fi_cq_readerr(3) and passes an entry of its API version.
+    unsafe fn write_err_entry(&self, error: &ErrEntry, buf: *mut CqErrEntry) -> Result {
+        let entry_len = match self.version {
             old if old < Version::new(1, 5) => ERR_DATA_SIZE_AT,
             old if old < Version::new(1, 20) => SRC_ADDR_AT,
             _ => size_of::<CqErrEntry>(),
         };
         // SAFETY: passed on from the caller.
-        let room = unsafe { last_error::data_room(buf, ERR_DATA_SIZE_AT, known) };
+        let room = unsafe { last_error::data_room(buf, ERR_DATA_SIZE_AT, entry_len) };
         let data = match error.sender() {
             Some(sender) if error.errno == Errno::AddrNotAvail => addr::encode(&sender),
             _ => error.err_data.clone(),
         };
         let last = &self.last;
         // SAFETY: the program says that there is room for so much.
-        let data = unsafe { last.note(error.prov_errno, &error.detail, data, room) }?;
+        let data = unsafe { last.store(error.prov_errno, &error.detail, data, room) }?;
         // SAFETY: passed on from the caller: so much is there.
-        unsafe { last_error::write(&entry_of(error, data), buf, known) };
+        unsafe { last_error::write(&entry_of(error, data), buf, entry_len) };
         Ok(())
     }
 }

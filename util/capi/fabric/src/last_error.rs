@@ -1,6 +1,6 @@
 //! The error that a queue has handed out last: its data and its sentence stay until the next one.
 
-#![expect(unsafe_code, reason = "places of C")]
+#![expect(unsafe_code, reason = "pointers of C")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use selvedge::Result;
 
-use crate::given::{member, room};
+use crate::pointer::{member, output};
 
 /// The last error of a queue.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl LastError {
     ///
     /// # Safety
     /// The first of `room` is NULL or names as many bytes as the second says.
-    pub(crate) unsafe fn note(
+    pub(crate) unsafe fn store(
         &self,
         number: c_int,
         detail: &str,
@@ -50,7 +50,7 @@ impl LastError {
         if len > 0 && !at.is_null() {
             let fits = last.data.len().min(len);
             // SAFETY: passed on from the caller.
-            let room = unsafe { room(at.cast::<u8>(), fits) }?;
+            let room = unsafe { output(at.cast::<u8>(), fits) }?;
             room.write_copy_of_slice(&last.data[..fits]);
             return Ok((at, fits));
         }
@@ -76,7 +76,7 @@ impl LastError {
             let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
             let fits = bytes.len().min(len - 1);
             // SAFETY: passed on from the caller.
-            if let Ok(room) = unsafe { room(buf.cast::<u8>(), fits + 1) } {
+            if let Ok(room) = unsafe { output(buf.cast::<u8>(), fits + 1) } {
                 room[..fits].write_copy_of_slice(&bytes[..fits]);
                 room[fits].write(0);
                 return buf;
@@ -91,8 +91,8 @@ impl LastError {
 ///
 /// # Safety
 /// `entry` names as much of an entry as is `known`.
-pub(crate) unsafe fn data_room<E>(entry: *const E, size_at: usize, known: usize) -> Data {
-    if known <= size_at {
+pub(crate) unsafe fn data_room<E>(entry: *const E, size_at: usize, entry_len: usize) -> Data {
+    if entry_len <= size_at {
         return (ptr::null_mut(), 0);
     }
     // SAFETY: passed on from the caller: these are set, whatever else is.
@@ -105,7 +105,7 @@ pub(crate) unsafe fn data_room<E>(entry: *const E, size_at: usize, known: usize)
 ///
 /// # Safety
 /// `to` has room for as much as is `known`.
-pub(crate) unsafe fn write<E>(entry: &E, to: *mut E, known: usize) {
+pub(crate) unsafe fn write<E>(entry: &E, to: *mut E, entry_len: usize) {
     // SAFETY: passed on from the caller.
-    unsafe { ptr::copy_nonoverlapping(ptr::from_ref(entry).cast::<u8>(), to.cast(), known) };
+    unsafe { ptr::copy_nonoverlapping(ptr::from_ref(entry).cast::<u8>(), to.cast(), entry_len) };
 }

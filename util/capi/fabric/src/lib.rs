@@ -5,7 +5,6 @@
 //! headers call. An object of C's is its handle with one of the object model's behind it
 //! (`object`); what is bound to an endpoint before it is enabled is kept until then (`ep`).
 
-mod answer;
 mod av;
 mod av_set;
 mod cntr;
@@ -15,7 +14,7 @@ mod ep;
 mod eq;
 mod export;
 mod fabric;
-mod known;
+mod handles;
 mod last_error;
 mod log_c;
 mod mc;
@@ -25,7 +24,8 @@ mod param;
 mod pep;
 mod process;
 mod sets;
+mod status;
 mod tostr;
 mod wait;
 
-use selvedge_abi::{addr, given, heap, infos as info};
+use selvedge_abi::{addr, heap, infos as info, pointer};

@@ -19,7 +19,7 @@ unsafe extern "C" {
 }
 
 /// Longer messages are cut.
-const LONGEST: usize = 1024;
+const MAX_MESSAGE: usize = 1024;
 
 /// A text for C that is there as long as the process.
 pub(crate) fn constant(text: &'static str) -> *const c_char {
@@ -49,7 +49,7 @@ pub(crate) unsafe fn is_enabled(prov: *const c_void, level: c_int, subsys: c_int
 ///
 /// # Safety
 /// `prov` is NULL or names a provider of libfabric's, `func` a string or is NULL.
-pub(crate) unsafe fn say(
+pub(crate) unsafe fn log_message(
     prov: *const c_void,
     level: c_int,
     subsys: c_int,
@@ -60,7 +60,7 @@ pub(crate) unsafe fn say(
     // SAFETY: passed on from the caller.
     let target = unsafe { target(prov, subsys) };
     // SAFETY: passed on from the caller.
-    let func = unsafe { crate::given::text(func) }
+    let func = unsafe { crate::pointer::text(func) }
         .ok()
         .flatten()
         .unwrap_or_default();
@@ -115,7 +115,7 @@ pub(crate) unsafe fn provider_name<'a>(prov: *const c_void) -> Option<&'a str> {
     // SAFETY: passed on from the caller.
     let head = unsafe { prov.cast::<Head>().as_ref() }?;
     // SAFETY: a provider's name is a string.
-    unsafe { crate::given::text(head.name) }.ok().flatten()
+    unsafe { crate::pointer::text(head.name) }.ok().flatten()
 }
 
 /// A format of C's with its arguments; without a list, as it is.
@@ -132,10 +132,13 @@ pub(crate) unsafe fn formatted(format: *const c_char, list: *mut c_void) -> Stri
             .to_string_lossy()
             .into_owned();
     }
-    let mut text = vec![0_u8; LONGEST];
+    let mut text = vec![0_u8; MAX_MESSAGE];
     // SAFETY: there is room for as much as is said; the caller vouches for the rest.
-    unsafe { vsnprintf(text.as_mut_ptr().cast(), LONGEST, format, list) };
-    let end = text.iter().position(|&byte| byte == 0).unwrap_or(LONGEST);
+    unsafe { vsnprintf(text.as_mut_ptr().cast(), MAX_MESSAGE, format, list) };
+    let end = text
+        .iter()
+        .position(|&byte| byte == 0)
+        .unwrap_or(MAX_MESSAGE);
     String::from_utf8_lossy(&text[..end]).into_owned()
 }
 

@@ -11,14 +11,14 @@ use selvedge::{Errno, IovMut, MemoryRegion, MrAccess, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidMr, Ops, OpsMr, fclass, number};
 
-use crate::answer::{done, told};
 use crate::cntr::Cntr;
 use crate::domain::Domain;
 use crate::ep::Ep;
-use crate::given::{beginning, fill, given, list, put};
 use crate::object::{self, Class, Object, Table, User, argument};
+use crate::pointer::{fill, list, prefix, put, required};
+use crate::status::{guarded_unit, log_error};
 
-/// What stands behind a region.
+/// The object behind the handle of a region.
 pub(crate) struct Mr {
     own: Arc<dyn MemoryRegion>,
     base: u64,
@@ -45,9 +45,9 @@ static FID: Table<Ops, Mr> = object::ops::<Mr>()
     // Regions belong to their domain, so an endpoint has nothing to add. A counter counts what peers
     // do with the region.
     .bind(|mr, fid, flags| {
-        done(|| {
-            // SAFETY: C, as fi_mr_bind(3) has it: a handle. Here and below.
-            match unsafe { given(fid.cast_const()) }?.fclass {
+        guarded_unit(|| {
+            // SAFETY: the C caller passes a handle, as fi_mr_bind(3) requires, here and below.
+            match unsafe { required(fid.cast_const()) }?.fclass {
                 // SAFETY: as above.
                 fclass::CNTR => mr.bind_counter(unsafe { argument(fid) }?, flags),
                 // SAFETY: as above.
@@ -58,9 +58,9 @@ static FID: Table<Ops, Mr> = object::ops::<Mr>()
         })
     })
     .control(|mr, command, arg| {
-        done(|| match command {
+        guarded_unit(|| match command {
             number::control::ENABLE | number::control::REFRESH => Ok(()),
-            // SAFETY: C, as fi_mr_raw_attr(3) has it.
+            // SAFETY: the C caller follows fi_mr_raw_attr(3).
             number::control::GET_RAW_MR => unsafe { mr.raw(arg.cast()) },
             _ => Err(Errno::NoSys),
         })
@@ -70,33 +70,33 @@ static FID: Table<Ops, Mr> = object::ops::<Mr>()
 pub(crate) static MR: Table<OpsMr, Domain> = Table::<OpsMr, Domain>::empty()
     .reg(
         |domain, buf, len, access, offset, key, flags, mr, context| {
-            let asked = asked(access, offset, key, flags, context);
-            let piece = IovMut::from_raw(buf.cast_mut(), len);
-            // SAFETY: C, as fi_mr_reg(3) has it.
-            done(|| unsafe { register(domain, &[piece], &asked, mr) })
+            let registration = registration(access, offset, key, flags, context);
+            let segment = IovMut::from_raw(buf.cast_mut(), len);
+            // SAFETY: the C caller follows fi_mr_reg(3).
+            guarded_unit(|| unsafe { register(domain, &[segment], &registration, mr) })
         },
     )
     .regv(
         |domain, iov, count, access, offset, key, flags, mr, context| {
-            done(|| {
-                let asked = asked(access, offset, key, flags, context);
-                // SAFETY: C, as fi_mr_regv(3) has it; both describe memory in the same way.
+            guarded_unit(|| {
+                let registration = registration(access, offset, key, flags, context);
+                // SAFETY: the C caller follows fi_mr_regv(3); both describe memory in the same way.
                 let region = unsafe { list(iov.cast::<IovMut>(), count) }?;
                 // SAFETY: as above.
-                unsafe { register(domain, region, &asked, mr) }
+                unsafe { register(domain, region, &registration, mr) }
             })
         },
     )
     .regattr(|domain, attr, flags, mr| {
-        done(|| {
-            // SAFETY: C, as fi_mr_regattr(3) has it, here and below.
-            let attr = unsafe { beginning(attr, ATTR_1_0) }?;
+        guarded_unit(|| {
+            // SAFETY: the C caller follows fi_mr_regattr(3), here and below.
+            let attr = unsafe { prefix(attr, ATTR_1_0) }?;
             let (access, offset, key) = (attr.access, attr.offset, attr.requested_key);
-            let asked = asked(access, offset, key, flags, attr.context);
+            let registration = registration(access, offset, key, flags, attr.context);
             // SAFETY: as above; both describe memory in the same way.
             let region = unsafe { list(attr.mr_iov.cast::<IovMut>(), attr.iov_count) }?;
             // SAFETY: as above.
-            unsafe { register(domain, region, &asked, mr) }
+            unsafe { register(domain, region, &registration, mr) }
         })
     });
 
@@ -104,7 +104,7 @@ pub(crate) static MR: Table<OpsMr, Domain> = Table::<OpsMr, Domain>::empty()
 const ATTR_1_0: usize = 64;
 
 /// What a registration asks for.
-struct Asked {
+struct Registration {
     access: u64,
     offset: u64,
     key: u64,
@@ -112,8 +112,14 @@ struct Asked {
     context: *mut c_void,
 }
 
-fn asked(access: u64, offset: u64, key: u64, flags: u64, context: *mut c_void) -> Asked {
-    Asked {
+fn registration(
+    access: u64,
+    offset: u64,
+    key: u64,
+    flags: u64,
+    context: *mut c_void,
+) -> Registration {
+    Registration {
         access,
         offset,
         key,
@@ -123,45 +129,45 @@ fn asked(access: u64, offset: u64, key: u64, flags: u64, context: *mut c_void) -
 }
 
 /// Every region may have counters, from its birth on: to announce them changes nothing.
-const HARMLESS: u64 = selvedge::Caps::RMA_EVENT.bits();
+const IGNORED_FLAGS: u64 = selvedge::Caps::RMA_EVENT.bits();
 
 /// # Safety
-/// As fi_mr(3) has it.
+/// The caller follows fi_mr(3).
 unsafe fn register(
     domain: &Object<Domain>,
     region: &[IovMut],
-    asked: &Asked,
+    registration: &Registration,
     out: *mut *mut FidMr,
 ) -> Result {
     let make = || {
-        if asked.flags & !HARMLESS != 0 {
+        if registration.flags & !IGNORED_FLAGS != 0 {
             return Err(Errno::BadFlags);
         }
         let base = region.first().ok_or(Errno::Inval)?.base.addr() as u64;
         let mut attr = Attr::default();
-        attr.access = MrAccess::from_bits(asked.access).ok_or(Errno::Inval)?;
-        attr.requested_key = asked.key;
-        attr.offset = asked.offset;
+        attr.access = MrAccess::from_bits(registration.access).ok_or(Errno::Inval)?;
+        attr.requested_key = registration.key;
+        attr.offset = registration.offset;
         // SAFETY: passed on from the caller: the memory stays until the region is closed, and whoever
         // touches it meanwhile is C.
         let own = unsafe { domain.own.reg(region, &attr) };
         Ok(Mr {
-            own: own.map_err(|error| told(&error))?,
+            own: own.map_err(|error| log_error(&error))?,
             base,
             counters: Mutex::default(),
         })
     };
     // SAFETY: passed on from the caller.
-    unsafe { domain.child(out, asked.context, make) }
+    unsafe { domain.child(out, registration.context, make) }
 }
 
 impl Mr {
     fn bind_counter(&self, cntr: &Object<Cntr>, flags: u64) -> Result {
-        let what = MrAccess::from_bits(flags).ok_or(Errno::BadFlags)?;
-        let bound = self.own.bind_counter(&cntr.own, what);
-        bound.map_err(|error| told(&error))?;
+        let access = MrAccess::from_bits(flags).ok_or(Errno::BadFlags)?;
+        let bound = self.own.bind_counter(&cntr.own, access);
+        bound.map_err(|error| log_error(&error))?;
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        counters.push(cntr.one_more_user());
+        counters.push(cntr.new_user());
         Ok(())
     }
 
@@ -171,11 +177,11 @@ impl Mr {
     /// `at` is NULL or names a request for them.
     unsafe fn raw(&self, at: *const abi::MrRawAttr) -> Result {
         // SAFETY: passed on from the caller.
-        let asked = unsafe { given(at) }?;
+        let request = unsafe { required(at) }?;
         let key = self.own.key().to_ne_bytes();
         // SAFETY: passed on from the caller.
-        unsafe { fill(asked.raw_key, asked.key_size, &key) }?;
+        unsafe { fill(request.raw_key, request.key_size, &key) }?;
         // SAFETY: passed on from the caller.
-        unsafe { put(asked.base_addr, self.base) }
+        unsafe { put(request.base_addr, self.base) }
     }
 }

@@ -17,10 +17,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use selvedge::{Errno, Result};
 use selvedge_abi::{Fid, FromHandle, Handle, Ops};
 
-use crate::answer::done;
-use crate::given::put;
+use crate::pointer::put;
+use crate::status::guarded_unit;
 
-/// What stands behind a handle.
+/// The object behind the handle of a handle.
 ///
 /// # Safety
 /// For implementors: `Handle` is a structure of C that begins with a [`Fid`], and each table that
@@ -56,11 +56,11 @@ pub(crate) const fn ops<T: Class>() -> Table<Ops, T> {
 #[repr(C)]
 pub(crate) struct Object<T: Class> {
     handle: UnsafeCell<T::Handle>,
-    behind: UnsafeCell<Behind<T>>,
+    contents: UnsafeCell<Contents<T>>,
 }
 
 #[repr(C)]
-struct Behind<T> {
+struct Contents<T> {
     own: T,
     users: Users,
     /// The object that it was made of.
@@ -73,7 +73,7 @@ impl<T: Class> Deref for Object<T> {
     #[inline(always)]
     fn deref(&self) -> &T {
         // SAFETY: only `close` changes it, when nobody else has the object any more.
-        unsafe { &(*self.behind.get()).own }
+        unsafe { &(*self.contents.get()).own }
     }
 }
 
@@ -103,13 +103,13 @@ impl<T: Class> Object<T> {
         make: impl FnOnce() -> Result<C>,
     ) -> Result {
         // SAFETY: passed on from the caller.
-        unsafe { open(out, context, Some(self.one_more_user()), make) }
+        unsafe { open(out, context, Some(self.new_user()), make) }
     }
 
     /// Keeps the object from being closed.
-    pub(crate) fn one_more_user(&self) -> User {
+    pub(crate) fn new_user(&self) -> User {
         // SAFETY: as in `deref`.
-        unsafe { &(*self.behind.get()).users }.one_more()
+        unsafe { &(*self.contents.get()).users }.add()
     }
 }
 
@@ -153,7 +153,7 @@ pub(crate) fn new<T: Class>(own: T, context: *mut c_void, parent: Option<User>) 
     };
     let object = Box::new(Object {
         handle: UnsafeCell::new(own.handle(fid)),
-        behind: UnsafeCell::new(Behind {
+        contents: UnsafeCell::new(Contents {
             own,
             users: Users::default(),
             _parent: parent,
@@ -171,7 +171,7 @@ pub(crate) fn new<T: Class>(own: T, context: *mut c_void, parent: Option<User>) 
 /// `fid` is NULL, or names a handle of some object that is open, or was closed a short time ago.
 pub(crate) unsafe fn argument<'a, T: Class>(fid: *const Fid) -> Result<&'a Object<T>> {
     // SAFETY: passed on from the caller.
-    let head = unsafe { crate::given::given(fid) }?;
+    let head = unsafe { crate::pointer::required(fid) }?;
     if !ptr::eq(head.ops, &T::OPS.ops) {
         return Err(Errno::Inval);
     }
@@ -184,11 +184,11 @@ pub(crate) unsafe fn argument<'a, T: Class>(fid: *const Fid) -> Result<&'a Objec
 /// # Safety
 /// `fid` is the handle of an open object of this type.
 pub(crate) unsafe extern "C" fn close<T: Class>(fid: *mut Fid) -> c_int {
-    done(|| {
+    guarded_unit(|| {
         // SAFETY: passed on from the caller.
-        let behind = unsafe { Object::<T>::from_handle(fid) }.behind.get();
+        let contents = unsafe { Object::<T>::from_handle(fid) }.contents.get();
         // SAFETY: the object is there as long as its handle is open.
-        if unsafe { &(*behind).users }.is_busy() {
+        if unsafe { &(*contents).users }.is_busy() {
             return Err(Errno::Busy);
         }
         // SAFETY: the fid is C's to write, and only read here.
@@ -196,31 +196,33 @@ pub(crate) unsafe extern "C" fn close<T: Class>(fid: *mut Fid) -> c_int {
         head.ops = &CLOSED;
         let handle: *mut T::Handle = fid.cast();
         // SAFETY: the handle is in a cell, at the beginning of the object.
-        unsafe { handle.write(T::Handle::refusing::<{ libc::EBADF }>(head)) };
+        unsafe { handle.write(T::Handle::failing::<{ libc::EBADF }>(head)) };
         // SAFETY: nobody reaches it through the closed handle, so it is dropped once.
-        unsafe { ptr::drop_in_place(behind) };
-        bury(fid.cast(), Layout::new::<Object<T>>());
+        unsafe { ptr::drop_in_place(contents) };
+        retire(fid.cast(), Layout::new::<Object<T>>());
         Ok(())
     })
 }
 
-static CLOSED: Ops = Ops::refusing::<{ libc::EBADF }>();
+static CLOSED: Ops = Ops::failing::<{ libc::EBADF }>();
 
 /// Closed handles, the oldest first.
-static GRAVES: Mutex<VecDeque<Grave>> = Mutex::new(VecDeque::new());
+static CLOSED_HANDLES: Mutex<VecDeque<ClosedHandle>> = Mutex::new(VecDeque::new());
 /// As many as a program may close before it notices that it uses one of them.
-const MOST_GRAVES: usize = 256;
+const MAX_CLOSED_HANDLES: usize = 256;
 
-struct Grave(*mut u8, Layout);
+struct ClosedHandle(*mut u8, Layout);
 
 // SAFETY: it is only an address until it is freed, by whichever thread.
-unsafe impl Send for Grave {}
+unsafe impl Send for ClosedHandle {}
 
-fn bury(object: *mut u8, layout: Layout) {
-    let mut graves = GRAVES.lock().unwrap_or_else(PoisonError::into_inner);
-    graves.push_back(Grave(object, layout));
-    if graves.len() > MOST_GRAVES
-        && let Some(Grave(oldest, layout)) = graves.pop_front()
+fn retire(object: *mut u8, layout: Layout) {
+    let mut closed = CLOSED_HANDLES
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    closed.push_back(ClosedHandle(object, layout));
+    if closed.len() > MAX_CLOSED_HANDLES
+        && let Some(ClosedHandle(oldest, layout)) = closed.pop_front()
     {
         // SAFETY: a box of this layout was made of it, and what was in it is dropped.
         unsafe { dealloc(oldest, layout) };
@@ -236,7 +238,7 @@ struct Users(Arc<()>);
 pub(crate) struct User(#[expect(dead_code, reason = "it counts by being there")] Arc<()>);
 
 impl Users {
-    fn one_more(&self) -> User {
+    fn add(&self) -> User {
         User(Arc::clone(&self.0))
     }
 

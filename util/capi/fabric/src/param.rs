@@ -11,9 +11,9 @@ use selvedge::param::{Kind, flag, integer, size};
 use selvedge::{Errno, Result};
 use selvedge_abi::{Param, number};
 
-use crate::given::{put, text};
 use crate::heap::{self, string};
 use crate::log_c::{constant, provider_name};
+use crate::pointer::{put, text};
 use crate::process::registry;
 
 /// A parameter that was declared through `fi_param_define`.
@@ -79,7 +79,7 @@ const END: Param = Param {
     value: ptr::null(),
 };
 
-/// Gives a list back.
+/// Frees a list.
 ///
 /// # Safety
 /// `params` is NULL or came from [`list`], and nobody uses it any more.

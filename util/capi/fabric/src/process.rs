@@ -17,7 +17,7 @@ pub(crate) fn registry() -> &'static Registry {
             eprintln!("selvedge: {error}");
         }
         let registry = selvedge_providers::builtin().with_params(environment());
-        warn_of_what_is_not_supported(&registry.params());
+        warn_of_unsupported_parameters(&registry.params());
         registry
     })
 }
@@ -67,7 +67,7 @@ fn settings(file: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-fn warn_of_what_is_not_supported(params: &Params) {
+fn warn_of_unsupported_parameters(params: &Params) {
     let (name, why) = ("FI_PROVIDER_PATH", "providers of libfabric are not loaded");
     if let Some(value) = params.raw(name).filter(|value| !value.is_empty()) {
         ::log::warn!(target: "selvedge::core::core", "{name}={value} has no effect: {why}");

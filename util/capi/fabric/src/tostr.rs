@@ -12,8 +12,8 @@ use selvedge_abi as abi;
 use selvedge_abi::number::kind;
 use selvedge_abi::{Abi, Fid, number};
 
-use crate::given::{beginning, given};
 use crate::info;
+use crate::pointer::{prefix, required};
 
 /// The text of what C has at `data`.
 ///
@@ -25,7 +25,7 @@ use crate::info;
 pub(crate) unsafe fn text_of(data: *const c_void, kind: u32) -> Result<String> {
     if let Some(names) = names(kind) {
         // SAFETY: passed on from the caller: these are enumerators, which are four bytes.
-        let number = *unsafe { given(data.cast::<u32>()) }?;
+        let number = *unsafe { required(data.cast::<u32>()) }?;
         return Ok(match (kind, number) {
             (kind::ATOMIC_TYPE, NOTHING) => "FI_VOID".to_owned(),
             (kind::ATOMIC_OP, NOTHING) => "FI_NOOP".to_owned(),
@@ -34,7 +34,7 @@ pub(crate) unsafe fn text_of(data: *const c_void, kind: u32) -> Result<String> {
     }
     if let Some(flags) = flags(kind) {
         // SAFETY: passed on from the caller: these are sets of eight bytes.
-        let bits = *unsafe { given(data.cast::<u64>()) }?;
+        let bits = *unsafe { required(data.cast::<u64>()) }?;
         return Ok(flags(bits));
     }
     // SAFETY: passed on from the caller.
@@ -56,7 +56,7 @@ unsafe fn structure(data: *const c_void, kind: u32) -> Result<String> {
         }
         kind::MR_MODE => {
             // SAFETY: passed on from the caller.
-            let bits = *unsafe { given(data.cast::<u32>()) }?;
+            let bits = *unsafe { required(data.cast::<u32>()) }?;
             Ok(joined(MrMode::from_bits_retain(bits).names()))
         }
         kind::VERSION => Ok(format!(
@@ -66,7 +66,7 @@ unsafe fn structure(data: *const c_void, kind: u32) -> Result<String> {
         )),
         kind::FID => {
             // SAFETY: passed on from the caller.
-            let fid = unsafe { given(data.cast::<Fid>()) }?;
+            let fid = unsafe { required(data.cast::<Fid>()) }?;
             let class = u32::try_from(fid.fclass).unwrap_or(u32::MAX);
             Ok(format!(
                 "fid: {data:p}, class: {}\n",
@@ -74,15 +74,15 @@ unsafe fn structure(data: *const c_void, kind: u32) -> Result<String> {
             ))
         }
         // SAFETY: passed on from the caller.
-        kind::AV_ATTR => Ok(av_attr(unsafe { given(data.cast()) }?)),
+        kind::AV_ATTR => Ok(av_attr(unsafe { required(data.cast()) }?)),
         // SAFETY: passed on from the caller.
-        kind::CQ_ATTR => Ok(cq_attr(unsafe { given(data.cast()) }?)),
+        kind::CQ_ATTR => Ok(cq_attr(unsafe { required(data.cast()) }?)),
         // SAFETY: passed on from the caller.
-        kind::CNTR_ATTR => Ok(cntr_attr(unsafe { given(data.cast()) }?)),
+        kind::CNTR_ATTR => Ok(cntr_attr(unsafe { required(data.cast()) }?)),
         // SAFETY: passed on from the caller.
-        kind::MR_ATTR => Ok(mr_attr(&unsafe { beginning(data.cast(), MR_ATTR_1_9) }?)),
+        kind::MR_ATTR => Ok(mr_attr(&unsafe { prefix(data.cast(), MR_ATTR_1_9) }?)),
         // SAFETY: passed on from the caller.
-        kind::CQ_ERR_ENTRY => Ok(cq_err_entry(unsafe { given(data.cast()) }?)),
+        kind::CQ_ERR_ENTRY => Ok(cq_err_entry(unsafe { required(data.cast()) }?)),
         _ => Err(Errno::Inval),
     }
 }
@@ -111,11 +111,11 @@ unsafe fn whole(at: *const abi::Info) -> Result<String> {
 /// As [`whole`].
 unsafe fn layout_of(at: *const abi::Info) -> Abi {
     // SAFETY: passed on from the caller.
-    let Ok(info) = (unsafe { given(at) }) else {
+    let Ok(info) = (unsafe { required(at) }) else {
         return Abi::V3;
     };
     // SAFETY: passed on from the caller.
-    match unsafe { given(info.fabric_attr) } {
+    match unsafe { required(info.fabric_attr) } {
         Ok(fabric) if fabric.prov_version != 0 => Abi::NEWEST,
         Ok(fabric) => {
             let version = Version::from_raw(fabric.api_version);
@@ -131,18 +131,18 @@ unsafe fn layout_of(at: *const abi::Info) -> Abi {
 /// As [`whole`].
 unsafe fn nic(at: *const abi::Info) -> Option<selvedge::info::Nic> {
     // SAFETY: passed on from the caller.
-    let nic = unsafe { given(at) }.ok()?.nic;
+    let nic = unsafe { required(at) }.ok()?.nic;
     // SAFETY: passed on from the caller.
-    let nic = unsafe { given(nic) }.ok()?;
+    let nic = unsafe { required(nic) }.ok()?;
     let mut own = selvedge::info::Nic::default();
     // SAFETY: passed on from the caller.
-    let name = |at: *const c_char| unsafe { crate::given::text(at) }.ok().flatten();
+    let name = |at: *const c_char| unsafe { crate::pointer::text(at) }.ok().flatten();
     // SAFETY: passed on from the caller.
-    if let Ok(device) = unsafe { given(nic.device_attr) } {
+    if let Ok(device) = unsafe { required(nic.device_attr) } {
         own.name = name(device.name).unwrap_or_default().to_owned();
     }
     // SAFETY: passed on from the caller.
-    if let Ok(link) = unsafe { given(nic.link_attr) } {
+    if let Ok(link) = unsafe { required(nic.link_attr) } {
         own.address = name(link.address).unwrap_or_default().to_owned();
         own.network_type = name(link.network_type).unwrap_or_default().to_owned();
         own.mtu = link.mtu;

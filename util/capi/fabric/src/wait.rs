@@ -1,6 +1,6 @@
 //! What threads wait on: `enum fi_wait_obj`, descriptors, and times in milliseconds.
 
-#![expect(unsafe_code, reason = "places of C")]
+#![expect(unsafe_code, reason = "pointers of C")]
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -14,9 +14,9 @@ use selvedge_abi::{Fid, fclass, number};
 use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::eq::Eq;
-use crate::given::{given, put};
 use crate::object::{Object, argument};
-use crate::sets::{Held, WaitSet};
+use crate::pointer::{put, required};
+use crate::sets::{SetMember, WaitSet};
 
 /// The wait object of a number.
 ///
@@ -33,7 +33,7 @@ pub(crate) fn object(raw: u32) -> Result<wait::Object> {
 }
 
 /// A time in milliseconds; below zero, without end.
-pub(crate) fn patience(ms: c_int) -> Option<Duration> {
+pub(crate) fn timeout(ms: c_int) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn patience(ms: c_int) -> Option<Duration> {
 pub(crate) struct WaitObject {
     kind: wait::Object,
     /// Before the queue is closed, the set that it is in lets it go.
-    _held: Option<Held>,
+    _set_member: Option<SetMember>,
 }
 
 impl WaitObject {
@@ -55,8 +55,8 @@ impl WaitObject {
         set: Option<&Object<WaitSet>>,
         member: Member,
     ) -> Result<Self> {
-        let _held = set.map(|set| set.hold(member)).transpose()?;
-        Ok(Self { kind, _held })
+        let _set_member = set.map(|set| set.add_member(member)).transpose()?;
+        Ok(Self { kind, _set_member })
     }
 
     /// The commands that every queue and counter has.
@@ -94,7 +94,7 @@ impl WaitObject {
 /// `fid` is NULL or a handle.
 pub(crate) unsafe fn member(fid: *const Fid, other: Errno) -> Result<Member> {
     // SAFETY: passed on from the caller, here and below.
-    Ok(match unsafe { given(fid) }?.fclass {
+    Ok(match unsafe { required(fid) }?.fclass {
         // SAFETY: as above.
         fclass::CQ => Member::Cq(Arc::clone(&unsafe { argument::<Cq>(fid) }?.own)),
         // SAFETY: as above.

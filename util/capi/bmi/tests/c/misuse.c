@@ -75,7 +75,7 @@ int main(int argc, char **argv)
     EXPECT(BMI_query_addr_range(own, "tcp://*", -1), 0);
 
     /* Posts. */
-    const void *pieces[] = {buffer, buffer};
+    const void *segments[] = {buffer, buffer};
     void *rooms[] = {buffer, buffer};
     bmi_size_t sizes[] = {1, 2}, negative[] = {1, -1};
     EXPECT(BMI_post_send(NULL, own, buffer, 1, BMI_EXT_ALLOC, 0, NULL, context, NULL), -BMI_EINVAL);
@@ -92,9 +92,9 @@ int main(int argc, char **argv)
            -BMI_EINVAL);
     EXPECT(BMI_post_recv(&id, own, buffer, -1, &actual, BMI_EXT_ALLOC, 0, NULL, context, NULL),
            -BMI_EINVAL);
-    EXPECT(BMI_post_send_list(&id, own, pieces, sizes, 2, 4, BMI_EXT_ALLOC, 0, NULL, context, NULL),
+    EXPECT(BMI_post_send_list(&id, own, segments, sizes, 2, 4, BMI_EXT_ALLOC, 0, NULL, context, NULL),
            -BMI_EINVAL);
-    EXPECT(BMI_post_send_list(&id, own, pieces, negative, 2, 0, BMI_EXT_ALLOC, 0, NULL, context,
+    EXPECT(BMI_post_send_list(&id, own, segments, negative, 2, 0, BMI_EXT_ALLOC, 0, NULL, context,
                               NULL),
            -BMI_EINVAL);
     EXPECT(BMI_post_send_list(&id, own, NULL, sizes, 2, 3, BMI_EXT_ALLOC, 0, NULL, context, NULL),

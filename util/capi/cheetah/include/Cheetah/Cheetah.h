@@ -139,11 +139,11 @@ inline void failedInDestructor(const char *sentence)
 }
 
 // Passes a number of the library's on; what is an error goes to the handler.
-inline int checked(int answer)
+inline int checked(int status)
 {
-    if (answer < 0)
+    if (status < 0)
         failed(cheetah_error());
-    return answer;
+    return status;
 }
 
 inline long milliseconds()
@@ -252,11 +252,11 @@ public:
 };
 
 // What waits for its counterpart, of one matching handler.
-class Meeting {
+class Matcher {
 public:
     typedef std::pair<int, int> Key;
 
-    ~Meeting()
+    ~Matcher()
     {
         for (Actions::iterator at = actions.begin(); at != actions.end(); ++at)
             for (size_t i = 0; i < at->second.size(); ++i)
@@ -293,15 +293,15 @@ public:
     Report() : has_more_(false) {}
 
     // Takes an answer of the library's; says whether it is an error.
-    bool add(int answer)
+    bool add(int status)
     {
-        if (answer >= 0)
+        if (status >= 0)
             return false;
         std::string sentence(cheetah_error());
         for (size_t i = 0; i < sentences_.size(); ++i)
             if (sentences_[i] == sentence)
                 return true;
-        if (sentences_.size() < MOST)
+        if (sentences_.size() < MAX_SENTENCES)
             sentences_.push_back(sentence);
         else
             has_more_ = true;
@@ -322,7 +322,7 @@ public:
     }
 
 private:
-    enum { MOST = 8 };
+    enum { MAX_SENTENCES = 8 };
     std::vector<std::string> sentences_;
     bool has_more_;
 };
@@ -371,7 +371,7 @@ public:
     }
 
     // In calls that are no polls.
-    void nowAndThen()
+    void dispatchOccasionally()
     {
         if (++calls % 16 == 0)
             dispatch();
@@ -396,10 +396,10 @@ public:
     }
 
     // A matching handler is there: gives it what has come for it.
-    int attach(Meeting *meeting)
+    int attach(Matcher *matcher)
     {
         int number = checked(cheetah_channel(context, "matching"));
-        meetings.push_back(meeting);
+        matchers.push_back(matcher);
         std::deque<cheetah_message> waiting;
         waiting.swap(early);
         for (size_t i = 0; i < waiting.size(); ++i)
@@ -407,12 +407,12 @@ public:
         return number;
     }
 
-    void detach(int number) { meetings[static_cast<size_t>(number)] = 0; }
+    void detach(int number) { matchers[static_cast<size_t>(number)] = 0; }
 
-    void mustWait(const char *what, ErrorHandler report = failed) const
+    void mustWait(const char *operation, ErrorHandler report = failed) const
     {
         if (inside) {
-            std::string sentence(what);
+            std::string sentence(operation);
             report((sentence + " within a handler: a handler must not wait").c_str());
         }
     }
@@ -433,7 +433,7 @@ public:
             return;
         long started = 0;
         while (!barrierDone())
-            if (!rest("barrier", millis, started, 1))
+            if (!sleepOrTimeOut("barrier", millis, started, 1))
                 return;
     }
 
@@ -451,7 +451,7 @@ public:
                 return true;
             if (checked(cheetah_hopeless(context, bell)) < 0)
                 return false;
-            if (!rest("wait", millis, started, 0))
+            if (!sleepOrTimeOut("wait", millis, started, 0))
                 return false;
         }
     }
@@ -462,7 +462,7 @@ public:
         mustWait("finalize", report);
         Report failures;
         // Without a common end, the forked contexts may not end either.
-        if (!meetAtEnd(failures))
+        if (!finishTogether(failures))
             failures.pass(report);
         failures.add(cheetah_wait_for_children(context));
         failures.pass(report);
@@ -471,14 +471,14 @@ public:
     int references;
     cheetah_context *context;
     std::vector<Invoker *> functions;
-    std::vector<Meeting *> meetings;
+    std::vector<Matcher *> matchers;
     std::deque<Ready> ready;
 
 private:
     ControllerImpl(const ControllerImpl &);
     ControllerImpl &operator=(const ControllerImpl &);
 
-    bool meetAtEnd(Report &failures)
+    bool finishTogether(Report &failures)
     {
         int limit = cheetah_limit(context);
         for (long started = 0;;) {
@@ -490,23 +490,23 @@ private:
                 return true;
             if (failures.add(done))
                 return false;
-            if (!restInTime(limit, started)) {
+            if (!sleepInTime(limit, started)) {
                 failures.add(cheetah_timed_out(context, "finalize", limit, 1));
                 return false;
             }
         }
     }
 
-    bool rest(const char *what, int millis, long &started, int is_barrier)
+    bool sleepOrTimeOut(const char *operation, int millis, long &started, int is_barrier)
     {
-        bool is_in_time = restInTime(millis, started);
+        bool is_in_time = sleepInTime(millis, started);
         if (!is_in_time)
-            checked(cheetah_timed_out(context, what, millis, is_barrier));
+            checked(cheetah_timed_out(context, operation, millis, is_barrier));
         return is_in_time;
     }
 
     // Sleeps until something may have come; false when the time is over, if there is a limit.
-    bool restInTime(int millis, long &started)
+    bool sleepInTime(int millis, long &started)
     {
         if (started == 0)
             started = milliseconds();
@@ -531,27 +531,27 @@ private:
                 cheetah_no_function(context, message.from, message.id);
                 cheetah_release(&message);
             }
-        } else if (number >= meetings.size()) {
+        } else if (number >= matchers.size()) {
             early.push_back(message);
-        } else if (!meetings[number]) {
+        } else if (!matchers[number]) {
             cheetah_release(&message);
         } else {
-            meet(*meetings[number], message);
+            match(*matchers[number], message);
         }
     }
 
-    void meet(Meeting &meeting, cheetah_message &message)
+    void match(Matcher &matcher, cheetah_message &message)
     {
-        Meeting::Key key(message.from, message.tag);
-        Meeting::Actions::iterator at = meeting.actions.find(key);
-        if (at == meeting.actions.end()) {
-            meeting.messages[key].push_back(message);
+        Matcher::Key key(message.from, message.tag);
+        Matcher::Actions::iterator at = matcher.actions.find(key);
+        if (at == matcher.actions.end()) {
+            matcher.messages[key].push_back(message);
             return;
         }
         Action *action = at->second.front();
         at->second.pop_front();
         if (at->second.empty())
-            meeting.actions.erase(at);
+            matcher.actions.erase(at);
         Ready now = {action, message};
         // A message that comes while a handler is built meets nothing yet; others run at once.
         if (inside)
@@ -644,7 +644,7 @@ public:
             checked(cheetah_ainvoke(context, to_, id, first_, len, 0));
         else
             checked(cheetah_send(context, to_, id, tag, first_, len));
-        impl_->nowAndThen();
+        impl_->dispatchOccasionally();
     }
 
 private:
@@ -705,7 +705,7 @@ public:
     {
         detail::checked(cheetah_put(context(), to, remote, local, static_cast<size_t>(len),
                                     local_bell, remote_bell));
-        impl_->nowAndThen();
+        impl_->dispatchOccasionally();
     }
 
     // Copies bytes from another context's memory. The local bell rings when they are here, the remote
@@ -714,7 +714,7 @@ public:
     {
         detail::checked(cheetah_get(context(), of, remote, local, static_cast<size_t>(len),
                                     local_bell, remote_bell));
-        impl_->nowAndThen();
+        impl_->dispatchOccasionally();
     }
 
     // Registers a function: one more than the last one's number. All contexts register the same
@@ -755,7 +755,7 @@ public:
     {
         detail::checked(
             cheetah_ainvoke(context(), to, id, buf, static_cast<size_t>(len), bell));
-        impl_->nowAndThen();
+        impl_->dispatchOccasionally();
     }
 
     template <class A1> void ainvoke(int to, const Function1<A1> &function, const A1 &a1)
@@ -896,7 +896,7 @@ public:
             return;
         }
         controller_ = c;
-        number_ = controller_.implementation()->attach(&meeting_);
+        number_ = controller_.implementation()->attach(&matcher_);
     }
 
     // Sends up to three values to this handler of another context. They are packed at once.
@@ -926,10 +926,10 @@ public:
     }
 
     // The same in the way of another tag of Serialize.
-    template <class Tag, class A1> void sendWith(const Tag &way, int to, int tag, const A1 &a1)
+    template <class Tag, class A1> void sendWith(const Tag &serializer, int to, int tag, const A1 &a1)
     {
         detail::Packer packer(controller_.implementation(), to, Serialize<Tag, A1>::size(a1));
-        packer.addWith(way, a1);
+        packer.addWith(serializer, a1);
         packer.send(CHANNEL, number(), tag);
     }
 
@@ -990,8 +990,8 @@ public:
     }
 
     // Requests that wait, and messages: of one context, or of all.
-    int actions(int from = -1) const { return detail::Meeting::count(meeting_.actions, from); }
-    int messages(int from = -1) const { return detail::Meeting::count(meeting_.messages, from); }
+    int actions(int from = -1) const { return detail::Matcher::count(matcher_.actions, from); }
+    int messages(int from = -1) const { return detail::Matcher::count(matcher_.messages, from); }
 
 private:
     MatchingHandler(const MatchingHandler &);
@@ -1147,23 +1147,23 @@ private:
             detail::failed("a request of a context that is not there");
             return;
         }
-        detail::Meeting::Key key(from, tag);
-        detail::Meeting::Messages::iterator at = meeting_.messages.find(key);
-        if (at == meeting_.messages.end()) {
-            meeting_.actions[key].push_back(action);
+        detail::Matcher::Key key(from, tag);
+        detail::Matcher::Messages::iterator at = matcher_.messages.find(key);
+        if (at == matcher_.messages.end()) {
+            matcher_.actions[key].push_back(action);
             return;
         }
         detail::Ready now = {action, at->second.front()};
         at->second.pop_front();
         if (at->second.empty())
-            meeting_.messages.erase(at);
+            matcher_.messages.erase(at);
         controller_.impl_->ready.push_back(now);
         controller_.impl_->dispatch();
     }
 
     Controller controller_;
     int number_;
-    detail::Meeting meeting_;
+    detail::Matcher matcher_;
 };
 
 } // namespace Cheetah

@@ -81,7 +81,7 @@ fn the_memory_of_a_program_is_not_lent_before_it_is_filled() {
             };
             let expected = entries.min(ROOM);
             match expected {
-                0 => assert_eq!(taken, size(Err(Errno::Again))),
+                0 => assert_eq!(taken, count_status(Err(Errno::Again))),
                 _ => assert_eq!(taken.cast_unsigned(), expected),
             }
             for (at, words) in out[..expected].iter().enumerate() {
@@ -101,5 +101,5 @@ fn entries_before_an_error_are_read_first() {
     let mut out = [OTHER; 40];
     // SAFETY: room for as many entries.
     let mut read = || unsafe { cq.read_whole(out.as_mut_ptr().cast(), 40) };
-    assert_eq!((read(), read()), (6, size(Err(Errno::Avail))));
+    assert_eq!((read(), read()), (6, count_status(Err(Errno::Avail))));
 }

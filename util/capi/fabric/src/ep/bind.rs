@@ -13,13 +13,13 @@ use selvedge_abi::{Fid, fclass, number};
 
 use super::Ep;
 use super::shared::{Srx, Stx};
-use crate::answer::told;
 use crate::av::Av;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::eq::Eq;
-use crate::given::given;
 use crate::object::{Object, User, argument};
+use crate::pointer::required;
+use crate::status::log_error;
 
 /// What is bound.
 #[derive(Clone, Default)]
@@ -46,12 +46,12 @@ impl Ep {
     pub(super) unsafe fn bind(&self, fid: *const Fid, flags: u64) -> Result {
         let mut draft = self.shared.draft();
         let live = self.shared.live.get();
-        let is_other_half_s = self.half.as_ref().is_some_and(|half| !half.takes(flags));
-        if is_other_half_s {
+        let is_for_other_half = self.half.as_ref().is_some_and(|half| !half.takes(flags));
+        if is_for_other_half {
             return Err(Errno::Inval);
         }
         // SAFETY: passed on from the caller, here and below.
-        let fclass = unsafe { given(fid) }?.fclass;
+        let fclass = unsafe { required(fid) }?.fclass;
         let mut bound = draft.bound.clone();
         match fclass {
             // SAFETY: as above.
@@ -100,20 +100,20 @@ fn bind_late(live: &dyn Endpoint, fclass: usize, flags: u64, bound: &Bound) -> R
             ..LateBindings::default()
         },
         _ => {
-            let what = "fi_ep_bind: the endpoint is enabled, and takes completion queues, counters \
+            let reason = "fi_ep_bind: the endpoint is enabled, and takes completion queues, counters \
                         and shared transmit contexts only; bind address vectors, event queues and \
                         shared receives before fi_enable";
-            return Err(told(&Error::new(Errno::OpBadState, what)));
+            return Err(log_error(&Error::new(Errno::OpBadState, reason)));
         }
     };
-    live.bind_late(&late).map_err(|error| told(&error))
+    live.bind_late(&late).map_err(|error| log_error(&error))
 }
 
 /// Counters by the operations that they count.
 fn counters<'a>(bound: impl IntoIterator<Item = &'a (u64, Arc<dyn Counter>)>) -> Counters {
     let mut cntrs = Counters::default();
     for (counted, cntr) in bound {
-        let places = [
+        let slots = [
             (Caps::SEND, &mut cntrs.send),
             (Caps::RECV, &mut cntrs.recv),
             (Caps::READ, &mut cntrs.read),
@@ -121,9 +121,9 @@ fn counters<'a>(bound: impl IntoIterator<Item = &'a (u64, Arc<dyn Counter>)>) ->
             (Caps::REMOTE_READ, &mut cntrs.remote_read),
             (Caps::REMOTE_WRITE, &mut cntrs.remote_write),
         ];
-        for (kind, place) in places {
+        for (kind, slot) in slots {
             if counted & kind.bits() != 0 {
-                *place = Some(Arc::clone(cntr));
+                *slot = Some(Arc::clone(cntr));
             }
         }
     }
@@ -151,7 +151,7 @@ impl Bound {
         if receives {
             self.rx_cq = Some((Arc::clone(&cq.own), is_selective));
         }
-        self.users.push(cq.one_more_user());
+        self.users.push(cq.new_user());
         Ok(())
     }
 
@@ -159,12 +159,12 @@ impl Bound {
         if flags & !(SEND | RECV | OWN | REMOTE) != 0 {
             return Err(Errno::BadFlags);
         }
-        let taken = self.cntrs.iter().any(|(counted, _)| counted & flags != 0);
-        if taken || flags == 0 {
+        let is_counted = self.cntrs.iter().any(|(counted, _)| counted & flags != 0);
+        if is_counted || flags == 0 {
             return Err(Errno::Inval);
         }
         self.cntrs.push((flags, Arc::clone(&cntr.own)));
-        self.users.push(cntr.one_more_user());
+        self.users.push(cntr.new_user());
         Ok(())
     }
 
@@ -181,7 +181,7 @@ impl Bound {
             return Err(Errno::Inval);
         }
         self.av = Some(Arc::clone(&av.own));
-        self.users.push(av.one_more_user());
+        self.users.push(av.new_user());
         Ok(())
     }
 
@@ -198,7 +198,7 @@ impl Bound {
             return Err(Errno::Inval);
         }
         self.eq = Some(Arc::clone(&eq.own));
-        self.users.push(eq.one_more_user());
+        self.users.push(eq.new_user());
         Ok(())
     }
 
@@ -207,7 +207,7 @@ impl Bound {
             return Err(Errno::Inval);
         }
         self.srx = Some(Arc::clone(&srx.0));
-        self.users.push(srx.one_more_user());
+        self.users.push(srx.new_user());
         Ok(())
     }
 
@@ -215,7 +215,7 @@ impl Bound {
         if std::mem::replace(&mut self.has_stx, true) {
             return Err(Errno::Inval);
         }
-        self.users.push(stx.one_more_user());
+        self.users.push(stx.new_user());
         Ok(())
     }
 
@@ -238,7 +238,7 @@ impl Bound {
             Some(av) => Arc::clone(av),
             None => domain
                 .av(&av::Attr::default())
-                .map_err(|error| told(&error))?,
+                .map_err(|error| log_error(&error))?,
         };
         let mut bindings = Bindings::new(tx_cq, av);
         (bindings.rx_cq, bindings.rx_selective) = (rx_cq, rx_selective);
@@ -254,7 +254,7 @@ impl Bound {
     pub(super) fn has_any_of(&self, operations: Caps) -> bool {
         let queues = [(&self.tx_cq, SEND | OWN), (&self.rx_cq, RECV)];
         let mut queues = queues.into_iter();
-        queues.any(|(queue, told)| queue.is_some() && told & operations.bits() != 0)
+        queues.any(|(queue, reported)| queue.is_some() && reported & operations.bits() != 0)
             || self.counts(operations.bits())
     }
 
@@ -285,7 +285,7 @@ impl Bound {
         }
         let own = domain
             .cq(&cq::Attr::default())
-            .map_err(|error| told(&error))?;
+            .map_err(|error| log_error(&error))?;
         Ok((own, true))
     }
 }

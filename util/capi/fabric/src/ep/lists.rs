@@ -9,41 +9,41 @@ use selvedge::rma::RmaIov;
 use selvedge::{Context, Desc, Errno, Iov, IovMut, OpFlags, Result};
 use selvedge_abi as abi;
 
-use crate::given::{list, optional};
+use crate::pointer::{list, optional};
 
 /// Pieces that no provider takes as many of: a list that is said to be longer is not looked at.
-const MOST: usize = 64;
+const MAX_SEGMENTS: usize = 64;
 /// Pieces of a list that are looked at: whoever takes more looks at them itself.
-const LOOKED_AT: usize = 4;
+const CHECKED_SEGMENTS: usize = 4;
 
 /// A piece of memory.
-pub(super) trait Piece {
+pub(super) trait Segment {
     /// Whether it is no memory: bytes that are nowhere, or room for more than there can be.
     fn is_missing(&self) -> bool;
 }
 
-impl Piece for Iov {
+impl Segment for Iov {
     #[inline(always)]
     fn is_missing(&self) -> bool {
         self.base.is_null() && self.len > 0
     }
 }
 
-impl Piece for IovMut {
+impl Segment for IovMut {
     #[inline(always)]
     fn is_missing(&self) -> bool {
         self.base.is_null() && self.len > 0 || self.len > isize::MAX.cast_unsigned()
     }
 }
 
-impl Piece for Ioc {
+impl Segment for Ioc {
     #[inline(always)]
     fn is_missing(&self) -> bool {
         self.addr.is_null() && self.count > 0
     }
 }
 
-impl Piece for IocMut {
+impl Segment for IocMut {
     #[inline(always)]
     fn is_missing(&self) -> bool {
         self.addr.is_null() && self.count > 0
@@ -56,18 +56,22 @@ impl Piece for IocMut {
 /// # Errors
 /// [`Errno::Inval`] for one that is no memory.
 #[inline(always)]
-pub(super) fn named<P: Piece>(pieces: &[P]) -> Result<&[P]> {
-    match pieces.iter().take(LOOKED_AT).any(Piece::is_missing) {
+pub(super) fn checked<S: Segment>(segments: &[S]) -> Result<&[S]> {
+    match segments
+        .iter()
+        .take(CHECKED_SEGMENTS)
+        .any(Segment::is_missing)
+    {
         true => Err(Errno::Inval),
-        false => Ok(pieces),
+        false => Ok(segments),
     }
 }
 
 /// As [`named`], for receives: where all pieces are NULL there is no room, as in [`room`].
 #[inline(always)]
-pub(super) fn named_or_nowhere(pieces: &[IovMut]) -> Result<&[IovMut]> {
-    match named(pieces) {
-        Err(_) if pieces.iter().all(|piece| piece.base.is_null()) => Ok(&[]),
+pub(super) fn checked_or_empty(segments: &[IovMut]) -> Result<&[IovMut]> {
+    match checked(segments) {
+        Err(_) if segments.iter().all(|segment| segment.base.is_null()) => Ok(&[]),
         checked => checked,
     }
 }
@@ -75,7 +79,7 @@ pub(super) fn named_or_nowhere(pieces: &[IovMut]) -> Result<&[IovMut]> {
 /// The room of a receive. Programs post NULL with a length where nothing will come: that is no room,
 /// and a message with bytes is truncated to none.
 #[inline(always)]
-pub(super) fn room(buf: *mut c_void, len: usize) -> abi::Iovec {
+pub(super) fn receive_buffer(buf: *mut c_void, len: usize) -> abi::Iovec {
     abi::Iovec {
         iov_base: buf,
         iov_len: if buf.is_null() { 0 } else { len },
@@ -109,8 +113,11 @@ unsafe impl LaidOutAs<RmaIoc> for abi::RmaIoc {}
 /// # Safety
 /// As [`list`].
 #[inline(always)]
-pub(super) unsafe fn few<'a, C: LaidOutAs<T>, T>(at: *const C, count: usize) -> Result<&'a [T]> {
-    if count > MOST {
+pub(super) unsafe fn bounded<'a, C: LaidOutAs<T>, T>(
+    at: *const C,
+    count: usize,
+) -> Result<&'a [T]> {
+    if count > MAX_SEGMENTS {
         return Err(Errno::Inval);
     }
     // SAFETY: passed on from the caller; both are laid out in the same way.
@@ -140,11 +147,11 @@ pub(crate) fn context(context: *mut c_void) -> Context {
 #[inline(always)]
 pub(super) unsafe fn descs<'a>(at: *const *mut c_void, count: usize) -> Result<&'a [Desc]> {
     // SAFETY: passed on from the caller; a descriptor is as large as a pointer, and any will do.
-    unsafe { optional(at.cast::<Desc>(), count.min(MOST)) }
+    unsafe { optional(at.cast::<Desc>(), count.min(MAX_SEGMENTS)) }
 }
 
 /// Bits that C knows nothing of.
-const OWN: OpFlags = OpFlags::DEFAULT.union(OpFlags::DEFERRED);
+const INTERNAL_FLAGS: OpFlags = OpFlags::DEFAULT.union(OpFlags::DEFERRED);
 
 /// Flags of a full form.
 ///
@@ -153,7 +160,7 @@ const OWN: OpFlags = OpFlags::DEFAULT.union(OpFlags::DEFERRED);
 #[inline(always)]
 pub(super) fn flags(raw: u64) -> Result<OpFlags> {
     match OpFlags::from_bits(raw) {
-        Some(flags) if !flags.intersects(OWN) => Ok(flags),
+        Some(flags) if !flags.intersects(INTERNAL_FLAGS) => Ok(flags),
         _ => Err(Errno::BadFlags),
     }
 }

@@ -7,7 +7,7 @@ pub(crate) mod atomic;
 mod bind;
 mod cm;
 pub(crate) mod collective;
-pub(crate) mod later;
+pub(crate) mod deferred;
 pub(crate) mod lists;
 mod msg;
 pub(crate) mod option;
@@ -27,17 +27,17 @@ use selvedge::{
 use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidEp, Handle, Ops, OpsEp, fclass, number};
 
-use crate::answer::{counted, done, told};
 use crate::domain::Domain;
-use crate::given::{given, put};
 use crate::object::{self, Class, Object, Table, User, close};
-use crate::{info, known, pep};
+use crate::pointer::{put, required};
+use crate::status::{guarded_count, guarded_unit, log_error};
+use crate::{handles, info, pep};
 use bind::Bound;
 use scalable::{Context, Half, Side};
 
 pub(crate) use option::CM_DATA_SIZE;
 
-/// What stands behind an endpoint, and behind a transmit or receive context.
+/// The object behind the handle of an endpoint, and behind a transmit or receive context.
 pub(crate) struct Ep {
     /// The endpoint, as soon as this handle was enabled and something has needed it.
     live: OnceLock<Arc<dyn Endpoint>>,
@@ -68,7 +68,7 @@ struct Draft {
     /// What was set before it was enabled.
     options: Vec<EpOption>,
     /// The passive endpoint whose place it takes.
-    place: Option<Arc<dyn PassiveEndpoint>>,
+    passive_ep: Option<Arc<dyn PassiveEndpoint>>,
 }
 
 impl Draft {
@@ -90,7 +90,7 @@ impl Shared {
                 info,
                 bound: Bound::default(),
                 options: Vec::new(),
-                place: None,
+                passive_ep: None,
             }),
             context: None,
             _domain: user,
@@ -105,7 +105,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if let Some(live) = self.live.get() {
-            known::remove(live);
+            handles::remove(live);
         }
     }
 }
@@ -182,7 +182,7 @@ unsafe impl Class for Ep {
             cm: &cm.ops,
             msg: &msg.ops,
             tagged: &tagged.ops,
-            ..FidEp::refusing::<{ libc::ENOSYS }>(fid)
+            ..FidEp::failing::<{ libc::ENOSYS }>(fid)
         };
         if side == Some(Side::Rx) {
             return handle;
@@ -198,23 +198,23 @@ unsafe impl Class for Ep {
 
 static FID: Table<Ops, Ep> = object::ops::<Ep>()
     .bind(|ep, fid, flags| {
-        // SAFETY: C, as fi_ep_bind(3) has it: a handle.
-        done(|| unsafe { ep.bind(fid, flags) })
+        // SAFETY: the C caller passes a handle, as fi_ep_bind(3) requires.
+        guarded_unit(|| unsafe { ep.bind(fid, flags) })
     })
     .control(|ep, command, arg| {
-        // SAFETY: C, as fi_control(3) has it.
-        done(|| unsafe { ep.control(command, arg) })
+        // SAFETY: the C caller follows fi_control(3).
+        guarded_unit(|| unsafe { ep.control(command, arg) })
     });
 static EP: Table<OpsEp, Ep> = Table::<OpsEp, Ep>::empty()
     // fi_cancel(3)
-    .cancel(|ep, context| counted(|| ep.live()?.cancel(lists::context(context)).map(|()| 0)))
+    .cancel(|ep, context| guarded_count(|| ep.live()?.cancel(lists::context(context)).map(|()| 0)))
     .getopt(|ep, level, number, at, len| {
-        // SAFETY: C, as fi_getopt(3) has it.
-        done(|| unsafe { ep.getopt(level, number, at, len) })
+        // SAFETY: the C caller follows fi_getopt(3).
+        guarded_unit(|| unsafe { ep.getopt(level, number, at, len) })
     })
     .setopt(|ep, level, number, at, len| {
-        // SAFETY: C, as fi_setopt(3) has it.
-        done(|| unsafe { ep.setopt(level, number, at, len) })
+        // SAFETY: the C caller follows fi_setopt(3).
+        guarded_unit(|| unsafe { ep.setopt(level, number, at, len) })
     });
 
 /// Makes an endpoint.
@@ -235,14 +235,14 @@ pub(crate) unsafe fn open(
         // SAFETY: passed on from the caller.
         let given = unsafe { info::read(info, domain.abi) }?;
         let mut info = domain.adopted(given.info)?;
-        let place = match given.handle.is_null() {
+        let passive_ep = match given.handle.is_null() {
             true => None,
             // SAFETY: passed on from the caller.
             false => unsafe { take_handle(&mut info, given.handle) }?,
         };
-        let mut shared = Shared::new(&domain.own, domain.one_more_user(), info);
+        let mut shared = Shared::new(&domain.own, domain.new_user(), info);
         let draft = shared.draft.get_mut();
-        draft.unwrap_or_else(PoisonError::into_inner).place = place;
+        draft.unwrap_or_else(PoisonError::into_inner).passive_ep = passive_ep;
         Ok(Ep::new(Arc::new(shared), None))
     };
     // SAFETY: passed on from the caller.
@@ -266,15 +266,15 @@ unsafe fn take_handle(
         return Ok(None);
     }
     // SAFETY: passed on from the caller.
-    let (addr, place) = unsafe { pep::place_of(handle) }?;
-    match &place {
-        Some(place) => {
-            info.handle = place.handle()?;
+    let (addr, passive_ep) = unsafe { pep::address_of(handle) }?;
+    match &passive_ep {
+        Some(passive_ep) => {
+            info.handle = passive_ep.handle()?;
             info.src_addr = Some(addr);
         }
         None => drop(info.src_addr.get_or_insert(addr)),
     }
-    Ok(place)
+    Ok(passive_ep)
 }
 
 impl Object<Ep> {
@@ -289,15 +289,15 @@ impl Object<Ep> {
         }
         let bindings = draft.bound.bindings(&draft.info, &*self.shared.domain)?;
         let opened = self.shared.domain.endpoint(&draft.info, bindings);
-        let opened = opened.map_err(|error| told(&error))?;
+        let opened = opened.map_err(|error| log_error(&error))?;
         draft.set_options(&*opened)?;
-        draft.place = None;
-        known::add(&opened, self.fid());
+        draft.passive_ep = None;
+        handles::add(&opened, self.fid());
         Ok(&**self.shared.live.get_or_init(|| opened))
     }
 
     /// # Safety
-    /// As fi_control(3) has it.
+    /// The caller follows fi_control(3).
     unsafe fn control(&self, command: c_int, arg: *mut c_void) -> Result {
         match (command, &self.half) {
             (number::control::ENABLE, Some(half)) => self.enable_half(half),
@@ -309,7 +309,7 @@ impl Object<Ep> {
             (number::control::GETOPSFLAG, _) => unsafe { self.show_flags(arg.cast()) },
             (number::control::SETOPSFLAG, _) => {
                 // SAFETY: passed on from the caller.
-                let flags = *unsafe { given(arg.cast::<u64>()) }?;
+                let flags = *unsafe { required(arg.cast::<u64>()) }?;
                 self.set_flags(flags)
             }
             // SAFETY: passed on from the caller.
@@ -322,20 +322,20 @@ impl Object<Ep> {
     ///
     /// # Safety
     /// `asked` is NULL or names a request for an alias.
-    unsafe fn alias(&self, asked: *const abi::Alias) -> Result {
+    unsafe fn alias(&self, request: *const abi::Alias) -> Result {
         // SAFETY: passed on from the caller.
-        let asked = unsafe { given(asked) }?;
+        let request = unsafe { required(request) }?;
         let make = || {
             let alias = Ep {
                 tx_flags: AtomicU64::new(self.tx_flags().bits()),
                 rx_flags: AtomicU64::new(self.rx_flags().bits()),
                 ..Ep::new(Arc::clone(&self.shared), None)
             };
-            alias.set_flags(asked.flags)?;
+            alias.set_flags(request.flags)?;
             Ok(alias)
         };
         // SAFETY: passed on from the caller; a handle begins with its fid.
-        unsafe { self.child(asked.fid.cast(), self.context(), make) }
+        unsafe { self.child(request.fid.cast(), self.context(), make) }
     }
 }
 
@@ -349,9 +349,9 @@ impl Ep {
     /// `at` is NULL or names flags.
     unsafe fn show_flags(&self, at: *mut u64) -> Result {
         // SAFETY: passed on from the caller.
-        let asked = *unsafe { given(at) }?;
+        let request = *unsafe { required(at) }?;
         let (tx, rx) = self.shared.default_flags;
-        let (set, default) = match asked & DIRECTIONS {
+        let (set, default) = match request & DIRECTIONS {
             send if send == Caps::SEND.bits() => (self.tx_flags(), tx),
             recv if recv == Caps::RECV.bits() => (self.rx_flags(), rx),
             _ => return Err(Errno::Inval),

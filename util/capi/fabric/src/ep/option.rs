@@ -8,7 +8,7 @@ use selvedge::{EpOption, EpOptionName, Errno, Result};
 use selvedge_abi::number::option as opt;
 
 use super::Ep;
-use crate::given::{fill, list};
+use crate::pointer::{fill, list};
 
 /// Bytes of private data with a connection.
 pub(crate) const CM_DATA_SIZE: usize = 256;
@@ -28,7 +28,7 @@ fn named(number: c_int) -> Result<EpOptionName> {
 
 impl Ep {
     /// # Safety
-    /// As fi_getopt(3) has it.
+    /// The caller follows fi_getopt(3).
     pub(super) unsafe fn getopt(
         &self,
         level: c_int,
@@ -49,7 +49,7 @@ impl Ep {
     }
 
     /// # Safety
-    /// As fi_setopt(3) has it.
+    /// The caller follows fi_setopt(3).
     pub(super) unsafe fn setopt(
         &self,
         level: c_int,

@@ -14,10 +14,10 @@ use selvedge::rma::{ReadMsg, WriteMsg};
 use selvedge::{Endpoint, FiAddr, Op, OpFlags, Result, TagMatch, msg, tagged};
 use selvedge_abi::{self as abi, Ioc, Iovec};
 
-use super::later::or_later;
+use super::deferred::or_trigger;
 use super::{Ep, lists};
-use crate::given::given;
 use crate::object::{Class, Object};
+use crate::pointer::required;
 
 /// An operation of the object model that is posted to an endpoint.
 pub(super) trait Operation<'a> {
@@ -56,7 +56,7 @@ pub(super) trait Message<'a>: Operation<'a> + Sized {
 /// operation that it is; how its list is checked, and its other members.
 macro_rules! messages {
     ($($message:ty = $given_type:ty, $flags:ident, $method:ident, $op:ident: |$given:ident| {
-        iov: $checked:ident,
+        iov: $check:ident,
         $($field:ident: $value:expr,)+
     })+) => {$(
         impl<'a> Message<'a> for $message {
@@ -66,13 +66,13 @@ macro_rules! messages {
             unsafe fn read($given: &'a $given_type) -> Result<Self> {
                 let mut msg = Self {
                     // SAFETY: passed on from the caller.
-                    iov: unsafe { lists::few($given.msg_iov, $given.iov_count) }?,
+                    iov: unsafe { lists::bounded($given.msg_iov, $given.iov_count) }?,
                     // SAFETY: passed on from the caller.
                     desc: unsafe { lists::descs($given.desc, $given.iov_count) }?,
                     $($field: $value,)+
                     context: lists::context($given.context),
                 };
-                msg.iov = lists::$checked(msg.iov)?;
+                msg.iov = lists::$check(msg.iov)?;
                 Ok(msg)
             }
 
@@ -98,36 +98,36 @@ macro_rules! messages {
 
 messages! {
     msg::SendMsg<'a> = abi::Msg, tx_flags, sendmsg, Send: |given| {
-        iov: named,
+        iov: checked,
         dest: FiAddr(given.addr),
         data: given.data,
     }
     msg::RecvMsg<'a> = abi::Msg, rx_flags, recvmsg, Recv: |given| {
-        iov: named_or_nowhere,
+        iov: checked_or_empty,
         src: FiAddr(given.addr),
     }
     tagged::SendMsg<'a> = abi::MsgTagged, tx_flags, tsendmsg, TaggedSend: |given| {
-        iov: named,
+        iov: checked,
         dest: FiAddr(given.addr),
         tag: given.tag,
         data: given.data,
     }
     tagged::RecvMsg<'a> = abi::MsgTagged, rx_flags, trecvmsg, TaggedRecv: |given| {
-        iov: named_or_nowhere,
+        iov: checked_or_empty,
         src: FiAddr(given.addr),
         tag: TagMatch { tag: given.tag, ignore: given.ignore },
     }
     ReadMsg<'a> = abi::MsgRma, tx_flags, readmsg, Read: |given| {
-        iov: named,
+        iov: checked,
         src: FiAddr(given.addr),
         // SAFETY: passed on from the caller.
-        rma_iov: unsafe { lists::few(given.rma_iov, given.rma_iov_count) }?,
+        rma_iov: unsafe { lists::bounded(given.rma_iov, given.rma_iov_count) }?,
     }
     WriteMsg<'a> = abi::MsgRma, tx_flags, writemsg, Write: |given| {
-        iov: named,
+        iov: checked,
         dest: FiAddr(given.addr),
         // SAFETY: passed on from the caller.
-        rma_iov: unsafe { lists::few(given.rma_iov, given.rma_iov_count) }?,
+        rma_iov: unsafe { lists::bounded(given.rma_iov, given.rma_iov_count) }?,
         data: given.data,
     }
 }
@@ -236,7 +236,7 @@ pub(super) unsafe fn full<'a, M: Message<'a>>(
     flags: u64,
 ) -> Result {
     // SAFETY: passed on from the caller.
-    let given: &'a M::Given = unsafe { given(msg) }?;
+    let given: &'a M::Given = unsafe { required(msg) }?;
     // SAFETY: passed on from the caller.
     let msg = unsafe { M::read(given) }?;
     let flags = lists::flags(flags)?;
@@ -273,9 +273,9 @@ impl Post for Ep {
     #[inline(always)]
     unsafe fn post<'a>(&self, msg: &impl Operation<'a>, flags: OpFlags) -> Result {
         // SAFETY: passed on from the caller.
-        let answer = unsafe { msg.post(self.live()?, flags) };
+        let result = unsafe { msg.post(self.live()?, flags) };
         // SAFETY: passed on from the caller.
-        unsafe { or_later(self, answer, flags, || msg.op()) }
+        unsafe { or_trigger(self, result, flags, || msg.op()) }
     }
 }
 

@@ -18,21 +18,21 @@ use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidEp, Handle, Ops, OpsCm, OpsEp, fclass, number};
 
 use super::{Draft, Ep, Shared, lists};
-use crate::answer::{done, told};
 use crate::av::Av;
 use crate::domain::Domain;
-use crate::given::fill;
 use crate::object::{self, Class, Object, Table, User, argument};
+use crate::pointer::fill;
+use crate::status::{guarded_unit, log_error};
 use crate::{addr, info};
 
-/// What stands behind a scalable endpoint.
+/// The object behind the handle of a scalable endpoint.
 pub(crate) struct Sep {
     common: Arc<Common>,
     info: Info,
     /// Those that are open, by number.
     contexts: Mutex<Vec<Weak<Shared>>>,
     domain: Arc<dyn selvedge::Domain>,
-    whole_domain: User,
+    domain_user: User,
 }
 
 /// What it has in common with its contexts.
@@ -104,7 +104,7 @@ impl Context {
         }
         let bindings = draft.bound.bindings(&used, domain)?;
         let opened = self.common.own.context(self.index, &draft.info, bindings);
-        opened.map_err(|error| told(&error))
+        opened.map_err(|error| log_error(&error))
     }
 }
 
@@ -199,12 +199,12 @@ impl Ep {
     }
 }
 
-fn still_bound(index: usize) -> Errno {
-    let what = format!(
+fn still_bound_error(index: usize) -> Errno {
+    let reason = format!(
         "context {index} of a scalable endpoint: its other context is open and still reports to \
          the queues and counters that the closed one was bound to; close both, then open both"
     );
-    told(&Error::new(Errno::OpBadState, what))
+    log_error(&Error::new(Errno::OpBadState, reason))
 }
 
 // SAFETY: `fid_ep` begins with its fid, and has seven tables of functions behind it.
@@ -217,26 +217,26 @@ unsafe impl Class for Sep {
         FidEp {
             ops: &SEP.ops,
             cm: &CM.ops,
-            ..FidEp::refusing::<{ libc::ENOSYS }>(fid)
+            ..FidEp::failing::<{ libc::ENOSYS }>(fid)
         }
     }
 }
 
 static FID: Table<Ops, Sep> = object::ops::<Sep>()
     .bind(|sep, fid, flags| {
-        done(|| {
-            // SAFETY: C, as fi_scalable_ep_bind(3) has it: a handle.
+        guarded_unit(|| {
+            // SAFETY: the C caller passes a handle, as fi_scalable_ep_bind(3) requires.
             let av = unsafe { argument::<Av>(fid) }?;
             if flags != 0 {
                 return Err(Errno::BadFlags);
             }
-            let bound = (Arc::clone(&av.own), av.one_more_user());
+            let bound = (Arc::clone(&av.own), av.new_user());
             sep.common.av.set(bound).map_err(|_| Errno::Inval)
         })
     })
     // fi_control(3): there is nothing to enable but contexts.
     .control(|sep, command, _arg| {
-        done(|| match command {
+        guarded_unit(|| match command {
             number::control::ENABLE if sep.common.av.get().is_none() => Err(Errno::NoAv),
             number::control::ENABLE => Ok(()),
             _ => Err(Errno::NoSys),
@@ -244,21 +244,21 @@ static FID: Table<Ops, Sep> = object::ops::<Sep>()
     });
 static SEP: Table<OpsEp, Sep> = Table::<OpsEp, Sep>::empty()
     .tx_ctx(|sep, index, attr, out, context| {
-        // SAFETY: C, as fi_tx_context(3) has it, here and below.
+        // SAFETY: the C caller follows fi_tx_context(3), here and below.
         let op_flags = unsafe { attr.as_ref() }.map(|attr| attr.op_flags);
         // SAFETY: as above.
-        done(|| unsafe { sep.open_half(index, Side::Tx, op_flags, out, context) })
+        guarded_unit(|| unsafe { sep.open_half(index, Side::Tx, op_flags, out, context) })
     })
     .rx_ctx(|sep, index, attr, out, context| {
-        // SAFETY: C, as fi_rx_context(3) has it, here and below.
+        // SAFETY: the C caller follows fi_rx_context(3), here and below.
         let op_flags = unsafe { attr.as_ref() }.map(|attr| attr.op_flags);
         // SAFETY: as above.
-        done(|| unsafe { sep.open_half(index, Side::Rx, op_flags, out, context) })
+        guarded_unit(|| unsafe { sep.open_half(index, Side::Rx, op_flags, out, context) })
     });
 static CM: Table<OpsCm, Sep> = Table::<OpsCm, Sep>::empty().getname(|sep, at, len| {
-    done(|| {
+    guarded_unit(|| {
         let address = addr::encode(&sep.common.own.address()?);
-        // SAFETY: C, as fi_getname(3) has it.
+        // SAFETY: the C caller follows fi_getname(3).
         unsafe { fill(at.cast(), len, &address) }
     })
 });
@@ -269,7 +269,7 @@ static CM: Table<OpsCm, Sep> = Table::<OpsCm, Sep>::empty().getname(|sep, at, le
 /// [`Errno::Inval`] for NULL; the provider's.
 ///
 /// # Safety
-/// As fi_scalable_ep(3) has it.
+/// The caller follows fi_scalable_ep(3).
 pub(crate) unsafe fn open(
     domain: &Object<Domain>,
     info: *const abi::Info,
@@ -283,13 +283,13 @@ pub(crate) unsafe fn open(
         let own = domain.own.scalable_endpoint(&info);
         Ok(Sep {
             common: Arc::new(Common {
-                own: own.map_err(|error| told(&error))?,
+                own: own.map_err(|error| log_error(&error))?,
                 av: OnceLock::new(),
             }),
             contexts: Mutex::default(),
             info,
             domain: Arc::clone(&domain.own),
-            whole_domain: domain.one_more_user(),
+            domain_user: domain.new_user(),
         })
     };
     // SAFETY: passed on from the caller.
@@ -339,8 +339,8 @@ impl Sep {
         };
         let given = usize::try_from(index).ok().filter(|&index| index < count);
         let Some(index) = given else {
-            let what = format!("context {index} of a scalable endpoint: {name} is {count}");
-            return Err(told(&Error::new(Errno::Inval, what)));
+            let reason = format!("context {index} of a scalable endpoint: {name} is {count}");
+            return Err(log_error(&Error::new(Errno::Inval, reason)));
         };
         let shared = self.shared(index);
         let context = shared.context.as_ref().ok_or(Errno::Inval)?;
@@ -350,7 +350,7 @@ impl Sep {
             return Err(Errno::Busy);
         }
         if is_bound && shared.live.get().is_some() {
-            return Err(still_bound(index));
+            return Err(still_bound_error(index));
         }
         halves[side as usize] = State::Open;
         drop(halves);
@@ -367,7 +367,7 @@ impl Sep {
         if let Some(shared) = contexts[index].upgrade() {
             return shared;
         }
-        let user = self.whole_domain.clone();
+        let user = self.domain_user.clone();
         let mut shared = Shared::new(&self.domain, user, self.info.clone());
         shared.context = Some(Arc::new(Context {
             common: Arc::clone(&self.common),

@@ -9,9 +9,9 @@ use std::ptr;
 use selvedge::Errno;
 use selvedge::info::Version;
 
-use crate::answer::call;
-use crate::given::{put, room};
 use crate::log_c;
+use crate::pointer::{output, put};
+use crate::status::guarded;
 use crate::tostr::text_of;
 
 /// Bytes of the text that `fi_tostr` keeps.
@@ -29,7 +29,7 @@ pub(super) extern "C" fn version() -> u32 {
 /// `fi_strerror`, of either sign. The texts of the system's own numbers are the system's.
 pub(crate) extern "C" fn strerror(errno: c_int) -> *const c_char {
     let errno = errno.checked_abs().unwrap_or(c_int::MAX);
-    match Errno::try_from_raw(errno).filter(|known| known.as_raw() >= Errno::Other.as_raw()) {
+    match Errno::try_from_raw(errno).filter(|errno| errno.as_raw() >= Errno::Other.as_raw()) {
         Some(own) => log_c::constant(own.text()),
         // SAFETY: any number will do; the text is this thread's until its next call.
         None if errno < Errno::Other.as_raw() => unsafe { libc::strerror(errno) },
@@ -58,14 +58,14 @@ pub(super) unsafe extern "C" fn tostr_r(
     data: *const c_void,
     kind: u32,
 ) -> *mut c_char {
-    let written = call(|| {
+    let written = guarded(|| {
         if data.is_null() || len == 0 {
             return Err(Errno::Inval);
         }
         // SAFETY: passed on from the caller.
         let text = unsafe { text_of(data, kind) }?;
         // SAFETY: passed on from the caller.
-        let room = unsafe { room(buf.cast::<u8>(), len) }?;
+        let room = unsafe { output(buf.cast::<u8>(), len) }?;
         let fits = text.len().min(len - 1);
         room[..fits].write_copy_of_slice(&text.as_bytes()[..fits]);
         room[fits].write(0);
@@ -84,7 +84,7 @@ pub(super) unsafe extern "C" fn log_enabled(
     subsys: c_int,
 ) -> c_int {
     // SAFETY: passed on from the caller.
-    call(|| Ok(unsafe { log_c::is_enabled(prov, level, subsys) }.into()))
+    guarded(|| Ok(unsafe { log_c::is_enabled(prov, level, subsys) }.into()))
 }
 
 /// `fi_log_ready`: as [`log_enabled`], but for one time in a while.
@@ -97,13 +97,13 @@ pub(super) unsafe extern "C" fn log_ready(
     subsys: c_int,
     showtime: *mut u64,
 ) -> c_int {
-    call(|| {
+    guarded(|| {
         // SAFETY: passed on from the caller.
         if !unsafe { log_c::is_enabled(prov, level, subsys) } {
             return Ok(0);
         }
         // SAFETY: passed on from the caller.
-        let last = *unsafe { crate::given::given(showtime) }?;
+        let last = *unsafe { crate::pointer::required(showtime) }?;
         let Some(next) = log_c::next_time(last) else {
             return Ok(0);
         };

@@ -155,6 +155,6 @@ export_with_list! {
 /// Elsewhere the texts stay without their arguments.
 #[cfg(not(target_arch = "x86_64"))]
 export! {
-    "sv_param_define_0" "fi_param_define@@FABRIC_1.0" = super::special::param_defined_plainly;
-    "sv_log_0" "fi_log@@FABRIC_1.0" = super::special::log_plainly;
+    "sv_param_define_0" "fi_param_define@@FABRIC_1.0" = super::special::param_defined_without_arguments;
+    "sv_log_0" "fi_log@@FABRIC_1.0" = super::special::log_without_arguments;
 }

@@ -28,13 +28,13 @@ mod tests {
 
     fn is_alone(set: &[(&str, &str)]) -> bool {
         runs_on_one_host(&|name| {
-            let found = set.iter().find(|(known, _)| *known == name);
+            let found = set.iter().find(|(variable, _)| *variable == name);
             found.map(|(_, value)| (*value).to_owned())
         })
     }
 
     #[test]
-    fn a_job_of_one_host_is_told_by_its_launcher_s_variables() {
+    fn launcher_variables_identify_a_job_on_one_host() {
         let table: [(&[(&str, &str)], bool); 8] = [
             (&[], false),
             (&[("PMI_SIZE", "4"), ("MPI_LOCALNRANKS", "4")], true),

@@ -107,29 +107,29 @@ static inline void close_side(struct side *side)
 }
 
 /* One line of a conversation between the processes, beside the fabric. */
-static inline void tell(int channel, const void *what, size_t len)
+static inline void send_line(int channel, const void *data, size_t len)
 {
-	CHECK(write(channel, what, len) == (ssize_t)len);
+	CHECK(write(channel, data, len) == (ssize_t)len);
 }
 
-static inline void hear(int channel, void *what, size_t len)
+static inline void receive_line(int channel, void *data, size_t len)
 {
-	CHECK(recv(channel, what, len, MSG_WAITALL) == (ssize_t)len);
+	CHECK(recv(channel, data, len, MSG_WAITALL) == (ssize_t)len);
 }
 
 /* Both have done everything before. While one waits, its queue is read: it may have to help. */
-static inline void meet(struct side *side)
+static inline void synchronise(struct side *side)
 {
 	char word = 1;
 	struct pollfd ready = {.fd = side->channel, .events = POLLIN};
-	tell(side->channel, &word, 1);
+	send_line(side->channel, &word, 1);
 	while (poll(&ready, 1, 0) == 0)
 		fi_cq_read(side->cq, NULL, 0);
-	hear(side->channel, &word, 1);
+	receive_line(side->channel, &word, 1);
 }
 
 /* Tells each other their names, and inserts the peer's. */
-static inline void introduce(struct side *side)
+static inline void exchange_names(struct side *side)
 {
 	char name[256] = {0}, peer[256];
 	size_t len = sizeof name, needed = 1;
@@ -138,8 +138,8 @@ static inline void introduce(struct side *side)
 	CHECK(needed > 1);
 	OK(fi_getname(&side->ep->fid, name, &len));
 	CHECK(len == needed);
-	tell(side->channel, name, sizeof name);
-	hear(side->channel, peer, sizeof peer);
+	send_line(side->channel, name, sizeof name);
+	receive_line(side->channel, peer, sizeof peer);
 	IS(fi_av_insert(side->av, peer, 1, &side->peer, 0, NULL), 1);
 }
 

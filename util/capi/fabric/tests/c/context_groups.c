@@ -54,8 +54,8 @@ static fi_addr_t exchange(void)
 	size_t len = sizeof name;
 	fi_addr_t own;
 	OK(fi_getname(&sep->fid, name, &len));
-	tell(side.channel, name, sizeof name);
-	hear(side.channel, peer, sizeof peer);
+	send_line(side.channel, name, sizeof name);
+	receive_line(side.channel, peer, sizeof peer);
 	IS(fi_av_insert(side.av, peer, 1, &side.peer, 0, NULL), 1);
 	IS(fi_av_insert(side.av, name, 1, &own, 0, NULL), 1);
 	return own;
@@ -76,7 +76,7 @@ static struct fid_av_set *set_of(const fi_addr_t processes[2], int first, int la
 /* Every context joins as the caller says; then all wait for each other. */
 static void join_all(const fi_addr_t processes[2], bool whole)
 {
-	bool here[COUNT] = {false};
+	bool has_arrived[COUNT] = {false};
 	struct fid_av_set *sets[COUNT];
 	struct fi_eq_entry event;
 	uint32_t number = 0;
@@ -94,7 +94,7 @@ static void join_all(const fi_addr_t processes[2], bool whole)
 	}
 	for (int missing = COUNT; missing > 0;)
 		for (int i = 0; i < COUNT; i++) {
-			ssize_t got = here[i] ? -FI_EAGAIN :
+			ssize_t got = has_arrived[i] ? -FI_EAGAIN :
 				fi_eq_read(contexts[i].eq, &number, &event, sizeof event, 0);
 			fi_cq_read(contexts[i].cq, NULL, 0);
 			if (got == -FI_EAGAIN)
@@ -102,7 +102,7 @@ static void join_all(const fi_addr_t processes[2], bool whole)
 			IS(got, sizeof event);
 			IS(number, FI_JOIN_COMPLETE);
 			CHECK(event.context == joined);
-			here[i] = true;
+			has_arrived[i] = true;
 			missing--;
 		}
 	for (int i = 0; i < COUNT; i++)
@@ -161,7 +161,7 @@ static void half(int channel, bool first, const char *provider)
 	}
 	await_all(1);
 	IS(all[0][0] + all[1][0], 18);
-	meet(&side);
+	synchronise(&side);
 	IS(fi_close(&contexts[0].tx->fid), -FI_EBUSY);
 	for (int i = 0; i < COUNT; i++) {
 		struct context *it = &contexts[i];

@@ -71,13 +71,13 @@ static void await(struct fid_cq *cq, void *context)
 
 static void post(struct fid_ep *ep, bool sends)
 {
-	ssize_t answer;
+	ssize_t status;
 	do {
 		drive();
-		answer = sends ? fi_send(ep, out, LEN, NULL, side.peer, out)
+		status = sends ? fi_send(ep, out, LEN, NULL, side.peer, out)
 			       : fi_recv(ep, in, LEN, NULL, FI_ADDR_UNSPEC, in);
-	} while (answer == -FI_EAGAIN);
-	IS(answer, 0);
+	} while (status == -FI_EAGAIN);
+	IS(status, 0);
 	*(sends ? &sent : &posted) += 1;
 }
 
@@ -219,25 +219,25 @@ static void write_to_oneself(void)
 	struct fid_mr *mr;
 	struct fi_msg_rma msg = {.addr = side.peer, .iov_count = 1, .rma_iov_count = 1, .context = out};
 	struct iovec iov = {.iov_base = out, .iov_len = LEN};
-	struct fi_rma_iov there = {.addr = 0, .len = LEN, .key = KEY};
-	ssize_t answer;
+	struct fi_rma_iov remote_segment = {.addr = 0, .len = LEN, .key = KEY};
+	ssize_t status;
 	msg.msg_iov = &iov;
-	msg.rma_iov = &there;
+	msg.rma_iov = &remote_segment;
 	OK(fi_mr_reg(side.domain, target, LEN, FI_REMOTE_WRITE, 0, KEY, 0, &mr, NULL));
 	do {
 		drive();
-		answer = fi_writemsg(tx, &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE);
-	} while (answer == -FI_EAGAIN);
-	IS(answer, 0);
+		status = fi_writemsg(tx, &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE);
+	} while (status == -FI_EAGAIN);
+	IS(status, 0);
 	await(tx_cq, out);
 	IS(fi_cntr_read(cntr), 1);
 	CHECK(target[0] == 'o' && target[LEN - 1] == 'o');
 	/* One who waits for the counter alone is woken, too. */
 	do {
 		drive();
-		answer = fi_writemsg(tx, &msg, FI_DELIVERY_COMPLETE);
-	} while (answer == -FI_EAGAIN);
-	IS(answer, 0);
+		status = fi_writemsg(tx, &msg, FI_DELIVERY_COMPLETE);
+	} while (status == -FI_EAGAIN);
+	IS(status, 0);
 	OK(fi_cntr_wait(cntr, 2, -1));
 	await(tx_cq, out);
 	OK(fi_close(&mr->fid));

@@ -42,8 +42,8 @@ static void exchange(void)
 	char name[256] = {0}, peer[256];
 	size_t len = sizeof name;
 	OK(fi_getname(&sep->fid, name, &len));
-	tell(side.channel, name, sizeof name);
-	hear(side.channel, peer, sizeof peer);
+	send_line(side.channel, name, sizeof name);
+	receive_line(side.channel, peer, sizeof peer);
 	/* So that index and context are not the same number. */
 	IS(fi_av_insert(side.av, name, 1, NULL, 0, NULL), 1);
 	IS(fi_av_insert(side.av, peer, 1, &side.peer, 0, NULL), 1);
@@ -116,7 +116,7 @@ static void one(bool first, int from, int to, bool tagged)
 	uint64_t tag = 100 + from;
 	if (first) {
 		memset(out, 1 + 10 * from + to, LEN);
-		meet(&side);
+		synchronise(&side);
 		if (tagged)
 			OK(fi_tsend(contexts[from].tx, out, LEN, NULL, at, tag, out));
 		else
@@ -129,7 +129,7 @@ static void one(bool first, int from, int to, bool tagged)
 		OK(fi_trecv(contexts[to].rx, in[to], LEN, NULL, at, tag, 0, in[to]));
 	else
 		OK(fi_recv(contexts[to].rx, in[to], LEN, NULL, at, in[to]));
-	meet(&side);
+	synchronise(&side);
 	await(contexts[to].rx_cq, in[to], &source);
 	CHECK(source == at);
 	CHECK(in[to][0] == 1 + 10 * from + to && in[to][LEN - 1] == in[to][0]);
@@ -147,7 +147,7 @@ static void half(int channel, bool first, const char *provider)
 			one(first, from, to, (from + to) % 2);
 	/* A region is the domain's, and written through any context. */
 	OK(fi_mr_reg(side.domain, target, LEN, FI_REMOTE_WRITE, 0, 77, 0, &mr, NULL));
-	meet(&side);
+	synchronise(&side);
 	if (first) {
 		memset(out, 42, LEN);
 		OK(fi_write(contexts[2].tx, out, LEN, NULL, fi_rx_addr(side.peer, 1, BITS), 0, 77, out));
@@ -157,10 +157,10 @@ static void half(int channel, bool first, const char *provider)
 			for (int i = 0; i < COUNT; i++)
 				fi_cq_read(contexts[i].rx_cq, NULL, 0);
 	}
-	meet(&side);
+	synchronise(&side);
 	OK(fi_recv(contexts[1].rx, in[1], LEN, NULL, FI_ADDR_UNSPEC, in[1]));
 	OK(fi_cancel(&contexts[1].rx->fid, in[1]));
-	meet(&side);
+	synchronise(&side);
 	OK(fi_close(&mr->fid));
 	/* A context that is closed may be opened again, when both halves are. */
 	OK(fi_close(&contexts[1].tx->fid));

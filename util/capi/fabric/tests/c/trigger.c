@@ -83,9 +83,9 @@ static void messages(void)
 static void remote(uint64_t at)
 {
 	struct iovec from = {out, LEN}, to = {in, LEN};
-	struct fi_rma_iov place = {at, LEN, KEY};
+	struct fi_rma_iov segment = {at, LEN, KEY};
 	struct fi_op_rma rma = {.ep = side.ep, .msg = {.msg_iov = &from, .iov_count = 1, .addr = side.peer,
-		.rma_iov = &place, .rma_iov_count = 1}};
+		.rma_iov = &segment, .rma_iov_count = 1}};
 	struct fi_deferred_work work = work_of(FI_OP_WRITE, &rma);
 	rma.flags = FI_DELIVERY_COMPLETE;
 	memset(out, 3, LEN);

@@ -22,7 +22,7 @@ static void half(int channel, bool first, const char *provider)
 	enum fi_wait_obj object = FI_WAIT_NONE;
 	open_side(&side, hints_for(provider, FI_MSG | FI_TAGGED | FI_SOURCE), FI_WAIT_FD);
 	OK(fi_enable(side.ep));
-	introduce(&side);
+	exchange_names(&side);
 	OK(fi_control(&side.cq->fid, FI_GETWAIT, &fd));
 	OK(fi_control(&side.cq->fid, FI_GETWAITOBJ, &object));
 	CHECK(fd >= 0 && object == FI_WAIT_FD);
@@ -54,7 +54,7 @@ static void half(int channel, bool first, const char *provider)
 		if (!first)
 			OK(fi_tinject(side.ep, "pong", 5, side.peer, 1));
 	}
-	meet(&side);
+	synchronise(&side);
 	close_side(&side);
 }
 

@@ -3,11 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
 
+mod harness;
+mod interfaces;
 mod layout;
 mod misuse;
 mod mpi;
 mod numbers;
-mod own;
-mod stage;
-mod stock;
 mod symbols;
+mod utilities;

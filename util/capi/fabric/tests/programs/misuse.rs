@@ -20,7 +20,7 @@ use selvedge_abi::{
 };
 use selvedge_testkit::long::part;
 
-use crate::stage::library;
+use crate::harness::library;
 
 type GetInfo = unsafe extern "C" fn(
     u32,
@@ -113,8 +113,8 @@ struct Objects<'a> {
 }
 
 impl Objects<'_> {
-    fn keep(&mut self, answer: c_int, fid: *mut Fid) {
-        if answer == 0 {
+    fn keep(&mut self, status: c_int, fid: *mut Fid) {
+        if status == 0 {
             assert!(!fid.is_null());
             self.all.push(fid);
             // SAFETY: it was opened just now.
@@ -151,8 +151,8 @@ fn round(library: &Library, dice: &mut Dice, info: *mut Info, opened: &mut BTree
     let mut fabric = ptr::null_mut();
     // SAFETY: the description is the library's own.
     unsafe {
-        let answer = (library.fabric)((*info).fabric_attr, &raw mut fabric, ptr::null_mut());
-        assert_eq!(answer, 0);
+        let status = (library.fabric)((*info).fabric_attr, &raw mut fabric, ptr::null_mut());
+        assert_eq!(status, 0);
     }
     objects.all.push(fabric.cast());
     for _ in 0..ROUND {
@@ -161,10 +161,13 @@ fn round(library: &Library, dice: &mut Dice, info: *mut Info, opened: &mut BTree
     // Children mostly first, as they were opened after their parents, until nothing is open.
     loop {
         // SAFETY: as above.
-        let answers = objects.all.iter().rev().map(|&fid| unsafe { close(fid) });
-        let answers: Vec<_> = answers.collect();
-        if !answers.contains(&0) {
-            assert!(answers.iter().all(|&it| it == -libc::EBADF), "{answers:?}");
+        let statuses = objects.all.iter().rev().map(|&fid| unsafe { close(fid) });
+        let statuses: Vec<_> = statuses.collect();
+        if !statuses.contains(&0) {
+            assert!(
+                statuses.iter().all(|&it| it == -libc::EBADF),
+                "{statuses:?}"
+            );
             return;
         }
     }
@@ -266,8 +269,8 @@ fn call(dice: &mut Dice, objects: &mut Objects<'_>, info: *mut Info) {
                 let mut out = ptr::null_mut();
                 if !at.is_null() {
                     let open = (*(*at).ops).endpoint.unwrap();
-                    let answer = open(at, info, &raw mut out, null);
-                    objects.keep(answer, out.cast());
+                    let status = open(at, info, &raw mut out, null);
+                    objects.keep(status, out.cast());
                 }
             }
             6 => {
@@ -335,7 +338,7 @@ fn call(dice: &mut Dice, objects: &mut Objects<'_>, info: *mut Info) {
                     };
                     let reg = (*(*at).mr).reg.unwrap();
                     let (access, key) = (dice.flags(), dice.roll() % 4);
-                    let answer = reg(
+                    let status = reg(
                         at.cast(),
                         from,
                         len,
@@ -346,7 +349,7 @@ fn call(dice: &mut Dice, objects: &mut Objects<'_>, info: *mut Info) {
                         &raw mut out,
                         null,
                     );
-                    objects.keep(answer, out.cast());
+                    objects.keep(status, out.cast());
                 }
             }
         }
@@ -359,7 +362,7 @@ fn from_environment(name: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn calls_at_random_end_with_an_answer() {
+fn random_calls_return_a_status() {
     let library = Library::load();
     let seed = from_environment("FABRIC_MISUSE_SEED", 42);
     let rounds = from_environment("FABRIC_MISUSE_CALLS", part(12_000, 60_000)) / ROUND as u64;
@@ -371,9 +374,9 @@ fn calls_at_random_end_with_an_answer() {
         let hints = (library.dupinfo)(ptr::null());
         (*(*hints).fabric_attr).prov_name = libc::strdup(name.as_ptr());
         let none = ptr::null();
-        let answer = (library.getinfo)(1 << 16 | 17, none, none, 0, hints, &raw mut first);
+        let status = (library.getinfo)(1 << 16 | 17, none, none, 0, hints, &raw mut first);
         (library.freeinfo)(hints);
-        assert_eq!(answer, 0);
+        assert_eq!(status, 0);
     }
     let mut opened = BTreeMap::new();
     for _ in 0..rounds {

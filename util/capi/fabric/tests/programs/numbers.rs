@@ -14,8 +14,8 @@ use selvedge::{
     MsgOrder, OpFlags, av, cntr, collective, wait,
 };
 
+use crate::harness::{Built, HEADERS, compile, has, once, output_of, with_selvedge};
 use crate::layout::STRUCTURES;
-use crate::stage::{Built, HEADERS, compile, has, once, said, with_ours};
 
 static LIST: &str = include_str!("../libfabric-2.7.txt");
 
@@ -42,18 +42,18 @@ fn numbers() -> HashMap<&'static str, u64> {
 
 /// What is held against the list, and what differs.
 struct Comparison {
-    theirs: HashMap<&'static str, u64>,
+    header: HashMap<&'static str, u64>,
     compared: HashSet<String>,
     wrong: Vec<String>,
 }
 
 impl Comparison {
-    fn check(&mut self, name: String, ours: u64) {
-        match self.theirs.get(&*name) {
-            Some(theirs) if *theirs == ours => drop(self.compared.insert(name)),
-            theirs => self
+    fn check(&mut self, name: String, selvedge: u64) {
+        match self.header.get(&*name) {
+            Some(header) if *header == selvedge => drop(self.compared.insert(name)),
+            header => self
                 .wrong
-                .push(format!("{name}: {ours:#x}, not {theirs:x?}")),
+                .push(format!("{name}: {selvedge:#x}, not {header:x?}")),
         }
     }
 
@@ -84,11 +84,11 @@ impl Comparison {
 /// `CswapNe` as `CSWAP_NE`.
 fn in_capitals(variant: &impl Debug) -> String {
     let mut name = String::new();
-    for letter in format!("{variant:?}").chars() {
-        if letter.is_uppercase() && !name.is_empty() {
+    for character in format!("{variant:?}").chars() {
+        if character.is_uppercase() && !name.is_empty() {
             name.push('_');
         }
-        name.push(letter.to_ascii_uppercase());
+        name.push(character.to_ascii_uppercase());
     }
     name
 }
@@ -221,27 +221,27 @@ fn compare_modules(comparison: &mut Comparison) {
 }
 
 /// Errors of the fabric's own that one side does not have; the others are the system's.
-fn wrong_errors(theirs: &HashMap<&str, u64>) -> Vec<String> {
-    let ours = Errno::ALL.iter().map(|errno| errno.as_raw() as u64);
-    let ours: HashSet<_> = ours.filter(|errno| *errno >= 256).collect();
+fn wrong_errors(header: &HashMap<&str, u64>) -> Vec<String> {
+    let selvedge = Errno::ALL.iter().map(|errno| errno.as_raw() as u64);
+    let selvedge: HashSet<_> = selvedge.filter(|errno| *errno >= 256).collect();
     let names = lines("enum").map(|words| words[1]);
     let names = names.take_while(|name| *name != "FI_ERRNO_MAX");
-    let theirs: HashSet<_> = names.map(|name| theirs[name]).collect();
-    let different = ours.symmetric_difference(&theirs);
+    let header: HashSet<_> = names.map(|name| header[name]).collect();
+    let different = selvedge.symmetric_difference(&header);
     different.map(|errno| format!("error {errno}")).collect()
 }
 
 #[test]
 fn every_number_is_that_of_libfabric_s_newest_headers() {
     let mut comparison = Comparison {
-        theirs: numbers(),
+        header: numbers(),
         compared: HashSet::new(),
         wrong: Vec::new(),
     };
     compare_flags(&mut comparison);
     compare_enumerations(&mut comparison);
     compare_modules(&mut comparison);
-    comparison.wrong.extend(wrong_errors(&comparison.theirs));
+    comparison.wrong.extend(wrong_errors(&comparison.header));
     let wrong = comparison.wrong.join("\n");
     assert!(wrong.is_empty(), "{wrong}");
     let count = comparison.compared.len();
@@ -259,7 +259,7 @@ const IN_UNIONS: [(&str, &str); 5] = [
 
 /// Structures that nothing here has to read or write: those of the program's side of entries, and of
 /// accelerators and providers.
-const NOT_OURS: [&str; 19] = [
+const NOT_DECLARED: [&str; 19] = [
     "fi_context",
     "fi_context2",
     "fi_recv_context",
@@ -292,37 +292,37 @@ fn every_structure_is_laid_out_as_in_libfabric_s_newest_headers() {
                 sizes.get(structure)
             ));
         }
-        let ours = members.iter().map(|(member, place)| {
+        let selvedge = members.iter().map(|(member, offset)| {
             let renamed = renamed.iter().find(|(own, _)| own == member);
-            (renamed.map_or(*member, |(_, theirs)| theirs), *place)
+            (renamed.map_or(*member, |(_, header)| header), *offset)
         });
-        let ours: HashMap<_, _> = ours.collect();
+        let selvedge: HashMap<_, _> = selvedge.collect();
         let is_table = structure.starts_with("fi_ops");
-        let theirs = lines("member").filter(|it| it[0] == *structure);
-        let theirs = theirs.map(|it| (it[1], number(it[2]) as usize));
-        let theirs: HashMap<_, _> = theirs.filter(|it| !(is_table && it.0 == "size")).collect();
-        for (member, place) in &theirs {
+        let header = lines("member").filter(|it| it[0] == *structure);
+        let header = header.map(|it| (it[1], number(it[2]) as usize));
+        let header: HashMap<_, _> = header.filter(|it| !(is_table && it.0 == "size")).collect();
+        for (member, offset) in &header {
             let base = |name: &str| name.split('.').next() == Some(member);
-            let is_there = ours.iter().any(|(own, at)| base(own) && at == place);
+            let is_there = selvedge.iter().any(|(own, at)| base(own) && at == offset);
             // Room without a length, behind the last member.
             let is_there = is_there || (*structure, *member) == ("fi_eq_cm_entry", "data");
             if !is_there {
-                wrong.push(format!("{structure}: {member} is not at {place}"));
+                wrong.push(format!("{structure}: {member} is not at {offset}"));
             }
         }
         for (member, _) in *members {
             let renamed = renamed.iter().find(|(own, _)| own == member);
-            let named = renamed.map_or(*member, |(_, theirs)| theirs);
-            let is_theirs = theirs.contains_key(named.split('.').next().unwrap());
-            if !is_theirs && !IN_UNIONS.contains(&(*structure, *member)) {
+            let named = renamed.map_or(*member, |(_, header)| header);
+            let is_in_header = header.contains_key(named.split('.').next().unwrap());
+            if !is_in_header && !IN_UNIONS.contains(&(*structure, *member)) {
                 wrong.push(format!("{structure}: there is no {member}"));
             }
         }
     }
-    let ours: HashSet<_> = STRUCTURES.iter().map(|(name, ..)| *name).collect();
+    let selvedge: HashSet<_> = STRUCTURES.iter().map(|(name, ..)| *name).collect();
     let missing = sizes
         .keys()
-        .filter(|name| !ours.contains(*name) && !NOT_OURS.contains(name));
+        .filter(|name| !selvedge.contains(*name) && !NOT_DECLARED.contains(name));
     wrong.extend(missing.map(|name| format!("{name} is not compared")));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -349,9 +349,9 @@ const PRINTED: [(&str, &str); 15] = [
 
 /// Which kind prints an enumerator.
 fn kind_of(enumeration: &str, name: &str) -> Option<&'static str> {
-    let is_its = |(_, what): &&(&str, &str)| match what.starts_with("FI_") {
-        true => enumeration != "fi_op" && name.starts_with(what),
-        false => enumeration == *what,
+    let is_its = |(_, prefix): &&(&str, &str)| match prefix.starts_with("FI_") {
+        true => enumeration != "fi_op" && name.starts_with(prefix),
+        false => enumeration == *prefix,
     };
     PRINTED.iter().find(is_its).map(|(kind, _)| *kind)
 }
@@ -374,7 +374,7 @@ fn fi_tostr_knows_the_enumerators_of_libfabric_s_newest_headers() {
     once(include.join("enumerators.h"), |file| {
         fs::write(file, &source).unwrap();
     });
-    let program = compile("names", Built::ForOurs, Some(&include));
-    let wrong = said(&mut with_ours(program));
+    let program = compile("names", Built::ForSelvedge, Some(&include));
+    let wrong = output_of(&mut with_selvedge(program));
     assert_eq!(wrong, "");
 }

@@ -1,20 +1,20 @@
-//! The two message interfaces, as one shape for the loops.
+//! The untagged and the tagged message API under one trait, for the benchmark loops.
 
-#![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#![expect(unsafe_code, reason = "a post is a promise about memory")]
 
 use selvedge::{Context, Desc, Endpoint, FiAddr, Iov, IovMut, MsgExt, Result, TagMatch, TaggedExt};
 
-/// What a message is for; tagged messages carry it as their tag.
+/// Purpose of a message. A tagged message carries it as its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Is measured.
+    /// Measured.
     Payload = 1,
-    /// Closes a window.
+    /// Acknowledges a window.
     Ack = 2,
 }
 
-/// Untagged or tagged messages.
-pub(super) trait Face {
+/// The API of untagged or tagged messages.
+pub(super) trait MessageApi {
     /// # Safety
     /// As [`selvedge::Msg::sendmsg`].
     unsafe fn send(ep: &dyn Endpoint, buf: Iov, dest: FiAddr, tag: u64, context: Context)
@@ -28,11 +28,11 @@ pub(super) trait Face {
     fn inject(ep: &dyn Endpoint, buf: &[u8], dest: FiAddr, tag: u64) -> Result;
 }
 
-/// fi_msg(3).
+/// Untagged messages, fi_msg(3).
 #[derive(Debug)]
 pub(super) struct Untagged;
 
-impl Face for Untagged {
+impl MessageApi for Untagged {
     #[inline]
     unsafe fn send(
         ep: &dyn Endpoint,
@@ -57,11 +57,11 @@ impl Face for Untagged {
     }
 }
 
-/// fi_tagged(3).
+/// Tagged messages, fi_tagged(3).
 #[derive(Debug)]
 pub(super) struct Tagged;
 
-impl Face for Tagged {
+impl MessageApi for Tagged {
     #[inline]
     unsafe fn send(
         ep: &dyn Endpoint,

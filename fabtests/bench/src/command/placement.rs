@@ -1,12 +1,12 @@
-//! Arguments that all commands with two processes have.
+//! Arguments of all commands that run two processes.
 
 use std::time::{Duration, Instant};
 
 use crate::cpu::Placement;
 
-/// Where the two processes run, and for how long at most.
+/// The cores of the two processes, and the time limit.
 #[derive(Clone, Debug, clap::Args)]
-pub struct PlaceArgs {
+pub struct PlacementArgs {
     /// Pin the two processes to these cores, as in 0,1; the same core twice works too
     /// [default: two cores that share as little as possible]
     #[arg(long, value_name = "A,B", conflicts_with = "no_pin")]
@@ -19,12 +19,12 @@ pub struct PlaceArgs {
     pub timeout: u64,
 }
 
-impl PlaceArgs {
-    /// Where the processes run.
+impl PlacementArgs {
+    /// The placement that the arguments select.
     ///
     /// # Errors
     /// As [`Placement::parse`] and [`Placement::choose`].
-    pub fn placement(&self) -> anyhow::Result<Placement> {
+    pub fn resolve(&self) -> anyhow::Result<Placement> {
         match &self.pin {
             Some(cores) => Placement::parse(cores),
             None if self.no_pin => Placement::free(),
@@ -32,11 +32,11 @@ impl PlaceArgs {
         }
     }
 
-    /// When to give up, counted from now.
+    /// The deadline, counted from now.
     pub fn deadline(&self) -> Instant {
         Instant::now() + Duration::from_secs(self.timeout.min(MAX_TIMEOUT))
     }
 }
 
-/// A week: instants far beyond it cannot be represented everywhere.
+/// A week, in seconds: later instants cannot be represented everywhere.
 const MAX_TIMEOUT: u64 = 7 * 24 * 3600;

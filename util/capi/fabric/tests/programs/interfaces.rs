@@ -2,12 +2,12 @@
 
 use selvedge_testkit::long::part;
 
-use crate::stage::{Built, HEADERS, compile, has, said, with_ours};
+use crate::harness::{Built, HEADERS, compile, has, output_of, with_selvedge};
 
 fn run(name: &str, arguments: &[&str]) {
     if has(&["cc", HEADERS]) {
-        let program = compile(name, Built::ForOurs, None);
-        said(with_ours(program).args(arguments));
+        let program = compile(name, Built::ForSelvedge, None);
+        output_of(with_selvedge(program).args(arguments));
     }
 }
 
@@ -60,9 +60,9 @@ fn endpoints_and_contexts_in_c_are_opened_bound_and_enabled_in_any_order() {
     run("orders", &["shm"]);
     run("orders", &["tcp"]);
     if has(&["cc", HEADERS]) {
-        let mut command = with_ours(compile("orders", Built::ForOurs, None));
+        let mut command = with_selvedge(compile("orders", Built::ForSelvedge, None));
         let hooked = command.env("FI_HOOK", "perf").arg("shm");
-        said(hooked.env("FI_HOOK_FILE", "/dev/null"));
+        output_of(hooked.env("FI_HOOK_FILE", "/dev/null"));
     }
 }
 
@@ -73,7 +73,7 @@ fn processes_in_c_share_a_named_address_vector() {
 }
 
 #[test]
-fn sets_in_c_say_what_is_ready_and_wait_for_it() {
+fn poll_and_wait_sets_in_c_report_ready_members() {
     run("sets", &["shm"]);
     run("sets", &["tcp"]);
 }
@@ -91,13 +91,13 @@ fn contexts_in_c_join_groups_and_take_part_in_collectives() {
 }
 
 #[test]
-fn threads_in_c_sleep_on_queues_and_descriptors() {
+fn threads_in_c_park_on_queues_and_descriptors() {
     run("waits", &["shm"]);
     run("waits", &["tcp"]);
 }
 
 #[test]
-fn addresses_in_c_are_taken_before_anybody_listens_or_connects() {
+fn addresses_in_c_are_bound_before_listen_and_connect() {
     run("sockets", &[]);
 }
 
@@ -107,7 +107,7 @@ fn endpoints_in_c_connect_reject_and_shut_down() {
 }
 
 #[test]
-fn what_programs_get_wrong_has_its_number_and_harms_nothing() {
+fn wrong_calls_in_c_return_their_errno_and_damage_nothing() {
     run("misuse", &["shm"]);
     run("misuse", &["tcp"]);
 }
@@ -117,22 +117,22 @@ fn programs_that_were_built_for_an_older_library_run() {
     let system = "/usr/lib/x86_64-linux-gnu/libfabric.so";
     if has(&["cc", HEADERS, system]) {
         for name in ["misuse", "messages", "remote"] {
-            let program = compile(name, Built::ForTheSystem, None);
-            said(with_ours(program).arg("shm"));
+            let program = compile(name, Built::ForSystem, None);
+            output_of(with_selvedge(program).arg("shm"));
         }
     }
 }
 
 #[test]
-fn providers_of_libfabric_log_and_read_parameters_through_us() {
+fn libfabric_providers_log_and_read_parameters_through_selvedge() {
     if !has(&["cc", HEADERS]) {
         return;
     }
-    let mut command = with_ours(compile("provider", Built::ForOurs, None));
+    let mut command = with_selvedge(compile("provider", Built::ForSelvedge, None));
     command
         .env("FI_DEMO_SIZE", "4k")
         .env("FI_DEMO_NAME", "somebody");
-    let text = said(command.env("FI_DEMO_WRONG", "maybe"));
+    let text = output_of(command.env("FI_DEMO_WRONG", "maybe"));
     let line = "demo:ep_ctrl:warn: main():";
     assert!(
         text.contains(line) && text.contains("six 1 2 c 0.25 words"),
@@ -147,9 +147,9 @@ fn hooks_trace_programs_in_c() {
     }
     let name = format!("selvedge-hooks-{}", std::process::id());
     let file = std::env::temp_dir().join(name);
-    let mut command = with_ours(compile("messages", Built::ForOurs, None));
+    let mut command = with_selvedge(compile("messages", Built::ForSelvedge, None));
     command.env("FI_HOOK", "trace").env("FI_HOOK_FILE", &file);
-    said(command.arg("shm"));
+    output_of(command.arg("shm"));
     let text = std::fs::read_to_string(&file).expect("there is a trace");
     // If it stays, it is in a folder for what may go.
     let _ = std::fs::remove_file(&file);
@@ -173,17 +173,17 @@ fn texts_are_those_of_the_system_s_libfabric() {
     if !has(&["cc", HEADERS, system]) {
         return;
     }
-    let program = compile("print", Built::ForTheSystem, None);
-    let theirs = said(std::process::Command::new(&program).env_remove("LD_LIBRARY_PATH"));
-    let ours = said(&mut with_ours(&program));
-    let is_known = |line: &&str| !NEWER.iter().any(|newer| line.contains(newer));
-    let ours: Vec<_> = ours.lines().filter(is_known).collect();
-    let theirs: Vec<_> = theirs.lines().filter(is_known).collect();
-    assert_eq!(ours, theirs);
+    let program = compile("print", Built::ForSystem, None);
+    let system_text = output_of(std::process::Command::new(&program).env_remove("LD_LIBRARY_PATH"));
+    let selvedge = output_of(&mut with_selvedge(&program));
+    let is_in_system = |line: &&str| !NEWER.iter().any(|newer| line.contains(newer));
+    let selvedge: Vec<_> = selvedge.lines().filter(is_in_system).collect();
+    let system_text: Vec<_> = system_text.lines().filter(is_in_system).collect();
+    assert_eq!(selvedge, system_text);
 }
 
 #[test]
-fn posts_at_random_touch_nothing_that_was_not_named() {
+fn random_posts_touch_only_the_named_memory() {
     let calls =
         std::env::var("FABRIC_MISUSE_CALLS").unwrap_or_else(|_| part("4000", "20000").to_owned());
     let seed = std::env::var("FABRIC_MISUSE_SEED").unwrap_or_else(|_| "1".to_owned());

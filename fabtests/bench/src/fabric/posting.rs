@@ -1,7 +1,7 @@
-//! Posting and completing: the only place of the benchmarks that makes promises about memory.
+//! Posting and completing operations. This file has the safety arguments of all posts of messages.
 //!
-//! The right to use a buffer is a value, [`RxSlot`] or [`TxSlot`], that a post takes and that its
-//! completion gives back.
+//! [`RxSlot`] and [`TxSlot`] are the rights to use a buffer. A post takes the value and its
+//! completion gives it back.
 
 #![expect(unsafe_code, reason = "posts are promises about memory")]
 
@@ -14,19 +14,19 @@ use selvedge::{
     TaggedExt, cq,
 };
 
-use super::burden::{LANE_SHIFT, lane_tag};
-use super::face::{Face, Purpose};
+use super::background_load::{CHANNEL_SHIFT, channel_tag};
+use super::endpoint::{BenchEndpoint, Waiter};
+use super::message_api::{MessageApi, Purpose};
 use super::pattern;
-use super::station::{Station, Waiter};
 use crate::buffer::Pages;
 use crate::pair::exchange;
 
 /// The buffers of an endpoint.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) struct EndpointBuffers {
     rx: Pages,
     tx: Pages,
-    /// A run has begun and has not ended with all its buffers back.
+    /// Whether a run has begun and has not ended with all its buffers returned.
     running: bool,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Wire {
 pub(super) struct RxSlot(usize);
 
 impl RxSlot {
-    /// Which of the receive buffers it is.
+    /// Index of the receive buffer.
     #[inline]
     pub(super) fn index(&self) -> usize {
         self.0
@@ -56,9 +56,9 @@ pub(super) struct Run<'a, F> {
     cq: &'a dyn CompletionQueue,
     peer: FiAddr,
     waiter: Waiter,
-    /// What is added to the tags of sends, and to those of receives.
-    lane: u64,
-    /// The part of the tag that receives do not look at.
+    /// Channel bits in the tags of sends and receives.
+    channel: u64,
+    /// Bits of the tag that receives ignore.
     ignore: u64,
     rx: *mut u8,
     tx: *mut u8,
@@ -67,23 +67,23 @@ pub(super) struct Run<'a, F> {
     running: &'a mut bool,
     /// Posts whose completions have not been read.
     outstanding: Cell<usize>,
-    /// Keeps the buffers borrowed, which are reached by pointers.
-    buffers: PhantomData<(&'a mut Wire, F)>,
+    /// Keeps the buffers borrowed, which the run accesses through pointers.
+    borrowed: PhantomData<(&'a mut EndpointBuffers, F)>,
 }
 
-impl Wire {
-    /// Buffers of `side` bytes for sends, and twice as many for receives.
+impl EndpointBuffers {
+    /// Allocates `side` bytes of send buffers and twice as many bytes of receive buffers.
     ///
     /// # Errors
-    /// When there is no memory.
+    /// When memory cannot be allocated.
     pub(super) fn new(side: usize) -> anyhow::Result<Self> {
         Ok(Self::over(Pages::new(2 * side)?, Pages::new(side)?))
     }
 
-    /// The same in memory of the domain's.
+    /// As [`Self::new`], in memory that the domain allocates.
     ///
     /// # Errors
-    /// When there is no memory.
+    /// When memory cannot be allocated.
     pub(super) fn special(domain: &dyn Domain, side: usize) -> anyhow::Result<Self> {
         let rx = Pages::special(domain, 2 * side)?;
         Ok(Self::over(rx, Pages::special(domain, side)?))
@@ -95,53 +95,56 @@ impl Wire {
     }
 }
 
-impl<'a, F: Face> Run<'a, F> {
+impl<'a, F: MessageApi> Run<'a, F> {
     /// Begins a run with `window` send buffers and twice as many receive buffers of `size` bytes.
     ///
     /// # Errors
-    /// When there are not so many, or an earlier run has left operations behind.
+    /// When the buffers are too small, or an earlier run has left operations outstanding.
     pub(super) fn begin(
-        station: &'a mut Station,
+        endpoint: &'a mut BenchEndpoint,
         size: usize,
         window: usize,
     ) -> anyhow::Result<(Self, Vec<RxSlot>, Vec<TxSlot>)> {
-        let parts = station.parts();
-        let wire = parts.wire;
+        let parts = endpoint.parts();
+        let buffers = parts.buffers;
         let stride = stride(size);
-        ensure!(!wire.running, "an earlier run has failed on this endpoint");
         ensure!(
-            window * stride <= wire.tx.len() && 2 * window * stride <= wire.rx.len(),
+            !buffers.running,
+            "an earlier run has failed on this endpoint"
+        );
+        ensure!(
+            window * stride <= buffers.tx.len() && 2 * window * stride <= buffers.rx.len(),
             "the buffers have no room for {window} messages of {size} bytes"
         );
-        wire.running = true;
+        buffers.running = true;
         let run = Self {
             ep: parts.ep,
             cq: parts.cq,
             peer: parts.peer,
             waiter: parts.waiter,
-            lane: 0,
+            channel: 0,
             ignore: 0,
-            rx: wire.rx.as_mut_ptr(),
-            tx: wire.tx.as_mut_ptr(),
+            rx: buffers.rx.as_mut_ptr(),
+            tx: buffers.tx.as_mut_ptr(),
             slots: window,
             stride,
-            running: &mut wire.running,
+            running: &mut buffers.running,
             outstanding: Cell::new(0),
-            buffers: PhantomData,
+            borrowed: PhantomData,
         };
         let rx = (0..2 * window).map(RxSlot).collect();
         let tx = (0..window).map(TxSlot).collect();
         Ok((run, rx, tx))
     }
 
-    /// Sends to and receives from this lane alone from now on; lane 0 is the usual one.
-    pub(super) fn set_lane(&mut self, lane: usize) {
-        self.lane = lane_tag(lane);
+    /// Sends and receives in this channel alone from now on. Channel 0 is the default.
+    pub(super) fn set_channel(&mut self, channel: usize) {
+        self.channel = channel_tag(channel);
     }
 
-    /// Receives from all lanes from now on.
-    pub(super) fn hear_all_lanes(&mut self) {
-        self.ignore = !0 << LANE_SHIFT;
+    /// Receives from all channels from now on.
+    pub(super) fn accept_all_channels(&mut self) {
+        self.ignore = !0 << CHANNEL_SHIFT;
     }
 
     /// Sends to this peer from now on.
@@ -149,7 +152,7 @@ impl<'a, F: Face> Run<'a, F> {
         self.peer = peer;
     }
 
-    /// Ends the run. Where operations are outstanding, it was the last one of its endpoint.
+    /// Ends the run. With operations outstanding, no other run can begin on the endpoint.
     pub(super) fn end(self) {
         *self.running = self.outstanding.get() != 0;
     }
@@ -166,15 +169,15 @@ impl<'a, F: Face> Run<'a, F> {
         let context = Context(slot as u64);
         let buf = IovMut::from_raw(self.rx_at(slot).cast(), len);
         let tag = TagMatch {
-            tag: purpose as u64 | self.lane,
+            tag: purpose as u64 | self.channel,
             ignore: self.ignore,
         };
         loop {
             // SAFETY: the buffer belongs to `slot`, which this call keeps until the completion
-            // gives it back; the memory outlives the endpoint (`Station`'s order of fields).
+            // gives it back; the memory outlives the endpoint (`BenchEndpoint`'s order of fields).
             match unsafe { F::recv(self.ep, buf, tag, context) } {
                 Ok(()) => break,
-                Err(errno) => self.ease(errno, "receive")?,
+                Err(errno) => self.make_room(errno, "receive")?,
             }
         }
         self.outstanding.update(|count| count + 1);
@@ -192,12 +195,12 @@ impl<'a, F: Face> Run<'a, F> {
         debug_assert!(len <= self.stride);
         let context = Context(slot as u64 | SENT);
         let buf = Iov::from_raw(self.tx_at(slot).cast_const().cast(), len);
-        let tag = purpose as u64 | self.lane;
+        let tag = purpose as u64 | self.channel;
         loop {
             // SAFETY: as in `recv`.
             match unsafe { F::send(self.ep, buf, self.peer, tag, context) } {
                 Ok(()) => break,
-                Err(errno) => self.ease(errno, "send")?,
+                Err(errno) => self.make_room(errno, "send")?,
             }
         }
         self.outstanding.update(|count| count + 1);
@@ -209,19 +212,19 @@ impl<'a, F: Face> Run<'a, F> {
     pub(super) fn inject(&self, slot: &TxSlot, len: usize, purpose: Purpose) -> anyhow::Result<()> {
         debug_assert!(len <= self.stride);
         let base = self.tx_at(slot.0).cast_const();
-        // SAFETY: the buffer belongs to `slot`, so that no send is reading or anybody writing it,
-        // and `len` bytes lie within it.
+        // SAFETY: the buffer belongs to `slot`, so that no send reads it and no other code writes
+        // it, and `len` bytes lie within it.
         let message = unsafe { std::slice::from_raw_parts(base, len) };
-        let tag = purpose as u64 | self.lane;
+        let tag = purpose as u64 | self.channel;
         loop {
             match F::inject(self.ep, message, self.peer, tag) {
                 Ok(()) => return Ok(()),
-                Err(errno) => self.ease(errno, "inject")?,
+                Err(errno) => self.make_room(errno, "inject")?,
             }
         }
     }
 
-    /// Reads completions into `entries` and says how many there are.
+    /// Reads completions into `entries` and returns their number.
     #[inline]
     pub(super) fn read(&self, entries: &mut [cq::Entry]) -> anyhow::Result<usize> {
         match self.cq.read(entries) {
@@ -231,14 +234,15 @@ impl<'a, F: Face> Run<'a, F> {
         }
     }
 
-    /// Waits for completions as the station does, and reads them if that has found some.
+    /// Waits once as the endpoint's configuration says, and reads the completions that the wait
+    /// finds.
     #[inline]
     fn wait(&self, entries: &mut [cq::Entry]) -> anyhow::Result<usize> {
         let waited = self.waiter.wait(self.cq, entries);
         waited.map_err(|errno| self.failure(errno))
     }
 
-    /// What a completion gives back.
+    /// Returns the buffer of a completion.
     #[inline]
     pub(super) fn done(&self, entry: &cq::Entry) -> anyhow::Result<Done> {
         let context = entry.context.0;
@@ -249,7 +253,7 @@ impl<'a, F: Face> Run<'a, F> {
         } else if slot < 2 * self.slots {
             Ok(Done::Received(RxSlot(slot), entry.len))
         } else {
-            bail!("the provider completes context {context:#x}, which nothing was posted with")
+            bail!("a completion has context {context:#x}, which no posted operation has")
         }
     }
 
@@ -298,11 +302,11 @@ impl<'a, F: Face> Run<'a, F> {
         unsafe { self.tx.add(slot * self.stride) }
     }
 
-    /// Makes room after a full queue; any other error stands.
+    /// Makes progress after a post found the queue full; passes any other error on.
     #[cold]
-    fn ease(&self, errno: Errno, what: &str) -> anyhow::Result<()> {
+    fn make_room(&self, errno: Errno, operation: &str) -> anyhow::Result<()> {
         if errno != Errno::Again {
-            return Err(anyhow!("cannot post a {what}: {errno}"));
+            return Err(anyhow!("cannot post a {operation}: {errno}"));
         }
         self.waiter.rest();
         match self.cq.read(&mut []) {
@@ -311,7 +315,7 @@ impl<'a, F: Face> Run<'a, F> {
         }
     }
 
-    /// What a completion queue's error means.
+    /// Translates a completion queue's error.
     #[cold]
     fn failure(&self, errno: Errno) -> anyhow::Error {
         match (errno, self.cq.read_err()) {
@@ -323,20 +327,20 @@ impl<'a, F: Face> Run<'a, F> {
     }
 }
 
-/// Posts a tagged receive for each tag; `memory` outlives the endpoint, and nobody reads it.
+/// Posts a tagged receive for each tag. `memory` outlives the endpoint, and nothing reads it.
 ///
 /// # Errors
-/// What the provider says.
-pub(super) fn post_for_nobody(
+/// The provider's.
+pub(super) fn post_unmatched(
     ep: &dyn Endpoint,
     memory: &mut Pages,
     tags: impl Iterator<Item = u64>,
 ) -> anyhow::Result<()> {
     let buf = IovMut::new(memory);
     for tag in tags {
-        let context = Context(NOBODY);
-        // SAFETY: the memory outlives the endpoint (`Station`'s order of fields), and this module
-        // touches it no more.
+        let context = Context(UNMATCHED);
+        // SAFETY: the memory outlives the endpoint (`BenchEndpoint`'s order of fields), and no code
+        // accesses it afterwards.
         let posted = unsafe {
             ep.trecv(
                 buf,
@@ -346,27 +350,28 @@ pub(super) fn post_for_nobody(
                 context,
             )
         };
-        posted.map_err(|errno| anyhow!("cannot post a receive for nobody: {errno}"))?;
+        posted
+            .map_err(|errno| anyhow!("cannot post a receive that no message matches: {errno}"))?;
     }
     Ok(())
 }
 
-/// Sends a message without bytes.
+/// Sends an empty tagged message.
 ///
 /// # Errors
-/// What the provider says.
+/// The provider's.
 pub(super) fn send_nothing(ep: &dyn Endpoint, dest: FiAddr, tag: u64) -> selvedge::Result {
     // SAFETY: no memory is named.
     unsafe { ep.tsend(Iov::new(&[]), Desc::NONE, dest, tag, Context(SENT)) }
 }
 
-/// Bytes from one buffer to the next: whole cache lines.
+/// Distance of two buffers, in bytes: whole cache lines.
 pub(super) fn stride(size: usize) -> usize {
     size.next_multiple_of(LINE).max(LINE)
 }
 
 /// Distinguishes the contexts of sends from those of receives.
 const SENT: u64 = 1 << 32;
-/// The context of receives that take nothing.
-const NOBODY: u64 = 1 << 33;
+/// Context of receives that no message matches.
+const UNMATCHED: u64 = 1 << 33;
 const LINE: usize = 64;

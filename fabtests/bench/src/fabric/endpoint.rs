@@ -1,4 +1,4 @@
-//! One process's endpoint, with everything it needs.
+//! The endpoint of one process, with its queue, peers and buffers.
 
 use std::iter::repeat_n;
 use std::os::fd::AsFd;
@@ -14,37 +14,39 @@ use selvedge::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::company::{Company, GREETING};
-use super::remote::Window;
-use super::wire::{Wire, post_for_nobody};
-use super::{LARGEST, Manner, OpenOrder, Promise, WIDEST, Wait, burden, side_bytes};
+use super::idle_peers::{CONNECT_TAG, IdlePeers};
+use super::posting::{EndpointBuffers, post_unmatched};
+use super::remote::TargetRegion;
+use super::{
+    BenchConfig, LARGEST, OpenOrder, Promise, WIDEST, WaitStrategy, background_load, side_bytes,
+};
 use crate::buffer::Pages;
 use crate::cpu::Idle;
 
-/// An open endpoint, its queue and its peer.
+/// An open endpoint, its queue, its peers and its buffers.
 #[derive(Debug)]
-pub struct Station {
-    // Dropped first: a closed endpoint no longer touches the buffers of the wire.
+pub struct BenchEndpoint {
+    // Dropped first: a closed endpoint no longer accesses the buffers.
     ep: Arc<dyn Endpoint>,
     cq: Arc<dyn CompletionQueue>,
     av: Arc<dyn AddressVector>,
     info: Info,
-    /// Whom messages go to, or all who send messages here.
+    /// The peer to send to, or all peers that send to this endpoint.
     peers: Vec<FiAddr>,
-    wire: Wire,
+    buffers: EndpointBuffers,
     idle: Idle,
-    /// What opening it took, from discovery on, without its buffers.
+    /// Time from discovery to the open endpoint in nanoseconds, without its buffers.
     open_ns: u64,
-    manner: Manner,
-    /// Of the receives that take nothing.
-    for_nobody: Pages,
-    /// Peers of the other process that say nothing.
-    company: Option<Company>,
-    /// Memory for the peer, if there are benchmarks that want it.
-    window: Option<Window>,
+    config: BenchConfig,
+    /// Buffer of the receives that no message matches.
+    unmatched_buf: Pages,
+    /// Idle endpoints of this process, connected with the other process.
+    idle_peers: Option<IdlePeers>,
+    /// Memory that the peer accesses, where a benchmark needs it.
+    region: Option<TargetRegion>,
 }
 
-/// What an open endpoint says of itself.
+/// Description of an open endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
     /// The provider.
@@ -53,16 +55,17 @@ pub struct Opened {
     pub address: String,
     /// Largest injected message, in bytes.
     pub inject_size: usize,
-    /// What opening took, from discovery on, in nanoseconds; 0 where contestants do not tell.
+    /// Time from discovery to the open endpoint, in nanoseconds; 0 where a contestant does not
+    /// report it.
     #[serde(default)]
     pub open_ns: u64,
 }
 
-impl Station {
-    /// Opens an endpoint of the best provider that there is for it.
+impl BenchEndpoint {
+    /// Opens an endpoint of the best provider that fits the order.
     ///
     /// # Errors
-    /// When there is none, with what discovery says of each, or when it does not open.
+    /// When no provider fits, with discovery's explanation; when the endpoint does not open.
     pub fn open(order: &OpenOrder, idle: Idle) -> anyhow::Result<Self> {
         let start = Instant::now();
         let info = discover(order)?;
@@ -82,9 +85,9 @@ impl Station {
             .with_context(|| format!("cannot open an endpoint of {name}"))?;
         let open_ns = start.elapsed().as_nanos() as u64;
         let side = side_bytes(order.window, order.largest);
-        let wire = match order.special {
-            true => Wire::special(&*domain, side)?,
-            false => Wire::new(side)?,
+        let buffers = match order.special {
+            true => EndpointBuffers::special(&*domain, side)?,
+            false => EndpointBuffers::new(side)?,
         };
         Ok(Self {
             ep,
@@ -92,23 +95,23 @@ impl Station {
             av,
             info,
             peers: Vec::new(),
-            wire,
+            buffers,
             idle,
             open_ns,
-            manner: order.manner,
-            for_nobody: Pages::new(64)?,
-            company: None,
-            window: match order.remote {
-                true => Some(Window::new(&*domain, side)?),
+            config: order.config,
+            unmatched_buf: Pages::new(64)?,
+            idle_peers: None,
+            region: match order.remote {
+                true => Some(TargetRegion::new(&*domain, side)?),
                 false => None,
             },
         })
     }
 
-    /// Has buffers for other sizes than it was opened for.
+    /// Replaces the buffers by ones for other sizes.
     ///
     /// # Errors
-    /// When there is no memory; when either number is out of range.
+    /// When memory cannot be allocated; when either number is out of range.
     pub fn resize(&mut self, window: usize, largest: usize) -> anyhow::Result<()> {
         ensure!(
             largest <= LARGEST,
@@ -118,11 +121,11 @@ impl Station {
             window <= WIDEST,
             "a window of {window} messages is out of range"
         );
-        self.wire = Wire::new(side_bytes(window, largest))?;
+        self.buffers = EndpointBuffers::new(side_bytes(window, largest))?;
         Ok(())
     }
 
-    /// Describes it.
+    /// Describes the endpoint.
     ///
     /// # Errors
     /// When the endpoint has no address.
@@ -136,7 +139,7 @@ impl Station {
         })
     }
 
-    /// Names the peer that messages go to.
+    /// Sets the peer to send to.
     ///
     /// # Errors
     /// As [`Self::set_peers`].
@@ -144,74 +147,75 @@ impl Station {
         self.set_peers(&[address.to_owned()])
     }
 
-    /// Names all who send messages here, in the order of their numbers.
+    /// Sets the peers that send to this endpoint, in the order of their numbers.
     ///
     /// # Errors
-    /// When an address is none, or not one of this provider's.
+    /// When an address cannot be parsed, or belongs to another provider.
     pub fn set_peers(&mut self, addresses: &[String]) -> anyhow::Result<()> {
         self.peers.clear();
         for address in addresses {
             let parsed: Address = address.parse()?;
             let peer = self.av.insert_one(&parsed);
-            let peer = peer.with_context(|| format!("address {address:?} is refused"))?;
+            let peer = peer.with_context(|| format!("cannot insert address {address:?}"))?;
             self.peers.push(peer);
         }
         Ok(())
     }
 
-    /// Has the peers, receives and messages around that its manner asks for; the peer does so, too.
+    /// Adds the idle peers, posted receives and unexpected messages of the configuration. The peer
+    /// process does so at the same time.
     ///
     /// # Errors
-    /// What the provider says.
-    pub fn lay_burden(&mut self) -> anyhow::Result<()> {
-        if self.manner.quiet > 0 {
-            self.company = Some(self.meet_company()?);
+    /// The provider's.
+    pub fn add_background_load(&mut self) -> anyhow::Result<()> {
+        if self.config.idle_peers > 0 {
+            self.idle_peers = Some(self.connect_idle_peers()?);
         }
-        match self.manner.posted + self.manner.unexpected {
+        match self.config.posted + self.config.unexpected {
             0 => Ok(()),
-            _ => burden::lay(self),
+            _ => background_load::apply(self),
         }
     }
 
-    /// Acquaints quiet endpoints of this process with the peer, and this one with the peer's.
-    fn meet_company(&mut self) -> anyhow::Result<Company> {
-        let count = self.manner.quiet;
-        let company = Company::open(&self.info, count)?;
-        self.post_for_nobody(repeat_n(GREETING, count))?;
-        let (cq, mut met) = (&self.cq, 0);
-        let mut hear = || {
-            met += cq.read(&mut [cq::Entry::default()])?;
-            Ok(met)
+    /// Connects idle endpoints of this process with the peer, and this endpoint with the peer's
+    /// idle ones.
+    fn connect_idle_peers(&mut self) -> anyhow::Result<IdlePeers> {
+        let count = self.config.idle_peers;
+        let idle_peers = IdlePeers::open(&self.info, count)?;
+        self.post_unmatched(repeat_n(CONNECT_TAG, count))?;
+        let (cq, mut connected) = (&self.cq, 0);
+        let mut poll_connected = || {
+            connected += cq.read(&mut [cq::Entry::default()])?;
+            Ok(connected)
         };
-        company.greet(&self.av.lookup(self.peer())?, || hear().map(|_| ()))?;
-        while hear()? < count {}
-        Ok(company)
+        idle_peers.connect_to(&self.av.lookup(self.peer())?, || {
+            poll_connected().map(|_| ())
+        })?;
+        while poll_connected()? < count {}
+        Ok(idle_peers)
     }
 
-    /// How this process waits while nothing is to complete.
+    /// How this process waits while nothing completes.
     pub(super) fn idle(&self) -> Idle {
         self.idle
     }
 
-    /// In what it is not as usual.
-    pub(super) fn manner(&self) -> &Manner {
-        &self.manner
+    /// The endpoint's configuration.
+    pub(super) fn config(&self) -> &BenchConfig {
+        &self.config
     }
 
-    /// All who send messages here.
+    /// The peers that send to this endpoint.
     pub(super) fn peers(&self) -> &[FiAddr] {
         &self.peers
     }
 
-    /// Posts a receive for each of these tags, which no message has.
+    /// Posts a receive for each of these tags, which no message of a benchmark has.
     ///
     /// # Errors
-    /// What the provider says.
-    pub(super) fn post_for_nobody(
-        &mut self,
-        tags: impl Iterator<Item = u64>,
-    ) -> anyhow::Result<()> {
-        post_for_nobody(&*self.ep, &mut self.for_nobody, tags)
+    /// The provider's.
+    pub(super) fn post_unmatched(&mut self, tags: impl Iterator<Item = u64>) -> anyhow::Result<()> {
+        post_unmatched(&*self.ep, &mut self.unmatched_buf, tags)
     }
 
     fn peer(&self) -> FiAddr {
@@ -223,19 +227,19 @@ impl Station {
         self.info.tx_attr.inject_size
     }
 
-    /// The endpoint, its queue, its peer, and memory for the peer to access.
+    /// The endpoint, its queue, its peer, and the memory that the peer accesses.
     ///
     /// # Errors
-    /// When it was opened without such memory, or with too little.
+    /// When the endpoint was opened without such memory, or with too little.
     pub(super) fn remote(&mut self, size: usize) -> anyhow::Result<RemoteParts<'_>> {
         let peer = self.peer();
-        let window = self.window.as_mut().context("no memory for the peer")?;
-        ensure!(window.fits(size), "accesses of {size} bytes are too large");
+        let region = self.region.as_mut().context("no memory for the peer")?;
+        ensure!(region.fits(size), "accesses of {size} bytes are too large");
         Ok(RemoteParts {
             ep: &*self.ep,
             cq: &*self.cq,
             peer,
-            window,
+            region,
         })
     }
 
@@ -247,10 +251,10 @@ impl Station {
             cq: &*self.cq,
             peer,
             waiter: Waiter {
-                manner: self.manner.wait,
+                config: self.config.wait,
                 idle: self.idle,
             },
-            wire: &mut self.wire,
+            buffers: &mut self.buffers,
         }
     }
 }
@@ -258,12 +262,12 @@ impl Station {
 /// How a process waits for completions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiter {
-    manner: Wait,
+    config: WaitStrategy,
     idle: Idle,
 }
 
 impl Waiter {
-    /// Waits a little, or until there is something; says how many entries it has read meanwhile.
+    /// Waits once as configured, and returns the number of entries that the wait has read.
     ///
     /// # Errors
     /// As [`CompletionQueue::read`].
@@ -273,7 +277,7 @@ impl Waiter {
         cq: &dyn CompletionQueue,
         entries: &mut [cq::Entry],
     ) -> selvedge::Result<usize> {
-        if self.manner == Wait::Spin {
+        if self.config == WaitStrategy::Spin {
             self.idle.rest();
             return Ok(0);
         }
@@ -282,18 +286,18 @@ impl Waiter {
 
     #[cold]
     fn sleep(self, cq: &dyn CompletionQueue, entries: &mut [cq::Entry]) -> selvedge::Result<usize> {
-        match self.manner {
-            Wait::Spin | Wait::Yield => std::thread::yield_now(),
-            Wait::Fd if cq.try_wait().is_ok() => {
+        match self.config {
+            WaitStrategy::Spin | WaitStrategy::Yield => std::thread::yield_now(),
+            WaitStrategy::Fd if cq.try_wait().is_ok() => {
                 let fd = cq.wait_fd().ok_or(Errno::NoSys)?;
                 let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
-                // Whatever it says, the queue is read again.
-                let _ = poll(&mut fds, PollTimeout::from(PATIENCE_MS));
+                // The queue is read again after any outcome.
+                let _ = poll(&mut fds, PollTimeout::from(WAIT_TIMEOUT_MS));
             }
-            Wait::Fd => {}
-            Wait::Sleep => {
-                let patience = Duration::from_millis(PATIENCE_MS.into());
-                return match cq.wait(entries, Some(patience)) {
+            WaitStrategy::Fd => {}
+            WaitStrategy::Sleep => {
+                let timeout = Duration::from_millis(WAIT_TIMEOUT_MS.into());
+                return match cq.wait(entries, Some(timeout)) {
                     Err(Errno::Again) => Ok(0),
                     read => read,
                 };
@@ -302,41 +306,41 @@ impl Waiter {
         Ok(0)
     }
 
-    /// Lets others run before a post is tried again.
+    /// Gives up the processor before a post is tried again.
     pub(super) fn rest(self) {
-        match self.manner {
-            Wait::Spin => self.idle.rest(),
+        match self.config {
+            WaitStrategy::Spin => self.idle.rest(),
             _ => std::thread::yield_now(),
         }
     }
 }
 
-/// How long a wait is, so that a process that waits in vain says so at its deadline.
-const PATIENCE_MS: u16 = 1000;
+/// Limit of one wait, so that a process that waits in vain reaches its deadline.
+const WAIT_TIMEOUT_MS: u16 = 1000;
 
-/// What a loop over remote memory works with.
+/// The parts of an endpoint that a loop over remote memory uses.
 #[derive(Debug)]
 pub(super) struct RemoteParts<'a> {
     pub(super) ep: &'a dyn Endpoint,
     pub(super) cq: &'a dyn CompletionQueue,
     pub(super) peer: FiAddr,
-    pub(super) window: &'a mut Window,
+    pub(super) region: &'a mut TargetRegion,
 }
 
-/// What a loop works with.
+/// The parts of an endpoint that a message loop uses.
 #[derive(Debug)]
 pub(super) struct Parts<'a> {
     pub(super) ep: &'a dyn Endpoint,
     pub(super) cq: &'a dyn CompletionQueue,
     pub(super) peer: FiAddr,
     pub(super) waiter: Waiter,
-    pub(super) wire: &'a mut Wire,
+    pub(super) buffers: &'a mut EndpointBuffers,
 }
 
-/// How many bytes a datagram of the provider carries.
+/// Largest datagram of a provider, in bytes.
 ///
 /// # Errors
-/// When it has no datagrams, with what discovery says.
+/// When the provider has no datagram endpoints, with discovery's explanation.
 pub fn longest_datagram(provider: Option<String>) -> anyhow::Result<usize> {
     let order = OpenOrder {
         datagrams: true,
@@ -345,7 +349,7 @@ pub fn longest_datagram(provider: Option<String>) -> anyhow::Result<usize> {
     Ok(discover(&order)?.ep_attr.max_msg_size)
 }
 
-/// The best way to communicate that the loops can use.
+/// Discovery's best result that the loops can use.
 pub(crate) fn discover(order: &OpenOrder) -> anyhow::Result<Info> {
     let registry = selvedge_providers::builtin();
     let infos = registry.infos(&hints(order))?;
@@ -376,11 +380,11 @@ fn hints(order: &OpenOrder) -> Hints {
     if let Some(provider) = &order.provider {
         hints = hints.provider(provider);
     }
-    if order.manner.threading == Promise::Safe {
+    if order.config.threading == Promise::Safe {
         return hints;
     }
-    // SAFETY: a `Station` keeps all objects of its domain to itself, `Wire`'s loops borrow it
-    // exclusively, and it is used by the thread that owns it alone; so is an `OwnedEndpoint`.
+    // SAFETY: only the `BenchEndpoint` uses the objects of its domain, the loops of `Run` borrow it
+    // exclusively, and only the thread that owns it uses it. The same holds for an `OwnedEndpoint`.
     unsafe { hints.promise_threading(Threading::Domain) }
 }
 
@@ -395,13 +399,13 @@ fn caps(order: &OpenOrder) -> Caps {
     }
 }
 
-/// Room for everything that a window leaves behind on either side.
+/// The queue has room for the completions of a window on either side.
 fn cq_attr(order: &OpenOrder) -> cq::Attr {
     let mut attr = cq::Attr::with_size((4 * order.window).max(256));
-    attr.wait_obj = match order.manner.wait {
-        Wait::Spin | Wait::Yield => wait::Object::None,
-        Wait::Fd => wait::Object::Fd,
-        Wait::Sleep => wait::Object::Unspec,
+    attr.wait_obj = match order.config.wait {
+        WaitStrategy::Spin | WaitStrategy::Yield => wait::Object::None,
+        WaitStrategy::Fd => wait::Object::Fd,
+        WaitStrategy::Sleep => wait::Object::Unspec,
     };
     attr
 }

@@ -8,9 +8,9 @@ use std::ptr;
 use selvedge_cheetah::Error;
 use selvedge_cheetah::core::Reservation;
 
-use crate::answer::{Context, answer, check_span, number};
-use crate::call::port;
-use crate::life::open;
+use crate::lifecycle::open;
+use crate::message::port;
+use crate::status::{Context, check_span, guarded, number};
 
 /// # Safety
 /// `context` is open; `parcel` and `room` can be written.
@@ -19,19 +19,19 @@ unsafe extern "C" fn cheetah_reserve(
     context: *mut Context,
     to: c_int,
     len: usize,
-    parcel: *mut *mut Reservation,
+    reservation: *mut *mut Reservation,
     room: *mut *mut c_void,
 ) -> c_int {
-    answer(|| {
+    guarded(|| {
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
         check_span("reserve", ptr::dangling::<u8>(), len)?;
         let mut reserved = Box::new(core.reserve(number("context", to)?, len)?);
-        let place = reserved.bytes_mut().as_mut_ptr();
+        let base = reserved.bytes_mut().as_mut_ptr();
         // SAFETY: the caller's promise.
-        unsafe { room.write(place.cast()) };
+        unsafe { room.write(base.cast()) };
         // SAFETY: the caller's promise.
-        unsafe { parcel.write(Box::into_raw(reserved)) };
+        unsafe { reservation.write(Box::into_raw(reserved)) };
         Ok(0)
     })
 }
@@ -41,20 +41,20 @@ unsafe extern "C" fn cheetah_reserve(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_commit(
     context: *mut Context,
-    parcel: *mut Reservation,
+    reservation: *mut Reservation,
     kind: c_int,
     id: c_int,
     tag: c_int,
 ) -> c_int {
-    answer(|| {
-        if parcel.is_null() {
+    guarded(|| {
+        if reservation.is_null() {
             return Err(Error::Garbled("a null parcel".to_owned()));
         }
         // SAFETY: made by `cheetah_reserve`, and given back once.
-        let parcel = unsafe { Box::from_raw(parcel) };
+        let reservation = unsafe { Box::from_raw(reservation) };
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
-        core.commit(port(core, kind, id, tag)?, *parcel)?;
+        core.commit(port(core, kind, id, tag)?, *reservation)?;
         Ok(0)
     })
 }
@@ -62,13 +62,13 @@ unsafe extern "C" fn cheetah_commit(
 /// # Safety
 /// `context` is open; `parcel` is null or was reserved, and is not used any more.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cheetah_abandon(context: *mut Context, parcel: *mut Reservation) {
-    answer(|| {
-        if !parcel.is_null() {
+unsafe extern "C" fn cheetah_abandon(context: *mut Context, reservation: *mut Reservation) {
+    guarded(|| {
+        if !reservation.is_null() {
             // SAFETY: made by `cheetah_reserve`, and given back once.
-            let parcel = unsafe { Box::from_raw(parcel) };
+            let reservation = unsafe { Box::from_raw(reservation) };
             // SAFETY: the caller's promise.
-            unsafe { open(context) }?.core.release(*parcel);
+            unsafe { open(context) }?.core.release(*reservation);
         }
         Ok(0)
     });

@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char, c_int};
 
 use selvedge_bmi::{Code, Config, ContextId, Result, process};
 
-use crate::answer::{call, guarded};
+use crate::status::{call, guarded};
 use crate::{gossip, seed};
 
 const INIT_SERVER: c_int = 1;
@@ -43,7 +43,7 @@ unsafe extern "C" fn BMI_initialize(
         match process::initialize(config) {
             Ok(_) => Ok(0),
             Err(error) => {
-                gossip::complain(&error.to_string());
+                gossip::log_error(&error.to_string());
                 Err(error.code())
             }
         }

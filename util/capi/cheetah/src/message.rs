@@ -8,8 +8,8 @@ use std::ptr;
 use selvedge_cheetah::core::{Core, Message};
 use selvedge_cheetah::{BellName, Error, Port, Result};
 
-use crate::answer::{Context, answer, check_span, count, number};
-use crate::life::open;
+use crate::lifecycle::open;
+use crate::status::{Context, check_span, count, guarded, number};
 
 /// `struct cheetah_message`.
 #[repr(C)]
@@ -43,7 +43,7 @@ pub(crate) fn port(core: &Core, kind: c_int, id: c_int, tag: c_int) -> Result<Po
 /// `context` is open; `message` can be written.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_next(context: *mut Context, message: *mut CMessage) -> c_int {
-    answer(|| {
+    guarded(|| {
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
         let Some(next) = core.next() else {
@@ -94,7 +94,7 @@ unsafe extern "C" fn cheetah_register(
     name: *const c_char,
     code: *const c_void,
 ) -> c_int {
-    answer(|| {
+    guarded(|| {
         // SAFETY: the caller's promise.
         let name = unsafe { name_of(name, code) };
         // SAFETY: the caller's promise.
@@ -107,7 +107,7 @@ unsafe extern "C" fn cheetah_register(
 /// `context` is open; `name` is a string or null.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_channel(context: *mut Context, name: *const c_char) -> c_int {
-    answer(|| {
+    guarded(|| {
         // SAFETY: the caller's promise.
         let name = unsafe { name_of(name, ptr::null()) };
         // SAFETY: the caller's promise.
@@ -157,7 +157,7 @@ unsafe fn name_of(name: *const c_char, code: *const c_void) -> String {
 /// `context` is open.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_no_function(context: *mut Context, caller: c_int, id: c_int) -> c_int {
-    answer(|| {
+    guarded(|| {
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
         core.report_no_function(number("context", caller)?, id.cast_unsigned());
@@ -176,7 +176,7 @@ unsafe extern "C" fn cheetah_ainvoke(
     len: usize,
     bell: *mut c_int,
 ) -> c_int {
-    answer(|| {
+    guarded(|| {
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
         check_span("ainvoke", bytes, len)?;
@@ -212,7 +212,7 @@ unsafe extern "C" fn cheetah_send(
     bytes: *const c_void,
     len: usize,
 ) -> c_int {
-    answer(|| {
+    guarded(|| {
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
         check_span("send", bytes, len)?;

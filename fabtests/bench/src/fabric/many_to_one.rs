@@ -1,19 +1,19 @@
-//! Streams of several senders to one receiver, each in a lane of its own.
+//! Streams of several senders to one receiver. Each sender has its own tag channel.
 //!
-//! A sender does what it does in a stream to somebody else's alone: a window of messages, and then
-//! it waits for the acknowledgement. The receiver takes messages of all lanes with receives that do
-//! not tell them apart, and acknowledges each lane's window when it is there. It has two windows of
-//! receives posted for each sender, so that every message finds one. The receiver measures: the
-//! time of a message, whosever.
+//! A sender works as in the stream of a pair: it sends a window of messages and waits for the
+//! acknowledgement. The receiver's posted receives match all channels; it acknowledges each
+//! channel's window as soon as the window is complete. It has two windows of receives posted for
+//! each sender, so that every message finds one. The receiver measures the time per message over
+//! all senders.
 
 use anyhow::ensure;
 use selvedge::cq;
 
 use super::BenchOrder;
-use super::burden::LANE_SHIFT;
-use super::face::{Purpose, Tagged};
-use super::station::Station;
-use super::wire::{Done, Run, RxSlot};
+use super::background_load::CHANNEL_SHIFT;
+use super::endpoint::BenchEndpoint;
+use super::message_api::{Purpose, Tagged};
+use super::posting::{Done, Run, RxSlot};
 use crate::clock::{Clock, ticks};
 use crate::pair::Side;
 use crate::timing::Timing;
@@ -22,23 +22,26 @@ use crate::timing::Timing;
 const ACK: usize = 4;
 
 pub(super) fn run(
-    station: &mut Station,
+    endpoint: &mut BenchEndpoint,
     side: Side,
     clock: Clock,
     order: BenchOrder,
 ) -> anyhow::Result<Timing> {
-    ensure!(!order.verify, "several senders' messages are not checked");
+    ensure!(
+        !order.verify,
+        "messages of several senders cannot be verified: leave out the check"
+    );
     match side {
-        Side::Active => send(station, order).map(|()| Timing::default()),
-        Side::Passive => receive(station, clock, order),
+        Side::Active => send(endpoint, order).map(|()| Timing::default()),
+        Side::Passive => receive(endpoint, clock, order),
     }
 }
 
-fn send(station: &mut Station, order: BenchOrder) -> anyhow::Result<()> {
-    let inject = order.inject && order.size <= station.inject_size();
+fn send(endpoint: &mut BenchEndpoint, order: BenchOrder) -> anyhow::Result<()> {
+    let inject = order.inject && order.size <= endpoint.inject_size();
     let (mut run, mut rx, mut tx) =
-        Run::<Tagged>::begin(station, order.size.max(ACK), order.window)?;
-    run.set_lane(order.sender + 1);
+        Run::<Tagged>::begin(endpoint, order.size.max(ACK), order.window)?;
+    run.set_channel(order.sender + 1);
     let mut entries = vec![cq::Entry::default(); order.window];
     for _ in 0..order.counts.total() {
         let slot = rx.pop().expect("the last window gave its receive back");
@@ -70,17 +73,21 @@ fn send(station: &mut Station, order: BenchOrder) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn receive(station: &mut Station, clock: Clock, order: BenchOrder) -> anyhow::Result<Timing> {
-    let peers = station.peers().to_vec();
+fn receive(
+    endpoint: &mut BenchEndpoint,
+    clock: Clock,
+    order: BenchOrder,
+) -> anyhow::Result<Timing> {
+    let peers = endpoint.peers().to_vec();
     ensure!(
         peers.len() == order.senders,
-        "{} senders are known, not {}",
+        "{} senders are connected, not {}",
         peers.len(),
         order.senders
     );
     let all = order.window * order.senders;
-    let (mut run, mut free, tx) = Run::<Tagged>::begin(station, order.size.max(ACK), all)?;
-    run.hear_all_lanes();
+    let (mut run, mut free, tx) = Run::<Tagged>::begin(endpoint, order.size.max(ACK), all)?;
+    run.accept_all_channels();
     let mut to_post = all * order.counts.total();
     let mut post = |run: &Run<'_, Tagged>, free: &mut Vec<RxSlot>, count: usize| {
         let count = count.min(to_post);
@@ -96,19 +103,19 @@ fn receive(station: &mut Station, clock: Clock, order: BenchOrder) -> anyhow::Re
     while received < all * order.counts.total() {
         let count = run.read(&mut entries)?;
         for entry in &entries[..count] {
-            let lane = (entry.tag >> LANE_SHIFT) as usize;
+            let channel = (entry.tag >> CHANNEL_SHIFT) as usize;
             if let Done::Received(slot, len) = run.done(entry)? {
                 ensure!(
-                    len == order.size && (1..=order.senders).contains(&lane),
-                    "{len} bytes arrived in lane {lane}"
+                    len == order.size && (1..=order.senders).contains(&channel),
+                    "received {len} bytes in channel {channel}"
                 );
                 free.push(slot);
             }
             received += 1;
-            arrived[lane - 1] += 1;
-            if arrived[lane - 1].is_multiple_of(order.window) {
-                run.set_peer(peers[lane - 1]);
-                run.set_lane(lane);
+            arrived[channel - 1] += 1;
+            if arrived[channel - 1].is_multiple_of(order.window) {
+                run.set_peer(peers[channel - 1]);
+                run.set_channel(channel);
                 run.inject(&tx[0], ACK, Purpose::Ack)?;
                 post(&run, &mut free, order.window)?;
             }

@@ -5,27 +5,27 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use crate::stage::{ended, finish, has, said, with_ours};
+use crate::harness::{finish, has, output_of, run_to_end, with_selvedge};
 
 #[test]
-fn fi_info_lists_our_providers_without_a_complaint_of_the_loader() {
+fn fi_info_lists_the_providers_without_a_loader_warning() {
     if !has(&["fi_info"]) {
         return;
     }
-    let text = said(&mut with_ours("fi_info"));
+    let text = output_of(&mut with_selvedge("fi_info"));
     assert!(
         text.contains("provider: shm") && text.contains("provider: tcp"),
         "{text}"
     );
     assert!(!text.contains("no version information"), "{text}");
-    let text = said(with_ours("fi_info").args(["-v", "-p", "shm"]));
+    let text = output_of(with_selvedge("fi_info").args(["-v", "-p", "shm"]));
     assert!(text.contains("protocol: FI_PROTO_SHM"), "{text}");
     assert!(text.contains("api_version: 1.17"), "{text}");
-    let text = said(with_ours("fi_info").args(["-e"]));
+    let text = output_of(with_selvedge("fi_info").args(["-e"]));
     assert!(text.contains("FI_SHM_TX_SIZE"), "{text}");
-    let text = said(with_ours("fi_info").args(["-l"]));
+    let text = output_of(with_selvedge("fi_info").args(["-l"]));
     assert!(text.starts_with("shm:\n    version: "), "{text}");
-    let (ended_well, _) = ended(with_ours("fi_info").args(["-p", "nobody"]));
+    let (ended_well, _) = run_to_end(with_selvedge("fi_info").args(["-p", "nobody"]));
     assert!(!ended_well);
 }
 
@@ -35,8 +35,8 @@ fn a_bad_parameter_is_an_error_text_and_zero_needs_no_unit() {
         return;
     }
     let listed = |name: &str, value: &str| {
-        let mut command = with_ours("fi_info");
-        ended(command.args(["-p", "shm"]).env(name, value))
+        let mut command = with_selvedge("fi_info");
+        run_to_end(command.args(["-p", "shm"]).env(name, value))
     };
     let (ended_well, text) = listed("FI_SHM_SPIN_TIME", "0");
     assert!(ended_well, "{text}");
@@ -54,12 +54,12 @@ fn shm_says_that_it_was_left_out_for_peers_on_other_hosts() {
         return;
     }
     let found = |environment: &[(&str, &str)]| {
-        let mut command = with_ours("fi_info");
+        let mut command = with_selvedge("fi_info");
         for name in ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_NODES"] {
             command.env_remove(name);
         }
         command.args(["-p", "shm", "-c", "FI_TAGGED|FI_REMOTE_COMM"]);
-        ended(command.envs(environment.iter().copied()))
+        run_to_end(command.envs(environment.iter().copied()))
     };
     let remedy = "set FI_SHM_REMOTE_COMM=1";
     let (ended_well, text) = found(&[]);
@@ -75,9 +75,9 @@ fn shm_says_that_it_was_left_out_for_peers_on_other_hosts() {
 }
 
 #[test]
-fn fi_strerror_has_our_texts() {
+fn fi_strerror_prints_libfabric_s_texts() {
     if has(&["fi_strerror"]) {
-        let text = said(with_ours("fi_strerror").arg("265"));
+        let text = output_of(with_selvedge("fi_strerror").arg("265"));
         assert_eq!(text, "Truncation error\n");
     }
 }
@@ -94,7 +94,7 @@ fn pingpong(provider: &str, kind: &str) {
     }
     let port = port();
     let arguments = ["-e", kind, "-p", provider, "-I", "50", "-c"];
-    let server = with_ours("fi_pingpong")
+    let server = with_selvedge("fi_pingpong")
         .args(arguments)
         .args(["-B", &port])
         .stdout(Stdio::piped())
@@ -105,9 +105,9 @@ fn pingpong(provider: &str, kind: &str) {
     let mut text = String::new();
     for _ in 0..100 {
         thread::sleep(Duration::from_millis(100));
-        let mut client = with_ours("fi_pingpong");
+        let mut client = with_selvedge("fi_pingpong");
         client.args(arguments).args(["-P", &port, "127.0.0.1"]);
-        let (ended_well, said) = ended(&mut client);
+        let (ended_well, said) = run_to_end(&mut client);
         text = said;
         if ended_well {
             let (ended_well, said) = finish(server);

@@ -6,29 +6,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use selvedge_abi::Fid;
 
 /// Handles by the addresses of their objects. Both are numbers here.
-static KNOWN: Mutex<Option<HashMap<usize, usize>>> = Mutex::new(None);
+static HANDLES: Mutex<Option<HashMap<usize, usize>>> = Mutex::new(None);
 
 fn with<R>(run: impl FnOnce(&mut HashMap<usize, usize>) -> R) -> R {
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    run(known.get_or_insert_default())
+    let mut handles = HANDLES.lock().unwrap_or_else(PoisonError::into_inner);
+    run(handles.get_or_insert_default())
 }
 
-fn place<T: ?Sized>(own: &Arc<T>) -> usize {
+fn address_of<T: ?Sized>(own: &Arc<T>) -> usize {
     Arc::as_ptr(own).addr()
 }
 
 /// Remembers the handle of an object.
 pub(crate) fn add<T: ?Sized>(own: &Arc<T>, fid: *mut Fid) {
-    with(|known| known.insert(place(own), fid.expose_provenance()));
+    with(|handles| handles.insert(address_of(own), fid.expose_provenance()));
 }
 
 /// Forgets it.
 pub(crate) fn remove<T: ?Sized>(own: &Arc<T>) {
-    with(|known| known.remove(&place(own)));
+    with(|handles| handles.remove(&address_of(own)));
 }
 
 /// The handle of an object, or NULL.
-pub(crate) fn handle<T: ?Sized>(own: &Arc<T>) -> *mut Fid {
-    let fid = with(|known| known.get(&place(own)).copied());
+pub(crate) fn find<T: ?Sized>(own: &Arc<T>) -> *mut Fid {
+    let fid = with(|handles| handles.get(&address_of(own)).copied());
     std::ptr::with_exposed_provenance_mut(fid.unwrap_or(0))
 }

@@ -16,7 +16,7 @@ use selvedge::{Errno, Result};
 /// # Safety
 /// `at` is NULL or names one, which stays as it is for `'a`.
 #[inline]
-pub unsafe fn given<'a, T>(at: *const T) -> Result<&'a T> {
+pub unsafe fn required<'a, T>(at: *const T) -> Result<&'a T> {
     // SAFETY: passed on from the caller.
     unsafe { at.as_ref() }.ok_or(Errno::Inval)
 }
@@ -63,7 +63,7 @@ pub unsafe fn optional<'a, T>(at: *const T, count: usize) -> Result<&'a [T]> {
 /// # Safety
 /// `at` is NULL or names `count` elements, which nothing else uses for `'a`.
 #[inline]
-pub unsafe fn room<'a, T>(at: *mut T, count: usize) -> Result<&'a mut [MaybeUninit<T>]> {
+pub unsafe fn output<'a, T>(at: *mut T, count: usize) -> Result<&'a mut [MaybeUninit<T>]> {
     if count == 0 {
         return Ok(&mut []);
     }
@@ -84,9 +84,9 @@ pub unsafe fn room<'a, T>(at: *mut T, count: usize) -> Result<&'a mut [MaybeUnin
 /// # Safety
 /// As [`room`].
 #[inline]
-pub unsafe fn prepared<'a, T: Copy>(at: *mut T, count: usize, value: T) -> Result<&'a mut [T]> {
+pub unsafe fn filled<'a, T: Copy>(at: *mut T, count: usize, value: T) -> Result<&'a mut [T]> {
     // SAFETY: passed on from the caller.
-    let room = unsafe { room(at, count) }?;
+    let room = unsafe { output(at, count) }?;
     for element in &mut *room {
         element.write(value);
     }
@@ -135,7 +135,7 @@ pub unsafe fn put<T>(at: *mut T, value: T) -> Result {
 ///
 /// # Safety
 /// `at` is NULL or names `size` bytes of a `T`; zeros are a `T`.
-pub unsafe fn beginning<T: Copy>(at: *const T, size: usize) -> Result<T> {
+pub unsafe fn prefix<T: Copy>(at: *const T, size: usize) -> Result<T> {
     if at.is_null() {
         return Err(Errno::Inval);
     }
@@ -167,10 +167,10 @@ pub unsafe fn member<S, T: Copy>(at: *const S, offset: usize) -> T {
 /// `len` is NULL or names a length, and `at` names as many bytes that may be written.
 pub unsafe fn fill(at: *mut u8, len: *mut usize, bytes: &[u8]) -> Result {
     // SAFETY: passed on from the caller.
-    let had = *unsafe { given(len) }?;
+    let had = *unsafe { required(len) }?;
     let fits = bytes.len().min(had);
     // SAFETY: passed on from the caller.
-    let room = unsafe { room(at, fits) }?;
+    let room = unsafe { output(at, fits) }?;
     room.write_copy_of_slice(&bytes[..fits]);
     // SAFETY: it was read just now.
     unsafe { put(len, bytes.len()) }?;

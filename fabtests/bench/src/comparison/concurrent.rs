@@ -1,8 +1,7 @@
-//! More than two processes that run a benchmark at the same time: several pairs, or several senders
-//! to one receiver.
+//! Concurrent runs of more than two processes: several pairs, or several senders to one receiver.
 //!
-//! Their figures are of all together. Pairs take turns on the cores, so that the time of a message
-//! is the time from the first beginning to the last end, over all messages.
+//! Figures are totals. Pairs take turns on the cores, so that the time of a message is the time
+//! from the first start to the last end, divided by the number of all messages.
 
 use std::thread;
 use std::time::Duration;
@@ -11,26 +10,26 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use super::{Contestant, Measured, Runner};
-use crate::fabric::{BenchOrder, OpenOrder, Opened, Wait};
-use crate::pair::{Order, Pair, Ran};
+use crate::fabric::{BenchOrder, OpenOrder, Opened, WaitStrategy};
+use crate::pair::{Order, Pair, RunResult};
 use crate::timing::Timing;
 
-/// Pairs, each of which plays for itself.
+/// Several pairs that run the same benchmark independently.
 #[derive(Debug)]
 pub struct Pairs {
     pairs: Vec<Pair>,
-    /// Processor time of a process that waits for a message, over the time that it waits.
+    /// Processor time of a waiting process over the time that it waits for a message.
     waiting_cpu: f64,
 }
 
 impl Pairs {
-    /// Has each pair open its endpoints, and sees what waiting costs them.
+    /// Has each pair open its endpoints, and measures the processor time of waiting.
     ///
     /// # Errors
     /// As [`Pair::order`].
     pub fn open(
         implementation: String,
-        manner: String,
+        config: String,
         mut pairs: Vec<Pair>,
         order: &OpenOrder,
     ) -> anyhow::Result<Contestant> {
@@ -41,13 +40,13 @@ impl Pairs {
         let lingered = at_once(&mut pairs, |_, pair| pair.order(&Order::Linger(LINGER)))?;
         let mut cpu = Vec::new();
         for [_, passive] in lingered {
-            let ran: Ran = serde_json::from_value(passive)?;
+            let ran: RunResult = serde_json::from_value(passive)?;
             cpu.push(ran.cpu_ns as f64 / ran.taken_ns().max(1) as f64);
         }
         let waiting_cpu = cpu.iter().sum::<f64>() / cpu.len() as f64;
         let opened = opened.context("no pair")?;
         let runner = Self { pairs, waiting_cpu };
-        Ok(Contestant::new(implementation, opened, Box::new(runner)).called(manner))
+        Ok(Contestant::new(implementation, opened, Box::new(runner)).with_config(config))
     }
 }
 
@@ -57,7 +56,7 @@ impl Runner for Pairs {
         let parts = replies
             .into_iter()
             .flatten()
-            .map(serde_json::from_value::<Ran>)
+            .map(serde_json::from_value::<RunResult>)
             .collect::<Result<Vec<_>, _>>()?;
         let began = parts.iter().map(|ran| ran.began_ns).min().unwrap_or(0);
         let ended = parts.iter().map(|ran| ran.ended_ns).max().unwrap_or(0);
@@ -77,19 +76,19 @@ impl Runner for Pairs {
     }
 }
 
-/// Senders, and the one who receives from all of them: the active processes of all pairs, and the
-/// passive one of the first.
+/// Several senders to one receiver: the active processes of all pairs, and the passive process of
+/// the first.
 #[derive(Debug)]
 pub struct Senders(Vec<Pair>);
 
 impl Senders {
-    /// Has them open endpoints and know each other.
+    /// Has the processes open endpoints and connects them.
     ///
     /// # Errors
     /// As [`Pair::order`].
     pub fn open(
         implementation: String,
-        manner: String,
+        config: String,
         mut pairs: Vec<Pair>,
         order: &OpenOrder,
     ) -> anyhow::Result<Contestant> {
@@ -100,9 +99,9 @@ impl Senders {
             ..order.clone()
         };
         let mut order = order.clone();
-        if pairs.len() > 1 && order.manner.wait == Wait::Spin {
-            // They share a core.
-            order.manner.wait = Wait::Yield;
+        if pairs.len() > 1 && order.config.wait == WaitStrategy::Spin {
+            // The processes share a core.
+            order.config.wait = WaitStrategy::Yield;
         }
         for pair in &mut pairs {
             let open = [Order::Open(order.clone()), Order::Open(largest.clone())];
@@ -123,7 +122,7 @@ impl Senders {
             };
             pair.order_each([&to_senders, passive])
         })?;
-        Ok(Contestant::new(implementation, receiver, Box::new(Self(pairs))).called(manner))
+        Ok(Contestant::new(implementation, receiver, Box::new(Self(pairs))).with_config(config))
     }
 }
 
@@ -141,11 +140,13 @@ impl Runner for Senders {
         })?;
         let receiver = replies.into_iter().next().map(|[_, passive]| passive);
         let timing = serde_json::from_value(receiver.unwrap_or_default());
-        Ok(Measured::of(timing.context("odd timing")?))
+        Ok(Measured::of(
+            timing.context("the receiver's reply is not a timing")?,
+        ))
     }
 }
 
-/// Orders to all pairs at the same time, and all replies.
+/// Gives orders to all pairs at the same time, and returns all replies.
 fn at_once(
     pairs: &mut [Pair],
     order: impl Fn(usize, &mut Pair) -> anyhow::Result<[Value; 2]> + Sync,
@@ -164,5 +165,5 @@ fn at_once(
     })
 }
 
-/// Long against what waking up costs.
+/// Long compared with the cost of a wake-up.
 const LINGER: Duration = Duration::from_millis(200);

@@ -1,69 +1,70 @@
-//! Who takes part in `bench`: the plain pair, or something else beside it.
+//! The contestants of `bench`: the measured configuration, and the plain pair or a baseline beside
+//! it.
 
 use std::time::Instant;
 
 use anyhow::ensure;
 
-use super::bench::{BMI, OWN, Rival};
+use super::bench::{BMI, Baseline, OWN};
 use crate::comparison::{Contestant, Pairs, Plan, Senders};
 use crate::cpu::Placement;
-use crate::fabric::{Bench, Manner, OpenOrder, Promise, Wait};
+use crate::fabric::{Bench, BenchConfig, OpenOrder, Promise, WaitStrategy};
 use crate::pair::Pair;
 
-/// What is measured in turns with the plain pair.
+/// Arguments that select a configuration, which is measured in turns with the plain pair.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct LineupArgs {
-    /// What the endpoints promise about threads; safe is measured in turns with domain
+pub(super) struct ContestantArgs {
+    /// Threading level of the endpoints; safe is measured in turns with domain
     #[arg(long, value_enum, default_value_t = Promise::Domain)]
     threading: Promise,
-    /// What a process does that waits for a completion; fd and sleep sleep in the kernel
-    #[arg(long, value_enum, default_value_t = Wait::Spin)]
-    wait: Wait,
-    /// So many pairs at the same time, in turns with one pair that spins; figures are of all together
+    /// How a process waits for a completion; fd and sleep block in the kernel
+    #[arg(long, value_enum, default_value_t = WaitStrategy::Spin)]
+    wait: WaitStrategy,
+    /// Run N pairs at the same time, in turns with one pair that spins; figures are totals
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pairs: Option<u16>,
-    /// So many senders to one receiver, in turns with one sender: tagged_bw
+    /// Run N senders to one receiver, in turns with one sender: tagged_bw
     #[arg(long, value_name = "N", conflicts_with = "pairs",
           value_parser = clap::value_parser!(u16).range(1..=16))]
     senders: Option<u16>,
-    /// Have so many receives posted that take none of the messages, in turns with none
+    /// Keep N receives posted that match none of the messages, in turns with none
     #[arg(long, value_name = "N", default_value_t = 0)]
     posted: u32,
-    /// Have so many messages waiting that no receive takes, in turns with none
+    /// Keep N unexpected messages that no receive matches, in turns with none
     #[arg(long, value_name = "N", default_value_t = 0)]
     unexpected: u32,
-    /// Have so many more peers that are connected and say nothing, in turns with none
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    quiet: u32,
-    /// Go through the safe layer, in turns with the raw endpoint: msg_pingpong, tagged_pingpong
-    #[arg(long, conflicts_with_all = ["pairs", "senders", "posted", "unexpected", "quiet", "wait"])]
+    /// Keep N more peers connected that send nothing, in turns with none
+    #[arg(long, alias = "quiet", value_name = "N", default_value_t = 0)]
+    idle_peers: u32,
+    /// Use the safe layer, in turns with the raw endpoint: msg_pingpong, tagged_pingpong
+    #[arg(long, conflicts_with_all = ["pairs", "senders", "posted", "unexpected", "idle_peers", "wait"])]
     owned: bool,
 }
 
-/// Where and until when the processes run.
+/// Starts pairs of processes with one placement and deadline.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stage {
+pub(super) struct PairLauncher {
     pub(super) placement: Placement,
     pub(super) deadline: Instant,
 }
 
-impl LineupArgs {
-    /// The benchmarks that can be measured like this, when none is named.
+impl ContestantArgs {
+    /// The benchmarks that these arguments allow, for when none is named.
     pub(super) fn benches(&self) -> Vec<Bench> {
         let all = Bench::MESSAGES.into_iter();
         all.filter(|&bench| self.check_bench(bench).is_ok())
             .collect()
     }
 
-    /// Refuses what cannot be measured.
+    /// Refuses combinations that cannot be measured.
     ///
     /// # Errors
-    /// The benchmark that does not go with these arguments.
+    /// The benchmark or option that does not fit these arguments.
     pub(super) fn check(&self, plan: &Plan, against: bool) -> anyhow::Result<()> {
         ensure!(
             !against || self.is_plain(),
             "--against is measured in turns with the plain pair: leave out --threading, --wait, \
-             --pairs, --senders, --posted, --unexpected, --quiet and --owned"
+             --pairs, --senders, --posted, --unexpected, --idle-peers and --owned"
         );
         ensure!(
             self.senders.is_none() || !plan.verify,
@@ -87,43 +88,43 @@ impl LineupArgs {
         ensure!(
             self.posted + self.unexpected == 0 || tagged,
             "--posted and --unexpected go with tagged_bw and tagged_pingpong, not with {bench}: \
-             other messages would meet them"
+             untagged messages would match them"
         );
         Ok(())
     }
 
     fn is_plain(&self) -> bool {
-        !self.is_throng() && self.manner() == Manner::default()
+        !self.is_concurrent() && self.config() == BenchConfig::default()
     }
 
-    /// Whether the runs have to be long: their processes take turns on the cores.
-    pub(super) fn is_throng(&self) -> bool {
-        self.pairs.is_some() || self.senders.is_some() || self.wait != Wait::Spin
+    /// Whether the runs have to be long, because their processes take turns on the cores.
+    pub(super) fn is_concurrent(&self) -> bool {
+        self.pairs.is_some() || self.senders.is_some() || self.wait != WaitStrategy::Spin
     }
 
-    fn manner(&self) -> Manner {
-        Manner {
+    fn config(&self) -> BenchConfig {
+        BenchConfig {
             threading: self.threading,
             wait: self.wait,
             posted: self.posted as usize,
             unexpected: self.unexpected as usize,
-            quiet: self.quiet as usize,
+            idle_peers: self.idle_peers as usize,
             owned: self.owned,
         }
     }
 
-    /// Opens everybody's endpoints; ours first.
+    /// Opens the endpoints of all contestants; the measured configuration comes first.
     ///
     /// # Errors
     /// When a process cannot be started or an endpoint does not open.
     pub(super) fn open(
         &self,
         order: &OpenOrder,
-        rival: Option<&Rival>,
-        stage: Stage,
+        baseline: Option<&Baseline>,
+        launcher: PairLauncher,
     ) -> anyhow::Result<Vec<Contestant>> {
         let changed = OpenOrder {
-            manner: self.manner(),
+            config: self.config(),
             ..order.clone()
         };
         let own = || OWN.to_owned();
@@ -132,68 +133,72 @@ impl LineupArgs {
                 Senders::open(
                     own(),
                     several(senders, "senders", &changed),
-                    stage.pairs(senders)?,
+                    launcher.pairs(senders)?,
                     &changed,
                 )?,
-                Senders::open(own(), "one sender".to_owned(), stage.pairs(1)?, order)?,
+                Senders::open(own(), "one sender".to_owned(), launcher.pairs(1)?, order)?,
             ]);
         }
-        if self.is_throng() {
+        if self.is_concurrent() {
             let pairs = self.pairs.unwrap_or(1);
             return Ok(vec![
                 Pairs::open(
                     own(),
                     several(pairs, "pairs", &changed),
-                    stage.pairs(pairs)?,
+                    launcher.pairs(pairs)?,
                     &changed,
                 )?,
-                Pairs::open(own(), "one pair".to_owned(), stage.pairs(1)?, order)?,
+                Pairs::open(own(), "one pair".to_owned(), launcher.pairs(1)?, order)?,
             ]);
         }
-        let mut contestants = vec![Contestant::open(own(), stage.pair()?, &changed)?];
+        let mut contestants = vec![Contestant::open(own(), launcher.pair()?, &changed)?];
         let provider = contestants[0].opened.provider.clone();
-        contestants.extend(match rival {
-            Some(Rival::Libfabric(rival)) => {
-                let pair = rival.start(&provider, stage.placement, stage.deadline)?;
+        contestants.extend(match baseline {
+            Some(Baseline::Libfabric(baseline)) => {
+                let pair = baseline.start(&provider, launcher.placement, launcher.deadline)?;
                 let order = OpenOrder {
                     special: false,
                     ..order.clone()
                 };
-                Some(Contestant::open(rival.version().to_owned(), pair, &order)?)
+                Some(Contestant::open(
+                    baseline.version().to_owned(),
+                    pair,
+                    &order,
+                )?)
             }
-            Some(Rival::Provider(other)) => {
+            Some(Baseline::Provider(other)) => {
                 let order = OpenOrder {
                     provider: Some(other.clone()),
                     ..order.clone()
                 };
-                Some(Contestant::open(own(), stage.pair()?, &order)?)
+                Some(Contestant::open(own(), launcher.pair()?, &order)?)
             }
-            Some(Rival::Bmi) => {
+            Some(Baseline::Bmi) => {
                 let order = OpenOrder {
                     provider: Some(provider),
                     bmi: true,
                     ..order.clone()
                 };
-                Some(Contestant::open(BMI.to_owned(), stage.pair()?, &order)?)
+                Some(Contestant::open(BMI.to_owned(), launcher.pair()?, &order)?)
             }
             None if self.is_plain() => None,
             None if self.owned => {
-                // Under the same promise about threads.
+                // With the same threading level.
                 let mut order = changed;
-                order.manner.owned = false;
-                let raw = Contestant::open(own(), stage.pair()?, &order)?;
-                Some(raw.called("raw".to_owned()))
+                order.config.owned = false;
+                let raw = Contestant::open(own(), launcher.pair()?, &order)?;
+                Some(raw.with_config("raw".to_owned()))
             }
             None => {
-                let plain = Contestant::open(own(), stage.pair()?, order)?;
-                Some(plain.called("plain".to_owned()))
+                let plain = Contestant::open(own(), launcher.pair()?, order)?;
+                Some(plain.with_config("plain".to_owned()))
             }
         });
         Ok(contestants)
     }
 }
 
-impl Stage {
+impl PairLauncher {
     pub(super) fn pair(self) -> anyhow::Result<Pair> {
         Pair::start(self.placement, self.deadline)
     }
@@ -203,16 +208,16 @@ impl Stage {
     }
 }
 
-/// So many of them, and in what they are not as usual.
-fn several(count: u16, what: &str, order: &OpenOrder) -> String {
-    let manner = order.manner.name();
-    let what = if count == 1 {
-        what.trim_end_matches('s')
+/// The name of a configuration with several pairs or senders.
+fn several(count: u16, noun: &str, order: &OpenOrder) -> String {
+    let config = order.config.name();
+    let noun = if count == 1 {
+        noun.trim_end_matches('s')
     } else {
-        what
+        noun
     };
-    match manner.is_empty() {
-        true => format!("{count} {what}"),
-        false => format!("{count} {what}, {manner}"),
+    match config.is_empty() {
+        true => format!("{count} {noun}"),
+        false => format!("{count} {noun}, {config}"),
     }
 }

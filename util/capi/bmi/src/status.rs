@@ -7,7 +7,7 @@ use std::time::Duration;
 use selvedge_bmi::{Bmi, Code, Result, process};
 
 /// The negative number of a code.
-pub(crate) const fn refusal(code: Code) -> c_int {
+pub(crate) const fn error_status(code: Code) -> c_int {
     -code.as_raw()
 }
 
@@ -21,9 +21,9 @@ pub(crate) fn call(body: impl FnOnce(&Bmi) -> Result<c_int>) -> c_int {
 #[inline]
 pub(crate) fn guarded(body: impl FnOnce() -> Result<c_int>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(code)) => refusal(code),
-        Err(_) => refusal(Code::EIO),
+        Ok(Ok(status)) => status,
+        Ok(Err(code)) => error_status(code),
+        Err(_) => error_status(Code::EIO),
     }
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn guarded(body: impl FnOnce() -> Result<c_int>) -> c_int {
 /// # Errors
 /// [`Code::EINVAL`] below zero.
 #[inline]
-pub(crate) fn idle(ms: c_int) -> Result<Duration> {
+pub(crate) fn idle_time(ms: c_int) -> Result<Duration> {
     let ms = u64::try_from(ms).map_err(|_| Code::EINVAL)?;
     Ok(Duration::from_millis(ms))
 }

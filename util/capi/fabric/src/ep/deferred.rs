@@ -16,11 +16,11 @@ use selvedge_abi::{DeferredWork, FidCntr, TriggeredContext, number};
 use super::atomic::{Atomic, BASE, Lists, compare, fetch};
 use super::post::{Buffers, Message, Operation, list};
 use super::{Ep, lists};
-use crate::answer::told;
 use crate::cntr::Cntr;
 use crate::domain::Domain;
-use crate::given::given;
 use crate::object::{Object, argument};
+use crate::pointer::required;
+use crate::status::log_error;
 
 /// The answer to a post; or, if the provider has refused it because it is to be triggered, that to
 /// queueing it.
@@ -28,13 +28,13 @@ use crate::object::{Object, argument};
 /// # Safety
 /// As the post.
 #[inline(always)]
-pub(super) unsafe fn or_later<'a>(
+pub(super) unsafe fn or_trigger<'a>(
     ep: &Ep,
-    answer: Result,
+    result: Result,
     flags: OpFlags,
     op: impl FnOnce() -> Op<'a>,
 ) -> Result {
-    match answer {
+    match result {
         Ok(()) => Ok(()),
         Err(Errno::BadFlags) if flags.contains(OpFlags::TRIGGER) => {
             // SAFETY: passed on from the caller.
@@ -55,7 +55,7 @@ impl Ep {
         let context = usize::try_from(op.context().0).map_err(|_| Errno::Inval)?;
         let context: *const TriggeredContext = ptr::with_exposed_provenance(context);
         // SAFETY: fi_trigger(3): with FI_TRIGGER the context is such a structure.
-        let when = *unsafe { given(context) }?;
+        let when = *unsafe { required(context) }?;
         if when.event_type != number::TRIGGER_THRESHOLD {
             return Err(Errno::NoSys);
         }
@@ -73,7 +73,7 @@ impl Ep {
         };
         // SAFETY: passed on from the caller.
         let queued = unsafe { self.shared.domain.queue_work(&work) };
-        queued.map(drop).map_err(|error| told(&error))
+        queued.map(drop).map_err(|error| log_error(&error))
     }
 }
 
@@ -100,14 +100,14 @@ impl Queued {
 /// [`Errno::NoSys`] for other commands; those of the domain's deferred work.
 ///
 /// # Safety
-/// As fi_trigger(3) has it.
+/// The caller follows fi_trigger(3).
 pub(crate) unsafe fn control(domain: &Domain, command: c_int, arg: *mut c_void) -> Result {
     match command {
         // SAFETY: passed on from the caller.
         number::control::QUEUE_WORK => unsafe { queue(domain, arg.cast_const().cast()) },
         number::control::CANCEL_WORK => {
-            let ticket = domain.queued.all().remove(&arg.addr());
-            domain.own.cancel_work(ticket.ok_or(Errno::NoEnt)?)
+            let id = domain.queued.all().remove(&arg.addr());
+            domain.own.cancel_work(id.ok_or(Errno::NoEnt)?)
         }
         number::control::FLUSH_WORK if arg.is_null() => {
             domain.queued.all().clear();
@@ -126,23 +126,23 @@ pub(crate) unsafe fn control(domain: &Domain, command: c_int, arg: *mut c_void) 
 /// `work` is NULL or names work, with all that it names in turn.
 unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
     // SAFETY: passed on from the caller.
-    let asked = unsafe { given(work) }?;
+    let request = unsafe { required(work) }?;
     // SAFETY: passed on from the caller.
-    let cntr = unsafe { counter(asked.triggering_cntr) }?;
-    let completion = match asked.completion_cntr.is_null() {
+    let cntr = unsafe { counter(request.triggering_cntr) }?;
+    let completion = match request.completion_cntr.is_null() {
         true => None,
         // SAFETY: passed on from the caller.
-        false => Some(&unsafe { counter(asked.completion_cntr) }?.own),
+        false => Some(&unsafe { counter(request.completion_cntr) }?.own),
     };
-    let action = match asked.op_type {
+    let action = match request.op_type {
         number::work::CNTR_SET | number::work::CNTR_ADD => match completion {
             Some(_) => return Err(Errno::Inval),
             // SAFETY: passed on from the caller.
-            None => unsafe { change(asked) }?,
+            None => unsafe { change(request) }?,
         },
         _ => {
             // SAFETY: passed on from the caller.
-            let (ep, op, flags) = unsafe { operation(asked) }?;
+            let (ep, op, flags) = unsafe { operation(request) }?;
             Action::Post {
                 ep: ep.first_use()?,
                 op,
@@ -153,12 +153,12 @@ unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
     };
     let queued = Work {
         cntr: &cntr.own,
-        threshold: asked.threshold,
+        threshold: request.threshold,
         action,
     };
     // SAFETY: passed on from the caller.
-    let ticket = unsafe { domain.own.queue_work(&queued) }.map_err(|error| told(&error))?;
-    domain.queued.all().insert(work.addr(), ticket);
+    let id = unsafe { domain.own.queue_work(&queued) }.map_err(|error| log_error(&error))?;
+    domain.queued.all().insert(work.addr(), id);
     Ok(())
 }
 
@@ -168,16 +168,16 @@ type Posted<'a> = (&'a Ep, Op<'a>, u64);
 /// Reads deferred work, a row for each kind: the structure that `op` names, and how it becomes an
 /// operation.
 macro_rules! operations {
-    ($work:ident: $($kind:ident => $given:ty, |$asked:ident| $op:expr;)+) => {
+    ($work:ident: $($kind:ident => $given:ty, |$request:ident| $op:expr;)+) => {
         match $work.op_type {
             $(number::work::$kind => {
                 // SAFETY: passed on from the caller, here and below.
-                let $asked: &'a $given = unsafe { given($work.op.cast()) }?;
+                let $request: &'a $given = unsafe { required($work.op.cast()) }?;
                 // SAFETY: as above.
                 let op = unsafe { $op }?;
                 // SAFETY: as above; handles begin with their fid.
-                let ep = unsafe { argument::<Ep>($asked.ep.cast_const().cast()) }?;
-                Ok((&**ep, op, $asked.flags))
+                let ep = unsafe { argument::<Ep>($request.ep.cast_const().cast()) }?;
+                Ok((&**ep, op, $request.flags))
             })+
             _ => Err(Errno::NoSys),
         }
@@ -193,19 +193,19 @@ macro_rules! operations {
 /// As [`queue`].
 unsafe fn operation<'a>(work: &'a DeferredWork) -> Result<Posted<'a>> {
     operations! { work:
-        SEND => abi::OpMsg, |asked| op::<msg::SendMsg<'_>>(&asked.msg);
-        RECV => abi::OpMsg, |asked| op::<msg::RecvMsg<'_>>(&asked.msg);
-        TSEND => abi::OpTagged, |asked| op::<tagged::SendMsg<'_>>(&asked.msg);
-        TRECV => abi::OpTagged, |asked| op::<tagged::RecvMsg<'_>>(&asked.msg);
-        READ => abi::OpRma, |asked| op::<ReadMsg<'_>>(&asked.msg);
-        WRITE => abi::OpRma, |asked| op::<WriteMsg<'_>>(&asked.msg);
-        ATOMIC => abi::OpAtomic, |asked| atomic_op(&asked.msg, BASE);
-        FETCH_ATOMIC => abi::OpFetchAtomic, |asked| {
-            atomic_op(&asked.msg, fetch(elements(&asked.fetch)))
+        SEND => abi::OpMsg, |request| op::<msg::SendMsg<'_>>(&request.msg);
+        RECV => abi::OpMsg, |request| op::<msg::RecvMsg<'_>>(&request.msg);
+        TSEND => abi::OpTagged, |request| op::<tagged::SendMsg<'_>>(&request.msg);
+        TRECV => abi::OpTagged, |request| op::<tagged::RecvMsg<'_>>(&request.msg);
+        READ => abi::OpRma, |request| op::<ReadMsg<'_>>(&request.msg);
+        WRITE => abi::OpRma, |request| op::<WriteMsg<'_>>(&request.msg);
+        ATOMIC => abi::OpAtomic, |request| atomic_op(&request.msg, BASE);
+        FETCH_ATOMIC => abi::OpFetchAtomic, |request| {
+            atomic_op(&request.msg, fetch(elements(&request.fetch)))
         };
-        COMPARE_ATOMIC => abi::OpCompareAtomic, |asked| {
-            let (with, result) = (elements(&asked.compare), elements(&asked.fetch));
-            atomic_op(&asked.msg, compare(with, result))
+        COMPARE_ATOMIC => abi::OpCompareAtomic, |request| {
+            let (with, result) = (elements(&request.compare), elements(&request.fetch));
+            atomic_op(&request.msg, compare(with, result))
         };
     }
 }
@@ -234,11 +234,11 @@ const fn elements(given: &abi::MsgElements) -> Buffers<'_, abi::Ioc> {
 /// As [`queue`].
 unsafe fn change<'a>(work: &'a DeferredWork) -> Result<Action<'a>> {
     // SAFETY: passed on from the caller, here and below.
-    let asked: &'a abi::OpCntrChange = unsafe { given(work.op.cast()) }?;
+    let request: &'a abi::OpCntrChange = unsafe { required(work.op.cast()) }?;
     // SAFETY: as above.
-    let cntr = unsafe { counter(asked.cntr) }?;
+    let cntr = unsafe { counter(request.cntr) }?;
     Ok(match work.op_type {
-        number::work::CNTR_SET => Action::Set(&cntr.own, asked.value),
-        _ => Action::Add(&cntr.own, asked.value),
+        number::work::CNTR_SET => Action::Set(&cntr.own, request.value),
+        _ => Action::Add(&cntr.own, request.value),
     })
 }

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longer than anything takes that works.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[path = "../../../once.rs"]
 mod once;
@@ -71,11 +71,11 @@ fn is_there(needed: &str) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Built {
     /// Ours, so it has our newest version of each name.
-    ForOurs,
+    ForSelvedge,
     /// The system's, so it has what that one had.
-    ForTheSystem,
+    ForSystem,
     /// Another one that brings the library with it.
-    Otherwise,
+    ByMpicc,
 }
 
 /// A program of `tests/c`, compiled with warnings as errors; where it is.
@@ -89,7 +89,7 @@ pub(crate) fn compile(name: &str, built: Built, include: Option<&Path>) -> PathB
 fn compile_to(program: &Path, name: &str, built: Built, include: Option<&Path>) {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
     let compiler = match built {
-        Built::Otherwise => "mpicc",
+        Built::ByMpicc => "mpicc",
         _ => "cc",
     };
     let mut command = Command::new(compiler);
@@ -105,10 +105,10 @@ fn compile_to(program: &Path, name: &str, built: Built, include: Option<&Path>) 
     if let Some(include) = include {
         command.arg("-I").arg(include);
     }
-    if built == Built::ForOurs {
+    if built == Built::ForSelvedge {
         command.arg("-L").arg(library());
     }
-    if built != Built::Otherwise {
+    if built != Built::ByMpicc {
         command.args(["-lfabric", "-lpthread"]);
     }
     let output = command.output().unwrap();
@@ -117,21 +117,21 @@ fn compile_to(program: &Path, name: &str, built: Built, include: Option<&Path>) 
 }
 
 /// A command that finds our library, and no other one.
-pub(crate) fn with_ours(program: impl AsRef<std::ffi::OsStr>) -> Command {
+pub(crate) fn with_selvedge(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("LD_LIBRARY_PATH", library());
     command
 }
 
 /// What a command has said, both ways, once it ends well.
-pub(crate) fn said(command: &mut Command) -> String {
-    let (ended_well, text) = ended(command);
+pub(crate) fn output_of(command: &mut Command) -> String {
+    let (ended_well, text) = run_to_end(command);
     assert!(ended_well, "{command:?}\n{text}");
     text
 }
 
 /// How a command ended, and what it has said.
-pub(crate) fn ended(command: &mut Command) -> (bool, String) {
+pub(crate) fn run_to_end(command: &mut Command) -> (bool, String) {
     let child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -143,7 +143,7 @@ pub(crate) fn ended(command: &mut Command) -> (bool, String) {
 pub(crate) fn finish(mut child: Child) -> (bool, String) {
     let out = collect(child.stdout.take());
     let err = collect(child.stderr.take());
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {
             break status;

@@ -9,7 +9,7 @@ use std::ptr;
 use selvedge_cheetah::core::Core;
 use selvedge_cheetah::{Config, Error, Result};
 
-use crate::answer::{Context, answer, count};
+use crate::status::{Context, count, guarded};
 
 /// # Safety
 /// `argc` and `argv` are those of `main`, or of the same kind, and can be written; `context` can be
@@ -20,29 +20,29 @@ unsafe extern "C" fn cheetah_open(
     argv: *mut *mut *mut c_char,
     context: *mut *mut Context,
 ) -> c_int {
-    answer(|| {
+    guarded(|| {
         if argc.is_null() || argv.is_null() || context.is_null() {
             return Err(Error::Usage("cheetah_open with a null pointer".to_owned()));
         }
         selvedge::log::init().map_err(|error| Error::Usage(error.to_string()))?;
         // SAFETY: not null, and the caller's promise.
-        let given = unsafe { *argc };
+        let arg_count = unsafe { *argc };
         // SAFETY: as above.
         let list = unsafe { *argv };
-        let given = usize::try_from(given).unwrap_or(0);
+        let arg_count = usize::try_from(arg_count).unwrap_or(0);
         // SAFETY: `argv` has `argc` strings.
-        let pointers = unsafe { pointers(list, given) };
+        let pointers = unsafe { pointers(list, arg_count) };
         // SAFETY: each is a string.
         let mut args: Vec<_> = pointers.iter().map(|&arg| unsafe { text(arg) }).collect();
         let all = args.clone();
         let config = Config::from_args(&mut args)?;
         let core = Core::open(&config)?;
         let kept = kept(&all, &args);
-        for (place, &from) in kept.iter().enumerate() {
+        for (index, &from) in kept.iter().enumerate() {
             // SAFETY: there are no more than there were.
-            unsafe { list.wrapping_add(place).write(pointers[from]) };
+            unsafe { list.wrapping_add(index).write(pointers[from]) };
         }
-        if kept.len() < given {
+        if kept.len() < arg_count {
             // SAFETY: as above.
             unsafe { list.wrapping_add(kept.len()).write(ptr::null_mut()) };
         }
@@ -125,14 +125,14 @@ unsafe extern "C" fn cheetah_close(context: *mut Context) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_finalize_step(context: *mut Context) -> c_int {
     // SAFETY: the caller's promise.
-    answer(|| Ok(unsafe { open(context) }?.core.finalize_step()?.into()))
+    guarded(|| Ok(unsafe { open(context) }?.core.finalize_step()?.into()))
 }
 
 /// # Safety
 /// `context` is open.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_wait_for_children(context: *mut Context) -> c_int {
-    answer(|| {
+    guarded(|| {
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
         core.wait_for_children().map(|()| 0)
@@ -144,7 +144,7 @@ unsafe extern "C" fn cheetah_wait_for_children(context: *mut Context) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_is_finalized(context: *const Context) -> c_int {
     // SAFETY: the caller's promise.
-    answer(|| Ok(unsafe { open(context) }?.core.is_finalized().into()))
+    guarded(|| Ok(unsafe { open(context) }?.core.is_finalized().into()))
 }
 
 /// # Safety
@@ -152,7 +152,7 @@ unsafe extern "C" fn cheetah_is_finalized(context: *const Context) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_mycontext(context: *const Context) -> c_int {
     // SAFETY: the caller's promise.
-    answer(|| Ok(count(unsafe { open(context) }?.core.mycontext())))
+    guarded(|| Ok(count(unsafe { open(context) }?.core.mycontext())))
 }
 
 /// # Safety
@@ -160,7 +160,7 @@ unsafe extern "C" fn cheetah_mycontext(context: *const Context) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_ncontexts(context: *const Context) -> c_int {
     // SAFETY: the caller's promise.
-    answer(|| Ok(count(unsafe { open(context) }?.core.ncontexts())))
+    guarded(|| Ok(count(unsafe { open(context) }?.core.ncontexts())))
 }
 
 #[cfg(test)]
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_of_the_arguments_is_found_where_it_was() {
+    fn remaining_arguments_keep_their_pointers() {
         let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
         let all = words("p a -np 2 a -shmem b");
         assert_eq!(kept(&all, &words("p a a b")), [0, 1, 4, 6]);

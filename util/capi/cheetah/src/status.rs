@@ -25,21 +25,21 @@ pub(crate) struct Context {
 }
 
 /// Runs what a function of C's is for.
-pub(crate) fn answer(run: impl FnOnce() -> Result<c_int>) -> c_int {
+pub(crate) fn guarded(run: impl FnOnce() -> Result<c_int>) -> c_int {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(value)) => value,
-        Ok(Err(why)) => fail(&why),
+        Ok(Err(error)) => record_error(&error),
         Err(_) => {
-            say("the library has failed: a panic, with its message on standard error");
+            set_last_error("the library has failed: a panic, with its message on standard error");
             ERROR
         }
     }
 }
 
 /// Notes the sentence, and says the number.
-pub(crate) fn fail(why: &Error) -> c_int {
-    say(&why.to_string());
-    match why {
+pub(crate) fn record_error(error: &Error) -> c_int {
+    set_last_error(&error.to_string());
+    match error {
         Error::PeerFailed { .. } => LOST,
         Error::Finalized(_) => FINALIZED,
         Error::TimedOut { .. } => TIMED_OUT,
@@ -47,26 +47,26 @@ pub(crate) fn fail(why: &Error) -> c_int {
     }
 }
 
-fn say(text: &str) {
+fn set_last_error(text: &str) {
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
     LAST.with(|last| *last.borrow_mut() = text);
 }
 
 /// A number of C's that counts something.
-pub(crate) fn number(what: &str, value: c_int) -> Result<usize> {
+pub(crate) fn number(name: &str, value: c_int) -> Result<usize> {
     let number = usize::try_from(value);
-    number.map_err(|_| Error::Garbled(format!("there is no {what} {value}")))
+    number.map_err(|_| Error::Garbled(format!("there is no {name} {value}")))
 }
 
 /// Checks what C says about bytes: that there are so many, and that they are somewhere.
-pub(crate) fn check_span<T>(what: &str, first: *const T, len: usize) -> Result {
+pub(crate) fn check_span<T>(name: &str, first: *const T, len: usize) -> Result {
     if isize::try_from(len).is_err() {
         let len = len.cast_signed();
-        return Err(Error::Garbled(format!("{what} of {len} bytes")));
+        return Err(Error::Garbled(format!("{name} of {len} bytes")));
     }
     if first.is_null() && len > 0 {
         return Err(Error::Garbled(format!(
-            "{what} of {len} bytes at a null pointer"
+            "{name} of {len} bytes at a null pointer"
         )));
     }
     Ok(())
