@@ -1,8 +1,8 @@
-//! Memory that a domain allocates: *special* memory, if the provider has it, which peers on the same
-//! machine access by loads and stores.
+//! Memory that a domain allocates: *special* memory, if the provider has it, which peers on the
+//! same machine access by loads and stores.
 //!
-//! libfabric has no man page for special memory. Operations use it like any other memory: messages may
-//! be sent from it and received into it, and with remote rights it is a target of fi_rma(3) and
+//! libfabric has no man page for special memory. Operations use it like any other memory: messages
+//! may be sent from it and received into it, and with remote rights it is a target of fi_rma(3) and
 //! fi_atomic(3). Only the access by peers is faster.
 
 #![expect(unsafe_code, reason = "registration is a promise about the memory")]
@@ -19,11 +19,11 @@ use crate::{Counter, Desc, Domain, Errno, Error, IovMut, MemoryRegion, MrAccess,
 pub struct Attr {
     /// Access rights of peers. Local operations are always allowed.
     pub access: MrAccess,
-    /// The requested key. It is used for memory with remote rights, if the application chooses the keys
-    /// (no `FI_MR_PROV_KEY`).
+    /// The requested key. It is used for memory with remote rights, if the application chooses the
+    /// keys (no `FI_MR_PROV_KEY`).
     pub requested_key: u64,
-    /// Prefer huge pages: fewer TLB misses in large memory. This is a hint: where the system has no huge
-    /// pages, ordinary pages are used.
+    /// Prefer huge pages: fewer TLB misses in large memory. This is a hint: where the system has no
+    /// huge pages, ordinary pages are used.
     pub huge_pages: bool,
 }
 
@@ -52,8 +52,8 @@ impl Attr {
     }
 }
 
-/// Memory that a domain has allocated and registered. Dropping the last handle revokes all rights and
-/// frees the memory.
+/// Memory that a domain has allocated and registered. Dropping the last handle revokes all rights
+/// and frees the memory.
 ///
 /// # Safety
 /// For implementors: until the last handle is dropped,
@@ -134,11 +134,13 @@ fn register(
 /// Memory that [`ordinary`] has allocated.
 #[derive(Debug)]
 struct Ordinary {
-    // Declared before the pages, so that the rights of peers are revoked before the pages are freed.
+    // Declared before the pages, so that the rights of peers are revoked before the pages are
+    // freed.
     region: Option<Arc<dyn MemoryRegion>>,
     pages: Pages,
     len: usize,
-    /// Whether remote addresses are virtual addresses (`FI_MR_VIRT_ADDR`); otherwise they are offsets.
+    /// Whether remote addresses are virtual addresses (`FI_MR_VIRT_ADDR`); otherwise they are
+    /// offsets.
     has_virtual_addresses: bool,
 }
 
@@ -164,8 +166,9 @@ impl MemoryRegion for Ordinary {
     }
 }
 
-// SAFETY: the pages are whole and zeroed, belong to this value alone, and are freed after the region.
-// Besides the holder and its operations, only peers access them, with the rights of the region.
+// SAFETY: the pages are whole and zeroed, belong to this value alone, and are freed after the
+// region. Besides the holder and its operations, only peers access them, with the rights of the
+// region.
 unsafe impl Allocation for Ordinary {
     fn base(&self) -> *mut u8 {
         self.pages.base()

@@ -1,5 +1,5 @@
-//! The runner of the suite, tested with the selftests: tests whose processes misbehave in the ways that
-//! the runner must detect.
+//! The runner of the suite, tested with the selftests: tests whose processes misbehave in the ways
+//! that the runner must detect.
 
 #![expect(clippy::unwrap_used, reason = "a run without a report fails the test")]
 

@@ -30,8 +30,8 @@ use super::role::{self, Role};
 pub(crate) enum Config {
     /// Connects and disconnects again and again, until it is killed.
     Flood(TargetAddr),
-    /// Connects again and again. Through each connection it sends the descriptor of a TCP socket whose
-    /// last close blocks for a while (`SO_LINGER`).
+    /// Connects again and again. Through each connection it sends the descriptor of a TCP socket
+    /// whose last close blocks for a while (`SO_LINGER`).
     Linger(TargetAddr),
     /// Binds these addresses, which an endpoint is going to try.
     Names(Vec<TargetAddr>),
@@ -95,8 +95,8 @@ fn linger() -> anyhow::Result<Exchanges> {
     attack(1, Config::Linger)
 }
 
-/// Opens a pair of endpoints, whose target a number of processes attack. Returns the exchanges of the
-/// pair during the attack.
+/// Opens a pair of endpoints, whose target a number of processes attack. Returns the exchanges of
+/// the pair during the attack.
 fn attack(processes: usize, config: fn(TargetAddr) -> Config) -> anyhow::Result<Exchanges> {
     let mut pair = Bystanders::open()?;
     let target = TargetAddr::of(pair.target());

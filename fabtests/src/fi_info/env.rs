@@ -4,8 +4,8 @@ use selvedge::Registry;
 use selvedge::param::{CORE, Params, Spec};
 use serde_json::{Value, json};
 
-/// Shows the parameters whose names contain `part`, and all variables that no parameter declares. The
-/// layout is that of libfabric's fi_info, or JSON.
+/// Shows the parameters whose names contain `part`, and all variables that no parameter declares.
+/// The layout is that of libfabric's fi_info, or JSON.
 pub(super) fn show(registry: &Registry, part: &str, as_json: bool) -> String {
     let params = registry.params();
     let matching = || declared(registry).filter(|(_, spec)| spec.name.contains(part));

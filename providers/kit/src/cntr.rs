@@ -21,16 +21,16 @@ use crate::work::CounterWork;
 /// A counter of the completed operations of its endpoints, or of their bytes.
 ///
 /// Reading the counter drives the attached endpoints. A failed operation adds one to the number of
-/// errors, even if the counter counts bytes. Both numbers wrap around. In a forked child the counter
-/// counts nothing, and a wait fails with [`Errno::BadF`].
+/// errors, even if the counter counts bytes. Both numbers wrap around. In a forked child the
+/// counter counts nothing, and a wait fails with [`Errno::BadF`].
 pub struct Cntr {
     domain: DomainId,
     successes: AtomicU64,
     errors: AtomicU64,
     /// The lowest threshold that a parked thread waits for. All accesses to `successes`, `errors`
     /// and `wake_at` are `SeqCst`. A thread that counts stores a number and then loads `wake_at`; a
-    /// thread that is about to park stores `wake_at` and then loads the numbers. At least one of the
-    /// two threads sees the other's store.
+    /// thread that is about to park stores `wake_at` and then loads the numbers. At least one of
+    /// the two threads sees the other's store.
     wake_at: AtomicU64,
     /// The results of the last [`Counter::read`] and the last [`Counter::read_err`].
     last_read: [AtomicU64; 2],
@@ -46,20 +46,20 @@ impl Cntr {
     /// park.
     ///
     /// # Errors
-    /// [`Errno::NoSys`] for a wait object that is not supported; the text names the wait object. The
-    /// system's error, if no descriptor is left.
+    /// [`Errno::NoSys`] for a wait object that is not supported; the text names the wait object.
+    /// The system's error, if no descriptor is left.
     ///
     /// # Safety
-    /// Under [`Mode::Asserted`], no two threads use the counter, or the endpoints whose operations it
-    /// counts, at once.
+    /// Under [`Mode::Asserted`], no two threads use the counter, or the endpoints whose operations
+    /// it counts, at once.
     #[expect(unsafe_code, reason = "passes the promise about threads to the lock")]
     pub unsafe fn open(attr: &Attr, mode: Mode) -> Result<Arc<Self>, Error> {
         // SAFETY: passed on from the caller.
         unsafe { Self::open_in_domain(attr, &DomainId::unnamed(), mode, SPIN) }
     }
 
-    /// As [`Self::open`], for a counter that belongs to `domain`. Waiting threads poll for `spin` at
-    /// most before they park.
+    /// As [`Self::open`], for a counter that belongs to `domain`. Waiting threads poll for `spin`
+    /// at most before they park.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -73,8 +73,8 @@ impl Cntr {
         mode: Mode,
         spin: Duration,
     ) -> Result<Arc<Self>, Error> {
-        // SAFETY: passed on from the caller. The progress of endpoints only adds to counters: it does
-        // not use the list.
+        // SAFETY: passed on from the caller. The progress of endpoints only adds to counters: it
+        // does not use the list.
         let endpoints = unsafe { ProgressList::new(mode) };
         Ok(Arc::new(Self {
             domain: domain.clone(),
@@ -92,8 +92,8 @@ impl Cntr {
     /// Makes reads drive `ep` from now on. Attaching an endpoint again has no effect.
     ///
     /// # Errors
-    /// The system's error, if the endpoint cannot be added to the wait object for lack of memory. The
-    /// endpoint is then not attached.
+    /// The system's error, if the endpoint cannot be added to the wait object for lack of memory.
+    /// The endpoint is then not attached.
     pub fn attach(&self, ep: &Arc<dyn Progress>) -> Result<(), Error> {
         self.endpoints.attach(Arc::clone(ep));
         self.wait_object

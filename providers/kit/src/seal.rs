@@ -15,15 +15,15 @@ use nix::sys::stat::fstat;
 /// The processes that may write to a memory file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writers {
-    /// Only the owner, which has mapped the file already: new mappings are read-only, and no process
-    /// can punch holes.
+    /// Only the owner, which has mapped the file already: new mappings are read-only, and no
+    /// process can punch holes.
     Owner,
     /// The owner, and every other process that has the descriptor.
     AnyProcess,
 }
 
-/// Seals a memory file of `len` committed bytes against changes of its size, and against all writers
-/// except `writers`. The owner calls it after it has mapped the file.
+/// Seals a memory file of `len` committed bytes against changes of its size, and against all
+/// writers except `writers`. The owner calls it after it has mapped the file.
 ///
 /// # Errors
 /// The error of fcntl(2), if the file was created without `MFD_ALLOW_SEALING`. `ESTALE` if another

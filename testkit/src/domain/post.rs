@@ -1,8 +1,8 @@
 //! The operations that a [`DomainEndpoint`] posts, and why the memory of an operation is valid.
 //!
-//! The memory belongs to a domain, which every endpoint keeps open, so it outlives all operations; and
-//! there are no references to it. If a program writes to memory that an operation still uses, this only
-//! changes the received data, and the checks of the program detect it.
+//! The memory belongs to a domain, which every endpoint keeps open, so it outlives all operations;
+//! and there are no references to it. If a program writes to memory that an operation still uses,
+//! this only changes the received data, and the checks of the program detect it.
 
 #![expect(unsafe_code, reason = "a post is a promise about memory")]
 
@@ -186,8 +186,8 @@ impl DomainEndpoint {
     /// Posts a collective on 64-bit words, waits for its completion, and returns the result.
     ///
     /// # Errors
-    /// Those of the post and of the wait. After an error the words are leaked, because the endpoint may
-    /// still use them.
+    /// Those of the post and of the wait. After an error the words are leaked, because the endpoint
+    /// may still use them.
     pub fn collective(
         &self,
         mut msg: CollectiveMsg,
@@ -210,8 +210,8 @@ impl DomainEndpoint {
         Ok(ManuallyDrop::into_inner(result))
     }
 
-    /// Runs a collective `turns` times, with `words[0]` as its operand and `words[1]` as its result.
-    /// Returns the total time.
+    /// Runs a collective `turns` times, with `words[0]` as its operand and `words[1]` as its
+    /// result. Returns the total time.
     ///
     /// # Errors
     /// Those of the provider.
@@ -226,7 +226,8 @@ impl DomainEndpoint {
         (msg.buf, msg.result) = (words[0].as_ptr().cast(), words[1].as_ptr().cast());
         let start = Instant::now();
         for _ in 0..turns {
-            // SAFETY: the words are never freed, and atomics may be changed through shared references.
+            // SAFETY: the words are never freed, and atomics may be changed through shared
+            // references.
             while unsafe { coll.collective(&msg, OpFlags::DEFAULT) } == Err(Errno::Again) {
                 self.tx.progress()?;
             }
@@ -236,8 +237,8 @@ impl DomainEndpoint {
     }
 
     /// Runs a barrier, or an all-reduce, that is made of messages `turns` times: in each round this
-    /// member sends a word to the next peer of `rounds` and waits for a word. Returns the total time. All
-    /// members have the same number of rounds, and each receives one word in each round.
+    /// member sends a word to the next peer of `rounds` and waits for a word. Returns the total
+    /// time. All members have the same number of rounds, and each receives one word in each round.
     ///
     /// # Errors
     /// Those of the provider.
@@ -276,8 +277,8 @@ impl DomainEndpoint {
     /// Those of the provider.
     #[inline]
     pub fn send(&self, segments: &[Segment<'_>], send: &Send) -> Result<(), Errno> {
-        // SAFETY: the memory belongs to the endpoint's domain (`SegmentLists` checks it), which the endpoint
-        // keeps open; there are no references to it.
+        // SAFETY: the memory belongs to the endpoint's domain (`SegmentLists` checks it), which the
+        // endpoint keeps open; there are no references to it.
         self.send_op(segments, send, |op, flags| unsafe {
             op.post(&*self.ep, flags)
         })
@@ -403,8 +404,8 @@ impl DomainEndpoint {
         unsafe { self.ep.readmsg(&msg, access.flags) }
     }
 
-    /// Calls `post`, and repeats the call while it returns [`Errno::Again`]; drives progress between
-    /// the calls. Error texts call the operation `name`.
+    /// Calls `post`, and repeats the call while it returns [`Errno::Again`]; drives progress
+    /// between the calls. Error texts call the operation `name`.
     ///
     /// # Errors
     /// Those of the provider; a timeout when `post` continues to return [`Errno::Again`].

@@ -52,8 +52,8 @@ pub(super) fn send(endpoint: &DomainEndpoint, args: &CallArgs<'_>) -> Result<(),
             endpoint.send(args.segments, &send)
         }
         (Form::Plain, None, None) => {
-            // SAFETY: the memory belongs to the endpoint's domain (`SegmentLists`), which the owner of the
-            // endpoint keeps longer than the endpoint; there are no references to it.
+            // SAFETY: the memory belongs to the endpoint's domain (`SegmentLists`), which the owner
+            // of the endpoint keeps longer than the endpoint; there are no references to it.
             unsafe { endpoint.ep.send(iov[0], desc[0], peer, context) }
         }
         (Form::Plain, None, Some(data)) => {

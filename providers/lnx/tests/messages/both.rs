@@ -71,8 +71,8 @@ fn a_receive_from_any_source_takes_from_both_links_and_keeps_the_order_of_each()
         let len = done.outcome.as_ref().unwrap().len;
         received[done.context() as usize] = Some((done.src, done.bytes[..len].to_vec()));
     }
-    // In the order in which the receives were posted, the messages of each sender are in the order in
-    // which they were sent. The completions may have another order.
+    // In the order in which the receives were posted, the messages of each sender are in the order
+    // in which they were sent. The completions may have another order.
     let mut next = [0; 2];
     for (src, message) in received.into_iter().flatten() {
         let sender = usize::from(src == from_c);

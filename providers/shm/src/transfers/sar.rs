@@ -1,10 +1,10 @@
 //! Segmentation and reassembly (SAR): sender and receiver copy at the same time, through bounce
 //! segments.
 //!
-//! The sender fills segments ([`fill_segment`]) when the receiver requests them. If the last message
-//! of about the same size went through segments (was bounced), the sender fills the first few
-//! segments without a request (eager segments). The receiver copies each segment out and frees it
-//! ([`handle_segment`]). Segments of several messages may be outstanding at once.
+//! The sender fills segments ([`fill_segment`]) when the receiver requests them. If the last
+//! message of about the same size went through segments (was bounced), the sender fills the first
+//! few segments without a request (eager segments). The receiver copies each segment out and frees
+//! it ([`handle_segment`]). Segments of several messages may be outstanding at once.
 
 use selvedge::{CompletionFlags, Errno, FiAddr};
 use selvedge_kit::Ep;
@@ -28,8 +28,8 @@ use crate::transfers::protocol_selector::{ProtocolSelector, RendezvousProtocol};
 
 /// The maximum number of segments that one poll takes from one peer.
 const SEGMENT_BATCH: usize = 8;
-/// The maximum number of aborts that wait for room in a peer's socket: one for each message and each
-/// read whose segments the peer can request.
+/// The maximum number of aborts that wait for room in a peer's socket: one for each message and
+/// each read whose segments the peer can request.
 const MAX_ABORTS: usize = 2 * MAX_OPS;
 
 /// The number of eager segments for a message of `len` bytes: 0 unless the last message of its size
@@ -194,8 +194,8 @@ fn announce_bounce(peer: &mut Peer) -> Result<(), ConnectError> {
     Ok(())
 }
 
-/// Fills free segments for the operations whose segments the peer has requested, one segment for each
-/// operation in turn. Returns whether it filled any.
+/// Fills free segments for the operations whose segments the peer has requested, one segment for
+/// each operation in turn. Returns whether it filled any.
 ///
 /// # Errors
 /// As [`queue_abort`].
@@ -289,8 +289,9 @@ fn free_segment(peer: &mut Peer, segment: u32) -> Result<(), ProtocolError> {
 
 fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, status_kind: u32) -> Result<(), ProtocolError> {
     let op = remove_op(peer, msg_id, status_kind)?;
-    // The peer did not need the eager segments, so the next message of this size gets none. A message
-    // in special memory has no eager segments, and does not change what the next message gets.
+    // The peer did not need the eager segments, so the next message of this size gets none. A
+    // message in special memory has no eager segments, and does not change what the next message
+    // gets.
     if let OpBody::Rts { filled, .. } = op.body
         && status_kind == status::DONE
         && filled > 0
@@ -380,8 +381,8 @@ pub(crate) fn receive_segments(
     Ok(SEGMENT_BATCH)
 }
 
-/// Copies, keeps or discards one filled segment, depending on the stage of its message. The peer has
-/// `segment_count` segments in all.
+/// Copies, keeps or discards one filled segment, depending on the stage of its message. The peer
+/// has `segment_count` segments in all.
 fn handle_segment(
     peer: &mut Peer,
     ep: &Ep,

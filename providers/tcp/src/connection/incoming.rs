@@ -30,13 +30,13 @@ pub(crate) struct Incoming {
     pub(crate) pending: Vec<u8>,
     /// The number of frames so far that request an acknowledgement.
     ack_requests: u64,
-    /// The key of the unexpected message for which the quota has no room. Nothing after this message
-    /// is read.
+    /// The key of the unexpected message for which the quota has no room. Nothing after this
+    /// message is read.
     pub(crate) held_message: Option<usize>,
     /// Whether the last attempt to read found no room for completions or responses.
     pub(crate) is_backpressured: bool,
-    /// The messages that were requested with a CTS, by the id of their RTS, with the receive of each;
-    /// `None` for a message that is discarded.
+    /// The messages that were requested with a CTS, by the id of their RTS, with the receive of
+    /// each; `None` for a message that is discarded.
     pub(crate) requested: FxHashMap<u8, (Option<Posted>, Envelope)>,
 }
 
@@ -160,8 +160,8 @@ impl IncomingPayload {
         }
     }
 
-    /// Whether the missing bytes are read directly into the destination: there are many of them, and
-    /// the destination can take them.
+    /// Whether the missing bytes are read directly into the destination: there are many of them,
+    /// and the destination can take them.
     pub(crate) fn is_direct(&self) -> bool {
         let remaining = self.len - self.stored;
         remaining >= DIRECT_MIN

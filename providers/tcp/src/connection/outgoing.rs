@@ -20,8 +20,8 @@ use crate::wire::ProtocolError;
 use crate::wire::frame::{AckPolicy, Header};
 use crate::wire::hello::Negotiated;
 
-/// The maximum number of reads that wait for a response, of atomics that wait for a response, and of
-/// operations that wait for the handshake.
+/// The maximum number of reads that wait for a response, of atomics that wait for a response, and
+/// of operations that wait for the handshake.
 const FETCHES_MAX: usize = 128;
 /// The maximum number of unacknowledged frames.
 const UNACKED_MAX: usize = 512;
@@ -311,8 +311,8 @@ impl Outgoing {
         fetch.ok_or(ProtocolError("an atomic result without an atomic"))
     }
 
-    /// Removes all incomplete operations after a disconnect, and returns their reports. The memory of
-    /// these operations is not used any more.
+    /// Removes all incomplete operations after a disconnect, and returns their reports. The memory
+    /// of these operations is not used any more.
     pub(crate) fn fail(&mut self) -> Vec<Report> {
         let mut failed = self.tx.fail();
         failed.extend(self.unacked.take());

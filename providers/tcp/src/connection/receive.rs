@@ -15,8 +15,8 @@ use crate::socket::is_not_ready;
 use crate::socket::vecs::RecvVecs;
 use crate::wire::ProtocolError;
 
-/// The length of the scratch buffer: the maximum number of bytes that one system call reads before it
-/// is known where they belong.
+/// The length of the scratch buffer: the maximum number of bytes that one system call reads before
+/// it is known where they belong.
 pub(crate) const SCRATCH: usize = 64 << 10;
 /// This maximum for a system call that also reads a payload of at least [`SCRATCH`] bytes. The next
 /// payload is probably as large, and those of its bytes that are read into the scratch buffer are
@@ -94,7 +94,8 @@ impl Connection {
         !self.incoming.is_stalled()
     }
 
-    /// Reads the socket once: into the destination of a large payload first, and then into `scratch`.
+    /// Reads the socket once: into the destination of a large payload first, and then into
+    /// `scratch`.
     fn fill(
         &mut self,
         scratch: &mut [u8],
@@ -167,7 +168,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Records that `count` more bytes of a payload are stored. Completes the payload when it has all.
+    /// Records that `count` more bytes of a payload are stored. Completes the payload when it has
+    /// all.
     fn advance(
         &mut self,
         mut payload: IncomingPayload,
@@ -182,8 +184,8 @@ impl Connection {
         delivery.payload_complete(self, payload)
     }
 
-    /// Consumes a header, or a part of one. Returns the number of consumed bytes, which includes the
-    /// payload if the fast path has delivered it.
+    /// Consumes a header, or a part of one. Returns the number of consumed bytes, which includes
+    /// the payload if the fast path has delivered it.
     #[inline]
     fn take_frame(
         &mut self,

@@ -44,7 +44,8 @@ impl Op {
 }
 
 impl Op {
-    /// Records the outcome. After a success, tells the retained memory how many bytes were received.
+    /// Records the outcome. After a success, tells the retained memory how many bytes were
+    /// received.
     #[inline]
     pub(crate) fn end(&mut self, outcome: Result<u64>) {
         self.outcome = Some(outcome);
@@ -120,8 +121,8 @@ impl Ops {
         Ok(OpKey::new(index, 1))
     }
 
-    /// Frees an operation (`dealloc_method_op`) and returns it. Returns `None`, and frees nothing, if
-    /// the key is stale or the operation is in a queue.
+    /// Frees an operation (`dealloc_method_op`) and returns it. Returns `None`, and frees nothing,
+    /// if the key is stale or the operation is in a queue.
     #[inline(always)]
     pub fn dealloc(&mut self, key: OpKey) -> Option<Op> {
         let slot = self.slots.get_mut(key.slot() as usize)?;
