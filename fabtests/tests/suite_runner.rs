@@ -123,7 +123,7 @@ fn a_run_ends_with_its_counts_and_the_command_that_repeats_each_failure() {
         "{summary}"
     );
     let repeat_command =
-        "again: fabtests run quick --seed 7 --selftest --filter \"selftest/crash\"";
+        "run again: fabtests run quick --seed 7 --selftest --filter \"selftest/crash\"";
     assert!(shown.contains(repeat_command), "{shown}");
     let skip = shown.lines().find(|line| line.starts_with("skip"));
     assert!(

@@ -335,7 +335,7 @@ impl Library {
     }
 
     /// Records an info that discovery returns.
-    pub(crate) fn record_offer(&self, offered: &Info) {
+    pub(crate) fn record_discovered(&self, offered: &Info) {
         self.discovered.add(offered);
     }
 

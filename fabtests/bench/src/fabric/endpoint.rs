@@ -18,7 +18,8 @@ use super::idle_peers::{CONNECT_TAG, IdlePeers};
 use super::posting::{EndpointBuffers, post_unmatched};
 use super::remote::TargetRegion;
 use super::{
-    BenchConfig, LARGEST, OpenOrder, Promise, WIDEST, WaitStrategy, background_load, side_bytes,
+    BenchConfig, LARGEST, OpenOrder, ThreadingLevel, WIDEST, WaitStrategy, background_load,
+    side_bytes,
 };
 use crate::buffer::Pages;
 use crate::cpu::Idle;
@@ -360,7 +361,7 @@ pub(crate) fn discover(order: &OpenOrder) -> anyhow::Result<Info> {
     let limit = info.ep_attr.max_msg_size;
     ensure!(
         order.largest <= limit,
-        "messages of {} carry at most {limit} bytes, not {}: ask for smaller sizes with -S",
+        "messages of {} carry at most {limit} bytes, not {}: choose smaller sizes with -S",
         info.fabric_attr.prov_name,
         order.largest
     );
@@ -380,7 +381,7 @@ fn hints(order: &OpenOrder) -> Hints {
     if let Some(provider) = &order.provider {
         hints = hints.provider(provider);
     }
-    if order.config.threading == Promise::Safe {
+    if order.config.threading == ThreadingLevel::Safe {
         return hints;
     }
     // SAFETY: only the `BenchEndpoint` uses the objects of its domain, the loops of `Run` borrow it

@@ -3,7 +3,7 @@
 use selvedge::{CompletionFlags, Errno, OpFlags};
 
 use crate::common::{Pair, Queue, Rx, Tx, pattern, received, sent};
-use crate::provider::{self, WAYS};
+use crate::provider::{self, PROTOCOLS};
 
 const MSG: CompletionFlags = CompletionFlags::MSG;
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
@@ -14,8 +14,8 @@ const LENGTHS: [usize; 6] = [0, 48, 49, 4096, 4097, 200_000];
 #[test]
 fn a_delivery_does_not_complete_before_its_receive() {
     for level in [OpFlags::DELIVERY_COMPLETE, OpFlags::MATCH_COMPLETE] {
-        for protocol in WAYS {
-            let pair = provider::by(protocol).pair();
+        for protocol in PROTOCOLS {
+            let pair = provider::with_protocol(protocol).pair();
             for len in LENGTHS {
                 completes_after_its_receive(&pair, len, level);
             }
@@ -216,7 +216,7 @@ fn a_default_inject_limits_the_size_of_the_short_forms() {
 
 #[test]
 fn an_empty_read_makes_progress_even_while_completions_wait() {
-    let pair = provider::by("bounce").pair();
+    let pair = provider::with_protocol("bounce").pair();
     pair.a.send(&Tx::msg(pair.to_b, b"first"));
     pair.a.send(&Tx::msg(pair.to_b, &[1; 100_000]));
     pair.b.recv(&Rx::msg(5));
@@ -231,7 +231,7 @@ fn an_empty_read_makes_progress_even_while_completions_wait() {
 fn each_queue_of_an_endpoint_progresses_all_of_it() {
     use selvedge::{Bindings, Context, Desc, Iov, MsgExt, av, cq};
 
-    let sut = provider::by("bounce");
+    let sut = provider::with_protocol("bounce");
     let (info, b) = (sut.info(), sut.side());
     let domain = info.open().unwrap();
     let [tx_cq, rx_cq] = [0, 1].map(|_| domain.cq(&cq::Attr::default()).unwrap());

@@ -1,9 +1,9 @@
-//! Large messages: they neither block small ones nor each other.
+//! Large messages block neither small messages nor each other.
 
 use selvedge::{CompletionFlags, OpFlags};
 
 use crate::common::{Pair, Rx, Tx, pattern, received, sent};
-use crate::provider::{self, WAYS};
+use crate::provider::{self, PROTOCOLS};
 
 const MSG: CompletionFlags = CompletionFlags::MSG;
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
@@ -12,17 +12,19 @@ const LARGE: usize = 64 << 20;
 
 /// One small message there and one back.
 fn ping_pong(pair: &Pair) {
-    for (from, at, to) in [(&pair.a, &pair.b, pair.to_b), (&pair.b, &pair.a, pair.to_a)] {
-        at.recv(&Rx::tagged(1, 8).context(1));
-        from.ep.tinject(b"ping", to, 1, None).unwrap();
-        at.wait(&[from]).assert_entry(received(TAGGED, 1, 4, 1));
+    for (sender, receiver, dest) in [(&pair.a, &pair.b, pair.to_b), (&pair.b, &pair.a, pair.to_a)] {
+        receiver.recv(&Rx::tagged(1, 8).context(1));
+        sender.ep.tinject(b"ping", dest, 1, None).unwrap();
+        receiver
+            .wait(&[sender])
+            .assert_entry(received(TAGGED, 1, 4, 1));
     }
 }
 
 #[test]
 fn an_unmatched_large_message_does_not_block_others() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         let bytes = pattern(1, LARGE);
         pair.a.send(&Tx::tagged(pair.to_b, 2, &bytes).context(2));
         for _ in 0..300 {
@@ -36,8 +38,8 @@ fn an_unmatched_large_message_does_not_block_others() {
 
 #[test]
 fn small_messages_pass_a_large_one_that_is_moving() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         ping_pong(&pair);
         let bytes = pattern(1, LARGE);
         pair.b.recv(&Rx::msg(LARGE).context(2));
@@ -55,8 +57,8 @@ fn small_messages_pass_a_large_one_that_is_moving() {
 }
 
 #[test]
-fn a_new_peer_is_received_while_a_large_message_is_moving() {
-    let sut = provider::by("cma");
+fn a_message_of_a_new_peer_is_received_while_a_large_message_is_moving() {
+    let sut = provider::with_protocol("cma");
     let pair = sut.pair();
     ping_pong(&pair);
     pair.b.recv(&Rx::msg(LARGE).context(2));
@@ -71,20 +73,22 @@ fn a_new_peer_is_received_while_a_large_message_is_moving() {
 
 #[test]
 fn several_large_messages_may_be_outstanding_in_both_directions() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         let len = |tag: u64| 500_000 * (tag as usize % 5 + 1) + 13;
         for tag in 0..8 {
-            for (from, at, to) in [(&pair.a, &pair.b, pair.to_b), (&pair.b, &pair.a, pair.to_a)] {
-                at.recv(&Rx::tagged(tag, len(tag)).context(tag));
+            for (sender, receiver, dest) in
+                [(&pair.a, &pair.b, pair.to_b), (&pair.b, &pair.a, pair.to_a)]
+            {
+                receiver.recv(&Rx::tagged(tag, len(tag)).context(tag));
                 let bytes = pattern(tag, len(tag));
-                from.send(&Tx::tagged(to, tag, &bytes).context(100));
+                sender.send(&Tx::tagged(dest, tag, &bytes).context(100));
             }
         }
         for (side, other) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
-            let done = side.drain(&[other]);
-            assert_eq!(done.len(), 16);
-            for done in done.iter().filter(|done| done.context() < 100) {
+            let completions = side.drain(&[other]);
+            assert_eq!(completions.len(), 16);
+            for done in completions.iter().filter(|done| done.context() < 100) {
                 let tag = done.context();
                 done.assert_entry(received(TAGGED, tag, len(tag), tag));
                 done.assert_bytes(&pattern(tag, len(tag)));
@@ -93,11 +97,11 @@ fn several_large_messages_may_be_outstanding_in_both_directions() {
     }
 }
 
-/// Bounced messages make the sender fill eager segments for later ones of their size.
+/// After a message was bounced, the sender fills eager segments for later messages of its size class.
 #[test]
-fn a_full_window_of_large_messages_follows_another() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+fn full_windows_of_large_messages_follow_each_other() {
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         let bytes = pattern(1, 40_000);
         let tx = Tx::msg(pair.to_b, &bytes).flags(OpFlags::DELIVERY_COMPLETE);
         for _ in 0..4 {
@@ -124,7 +128,8 @@ fn a_full_window_of_large_messages_follows_another() {
     }
 }
 
-/// The segments of a message may arrive long before its command, which waits for room.
+/// The segments of a large message may arrive long before its command, which waits for room at the
+/// receiver.
 #[test]
 fn segments_of_a_message_that_waits_for_room_do_not_block_others() {
     let params = [
@@ -160,8 +165,8 @@ fn segments_of_a_message_that_waits_for_room_do_not_block_others() {
 
 #[test]
 fn unexpected_large_messages_with_eager_segments_do_not_block_others() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         let bytes = pattern(1, 100_000);
         let tx = Tx::msg(pair.to_b, &bytes).flags(OpFlags::DELIVERY_COMPLETE);
         for _ in 0..3 {

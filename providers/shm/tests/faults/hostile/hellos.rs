@@ -9,32 +9,32 @@ use selvedge_shm::smr::doorbell::Doorbell;
 use selvedge_shm::smr::{Memory, Writers};
 use selvedge_testkit::usage::{Usage, private_after_trim};
 
-use super::{BLOCK, Hostile, Intruder, RELEASE, Scene, hello, packet, region};
-use crate::contact::unique;
-use crate::death::Random;
+use super::{BLOCK, Hostile, HostilePeer, RELEASE, Scenario, hello, packet, region};
+use crate::connect::unique;
+use crate::peer_failure::Random;
 use crate::process::alone;
 use crate::side::{Kind, Side};
 
 #[test]
-fn garbled_greetings_are_refused_and_cost_nothing() {
+fn garbled_hellos_are_refused_and_leak_nothing() {
     alone(|| {
         let mut random = Random::seeded();
-        let mut scene = Scene::new();
+        let mut scenario = Scenario::new();
         let (region, (_, bell)) = (region(), Doorbell::create().unwrap());
         let fds = [region.fd(), bell.fd()];
         let good = hello(&unique("garbled"), 1, &7);
         let before = Usage::now().unwrap();
         for len in 0..good.len() {
-            let hostile = Hostile::connect(&scene.victim);
-            hostile.say(&good[..len.min(76)], &fds);
-            hostile.is_cut_off_by(&mut scene.victim);
+            let hostile = Hostile::connect(&scenario.target);
+            hostile.send(&good[..len.min(76)], &fds);
+            hostile.is_cut_off_by(&mut scenario.target);
         }
         for _ in 0..2000 {
-            let hostile = Hostile::connect(&scene.victim);
+            let hostile = Hostile::connect(&scenario.target);
             let mut bad = good.clone();
             for _ in 0..=random.below(4) {
-                let place = random.below(100) as usize;
-                bad[place] = random.word() as u8;
+                let offset = random.below(100) as usize;
+                bad[offset] = random.word() as u8;
             }
             // Now and then it is all nonsense, too long, or in order.
             match random.below(10) {
@@ -42,20 +42,20 @@ fn garbled_greetings_are_refused_and_cost_nothing() {
                 1 => bad.resize(5000, 0xff),
                 _ => {}
             }
-            hostile.say(&bad, &fds);
-            (0..100).for_each(|_| scene.victim.drive());
+            hostile.send(&bad, &fds);
+            (0..100).for_each(|_| scenario.target.drive());
             drop(hostile);
-            (0..100).for_each(|_| scene.victim.drive());
+            (0..100).for_each(|_| scenario.target.drive());
         }
-        scene.goes_on();
-        scene.victim.until(|_| Usage::now().unwrap() == before);
+        scenario.expect_traffic();
+        scenario.target.until(|_| Usage::now().unwrap() == before);
     });
 }
 
 #[test]
-fn descriptors_that_are_not_what_they_should_be_are_refused() {
+fn descriptors_of_a_wrong_kind_are_refused() {
     alone(|| {
-        let mut scene = Scene::new();
+        let mut scenario = Scenario::new();
         let (region, (_, bell)) = (region(), Doorbell::create().unwrap());
         let (pipe, _writer) = nix::unistd::pipe().unwrap();
         let directory = File::open("/").unwrap();
@@ -85,9 +85,9 @@ fn descriptors_that_are_not_what_they_should_be_are_refused() {
                 vec![],
                 vec![wrong; 100],
             ] {
-                let hostile = Hostile::connect(&scene.victim);
-                hostile.say(&good, &fds);
-                hostile.is_cut_off_by(&mut scene.victim);
+                let hostile = Hostile::connect(&scenario.target);
+                hostile.send(&good, &fds);
+                hostile.is_cut_off_by(&mut scenario.target);
             }
         }
         for wrong in [
@@ -96,39 +96,39 @@ fn descriptors_that_are_not_what_they_should_be_are_refused() {
             unsealed.as_fd(),
             region.fd(),
         ] {
-            let hostile = Hostile::connect(&scene.victim);
-            hostile.say(&good, &[region.fd(), wrong]);
-            hostile.is_cut_off_by(&mut scene.victim);
+            let hostile = Hostile::connect(&scenario.target);
+            hostile.send(&good, &[region.fd(), wrong]);
+            hostile.is_cut_off_by(&mut scenario.target);
         }
-        scene.goes_on();
+        scenario.expect_traffic();
         assert_eq!(Usage::now().unwrap(), before);
     });
 }
 
 #[test]
-fn strangers_with_ever_new_names_and_bad_regions_leave_no_memory() {
+fn connections_with_new_names_and_bad_regions_leave_no_memory() {
     alone(|| {
-        let mut scene = Scene::new();
+        let mut scenario = Scenario::new();
         let bell = Doorbell::create().unwrap().1;
         let bad = File::open("/dev/null").unwrap();
         let mut baseline = 0;
         for round in 0..6000 {
-            let hostile = Hostile::connect(&scene.victim);
+            let hostile = Hostile::connect(&scenario.target);
             let hello = hello(&format!("stranger{round}"), 1, &7);
-            hostile.say(&hello, &[bad.as_fd(), bell.fd()]);
-            hostile.is_cut_off_by(&mut scene.victim);
+            hostile.send(&hello, &[bad.as_fd(), bell.fd()]);
+            hostile.is_cut_off_by(&mut scenario.target);
             if round == 1000 {
                 baseline = private_after_trim().unwrap();
             }
         }
         let grown = private_after_trim().unwrap().saturating_sub(baseline);
         assert!(grown < 1 << 20, "memory has grown by {grown} bytes");
-        scene.goes_on();
+        scenario.expect_traffic();
     });
 }
 
 /// Announces and frees a block until the socket is full. How many packets had room.
-fn talk(hostile: &Hostile, memory: &Memory, block: &mut u64) -> usize {
+fn fill_socket(hostile: &Hostile, memory: &Memory, block: &mut u64) -> usize {
     for said in 0.. {
         let is_news = block.is_multiple_of(2);
         let mut bytes = packet(if is_news { BLOCK } else { RELEASE });
@@ -137,7 +137,7 @@ fn talk(hostile: &Hostile, memory: &Memory, block: &mut u64) -> usize {
         }
         bytes.resize(256, 0);
         let fds = [memory.fd()];
-        if !hostile.try_say(&bytes, if is_news { &fds } else { &[] }) {
+        if !hostile.try_send(&bytes, if is_news { &fds } else { &[] }) {
             return said;
         }
         *block += 1;
@@ -146,60 +146,60 @@ fn talk(hostile: &Hostile, memory: &Memory, block: &mut u64) -> usize {
 }
 
 #[test]
-fn a_peer_that_talks_without_end_is_heard_a_few_packets_at_a_time() {
+fn packets_of_one_peer_are_read_a_few_at_a_time() {
     alone(|| {
-        let mut scene = Scene::new();
-        let intruder = Intruder::enter(&mut scene.victim, &unique("talks"), 1, &7);
+        let mut scenario = Scenario::new();
+        let hostile_peer = HostilePeer::enter(&mut scenario.target, &unique("talks"), 1, &7);
         let (memory, mut block) = (Memory::create(4096, Writers::Owner).unwrap(), 0);
-        assert!(talk(&intruder.hostile, &memory, &mut block) > 100);
+        assert!(fill_socket(&hostile_peer.hostile, &memory, &mut block) > 100);
         for _ in 0..20 {
-            let heard = loop {
-                scene.victim.drive();
-                match talk(&intruder.hostile, &memory, &mut block) {
+            let taken = loop {
+                scenario.target.drive();
+                match fill_socket(&hostile_peer.hostile, &memory, &mut block) {
                     0 => {}
-                    heard => break heard,
+                    taken => break taken,
                 }
             };
-            assert!(heard <= 32, "{heard} packets were heard in one poll");
+            assert!(taken <= 32, "{taken} packets were taken in one poll");
         }
-        scene.goes_on();
+        scenario.expect_traffic();
     });
 }
 
 #[test]
 fn silent_connections_do_not_keep_others_out() {
     alone(|| {
-        let mut scene = Scene::new();
+        let mut scenario = Scenario::new();
         let before = Usage::now().unwrap();
         let mut silent = Vec::new();
         for round in 0..10 {
-            silent.extend((0..50).map(|_| Hostile::connect(&scene.victim)));
-            scene.goes_on();
+            silent.extend((0..50).map(|_| Hostile::connect(&scenario.target)));
+            scenario.expect_traffic();
             let mut late = Side::new();
-            let to_victim = late.insert(scene.victim.name());
-            scene
-                .victim
+            let to_target = late.insert(scenario.target.name());
+            scenario
+                .target
                 .recv(Kind::Tagged, FiAddr::UNSPEC, 8, 1000 + round)
                 .unwrap();
-            late.send(Kind::Delivered, to_victim, 8, 1000 + round)
+            late.send(Kind::Delivered, to_target, 8, 1000 + round)
                 .unwrap();
-            late.next_with(&mut [&mut scene.victim]).ok();
-            scene.victim.next().ok();
+            late.next_with(&mut [&mut scenario.target]).ok();
+            scenario.target.next().ok();
         }
         // Some are kept, and not one for each.
-        scene
-            .victim
+        scenario
+            .target
             .until(|_| Usage::now().unwrap().fds <= before.fds + silent.len() + 64);
         // Their patience ends.
-        scene
-            .victim
+        scenario
+            .target
             .until(|_| Usage::now().unwrap().fds == before.fds + silent.len());
-        assert!(silent.iter().all(|hostile| hostile.hear().is_none()));
+        assert!(silent.iter().all(|hostile| hostile.receive().is_none()));
     });
 }
 
 #[test]
-fn whoever_has_said_hello_is_met_however_few_connections_are_kept() {
+fn every_peer_with_a_hello_is_connected_however_few_connections_are_kept() {
     alone(|| {
         let mut side = Side::with(None, &[("FI_SHM_PENDING", "1")]);
         let name = side.name();
@@ -216,17 +216,17 @@ fn whoever_has_said_hello_is_met_however_few_connections_are_kept() {
 }
 
 #[test]
-fn nobody_takes_the_name_of_a_peer_that_lives() {
+fn no_process_takes_the_name_of_a_connected_peer() {
     alone(|| {
-        let mut scene = Scene::new();
-        let name = scene.other.name();
+        let mut scenario = Scenario::new();
+        let name = scenario.other.name();
         let name = name.strip_prefix("fi_shm://").unwrap();
         let (region, (_, bell)) = (region(), Doorbell::create().unwrap());
         for incarnation in 0..20 {
-            let hostile = Hostile::connect(&scene.victim);
-            hostile.say(&hello(name, incarnation, &7), &[region.fd(), bell.fd()]);
-            hostile.is_cut_off_by(&mut scene.victim);
-            scene.goes_on();
+            let hostile = Hostile::connect(&scenario.target);
+            hostile.send(&hello(name, incarnation, &7), &[region.fd(), bell.fd()]);
+            hostile.is_cut_off_by(&mut scenario.target);
+            scenario.expect_traffic();
         }
     });
 }
@@ -234,41 +234,41 @@ fn nobody_takes_the_name_of_a_peer_that_lives() {
 #[test]
 fn a_peer_has_two_sockets_and_one_bounce_region_at_most() {
     alone(|| {
-        let (mut scene, nonce) = (Scene::new(), Box::new(9_u64));
+        let (mut scenario, nonce) = (Scenario::new(), Box::new(9_u64));
         let name = unique("greedy");
-        let mut intruder = Intruder::enter(&mut scene.victim, &name, 5, &nonce);
+        let mut hostile_peer = HostilePeer::enter(&mut scenario.target, &name, 5, &nonce);
         let (region, (_, bell)) = (region(), Doorbell::create().unwrap());
         let fds = [region.fd(), bell.fd()];
-        let more: Vec<_> = (0..3).map(|_| Hostile::connect(&scene.victim)).collect();
+        let more: Vec<_> = (0..3).map(|_| Hostile::connect(&scenario.target)).collect();
         for hostile in &more {
-            hostile.say(&hello(&name, 5, &nonce), &fds);
+            hostile.send(&hello(&name, 5, &nonce), &fds);
         }
-        more[1].is_cut_off_by(&mut scene.victim);
-        more[2].is_cut_off_by(&mut scene.victim);
-        let is_open = |hostile: &Hostile| hostile.hear().is_some();
-        assert!(is_open(&more[0]) && is_open(&intruder.hostile));
+        more[1].is_cut_off_by(&mut scenario.target);
+        more[2].is_cut_off_by(&mut scenario.target);
+        let is_open = |hostile: &Hostile| hostile.receive().is_some();
+        assert!(is_open(&more[0]) && is_open(&hostile_peer.hostile));
         let mut random = Random::seeded();
-        intruder.segment(&mut random);
-        (0..1000).for_each(|_| scene.victim.drive());
-        assert!(is_open(&intruder.hostile));
-        intruder.bounce = None;
-        intruder.segment(&mut random);
-        intruder.hostile.is_cut_off_by(&mut scene.victim);
-        scene.goes_on();
+        hostile_peer.segment(&mut random);
+        (0..1000).for_each(|_| scenario.target.drive());
+        assert!(is_open(&hostile_peer.hostile));
+        hostile_peer.bounce = None;
+        hostile_peer.segment(&mut random);
+        hostile_peer.hostile.is_cut_off_by(&mut scenario.target);
+        scenario.expect_traffic();
     });
 }
 
 #[test]
-fn a_peer_that_greets_again_and_again_is_cut_off() {
+fn a_peer_that_repeats_its_hello_is_cut_off() {
     alone(|| {
-        let (mut scene, nonce) = (Scene::new(), Box::new(9_u64));
+        let (mut scenario, nonce) = (Scenario::new(), Box::new(9_u64));
         let name = unique("polite");
-        let intruder = Intruder::enter(&mut scene.victim, &name, 5, &nonce);
+        let hostile_peer = HostilePeer::enter(&mut scenario.target, &name, 5, &nonce);
         let (region, (_, bell)) = (region(), Doorbell::create().unwrap());
-        intruder
+        hostile_peer
             .hostile
-            .say(&hello(&name, 5, &nonce), &[region.fd(), bell.fd()]);
-        intruder.hostile.is_cut_off_by(&mut scene.victim);
-        scene.goes_on();
+            .send(&hello(&name, 5, &nonce), &[region.fd(), bell.fd()]);
+        hostile_peer.hostile.is_cut_off_by(&mut scenario.target);
+        scenario.expect_traffic();
     });
 }

@@ -17,27 +17,27 @@ use selvedge_shm::smr::doorbell::Doorbell;
 use selvedge_testkit::shm_peer::packet_socket;
 use selvedge_testkit::skip::{Need, skip};
 
-use crate::contact::unique;
-use crate::hostile::{Hostile, Scene, hello, region};
-use crate::process::{Puppet, Watchdog, alone};
+use crate::connect::unique;
+use crate::hostile::{Hostile, Scenario, hello, region};
+use crate::process::{PeerProcess, Watchdog, alone};
 use crate::side::{Kind, Side, info};
 
 /// A user that is not ours.
-const ANOTHER: u32 = 65533;
+const OTHER_UID: u32 = 65533;
 /// How long the last close of a socket waits that a stranger leaves behind, in seconds: longer than
 /// any test.
 const LINGER: i32 = 3600;
 
 /// What a process that is a stranger has.
 #[derive(Default)]
-pub(crate) struct Stranger {
+pub(crate) struct OtherUser {
     connections: Vec<OwnedFd>,
     unread: Vec<TcpStream>,
 }
 
-impl Stranger {
+impl OtherUser {
     /// Obeys an order of [`Puppet`].
-    pub(crate) fn act(&mut self, args: &[&str]) -> String {
+    pub(crate) fn serve(&mut self, args: &[&str]) -> String {
         match args {
             ["become", user] => {
                 let user = user.parse().unwrap();
@@ -55,7 +55,7 @@ impl Stranger {
             ["leave", path] => {
                 let (socket, unread) = lingering();
                 let hostile = Hostile::of(connected(path));
-                hostile.say(b"?", &[socket.as_fd()]);
+                hostile.send(b"?", &[socket.as_fd()]);
                 self.unread.push(unread);
             }
             ["read"] => read_to_the_end(std::mem::take(&mut self.unread)),
@@ -66,7 +66,7 @@ impl Stranger {
 }
 
 /// A process of another user; none where this process cannot start one.
-fn stranger() -> Option<Puppet> {
+fn other_user_process() -> Option<PeerProcess> {
     if !geteuid().is_root() {
         skip(
             Need::Rights,
@@ -74,9 +74,9 @@ fn stranger() -> Option<Puppet> {
         );
         return None;
     }
-    let mut puppet = Puppet::start();
-    puppet.ask(&format!("stranger become {ANOTHER}"));
-    Some(puppet)
+    let mut peer_process = PeerProcess::start();
+    peer_process.request(&format!("other-user become {OTHER_UID}"));
+    Some(peer_process)
 }
 
 /// Where an endpoint listens.
@@ -125,74 +125,77 @@ fn read_to_the_end(sockets: Vec<TcpStream>) {
 }
 
 #[test]
-fn strangers_are_turned_away_a_few_at_a_time() {
+fn connections_of_another_user_are_refused_a_few_at_a_time() {
     let _watchdog = Watchdog::new();
-    let Some(mut stranger) = stranger() else {
+    let Some(mut other_user) = other_user_process() else {
         return;
     };
-    let mut scene = Scene::new();
+    let mut scenario = Scenario::new();
     let count = 400;
-    stranger.ask(&format!("stranger connect {} {count}", path(&scene.victim)));
+    other_user.request(&format!(
+        "other-user connect {} {count}",
+        path(&scenario.target)
+    ));
     let mut ended = 0;
     while ended < count {
-        scene.victim.drive();
-        let now = stranger.ask("stranger ended").parse().unwrap();
+        scenario.target.drive();
+        let now = other_user.request("other-user ended").parse().unwrap();
         assert!(now <= ended + 32, "{} in one call", now - ended);
         ended = now;
     }
-    scene.goes_on();
+    scenario.expect_traffic();
 }
 
 #[test]
-fn what_strangers_leave_in_a_connection_holds_nobody_up() {
+fn descriptors_left_by_another_user_delay_no_peer() {
     let _watchdog = Watchdog::new();
-    let Some(mut stranger) = stranger() else {
+    let Some(mut other_user) = other_user_process() else {
         return;
     };
-    let mut scene = Scene::new();
-    let path = path(&scene.victim);
+    let mut scenario = Scenario::new();
+    let path = path(&scenario.target);
     for _ in 0..10 {
-        stranger.ask(&format!("stranger leave {path}"));
-        scene.goes_on();
+        other_user.request(&format!("other-user leave {path}"));
+        scenario.expect_traffic();
     }
-    stranger.ask(&format!("stranger connect {path} 1"));
-    while stranger.ask("stranger ended") == "0" {
-        scene.victim.drive();
+    other_user.request(&format!("other-user connect {path} 1"));
+    while other_user.request("other-user ended") == "0" {
+        scenario.target.drive();
     }
-    scene.goes_on();
-    stranger.ask("stranger read");
+    scenario.expect_traffic();
+    other_user.request("other-user read");
 }
 
 #[test]
-fn an_endpoint_closes_whatever_strangers_have_left_at_its_socket() {
+fn an_endpoint_closes_although_another_user_left_descriptors_at_its_socket() {
     let _watchdog = Watchdog::new();
-    let Some(mut stranger) = stranger() else {
+    let Some(mut other_user) = other_user_process() else {
         return;
     };
     let name = unique("left");
     let side = Side::named(&name);
-    stranger.ask(&format!("stranger leave {}", path(&side)));
+    other_user.request(&format!("other-user leave {}", path(&side)));
     drop(side);
     let again = Side::named(&name);
-    stranger.ask("stranger read");
+    other_user.request("other-user read");
     drop(again);
 }
 
 #[test]
-fn what_comes_with_a_refused_packet_holds_nobody_up() {
+fn descriptors_of_a_refused_packet_delay_no_peer() {
     alone(|| {
-        let mut scene = Scene::new();
+        let mut scenario = Scenario::new();
         let mut unread = Vec::new();
         for behind in 0..4 {
             let (socket, receiver) = lingering();
-            let hostile = Hostile::connect(&scene.victim);
+            let hostile = Hostile::connect(&scenario.target);
             // The connection is refused for what comes first; the rest is never read.
-            (0..behind).for_each(|_| hostile.say(b"?", &[]));
-            hostile.say(b"?", &[socket.as_fd()]);
+            (0..behind).for_each(|_| hostile.send(b"?", &[]));
+            hostile.send(b"?", &[socket.as_fd()]);
             drop(socket);
-            hostile.is_cut_off_by(&mut scene.victim);
+            hostile.is_cut_off_by(&mut scenario.target);
             unread.push(receiver);
-            scene.goes_on();
+            scenario.expect_traffic();
         }
         read_to_the_end(unread);
     });
@@ -234,31 +237,32 @@ fn listening(path: &str) -> Option<OwnedFd> {
 }
 
 #[test]
-fn hellos_are_answered_a_few_at_a_time() {
+fn hellos_are_accepted_a_few_at_a_time() {
     alone(|| {
-        let mut scene = Scene::new();
+        let mut scenario = Scenario::new();
         let (_, bell) = Doorbell::create().unwrap();
         let mut newcomers = Vec::new();
         for number in 0..60 {
             let outbox = region();
-            let newcomer = Hostile::connect(&scene.victim);
+            let newcomer = Hostile::connect(&scenario.target);
             let greeting = hello(&unique(&number.to_string()), 1, &7);
-            newcomer.say(&greeting, &[outbox.fd(), bell.fd()]);
+            newcomer.send(&greeting, &[outbox.fd(), bell.fd()]);
             newcomers.push(newcomer);
         }
         while !newcomers.is_empty() {
-            scene.victim.drive();
+            scenario.target.drive();
             let before = newcomers.len();
-            newcomers.retain(|newcomer| newcomer.hear().is_some_and(|(said, _)| said.is_empty()));
+            newcomers
+                .retain(|newcomer| newcomer.receive().is_some_and(|(said, _)| said.is_empty()));
             let answered = before - newcomers.len();
             assert!(answered <= 8, "{answered} in one call");
         }
-        scene.goes_on();
+        scenario.expect_traffic();
     });
 }
 
 #[test]
-fn a_peer_that_rings_first_has_its_turn_first_however_many_ring() {
+fn a_peer_that_rings_first_is_polled_first_however_many_ring() {
     alone(|| {
         const PEERS: u64 = 300;
         let mut side = Side::new();
@@ -279,12 +283,12 @@ fn a_peer_that_rings_first_has_its_turn_first_however_many_ring() {
                 // Until it has heard the answer to its hello, and later for the same time.
                 (0..64).for_each(|_| peer.drive());
             }
-            let place = order.iter().position(|&number| number == round * PEERS);
-            let place = place.unwrap();
+            let position = order.iter().position(|&number| number == round * PEERS);
+            let position = position.unwrap();
             // In the first round they connect. Some are polled, whether they ring or not.
             assert!(
-                round == 0 || place < 80,
-                "round {round}: {place} came before"
+                round == 0 || position < 80,
+                "round {round}: {position} came before"
             );
         }
     });

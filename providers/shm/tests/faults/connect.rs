@@ -12,12 +12,12 @@ use selvedge_testkit::long::part;
 use selvedge_testkit::shm_peer::{packet_socket, rendezvous};
 use selvedge_testkit::skip::{Need, skip};
 
-use crate::process::{Puppet, Watchdog, alone};
+use crate::process::{PeerProcess, Watchdog, alone};
 use crate::side::{Kind, Side, content, info};
 
 /// A name that no other test has.
-pub(crate) fn unique(what: &str) -> String {
-    format!("{}-{what}", std::process::id())
+pub(crate) fn unique(label: &str) -> String {
+    format!("{}-{label}", std::process::id())
 }
 
 #[test]
@@ -28,10 +28,10 @@ fn an_unknown_address_is_refused_at_once() {
             assert_eq!(side.send(kind, addr, 8, 1), Err(Errno::Inval), "{addr:?}");
         }
     }
-    let known = side.insert(unique("known"));
-    side.av.remove(&[known]).unwrap();
-    assert_eq!(side.send(Kind::Tagged, known, 8, 1), Err(Errno::Inval));
-    assert_eq!(side.recv(Kind::Tagged, known, 8, 1), Err(Errno::Inval));
+    let removed = side.insert(unique("removed"));
+    side.av.remove(&[removed]).unwrap();
+    assert_eq!(side.send(Kind::Tagged, removed, 8, 1), Err(Errno::Inval));
+    assert_eq!(side.recv(Kind::Tagged, removed, 8, 1), Err(Errno::Inval));
 }
 
 #[test]
@@ -77,14 +77,14 @@ fn a_name_belongs_to_one_endpoint_at_a_time() {
     assert!(error.to_string().contains(&name), "{error}");
     drop(first);
     drop(Side::named(&name));
-    let mut puppet = Puppet::named(&name);
+    let mut peer_process = PeerProcess::named(&name);
     assert!(Side::open(Some(&name), &info(EpType::Rdm, &[])).is_err());
-    puppet.kill();
+    peer_process.kill();
     Side::named(&name);
 }
 
 #[test]
-fn a_peer_that_is_not_there_fails_what_was_sent_to_it() {
+fn sends_to_an_absent_peer_fail() {
     let _watchdog = Watchdog::new();
     let name = unique("absent");
     for kind in Kind::ALL {
@@ -117,7 +117,7 @@ fn the_longest_wait_for_a_peer_is_no_error() {
 }
 
 #[test]
-fn a_peer_whose_backlog_is_full_is_tried_longer_than_one_that_is_not_there() {
+fn a_peer_whose_backlog_is_full_is_tried_longer_than_an_absent_one() {
     let _watchdog = Watchdog::new();
     let name = unique("crowded");
     let crowded = packet_socket().unwrap();
@@ -139,7 +139,7 @@ fn a_peer_whose_backlog_is_full_is_tried_longer_than_one_that_is_not_there() {
 }
 
 #[test]
-fn receives_from_a_peer_that_is_not_there_fail_once_it_is_looked_for() {
+fn receives_from_an_absent_peer_fail_after_the_first_connection_attempt() {
     let _watchdog = Watchdog::new();
     let mut side = Side::new();
     let absent = side.insert(unique("absent-too"));
@@ -166,22 +166,22 @@ fn a_peer_that_starts_late_gets_everything_in_order() {
     }
     side.drive();
     assert!(side.poll().is_none(), "nobody can have received anything");
-    let mut puppet = Puppet::named(&name);
+    let mut peer_process = PeerProcess::named(&name);
     for number in 1..=lens.len() {
-        puppet.ask(&format!("recv Msg 300000 {number}"));
+        peer_process.request(&format!("recv Msg 300000 {number}"));
     }
-    puppet.ask("drive on");
+    peer_process.request("drive on");
     for _ in lens {
         side.next().ok();
     }
-    puppet.ask("drive off");
-    let mut answers: Vec<_> = lens.map(|_| puppet.ask("next")).into();
-    answers.sort();
+    peer_process.request("drive off");
+    let mut responses: Vec<_> = lens.map(|_| peer_process.request("next")).into();
+    responses.sort();
     let expected = (1..).zip(lens);
     let expected: Vec<_> = expected
         .map(|(n, len)| format!("done {n} {len} good"))
         .collect();
-    assert_eq!(answers, expected);
+    assert_eq!(responses, expected);
     assert!(side.is_idle());
 }
 
@@ -230,25 +230,25 @@ fn both_sides_may_connect_at_the_same_instant() {
 #[test]
 fn two_processes_may_connect_at_the_same_instant() {
     let _watchdog = Watchdog::new();
-    let mut puppet = Puppet::start();
+    let mut peer_process = PeerProcess::start();
     for round in 0..200 {
         let mut side = Side::new();
-        puppet.ask(&format!("open {}", unique(&format!("instant{round}"))));
-        let us = puppet.ask(&format!("insert {}", side.name()));
-        let them = side.insert(unique(&format!("instant{round}")));
-        side.recv(Kind::Tagged, them, 8, 1).unwrap();
-        puppet.ask("recv Tagged 8 2");
-        puppet.tell(&format!("send Delivered {us} 8 1"));
-        side.send(Kind::Delivered, them, 8, 2).unwrap();
-        assert_eq!(puppet.answer(), "ok");
-        puppet.ask("drive on");
+        peer_process.request(&format!("open {}", unique(&format!("instant{round}"))));
+        let side_addr = peer_process.request(&format!("insert {}", side.name()));
+        let peer_addr = side.insert(unique(&format!("instant{round}")));
+        side.recv(Kind::Tagged, peer_addr, 8, 1).unwrap();
+        peer_process.request("recv Tagged 8 2");
+        peer_process.send_request(&format!("send Delivered {side_addr} 8 1"));
+        side.send(Kind::Delivered, peer_addr, 8, 2).unwrap();
+        assert_eq!(peer_process.response(), "ok");
+        peer_process.request("drive on");
         let mut got = [side.next().ok().context, side.next().ok().context];
         got.sort_unstable();
         assert_eq!(got, [1, 2]);
-        puppet.ask("drive off");
+        peer_process.request("drive off");
         for _ in 0..2 {
-            let answer = puppet.ask("next");
-            assert!(answer.starts_with("done"), "{answer}");
+            let response = peer_process.request("next");
+            assert!(response.starts_with("done"), "{response}");
         }
     }
 }
@@ -286,7 +286,7 @@ fn endpoints_of_different_types_do_not_talk() {
         "{detail}"
     );
     assert!(
-        detail.ends_with("what was sent to it is lost: 1"),
+        detail.ends_with("label was sent to it is lost: 1"),
         "{detail}"
     );
     let to_reliable = datagram.insert(reliable.name());

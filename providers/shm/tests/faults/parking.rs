@@ -11,8 +11,8 @@ use selvedge::info::EpType;
 use selvedge::rma::RmaIov;
 use selvedge::{Errno, FiAddr, IovMut, MrAccess, mr, wait};
 
-use crate::contact::unique;
-use crate::process::{Puppet, Watchdog};
+use crate::connect::unique;
+use crate::process::{PeerProcess, Watchdog};
 use crate::side::{ANY, Kind, Side, content, info};
 
 /// Pauses of lengths that look random and are the same in each run, from nothing to longer than
@@ -37,16 +37,16 @@ impl Pauses {
 }
 
 /// Waits until a thread of the process sleeps in the call that sleepers sleep in.
-fn until_asleep(pid: i32) {
+fn wait_until_parked(pid: i32) {
     let call = libc::SYS_ppoll.to_string();
-    let is_asleep = || {
+    let is_parked = || {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
         tasks.flatten().any(|task| {
             let now = std::fs::read_to_string(task.path().join("syscall")).unwrap_or_default();
             now.split(' ').next() == Some(&call)
         })
     };
-    while !is_asleep() {
+    while !is_parked() {
         std::thread::yield_now();
     }
 }
@@ -54,22 +54,22 @@ fn until_asleep(pid: i32) {
 /// Far above what a wake-up takes.
 const LIMIT: Duration = Duration::from_secs(10);
 
-fn sleepy(params: &[(&str, &str)]) -> Side {
+fn waiting_side(params: &[(&str, &str)]) -> Side {
     Side::open_waiting(None, &info(EpType::Rdm, params), wait::Object::Unspec).unwrap()
 }
 
 /// A side and a puppet whose queue can be slept at, and who know each other.
-fn meet(what: &str, protocol: &str) -> (Side, Puppet, FiAddr, String) {
-    let side = sleepy(&[("FI_SHM_PROTOCOL", protocol)]);
-    let (mut puppet, name) = (Puppet::start(), unique(what));
-    puppet.ask(&format!("opensleepy {name} FI_SHM_PROTOCOL={protocol}"));
-    let them = side.insert(&name);
-    let us = puppet.ask(&format!("insert {}", side.name()));
-    (side, puppet, them, us)
+fn connect(label: &str, protocol: &str) -> (Side, PeerProcess, FiAddr, String) {
+    let side = waiting_side(&[("FI_SHM_PROTOCOL", protocol)]);
+    let (mut peer_process, name) = (PeerProcess::start(), unique(label));
+    peer_process.request(&format!("open-waiting {name} FI_SHM_PROTOCOL={protocol}"));
+    let peer_addr = side.insert(&name);
+    let side_addr = peer_process.request(&format!("insert {}", side.name()));
+    (side, peer_process, peer_addr, side_addr)
 }
 
 /// Every way of a message.
-const WAYS: [(Kind, usize, &str); 8] = [
+const TRANSFERS: [(Kind, usize, &str); 8] = [
     (Kind::Msg, 8, "auto"),
     (Kind::Inject, 8, "auto"),
     (Kind::Tagged, 4000, "auto"),
@@ -81,54 +81,54 @@ const WAYS: [(Kind, usize, &str); 8] = [
 ];
 
 #[test]
-fn a_sleeper_is_woken_by_a_message_of_every_way() {
+fn a_parked_receiver_is_woken_by_a_message_of_every_protocol() {
     let _watchdog = Watchdog::new();
-    for (kind, len, protocol) in WAYS {
-        let (mut side, mut puppet, them, _) = meet("wake", protocol);
+    for (kind, len, protocol) in TRANSFERS {
+        let (mut side, mut peer_process, peer_addr, _) = connect("wake", protocol);
         for number in 0..20 {
-            puppet.ask(&format!("recv {kind:?} {len} {number}"));
-            puppet.tell("sleep");
-            until_asleep(puppet.pid());
-            while side.send(kind, them, len, number) == Err(Errno::Again) {
+            peer_process.request(&format!("recv {kind:?} {len} {number}"));
+            peer_process.send_request("park");
+            wait_until_parked(peer_process.pid());
+            while side.send(kind, peer_addr, len, number) == Err(Errno::Again) {
                 side.drive();
             }
             // A small message is on its way when the call returns. The others need our help, and
             // we sleep, too, until it is asked for.
             if kind == Kind::Delivered || len > 4096 {
-                side.sleep(None).unwrap().ok();
+                side.park(None).unwrap().ok();
             }
-            assert_eq!(puppet.answer(), format!("done {number} {len} good"));
+            assert_eq!(peer_process.response(), format!("done {number} {len} good"));
         }
     }
 }
 
 #[test]
-fn a_sleeper_is_woken_by_its_first_contact_and_by_what_follows_at_once() {
+fn a_parked_receiver_is_woken_by_a_new_connection_and_by_the_messages_after_it() {
     let _watchdog = Watchdog::new();
     for round in 0..20 {
-        let (mut side, mut puppet, them, _) = meet(&format!("first{round}"), "auto");
+        let (mut side, mut peer_process, peer_addr, _) = connect(&format!("first{round}"), "auto");
         for number in 0..3 {
-            puppet.ask(&format!("recv Tagged 8 {number}"));
+            peer_process.request(&format!("recv Tagged 8 {number}"));
         }
         for number in 0..3 {
-            puppet.tell("sleep");
-            until_asleep(puppet.pid());
+            peer_process.send_request("park");
+            wait_until_parked(peer_process.pid());
             // Without any progress in between: the peer's own hello is not heard here.
-            side.send(Kind::TaggedInject, them, 8, number).unwrap();
-            assert_eq!(puppet.answer(), format!("done {number} 8 good"));
+            side.send(Kind::TaggedInject, peer_addr, 8, number).unwrap();
+            assert_eq!(peer_process.response(), format!("done {number} 8 good"));
         }
     }
 }
 
 #[test]
 #[expect(unsafe_code, reason = "registers memory that is never freed")]
-fn what_is_said_behind_hundreds_of_wake_ups_is_heard() {
+fn packets_behind_hundreds_of_wake_ups_are_received() {
     const COUNT: u64 = 400;
     const LARGE: usize = 1 << 20;
     let _watchdog = Watchdog::new();
     let params = [("FI_SHM_PROTOCOL", "bounce"), ("FI_SHM_CMD_COUNT", "1024")];
     for parks in [false, true] {
-        let (mut side, mut other) = (sleepy(&params), sleepy(&params));
+        let (mut side, mut other) = (waiting_side(&params), waiting_side(&params));
         let (to_other, to_side) = (side.insert(other.name()), other.insert(side.name()));
         for number in 0..COUNT {
             other.recv(Kind::Tagged, to_side, 8, number).unwrap();
@@ -140,14 +140,14 @@ fn what_is_said_behind_hundreds_of_wake_ups_is_heard() {
         let memory = vec![7_u8; LARGE].leak();
         let mut attr = mr::Attr::default();
         (attr.access, attr.requested_key) = (MrAccess::REMOTE_READ, 5);
-        let piece = IovMut::from_raw(memory.as_mut_ptr().cast(), LARGE);
+        let segment = IovMut::from_raw(memory.as_mut_ptr().cast(), LARGE);
         // SAFETY: never freed, and not touched again.
-        let _region = unsafe { side.domain().reg(&[piece], &attr) }.unwrap();
+        let _region = unsafe { side.domain().reg(&[segment], &attr) }.unwrap();
         side.alloc(6, LARGE, MrAccess::REMOTE_READ).unwrap();
         side.send(Kind::Tagged, to_other, LARGE, COUNT).unwrap();
         let receiver = std::thread::spawn(move || {
             let next = |other: &mut Side| match parks {
-                true => other.sleep(None).unwrap().ok(),
+                true => other.park(None).unwrap().ok(),
                 false => other.next().ok(),
             };
             for _ in 0..=COUNT {
@@ -155,12 +155,12 @@ fn what_is_said_behind_hundreds_of_wake_ups_is_heard() {
                 assert_eq!(event.bytes, content(event.context, event.bytes.len()));
             }
             for key in [5, 6] {
-                let piece = RmaIov {
+                let segment = RmaIov {
                     addr: 0,
                     len: LARGE,
                     key,
                 };
-                let post = |other: &mut Side| other.read_from(to_side, &[piece], LARGE, key);
+                let post = |other: &mut Side| other.read_from(to_side, &[segment], LARGE, key);
                 while let Err(errno) = post(&mut other) {
                     assert_eq!(errno, Errno::Again);
                     other.drive();
@@ -176,77 +176,77 @@ fn what_is_said_behind_hundreds_of_wake_ups_is_heard() {
 }
 
 #[test]
-fn a_sleeper_that_polls_another_peer_instead_is_woken_by_both() {
+fn a_parked_thread_is_woken_by_polled_and_unpolled_peers() {
     let _watchdog = Watchdog::new();
-    let mut side = sleepy(&[("FI_SHM_HOT_PEERS", "1")]);
+    let mut side = waiting_side(&[("FI_SHM_HOT_PEERS", "1")]);
     let pid = nix::unistd::getpid().as_raw();
-    let mut peers = ["first", "second"].map(|what| {
-        let mut puppet = Puppet::start();
-        puppet.ask(&format!("open {}", unique(what)));
-        let us = puppet.ask(&format!("insert {}", side.name()));
-        (puppet, us)
+    let mut peers = ["first", "second"].map(|label| {
+        let mut peer_process = PeerProcess::start();
+        peer_process.request(&format!("open {}", unique(label)));
+        let side_addr = peer_process.request(&format!("insert {}", side.name()));
+        (peer_process, side_addr)
     });
     for number in 0..6 {
-        let (puppet, us) = &mut peers[number as usize % 2];
+        let (peer_process, side_addr) = &mut peers[number as usize % 2];
         side.recv(Kind::Tagged, FiAddr::UNSPEC, 8, number).unwrap();
-        let sleeper = std::thread::spawn(move || {
+        let waiter = std::thread::spawn(move || {
             let start = Instant::now();
-            let event = side.sleep(Some(LIMIT));
+            let event = side.park(Some(LIMIT));
             (side, event, start.elapsed() < LIMIT)
         });
-        until_asleep(pid);
-        puppet.ask(&format!("send TaggedInject {us} 8 {number}"));
-        let (awake, event, is_woken) = sleeper.join().unwrap();
+        wait_until_parked(pid);
+        peer_process.request(&format!("send TaggedInject {side_addr} 8 {number}"));
+        let (woken, event, is_woken) = waiter.join().unwrap();
         // A wait polls when its time is over, too.
         assert!(is_woken, "message {number} woke no thread");
         assert_eq!(event.unwrap().ok().context, number);
-        side = awake;
+        side = woken;
         // The peer reads there how it has to tell the side of what it sends next.
-        puppet.ask("drive 1000");
+        peer_process.request("drive 1000");
     }
 }
 
 #[test]
-fn a_sleeper_learns_of_the_death_and_of_the_end_of_a_peer() {
+fn a_parked_thread_is_woken_when_a_peer_is_killed_closes_or_exits() {
     let _watchdog = Watchdog::new();
     for end in ["kill", "close", "exit"] {
-        let (mut side, mut puppet, them, us) = meet("end", "auto");
-        side.recv(Kind::Tagged, them, 8, 1).unwrap();
+        let (mut side, mut peer_process, peer_addr, side_addr) = connect("end", "auto");
+        side.recv(Kind::Tagged, peer_addr, 8, 1).unwrap();
         side.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 2).unwrap();
-        puppet.ask(&format!("send TaggedInject {us} 8 2"));
-        assert_eq!(side.sleep(None).unwrap().ok().context, 2);
+        peer_process.request(&format!("send TaggedInject {side_addr} 8 2"));
+        assert_eq!(side.park(None).unwrap().ok().context, 2);
         let pid = nix::unistd::getpid().as_raw();
-        let sleeper = std::thread::spawn(move || side.sleep(None).unwrap());
-        until_asleep(pid);
+        let waiter = std::thread::spawn(move || side.park(None).unwrap());
+        wait_until_parked(pid);
         match end {
-            "kill" => puppet.kill(),
-            "close" => drop(puppet.ask("close")),
-            _ => puppet.tell("exit"),
+            "kill" => peer_process.kill(),
+            "close" => drop(peer_process.request("close")),
+            _ => peer_process.send_request("exit"),
         }
-        assert_eq!(sleeper.join().unwrap().errno(), Errno::ConnReset, "{end}");
+        assert_eq!(waiter.join().unwrap().errno(), Errno::ConnReset, "{end}");
     }
 }
 
 #[test]
-fn a_sender_that_sleeps_learns_that_nobody_comes() {
+fn a_parked_sender_sees_the_timeout_of_an_absent_peer() {
     let _watchdog = Watchdog::new();
-    let mut side = sleepy(&[("FI_SHM_PEER_TIMEOUT", "50ms")]);
-    let nobody = side.insert(unique("nobody"));
-    side.send(Kind::Tagged, nobody, 8, 1).unwrap();
-    assert_eq!(side.sleep(None).unwrap().errno(), Errno::ConnRefused);
+    let mut side = waiting_side(&[("FI_SHM_PEER_TIMEOUT", "50ms")]);
+    let absent = side.insert(unique("absent"));
+    side.send(Kind::Tagged, absent, 8, 1).unwrap();
+    assert_eq!(side.park(None).unwrap().errno(), Errno::ConnRefused);
 }
 
 #[test]
-fn a_sleeper_takes_next_to_no_time_of_its_processor() {
-    const SLEEP: Duration = Duration::from_millis(500);
+fn a_parked_thread_takes_almost_no_processor_time() {
+    const PARK_TIME: Duration = Duration::from_millis(500);
     let _watchdog = Watchdog::new();
-    let (mut side, mut puppet, them, us) = meet("idle", "auto");
-    side.recv(Kind::Tagged, them, 8, 1).unwrap();
-    puppet.ask(&format!("send Tagged {us} 8 1"));
-    side.sleep(None).unwrap().ok();
+    let (mut side, mut peer_process, peer_addr, side_addr) = connect("idle", "auto");
+    side.recv(Kind::Tagged, peer_addr, 8, 1).unwrap();
+    peer_process.request(&format!("send Tagged {side_addr} 8 1"));
+    side.park(None).unwrap().ok();
     side.recv(Kind::Tagged, FiAddr::UNSPEC, 8, ANY).unwrap();
     let before = getrusage(UsageWho::RUSAGE_THREAD).unwrap();
-    assert!(side.sleep(Some(SLEEP)).is_none());
+    assert!(side.park(Some(PARK_TIME)).is_none());
     let after = getrusage(UsageWho::RUSAGE_THREAD).unwrap();
     let switches = after.voluntary_context_switches() - before.voluntary_context_switches();
     assert!(switches < 50, "it woke {switches} times");
@@ -255,7 +255,7 @@ fn a_sleeper_takes_next_to_no_time_of_its_processor() {
         (user.tv_sec() + system.tv_sec()) * 1_000_000 + user.tv_usec() + system.tv_usec()
     };
     let used = used(&after) - used(&before);
-    assert!(used < 50_000, "{used} us of its processor");
+    assert!(used < 50_000, "{used} us of processor time");
 }
 
 #[test]
@@ -263,15 +263,17 @@ fn no_wake_up_is_lost_however_the_two_sides_race() {
     const COUNT: u64 = 10_000;
     let _watchdog = Watchdog::new();
     for (len, count) in [(8, COUNT), (3000, COUNT / 3), (20_000, COUNT / 10)] {
-        let (mut side, mut puppet, them, us) = meet("hammer", "auto");
-        puppet.ask(&format!("echo {us} {len} {count}"));
+        let (mut side, mut peer_process, peer_addr, side_addr) = connect("hammer", "auto");
+        peer_process.request(&format!("echo {side_addr} {len} {count}"));
         let mut pauses = Pauses::new(len);
         for number in 0..count {
-            side.recv(Kind::Tagged, them, len as usize, number).unwrap();
+            side.recv(Kind::Tagged, peer_addr, len as usize, number)
+                .unwrap();
             pauses.pause();
-            side.send(Kind::Tagged, them, len as usize, number).unwrap();
+            side.send(Kind::Tagged, peer_addr, len as usize, number)
+                .unwrap();
             pauses.pause();
-            while side.sleep(None).unwrap().ok().bytes.is_empty() {}
+            while side.park(None).unwrap().ok().bytes.is_empty() {}
         }
     }
 }
@@ -279,16 +281,16 @@ fn no_wake_up_is_lost_however_the_two_sides_race() {
 /// Whoever looks now and then leaves the sleepers' bed as it is, and whoever goes on looking takes it
 /// away and says so: both must not cost the thread at the descriptor its wake-up.
 #[test]
-fn no_wake_up_is_lost_on_a_descriptor_while_somebody_else_looks_now_and_then() {
+fn no_wake_up_is_lost_on_a_descriptor_while_another_thread_polls_occasionally() {
     const COUNT: u64 = 800;
     let _watchdog = Watchdog::new();
     let info = info(EpType::Rdm, &[]);
     let mut side = Side::open_waiting(None, &info, wait::Object::Fd).unwrap();
-    let (mut puppet, name) = (Puppet::start(), unique("onlooker"));
-    puppet.ask(&format!("opensleepy {name}"));
-    let them = side.insert(&name);
-    let us = puppet.ask(&format!("insert {}", side.name()));
-    puppet.ask(&format!("echo {us} 8 {COUNT}"));
+    let (mut peer_process, name) = (PeerProcess::start(), unique("onlooker"));
+    peer_process.request(&format!("open-waiting {name}"));
+    let peer_addr = side.insert(&name);
+    let side_addr = peer_process.request(&format!("insert {}", side.name()));
+    peer_process.request(&format!("echo {side_addr} 8 {COUNT}"));
     let (cq, round) = (Arc::clone(&side.cq), &AtomicU64::new(0));
     std::thread::scope(|scope| {
         // Some looks for each message, and then none until the next one.
@@ -306,24 +308,24 @@ fn no_wake_up_is_lost_on_a_descriptor_while_somebody_else_looks_now_and_then() {
         });
         let mut pauses = Pauses::new(7);
         for number in 0..COUNT {
-            side.recv(Kind::Tagged, them, 8, number).unwrap();
+            side.recv(Kind::Tagged, peer_addr, 8, number).unwrap();
             round.store(number, Ordering::Relaxed);
             pauses.pause();
-            side.send(Kind::Tagged, them, 8, number).unwrap();
-            while side.sleep_on_descriptor().ok().bytes.is_empty() {}
+            side.send(Kind::Tagged, peer_addr, 8, number).unwrap();
+            while side.park_on_descriptor().ok().bytes.is_empty() {}
         }
     });
 }
 
 #[test]
-fn a_stopped_sleeper_is_woken_when_it_goes_on() {
+fn a_stopped_parked_process_is_woken_when_it_continues() {
     let _watchdog = Watchdog::new();
-    let (mut side, mut puppet, them, _) = meet("stop", "auto");
-    puppet.ask("recv Tagged 8 1");
-    puppet.tell("sleep");
-    until_asleep(puppet.pid());
-    puppet.signal(Signal::SIGSTOP);
-    side.send(Kind::TaggedInject, them, 8, 1).unwrap();
-    puppet.signal(Signal::SIGCONT);
-    assert_eq!(puppet.answer(), "done 1 8 good");
+    let (mut side, mut peer_process, peer_addr, _) = connect("stop", "auto");
+    peer_process.request("recv Tagged 8 1");
+    peer_process.send_request("park");
+    wait_until_parked(peer_process.pid());
+    peer_process.signal(Signal::SIGSTOP);
+    side.send(Kind::TaggedInject, peer_addr, 8, 1).unwrap();
+    peer_process.signal(Signal::SIGCONT);
+    assert_eq!(peer_process.response(), "done 1 8 good");
 }

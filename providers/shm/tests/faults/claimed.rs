@@ -1,18 +1,18 @@
 //! Peers that die while their messages are claimed, or on their way into a multi-receive buffer.
 
-#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(unsafe_code, reason = "tests of the raw API")]
 
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{
     CompletionFlags, Context, EpOption, Errno, FiAddr, IovMut, OpFlags, TagMatch, msg, tagged,
 };
 
-use crate::contact::unique;
-use crate::process::{Puppet, Watchdog};
+use crate::connect::unique;
+use crate::process::{PeerProcess, Watchdog};
 use crate::side::{Kind, Side, content};
 
 /// A receive with flags of its own, and the completions as they come.
-struct Raw<'a> {
+struct RawReceive<'a> {
     side: &'a mut Side,
     /// Behind no operation any more when this is dropped.
     buf: Vec<u8>,
@@ -20,7 +20,7 @@ struct Raw<'a> {
 
 type Outcome = Result<Entry, ErrEntry>;
 
-impl<'a> Raw<'a> {
+impl<'a> RawReceive<'a> {
     fn new(side: &'a mut Side, len: usize) -> Self {
         let buf = vec![0; len];
         Self { side, buf }
@@ -81,19 +81,19 @@ fn a_claimed_message_of_a_dead_peer_is_received_if_it_was_here_and_fails_if_not(
         for len in [8, 4000, 300_000] {
             let name = unique("claimed");
             let mut side = Side::with(None, &[("FI_SHM_PROTOCOL", protocol)]);
-            let them = side.insert(&name);
-            let mut puppet = Puppet::named(&name);
-            let us = puppet.ask(&format!("insert {}", side.name()));
-            puppet.ask(&format!("send Tagged {us} {len} 5"));
-            let mut raw = Raw::new(&mut side, len);
+            let peer_addr = side.insert(&name);
+            let mut peer_process = PeerProcess::named(&name);
+            let side_addr = peer_process.request(&format!("insert {}", side.name()));
+            peer_process.request(&format!("send Tagged {side_addr} {len} 5"));
+            let mut raw = RawReceive::new(&mut side, len);
             raw.claim(5);
-            puppet.kill();
+            peer_process.kill();
             raw.side
-                .until(|side| side.send(Kind::Inject, them, 1, 0) == Err(Errno::NotConn));
+                .until(|side| side.send(Kind::Inject, peer_addr, 1, 0) == Err(Errno::NotConn));
             // The next life under this name has offers with the same numbers.
-            let mut next = Puppet::named(&name);
-            let us = next.ask(&format!("insert {}", raw.side.name()));
-            next.ask(&format!("send Tagged {us} {len} 6"));
+            let mut next = PeerProcess::named(&name);
+            let side_addr = next.request(&format!("insert {}", raw.side.name()));
+            next.request(&format!("send Tagged {side_addr} {len} 6"));
             raw.claim(6);
             raw.tagged(5, OpFlags::CLAIM);
             match raw.next() {
@@ -104,11 +104,11 @@ fn a_claimed_message_of_a_dead_peer_is_received_if_it_was_here_and_fails_if_not(
                 }
                 Err(error) => {
                     assert!(len > 5000, "{error:?}");
-                    assert_eq!((error.errno, error.src), (Errno::ConnReset, them));
+                    assert_eq!((error.errno, error.src), (Errno::ConnReset, peer_addr));
                     assert!(error.detail.contains("claimed"), "{}", error.detail);
                 }
             }
-            next.ask("drive on");
+            next.request("drive on");
             raw.tagged(6, OpFlags::CLAIM);
             assert_eq!(raw.next().unwrap().len, len);
             assert!(raw.buf == content(6, len));
@@ -117,19 +117,19 @@ fn a_claimed_message_of_a_dead_peer_is_received_if_it_was_here_and_fails_if_not(
 }
 
 #[test]
-fn a_claimed_offer_of_a_dead_peer_can_be_discarded() {
+fn a_claimed_rendezvous_of_a_dead_peer_can_be_discarded() {
     let _watchdog = Watchdog::new();
     let name = unique("unclaimed");
     let mut side = Side::new();
-    let them = side.insert(&name);
-    let mut puppet = Puppet::named(&name);
-    let us = puppet.ask(&format!("insert {}", side.name()));
-    puppet.ask(&format!("send Tagged {us} 300000 5"));
-    let mut raw = Raw::new(&mut side, 0);
+    let peer_addr = side.insert(&name);
+    let mut peer_process = PeerProcess::named(&name);
+    let side_addr = peer_process.request(&format!("insert {}", side.name()));
+    peer_process.request(&format!("send Tagged {side_addr} 300000 5"));
+    let mut raw = RawReceive::new(&mut side, 0);
     raw.claim(5);
-    puppet.kill();
+    peer_process.kill();
     raw.side
-        .until(|side| side.send(Kind::Inject, them, 1, 0) == Err(Errno::NotConn));
+        .until(|side| side.send(Kind::Inject, peer_addr, 1, 0) == Err(Errno::NotConn));
     raw.tagged(5, OpFlags::CLAIM | OpFlags::DISCARD);
     assert_eq!(raw.next().unwrap().len, 300_000);
 }
@@ -141,22 +141,26 @@ fn a_multi_receive_buffer_survives_the_death_of_a_sender_unless_it_waits_for_tha
         let name = unique("multi");
         let mut side = Side::with(None, &[("FI_SHM_PROTOCOL", "bounce")]);
         side.ep.set(EpOption::MinMultiRecv(8)).unwrap();
-        let them = side.insert(&name);
-        let mut puppet = Puppet::named(&name);
-        let us = puppet.ask(&format!("insert {}", side.name()));
-        let mut raw = Raw::new(&mut side, 300_016);
-        raw.multi(if is_directed { them } else { FiAddr::UNSPEC });
-        puppet.ask(&format!("send Msg {us} 8 1"));
+        let peer_addr = side.insert(&name);
+        let mut peer_process = PeerProcess::named(&name);
+        let side_addr = peer_process.request(&format!("insert {}", side.name()));
+        let mut raw = RawReceive::new(&mut side, 300_016);
+        raw.multi(if is_directed {
+            peer_addr
+        } else {
+            FiAddr::UNSPEC
+        });
+        peer_process.request(&format!("send Msg {side_addr} 8 1"));
         assert_eq!(raw.next().unwrap().len, 8);
         // It does not drive: the message stays on its way.
-        puppet.ask(&format!("send Msg {us} 300000 2"));
+        peer_process.request(&format!("send Msg {side_addr} 300000 2"));
         for _ in 0..2000 {
             raw.side.cq.read(&mut []).unwrap();
         }
-        puppet.kill();
+        peer_process.kill();
         let released = |entry: &Entry| entry.flags.contains(CompletionFlags::MULTI_RECV);
         let error = raw.next().unwrap_err();
-        assert_eq!((error.errno, error.src), (Errno::ConnReset, them));
+        assert_eq!((error.errno, error.src), (Errno::ConnReset, peer_addr));
         assert!(!released(&error.entry));
         if is_directed {
             let error = raw.next().unwrap_err();
@@ -164,9 +168,9 @@ fn a_multi_receive_buffer_survives_the_death_of_a_sender_unless_it_waits_for_tha
             assert!(released(&error.entry));
         } else {
             // What the dead one has taken is gone, the rest is there.
-            let mut next = Puppet::named(&name);
-            let us = next.ask(&format!("insert {}", raw.side.name()));
-            next.ask(&format!("send Msg {us} 8 3"));
+            let mut next = PeerProcess::named(&name);
+            let side_addr = next.request(&format!("insert {}", raw.side.name()));
+            next.request(&format!("send Msg {side_addr} 8 3"));
             let entry = raw.next().unwrap();
             assert!(released(&entry));
             assert_eq!(entry.buf, raw.buf.as_ptr().addr() + 300_008);

@@ -13,45 +13,45 @@ use selvedge::{AddressVector, Errno, FiAddr, MrAccess, av};
 use crate::atomics;
 use crate::denial;
 use crate::fork::Fork;
+use crate::parking::Pauses;
 use crate::side::{self, Event, Kind, Side, content};
-use crate::sleep::Pauses;
-use crate::strangers::Stranger;
+use crate::unauthenticated::OtherUser;
 
 /// Obeys orders until there are no more.
-pub(crate) fn obey() {
+pub(crate) fn serve_requests() {
     prctl::set_pdeathsig(Signal::SIGKILL).unwrap();
     nix::unistd::alarm::set(300);
-    let mut puppet = Strings {
+    let mut peer_process = RequestServer {
         side: None,
         contexts: Vec::new(),
         shared: None,
-        stranger: Stranger::default(),
+        other_user: OtherUser::default(),
         drives: false,
     };
     // Behind the words that the test harness prints without ending the line.
     println!();
     let input = std::io::stdin();
-    while let Some(order) = puppet.next_order(&input) {
-        let words: Vec<_> = order.split_whitespace().collect();
-        let answer = puppet.act(words[0], &words[1..]);
-        println!("@{answer}");
+    while let Some(request) = peer_process.next_request(&input) {
+        let words: Vec<_> = request.split_whitespace().collect();
+        let response = peer_process.serve(words[0], &words[1..]);
+        println!("@{response}");
         std::io::stdout().flush().unwrap();
     }
 }
 
-struct Strings {
+struct RequestServer {
     side: Option<Side>,
     /// Its contexts, if it has any.
     contexts: Vec<Side>,
     /// The vector that it has given a name.
     shared: Option<Arc<dyn AddressVector>>,
-    stranger: Stranger,
+    other_user: OtherUser,
     /// Whether progress is driven between orders.
     drives: bool,
 }
 
-impl Strings {
-    fn next_order(&mut self, input: &Stdin) -> Option<String> {
+impl RequestServer {
+    fn next_request(&mut self, input: &Stdin) -> Option<String> {
         while self.drives && !is_ready(input) {
             self.side().drive();
             std::thread::yield_now();
@@ -60,8 +60,8 @@ impl Strings {
         (input.lock().read_line(&mut line).unwrap() > 0).then_some(line)
     }
 
-    fn act(&mut self, order: &str, args: &[&str]) -> String {
-        match order {
+    fn serve(&mut self, request: &str, args: &[&str]) -> String {
+        match request {
             "open" => {
                 let params: Vec<_> = args[1..].iter().filter_map(|p| p.split_once('=')).collect();
                 let info = side::info(selvedge::info::EpType::Rdm, &params);
@@ -75,14 +75,14 @@ impl Strings {
                     Err(error) => return format!("{:?}", error.errno()),
                 }
             }
-            "opensleepy" => {
+            "open-waiting" => {
                 let params: Vec<_> = args[1..].iter().filter_map(|p| p.split_once('=')).collect();
                 let info = side::info(selvedge::info::EpType::Rdm, &params);
                 let object = selvedge::wait::Object::Unspec;
                 self.side = Some(Side::open_waiting(Some(args[0]), &info, object).unwrap());
             }
-            "sleep" => {
-                let event = self.side().sleep(None).unwrap();
+            "park" => {
+                let event = self.side().park(None).unwrap();
                 return described(&event);
             }
             "echo" => self.echo(args),
@@ -118,9 +118,9 @@ impl Strings {
                 return word(made.map_err(|error| error.errno()));
             }
             // The words of the block from an offset on, read without any call of the library.
-            "look" => {
+            "words" => {
                 let (block, offset, count) = (number(args[0]), number(args[1]), number(args[2]));
-                return self.side().look(block, offset as usize, count as usize);
+                return self.side().words(block, offset as usize, count as usize);
             }
             "wait" => {
                 let (block, offset, word) = (number(args[0]), number(args[1]), number(args[2]));
@@ -150,10 +150,10 @@ impl Strings {
             "sendfrom" => {
                 let (block, dest, len) =
                     (number(args[0]), FiAddr(number(args[1])), number(args[2]));
-                let (tag, pieces) = (number(args[3]), number(args[4]) as usize);
+                let (tag, segments) = (number(args[3]), number(args[4]) as usize);
                 return word(
                     self.side()
-                        .send_special(block, dest, len as usize, tag, pieces),
+                        .send_special(block, dest, len as usize, tag, segments),
                 );
             }
             "recv" => {
@@ -166,16 +166,16 @@ impl Strings {
             "drive" => (0..number(args[0])).for_each(|_| self.side().drive()),
             "stream" => self.stream(args, u64::MAX),
             "stream-exec" => self.stream(args, number(args[3])),
-            "fork" if args[0] == "Libc" => return child(Fork::Libc).to_string(),
-            "fork" => return child(Fork::Kernel).to_string(),
-            "exec" => become_another(),
+            "fork" if args[0] == "Libc" => return spawn_child(Fork::Libc).to_string(),
+            "fork" => return spawn_child(Fork::Kernel).to_string(),
+            "exec" => exec_sleep(),
             "sink" => self.sink(args),
             "close" => self.side = None,
             "deny" => denial::deny(args[0], number(args[1]) as i32),
             "hide" => prctl::set_dumpable(false).unwrap(),
-            "stranger" => return self.stranger.act(args),
+            "other-user" => return self.other_user.serve(args),
             "exit" => std::process::exit(0),
-            _ => panic!("{order}?"),
+            _ => panic!("{request}?"),
         }
         "ok".into()
     }
@@ -210,7 +210,7 @@ impl Strings {
             let posted = side.recv(Kind::Tagged, dest, len as usize, message);
             posted.unwrap();
             pauses.pause();
-            while side.sleep(None).unwrap().ok().bytes.is_empty() {}
+            while side.park(None).unwrap().ok().bytes.is_empty() {}
             pauses.pause();
             side.send(Kind::Tagged, dest, len as usize, message)
                 .unwrap();
@@ -231,7 +231,7 @@ impl Strings {
             }
             while self.side().poll().is_some() {}
         }
-        become_another()
+        exec_sleep()
     }
 
     /// Receives tagged messages in order, without end: `len first`.
@@ -253,24 +253,24 @@ impl Strings {
 }
 
 /// Makes a child that does nothing, for a minute at most; it runs when this returns.
-fn child(how: Fork) -> i32 {
-    let (mut here, mut there) = UnixStream::pair().unwrap();
+fn spawn_child(how: Fork) -> i32 {
+    let (mut parent_end, mut child_end) = UnixStream::pair().unwrap();
     let pid = how.call();
     assert!(pid >= 0);
     if pid == 0 {
         nix::unistd::alarm::set(60);
-        there.write_all(b"!").unwrap();
+        child_end.write_all(b"!").unwrap();
         loop {
             nix::unistd::pause();
         }
     }
-    here.read_exact(&mut [0]).unwrap();
+    parent_end.read_exact(&mut [0]).unwrap();
     pid
 }
 
 /// The process goes on as another program.
 #[expect(unsafe_code, reason = "executes")]
-fn become_another() -> ! {
+fn exec_sleep() -> ! {
     let args = [c"sleep".as_ptr(), c"60".as_ptr(), std::ptr::null()];
     // SAFETY: a null-terminated list of strings.
     unsafe { libc::execvp(args[0], args.as_ptr()) };
