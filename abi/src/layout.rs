@@ -1,9 +1,10 @@
-//! The layouts of former versions: structures only ever grew at their ends.
+//! `Abi` and `Layout`: the sizes of structures in former versions. Structures only grew at their
+//! ends.
 
 use crate::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 
-/// A version of the layout of `struct fi_info` and what hangs from it: the number behind
-/// `FABRIC_1.`, of those at which something changed.
+/// A version of the layout of `struct fi_info` and its parts: the number behind `FABRIC_1.`, of
+/// those versions at which a layout changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "they are numbers")]
@@ -34,8 +35,8 @@ impl Abi {
     /// The newest.
     pub const NEWEST: Self = Self::V10;
 
-    /// The layout of programs that were built for this number; between two changes it is that of
-    /// the former.
+    /// The layout of programs that were built for this number; a number between two changes has the
+    /// layout of the earlier one.
     pub const fn of_minor(minor: u8) -> Self {
         match minor {
             0 => Self::V0,
@@ -49,7 +50,7 @@ impl Abi {
         }
     }
 
-    /// The layout that programs of an API version know, for structures that pass outside of
+    /// The layout that programs of an API version use, for structures that pass outside of
     /// versioned symbols.
     pub const fn of_api(major: u32, minor: u32) -> Self {
         match (major, minor) {
@@ -64,7 +65,7 @@ impl Abi {
         }
     }
 
-    /// How large the structures are.
+    /// The sizes of the structures, in bytes.
     pub const fn layout(self) -> Layout {
         let (info, tx, ep, domain) = match self {
             Self::V0 => (112, 72, 80, 120),
@@ -93,7 +94,7 @@ const _: () = assert!(NEWEST.rx == size_of::<RxAttr>() && NEWEST.ep == size_of::
 const _: () = assert!(NEWEST.domain == size_of::<DomainAttr>());
 const _: () = assert!(NEWEST.fabric == size_of::<FabricAttr>());
 
-/// The places at which the additions begin, up to the padding of what was the last member before.
+/// Asserts the offsets at which additions begin, up to the padding behind the formerly last member.
 macro_rules! begins {
     ($abi:ident, $part:ident: $kind:ident, $member:ident) => {
         const _: () = assert!(Abi::$abi.layout().$part == std::mem::offset_of!($kind, $member));

@@ -1,4 +1,4 @@
-//! Infos of C's copied and given back, whoever has made them and whatever is in them.
+//! Copies and frees infos of C, whichever library has made them.
 
 #![expect(unsafe_code, reason = "structures of C")]
 
@@ -12,15 +12,15 @@ use selvedge::{Errno, Result};
 use crate::heap::{self, allocated, duplicate_string, zeroed};
 use crate::pointer::{list, prefix, put, required};
 
-/// An info of zeros with all of its parts: what `fi_allocinfo` asks for.
+/// Allocates an info of zeros with all of its parts, for `fi_allocinfo`.
 ///
 /// # Errors
 /// [`Errno::NoMem`].
 pub fn fresh() -> Result<*mut abi::Info> {
     let own = zeroed::<abi::Info>()?;
-    // SAFETY: it was made just now.
+    // SAFETY: it was allocated just now.
     let filled = fill_fresh(unsafe { &mut *own });
-    // SAFETY: as above; what is in it was made by `fill_fresh`.
+    // SAFETY: as above; its parts were allocated by `fill_fresh`.
     filled.map(|()| own).inspect_err(|_| unsafe { free(own) })
 }
 
@@ -33,7 +33,7 @@ fn fill_fresh(own: &mut abi::Info) -> Result {
     Ok(())
 }
 
-/// A copy of one info of some layout, in the newest one.
+/// Copies one info, without the rest of its list, from some layout to the newest one.
 ///
 /// # Errors
 /// [`Errno::NoMem`]; [`Errno::Inval`] for NULL and impossible lengths.
@@ -44,11 +44,11 @@ pub unsafe fn copy(at: *const abi::Info, abi: Abi) -> Result<*mut abi::Info> {
     // SAFETY: passed on from the caller.
     let from = unsafe { prefix(at, abi.layout().info) }?;
     let own = allocated(without_parts(from))?;
-    // SAFETY: it was made just now.
+    // SAFETY: it was allocated just now.
     let whole = unsafe { &mut *own };
     // SAFETY: passed on from the caller.
     let filled = unsafe { fill(whole, &from, abi) };
-    // SAFETY: as above; whatever is in it already is a copy.
+    // SAFETY: as above; all parts that it has already are copies.
     filled.map(|()| own).inspect_err(|_| unsafe { free(own) })
 }
 
@@ -66,14 +66,14 @@ fn without_parts(mut info: abi::Info) -> abi::Info {
 }
 
 /// # Safety
-/// As [`copy`], for what is in `from`.
+/// As [`copy`], for the pointers in `from`.
 #[expect(
     clippy::multiple_unsafe_ops_per_block,
     reason = "one promise for all parts of one info"
 )]
 unsafe fn fill(own: &mut abi::Info, from: &abi::Info, abi: Abi) -> Result {
     let layout = abi.layout();
-    // SAFETY: the caller vouches for every pointer of `from`, and for what its parts point to.
+    // SAFETY: the caller vouches for every pointer of `from` and of its parts.
     unsafe {
         own.src_addr = duplicate_bytes(from.src_addr, from.src_addrlen)?;
         own.dest_addr = duplicate_bytes(from.dest_addr, from.dest_addrlen)?;
@@ -101,7 +101,7 @@ unsafe fn fill(own: &mut abi::Info, from: &abi::Info, abi: Abi) -> Result {
 }
 
 /// # Safety
-/// `at` is NULL or names `size` bytes of a `T`, which has no pointers.
+/// `at` is NULL or points to `size` bytes of a `T`, which has no pointers.
 unsafe fn part<T: Copy>(at: *const T, size: usize) -> Result<*mut T> {
     // SAFETY: passed on from the caller.
     match unsafe { prefix(at, size) } {
@@ -111,7 +111,7 @@ unsafe fn part<T: Copy>(at: *const T, size: usize) -> Result<*mut T> {
 }
 
 /// # Safety
-/// `at` is NULL or names `len` bytes.
+/// `at` is NULL or points to `len` bytes.
 unsafe fn duplicate_bytes(at: *const c_void, len: usize) -> Result<*mut c_void> {
     if at.is_null() {
         return Ok(ptr::null_mut());
@@ -121,7 +121,7 @@ unsafe fn duplicate_bytes(at: *const c_void, len: usize) -> Result<*mut c_void> 
     heap::bytes(from).map(<*mut u8>::cast)
 }
 
-/// A network interface of ours.
+/// The handle of a network interface that this library closes.
 pub(super) fn nic_handle(
     device_attr: *mut abi::DeviceAttr,
     bus_attr: *mut abi::BusAttr,
@@ -147,7 +147,7 @@ static NIC: Ops = Ops {
 };
 
 /// # Safety
-/// It is an interface that [`nic_handle`] is in the memory of.
+/// `fid` was made by [`nic_handle`], in memory of [`heap`].
 unsafe extern "C" fn close_nic(fid: *mut Fid) -> c_int {
     // SAFETY: passed on from the caller.
     unsafe { free_nic(fid.cast()) };
@@ -155,7 +155,7 @@ unsafe extern "C" fn close_nic(fid: *mut Fid) -> c_int {
 }
 
 /// # Safety
-/// As [`close_nic`]; `arg` is what the command asks for.
+/// As [`close_nic`]; `arg` has the type that the command requires.
 unsafe extern "C" fn control_nic(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
     if command != number::control::DUP {
         return -Errno::NoSys.as_raw();
@@ -170,7 +170,7 @@ unsafe extern "C" fn control_nic(fid: *mut Fid, command: c_int, arg: *mut c_void
 }
 
 /// # Safety
-/// `at` names an interface whose pointers are NULL or name what they should.
+/// `at` points to an interface whose pointers are NULL or valid.
 #[expect(
     clippy::multiple_unsafe_ops_per_block,
     reason = "one promise for all parts of one nic"
@@ -203,11 +203,11 @@ unsafe fn duplicate_nic(at: *const abi::Nic) -> Result<*mut abi::Nic> {
     }
 }
 
-/// Gives a whole list back.
+/// Frees a whole list.
 ///
 /// # Safety
-/// `at` is NULL or the first of a list, of which every part is memory of the C library or NULL, and
-/// nobody uses it any more.
+/// `at` is NULL or the first info of a list that is not used any more. Every part of the list is
+/// NULL or memory of the C library.
 #[expect(
     clippy::multiple_unsafe_ops_per_block,
     reason = "one promise for all parts of one info"
@@ -242,10 +242,10 @@ pub unsafe fn free(mut at: *mut abi::Info) {
     }
 }
 
-/// An interface is closed by whoever has made it.
+/// Closes an interface by the table of the library that has made it.
 ///
 /// # Safety
-/// `nic` is NULL or an interface that nobody uses any more.
+/// `nic` is NULL or an interface that is not used any more.
 unsafe fn close_interface(nic: *mut abi::Nic) {
     // SAFETY: passed on from the caller.
     let Some(own) = (unsafe { nic.as_ref() }) else {
@@ -254,19 +254,19 @@ unsafe fn close_interface(nic: *mut abi::Nic) {
     // SAFETY: passed on from the caller.
     let close = unsafe { own.fid.ops.as_ref() }.and_then(|ops| ops.close);
     if let Some(close) = close {
-        // SAFETY: the interface's own table has it.
+        // SAFETY: the function is of the interface's own table.
         unsafe { close(nic.cast()) };
     }
 }
 
 /// # Safety
-/// `nic` is an interface of ours that nobody uses any more.
+/// `nic` was made by [`nic_handle`] and is not used any more.
 #[expect(
     clippy::multiple_unsafe_ops_per_block,
     reason = "one promise for all parts of one nic"
 )]
 unsafe fn free_nic(nic: *mut abi::Nic) {
-    // SAFETY: the caller vouches for it, and every part was made by the heap.
+    // SAFETY: the caller vouches for it, and every part was allocated by `heap`.
     unsafe {
         let own = nic.read();
         if let Some(device) = own.device_attr.as_ref() {

@@ -1,4 +1,4 @@
-//! What C asks for or opens with, as an [`Info`] of the object model.
+//! Converts `struct fi_info` of C to an [`Info`] of the object model.
 
 #![expect(unsafe_code, reason = "structures of C")]
 
@@ -17,25 +17,25 @@ use selvedge::{
 use crate::addr;
 use crate::pointer::{list, prefix, text};
 
-/// What was read, and what the object model has no place for.
+/// An info that was read, with the members that [`Info`] lacks.
 #[derive(Debug)]
 pub struct ParsedInfo {
     pub info: Info,
-    /// What the application says of its threads.
+    /// The application's promise about its threads.
     pub threading: Threading,
     /// A connection request or a passive endpoint.
     pub handle: *mut Fid,
 }
 
-/// Reads what a program of some layout has filled in. Attributes that are missing are defaults.
+/// Reads an info that a program of some layout has filled in. Missing attributes are defaults.
 ///
 /// # Errors
-/// [`Errno::Inval`] for NULL, and for a text that is none; [`Errno::NoData`] for a number that
-/// nothing has.
+/// [`Errno::Inval`] for NULL, and for a text that is not UTF-8; [`Errno::NoData`] for a number
+/// without a meaning.
 ///
 /// # Safety
-/// `at` is NULL or names an info whose parts have the sizes of `abi`, and whose pointers are NULL or
-/// name what their members say.
+/// `at` is NULL or points to an info whose parts have the sizes of `abi`, and whose pointers are
+/// NULL or valid for the lengths that their members state.
 pub unsafe fn read(at: *const abi::Info, abi: Abi) -> Result<ParsedInfo> {
     let layout = abi.layout();
     // SAFETY: passed on from the caller.
@@ -78,13 +78,13 @@ pub unsafe fn read(at: *const abi::Info, abi: Abi) -> Result<ParsedInfo> {
 }
 
 /// # Safety
-/// As [`beginning`].
+/// As [`prefix`].
 unsafe fn part<T: Copy>(at: *const T, size: usize) -> Option<T> {
     // SAFETY: passed on from the caller.
     unsafe { prefix(at, size) }.ok()
 }
 
-/// What no provider has is no bad argument: it matches nothing.
+/// A value that no provider supports is no invalid argument: it matches nothing.
 fn supported<T>(value: Option<T>) -> Result<T> {
     value.ok_or(Errno::NoData)
 }
@@ -95,7 +95,7 @@ fn addr_format(raw: u32) -> Result<AddrFormat> {
 }
 
 /// # Safety
-/// `at` is NULL or names `len` bytes.
+/// `at` is NULL or points to `len` bytes.
 unsafe fn address(at: *const c_void, len: usize, format: AddrFormat) -> Result<Option<Address>> {
     if at.is_null() || len == 0 {
         return Ok(None);
@@ -106,7 +106,7 @@ unsafe fn address(at: *const c_void, len: usize, format: AddrFormat) -> Result<O
 }
 
 /// # Safety
-/// `at` is NULL or names `len` bytes.
+/// `at` is NULL or points to `len` bytes.
 unsafe fn key(at: *const u8, len: usize) -> Result<Vec<u8>> {
     // SAFETY: passed on from the caller.
     Ok(unsafe { list(at, len) }?.to_vec())
@@ -147,13 +147,13 @@ fn rx(own: abi::RxAttr) -> RxAttr {
     }
 }
 
-/// Without the bit that is the object model's own.
+/// The flags of C without the bit that only the object model uses.
 fn op_flags(raw: u64) -> OpFlags {
     OpFlags::from_bits_retain(raw) - OpFlags::DEFAULT
 }
 
 /// # Safety
-/// The pointers are NULL or name what the members beside them say.
+/// The pointers are NULL or valid for the lengths that the members beside them state.
 unsafe fn ep(own: &abi::EpAttr) -> Result<EpAttr> {
     Ok(EpAttr {
         ep_type: supported(EpType::from_raw(own.ep_type))?,
@@ -211,7 +211,7 @@ unsafe fn domain(own: &abi::DomainAttr) -> Result<DomainAttr> {
     })
 }
 
-/// The kind of an address vector.
+/// The type of an address vector, from its number in C.
 pub fn av_type(raw: u32) -> Option<av::Type> {
     match raw {
         0 => Some(av::Type::Unspec),

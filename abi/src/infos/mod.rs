@@ -1,4 +1,4 @@
-//! `struct fi_info`: to and from the object model, copied, and given back.
+//! `struct fi_info`: conversion to and from the object model, copying and freeing.
 
 mod copy;
 mod from_c;

@@ -1,4 +1,4 @@
-//! Tests of `struct fi_info`: what goes to C and back is the same, and all of it is freed.
+//! Tests of `struct fi_info`: the round trip through C preserves infos, and all memory is freed.
 
 #![expect(unsafe_code, reason = "structures of C")]
 
@@ -10,7 +10,7 @@ use selvedge::{AddrFormat, Caps, Errno, Info};
 
 use super::{copy, free, fresh, list, one, read};
 
-/// An info with something in every part.
+/// An info with a value in every part.
 fn full() -> Info {
     let mut info = Info::default();
     info.caps = Caps::MSG | Caps::from_bits_retain(1 << 61);
@@ -35,7 +35,7 @@ fn full() -> Info {
     info
 }
 
-/// The object model keeps no interface of a program's.
+/// The object model does not keep a program's interface.
 fn without_nic(mut info: Info) -> Info {
     info.nic = None;
     info
@@ -83,7 +83,7 @@ fn copies_are_whole_and_of_one_info_only() {
 }
 
 #[test]
-fn a_program_of_an_old_layout_is_read_no_further_than_it_goes() {
+fn infos_of_an_old_layout_are_read_up_to_their_size() {
     let own = one(&full(), ptr::null_mut()).expect("memory");
     // SAFETY: it was made here; an older layout is shorter.
     let old = unsafe { read(own, Abi::V0) }.expect("as we wrote it").info;
@@ -119,7 +119,7 @@ fn unsupported_numbers_match_nothing() {
     assert_eq!(unknown.unwrap_err(), Errno::NoData);
     // SAFETY: it is used no more.
     unsafe { free(own) };
-    // SAFETY: NULL is looked at only.
+    // SAFETY: NULL is only compared.
     let nothing = unsafe { read(ptr::null(), Abi::NEWEST) };
     assert_eq!(nothing.unwrap_err(), Errno::Inval);
 }

@@ -1,4 +1,4 @@
-//! What discovery found, as a list of C's. Everything in it is memory of the C library.
+//! Converts infos of the object model to a list of C. All of its memory is the C library's.
 
 #![expect(unsafe_code, reason = "links of a list of C's")]
 
@@ -13,21 +13,21 @@ use super::copy::{free, nic_handle};
 use crate::addr::encode;
 use crate::heap::{allocated, bytes, string, zeroed};
 
-/// A list of these, in their order, each with this handle; NULL for none.
+/// Allocates a list of these infos, in their order, each with this handle; NULL for none.
 ///
 /// # Errors
-/// [`selvedge::Errno::NoMem`]; nothing was kept.
+/// [`selvedge::Errno::NoMem`]; nothing stays allocated.
 pub fn list(infos: &[Info], handle: *mut Fid) -> Result<*mut abi::Info> {
     let mut first = ptr::null_mut();
     for info in infos.iter().rev() {
         match one(info, handle) {
             Ok(own) => {
-                // SAFETY: it was made just now.
+                // SAFETY: it was allocated just now.
                 unsafe { (*own).next = first };
                 first = own;
             }
             Err(errno) => {
-                // SAFETY: the list was made here and goes nowhere else.
+                // SAFETY: the list was allocated by this function and has not left it.
                 unsafe { free(first) };
                 return Err(errno);
             }
@@ -36,16 +36,16 @@ pub fn list(infos: &[Info], handle: *mut Fid) -> Result<*mut abi::Info> {
     Ok(first)
 }
 
-/// One of them, with the handle of a connection request or of a passive endpoint.
+/// Allocates one info, with the handle of a connection request or of a passive endpoint.
 ///
 /// # Errors
 /// As [`list`].
 pub fn one(info: &Info, handle: *mut Fid) -> Result<*mut abi::Info> {
     let own = zeroed::<abi::Info>()?;
-    // SAFETY: it was made just now, of zeros, which are an info without parts.
+    // SAFETY: it was allocated just now, as zeros, which are an info without parts.
     let filled = fill(unsafe { &mut *own }, info, handle);
     if let Err(errno) = filled {
-        // SAFETY: as above; what is in it was made by `fill`.
+        // SAFETY: as above; its parts were allocated by `fill`.
         unsafe { free(own) };
         return Err(errno);
     }
@@ -174,7 +174,7 @@ fn fabric(own: &FabricAttr) -> Result<abi::FabricAttr> {
 
 fn interface(own: &Nic) -> Result<*mut abi::Nic> {
     let device = zeroed::<abi::DeviceAttr>()?;
-    // SAFETY: it was made just now.
+    // SAFETY: it was allocated just now.
     unsafe { (*device).name = string(&own.name)? };
     let link = allocated(abi::LinkAttr {
         address: string(&own.address)?,

@@ -91,8 +91,11 @@ impl Contestant {
     /// As [`Runner::run`], with the benchmark and size.
     pub fn run(&mut self, order: BenchOrder) -> anyhow::Result<Measured> {
         self.runner.run(order).with_context(|| {
-            let who = &self.implementation;
-            format!("{} of {} bytes over {who}", order.bench, order.size)
+            let implementation = &self.implementation;
+            format!(
+                "{} of {} bytes over {implementation}",
+                order.bench, order.size
+            )
         })
     }
 }

@@ -89,11 +89,11 @@ fn round(
         Transport::Sockets => None,
     };
     let mut runs = Vec::with_capacity(turns.len());
-    for &who in turns {
+    for &index in turns {
         before = after;
-        let timing = contestants[who].run(order)?;
+        let timing = contestants[index].run(order)?;
         after = distance(probe_pair)?;
-        runs.push((who, Sample::new(timing, before, after)));
+        runs.push((index, Sample::new(timing, before, after)));
     }
     Ok(Round {
         limit,

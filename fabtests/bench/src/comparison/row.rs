@@ -143,7 +143,7 @@ impl Row {
         let common = common_line_ns(rounds);
         let runs = rounds.iter().flat_map(|round| &round.runs);
         let own: Vec<_> = runs
-            .filter(|(who, _)| *who == number)
+            .filter(|(index, _)| *index == number)
             .map(|(_, run)| run)
             .collect();
         let kept: Vec<_> = own
@@ -190,7 +190,7 @@ impl Row {
 
     /// A log line: the time of a message in the runs so far.
     pub fn line(&self) -> String {
-        let who = match self.config.as_str() {
+        let contestant = match self.config.as_str() {
             "" => format!("{} of {}", self.provider, self.implementation),
             config => format!("{} of {} ({config})", self.provider, self.implementation),
         };
@@ -198,7 +198,11 @@ impl Row {
             0 => "left out, the cores' distance changed".to_owned(),
             _ => format!("{} us a message", figure(self.message_ns() / 1e3)),
         };
-        format!("{} of {}: {time}, {who}", self.bench, size::text(self.size))
+        format!(
+            "{} of {}: {time}, {contestant}",
+            self.bench,
+            size::text(self.size)
+        )
     }
 
     /// Time of one message, in nanoseconds: one way of a round trip, or one message of a stream.

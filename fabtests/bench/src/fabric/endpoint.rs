@@ -360,7 +360,7 @@ pub(crate) fn discover(order: &OpenOrder) -> anyhow::Result<Info> {
     let limit = info.ep_attr.max_msg_size;
     ensure!(
         order.largest <= limit,
-        "messages of {} carry at most {limit} bytes, not {}: ask for smaller sizes with -S",
+        "messages of {} carry at most {limit} bytes, not {}: choose smaller sizes with -S",
         info.fabric_attr.prov_name,
         order.largest
     );

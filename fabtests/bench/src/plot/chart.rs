@@ -149,11 +149,11 @@ impl Chart {
 
     fn band(&self, svg: &mut String, series: &Series) {
         let colour = series.style.colour();
-        let ends = series.points.iter().zip(&series.band);
-        let ends = ends.map(|(&(x, _), &(low, high))| {
+        let bounds = series.points.iter().zip(&series.band);
+        let bounds = bounds.map(|(&(x, _), &(low, high))| {
             Some((self.position((x, low))?, self.position((x, high))?))
         });
-        for part in unbroken(ends) {
+        for part in unbroken(bounds) {
             let upper = part.iter().map(|(_, high)| *high);
             let lower = part.iter().rev().map(|(low, _)| *low);
             let points = text_of(&upper.chain(lower).collect::<Vec<_>>());

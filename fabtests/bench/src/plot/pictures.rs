@@ -252,9 +252,9 @@ fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
 /// The distribution of the round trips of one size: the smallest size with a run that counts, or
 /// the smallest of all where every run was left out.
 fn spread(rows: &[&Row], machine: &str) -> Option<Picture> {
-    let smallest = |is_asked_for: fn(&Row) -> bool| {
-        let asked = rows.iter().filter(|row| is_asked_for(row));
-        asked.map(|row| row.size).min()
+    let smallest = |is_included: fn(&Row) -> bool| {
+        let included = rows.iter().filter(|row| is_included(row));
+        included.map(|row| row.size).min()
     };
     let is_left_out = |row: &Row| row.rtt_ns.is_some() && row.reps == 0 && row.dropped > 0;
     let size = smallest(|row| row.curve().is_some()).or_else(|| smallest(is_left_out))?;

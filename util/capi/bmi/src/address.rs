@@ -1,4 +1,4 @@
-//! Addresses: the functions that look peers up and name them.
+//! Addresses: the functions that look up and name peers.
 
 #![expect(unsafe_code, reason = "the C interface")]
 
@@ -30,7 +30,7 @@ unsafe extern "C" fn BMI_addr_lookup(new_addr: *mut i64, id_string: *const c_cha
     })
 }
 
-/// What [`BMI_addr_rev_lookup_unexpected`] says of who is nobody.
+/// The result of [`BMI_addr_rev_lookup_unexpected`] for an address without a peer.
 const UNKNOWN_PEER: &CStr = c"UNKNOWN";
 
 #[unsafe(no_mangle)]
@@ -46,7 +46,7 @@ extern "C" fn BMI_addr_rev_lookup_unexpected(addr: i64) -> *const c_char {
     }
 }
 
-/// The texts of a peer, which are the instance's and stay until it forgets the peer.
+/// The URL and the host of a peer. The instance owns both texts until it forgets the peer.
 fn texts(addr: i64) -> (*const c_char, *const c_char) {
     let mut found = (std::ptr::null(), std::ptr::null());
     guarded(|| {

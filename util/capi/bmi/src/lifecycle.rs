@@ -1,4 +1,4 @@
-//! Beginning and ending.
+//! `BMI_initialize`, `BMI_finalize`, and contexts.
 
 #![expect(unsafe_code, reason = "the C interface")]
 
@@ -14,7 +14,7 @@ const TCP_BIND_SPECIFIC: c_int = 2;
 const AUTO_REF_COUNT: c_int = 4;
 
 /// # Safety
-/// The texts are null or end with a zero.
+/// The texts are null or end with a zero byte.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn BMI_initialize(
     method_list: *const c_char,
@@ -50,10 +50,10 @@ unsafe extern "C" fn BMI_initialize(
     })
 }
 
-/// A text of C; nothing for a null pointer and for an empty one.
+/// A text of C; `None` for a null pointer and for an empty text.
 ///
 /// # Safety
-/// It is null or ends with a zero.
+/// It is null or ends with a zero byte.
 pub(crate) unsafe fn text(text: *const c_char) -> Result<Option<String>> {
     if text.is_null() {
         return Ok(None);

@@ -1,7 +1,7 @@
-//! Memory: that which BMI makes, and the buffers of unexpected messages.
+//! Memory that BMI allocates, and the buffers of unexpected messages.
 //!
-//! What a method has made is kept in a table; everything else is the C library's, and may be freed
-//! by free(3) just as well.
+//! A table keeps the memory that a method has allocated. All other memory is the C library's, and
+//! free(3) may free it, too.
 
 #![expect(unsafe_code, reason = "the C interface")]
 
@@ -15,7 +15,7 @@ use selvedge_bmi::{Addr, Memory, process};
 
 use crate::status::guarded;
 
-/// What methods have made, by address.
+/// The memory that methods have allocated, by address.
 static METHOD_MEMORY: LazyLock<Mutex<HashMap<usize, Memory>>> = LazyLock::new(Mutex::default);
 
 #[unsafe(no_mangle)]
@@ -45,7 +45,7 @@ fn into_pointer(memory: Memory) -> *mut c_void {
 }
 
 /// # Safety
-/// The buffer is null, or was given out by this library, not freed, and is not used any more.
+/// The buffer is null, or was returned by this library, was not freed, and is not used any more.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn BMI_memfree(
     _addr: i64,
@@ -58,8 +58,8 @@ unsafe extern "C" fn BMI_memfree(
         let memory = made.remove(&buffer.addr());
         drop(made);
         if memory.is_none() {
-            // SAFETY: the caller promises that it was given out here: if by no method, then by the
-            // C library.
+            // SAFETY: the caller promises that this library has returned it. No method has
+            // allocated it, so the C library has.
             unsafe { heap::free(buffer.cast()) };
         }
         Ok(0)

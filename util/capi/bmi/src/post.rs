@@ -1,4 +1,4 @@
-//! Posting: what each function of C does with its memory; [`Call`] is all that they have in common.
+//! Posting: the functions of C that differ in their memory; [`Call`] is their common part.
 
 #![expect(unsafe_code, reason = "the C interface")]
 
@@ -11,7 +11,7 @@ use selvedge_bmi::{Addr, Bmi, Code, OpId, Post, Posted, Result};
 use crate::status::{call, count};
 use crate::{gossip, seed};
 
-/// What the posts of C have in common, except for the memory.
+/// The arguments that all posts of C have, without the memory.
 struct Call {
     id: *mut i64,
     peer: i64,
@@ -33,7 +33,8 @@ impl Call {
     }
 
     /// # Safety
-    /// The id may be written; the pieces are valid as [`selvedge_bmi::Bmi::post_send_raw`] asks for.
+    /// The id may be written; the segments are valid as [`selvedge_bmi::Bmi::post_send_raw`]
+    /// requires.
     #[inline]
     unsafe fn send(&self, segments: Result<impl AsRef<[Iov]>>, kind: Kind) -> c_int {
         call(|bmi| {
@@ -55,8 +56,8 @@ impl Call {
     }
 
     /// # Safety
-    /// The id and the size may be written; the pieces are valid as
-    /// [`selvedge_bmi::Bmi::post_recv_raw`] asks for.
+    /// The id and the size may be written; the segments are valid as
+    /// [`selvedge_bmi::Bmi::post_recv_raw`] requires.
     #[inline]
     unsafe fn recv(&self, segments: Result<impl AsRef<[IovMut]>>, actual_size: *mut i64) -> c_int {
         call(|bmi| {
@@ -75,7 +76,7 @@ impl Call {
     }
 
     /// # Errors
-    /// [`Code::EINVAL`] when there is no room for the id.
+    /// [`Code::EINVAL`] if the pointer for the id is null.
     #[inline]
     fn post<P>(&self, bmi: &Bmi, segments: P) -> Result<Post<P>> {
         if self.id.is_null() {
@@ -86,7 +87,8 @@ impl Call {
         Ok(Post::new(Addr(self.peer), segments, self.tag, context).with_user(word))
     }
 
-    /// Says what became of a post: 0 and an id, or 1 and a size.
+    /// Writes the outcome of a post: 0 and an id if it is pending, or 1 and a size if it is
+    /// complete.
     ///
     /// # Safety
     /// `id` may be written, and so may `size` unless it is null.
@@ -106,7 +108,7 @@ impl Call {
             }
         };
         if !matches!(status, Ok(0)) {
-            // No test knows of it.
+            // A completed or failed operation cannot be tested.
             // SAFETY: the caller promises that it may be written.
             unsafe { id.write(0) };
         }
@@ -129,10 +131,10 @@ impl Call {
     }
 }
 
-/// One piece of memory.
+/// One segment of memory.
 ///
 /// # Errors
-/// [`Code::EINVAL`] for a size below zero, and for bytes at no address.
+/// [`Code::EINVAL`] for a negative size, and for bytes at a null pointer.
 #[inline]
 fn segment<B, T>(buffer: *const B, size: i64, build: impl Fn(*const B, usize) -> T) -> Result<T> {
     match usize::try_from(size) {
@@ -141,10 +143,10 @@ fn segment<B, T>(buffer: *const B, size: i64, build: impl Fn(*const B, usize) ->
     }
 }
 
-/// A list of pieces; its sizes have to add up to `total`.
+/// A list of segments, whose sizes add up to `total`.
 ///
 /// # Errors
-/// As [`piece`]; [`Code::EINVAL`] for a count below zero, lists at no address, and another sum.
+/// As [`segment`]; [`Code::EINVAL`] for a negative count, lists at null pointers, and another sum.
 ///
 /// # Safety
 /// The lists are null or have `list_count` members.
@@ -162,7 +164,7 @@ unsafe fn list<T>(
     let mut sum = 0_i64;
     let mut segments = Vec::with_capacity(members);
     for member in 0..members {
-        // SAFETY: not null, and the caller promises that there are so many members.
+        // SAFETY: not null, and the caller promises `list_count` members.
         let buffer = unsafe { buffer_list.wrapping_add(member).read() };
         // SAFETY: as above.
         let size = unsafe { size_list.wrapping_add(member).read() };
@@ -176,8 +178,8 @@ unsafe fn list<T>(
 }
 
 /// # Safety
-/// `id` may be written; the buffer stays valid and unwritten until the operation was tested as done,
-/// or the post returns something other than 0.
+/// `id` may be written; the buffer stays valid and unwritten until a test has reported the
+/// operation, or the post returns a value other than 0.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn BMI_post_send(
     id: *mut i64,
@@ -238,8 +240,8 @@ unsafe extern "C" fn BMI_post_sendunexpected_class(
 }
 
 /// # Safety
-/// `id` and `actual_size` may be written; the buffer stays valid, and nobody else uses it, until
-/// the operation was tested as done, or the post returns something other than 0.
+/// `id` and `actual_size` may be written; the buffer stays valid, and is not used otherwise, until
+/// a test has reported the operation, or the post returns a value other than 0.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn BMI_post_recv(
     id: *mut i64,

@@ -1,4 +1,4 @@
-//! Answers: what a call says to C.
+//! Return values of C functions: 0 or a count, or the negative number of a code.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,13 +11,13 @@ pub(crate) const fn error_status(code: Code) -> c_int {
     -code.as_raw()
 }
 
-/// Calls the instance of this process. What goes wrong is a negative number.
+/// Calls the instance of this process. Returns a negative number for an error and for a panic.
 #[inline]
 pub(crate) fn call(body: impl FnOnce(&Bmi) -> Result<c_int>) -> c_int {
     guarded(|| process::with(body)?)
 }
 
-/// Calls without an instance. What goes wrong is a negative number, also a panic.
+/// Runs the body of a C function. Returns a negative number for an error and for a panic.
 #[inline]
 pub(crate) fn guarded(body: impl FnOnce() -> Result<c_int>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -27,10 +27,10 @@ pub(crate) fn guarded(body: impl FnOnce() -> Result<c_int>) -> c_int {
     }
 }
 
-/// A time in milliseconds.
+/// The longest time that a test may wait, from milliseconds.
 ///
 /// # Errors
-/// [`Code::EINVAL`] below zero.
+/// [`Code::EINVAL`] for a negative number.
 #[inline]
 pub(crate) fn idle_time(ms: c_int) -> Result<Duration> {
     let ms = u64::try_from(ms).map_err(|_| Code::EINVAL)?;
@@ -40,13 +40,13 @@ pub(crate) fn idle_time(ms: c_int) -> Result<Duration> {
 /// A count of array members.
 ///
 /// # Errors
-/// [`Code::EINVAL`] below zero.
+/// [`Code::EINVAL`] for a negative number.
 #[inline]
 pub(crate) fn count(count: c_int) -> Result<usize> {
     usize::try_from(count).map_err(|_| Code::EINVAL)
 }
 
-/// Whether anything was found, as tests say it.
+/// The return value of tests: 1 if they have found something, or else 0.
 #[inline]
 pub(crate) const fn found(count: usize) -> c_int {
     (count > 0) as c_int

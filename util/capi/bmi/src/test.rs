@@ -1,4 +1,4 @@
-//! Testing: the functions that ask which operations are complete.
+//! Testing: the functions that report completed operations.
 
 #![expect(unsafe_code, reason = "the C interface")]
 
@@ -31,10 +31,10 @@ struct Out {
 }
 
 impl Out {
-    /// Writes one completion; arrays that are null are left out.
+    /// Writes one completion, except to arrays that are null.
     ///
     /// # Safety
-    /// Those that are not null have a member at `place`.
+    /// Arrays that are not null have a member at `index`.
     unsafe fn write(self, index: usize, done: &Completion) {
         let (error, size) = match done.outcome {
             Ok(size) => (0, size as i64),
@@ -58,7 +58,7 @@ impl Out {
 }
 
 /// # Safety
-/// `array` is null or has a member at `place`.
+/// `array` is null or has a member at `index`.
 #[inline]
 unsafe fn put<T>(array: *mut T, index: usize, value: T) {
     if !array.is_null() {
@@ -127,7 +127,7 @@ pub(crate) unsafe extern "C" fn BMI_testsome(
         unsafe { outcount.write(0) };
         let context = seed::context(bmi, context_id)?;
         let ids: Vec<_> = (0..members)
-            // SAFETY: the caller promises so many members.
+            // SAFETY: the caller promises `incount` members.
             .map(|index| unsafe { id_array.wrapping_add(index).read() })
             .map(|id| (id != 0).then_some(OpId(id)))
             .collect();
@@ -143,7 +143,7 @@ pub(crate) unsafe extern "C" fn BMI_testsome(
             idle_time(max_idle_time_ms)?,
             context,
             |index, done| {
-                // SAFETY: no more are told of than there are ids.
+                // SAFETY: no more completions are reported than there are ids.
                 unsafe { put(index_array, next, index as c_int) };
                 // SAFETY: as above.
                 unsafe { out.write(next, &done) };
@@ -186,7 +186,7 @@ unsafe extern "C" fn BMI_testcontext(
         };
         let mut next = 0;
         let done = bmi.testcontext(members, idle_time(max_idle_time_ms)?, context, |done| {
-            // SAFETY: no more are told of than the caller has members for.
+            // SAFETY: no more are reported than the caller's arrays have members.
             unsafe { out.write(next, &done) };
             next += 1;
         })?;
@@ -220,12 +220,12 @@ unsafe extern "C" fn BMI_testunexpected_class(
                 let info = UnexpectedInfo {
                     error_code: 0,
                     addr: message.addr.0,
-                    // The caller's from here on, to be freed in any of three ways.
+                    // The caller owns the buffer from here on, and frees it in any of three ways.
                     buffer: message.buffer.into_raw().cast(),
                     size,
                     tag: message.tag,
                 };
-                // SAFETY: no more are told of than the caller has members for.
+                // SAFETY: no more are reported than the caller's arrays have members.
                 unsafe { put(info_array, next, info) };
                 next += 1;
             })?;
@@ -256,9 +256,9 @@ extern "C" fn BMI_cancel(id: i64, _context_id: i64) -> c_int {
     })
 }
 
-/// Takes an operation back and collects it, without blocking: 0 if it was taken back, 1 if it was
-/// done, its error if it had failed. `BMI_EALREADY` if it has begun: it goes on, its memory stays
-/// lent, and a test tells of its end.
+/// Cancels an operation and collects it, without blocking. Returns 0 if it was cancelled, 1 if it
+/// was complete, and its error if it had failed. Returns `-BMI_EALREADY` if it has begun: then it
+/// goes on, its memory stays in use, and a test reports its completion.
 #[unsafe(no_mangle)]
 extern "C" fn BMI_unpost(id: i64, context_id: i64) -> c_int {
     call(|bmi| {

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 mod once;
 use once::once;
 
-/// Longer than anything takes that works.
+/// A bound that no working program reaches.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Where the library was built to.
+/// The folder that the library was built to.
 fn library() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap();
@@ -30,7 +30,7 @@ fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c")
 }
 
-/// A program of `tests/c`, compiled with warnings as errors; where it is.
+/// Compiles a program of `tests/c` with warnings as errors, and returns its path.
 fn compile(name: &str) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     once(program, |program| compile_to(program, name))
@@ -83,7 +83,7 @@ fn end(child: &mut Child) -> ExitStatus {
     }
 }
 
-/// A URL that nobody else in this machine's tests has.
+/// A URL that no other test on this machine uses.
 fn own_url(name: &str) -> String {
     format!("shm://{name}-{}", std::process::id())
 }
@@ -134,7 +134,7 @@ fn wrong_calls_in_c_return_their_code_and_damage_nothing() {
         .unwrap();
     let printed = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{printed}");
-    // A number says that it went wrong, a sentence says what and how to mend it.
+    // The return value is a number; the log has the reason and the remedy.
     for sentence in [
         "address \"bogus\": expected scheme://host:port",
         "address 4711 has no peer: BMI_addr_lookup",
@@ -153,7 +153,7 @@ fn messages_go_to_files_streams_and_the_system_s_log() {
         .env_remove("FI_LOG_LEVEL")
         .output()
         .unwrap();
-    // Without it there is nothing to remove.
+    // A missing file needs no removal.
     let _ = std::fs::remove_file(&file);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");

@@ -16,7 +16,7 @@ fn bell(bell: *mut c_int) -> BellName {
 }
 
 /// # Safety
-/// `context` is open; the bytes and bells are as `Core::put` has it.
+/// `context` is open; the bytes and bells are as `Core::put` requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_put(
     context: *mut Context,
@@ -40,7 +40,7 @@ unsafe extern "C" fn cheetah_put(
 }
 
 /// # Safety
-/// `context` is open; the room and bells are as `Core::get` has it.
+/// `context` is open; the buffer and bells are as `Core::get` requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_get(
     context: *mut Context,
@@ -103,7 +103,7 @@ unsafe extern "C" fn cheetah_free(context: *mut Context, memory: *mut c_void) ->
             .position(|region| region.base().cast() == memory);
         let at = at.ok_or_else(|| {
             Error::Garbled(format!(
-                "cheetah_free of {memory:?}, which was not allocated"
+                "cheetah_free of {memory:?}: cheetah_allocate has not allocated it"
             ))
         })?;
         context.core.free(special.swap_remove(at));

@@ -1,4 +1,4 @@
-//! Contexts: opening, ending.
+//! Contexts: opening, finalizing and closing.
 
 #![expect(unsafe_code, reason = "pointers of C")]
 
@@ -12,8 +12,8 @@ use selvedge_cheetah::{Config, Error, Result};
 use crate::status::{Context, count, guarded};
 
 /// # Safety
-/// `argc` and `argv` are those of `main`, or of the same kind, and can be written; `context` can be
-/// written.
+/// `argc` and `argv` are those of `main`, or laid out like them, and can be written; `context` can
+/// be written.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_open(
     argc: *mut c_int,
@@ -22,7 +22,9 @@ unsafe extern "C" fn cheetah_open(
 ) -> c_int {
     guarded(|| {
         if argc.is_null() || argv.is_null() || context.is_null() {
-            return Err(Error::Usage("cheetah_open with a null pointer".to_owned()));
+            return Err(Error::Usage(
+                "cheetah_open: argc, argv or context is NULL".to_owned(),
+            ));
         }
         selvedge::log::init().map_err(|error| Error::Usage(error.to_string()))?;
         // SAFETY: not null, and the caller's promise.
@@ -39,7 +41,7 @@ unsafe extern "C" fn cheetah_open(
         let core = Core::open(&config)?;
         let kept = kept(&all, &args);
         for (index, &from) in kept.iter().enumerate() {
-            // SAFETY: there are no more than there were.
+            // SAFETY: no more arguments are kept than there were.
             unsafe { list.wrapping_add(index).write(pointers[from]) };
         }
         if kept.len() < arg_count {
@@ -80,7 +82,7 @@ unsafe fn text(arg: *mut c_char) -> String {
         .into_owned()
 }
 
-/// Where what is left was before.
+/// The former indices of the remaining arguments.
 fn kept(all: &[String], left: &[String]) -> Vec<usize> {
     let mut from = 0;
     let mut kept = Vec::new();
@@ -94,14 +96,15 @@ fn kept(all: &[String], left: &[String]) -> Vec<usize> {
     kept
 }
 
-/// The context behind a pointer of C's.
+/// The context at a pointer of C.
 ///
 /// # Safety
 /// It is null, or was opened and is not closed.
 pub(crate) unsafe fn open<'a>(context: *const Context) -> Result<&'a Context> {
     // SAFETY: the caller's promise.
     let context = unsafe { context.as_ref() };
-    context.ok_or_else(|| Error::Garbled("a null context".to_owned()))
+    context
+        .ok_or_else(|| Error::Garbled("the context is NULL; pass one of cheetah_open".to_owned()))
 }
 
 /// # Safety
@@ -111,9 +114,9 @@ unsafe extern "C" fn cheetah_close(context: *mut Context) {
     if context.is_null() {
         return;
     }
-    // SAFETY: made by `cheetah_open`, and given back once.
+    // SAFETY: allocated by `cheetah_open`, and closed once.
     let context = unsafe { Box::from_raw(context) };
-    // Nobody can be told.
+    // The function returns nothing, so a panic cannot be reported.
     let _ = catch_unwind(AssertUnwindSafe(|| {
         context.core.abort();
         drop(context);

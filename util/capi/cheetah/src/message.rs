@@ -1,4 +1,4 @@
-//! Functions, handlers, and the messages for them.
+//! Functions, handlers, and their messages.
 
 #![expect(unsafe_code, reason = "pointers of C")]
 
@@ -26,16 +26,19 @@ pub(crate) struct CMessage {
 const FUNCTION: c_int = 0;
 const CHANNEL: c_int = 1;
 
-/// What C means by kind, number and tag.
+/// The port of a kind, a number and a tag of C.
 pub(crate) fn port(core: &Core, kind: c_int, id: c_int, tag: c_int) -> Result<Port> {
     let id = number("function or handler", id)? as u32;
     match kind {
         FUNCTION => Ok(Port::Function(id)),
         CHANNEL if id < core.channels() => Ok(Port::Channel { channel: id, tag }),
         CHANNEL => Err(Error::Garbled(format!(
-            "a message for handler {id}, which is not built here"
+            "message for handler {id}: this context has not created it; create handlers in the same \
+             order in all contexts"
         ))),
-        _ => Err(Error::Garbled(format!("a message of kind {kind}"))),
+        _ => Err(Error::Garbled(format!(
+            "message of kind {kind}: expected 0 (function) or 1 (handler)"
+        ))),
     }
 }
 
@@ -60,7 +63,7 @@ unsafe extern "C" fn cheetah_next(context: *mut Context, message: *mut CMessage)
             kind,
             id: id.cast_signed(),
             tag,
-            // SAFETY: just made, and nobody else has it.
+            // SAFETY: allocated just now, and not shared yet.
             bytes: unsafe { &mut *handle }.base().cast(),
             len,
             handle: handle.cast(),
@@ -81,7 +84,7 @@ unsafe extern "C" fn cheetah_release(message: *mut CMessage) {
         std::mem::replace(handle, ptr::null_mut())
     });
     if !handle.is_null() {
-        // SAFETY: made by `cheetah_next`.
+        // SAFETY: allocated by `cheetah_next`.
         drop(unsafe { Box::from_raw(handle.cast::<Message>()) });
     }
 }
@@ -116,7 +119,8 @@ unsafe extern "C" fn cheetah_channel(context: *mut Context, name: *const c_char)
     })
 }
 
-/// A name, or where code is: the same in every process that runs the same files.
+/// A name, or the location of code in its file, which is the same in every process that runs the
+/// same files.
 ///
 /// # Safety
 /// As [`cheetah_register`].
@@ -128,16 +132,16 @@ unsafe fn name_of(name: *const c_char, code: *const c_void) -> String {
             .into_owned();
     }
     let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: any address may be asked for.
+    // SAFETY: dladdr(3) accepts any address.
     if code.is_null() || unsafe { libc::dladdr(code, found.as_mut_ptr()) } == 0 {
         return "without a name".to_owned();
     }
-    // SAFETY: zeroed, and filled by the call.
+    // SAFETY: zeros are a valid `Dl_info`, and the call has filled it.
     let found = unsafe { found.assume_init() };
     let offset = code.addr().wrapping_sub(found.dli_fbase.addr());
     let file = match found.dli_fname.is_null() {
         true => String::new(),
-        // SAFETY: a string of the loader's.
+        // SAFETY: the loader's string.
         false => unsafe { CStr::from_ptr(found.dli_fname) }
             .to_string_lossy()
             .into_owned(),
@@ -146,7 +150,7 @@ unsafe fn name_of(name: *const c_char, code: *const c_void) -> String {
     match found.dli_sname.is_null() {
         true => format!("{file}+{offset:#x}"),
         false => {
-            // SAFETY: a string of the loader's.
+            // SAFETY: the loader's string.
             let symbol = unsafe { CStr::from_ptr(found.dli_sname) };
             format!("{} ({file}+{offset:#x})", symbol.to_string_lossy())
         }
@@ -166,7 +170,7 @@ unsafe extern "C" fn cheetah_no_function(context: *mut Context, caller: c_int, i
 }
 
 /// # Safety
-/// `context` is open; the bytes are valid for reads, with a bell until it has rung.
+/// `context` is open; the bytes are valid for reads, and if there is a bell, until it has rung.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_ainvoke(
     context: *mut Context,
@@ -225,7 +229,7 @@ unsafe extern "C" fn cheetah_send(
 }
 
 /// # Safety
-/// The bytes are valid for reads, and keep still; none may be at null.
+/// The bytes are valid for reads and not written for `'a`; no bytes may be at null.
 unsafe fn slice<'a>(bytes: *const c_void, len: usize) -> &'a [u8] {
     match len {
         0 => &[],

@@ -1,4 +1,4 @@
-//! Messages that are packed in place.
+//! `cheetah_parcel`: reserved memory in which a message is packed in place.
 
 #![expect(unsafe_code, reason = "pointers of C")]
 
@@ -13,7 +13,7 @@ use crate::message::port;
 use crate::status::{Context, check_span, guarded, number};
 
 /// # Safety
-/// `context` is open; `parcel` and `room` can be written.
+/// `context` is open; `reservation` and `room` can be written.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_reserve(
     context: *mut Context,
@@ -37,7 +37,7 @@ unsafe extern "C" fn cheetah_reserve(
 }
 
 /// # Safety
-/// `context` is open; `parcel` was reserved, and is not used any more.
+/// `context` is open; `reservation` was reserved, and is not used any more.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_commit(
     context: *mut Context,
@@ -48,9 +48,11 @@ unsafe extern "C" fn cheetah_commit(
 ) -> c_int {
     guarded(|| {
         if reservation.is_null() {
-            return Err(Error::Garbled("a null parcel".to_owned()));
+            return Err(Error::Garbled(
+                "cheetah_commit: the parcel is NULL; pass one of cheetah_reserve".to_owned(),
+            ));
         }
-        // SAFETY: made by `cheetah_reserve`, and given back once.
+        // SAFETY: allocated by `cheetah_reserve`, and consumed once.
         let reservation = unsafe { Box::from_raw(reservation) };
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
@@ -60,12 +62,12 @@ unsafe extern "C" fn cheetah_commit(
 }
 
 /// # Safety
-/// `context` is open; `parcel` is null or was reserved, and is not used any more.
+/// `context` is open; `reservation` is null or was reserved, and is not used any more.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_abandon(context: *mut Context, reservation: *mut Reservation) {
     guarded(|| {
         if !reservation.is_null() {
-            // SAFETY: made by `cheetah_reserve`, and given back once.
+            // SAFETY: allocated by `cheetah_reserve`, and consumed once.
             let reservation = unsafe { Box::from_raw(reservation) };
             // SAFETY: the caller's promise.
             unsafe { open(context) }?.core.release(*reservation);

@@ -1,4 +1,5 @@
-//! Numbers for errors, sentences beside them, and panics that stay inside.
+//! Return values of C functions, the text of the last error, and checks of arguments. A panic does
+//! not leave a guarded call.
 
 #![expect(unsafe_code, reason = "names of C")]
 
@@ -18,13 +19,14 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-/// A context, as C holds it.
+/// `struct cheetah_context`: a context that C holds by a pointer.
 pub(crate) struct Context {
     pub(crate) core: Core,
     pub(crate) special: std::sync::Mutex<Vec<std::sync::Arc<selvedge::owned::SharedRegion>>>,
 }
 
-/// Runs what a function of C's is for.
+/// Runs the body of a C function. Returns a negative number for an error and for a panic, and
+/// stores the text of `cheetah_error`.
 pub(crate) fn guarded(run: impl FnOnce() -> Result<c_int>) -> c_int {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(value)) => value,
@@ -36,7 +38,7 @@ pub(crate) fn guarded(run: impl FnOnce() -> Result<c_int>) -> c_int {
     }
 }
 
-/// Notes the sentence, and says the number.
+/// Stores the text of an error for `cheetah_error`, and returns its number.
 pub(crate) fn record_error(error: &Error) -> c_int {
     set_last_error(&error.to_string());
     match error {
@@ -52,13 +54,13 @@ fn set_last_error(text: &str) {
     LAST.with(|last| *last.borrow_mut() = text);
 }
 
-/// A number of C's that counts something.
+/// An index of C, such as that of a context.
 pub(crate) fn number(name: &str, value: c_int) -> Result<usize> {
     let number = usize::try_from(value);
     number.map_err(|_| Error::Garbled(format!("there is no {name} {value}")))
 }
 
-/// Checks what C says about bytes: that there are so many, and that they are somewhere.
+/// Checks that a length is possible, and that bytes are not at a null pointer.
 pub(crate) fn check_span<T>(name: &str, first: *const T, len: usize) -> Result {
     if isize::try_from(len).is_err() {
         let len = len.cast_signed();
@@ -77,7 +79,7 @@ pub(crate) fn count(value: usize) -> c_int {
     c_int::try_from(value).unwrap_or(c_int::MAX)
 }
 
-/// The sentence of the last error of this thread.
+/// The text of the last error of this thread.
 #[unsafe(no_mangle)]
 extern "C" fn cheetah_error() -> *const c_char {
     LAST.with(|last| last.borrow().as_ptr())

@@ -1,4 +1,4 @@
-//! Progress, barriers, and how waits end.
+//! Progress, barriers, and the conditions that end a wait.
 
 #![expect(unsafe_code, reason = "pointers of C")]
 
@@ -80,7 +80,7 @@ unsafe extern "C" fn cheetah_limit(context: *const Context) -> c_int {
 }
 
 /// # Safety
-/// `context` is open; `what` is a string.
+/// `context` is open; `operation` is null or a string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_timed_out(
     context: *mut Context,

@@ -15,14 +15,14 @@ use once::once;
 use selvedge_testkit::long::part;
 use selvedge_testkit::skip::{Need, skip};
 
-/// Longer than anything takes that works.
+/// A bound that no working program reaches.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 const STANDARDS: [&str; 8] = [
     "gnu++98", "c++98", "c++03", "c++11", "c++14", "c++17", "c++20", "c++23",
 ];
 
-/// Where the library was built to.
+/// The folder that the library was built to.
 fn library() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap();
@@ -39,8 +39,8 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Compiles a program with warnings as errors; where it is. `None`, which is said aloud, if there is
-/// no compiler or it does not know the standard.
+/// Compiles a program with warnings as errors, and returns its path. Reports a skipped test and
+/// returns `None` if there is no compiler, or if it does not support the standard.
 fn compile(name: &str, standard: &str, more: &[&str]) -> Option<PathBuf> {
     if !knows(standard) {
         skip(
@@ -112,7 +112,7 @@ fn run(mut command: Command) -> Output {
     finish(command.spawn().unwrap())
 }
 
-/// The end of a program, and of all that hold its output.
+/// Waits until a program has ended and all processes have closed its output.
 fn finish(mut child: Child) -> Output {
     let (done, over) = mpsc::channel();
     let streams: [Box<dyn Read + Send>; 2] = [
@@ -124,7 +124,7 @@ fn finish(mut child: Child) -> Output {
         thread::spawn(move || {
             let mut text = Vec::new();
             stream.read_to_end(&mut text).unwrap();
-            // Nobody listens when the watchdog has struck.
+            // The receiver is gone after a timeout.
             let _ = done.send(());
             text
         })
@@ -156,7 +156,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn a_program_compiles_under_every_standard_without_warnings_and_runs() {
-    // The sample has the oldest and the newest.
+    // The sample of a short run has the oldest and the newest standard.
     for standard in STANDARDS.iter().step_by(part(7, 1)) {
         let Some(program) = compile("all", standard, &["-O1"]) else {
             continue;
@@ -272,8 +272,8 @@ fn errors_end_the_program_with_a_message_unless_a_handler_is_set() {
     }
 }
 
-/// What a program prints whose put of 100 bytes to a bad address fails in context `of`, and whether
-/// it ends with 0 (or else with 1).
+/// Runs a program whose put of 100 bytes to a bad address fails in context `of`. Returns its
+/// output, and whether it ends with 0 (or else with 1).
 fn end_after_failed_put(how: &str, taker: &str, of: &str) -> Option<(String, bool)> {
     let program = compile("errors", "c++11", &[])?;
     let output = run_program(&program, &["put", how, taker, of, "-shmem", "-np", "3"]);

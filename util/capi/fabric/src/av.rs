@@ -19,9 +19,9 @@ use crate::{av_set, eq, info};
 
 /// The object behind the handle of an address vector.
 pub(crate) struct Av {
-    pub(crate) own: Arc<dyn AddressVector>,
+    pub(crate) inner: Arc<dyn AddressVector>,
     format: AddrFormat,
-    /// The indices, for programs that read them from `map_addr` of a named one.
+    /// The indices that programs read from `map_addr` of a named vector.
     _map: Box<[abi::FiAddr]>,
 }
 
@@ -37,7 +37,7 @@ unsafe impl Class for Av {
     }
 }
 
-/// Insertions are over when they return, so an event queue has nothing to say.
+/// Insertions complete before they return, so an event queue cannot be bound.
 static FID: Table<Ops, Av> = object::ops::<Av>().bind(|_, fid, flags| {
     guarded_unit(|| {
         // SAFETY: the C caller passes a handle, as fi_av_bind(3) requires.
@@ -63,9 +63,9 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
             let service = unsafe { text(service) }?.unwrap_or_default();
             // SAFETY: as above.
             let mut outputs = unsafe { Outputs::of(out, context, flags, 1) }?;
-            let own = av.own.insert_service(node, service).map_err(Errno::from);
-            outputs.write(0, own);
-            own.map(|_| 1)
+            let inner = av.inner.insert_service(node, service).map_err(Errno::from);
+            outputs.write(0, inner);
+            inner.map(|_| 1)
         })
     })
     .insertsym(|av, node, nodecnt, service, svccnt, out, flags, context| {
@@ -77,12 +77,12 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
             let service = unsafe { text(service) }?.ok_or(Errno::Inval)?;
             let count = nodecnt.checked_mul(svccnt);
             let count = count.filter(|&count| count <= MAX_COUNT);
-            let mut own = vec![FiAddr::NOTAVAIL; count.ok_or(Errno::Inval)?];
-            let vector = &av.own;
-            let inserted = vector.insert_symmetric(node, nodecnt, service, svccnt, &mut own)?;
+            let mut inner = vec![FiAddr::NOTAVAIL; count.ok_or(Errno::Inval)?];
+            let vector = &av.inner;
+            let inserted = vector.insert_symmetric(node, nodecnt, service, svccnt, &mut inner)?;
             // SAFETY: as above.
-            let mut outputs = unsafe { Outputs::of(out, context, flags, own.len()) }?;
-            for (at, &addr) in own.iter().enumerate() {
+            let mut outputs = unsafe { Outputs::of(out, context, flags, inner.len()) }?;
+            for (at, &addr) in inner.iter().enumerate() {
                 let is_there = addr != FiAddr::NOTAVAIL;
                 outputs.write(at, is_there.then_some(addr).ok_or(Errno::AddrNotAvail));
             }
@@ -97,13 +97,13 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
             // SAFETY: the C caller follows fi_av_remove(3).
             let addrs = unsafe { list(addrs, count) }?;
             let addrs: Vec<_> = addrs.iter().copied().map(FiAddr).collect();
-            av.own.remove(&addrs)
+            av.inner.remove(&addrs)
         })
     })
-    // Copies as much as there is room for; a buffer that is too small is no error here.
+    // fi_av_lookup(3): a buffer that is too small is no error; the beginning is copied.
     .lookup(|av, addr, buf, len| {
         guarded_unit(|| {
-            let found = addr::encode(&av.own.lookup(FiAddr(addr))?);
+            let found = addr::encode(&av.inner.lookup(FiAddr(addr))?);
             // SAFETY: the C caller follows fi_av_lookup(3).
             match unsafe { fill(buf.cast(), len, &found) } {
                 Err(Errno::TooSmall) => Ok(()),
@@ -120,7 +120,7 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
             let had = *unsafe { required(len) }?;
             // SAFETY: as above.
             match unsafe { fill(buf.cast(), len, text.as_bytes()) } {
-                // What fits ends with a zero all the same.
+                // A text that is cut ends with a zero, too.
                 // SAFETY: C vouches for `had` bytes.
                 Err(Errno::TooSmall) if had > 0 => unsafe { put(buf.wrapping_add(had - 1), 0) },
                 Err(Errno::TooSmall) => Ok(()),
@@ -132,7 +132,7 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
     // fi_av_set_user_id(3)
     .set_user_id(|av, addr, id, flags| {
         guarded_unit(|| match flags {
-            0 => av.own.set_user_id(FiAddr(addr), FiAddr(id)),
+            0 => av.inner.set_user_id(FiAddr(addr), FiAddr(id)),
             _ => Err(Errno::BadFlags),
         })
     })
@@ -144,11 +144,12 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
 /// Opens an address vector.
 ///
 /// # Errors
-/// [`Errno::Inval`] for one to read without a name; [`Errno::NoSys`] for flags of which the object
-/// model has nothing; the provider's.
+/// [`Errno::Inval`] for `FI_READ` without a name; [`Errno::NoSys`] for flags that are not
+/// supported; the provider's.
 ///
 /// # Safety
-/// `attr` is NULL or names attributes, which may be written; `out` is NULL or may be written.
+/// `given_attr` is NULL or points to attributes, which may be written; `out` is NULL or may be
+/// written.
 pub(crate) unsafe fn open(
     domain: &Object<Domain>,
     given_attr: *mut abi::AvAttr,
@@ -158,17 +159,24 @@ pub(crate) unsafe fn open(
     let make = || {
         // SAFETY: passed on from the caller.
         let wanted = unsafe { attributes(given_attr) }?;
-        let own = domain.own.av(&wanted).map_err(|error| log_error(&error))?;
-        let map = map_of(&wanted, &*own);
+        let inner = domain
+            .inner
+            .av(&wanted)
+            .map_err(|error| log_error(&error))?;
+        let map = map_of(&wanted, &*inner);
         if wanted.name.is_some() {
             let at = map.as_ptr().cast_mut().cast();
-            // SAFETY: it was read just now, so it is there.
+            // SAFETY: it was read just now, so it is not NULL.
             let map_addr = unsafe { &raw mut (*given_attr).map_addr };
-            // SAFETY: the caller lets it be written.
+            // SAFETY: the caller allows writing it.
             unsafe { put(map_addr, at) }?;
         }
         let (format, _map) = (domain.format, map);
-        Ok(Av { own, format, _map })
+        Ok(Av {
+            inner,
+            format,
+            _map,
+        })
     };
     // SAFETY: passed on from the caller.
     unsafe { domain.child(out, context, make) }
@@ -179,7 +187,7 @@ pub(crate) unsafe fn open(
 unsafe fn attributes(attr: *const abi::AvAttr) -> Result<av::Attr> {
     // SAFETY: passed on from the caller.
     let attr = unsafe { required(attr) }?;
-    // Values of `flags` that ask for what is different from what is here; `FI_EVENT` is deprecated.
+    // `FI_SYMMETRIC` is a hint. Other flags, such as the deprecated `FI_EVENT`, are not supported.
     let ignored = number::av::SYMMETRIC;
     if attr.flags & !(ignored | READ) != 0 {
         return Err(Errno::NoSys);
@@ -201,19 +209,19 @@ unsafe fn attributes(attr: *const abi::AvAttr) -> Result<av::Attr> {
 /// `FI_READ`.
 const READ: u64 = Caps::READ.bits();
 
-/// Indices as programs read them from `map_addr`: of all that are there, as many as are expected,
-/// and some more, because they may be inserted later.
-fn map_of(attr: &av::Attr, own: &dyn AddressVector) -> Box<[abi::FiAddr]> {
+/// The array at `map_addr`, from which programs of a named vector read indices: all that are
+/// inserted, and at least as many as are expected, because peers may be inserted later.
+fn map_of(attr: &av::Attr, inner: &dyn AddressVector) -> Box<[abi::FiAddr]> {
     const SOME: u64 = 1024;
     if attr.name.is_none() {
         return Box::default();
     }
-    let members = own.members().unwrap_or_default();
+    let members = inner.members().unwrap_or_default();
     let last = members.last().map_or(0, |addr| addr.0 + 1);
     (0..SOME.max(last).max(attr.count as u64)).collect()
 }
 
-/// The count is a hint, for which no memory may run out.
+/// A bound of the count, which is a hint and must not exhaust the memory.
 const MAX_COUNT: usize = 1 << 20;
 
 impl Av {
@@ -238,20 +246,21 @@ impl Av {
         let mut outputs = unsafe { Outputs::of(out, context, flags, count) }?;
         let inserted = given.into_iter().enumerate().filter_map(|(at, addr)| {
             let id = outputs.addrs.get(at).filter(|_| named);
-            // SAFETY: a program that passes `FI_AV_USER_ID` has written a number there.
+            // SAFETY: a program that passes `FI_AV_USER_ID` has initialised the array.
             let id = id.map(|id| unsafe { id.assume_init() });
-            let own = addr.and_then(|addr| {
-                let own = self.own.insert_one(&addr)?;
-                id.map_or(Ok(()), |id| self.own.set_user_id(own, FiAddr(id)))?;
-                Ok(own)
+            let inner = addr.and_then(|addr| {
+                let inner = self.inner.insert_one(&addr)?;
+                id.map_or(Ok(()), |id| self.inner.set_user_id(inner, FiAddr(id)))?;
+                Ok(inner)
             });
-            outputs.write(at, own)
+            outputs.write(at, inner)
         });
         Ok(c_int::try_from(inserted.count()).unwrap_or(c_int::MAX))
     }
 }
 
-/// `FI_AV_USER_ID`: the places for the indices say what completions are to call the peers.
+/// `FI_AV_USER_ID`: the array for the indices holds the numbers by which completions name the
+/// peers.
 const USER_ID: u64 = Caps::AV_USER_ID.bits();
 
 fn check_flags(flags: u64) -> Result {
@@ -261,7 +270,7 @@ fn check_flags(flags: u64) -> Result {
     }
 }
 
-/// Where insertions are told of: an index each, and with `FI_SYNC_ERR` an error each.
+/// The arrays for the results of insertions: an index each, and with `FI_SYNC_ERR` an error each.
 struct Outputs<'a> {
     addrs: &'a mut [MaybeUninit<abi::FiAddr>],
     errors: &'a mut [MaybeUninit<c_int>],
@@ -293,18 +302,18 @@ impl Outputs<'_> {
         })
     }
 
-    fn write(&mut self, at: usize, own: Result<FiAddr>) -> Option<FiAddr> {
+    fn write(&mut self, at: usize, inner: Result<FiAddr>) -> Option<FiAddr> {
         if let Some(addr) = self.addrs.get_mut(at) {
-            addr.write(own.unwrap_or(FiAddr::NOTAVAIL).0);
+            addr.write(inner.unwrap_or(FiAddr::NOTAVAIL).0);
         }
         if let Some(error) = self.errors.get_mut(at) {
-            error.write(own.err().map_or(0, |errno| -error_status(errno)));
+            error.write(inner.err().map_or(0, |errno| -error_status(errno)));
         }
-        own.ok()
+        inner.ok()
     }
 }
 
-/// As libfabric prints addresses, with a zero behind it.
+/// The text of an address in libfabric's format, with a zero behind it.
 fn printed(addr: &Address) -> String {
     let scheme = match addr.format() {
         AddrFormat::SockaddrIn => "fi_sockaddr_in://",

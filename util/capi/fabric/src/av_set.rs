@@ -23,7 +23,7 @@ impl AvSet {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the set by another one, which may be itself.
+    /// Changes the set by another one, which may be the same.
     ///
     /// # Safety
     /// `by` is NULL or a handle.
@@ -68,7 +68,7 @@ static AV_SET: Table<OpsAvSet, AvSet> = Table::<OpsAvSet, AvSet>::empty()
 /// Opens a set.
 ///
 /// # Errors
-/// [`Errno::BadFlags`] for flags that sets do not have; those of [`Set::open`].
+/// [`Errno::BadFlags`] for unknown flags; those of [`Set::open`].
 ///
 /// # Safety
 /// The caller follows fi_av_set(3).
@@ -82,7 +82,7 @@ pub(crate) unsafe fn open(
         // SAFETY: passed on from the caller.
         let attr = unsafe { required(attr) }?;
         // SAFETY: passed on from the caller.
-        let set = Set::open(&*av.own, &unsafe { attributes(attr) }?)?;
+        let set = Set::open(&*av.inner, &unsafe { attributes(attr) }?)?;
         Ok(AvSet(Mutex::new(set)))
     };
     // SAFETY: passed on from the caller.

@@ -26,14 +26,14 @@ use crate::wait::{self, WaitObject};
 
 /// The object behind the handle of a completion queue.
 pub(crate) struct Cq {
-    pub(crate) own: Arc<dyn CompletionQueue>,
+    pub(crate) inner: Arc<dyn CompletionQueue>,
     format: Format,
     wait_obj: WaitObject,
     version: Version,
     last: LastError,
 }
 
-/// How much of an entry a program asks for.
+/// `enum fi_cq_format`: the members of an entry that a program reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Context,
@@ -59,11 +59,11 @@ unsafe impl Class for Cq {
 
 static FID: Table<Ops, Cq> = object::ops::<Cq>().control(|cq, command, arg| {
     // SAFETY: the C caller follows fi_control(3).
-    guarded_unit(|| unsafe { cq.wait_obj.control(command, arg, cq.own.wait_fd()) })
+    guarded_unit(|| unsafe { cq.wait_obj.control(command, arg, cq.inner.wait_fd()) })
 });
-/// Of queues whose entries are the beginnings of ours.
+/// Functions of queues whose format is a beginning of `Entry`.
 static NARROW: Table<OpsCq, Cq> = TABLE;
-/// Of queues whose entries are ours.
+/// Functions of queues whose format is the whole `Entry`.
 static WHOLE: Table<OpsCq, Cq> = TABLE
     // SAFETY: the C caller follows fi_cq_read(3), for `struct fi_cq_tagged_entry`.
     .read(|cq, buf, count| unsafe { cq.read_whole(buf, count) })
@@ -79,13 +79,14 @@ const TABLE: Table<OpsCq, Cq> = Table::<OpsCq, Cq>::empty()
             if buf.is_null() {
                 return Err(Errno::Inval);
             }
-            let error = cq.own.read_err()?;
-            // SAFETY: the C caller passes an entry of its API version, as fi_cq_readerr(3) requires.
+            let error = cq.inner.read_err()?;
+            // SAFETY: the C caller passes an entry of its API version, as fi_cq_readerr(3)
+            // requires.
             unsafe { cq.write_err_entry(&error, buf) }?;
             Ok(1)
         })
     })
-    // The condition is a hint, which is not taken.
+    // The condition is a hint, which is ignored.
     .sread(|cq, buf, count, _cond, timeout| {
         // SAFETY: the C caller follows fi_cq_sread(3).
         unsafe { cq.sreadfrom(buf, count, ptr::null_mut(), timeout) }
@@ -95,7 +96,7 @@ const TABLE: Table<OpsCq, Cq> = Table::<OpsCq, Cq>::empty()
         unsafe { cq.sreadfrom(buf, count, src, timeout) }
     })
     // fi_cq_signal(3)
-    .signal(|cq| guarded_unit(|| cq.own.signal()))
+    .signal(|cq| guarded_unit(|| cq.inner.signal()))
     .strerror(|cq, prov_errno, _err_data, buf, len| {
         // SAFETY: the C caller follows fi_cq_strerror(3).
         unsafe { cq.last.text(prov_errno, buf, len) }
@@ -104,11 +105,11 @@ const TABLE: Table<OpsCq, Cq> = Table::<OpsCq, Cq>::empty()
 /// Opens a completion queue.
 ///
 /// # Errors
-/// [`Errno::NoSys`] for a wait object that is not offered; [`Errno::Inval`] for a format that there
-/// is not; the provider's.
+/// [`Errno::NoSys`] for a wait object that is not supported; [`Errno::Inval`] for an unknown
+/// format; the provider's.
 ///
 /// # Safety
-/// `attr` is NULL or names attributes, `out` is NULL or may be written.
+/// `attr` is NULL or points to attributes, `out` is NULL or may be written.
 pub(crate) unsafe fn open(
     domain: &Object<Domain>,
     attr: *const abi::CqAttr,
@@ -118,10 +119,13 @@ pub(crate) unsafe fn open(
     let make = || {
         // SAFETY: passed on from the caller.
         let (request, format, set) = unsafe { attributes(attr) }?;
-        let own = domain.own.cq(&request).map_err(|error| log_error(&error))?;
-        let wait_obj = WaitObject::new(request.wait_obj, set, Member::Cq(Arc::clone(&own)))?;
+        let inner = domain
+            .inner
+            .cq(&request)
+            .map_err(|error| log_error(&error))?;
+        let wait_obj = WaitObject::new(request.wait_obj, set, Member::Cq(Arc::clone(&inner)))?;
         Ok(Cq {
-            own,
+            inner,
             format,
             wait_obj,
             version: domain.version,
@@ -137,13 +141,14 @@ type Attributes<'a> = (Attr, Format, Option<&'a Object<WaitSet>>);
 /// # Safety
 /// As [`open`].
 unsafe fn attributes<'a>(attr: *const abi::CqAttr) -> Result<Attributes<'a>> {
-    // SAFETY: passed on from the caller: every version has this much.
+    // SAFETY: passed on from the caller: every API version has these bytes.
     let attr = unsafe { prefix(attr, ATTR_1_0) }?;
     let mut request = Attr::with_size(attr.size);
     // SAFETY: passed on from the caller.
     let (object, set) = unsafe { sets::wait_object(attr.wait_obj, attr.wait_set) }?;
     request.wait_obj = object;
-    // As libfabric's tcp: programs take the context of an error entry for one of theirs.
+    // As libfabric's tcp provider: programs expect their own context in every error entry, and an
+    // inject has none.
     request.drops_failed_injects = true;
     let format = match attr.format {
         number::cq_format::UNSPEC | number::cq_format::CONTEXT => Format::Context,
@@ -155,10 +160,10 @@ unsafe fn attributes<'a>(attr: *const abi::CqAttr) -> Result<Attributes<'a>> {
     Ok((request, format, set))
 }
 
-/// Bytes of `struct fi_cq_attr` before accelerators.
+/// Bytes of `struct fi_cq_attr` before the member for accelerators, which every version has.
 const ATTR_1_0: usize = 40;
 
-/// A count of entries, or that there is none yet.
+/// A count of entries, or `-FI_EAGAIN` for none.
 #[inline]
 fn found(result: Result<usize>) -> isize {
     match result {
@@ -167,12 +172,13 @@ fn found(result: Result<usize>) -> isize {
     }
 }
 
-/// Entries of the first step: nothing is written behind the first entry of a queue that has no more,
-/// whatever count a program gives.
+/// Entries of the first step: a queue with at most one entry writes nothing behind the first one,
+/// whatever count a program passes.
 const FIRST_STEP: usize = 1;
 
-/// Reads up to `count` entries, as many at a time as are prepared for it: `read` is told how many are
-/// there and how many it may add. Steps end with one that is not filled.
+/// Reads up to `count` entries in steps, so that only the memory of one step is initialised at a
+/// time. `read` gets the number of entries read so far and the number that it may add. The first
+/// step that is not filled is the last one.
 #[inline]
 fn in_steps(count: usize, mut read: impl FnMut(usize, usize) -> Result<usize>) -> Result<usize> {
     let (mut taken, mut step) = (0, FIRST_STEP.min(count));
@@ -185,7 +191,7 @@ fn in_steps(count: usize, mut read: impl FnMut(usize, usize) -> Result<usize>) -
                 }
             }
             Err(errno) if taken == 0 => return Err(errno),
-            // It waits for the next call.
+            // The error is reported by the next call.
             Err(_) => return Ok(taken),
         }
         step = BATCH.min(count - taken);
@@ -201,7 +207,7 @@ impl Cq {
             let buf = buf.cast::<Entry>().wrapping_add(at);
             // SAFETY: passed on from the caller; the entries are of one layout.
             let out = unsafe { filled(buf, now, Entry::default()) };
-            out.and_then(|out| self.own.read(out))
+            out.and_then(|out| self.inner.read(out))
         };
         found(in_steps(count, read))
     }
@@ -225,7 +231,7 @@ impl Cq {
             let src = src.cast::<FiAddr>().wrapping_add(at);
             // SAFETY: passed on from the caller; an address is a number.
             let src = unsafe { filled(src, now, FiAddr::UNSPEC) };
-            out.and_then(|out| self.own.read_from(out, src?))
+            out.and_then(|out| self.inner.read_from(out, src?))
         };
         found(in_steps(count, read))
     }
@@ -239,7 +245,7 @@ impl Cq {
             return count_status(Err(Errno::Inval));
         }
         let (out, from) = (&mut entries[..batch], &mut sources[..batch]);
-        let taken = self.own.read_from(out, from);
+        let taken = self.inner.read_from(out, from);
         let Ok(taken) = taken else {
             return found(taken);
         };
@@ -272,7 +278,7 @@ impl Cq {
                 return taken;
             }
             let left = limit.map(|all| all.saturating_sub(begin.elapsed()));
-            let waited = guarded_count(|| self.own.wait(&mut [], left));
+            let waited = guarded_count(|| self.inner.wait(&mut [], left));
             let is_over = left == Some(Duration::ZERO);
             if waited < 0 || is_over {
                 return match waited {
@@ -298,22 +304,22 @@ impl Cq {
             _ => error.err_data.clone(),
         };
         let last = &self.last;
-        // SAFETY: the program says that there is room for so much.
+        // SAFETY: the program states that its memory has this length.
         let data = unsafe { last.store(error.prov_errno, &error.detail, data, room) }?;
-        // SAFETY: passed on from the caller: so much is there.
+        // SAFETY: passed on from the caller: `buf` has room for `entry_len` bytes.
         unsafe { last_error::write(&entry_of(error, data), buf, entry_len) };
         Ok(())
     }
 }
 
-/// The members of an entry that programs of older versions lack begin here.
+/// The offsets of members that programs of older API versions lack.
 const ERR_DATA_SIZE_AT: usize = offset_of!(CqErrEntry, err_data_size);
 const SRC_ADDR_AT: usize = offset_of!(CqErrEntry, src_addr);
 
-/// Entries that are read at once before they are cut down.
+/// Entries that are read at once before they are cut to their format.
 const BATCH: usize = 32;
 
-/// Writes entries as far as their format goes.
+/// Writes the beginnings of entries that belong to the format.
 ///
 /// # Safety
 /// There is room for them at `buf`.
@@ -326,7 +332,7 @@ unsafe fn write(format: Format, buf: *mut c_void, entries: &[Entry]) {
     };
     for (at, entry) in entries.iter().enumerate() {
         let to = buf.cast::<u8>().wrapping_add(at * len);
-        // SAFETY: the caller vouches for the room; formats are beginnings of the longest.
+        // SAFETY: the caller vouches for the room; every format is a beginning of the longest one.
         unsafe { ptr::copy_nonoverlapping(ptr::from_ref(entry).cast(), to, len) };
     }
 }
@@ -349,7 +355,7 @@ fn entry_of(error: &ErrEntry, (err_data, err_data_size): Data) -> CqErrEntry {
     }
 }
 
-/// The pointer that a program has given with an operation.
+/// The context pointer that a program has passed with an operation.
 pub(crate) fn context_of(context: selvedge::Context) -> *mut c_void {
     ptr::with_exposed_provenance_mut(usize::try_from(context.0).unwrap_or(usize::MAX))
 }

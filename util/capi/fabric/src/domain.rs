@@ -21,22 +21,22 @@ use crate::{av, cntr, cq, eq, info, mr, sets};
 
 /// The object behind the handle of a domain.
 pub(crate) struct Domain {
-    pub(crate) own: Arc<dyn selvedge::Domain>,
+    pub(crate) inner: Arc<dyn selvedge::Domain>,
     pub(crate) version: Version,
     pub(crate) abi: Abi,
     /// The format of its addresses.
     pub(crate) format: AddrFormat,
-    /// What the program says of its threads.
+    /// The program's promise about its threads.
     hints: Hints,
-    /// Its work that waits.
+    /// Its deferred work.
     pub(crate) queued: Queued,
 }
 
 impl Domain {
-    /// An endpoint's description, so that it opens under the promise of the domain.
+    /// Completes the description of an endpoint with the domain's threading promise.
     ///
     /// # Errors
-    /// [`Errno::NoDev`] for a provider that is not there.
+    /// [`Errno::NoDev`] for an unknown provider.
     pub(crate) fn adopted(&self, info: selvedge::Info) -> Result<selvedge::Info> {
         adopted(info, &self.hints)
     }
@@ -55,7 +55,8 @@ unsafe impl Class for Domain {
 }
 
 static FID: Table<Ops, Domain> = object::ops::<Domain>()
-    // Event queues are taken, but nothing is reported to them: what they are for happens at once here.
+    // Event queues are accepted, but receive no events: the operations that would report there
+    // complete at once.
     .bind(|_, fid, flags| {
         guarded_unit(|| {
             // SAFETY: the C caller passes a handle, as fi_domain_bind(3) requires.
@@ -119,7 +120,7 @@ static DOMAIN: Table<OpsDomain, Domain> = Table::<OpsDomain, Domain>::empty()
                 _ => return Err(Errno::BadFlags),
             };
             let (datatype, op) = atomic::numbers(datatype, op)?;
-            let can = domain.own.query_atomic(family, datatype, op)?;
+            let can = domain.inner.query_atomic(family, datatype, op)?;
             let (count, size) = (can.count, can.size);
             // SAFETY: the C caller follows fi_query_atomic(3).
             unsafe { put(attr, abi::AtomicAttr { count, size }) }
@@ -145,13 +146,13 @@ pub(crate) unsafe fn open(
     let make = || {
         // SAFETY: passed on from the caller.
         let given = unsafe { info::read(info, fabric.abi()) }?;
-        // SAFETY: fi_domain(3): what `domain_attr.threading` says is the program's promise for all
-        // objects of the domain.
+        // SAFETY: fi_domain(3): `domain_attr.threading` is the program's promise for all objects of
+        // the domain.
         let hints = unsafe { Hints::new().promise_threading(given.threading) };
         let info = adopted(given.info, &hints)?;
         Ok(Domain {
-            own: fabric
-                .own
+            inner: fabric
+                .inner
                 .domain(&info)
                 .map_err(|error| log_error(&error))?,
             version: fabric.version,

@@ -25,7 +25,7 @@ use crate::{handles, info, pep, sets, wait};
 
 /// The object behind the handle of an event queue.
 pub(crate) struct Eq {
-    pub(crate) own: Arc<dyn EventQueue>,
+    pub(crate) inner: Arc<dyn EventQueue>,
     wait_obj: WaitObject,
     /// Whether the program may write events.
     is_writable: bool,
@@ -47,15 +47,15 @@ unsafe impl Class for Eq {
 
 static FID: Table<Ops, Eq> = object::ops::<Eq>().control(|eq, command, arg| {
     // SAFETY: the C caller follows fi_control(3).
-    guarded_unit(|| unsafe { eq.wait_obj.control(command, arg, eq.own.wait_fd()) })
+    guarded_unit(|| unsafe { eq.wait_obj.control(command, arg, eq.inner.wait_fd()) })
 });
 static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
     .read(|eq, event, buf, len, flags| {
         // SAFETY: the C caller follows fi_eq_read(3).
-        guarded_count(|| unsafe { eq.take(event, buf, len, flags, || eq.own.read()) })
+        guarded_count(|| unsafe { eq.take(event, buf, len, flags, || eq.inner.read()) })
     })
     .sread(|eq, event, buf, len, timeout, flags| {
-        let next = || eq.own.wait(wait::timeout(timeout));
+        let next = || eq.inner.wait(wait::timeout(timeout));
         // SAFETY: the C caller follows fi_eq_sread(3).
         guarded_count(|| unsafe { eq.take(event, buf, len, flags, next) })
     })
@@ -67,8 +67,9 @@ static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
             if flags != 0 {
                 return Err(Errno::BadFlags);
             }
-            let error = eq.own.read_err()?;
-            // SAFETY: the C caller passes an entry of its API version, as fi_eq_readerr(3) requires.
+            let error = eq.inner.read_err()?;
+            // SAFETY: the C caller passes an entry of its API version, as fi_eq_readerr(3)
+            // requires.
             unsafe { eq.write_err_entry(&error, buf) }
         })
     })
@@ -83,10 +84,11 @@ static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
             if event != number::event::NOTIFY || len < size_of::<EqEntry>() {
                 return Err(Errno::Inval);
             }
-            // SAFETY: the C caller follows fi_eq_write(3); the words are copied, wherever they lie.
+            // SAFETY: the C caller follows fi_eq_write(3); the words are copied, whatever their
+            // alignment.
             let bytes = unsafe { list(buf.cast::<u8>(), size_of::<EqEntry>()) }?;
             let word = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_ne_bytes);
-            eq.own.write(Event::Notify {
+            eq.inner.write(Event::Notify {
                 context: Context(word(8)),
                 data: word(16),
                 handle: word(0),
@@ -102,10 +104,10 @@ static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
 /// Opens an event queue.
 ///
 /// # Errors
-/// [`Errno::NoSys`] for a wait object that is not offered; the provider's.
+/// [`Errno::NoSys`] for a wait object that is not supported; the provider's.
 ///
 /// # Safety
-/// `attr` is NULL or names attributes, `out` is NULL or may be written.
+/// `attr` is NULL or points to attributes, `out` is NULL or may be written.
 pub(crate) unsafe fn open(
     fabric: &Object<Fabric>,
     attr: *const abi::EqAttr,
@@ -120,10 +122,13 @@ pub(crate) unsafe fn open(
         // SAFETY: passed on from the caller.
         let (kind, set) = unsafe { sets::wait_object(attr.wait_obj, attr.wait_set) }?;
         request.wait_obj = kind;
-        let own = fabric.own.eq(&request).map_err(|error| log_error(&error))?;
-        let wait_obj = WaitObject::new(kind, set, Member::Eq(Arc::clone(&own)))?;
+        let inner = fabric
+            .inner
+            .eq(&request)
+            .map_err(|error| log_error(&error))?;
+        let wait_obj = WaitObject::new(kind, set, Member::Eq(Arc::clone(&inner)))?;
         Ok(Eq {
-            own,
+            inner,
             wait_obj,
             is_writable: attr.flags & selvedge::Caps::WRITE.bits() != 0,
             version: fabric.version,
@@ -135,8 +140,8 @@ pub(crate) unsafe fn open(
 }
 
 impl Eq {
-    /// Takes an event, or with `FI_PEEK` only shows it. One that does not fit is lost but for its
-    /// beginning.
+    /// Reads an event; with `FI_PEEK` the event stays in the queue. Private data that does not fit
+    /// is lost.
     ///
     /// # Safety
     /// `event` is NULL or may be written; `buf` is NULL or has room for `len` bytes.
@@ -156,13 +161,13 @@ impl Eq {
         if event.is_null() {
             return Err(Errno::Inval);
         }
-        let taken = if is_peek { self.own.peek() } else { next() }?;
+        let taken = if is_peek { self.inner.peek() } else { next() }?;
         // SAFETY: passed on from the caller.
         unsafe { write_event(&taken, is_peek, event, buf, len) }
     }
 }
 
-/// Writes an event down, and says how many bytes it took.
+/// Writes an event to the program's memory, and returns its length in bytes.
 ///
 /// # Safety
 /// As [`Eq::take`].
@@ -211,7 +216,8 @@ unsafe fn write_event(
     Ok(fits)
 }
 
-/// Bytes of the shortest entry: private data may be cut, what is before it not.
+/// The length of the shortest entry, in bytes: private data may be cut, the members before it may
+/// not.
 const ENTRY_MIN: usize = size_of::<abi::EqCmEntry>();
 
 /// `struct fi_eq_entry`.
@@ -241,7 +247,7 @@ impl Eq {
         // SAFETY: passed on from the caller.
         let room = unsafe { last_error::data_room(buf, ERR_DATA_SIZE_AT, entry_len) };
         let (number, data) = (error.errno.as_raw(), error.data.clone());
-        // SAFETY: the program says that there is room for so much.
+        // SAFETY: the program states that its memory has this length.
         let (err_data, err_data_size) =
             unsafe { self.last.store(number, &error.detail, data, room) }?;
         let entry = EqErrEntry {
@@ -253,7 +259,7 @@ impl Eq {
             err_data,
             err_data_size,
         };
-        // SAFETY: passed on from the caller: so much is there.
+        // SAFETY: passed on from the caller: `buf` has room for `entry_len` bytes.
         unsafe { last_error::write(&entry, buf, entry_len) };
         Ok(entry_len)
     }

@@ -18,13 +18,13 @@ use crate::{domain, eq, info, pep, sets, wait};
 
 /// The object behind the handle of a fabric.
 pub(crate) struct Fabric {
-    pub(crate) own: Arc<dyn selvedge::Fabric>,
-    /// The API that its program was written for.
+    pub(crate) inner: Arc<dyn selvedge::Fabric>,
+    /// The API version that its program uses.
     pub(crate) version: Version,
 }
 
 impl Fabric {
-    /// The layout of what the program passes.
+    /// The layout of structures that the program passes.
     pub(crate) fn abi(&self) -> Abi {
         Abi::of_api(self.version.major.into(), self.version.minor.into())
     }
@@ -84,11 +84,11 @@ static FABRIC: Table<OpsFabric, Fabric> = Table::<OpsFabric, Fabric>::empty()
 /// Opens the fabric that the attributes name.
 ///
 /// # Errors
-/// [`Errno::Inval`] without a name, [`Errno::NoDev`] for a provider that is not there, and the
-/// provider's.
+/// [`Errno::Inval`] without a name; [`Errno::NoDev`] for an unknown provider; the provider's.
 ///
 /// # Safety
-/// `attr` is NULL or has texts or NULL, `out` is NULL or may be written.
+/// `attr` is NULL or points to attributes whose texts are valid or NULL; `out` is NULL or may be
+/// written.
 pub(crate) unsafe fn open(
     attr: *const abi::FabricAttr,
     version: Option<Version>,
@@ -98,7 +98,7 @@ pub(crate) unsafe fn open(
     let make = || {
         let mut only = info::EMPTY;
         only.fabric_attr = attr.cast_mut();
-        // SAFETY: passed on from the caller; there is nothing else in it.
+        // SAFETY: passed on from the caller; all other parts are NULL.
         let described = unsafe { info::read(&raw const only, Abi::V0) }?.info;
         // SAFETY: passed on from the caller.
         let attr = unsafe { required(attr) }?;
@@ -107,17 +107,17 @@ pub(crate) unsafe fn open(
         }
         let version = version.unwrap_or(described.fabric_attr.api_version);
         let opened = adopted(described, &Hints::new())?.fabric();
-        let own = opened.map_err(|error| log_error(&error))?;
-        Ok(Fabric { own, version })
+        let inner = opened.map_err(|error| log_error(&error))?;
+        Ok(Fabric { inner, version })
     };
     // SAFETY: passed on from the caller.
     unsafe { object::open(out, context, None, make) }
 }
 
-/// A description that C has handed back, so that it opens.
+/// Completes a description that C has passed back, so that its provider can open it.
 ///
 /// # Errors
-/// [`Errno::NoDev`] for a provider that is not there.
+/// [`Errno::NoDev`] for an unknown provider.
 pub(crate) fn adopted(info: Info, hints: &Hints) -> Result<Info> {
     let adopted = registry().adopt(info, hints);
     adopted.map_err(|error| log_error(&error))

@@ -1,11 +1,11 @@
-//! Which handle belongs to an object of the object model: events name objects, C wants handles.
+//! Registry of handles: maps an object of the object model, which events name, to its handle of C.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use selvedge_abi::Fid;
 
-/// Handles by the addresses of their objects. Both are numbers here.
+/// The addresses of handles by the addresses of their objects.
 static HANDLES: Mutex<Option<HashMap<usize, usize>>> = Mutex::new(None);
 
 fn with<R>(run: impl FnOnce(&mut HashMap<usize, usize>) -> R) -> R {
@@ -13,22 +13,22 @@ fn with<R>(run: impl FnOnce(&mut HashMap<usize, usize>) -> R) -> R {
     run(handles.get_or_insert_default())
 }
 
-fn address_of<T: ?Sized>(own: &Arc<T>) -> usize {
-    Arc::as_ptr(own).addr()
+fn address_of<T: ?Sized>(object: &Arc<T>) -> usize {
+    Arc::as_ptr(object).addr()
 }
 
-/// Remembers the handle of an object.
-pub(crate) fn add<T: ?Sized>(own: &Arc<T>, fid: *mut Fid) {
-    with(|handles| handles.insert(address_of(own), fid.expose_provenance()));
+/// Registers the handle of an object.
+pub(crate) fn add<T: ?Sized>(object: &Arc<T>, fid: *mut Fid) {
+    with(|handles| handles.insert(address_of(object), fid.expose_provenance()));
 }
 
-/// Forgets it.
-pub(crate) fn remove<T: ?Sized>(own: &Arc<T>) {
-    with(|handles| handles.remove(&address_of(own)));
+/// Removes an object from the registry.
+pub(crate) fn remove<T: ?Sized>(object: &Arc<T>) {
+    with(|handles| handles.remove(&address_of(object)));
 }
 
 /// The handle of an object, or NULL.
-pub(crate) fn find<T: ?Sized>(own: &Arc<T>) -> *mut Fid {
-    let fid = with(|handles| handles.get(&address_of(own)).copied());
+pub(crate) fn find<T: ?Sized>(object: &Arc<T>) -> *mut Fid {
+    let fid = with(|handles| handles.get(&address_of(object)).copied());
     std::ptr::with_exposed_provenance_mut(fid.unwrap_or(0))
 }

@@ -1,9 +1,9 @@
 //! `libfabric.so.1`: libfabric's C interface, with Selvedge behind it.
 //!
-//! The library exports libfabric's 17 functions under their symbol versions (`export`), and
-//! everything else through the tables of its objects, which the inline functions of libfabric's
-//! headers call. An object of C's is its handle with one of the object model's behind it
-//! (`object`); what is bound to an endpoint before it is enabled is kept until then (`ep`).
+//! The library exports libfabric's 17 functions under their symbol versions (`export`). The inline
+//! functions of libfabric's headers call all others through the tables of an object. An object of C
+//! is a handle with an object of the object model behind it (`object`). An endpoint keeps the
+//! objects that are bound to it until it is enabled (`ep`).
 
 mod av;
 mod av_set;

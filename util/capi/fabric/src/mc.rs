@@ -34,7 +34,7 @@ static FID: Table<Ops, Mc> = object::ops();
 
 /// The flag of fi_join_collective(3).
 const COLLECTIVE: u64 = selvedge::Caps::COLLECTIVE.bits();
-/// Directions, which say no more than the endpoint's capabilities do.
+/// Directions, which are accepted and ignored: the endpoint's capabilities decide.
 const DIRECTIONS: u64 = selvedge::Caps::SEND.union(selvedge::Caps::RECV).bits();
 
 /// Joins a group.

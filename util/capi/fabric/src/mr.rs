@@ -20,7 +20,7 @@ use crate::status::{guarded_unit, log_error};
 
 /// The object behind the handle of a region.
 pub(crate) struct Mr {
-    own: Arc<dyn MemoryRegion>,
+    inner: Arc<dyn MemoryRegion>,
     base: u64,
     /// The counters that it is bound to.
     counters: Mutex<Vec<User>>,
@@ -35,15 +35,15 @@ unsafe impl Class for Mr {
     fn handle(&self, fid: Fid) -> FidMr {
         FidMr {
             fid,
-            mem_desc: ptr::without_provenance_mut(self.own.desc().0),
-            key: self.own.key(),
+            mem_desc: ptr::without_provenance_mut(self.inner.desc().0),
+            key: self.inner.key(),
         }
     }
 }
 
 static FID: Table<Ops, Mr> = object::ops::<Mr>()
-    // Regions belong to their domain, so an endpoint has nothing to add. A counter counts what peers
-    // do with the region.
+    // Regions belong to their domain, so binding an endpoint has no effect. A counter counts the
+    // peers' operations on the region.
     .bind(|mr, fid, flags| {
         guarded_unit(|| {
             // SAFETY: the C caller passes a handle, as fi_mr_bind(3) requires, here and below.
@@ -66,7 +66,7 @@ static FID: Table<Ops, Mr> = object::ops::<Mr>()
         })
     });
 
-/// How memory of a domain is registered.
+/// The functions that register memory of a domain.
 pub(crate) static MR: Table<OpsMr, Domain> = Table::<OpsMr, Domain>::empty()
     .reg(
         |domain, buf, len, access, offset, key, flags, mr, context| {
@@ -100,10 +100,10 @@ pub(crate) static MR: Table<OpsMr, Domain> = Table::<OpsMr, Domain>::empty()
         })
     });
 
-/// Bytes of `struct fi_mr_attr` that every version has. What is behind them is about devices.
+/// Bytes of `struct fi_mr_attr` that every version has. The members behind them describe devices.
 const ATTR_1_0: usize = 64;
 
-/// What a registration asks for.
+/// The arguments of a registration.
 struct Registration {
     access: u64,
     offset: u64,
@@ -128,7 +128,7 @@ fn registration(
     }
 }
 
-/// Every region may have counters, from its birth on: to announce them changes nothing.
+/// `FI_RMA_EVENT`, which announces counters: every region may have them from the start.
 const IGNORED_FLAGS: u64 = selvedge::Caps::RMA_EVENT.bits();
 
 /// # Safety
@@ -148,11 +148,11 @@ unsafe fn register(
         attr.access = MrAccess::from_bits(registration.access).ok_or(Errno::Inval)?;
         attr.requested_key = registration.key;
         attr.offset = registration.offset;
-        // SAFETY: passed on from the caller: the memory stays until the region is closed, and whoever
-        // touches it meanwhile is C.
-        let own = unsafe { domain.own.reg(region, &attr) };
+        // SAFETY: passed on from the caller: the memory stays valid until the region is closed, and
+        // only C code accesses it meanwhile.
+        let inner = unsafe { domain.inner.reg(region, &attr) };
         Ok(Mr {
-            own: own.map_err(|error| log_error(&error))?,
+            inner: inner.map_err(|error| log_error(&error))?,
             base,
             counters: Mutex::default(),
         })
@@ -164,21 +164,21 @@ unsafe fn register(
 impl Mr {
     fn bind_counter(&self, cntr: &Object<Cntr>, flags: u64) -> Result {
         let access = MrAccess::from_bits(flags).ok_or(Errno::BadFlags)?;
-        let bound = self.own.bind_counter(&cntr.own, access);
+        let bound = self.inner.bind_counter(&cntr.inner, access);
         bound.map_err(|error| log_error(&error))?;
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         counters.push(cntr.new_user());
         Ok(())
     }
 
-    /// The key as bytes.
+    /// fi_mr_raw_attr(3): writes the key as bytes.
     ///
     /// # Safety
-    /// `at` is NULL or names a request for them.
+    /// `at` is NULL or points to a request for them.
     unsafe fn raw(&self, at: *const abi::MrRawAttr) -> Result {
         // SAFETY: passed on from the caller.
         let request = unsafe { required(at) }?;
-        let key = self.own.key().to_ne_bytes();
+        let key = self.inner.key().to_ne_bytes();
         // SAFETY: passed on from the caller.
         unsafe { fill(request.raw_key, request.key_size, &key) }?;
         // SAFETY: passed on from the caller.

@@ -1,4 +1,4 @@
-//! Passive endpoints and the requests that reach them: `struct fid_pep`.
+//! Passive endpoints and their connection requests: `struct fid_pep`.
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -17,8 +17,8 @@ use crate::pointer::{fill, list};
 use crate::status::{guarded_unit, log_error};
 use crate::{addr, handles, info};
 
-/// The object behind the handle of a passive endpoint. It is opened when it has both an event queue and somewhere
-/// to listen.
+/// The object behind the handle of a passive endpoint. The object model's passive endpoint is
+/// opened when an event queue is bound and the program listens.
 pub(crate) struct Pep {
     fabric: Arc<dyn selvedge::Fabric>,
     draft: Mutex<Draft>,
@@ -29,8 +29,8 @@ pub(crate) struct Pep {
 struct Draft {
     info: Info,
     eq: Option<(Arc<dyn selvedge::EventQueue>, User)>,
-    /// What has the address that the program gave it, until it is known who hears of requests, or who
-    /// takes its place.
+    /// An open passive endpoint that holds the address of fi_setname(3), until this one is opened
+    /// with its event queue, or an endpoint takes the address over.
     holder: Option<Arc<dyn PassiveEndpoint>>,
 }
 
@@ -65,7 +65,7 @@ static FID: Table<Ops, Pep> = object::ops::<Pep>().bind(|pep, fid, flags| {
         if draft.eq.is_some() {
             return Err(Errno::Inval);
         }
-        draft.eq = Some((Arc::clone(&eq.own), eq.new_user()));
+        draft.eq = Some((Arc::clone(&eq.inner), eq.new_user()));
         Ok(())
     })
 });
@@ -110,16 +110,16 @@ static CM: Table<OpsCm, Pep> = Table::<OpsCm, Pep>::empty()
             let number = unsafe { request_of(handle) }?;
             let live = pep.live.get().ok_or(Errno::OpBadState)?;
             live.reject(number, data)?;
-            // SAFETY: as above; it was a request's.
+            // SAFETY: as above; it is the handle of a request.
             unsafe { close::<Request>(handle) };
             Ok(())
         })
     });
 
-/// Makes a passive endpoint.
+/// Creates a passive endpoint, which is not opened yet.
 ///
 /// # Errors
-/// [`Errno::Inval`] for NULL; [`Errno::NoDev`] for a provider that is not there.
+/// [`Errno::Inval`] for NULL; [`Errno::NoDev`] for an unknown provider.
 ///
 /// # Safety
 /// `info` is NULL or an info of the fabric's layout, `out` is NULL or may be written.
@@ -133,11 +133,11 @@ pub(crate) unsafe fn open(
         // SAFETY: passed on from the caller.
         let given = unsafe { info::read(info, fabric.abi()) }?.info;
         let mut info = adopted(given, &selvedge::Hints::new())?;
-        // A server's infos name where it listens as the peer's address when nobody has said
-        // `FI_SOURCE`, as libfabric's own programs do not for any address.
+        // Without `FI_SOURCE`, discovery returns a server's address as `dest_addr`; libfabric's own
+        // programs do not set `FI_SOURCE` for the wildcard address.
         info.src_addr = info.src_addr.or_else(|| info.dest_addr.take());
         Ok(Pep {
-            fabric: Arc::clone(&fabric.own),
+            fabric: Arc::clone(&fabric.inner),
             format: info.addr_format,
             draft: Mutex::new(Draft {
                 info,
@@ -152,7 +152,7 @@ pub(crate) unsafe fn open(
 }
 
 impl Pep {
-    /// Opens what the program has described, if that has not been done.
+    /// Opens the described passive endpoint, unless it is open.
     ///
     /// # Errors
     /// [`Errno::NoEq`] without an event queue; the provider's.
@@ -177,10 +177,10 @@ impl Pep {
         self.draft.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an address at once, for whoever asks for its port.
+    /// Binds an address at once, so that fi_getname(3) returns its port.
     ///
     /// # Errors
-    /// The provider's; [`Errno::NoSys`] where it is taken by whoever listens.
+    /// The provider's; [`Errno::NoSys`] for a provider that binds an address only when it listens.
     fn hold_address(&self, info: &Info, addr: &Address) -> Result<Arc<dyn PassiveEndpoint>> {
         let mut without_address = info.clone();
         without_address.src_addr = None;
@@ -212,10 +212,10 @@ impl Pep {
     }
 }
 
-/// What stands behind the handle of a connection request: its number.
+/// The object behind the handle of a connection request: its number.
 pub(crate) struct Request(u64);
 
-// SAFETY: a request's handle is a fid and nothing else.
+// SAFETY: a request's handle is a fid without further members.
 unsafe impl Class for Request {
     type Handle = Fid;
     const FCLASS: usize = fclass::CONNREQ;
@@ -228,7 +228,8 @@ unsafe impl Class for Request {
 
 static REQUEST: Table<Ops, Request> = object::ops();
 
-/// A handle for a request; the endpoint that is opened with it, or the rejection, closes it.
+/// Allocates a handle for a request. Opening an endpoint with it, or rejecting it, closes the
+/// handle.
 pub(crate) fn request(number: u64) -> *mut Fid {
     object::new(Request(number), std::ptr::null_mut(), None)
 }
@@ -236,7 +237,8 @@ pub(crate) fn request(number: u64) -> *mut Fid {
 /// The number of a request.
 ///
 /// # Errors
-/// [`Errno::Inval`] for what is no request, and for one that was answered.
+/// [`Errno::Inval`] for a handle that is no request, and for a request that was accepted or
+/// rejected.
 ///
 /// # Safety
 /// `handle` is NULL or a handle.
@@ -245,12 +247,12 @@ pub(crate) unsafe fn request_of(handle: *const Fid) -> Result<u64> {
     unsafe { argument::<Request>(handle) }.map(|request| request.0)
 }
 
-/// The address that a passive endpoint stands at, for endpoints that take its place; and what has the
-/// address, if it was taken.
+/// The address of a passive endpoint, for an endpoint that takes it over, and the open passive
+/// endpoint that holds the address, if it is bound.
 ///
 /// # Errors
-/// [`Errno::Inval`] for what is no passive endpoint; [`Errno::AddrNotAvail`] for one without an
-/// address; [`Errno::OpBadState`] for one that listens.
+/// [`Errno::Inval`] for a handle of another class; [`Errno::AddrNotAvail`] for a passive endpoint
+/// without an address; [`Errno::OpBadState`] for one that listens.
 ///
 /// # Safety
 /// As [`request_of`].

@@ -27,7 +27,7 @@ pub(crate) struct PollSet(Set);
 /// The object behind the handle of a wait set.
 pub(crate) struct WaitSet(Arc<Set>);
 
-/// A queue or counter that was opened for a wait set, as long as it is open.
+/// The membership of a queue or counter in the wait set for which it was opened.
 #[derive(Debug)]
 pub(crate) struct SetMember {
     set: Arc<Set>,
@@ -37,7 +37,7 @@ pub(crate) struct SetMember {
 
 impl Drop for SetMember {
     fn drop(&mut self) {
-        // It was added when this was made.
+        // The member was added when `self` was created, so removing it cannot fail.
         let _ = self.set.remove(&self.member);
     }
 }
@@ -101,7 +101,7 @@ static WAIT: Table<OpsWait, WaitSet> = Table::<OpsWait, WaitSet>::empty()
 /// Opens a poll set.
 ///
 /// # Errors
-/// [`Errno::BadFlags`] for flags, of which there are none.
+/// [`Errno::BadFlags`] for any flags.
 ///
 /// # Safety
 /// The caller follows fi_poll_open(3).
@@ -122,8 +122,7 @@ pub(crate) unsafe fn open_poll(
 /// Opens a wait set.
 ///
 /// # Errors
-/// [`Errno::BadFlags`] for flags, of which there are none; [`Errno::NoSys`] for a wait object that is
-/// not offered.
+/// [`Errno::BadFlags`] for any flags; [`Errno::NoSys`] for a wait object that is not supported.
 ///
 /// # Safety
 /// The caller follows fi_wait_open(3).
@@ -147,10 +146,10 @@ pub(crate) unsafe fn open_wait(
     unsafe { fabric.child(out, ptr::null_mut(), make) }
 }
 
-/// The wait object that something is opened with, and the set that it is for.
+/// The wait object that attributes ask for, and their wait set.
 ///
 /// # Errors
-/// As [`wait::object`]; [`Errno::Inval`] for what is no wait set.
+/// As [`wait::object`]; [`Errno::Inval`] for a handle that is no wait set.
 ///
 /// # Safety
 /// `set` is NULL or a handle.
@@ -169,7 +168,7 @@ pub(crate) unsafe fn wait_object<'a>(
 const SET: u32 = 2;
 
 impl Object<WaitSet> {
-    /// Has the set wait for something that was opened for it.
+    /// Adds a queue or counter that was opened for this set.
     ///
     /// # Errors
     /// Those of [`Set::add`].

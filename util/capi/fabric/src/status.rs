@@ -1,4 +1,5 @@
-//! Answers: what a call says to C, and that no panic leaves it.
+//! Return values of C functions: a count or 0, or a negative error number. A panic does not leave a
+//! guarded call.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +12,7 @@ pub(crate) const fn error_status(errno: Errno) -> c_int {
     -errno.as_raw()
 }
 
-/// Runs what a function of C's is for. What goes wrong is a negative number, also a panic.
+/// Runs the body of a C function. Returns a negative error number for an error and for a panic.
 pub(crate) fn guarded(body: impl FnOnce() -> Result<c_int>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(result)) => result,
@@ -20,12 +21,12 @@ pub(crate) fn guarded(body: impl FnOnce() -> Result<c_int>) -> c_int {
     }
 }
 
-/// As [`guarded`], for what has nothing to say but that it was done.
+/// As [`guarded`], for a body without a result: returns 0.
 pub(crate) fn guarded_unit(body: impl FnOnce() -> Result) -> c_int {
     guarded(|| body().map(|()| 0))
 }
 
-/// As [`guarded`], for what cannot fail.
+/// As [`guarded`], for a body that cannot fail.
 pub(crate) fn guarded_infallible(body: impl FnOnce()) -> c_int {
     guarded_unit(|| {
         body();
@@ -33,7 +34,7 @@ pub(crate) fn guarded_infallible(body: impl FnOnce()) -> c_int {
     })
 }
 
-/// As [`guarded`], for functions that say how much.
+/// As [`guarded`], for functions that return a count or a size.
 pub(crate) fn guarded_count(body: impl FnOnce() -> Result<usize>) -> isize {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(result) => count_status(result),
@@ -41,7 +42,7 @@ pub(crate) fn guarded_count(body: impl FnOnce() -> Result<usize>) -> isize {
     }
 }
 
-/// A count or an error.
+/// A count, or a negative error number.
 #[inline]
 pub(crate) fn count_status(result: Result<usize>) -> isize {
     match result {
@@ -50,7 +51,7 @@ pub(crate) fn count_status(result: Result<usize>) -> isize {
     }
 }
 
-/// A post. Whatever panics below ends the process: on this way nothing is caught.
+/// The return value of a post. A panic below a post ends the process: the fast path catches none.
 #[inline]
 pub(crate) fn post_status(result: Result) -> isize {
     match result {
@@ -59,7 +60,7 @@ pub(crate) fn post_status(result: Result) -> isize {
     }
 }
 
-/// Tells whoever reads the log what C gets as a number.
+/// Logs the text of an error, and returns the number that C gets.
 pub(crate) fn log_error(error: &Error) -> Errno {
     log::info!(target: "selvedge::core::core", "{error}");
     error.errno()

@@ -1,4 +1,4 @@
-//! What `fi_tostr` prints of each kind of data.
+//! The texts that `fi_tostr` prints, for each kind of data.
 
 #![expect(unsafe_code, reason = "data of C")]
 
@@ -15,13 +15,13 @@ use selvedge_abi::{Abi, Fid, number};
 use crate::info;
 use crate::pointer::{prefix, required};
 
-/// The text of what C has at `data`.
+/// The text of data of C.
 ///
 /// # Errors
-/// [`Errno::Inval`] for a kind that there is not, and for NULL.
+/// [`Errno::Inval`] for an unknown kind, and for NULL.
 ///
 /// # Safety
-/// `data` is NULL or what `kind` says, structures in the newest layout.
+/// `data` is NULL or points to data of this kind; structures have the newest layout.
 pub(crate) unsafe fn text_of(data: *const c_void, kind: u32) -> Result<String> {
     if let Some(names) = names(kind) {
         // SAFETY: passed on from the caller: these are enumerators, which are four bytes.
@@ -41,7 +41,7 @@ pub(crate) unsafe fn text_of(data: *const c_void, kind: u32) -> Result<String> {
     unsafe { structure(data, kind) }
 }
 
-/// The number of the type of no data, and of the operation that does nothing.
+/// The number of `FI_VOID` and of `FI_NOOP`.
 const NOTHING: u32 = 256;
 
 /// # Safety
@@ -87,11 +87,11 @@ unsafe fn structure(data: *const c_void, kind: u32) -> Result<String> {
     }
 }
 
-/// Bytes of `struct fi_mr_attr` that every program has whose library knows to print one.
+/// Bytes of `struct fi_mr_attr` in every version whose `fi_tostr` prints one.
 const MR_ATTR_1_9: usize = 80;
 
 /// # Safety
-/// `at` names an info.
+/// `at` points to an info.
 unsafe fn whole(at: *const abi::Info) -> Result<String> {
     // SAFETY: passed on from the caller.
     let layout = unsafe { layout_of(at) };
@@ -104,8 +104,9 @@ unsafe fn whole(at: *const abi::Info) -> Result<String> {
     Ok(text::info(&own))
 }
 
-/// The layout of an info. Those that the library has filled in are of the newest one, and only they
-/// have a provider's version; what a program has made by hand goes as far as its API version says.
+/// The layout of an info. An info that the library has filled in has the newest layout and a
+/// provider version. An info without a provider version was built by a program, in the layout of
+/// its API version.
 ///
 /// # Safety
 /// As [`whole`].
@@ -125,7 +126,7 @@ unsafe fn layout_of(at: *const abi::Info) -> Abi {
     }
 }
 
-/// What is printed of an interface.
+/// The printed members of an info's network interface.
 ///
 /// # Safety
 /// As [`whole`].
@@ -152,10 +153,10 @@ unsafe fn nic(at: *const abi::Info) -> Option<selvedge::info::Nic> {
     Some(own)
 }
 
-/// One attribute structure, as part of an info that has nothing else.
+/// The text of one attribute structure, printed as the only part of an info.
 ///
 /// # Safety
-/// `at` names the structure that `kind` says.
+/// `at` points to a structure of this kind.
 unsafe fn part(at: *mut c_void, kind: u32) -> Result<String> {
     let mut only = info::EMPTY;
     match kind {
@@ -171,7 +172,7 @@ unsafe fn part(at: *mut c_void, kind: u32) -> Result<String> {
         kind::TX_ATTR => text::tx_attr(&own.tx_attr),
         kind::RX_ATTR => text::rx_attr(&own.rx_attr),
         kind::EP_ATTR => text::ep_attr(&own.ep_attr),
-        // How far it goes is not known: what 1.9 does not have is left out.
+        // The structure's version is unknown, so members that 1.9 lacks are left out.
         kind::DOMAIN_ATTR => text::domain_attr_1_9(&own.domain_attr),
         _ => text::fabric_attr(&own.fabric_attr),
     })
@@ -208,7 +209,7 @@ fn names(kind: u32) -> Option<Names> {
     })
 }
 
-/// How a set is printed.
+/// The function that prints a set of flags.
 fn flags(kind: u32) -> Option<fn(u64) -> String> {
     Some(match kind {
         kind::CAPS => |bits| joined(Caps::from_bits_retain(bits).names()),
@@ -301,7 +302,7 @@ fn cq_err_entry(entry: &abi::CqErrEntry) -> String {
     )
 }
 
-/// Names that count from zero.
+/// Names of enumerators that count from zero.
 macro_rules! counted {
     ($($table:ident: $($name:literal)+;)+) => {$(
         const $table: Names = &{
@@ -351,7 +352,7 @@ counted! {
         "FI_CLASS_PEER_AV_SET" "FI_CLASS_PEER_CNTR" "FI_CLASS_PROFILE" "FI_CLASS_XPU_CTX";
 }
 
-/// Names that the object model has.
+/// Names of enumerators that the object model has.
 macro_rules! modelled {
     ($($table:ident: $kind:ty;)+) => {$(
         const $table: Names = &{

@@ -1,4 +1,4 @@
-/* Asks the server at a URL, tests all that it posts with BMI_testcontext. */
+/* Sends a request to the server at a URL. Tests all operations with BMI_testcontext. */
 #include "bmi.h"
 #include "common.h"
 #include "request.h"
@@ -63,7 +63,7 @@ int main(int argc, char **argv)
     EXPECT(finish(ret, id, actual, &word), DATA);
     CHECK(is_filled(data, DATA, 1));
 
-    /* A list, out of the inside of memory that BMI made. */
+    /* A list of segments within memory that BMI has allocated. */
     fill(data, DATA, 2);
     const void *segments[100];
     bmi_size_t sizes[100];

@@ -1,4 +1,4 @@
-/* What the test programs have in common: every check says where it failed. */
+/* Common code of the test programs: a failed check prints its line. */
 #ifndef COMMON_H
 #define COMMON_H
 
@@ -14,7 +14,7 @@
         }                                                                                          \
     } while (0)
 
-/* Requires that a call answers exactly this. */
+/* Requires that a call returns exactly this value. */
 #define EXPECT(call, expected)                                                                       \
     do {                                                                                           \
         long long got = (call), wanted = (expected);                                                 \

@@ -1,4 +1,4 @@
-/* The first BMI's dialect: no contexts, no times, waits. The process talks to itself. */
+/* The first BMI's dialect: no contexts, tests without a timeout, waits. The process sends to itself. */
 #define BMI_SEED_DIALECT
 #include "bmi.h"
 #include "common.h"
@@ -45,7 +45,8 @@ int main(int argc, char **argv)
     EXPECT(BMI_unpost(ids[0]), 0);
     EXPECT(BMI_unpost(ids[0]), -BMI_EINVAL);
 
-    /* A send that waits for its receive has begun: unpost says so, and a wait tells of its end. */
+    /* A send that waits for its receive has begun: unpost returns BMI_EALREADY, and a wait reports its
+     * completion. */
     enum { LARGE = 1 << 20 };
     unsigned char *out = malloc(LARGE), *in = malloc(LARGE);
     CHECK(out && in);

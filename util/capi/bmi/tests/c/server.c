@@ -1,4 +1,4 @@
-/* Serves one client: acknowledges its request, sends data, takes data into a list, says goodbye. */
+/* Serves one client: acknowledges its request, sends data, receives data into a list, sends a last message. */
 #include "bmi.h"
 #include "common.h"
 #include "request.h"

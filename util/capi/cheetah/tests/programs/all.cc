@@ -1,4 +1,4 @@
-// A program for Cheetah, in C++98: everything that the header has, checked by every context.
+// A program for Cheetah in C++98 that uses the whole header; every context checks its results.
 
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@
 #ifdef WITH_STD
 #include "Cheetah/Std.h"
 #else
-// As POOMA has it: the program brings its own.
+// As in POOMA, the program defines its own Serialize.
 namespace Cheetah {
 template <> class Serialize<CHEETAH, std::string> {
 public:

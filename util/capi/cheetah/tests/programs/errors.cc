@@ -1,4 +1,4 @@
-// What is said about errors: the first argument says which.
+// Reports of errors: the first argument selects the error.
 
 #include <signal.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static void other(int, int, void *, int) {}
 static void waits(int, int, void *, int);
 static void takeNumber(int &) {}
 
-// Says that it is smaller than it is.
+// Its size() is smaller than what pack() writes.
 struct Liar {};
 
 namespace Cheetah {
@@ -46,7 +46,7 @@ static void throwNoted(const char *sentence)
 }
 
 // Puts 100 bytes to an address of the next context that is no memory, waits until they may be
-// changed, and ends as `how` says.
+// changed. The mode `how` selects how the failure is reported.
 static void failPut(Cheetah::Controller &c, const std::string &how)
 {
     static char bytes[100], remote = 0;
@@ -59,7 +59,7 @@ static void failPut(Cheetah::Controller &c, const std::string &how)
     } else {
         c.put(next, reinterpret_cast<void *>(0x30), bytes, 100, &put, 0);
         c.wait(&put, 1);
-        // The answer of the same context comes after the failure of the put.
+        // The response of the same context arrives after the failure of the put.
         c.get(next, &remote, &local, 1, &got, 0);
         c.wait(&got, 1);
     }
@@ -111,7 +111,7 @@ int main(int argc, char **argv)
         if (me == 0) {
             c.put(next, reinterpret_cast<void *>(0x10), &byte, 1, &bell, 0);
             c.get(next, reinterpret_cast<void *>(0x20), &byte, 1, &bell, 0);
-            // The error of the one may come before that of the other, and ends a wait.
+            // One error may arrive before the other, and ends a wait.
             while (noted_g < 2)
                 c.poll();
         }

@@ -1,4 +1,4 @@
-//! Tests of completion queues in C, over a queue whose entries a test chooses.
+//! Tests of completion queues in C, over a queue whose entries the test sets.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -6,12 +6,12 @@ use selvedge::wait::Object as Kind;
 
 use super::*;
 
-/// A queue with so many entries, numbered by their tags. It reads the memory that it is lent, as code
-/// may that is handed a slice.
+/// A queue with a number of entries, numbered by their tags. It reads the memory that it borrows,
+/// as any code with a slice may.
 #[derive(Debug)]
 struct Stocked {
     left: AtomicUsize,
-    /// Whether the memory held anything but an entry's default.
+    /// Whether the memory held a value other than an entry's default.
     has_seen_other: AtomicBool,
     lacks_an_error: AtomicBool,
 }
@@ -53,7 +53,7 @@ fn opened(entries: usize, is_followed_by_error: bool) -> (Arc<Stocked>, Cq) {
     });
     let member = Member::Cq(Arc::<Stocked>::clone(&stock));
     let cq = Cq {
-        own: Arc::<Stocked>::clone(&stock),
+        inner: Arc::<Stocked>::clone(&stock),
         format: Format::Tagged,
         wait_obj: WaitObject::new(Kind::None, None, member).unwrap(),
         version: Version::new(1, 18),
@@ -62,11 +62,11 @@ fn opened(entries: usize, is_followed_by_error: bool) -> (Arc<Stocked>, Cq) {
     (stock, cq)
 }
 
-/// An entry of a program's, which holds something else.
+/// An entry in a program's memory that holds other values.
 const OTHER: [u64; size_of::<Entry>() / 8] = [0xa5a5_a5a5_a5a5_a5a5; _];
 
 #[test]
-fn the_memory_of_a_program_is_not_lent_before_it_is_filled() {
+fn memory_of_a_program_is_initialised_before_it_is_borrowed() {
     const ROOM: usize = 70;
     for entries in [0, 1, 4, 5, 36, 37, 70, 90] {
         for wants_sources in [false, true] {
@@ -85,7 +85,7 @@ fn the_memory_of_a_program_is_not_lent_before_it_is_filled() {
                 _ => assert_eq!(taken.cast_unsigned(), expected),
             }
             for (at, words) in out[..expected].iter().enumerate() {
-                // SAFETY: so many entries were written.
+                // SAFETY: `expected` entries were written.
                 let entry = unsafe { words.as_ptr().cast::<Entry>().read() };
                 assert_eq!(entry.tag, (entries - at) as u64);
                 assert!(!wants_sources || src[at] == entry.tag);

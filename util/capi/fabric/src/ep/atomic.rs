@@ -1,7 +1,7 @@
 //! Atomics: `struct fi_ops_atomic`.
 //!
-//! Each family (base, fetch, compare) has the same forms, with more lists in the later ones, and
-//! becomes an [`Atomic`] here.
+//! Each family (base, fetch, compare) has the same forms, with more lists in the later ones. All
+//! become an [`Atomic`].
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -146,20 +146,20 @@ pub(super) static ATOMIC: Table<OpsAtomic, Ep> = Table::<OpsAtomic, Ep>::empty()
         unsafe { valid(ep, Family::Compare, datatype, op, out) }
     });
 
-/// The lists of the later families beside the operands.
+/// The lists of the fetch and compare families, beside the operands.
 #[derive(Clone, Copy)]
 pub(super) struct Lists<'a> {
     compare: Option<Buffers<'a, Ioc>>,
     result: Option<Buffers<'a, Ioc>>,
 }
 
-/// The base family has none.
+/// The base family has no further lists.
 pub(super) const BASE: Lists<'static> = Lists {
     compare: None,
     result: None,
 };
 
-/// Those of a fetch.
+/// The lists of a fetch atomic.
 pub(super) const fn fetch(result: Buffers<'_, Ioc>) -> Lists<'_> {
     Lists {
         compare: None,
@@ -167,7 +167,7 @@ pub(super) const fn fetch(result: Buffers<'_, Ioc>) -> Lists<'_> {
     }
 }
 
-/// Those of a compare.
+/// The lists of a compare atomic.
 pub(super) const fn compare<'a>(with: Buffers<'a, Ioc>, result: Buffers<'a, Ioc>) -> Lists<'a> {
     Lists {
         compare: Some(with),
@@ -178,7 +178,7 @@ pub(super) const fn compare<'a>(with: Buffers<'a, Ioc>, result: Buffers<'a, Ioc>
 /// The datatype and operation of two numbers.
 ///
 /// # Errors
-/// [`Errno::OpNotSupp`] for numbers that mean nothing.
+/// [`Errno::OpNotSupp`] for numbers without a meaning.
 pub(crate) fn numbers(datatype: u32, op: u32) -> Result<(Datatype, atomic::Op)> {
     let datatype = Datatype::from_raw(datatype).ok_or(Errno::OpNotSupp)?;
     Ok((datatype, atomic::Op::from_raw(op).ok_or(Errno::OpNotSupp)?))
@@ -201,7 +201,8 @@ fn target((dest, addr, key, datatype, op): To) -> Result<Target> {
 /// Posts an atomic of a short form.
 ///
 /// # Safety
-/// As fi_atomic(3) and its kin have it: what the lists name stays until it is complete.
+/// The caller follows fi_atomic(3): the memory of the lists stays valid until the atomic is
+/// complete.
 #[inline(always)]
 unsafe fn short(
     ep: &Ep,
@@ -235,7 +236,7 @@ unsafe fn short(
 /// Posts an atomic of a full form.
 ///
 /// # Safety
-/// As [`short`], for what C has filled in.
+/// As [`short`], for the structure that C has filled in.
 unsafe fn full(ep: &Ep, msg: *const MsgAtomic, lists: Lists<'_>, flags: u64) -> Result {
     // SAFETY: passed on from the caller.
     let given = unsafe { required(msg) }?;
@@ -256,11 +257,11 @@ impl<'a> Atomic<'a> {
     /// Reads a structure of C and the lists beside it.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for elements that are nowhere, but for the operands of a read, which mean
-    /// nothing; [`Errno::OpNotSupp`] for numbers that mean nothing.
+    /// [`Errno::Inval`] for elements at NULL, except for the operands of an atomic read, which are
+    /// ignored; [`Errno::OpNotSupp`] for numbers without a meaning.
     ///
     /// # Safety
-    /// The structure and the lists name all that they say, for `'a`.
+    /// The structure and the lists are valid for `'a`, with the counts that they state.
     #[inline(always)]
     pub(super) unsafe fn read(given: &'a MsgAtomic, lists: Lists<'a>) -> Result<Self> {
         let (datatype, op) = numbers(given.datatype, given.op)?;

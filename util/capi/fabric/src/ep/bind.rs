@@ -1,4 +1,4 @@
-//! What endpoints are bound to: before they are enabled, and what open ones still take.
+//! Bindings of endpoints: all kinds before an endpoint is enabled, some kinds afterwards.
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -21,14 +21,14 @@ use crate::object::{Object, User, argument};
 use crate::pointer::required;
 use crate::status::log_error;
 
-/// What is bound.
+/// The objects that an endpoint is bound to.
 #[derive(Clone, Default)]
 pub(super) struct Bound {
     tx_cq: Queue,
     rx_cq: Queue,
     av: Option<Arc<dyn AddressVector>>,
     eq: Option<Arc<dyn EventQueue>>,
-    /// With the operations that each counts.
+    /// The counters, each with the operations that it counts.
     cntrs: Vec<(u64, Arc<dyn Counter>)>,
     srx: Option<Arc<dyn SharedReceives>>,
     has_stx: bool,
@@ -79,10 +79,11 @@ impl Ep {
     }
 }
 
-/// Binds an open endpoint to the last object that `bound` was given, with `flags`.
+/// Binds an open endpoint to the object that was added to `bound` last, with `flags`.
 ///
 /// # Errors
-/// [`Errno::OpBadState`] for what an open endpoint cannot take any more, with the reason.
+/// [`Errno::OpBadState`] for a class of object that an open endpoint cannot be bound to; the reason
+/// is logged.
 fn bind_late(live: &dyn Endpoint, fclass: usize, flags: u64, bound: &Bound) -> Result {
     let queue = |queue: &Queue, direction| match flags & direction {
         0 => None,
@@ -130,7 +131,7 @@ fn counters<'a>(bound: impl IntoIterator<Item = &'a (u64, Arc<dyn Counter>)>) ->
     cntrs
 }
 
-/// A completion queue, and whether only those operations report there that ask for it.
+/// A completion queue, and whether it is bound with `FI_SELECTIVE_COMPLETION`.
 type Queue = Option<(Arc<dyn CompletionQueue>, bool)>;
 
 impl Bound {
@@ -146,10 +147,10 @@ impl Bound {
         }
         let is_selective = flags & selective != 0;
         if sends {
-            self.tx_cq = Some((Arc::clone(&cq.own), is_selective));
+            self.tx_cq = Some((Arc::clone(&cq.inner), is_selective));
         }
         if receives {
-            self.rx_cq = Some((Arc::clone(&cq.own), is_selective));
+            self.rx_cq = Some((Arc::clone(&cq.inner), is_selective));
         }
         self.users.push(cq.new_user());
         Ok(())
@@ -163,15 +164,15 @@ impl Bound {
         if is_counted || flags == 0 {
             return Err(Errno::Inval);
         }
-        self.cntrs.push((flags, Arc::clone(&cntr.own)));
+        self.cntrs.push((flags, Arc::clone(&cntr.inner)));
         self.users.push(cntr.new_user());
         Ok(())
     }
 
-    /// The two halves of a context have one vector, which a program may bind to each of them.
+    /// Both halves of a context share one vector, which a program may bind to each of them.
     fn add_av_of_half(&mut self, av: &Object<Av>) -> Result {
         match &self.av {
-            Some(bound) if Arc::ptr_eq(bound, &av.own) => Ok(()),
+            Some(bound) if Arc::ptr_eq(bound, &av.inner) => Ok(()),
             _ => self.add_av(av),
         }
     }
@@ -180,12 +181,12 @@ impl Bound {
         if self.av.is_some() {
             return Err(Errno::Inval);
         }
-        self.av = Some(Arc::clone(&av.own));
+        self.av = Some(Arc::clone(&av.inner));
         self.users.push(av.new_user());
         Ok(())
     }
 
-    /// The vector of a scalable endpoint is that of its contexts.
+    /// Adds the vector of a scalable endpoint to a context.
     pub(super) fn add_av_if_none(&mut self, av: &Arc<dyn AddressVector>, user: &User) {
         if self.av.is_none() {
             self.av = Some(Arc::clone(av));
@@ -197,7 +198,7 @@ impl Bound {
         if self.eq.is_some() {
             return Err(Errno::Inval);
         }
-        self.eq = Some(Arc::clone(&eq.own));
+        self.eq = Some(Arc::clone(&eq.inner));
         self.users.push(eq.new_user());
         Ok(())
     }
@@ -219,10 +220,10 @@ impl Bound {
         Ok(())
     }
 
-    /// What the object model wants to have for an endpoint.
+    /// The bindings of the object model's endpoint.
     ///
     /// # Errors
-    /// [`Errno::NoCq`], [`Errno::NoAv`] or [`Errno::NoEq`] for what is missing.
+    /// [`Errno::NoCq`], [`Errno::NoAv`] or [`Errno::NoEq`] for a missing object.
     pub(super) fn bindings(&self, info: &Info, domain: &dyn Domain) -> Result<Bindings> {
         let is_connected = info.ep_attr.ep_type == EpType::Msg;
         if is_connected && self.eq.is_none() {
@@ -250,7 +251,7 @@ impl Bound {
         Ok(bindings)
     }
 
-    /// Whether a queue or counter is bound that tells of `operations`.
+    /// Whether a queue or counter is bound that reports `operations`.
     pub(super) fn has_any_of(&self, operations: Caps) -> bool {
         let queues = [(&self.tx_cq, SEND | OWN), (&self.rx_cq, RECV)];
         let mut queues = queues.into_iter();
@@ -263,10 +264,11 @@ impl Bound {
         cntrs.any(|(counted, _)| counted & operations != 0)
     }
 
-    /// Checks that something tells of each direction among `caps` that the endpoint is used for.
+    /// Checks that a queue or counter reports each direction among `caps` that the endpoint is used
+    /// for.
     ///
     /// # Errors
-    /// [`Errno::NoCq`] if nothing does.
+    /// [`Errno::NoCq`] if a direction has neither.
     pub(super) fn check_reports(&self, info: &Info, caps: Caps) -> Result {
         for (queue, direction) in [(&self.tx_cq, SEND | OWN), (&self.rx_cq, RECV)] {
             let is_used = (info.caps & caps).bits() & direction != 0;
@@ -277,15 +279,15 @@ impl Bound {
         Ok(())
     }
 
-    /// The queue of a direction. Where a counter tells of all that is posted, or nothing can be
-    /// posted, a queue of our own stands in, which reports nothing.
+    /// The queue of a direction. An internal queue that reports nothing replaces it where a counter
+    /// reports all operations, or where no operations can be posted.
     fn queue(bound: &Queue, domain: &dyn Domain) -> Result<(Arc<dyn CompletionQueue>, bool)> {
         if let Some((cq, is_selective)) = bound {
             return Ok((Arc::clone(cq), *is_selective));
         }
-        let own = domain
+        let internal = domain
             .cq(&cq::Attr::default())
             .map_err(|error| log_error(&error))?;
-        Ok((own, true))
+        Ok((internal, true))
     }
 }

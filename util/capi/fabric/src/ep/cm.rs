@@ -34,7 +34,7 @@ pub(super) static CM: Table<OpsCm, Ep> = joins(names())
             unsafe { fill(at.cast(), len, &addr::encode(&peer)) }
         })
     })
-    // fi_connect(3) and fi_accept(3): connecting and accepting enable an endpoint that is not.
+    // fi_connect(3) and fi_accept(3) enable an endpoint that is not enabled.
     .connect(|ep, at, param, len| {
         guarded_unit(|| {
             // SAFETY: the C caller follows fi_connect(3), here and below.
@@ -62,7 +62,7 @@ pub(super) static CM: Table<OpsCm, Ep> = joins(names())
             _ => Err(Errno::BadFlags),
         })
     });
-// Collectives are posted to the half that sends, and so that one joins.
+// Collectives are posted to the transmit half, so that half joins groups.
 pub(super) static TX_CM: Table<OpsCm, Ep> = joins(names());
 pub(super) static RX_CM: Table<OpsCm, Ep> = names();
 
@@ -94,8 +94,8 @@ impl Ep {
     }
 }
 
-/// Whether an address of discovery's is a name: shm's has a `*` where the endpoint gets its name when it
-/// is enabled.
+/// Whether an address of discovery is final. An address of shm has a `*` where enabling inserts the
+/// endpoint's name.
 fn is_name(text: &str) -> bool {
     !text.contains('*')
 }
@@ -105,7 +105,7 @@ fn connected(live: &dyn Endpoint) -> Result<&dyn ConnectionManagement> {
 }
 
 /// # Safety
-/// `param` is NULL or names `len` bytes.
+/// `param` is NULL or points to `len` bytes.
 unsafe fn private_data<'a>(param: *const c_void, len: usize) -> Result<&'a [u8]> {
     if len > super::CM_DATA_SIZE {
         return Err(Errno::Inval);

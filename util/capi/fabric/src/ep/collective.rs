@@ -97,7 +97,8 @@ pub(super) static COLLECTIVE: Table<OpsCollective, Ep> = Table::<OpsCollective, 
     )
     .msg(|ep, msg, results, _, result_count, flags| {
         let begin = || {
-            // SAFETY: the C caller follows `struct fi_msg_collective` and the page of its collective.
+            // SAFETY: the C caller follows `struct fi_msg_collective` and the page of its
+            // collective.
             let request = unsafe { read(msg.cast(), results, result_count) }?;
             // SAFETY: as above.
             unsafe { begin(ep, &request, flags) }
@@ -105,7 +106,7 @@ pub(super) static COLLECTIVE: Table<OpsCollective, Ep> = Table::<OpsCollective, 
         post_status(begin())
     });
 
-/// A collective as C says it.
+/// The arguments of a collective of C.
 struct Collective {
     coll: Op,
     buf: *const c_void,
@@ -114,17 +115,17 @@ struct Collective {
     group: u64,
     root: u64,
     datatype: u32,
-    /// Means nothing where nothing is reduced.
+    /// The reduction; ignored by collectives that do not reduce.
     op: u32,
     context: *mut c_void,
 }
 
-/// What is sent, where the result goes, and how many elements either has.
+/// The source buffer, the result buffer, and the count of elements of either.
 type Memory = (*const c_void, *mut c_void, usize);
 
 const NO_MEMORY: Memory = (ptr::null(), ptr::null_mut(), 0);
 
-/// A collective of a group, with a root and an operation where it has them.
+/// The arguments of a collective of a group; root and operation are 0 where it has none.
 fn request(
     coll: Op,
     (buf, result, count): Memory,
@@ -153,7 +154,7 @@ unsafe fn post(ep: &Ep, request: &Collective, flags: u64) -> isize {
 }
 
 /// # Safety
-/// The memory is as the man page has it.
+/// The buffers are valid as fi_collective(3) requires.
 unsafe fn begin(ep: &Ep, request: &Collective, flags: u64) -> Result {
     let coll = ep.live()?.collective().ok_or(Errno::NoSys)?;
     let datatype = match request.coll {
@@ -167,21 +168,22 @@ unsafe fn begin(ep: &Ep, request: &Collective, flags: u64) -> Result {
     }
     (msg.buf, msg.result, msg.count) = (request.buf, request.result, request.count);
     msg.root = FiAddr(request.root);
-    // The calls have flags, and the endpoint's defaults count all the same: it is they that say
-    // whether a collective is reported.
+    // The endpoint's default flags apply although the calls have flags: the defaults decide whether
+    // a collective is reported.
     let flags = lists::flags(flags)? | ep.tx_flags();
     // SAFETY: passed on from the caller.
     unsafe { coll.collective(&msg, flags) }
 }
 
-/// A collective with its lists in one piece each, which is all that any of them needs. A broadcast
-/// has its memory in the first list, as fi_broadcast(3).
+/// Reads a collective whose lists have one segment each; no collective needs more. A broadcast has
+/// its buffer in the first list, as in fi_broadcast(3).
 ///
 /// # Errors
-/// [`Errno::Inval`] for NULL and for lists of several pieces; [`Errno::OpNotSupp`].
+/// [`Errno::Inval`] for NULL and for lists of several segments; [`Errno::OpNotSupp`] for an unknown
+/// collective.
 ///
 /// # Safety
-/// `msg` is NULL or names what it says; `results` names as many lists as there are.
+/// `msg` is NULL or points to a valid structure; `results` points to `result_count` segments.
 unsafe fn read(
     msg: *const abi::MsgCollective,
     results: *const abi::Ioc,
@@ -209,7 +211,7 @@ unsafe fn read(
 }
 
 /// # Safety
-/// `at` is NULL or names so many.
+/// `at` is NULL or points to `count` segments.
 unsafe fn one(at: *const abi::Ioc, count: usize) -> Result<abi::Ioc> {
     // SAFETY: passed on from the caller.
     let segments = unsafe { list(at, count) }?;
@@ -223,10 +225,10 @@ unsafe fn one(at: *const abi::Ioc, count: usize) -> Result<abi::Ioc> {
     }
 }
 
-/// What a domain can do of a collective.
+/// The limits of a domain for a collective.
 ///
 /// # Errors
-/// [`Errno::OpNotSupp`] for numbers that mean nothing; the provider's.
+/// [`Errno::OpNotSupp`] for numbers without a meaning; the provider's.
 ///
 /// # Safety
 /// The caller follows fi_query_collective(3).
@@ -250,7 +252,9 @@ pub(crate) unsafe fn query(
     number(request.datatype, datatype.is_some())?;
     let op = atomic::Op::from_raw(request.op);
     number(request.op, op.is_some())?;
-    let can = domain.own.query_collective(&Query { coll, datatype, op })?;
+    let can = domain
+        .inner
+        .query_collective(&Query { coll, datatype, op })?;
     let result = abi::CollectiveAttr {
         datatype_attr: abi::AtomicAttr {
             count: can.count,

@@ -1,4 +1,4 @@
-//! What waits for a counter: posts with `FI_TRIGGER`, and deferred work of a domain.
+//! Operations that wait for a counter: posts with `FI_TRIGGER`, and deferred work of a domain.
 
 #![expect(unsafe_code, reason = "structures of C")]
 
@@ -22,8 +22,8 @@ use crate::object::{Object, argument};
 use crate::pointer::required;
 use crate::status::log_error;
 
-/// The answer to a post; or, if the provider has refused it because it is to be triggered, that to
-/// queueing it.
+/// The result of a post. A post with `FI_TRIGGER` that the provider fails with `FI_EBADFLAGS` is
+/// queued, and the result is that of queueing.
 ///
 /// # Safety
 /// As the post.
@@ -54,7 +54,7 @@ impl Ep {
         let ep = self.first_use()?;
         let context = usize::try_from(op.context().0).map_err(|_| Errno::Inval)?;
         let context: *const TriggeredContext = ptr::with_exposed_provenance(context);
-        // SAFETY: fi_trigger(3): with FI_TRIGGER the context is such a structure.
+        // SAFETY: fi_trigger(3): with FI_TRIGGER the context is a `struct fi_triggered_context`.
         let when = *unsafe { required(context) }?;
         if when.event_type != number::TRIGGER_THRESHOLD {
             return Err(Errno::NoSys);
@@ -62,7 +62,7 @@ impl Ep {
         // SAFETY: passed on from the caller.
         let cntr = unsafe { counter(when.cntr) }?;
         let work = Work {
-            cntr: &cntr.own,
+            cntr: &cntr.inner,
             threshold: when.threshold as u64,
             action: Action::Post {
                 ep,
@@ -84,7 +84,7 @@ unsafe fn counter<'a>(cntr: *mut FidCntr) -> Result<&'a Object<Cntr>> {
     unsafe { argument(cntr.cast_const().cast()) }
 }
 
-/// The work that a domain has been given, by the structures that name it.
+/// The queued work of a domain, by the addresses of the structures that describe it.
 #[derive(Debug, Default)]
 pub(crate) struct Queued(Mutex<HashMap<usize, WorkId>>);
 
@@ -107,23 +107,23 @@ pub(crate) unsafe fn control(domain: &Domain, command: c_int, arg: *mut c_void) 
         number::control::QUEUE_WORK => unsafe { queue(domain, arg.cast_const().cast()) },
         number::control::CANCEL_WORK => {
             let id = domain.queued.all().remove(&arg.addr());
-            domain.own.cancel_work(id.ok_or(Errno::NoEnt)?)
+            domain.inner.cancel_work(id.ok_or(Errno::NoEnt)?)
         }
         number::control::FLUSH_WORK if arg.is_null() => {
             domain.queued.all().clear();
-            domain.own.flush_work(None)
+            domain.inner.flush_work(None)
         }
         number::control::FLUSH_WORK => {
             // SAFETY: passed on from the caller.
             let cntr = unsafe { counter(arg.cast()) }?;
-            domain.own.flush_work(Some(&cntr.own))
+            domain.inner.flush_work(Some(&cntr.inner))
         }
         _ => Err(Errno::NoSys),
     }
 }
 
 /// # Safety
-/// `work` is NULL or names work, with all that it names in turn.
+/// `work` is NULL or points to work whose pointers are valid.
 unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
     // SAFETY: passed on from the caller.
     let request = unsafe { required(work) }?;
@@ -132,7 +132,7 @@ unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
     let completion = match request.completion_cntr.is_null() {
         true => None,
         // SAFETY: passed on from the caller.
-        false => Some(&unsafe { counter(request.completion_cntr) }?.own),
+        false => Some(&unsafe { counter(request.completion_cntr) }?.inner),
     };
     let action = match request.op_type {
         number::work::CNTR_SET | number::work::CNTR_ADD => match completion {
@@ -152,12 +152,12 @@ unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
         }
     };
     let queued = Work {
-        cntr: &cntr.own,
+        cntr: &cntr.inner,
         threshold: request.threshold,
         action,
     };
     // SAFETY: passed on from the caller.
-    let id = unsafe { domain.own.queue_work(&queued) }.map_err(|error| log_error(&error))?;
+    let id = unsafe { domain.inner.queue_work(&queued) }.map_err(|error| log_error(&error))?;
     domain.queued.all().insert(work.addr(), id);
     Ok(())
 }
@@ -165,8 +165,8 @@ unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
 /// The endpoint, operation and flags of deferred work that posts.
 type Posted<'a> = (&'a Ep, Op<'a>, u64);
 
-/// Reads deferred work, a row for each kind: the structure that `op` names, and how it becomes an
-/// operation.
+/// Reads deferred work. Each entry is a kind with the structure that `op` points to, and its
+/// conversion to an operation.
 macro_rules! operations {
     ($work:ident: $($kind:ident => $given:ty, |$request:ident| $op:expr;)+) => {
         match $work.op_type {
@@ -238,7 +238,7 @@ unsafe fn change<'a>(work: &'a DeferredWork) -> Result<Action<'a>> {
     // SAFETY: as above.
     let cntr = unsafe { counter(request.cntr) }?;
     Ok(match work.op_type {
-        number::work::CNTR_SET => Action::Set(&cntr.own, request.value),
-        _ => Action::Add(&cntr.own, request.value),
+        number::work::CNTR_SET => Action::Set(&cntr.inner, request.value),
+        _ => Action::Add(&cntr.inner, request.value),
     })
 }

@@ -1,5 +1,5 @@
-//! Endpoints: `struct fid_ep`. What is bound to one is kept until it is enabled; only then one of
-//! the object model's is opened, and what is posted before is refused.
+//! Endpoints: `struct fid_ep`. An endpoint keeps its bindings until it is enabled, and only then
+//! opens the object model's endpoint. Posts before that fail.
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -39,35 +39,35 @@ pub(crate) use option::CM_DATA_SIZE;
 
 /// The object behind the handle of an endpoint, and behind a transmit or receive context.
 pub(crate) struct Ep {
-    /// The endpoint, as soon as this handle was enabled and something has needed it.
+    /// The endpoint, from the first call that needs it after this handle was enabled.
     live: OnceLock<Arc<dyn Endpoint>>,
     shared: Arc<Shared>,
     /// The flags of posts by the short forms.
     tx_flags: AtomicU64,
     rx_flags: AtomicU64,
-    /// Which half of a context it is, if it is one.
+    /// The half of a context, if it is one.
     half: Option<Half>,
 }
 
-/// What an endpoint and its aliases have in common.
+/// The state that an endpoint shares with its aliases.
 struct Shared {
     draft: Mutex<Draft>,
     live: OnceLock<Arc<dyn Endpoint>>,
     domain: Arc<dyn selvedge::Domain>,
     format: AddrFormat,
     default_flags: (OpFlags, OpFlags),
-    /// Which context of a scalable endpoint they are, if they are one.
+    /// The context of a scalable endpoint, if it is one.
     context: Option<Arc<Context>>,
     _domain: User,
 }
 
-/// What an endpoint will be.
+/// The description of an endpoint that is not enabled yet.
 struct Draft {
     info: Info,
     bound: Bound,
-    /// What was set before it was enabled.
+    /// Options that were set before it was enabled.
     options: Vec<EpOption>,
-    /// The passive endpoint whose place it takes.
+    /// The passive endpoint whose address it takes over.
     passive_ep: Option<Arc<dyn PassiveEndpoint>>,
 }
 
@@ -124,8 +124,8 @@ impl Ep {
     /// The enabled endpoint.
     ///
     /// # Errors
-    /// [`Errno::OpBadState`] before this handle was enabled; those of opening a context that is used
-    /// before the other handle of it was enabled.
+    /// [`Errno::OpBadState`] before this handle was enabled; those of opening a context, if it is
+    /// used before its other handle was enabled.
     #[inline(always)]
     pub(crate) fn live(&self) -> Result<&dyn Endpoint> {
         match self.live.get() {
@@ -134,7 +134,7 @@ impl Ep {
         }
     }
 
-    /// As [`Self::live`], when this handle has needed it for the first time.
+    /// As [`Self::live`], on the first use of this handle.
     #[cold]
     fn first_use(&self) -> Result<&Arc<dyn Endpoint>> {
         let live = match &self.half {
@@ -217,11 +217,11 @@ static EP: Table<OpsEp, Ep> = Table::<OpsEp, Ep>::empty()
         guarded_unit(|| unsafe { ep.setopt(level, number, at, len) })
     });
 
-/// Makes an endpoint.
+/// Opens an endpoint, which is not enabled yet.
 ///
 /// # Errors
-/// [`Errno::Inval`] for NULL, and a handle that is neither a request nor a passive endpoint;
-/// [`Errno::NoDev`] for a provider that is not there.
+/// [`Errno::Inval`] for NULL, and for a handle that is neither a request nor a passive endpoint;
+/// [`Errno::NoDev`] for an unknown provider.
 ///
 /// # Safety
 /// `info` is NULL or an info of the domain's layout, `out` is NULL or may be written.
@@ -240,7 +240,7 @@ pub(crate) unsafe fn open(
             // SAFETY: passed on from the caller.
             false => unsafe { take_handle(&mut info, given.handle) }?,
         };
-        let mut shared = Shared::new(&domain.own, domain.new_user(), info);
+        let mut shared = Shared::new(&domain.inner, domain.new_user(), info);
         let draft = shared.draft.get_mut();
         draft.unwrap_or_else(PoisonError::into_inner).passive_ep = passive_ep;
         Ok(Ep::new(Arc::new(shared), None))
@@ -249,8 +249,8 @@ pub(crate) unsafe fn open(
     unsafe { object::open(out, context, None, make) }
 }
 
-/// Opens with a connection request, or in the place of a passive endpoint, which the program may close
-/// before it binds what it has opened.
+/// Takes over a connection request, or the address of a passive endpoint, which the program may
+/// close before it binds the new endpoint.
 ///
 /// # Safety
 /// `handle` is a handle.
@@ -261,7 +261,7 @@ unsafe fn take_handle(
     // SAFETY: passed on from the caller.
     if let Ok(number) = unsafe { pep::request_of(handle) } {
         info.handle = number;
-        // SAFETY: it is a request's, which belongs to the endpoint from now on.
+        // SAFETY: it is the handle of a request, which belongs to the endpoint from now on.
         unsafe { close::<pep::Request>(handle) };
         return Ok(None);
     }
@@ -278,10 +278,10 @@ unsafe fn take_handle(
 }
 
 impl Object<Ep> {
-    /// Opens what the program has described and bound, unless that was done.
+    /// Opens the described endpoint with its bindings, unless it is open.
     ///
     /// # Errors
-    /// [`Errno::NoCq`], [`Errno::NoAv`] or [`Errno::NoEq`] for what is not bound; the provider's.
+    /// [`Errno::NoCq`], [`Errno::NoAv`] or [`Errno::NoEq`] for a missing binding; the provider's.
     fn enable(&self) -> Result<&dyn Endpoint> {
         let mut draft = self.shared.draft();
         if let Some(live) = self.shared.live.get() {
@@ -321,7 +321,7 @@ impl Object<Ep> {
     /// A second handle of the same endpoint, with flags of its own for one direction.
     ///
     /// # Safety
-    /// `asked` is NULL or names a request for an alias.
+    /// `request` is NULL or points to a request for an alias.
     unsafe fn alias(&self, request: *const abi::Alias) -> Result {
         // SAFETY: passed on from the caller.
         let request = unsafe { required(request) }?;
@@ -339,14 +339,14 @@ impl Object<Ep> {
     }
 }
 
-/// The bits that say whose flags are meant.
+/// The bits that choose the direction whose flags are read or set.
 const DIRECTIONS: u64 = Caps::SEND.union(Caps::RECV).bits();
 
 impl Ep {
-    /// The flags of one direction, which the place for the answer names.
+    /// Writes the flags of one direction, which the bits at `at` choose.
     ///
     /// # Safety
-    /// `at` is NULL or names flags.
+    /// `at` is NULL or points to flags, which may be written.
     unsafe fn show_flags(&self, at: *mut u64) -> Result {
         // SAFETY: passed on from the caller.
         let request = *unsafe { required(at) }?;
@@ -366,16 +366,16 @@ impl Ep {
     }
 
     fn set_flags(&self, flags: u64) -> Result {
-        let own = OpFlags::from_bits(flags & !DIRECTIONS).ok_or(Errno::BadFlags)?;
-        if own.intersects(OpFlags::DEFAULT | OpFlags::DEFERRED) {
+        let new = OpFlags::from_bits(flags & !DIRECTIONS).ok_or(Errno::BadFlags)?;
+        if new.intersects(OpFlags::DEFAULT | OpFlags::DEFERRED) {
             return Err(Errno::BadFlags);
         }
         match flags & DIRECTIONS {
             send if send == Caps::SEND.bits() => {
-                self.tx_flags.store(own.bits(), Ordering::Relaxed);
+                self.tx_flags.store(new.bits(), Ordering::Relaxed);
             }
             recv if recv == Caps::RECV.bits() => {
-                self.rx_flags.store(own.bits(), Ordering::Relaxed);
+                self.rx_flags.store(new.bits(), Ordering::Relaxed);
             }
             _ => return Err(Errno::Inval),
         }

@@ -17,7 +17,7 @@ pub(super) static MSG: Table<OpsMsg, Ep> = sends(receives(Table::<OpsMsg, Ep>::e
 pub(super) static TX_MSG: Table<OpsMsg, Ep> = sends(Table::<OpsMsg, Ep>::empty());
 pub(super) static RX_MSG: Table<OpsMsg, Ep> = receives(Table::<OpsMsg, Ep>::empty());
 
-/// The functions that receive, also from receives that endpoints share.
+/// The functions that receive, for endpoints and for shared receive contexts.
 pub(super) const fn receives<T: Class + Post>(table: Table<OpsMsg, T>) -> Table<OpsMsg, T> {
     table
         .recv(|to, buf, len, desc, src, context| {

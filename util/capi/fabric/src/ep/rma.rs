@@ -55,7 +55,7 @@ pub(super) static RMA: Table<OpsRma, Ep> = Table::<OpsRma, Ep>::empty()
         post_status(unsafe { injected(ep, buf, len, inject) })
     });
 
-/// An address at a peer, and the key that protects it.
+/// A remote address, and the key of its memory.
 type RemoteSegment = (u64, u64);
 
 /// # Safety
@@ -93,13 +93,13 @@ unsafe fn write(
     unsafe { short::<WriteMsg<'_>>(ep, &msg, data_flag(data)) }
 }
 
-/// The memory at a peer that is as long as the buffers together.
+/// The remote segment that is as long as all buffers together.
 ///
 /// # Errors
 /// As [`lists::total`].
 ///
 /// # Safety
-/// The list names as many buffers as it says.
+/// The list points to as many buffers as it states.
 #[inline(always)]
 unsafe fn remote_segment(
     buffers: &Buffers<'_, Iovec>,

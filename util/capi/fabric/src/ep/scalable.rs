@@ -1,9 +1,10 @@
 //! Scalable endpoints: `fi_scalable_ep`, and the contexts that are opened from one.
 //!
 //! The object model has one endpoint where libfabric has a transmit and a receive context of one
-//! number. So those two are the halves of a context. It is opened when both have been enabled, when
-//! one that was enabled is used, or when the receive context is enabled and there is no transmit
-//! context: peers may reach it from then on. A half that comes later is bound to the open endpoint.
+//! index. Those two are the halves of a context. The context opens when both halves are enabled,
+//! when an enabled half is used, or when the receive half is enabled while there is no transmit
+//! half: peers may reach it from then on. A half that is enabled later is bound to the open
+//! endpoint.
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -29,19 +30,19 @@ use crate::{addr, info};
 pub(crate) struct Sep {
     common: Arc<Common>,
     info: Info,
-    /// Those that are open, by number.
+    /// The open contexts, by index.
     contexts: Mutex<Vec<Weak<Shared>>>,
     domain: Arc<dyn selvedge::Domain>,
     domain_user: User,
 }
 
-/// What it has in common with its contexts.
+/// The state that a scalable endpoint shares with its contexts.
 struct Common {
-    own: Arc<dyn ScalableEndpoint>,
+    inner: Arc<dyn ScalableEndpoint>,
     av: OnceLock<(Arc<dyn AddressVector>, User)>,
 }
 
-/// The number of an endpoint that is a context, and what was done to its halves.
+/// A context: its index, and the states of its halves.
 pub(super) struct Context {
     common: Arc<Common>,
     index: usize,
@@ -55,7 +56,7 @@ enum State {
     Enabled,
 }
 
-/// What makes an [`Ep`] a half of a context.
+/// The half of a context that an [`Ep`] represents.
 pub(super) struct Half {
     context: Arc<Context>,
     side: Side,
@@ -86,15 +87,15 @@ impl Context {
         self.halves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the context, bound to what its halves are.
+    /// Opens the context with the bindings of its halves.
     ///
     /// # Errors
-    /// [`Errno::NoCq`] or [`Errno::NoAv`] for what is not bound; the provider's.
+    /// [`Errno::NoCq`] or [`Errno::NoAv`] for a missing binding; the provider's.
     fn open(&self, draft: &mut Draft, domain: &dyn selvedge::Domain) -> Result<Arc<dyn Endpoint>> {
         if let Some((av, user)) = self.common.av.get() {
             draft.bound.add_av_if_none(av, user);
         }
-        // A half that is not there needs no queue.
+        // A half that is not enabled needs no queue.
         let mut used = draft.info.clone();
         let halves = *self.halves();
         for side in [Side::Tx, Side::Rx] {
@@ -103,7 +104,7 @@ impl Context {
             }
         }
         let bindings = draft.bound.bindings(&used, domain)?;
-        let opened = self.common.own.context(self.index, &draft.info, bindings);
+        let opened = self.common.inner.context(self.index, &draft.info, bindings);
         opened.map_err(|error| log_error(&error))
     }
 }
@@ -121,18 +122,18 @@ impl Half {
         }
     }
 
-    /// Whether it takes a queue or counter with these flags.
+    /// Whether it can be bound to a queue or counter with these flags.
     pub(super) fn takes(&self, flags: u64) -> bool {
         let others = Side::Tx.caps().union(Side::Rx.caps()) - self.side.caps();
         flags & others.bits() == 0
     }
 
-    /// The address of the scalable endpoint, also before there is a context.
+    /// The address of the scalable endpoint, also before the context is open.
     ///
     /// # Errors
     /// As [`ScalableEndpoint::address`].
     pub(super) fn address(&self) -> Result<Address> {
-        self.context.common.own.address()
+        self.context.common.inner.address()
     }
 
     fn is_enabled(&self) -> bool {
@@ -143,7 +144,7 @@ impl Half {
         self.context.halves()[self.side as usize] = state;
     }
 
-    /// Whether the context is opened now that this half was enabled.
+    /// Whether the context opens now that this half is enabled.
     fn opens_context(&self) -> bool {
         let [tx, rx] = *self.context.halves();
         rx == State::Enabled && tx != State::Open
@@ -157,11 +158,11 @@ impl Drop for Half {
 }
 
 impl Ep {
-    /// Enables a half of a context, and opens the context if it is time.
+    /// Enables a half of a context, and opens the context if [`Half::opens_context`].
     ///
     /// # Errors
-    /// [`Errno::OpBadState`] when it is enabled; [`Errno::NoCq`] without a queue or counter; those of
-    /// [`Context::open`].
+    /// [`Errno::OpBadState`] if it is enabled already; [`Errno::NoCq`] without a queue or counter;
+    /// those of [`Context::open`].
     pub(super) fn enable_half(&self, half: &Half) -> Result {
         if half.is_enabled() {
             return Err(Errno::OpBadState);
@@ -177,10 +178,10 @@ impl Ep {
         Ok(())
     }
 
-    /// The endpoint of a half that was enabled.
+    /// The endpoint of an enabled half.
     ///
     /// # Errors
-    /// [`Errno::OpBadState`] before it was; those of [`Context::open`].
+    /// [`Errno::OpBadState`] before it is enabled; those of [`Context::open`].
     pub(super) fn use_half(&self, half: &Half) -> Result<&Arc<dyn Endpoint>> {
         match half.is_enabled() {
             true => self.open_context(half),
@@ -230,11 +231,11 @@ static FID: Table<Ops, Sep> = object::ops::<Sep>()
             if flags != 0 {
                 return Err(Errno::BadFlags);
             }
-            let bound = (Arc::clone(&av.own), av.new_user());
+            let bound = (Arc::clone(&av.inner), av.new_user());
             sep.common.av.set(bound).map_err(|_| Errno::Inval)
         })
     })
-    // fi_control(3): there is nothing to enable but contexts.
+    // fi_control(3): enabling checks the binding; only contexts are enabled.
     .control(|sep, command, _arg| {
         guarded_unit(|| match command {
             number::control::ENABLE if sep.common.av.get().is_none() => Err(Errno::NoAv),
@@ -257,7 +258,7 @@ static SEP: Table<OpsEp, Sep> = Table::<OpsEp, Sep>::empty()
     });
 static CM: Table<OpsCm, Sep> = Table::<OpsCm, Sep>::empty().getname(|sep, at, len| {
     guarded_unit(|| {
-        let address = addr::encode(&sep.common.own.address()?);
+        let address = addr::encode(&sep.common.inner.address()?);
         // SAFETY: the C caller follows fi_getname(3).
         unsafe { fill(at.cast(), len, &address) }
     })
@@ -280,15 +281,15 @@ pub(crate) unsafe fn open(
         // SAFETY: passed on from the caller.
         let given = unsafe { info::read(info, domain.abi) }?;
         let info = domain.adopted(given.info)?;
-        let own = domain.own.scalable_endpoint(&info);
+        let inner = domain.inner.scalable_endpoint(&info);
         Ok(Sep {
             common: Arc::new(Common {
-                own: own.map_err(|error| log_error(&error))?,
+                inner: inner.map_err(|error| log_error(&error))?,
                 av: OnceLock::new(),
             }),
             contexts: Mutex::default(),
             info,
-            domain: Arc::clone(&domain.own),
+            domain: Arc::clone(&domain.inner),
             domain_user: domain.new_user(),
         })
     };
@@ -297,7 +298,7 @@ pub(crate) unsafe fn open(
 }
 
 impl Object<Sep> {
-    /// Opens a half of a context, with default flags of its own if it has any.
+    /// Opens a half of a context, with its own default flags if `op_flags` has some.
     ///
     /// # Safety
     /// `out` is NULL or may be written.
@@ -312,11 +313,11 @@ impl Object<Sep> {
         let make = || {
             let ep = self.half(index, side)?;
             if let Some(flags) = op_flags {
-                let own = match side {
+                let default_flags = match side {
                     Side::Tx => &ep.tx_flags,
                     Side::Rx => &ep.rx_flags,
                 };
-                own.store(lists::flags(flags)?.bits(), Ordering::Relaxed);
+                default_flags.store(lists::flags(flags)?.bits(), Ordering::Relaxed);
             }
             Ok(ep)
         };
@@ -326,11 +327,11 @@ impl Object<Sep> {
 }
 
 impl Sep {
-    /// A half of a context, which is opened for it or with the other half.
+    /// A half of the context of an index; both halves share the context.
     ///
     /// # Errors
-    /// [`Errno::Inval`] when there are not so many; [`Errno::Busy`] while this half is open;
-    /// [`Errno::OpBadState`] when it was closed and the other half still needs what it was bound to.
+    /// [`Errno::Inval`] for an index out of range; [`Errno::Busy`] while this half is open;
+    /// [`Errno::OpBadState`] if it was closed and the other half still uses its bindings.
     fn half(&self, index: c_int, side: Side) -> Result<Ep> {
         let attr = &self.info.ep_attr;
         let (name, count) = match side {
@@ -358,7 +359,7 @@ impl Sep {
         Ok(Ep::new(shared, Some(Half { context, side })))
     }
 
-    /// What the halves of a context have in common.
+    /// The state that the halves of a context share.
     fn shared(&self, index: usize) -> Arc<Shared> {
         let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
         if contexts.len() <= index {

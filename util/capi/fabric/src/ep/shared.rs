@@ -1,8 +1,8 @@
 //! Shared contexts: `fi_srx_context`, whose handle is a `struct fid_ep` that receives are posted to,
 //! and `fi_stx_context`, `struct fid_stx`.
 //!
-//! A shared transmit context is a handle and no more: endpoints of a domain have nothing to send by
-//! that there could be too few of.
+//! A shared transmit context is only a handle: endpoints have no transmit resources that could be
+//! shared.
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -62,7 +62,7 @@ static EP: Table<OpsEp, Srx> = Table::<OpsEp, Srx>::empty()
 static MSG: Table<OpsMsg, Srx> = msg::receives(Table::<OpsMsg, Srx>::empty());
 static TAGGED: Table<OpsTagged, Srx> = tagged::receives(Table::<OpsTagged, Srx>::empty());
 
-/// fi_control(3) of both, which are enabled from the first.
+/// fi_control(3) of both contexts, which are always enabled.
 fn control(command: c_int) -> c_int {
     guarded_unit(|| match command {
         number::control::ENABLE => Ok(()),
@@ -104,8 +104,8 @@ pub(crate) unsafe fn open_srx(
             request.size = attr.size;
             request.iov_limit = attr.iov_limit;
         }
-        let own = domain.own.srx(&request);
-        own.map(Srx).map_err(|error| log_error(&error))
+        let inner = domain.inner.srx(&request);
+        inner.map(Srx).map_err(|error| log_error(&error))
     };
     // SAFETY: passed on from the caller.
     unsafe { domain.child(out, context, make) }

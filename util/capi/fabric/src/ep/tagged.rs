@@ -17,7 +17,7 @@ pub(super) static TAGGED: Table<OpsTagged, Ep> = sends(receives(Table::<OpsTagge
 pub(super) static TX_TAGGED: Table<OpsTagged, Ep> = sends(Table::<OpsTagged, Ep>::empty());
 pub(super) static RX_TAGGED: Table<OpsTagged, Ep> = receives(Table::<OpsTagged, Ep>::empty());
 
-/// The functions that receive, also from receives that endpoints share.
+/// The functions that receive, for endpoints and for shared receive contexts.
 pub(super) const fn receives<T: Class + Post>(table: Table<OpsTagged, T>) -> Table<OpsTagged, T> {
     table
         .recv(|to, buf, len, desc, src, tag, ignore, context| {

@@ -19,7 +19,8 @@ use crate::{fabric as object, info};
 /// `fi_getinfo` of a version node.
 ///
 /// # Safety
-/// As fi_getinfo(3) has it: texts or NULL; hints of this layout or NULL; where the list goes.
+/// The caller follows fi_getinfo(3): `node` and `service` are texts or NULL, `hints` is NULL or has
+/// the layout of `MINOR`, and `found` is NULL or may be written.
 pub(super) unsafe extern "C" fn getinfo<const MINOR: u8>(
     version: u32,
     node: *const c_char,
@@ -49,15 +50,15 @@ pub(super) unsafe extern "C" fn getinfo<const MINOR: u8>(
     })
 }
 
-/// What of hints is looked at: what the program was linked to know, but no more than the API that it
-/// asks for has. A program that was built with older headers than the library's asks for an older
-/// API.
+/// The layout of a program's hints: that of the symbol version it was linked to, but not newer than
+/// that of the API version it passes. A program that was built with older headers than the library
+/// it was linked to passes an older API version.
 fn layout<const MINOR: u8>(version: u32) -> Abi {
     let Version { major, minor } = Version::from_raw(version);
     Abi::of_minor(MINOR).min(Abi::of_api(major.into(), minor.into()))
 }
 
-/// What is asked for, and the handle that goes with it: whatever is found has it, too.
+/// The hints, and their handle, which every info that is found gets, too.
 ///
 /// # Safety
 /// As [`info::read`].
@@ -89,8 +90,8 @@ fn discover(
     Ok(found)
 }
 
-/// Programs compare names: one that asked for one name, for which another provider does the work,
-/// finds that name again.
+/// Renames an info to the provider name that a program has asked for, if it is an alias of the
+/// provider: programs compare names.
 fn with_name(info: &mut Info, requested: &str) {
     let is_one_name = !requested.contains([',', '^']);
     if is_one_name && !Filter::parse(requested).admits(&info.fabric_attr.prov_name) {
@@ -98,8 +99,8 @@ fn with_name(info: &mut Info, requested: &str) {
     }
 }
 
-/// Before this version, a tag without structure had every other bit set in its format, which
-/// programs count.
+/// Before this version, the format of a tag without structure had every other bit set, and programs
+/// count the bits.
 const FIRST_WITH_TAG_BITS: Version = Version::new(2, 0);
 const TAG_GENERIC: MemTagFormat = MemTagFormat(0xaaaa_aaaa_aaaa_aaaa);
 
@@ -110,11 +111,12 @@ fn with_generic_tags(info: &mut Info) {
     }
 }
 
-/// `fi_freeinfo` of every version: parts that a program of an old layout lacks are NULL, because
-/// `fi_allocinfo` gives it whole ones.
+/// `fi_freeinfo` of every version. Members that a program of an old layout lacks are NULL, because
+/// `fi_allocinfo` allocates parts of the newest layout.
 ///
 /// # Safety
-/// `at` is NULL or the first of a list that nobody uses any more, of parts that `malloc` has made.
+/// `at` is NULL or the first info of a list that is not used any more, whose parts were allocated
+/// by `malloc`.
 pub(super) unsafe extern "C" fn freeinfo(at: *mut abi::Info) {
     guarded_unit(|| {
         // SAFETY: passed on from the caller.
@@ -126,7 +128,7 @@ pub(super) unsafe extern "C" fn freeinfo(at: *mut abi::Info) {
 /// `fi_dupinfo` of a version node, `fi_allocinfo` with NULL.
 ///
 /// # Safety
-/// `at` is NULL or names an info of this layout.
+/// `at` is NULL or points to an info of this layout.
 pub(super) unsafe extern "C" fn dupinfo<const MINOR: u8>(at: *const abi::Info) -> *mut abi::Info {
     let mut copy = ptr::null_mut();
     guarded_unit(|| {
@@ -153,7 +155,7 @@ pub(super) unsafe extern "C" fn fabric(
     guarded_unit(|| unsafe { object::open(attr, None, fabric, context) })
 }
 
-/// `fi_fabric` of programs whose attributes have no version: theirs is 1.0.
+/// `fi_fabric` of programs whose attributes have no API version: they use 1.0.
 ///
 /// # Safety
 /// As [`fabric`].

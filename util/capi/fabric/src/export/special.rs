@@ -1,4 +1,4 @@
-//! Parameters, messages of libfabric's own providers, and objects that are opened by name.
+//! Functions for parameters, for log messages of libfabric's own providers, and `fi_open`.
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -10,10 +10,10 @@ use selvedge_abi::{Fid, Param};
 use crate::status::{error_status, guarded_unit};
 use crate::{log_c, param};
 
-/// `fi_open`: there are no objects of these kinds.
+/// `fi_open`: fails with `FI_ENOSYS`, because no object is opened by name.
 ///
 /// # Safety
-/// Nothing is asked for.
+/// The arguments are not read.
 pub(super) unsafe extern "C" fn open(
     _version: u32,
     _name: *const c_char,
@@ -38,7 +38,7 @@ pub(super) unsafe extern "C" fn getparams(params: *mut *mut Param, count: *mut c
 /// `fi_freeparams`.
 ///
 /// # Safety
-/// `params` is NULL or came from [`getparams`], and nobody uses it any more.
+/// `params` is NULL or came from [`getparams`], and is not used any more.
 pub(super) unsafe extern "C" fn freeparams(params: *mut Param) {
     guarded_unit(|| {
         // SAFETY: passed on from the caller.
@@ -50,8 +50,8 @@ pub(super) unsafe extern "C" fn freeparams(params: *mut Param) {
 /// `fi_param_get`.
 ///
 /// # Safety
-/// As fi_provider(3) has it: a provider or NULL, a name, and a place for a value of the type that
-/// was declared.
+/// The caller follows fi_provider(3): it passes a provider or NULL, a name, and memory for a value
+/// of the declared type.
 pub(super) unsafe extern "C" fn param_get(
     provider: *mut c_void,
     name: *const c_char,
@@ -61,7 +61,7 @@ pub(super) unsafe extern "C" fn param_get(
     guarded_unit(|| unsafe { param::get(provider, name, value) })
 }
 
-/// `fi_param_define`, with the arguments of its help text in a list of C's.
+/// `fi_param_define`, with the arguments of its help text as a C argument list.
 ///
 /// # Safety
 /// The caller follows fi_provider(3); `list` belongs to the format.
@@ -78,7 +78,7 @@ pub(super) unsafe extern "C" fn param_defined(
     guarded_unit(|| unsafe { param::define(provider, name, kind, help) })
 }
 
-/// `fi_log`, with the arguments of its text in a list of C's.
+/// `fi_log`, with the arguments of its text as a C argument list.
 ///
 /// # Safety
 /// The caller follows fi_provider(3); `list` belongs to the format.
@@ -103,7 +103,7 @@ pub(super) unsafe extern "C" fn log_text(
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) use without_arguments::{log_without_arguments, param_defined_without_arguments};
 
-/// The same without lists.
+/// The same functions without argument lists.
 #[cfg(not(target_arch = "x86_64"))]
 mod without_arguments {
     use super::*;

@@ -136,7 +136,7 @@ static void client(int channel)
 	OK(fi_connect(refused, name, "first", 5));
 	uint32_t number;
 	IS(fi_eq_sread(eq, &number, &entry, sizeof entry, 20000, 0), -FI_EAVAIL);
-	/* A program of version 1.4 knows no size of error data. */
+	/* Entries of API version 1.4 have no size of error data. */
 	struct fi_eq_err_entry error;
 	memset(&error, 0x55, sizeof error);
 	IS(fi_eq_readerr(eq, &error, 0), 40);

@@ -7,7 +7,7 @@ struct context {
 	struct fid_ep *tx, *rx;
 	struct fid_cq *cq;
 	struct fid_eq *eq;
-	/* Of all four contexts, and of the two with this number. */
+	/* Groups of all four contexts, and of the two with this index. */
 	struct fid_mc *all, *own;
 };
 
@@ -61,7 +61,7 @@ static fi_addr_t exchange(void)
 	return own;
 }
 
-/* A set of the contexts from one number to another, those of the first process first. */
+/* A set of the contexts with a range of indices, those of the first process first. */
 static struct fid_av_set *set_of(const fi_addr_t processes[2], int first, int last)
 {
 	struct fi_av_set_attr none = {.start_addr = FI_ADDR_NOTAVAIL, .end_addr = FI_ADDR_NOTAVAIL};
@@ -73,7 +73,8 @@ static struct fid_av_set *set_of(const fi_addr_t processes[2], int first, int la
 	return set;
 }
 
-/* Every context joins as the caller says; then all wait for each other. */
+/* Every context joins the group of all contexts if `whole`, or else that of its index; then all wait
+ * for each other. */
 static void join_all(const fi_addr_t processes[2], bool whole)
 {
 	bool has_arrived[COUNT] = {false};
@@ -109,7 +110,7 @@ static void join_all(const fi_addr_t processes[2], bool whole)
 		OK(fi_close(&sets[i]->fid));
 }
 
-/* Each context's collectives that were posted, so many of each. */
+/* Waits until `each` collectives of every context are complete. */
 static void await_all(int each)
 {
 	int done[COUNT] = {0};
@@ -153,7 +154,7 @@ static void half(int channel, bool first, const char *provider)
 				IS(all[i][rank], 100 * turn + 1 + rank);
 		}
 	}
-	/* A root is named as a member is. */
+	/* A root has the index of a member. */
 	for (int i = 0; i < COUNT; i++) {
 		all[i][0] = first && i == 1 ? 9 : 0;
 		OK(fi_broadcast(contexts[i].tx, all[i], 1, NULL, fi_mc_addr(contexts[i].all),

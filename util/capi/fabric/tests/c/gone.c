@@ -1,4 +1,4 @@
-/* Injects to a peer whose process has ended: counters tell of the failure, and queues have nothing. */
+/* Injects to a peer whose process has ended: counters report the failure, and queues have no entry. */
 #include "common.h"
 
 enum { KEY = 77 };
@@ -26,7 +26,7 @@ static ssize_t inject(struct side *side, struct remote_memory to)
 	}
 }
 
-/* A failed inject has no context, so that there is no entry of it. */
+/* A failed inject has no context, so it has no error entry. */
 static void nothing_is_read(struct side *side)
 {
 	struct fi_cq_tagged_entry entry;
@@ -35,7 +35,7 @@ static void nothing_is_read(struct side *side)
 	IS(fi_cq_readerr(side->cq, &error, 0), -FI_EAGAIN);
 }
 
-/* The answer of an inject for which there is room. */
+/* The result of an inject, repeated while the queue is full. */
 static ssize_t post(struct side *side, struct remote_memory to)
 {
 	ssize_t got;
@@ -63,7 +63,7 @@ static void half(int channel, bool first, const char *provider)
 	struct fid_mr *mr;
 	struct remote_memory own_memory, peer_memory;
 	char op[1];
-	/* A message that is complete on its way would be no failure. */
+	/* A message that completes before it arrives would not fail. */
 	hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
 	open_side(&side, hints, FI_WAIT_NONE);
 	OK(fi_cntr_open(side.domain, &cntr_attr, &own, NULL));
@@ -92,7 +92,7 @@ static void half(int channel, bool first, const char *provider)
 
 	OK(post(&side, peer_memory));
 	await_errors(&side, own, 1);
-	/* Once the end is known, a post may say so. */
+	/* Once the peer's end is detected, a post may fail. */
 	ssize_t got = post(&side, peer_memory);
 	CHECK(got <= 0);
 	await_errors(&side, own, got == 0 ? 2 : 1);

@@ -12,7 +12,7 @@ static void post_receive(struct side *side, void *buf, size_t len, void *ctx, bo
 	OK(posted);
 }
 
-/* The first sends in each form, the second answers for each with what it got. */
+/* The first process sends in each form, and the second returns what it has received. */
 static void forms(struct side *side, bool first, bool tagged)
 {
 	char out[2][8] = {"selved", "ge-c-fa"}, in[64];

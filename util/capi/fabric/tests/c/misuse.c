@@ -1,7 +1,7 @@
-/* What programs get wrong has its number, and harms nothing. */
+/* Wrong calls return their errno and damage nothing. */
 #include "common.h"
 
-/* Every slot of a table has a function: the inline functions do not look. */
+/* Every slot of a table has a function: the inline functions do not check for NULL. */
 static void check_slots(const void *table, const char *name)
 {
 	const size_t *words = table;
@@ -49,7 +49,7 @@ static void discovery(void)
 	fi_freeinfo(hints);
 	fi_freeinfo(NULL);
 
-	/* Hints whose parts lie in memory of exactly their size, as some programs have them. */
+	/* Hints whose parts lie in memory of exactly their size, as in some programs. */
 	hints = calloc(1, sizeof *hints);
 	hints->domain_attr = calloc(1, sizeof *hints->domain_attr);
 	hints->ep_attr = calloc(1, sizeof *hints->ep_attr);
@@ -245,7 +245,7 @@ static void objects(const char *provider)
 	IS(fi_cntr_wait(cntr, 1, 0), -FI_ETIMEDOUT);
 	OK(fi_close(&cntr->fid));
 
-	/* Order, twice, and afterwards. */
+	/* Closing in the wrong order, twice, and using a closed object. */
 	IS(fi_close(&side.fabric->fid), -FI_EBUSY);
 	IS(fi_close(&side.domain->fid), -FI_EBUSY);
 	IS(fi_close(&side.av->fid), -FI_EBUSY);
@@ -259,7 +259,7 @@ static void objects(const char *provider)
 	IS(fi_cq_open(side.domain, &cq_attr, &cq, NULL), -FI_EBADF);
 }
 
-/* A receive at NULL has no room, whatever its length: programs post such where nothing comes. */
+/* A receive at NULL is empty, whatever its length: programs post one where they expect no bytes. */
 static void receives_at_null(const char *provider)
 {
 	struct side side = {0};
@@ -303,7 +303,7 @@ static void receives_at_null(const char *provider)
 	close_side(&side);
 }
 
-/* What was written is what is read. */
+/* A written value is read back. */
 static void notes(const char *provider)
 {
 	struct fi_info *info;
@@ -328,7 +328,7 @@ static void notes(const char *provider)
 	fi_freeinfo(hints);
 }
 
-/* Programs find the name that they have asked for, and it opens. */
+/* Discovery returns the provider name that a program has asked for, and the fabric opens by it. */
 static void other_names(void)
 {
 	static const char *const names[] = {"tcp;ofi_rxm", "net", "sockets"};
@@ -346,7 +346,7 @@ static void other_names(void)
 	fi_freeinfo(hints);
 }
 
-/* Without hints, no part has a capability that programs do not look for there. */
+/* Without hints, no part has a capability that programs do not expect there. */
 static void expected_capabilities(void)
 {
 	const uint64_t tx = FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMIC | FI_MULTICAST | FI_NAMED_RX_CTX |
@@ -365,8 +365,8 @@ static void expected_capabilities(void)
 	fi_freeinfo(info);
 }
 
-/* Fields of newer headers are printed as they are, or not at all where it is not known whether the
- * program has them. */
+/* Members of newer headers are printed, except where the library cannot know whether the program has
+ * them. */
 static void newer_fields(const char *provider)
 {
 	struct fi_info *info, *hints = hints_for(provider, FI_MSG);

@@ -52,7 +52,7 @@ static void transfers(struct side *side, struct remote_memory to)
 	OK(fi_inject_write(side->ep, local + 9, 8, side->peer, to.addr + 40, to.key));
 	OK(fi_inject_writedata(side->ep, local + 8, 8, 6, side->peer, to.addr + 48, to.key));
 
-	/* A key that there is not. */
+	/* A key that is not registered. */
 	OK(fi_write(side->ep, local, 8, NULL, side->peer, to.addr, to.key + 1, op));
 	struct fi_cq_tagged_entry entry;
 	struct fi_cq_err_entry error = {0};
@@ -64,7 +64,7 @@ static void transfers(struct side *side, struct remote_memory to)
 	CHECK(error.op_context == op && error.err > 0);
 }
 
-/* An inject that fails has no context, so that there is no entry of it: its counter tells. */
+/* A failed inject has no context, so it has no error entry: its counter reports it. */
 static void failed_inject(struct side *side, struct fid_cntr *own, struct remote_memory to)
 {
 	struct fi_cq_tagged_entry entry;
@@ -140,7 +140,7 @@ static void half(int channel, bool first, const char *provider)
 	struct fid_cntr *own, *remote, *touched;
 	struct fid_mr *mr, *other;
 	struct remote_memory own_memory, peer_memory;
-	/* What is read back has to be there. */
+	/* Delivery must be complete before the bytes are read back. */
 	hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
 	open_side(&side, hints, FI_WAIT_NONE);
 	OK(fi_cntr_open(side.domain, &cntr_attr, &own, NULL));
@@ -177,7 +177,7 @@ static void half(int channel, bool first, const char *provider)
 	synchronise(&side);
 	if (first) {
 		transfers(&side, peer_memory);
-		/* Injected writes count when their target has them. */
+		/* Injected writes are counted when they have reached their target. */
 		OK(fi_cntr_wait(own, 8, 20000));
 		IS(fi_cntr_readerr(own), 1);
 		failed_inject(&side, own, peer_memory);

@@ -26,7 +26,7 @@ static void await(struct fid_cq *cq, void *context, fi_addr_t *from)
 	struct fi_cq_tagged_entry entry;
 	ssize_t got;
 	do {
-		/* What a peer asks of any context is answered by whoever reads that context's queue. */
+		/* Reading the queue of a context processes its peers' requests. */
 		for (int i = 0; i < COUNT; i++)
 			if (contexts[i].rx_cq != cq)
 				fi_cq_read(contexts[i].rx_cq, NULL, 0);
@@ -44,7 +44,7 @@ static void exchange(void)
 	OK(fi_getname(&sep->fid, name, &len));
 	send_line(side.channel, name, sizeof name);
 	receive_line(side.channel, peer, sizeof peer);
-	/* So that index and context are not the same number. */
+	/* Inserts an address first, so that the index of the vector and of the context differ. */
 	IS(fi_av_insert(side.av, name, 1, NULL, 0, NULL), 1);
 	IS(fi_av_insert(side.av, peer, 1, &side.peer, 0, NULL), 1);
 	CHECK(side.peer == 1);
@@ -91,7 +91,7 @@ static void enable_all(void)
 		IS(fi_send(it->tx, out, LEN, NULL, 0, NULL), -FI_EOPBADSTATE);
 		OK(fi_enable(it->tx));
 		IS(fi_enable(it->tx), -FI_EOPBADSTATE);
-		/* Asking for its name is no use of it: the other half may still be enabled. */
+		/* fi_getname does not open the context: the other half may still be enabled. */
 		char name[256];
 		size_t len = sizeof name;
 		OK(fi_getname(&it->tx->fid, name, &len));
@@ -108,7 +108,7 @@ static void enable_all(void)
 	IS(fi_close(&sep->fid), -FI_EBUSY);
 }
 
-/* From context `from` of the first process to context `to` of the second. */
+/* Sends from context `from` of the first process to context `to` of the second. */
 static void one(bool first, int from, int to, bool tagged)
 {
 	fi_addr_t source = FI_ADDR_UNSPEC;
@@ -145,7 +145,7 @@ static void half(int channel, bool first, const char *provider)
 	for (int from = 0; from < COUNT; from++)
 		for (int to = 0; to < COUNT; to++)
 			one(first, from, to, (from + to) % 2);
-	/* A region is the domain's, and written through any context. */
+	/* A region belongs to the domain, and peers write it through any context. */
 	OK(fi_mr_reg(side.domain, target, LEN, FI_REMOTE_WRITE, 0, 77, 0, &mr, NULL));
 	synchronise(&side);
 	if (first) {
@@ -162,7 +162,7 @@ static void half(int channel, bool first, const char *provider)
 	OK(fi_cancel(&contexts[1].rx->fid, in[1]));
 	synchronise(&side);
 	OK(fi_close(&mr->fid));
-	/* A context that is closed may be opened again, when both halves are. */
+	/* A context may be opened again when both halves are closed. */
 	OK(fi_close(&contexts[1].tx->fid));
 	IS(fi_tx_context(sep, 1, NULL, &contexts[1].tx, NULL), -FI_EOPBADSTATE);
 	OK(fi_close(&contexts[1].rx->fid));

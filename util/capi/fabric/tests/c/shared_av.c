@@ -1,4 +1,4 @@
-/* A named address vector: made by one process, read by another at the same indices. */
+/* A named address vector: one process creates it, another reads it at the same indices. */
 #include "common.h"
 
 enum { LEN = 64 };
@@ -17,7 +17,7 @@ static void half(int channel, bool first, const char *provider)
 	fi_addr_t index[2];
 	open_domain(&side, hints_for(provider, FI_MSG | FI_SHARED_AV));
 	CHECK(side.info->caps & FI_SHARED_AV);
-	/* Both processes know the first one's number. */
+	/* Both processes derive the name from the first one's process id. */
 	snprintf(file, sizeof file, "test of %d/%s", first ? getpid() : getppid(), provider);
 	attr.name = file;
 	attr.flags = first ? 0 : FI_READ;
@@ -49,7 +49,7 @@ static void half(int channel, bool first, const char *provider)
 		send_line(channel, name, sizeof name);
 		receive_line(channel, buf, 1);
 		size_t peer_len = sizeof peer;
-		/* The first index is its own, the second the other's. */
+		/* The first index is this process's, the second the other's. */
 		OK(fi_av_lookup(side.av, 0, peer, &peer_len));
 		CHECK(peer_len == len && !memcmp(peer, name, len));
 		index[0] = 77;

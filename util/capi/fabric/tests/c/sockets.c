@@ -1,5 +1,5 @@
-/* Connected endpoints as sockets are used: an address is taken first; whoever listens, or connects,
- * has it. */
+/* Connected endpoints, used like sockets: an address is bound first, and then used to listen or to
+ * connect. */
 #include "common.h"
 
 #include <arpa/inet.h>
@@ -22,7 +22,7 @@ static struct fi_info *describe(uint64_t flags, const char *service, fid_t handl
 	return info;
 }
 
-/* The address of something, which has a port. */
+/* The address of an object, which has a port. */
 static struct sockaddr_in name_of(fid_t fid)
 {
 	struct sockaddr_in name;

@@ -1,4 +1,4 @@
-/* Threads that sleep: blocking reads, descriptors, signals. */
+/* Threads that park: blocking reads, descriptors, signals. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -60,7 +60,7 @@ static void half(int channel, bool first, const char *provider)
 
 static atomic_bool is_over;
 
-/* One error is not enough: it may be there before the wait begins. */
+/* One error is not enough: it may arrive before the wait begins. */
 static void *fail(void *cntr)
 {
 	while (!atomic_load(&is_over))
@@ -68,7 +68,7 @@ static void *fail(void *cntr)
 	return NULL;
 }
 
-/* Without a wait object, who waits reads the counter, which makes progress, until the time is over. */
+/* Without a wait object, fi_cntr_wait reads the counter, which makes progress, until the timeout. */
 static void counters_without_object(const char *provider)
 {
 	struct side side = {0};

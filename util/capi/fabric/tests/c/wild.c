@@ -1,16 +1,16 @@
-/* Posts and questions at random on an endpoint that talks to itself, many of them wrong: nothing is
- * touched that was not named, each has an answer, and everything can be closed afterwards. */
+/* Random posts and queries on an endpoint that sends to itself, many of them wrong. Only the named
+ * memory is written, each call returns a status, and all objects can be closed afterwards. */
 #include "common.h"
 
 static struct side side;
 static struct fid_mr *region;
 static struct fid_cntr *counter;
 static unsigned char arena[1 << 16];
-/* Contexts outlive what they are given to; empty triggers name no counter. */
+/* Contexts outlive their operations; zeroed triggers have no counter. */
 static struct fi_triggered_context2 contexts[64];
 static uint64_t state;
 
-/* Numbers from a seed (xorshift64*). */
+/* Random numbers from a seed (xorshift64*). */
 static uint64_t roll(void)
 {
 	state ^= state >> 12;
@@ -24,7 +24,7 @@ static uint64_t below(uint64_t end)
 	return roll() % end;
 }
 
-/* What may be moved without harm, or what nobody should believe. */
+/* A length within the arena, or an impossible one. */
 static size_t some_len(void)
 {
 	static const size_t wild[] = {SIZE_MAX, SIZE_MAX - 63, SIZE_MAX / 2 + 1, SIZE_MAX / 2 + 64};
@@ -36,7 +36,7 @@ static size_t some_len(void)
 	}
 }
 
-/* Elements: of up to 32 bytes. */
+/* A count of elements of up to 32 bytes. */
 static size_t some_elements(void)
 {
 	size_t len = some_len();
@@ -87,7 +87,7 @@ static uint64_t some_addr(void)
 	return below(4) ? below(1 << 15) : roll();
 }
 
-/* A list of 64; more are said to be there than are. */
+/* Lists of 64 segments; the counts that are passed may be larger. */
 struct list {
 	struct iovec iov[64];
 	struct fi_rma_iov far[64];
@@ -259,7 +259,7 @@ int main(int argc, char **argv)
 		if (call % 16 == 0)
 			drain();
 	}
-	/* Calls that all fail would find nothing. */
+	/* A run whose calls all fail would test nothing. */
 	CHECK(well > 0);
 	printf("%zu well\n", well);
 	OK(fi_close(&region->fid));

@@ -1,4 +1,4 @@
-//! What the tests stand on: the library under its name, compiled programs, patience.
+//! Test harness: the library under its soname, compiled programs, and timeouts.
 
 use selvedge_testkit::skip::{Need, skip};
 use std::fs;
@@ -10,14 +10,14 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes that works.
+/// A bound that no working program reaches.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[path = "../../../once.rs"]
 mod once;
 pub(crate) use once::once;
 
-/// A folder where the library is under the name that programs look for.
+/// A folder with the library under the names that programs and the linker look for.
 pub(crate) fn library() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -41,8 +41,7 @@ fn built() -> PathBuf {
     found.expect("libfabric.so is built with its tests")
 }
 
-/// Whether the machine has everything that is needed, files and programs; the test is skipped
-/// otherwise.
+/// Whether the machine has all needed files and programs; if not, the test is reported as skipped.
 pub(crate) fn has(needed: &[&str]) -> bool {
     let missing = needed.iter().find(|needed| !is_there(needed));
     if let Some(missing) = missing {
@@ -67,18 +66,18 @@ fn is_there(needed: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(needed).exists())
 }
 
-/// Which library a program is built for; it runs with ours in any case.
+/// The library that a program is linked to. It runs with Selvedge's in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Built {
-    /// Ours, so it has our newest version of each name.
+    /// Selvedge's, with its newest version of each symbol.
     ForSelvedge,
-    /// The system's, so it has what that one had.
+    /// The system's libfabric, with its versions of the symbols.
     ForSystem,
-    /// Another one that brings the library with it.
+    /// The libraries that `mpicc` links.
     ByMpicc,
 }
 
-/// A program of `tests/c`, compiled with warnings as errors; where it is.
+/// Compiles a program of `tests/c` with warnings as errors, and returns its path.
 pub(crate) fn compile(name: &str, built: Built, include: Option<&Path>) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fabric-{name}-{built:?}"));
     once(program, |program| {
@@ -116,21 +115,21 @@ fn compile_to(program: &Path, name: &str, built: Built, include: Option<&Path>) 
     assert!(output.status.success(), "{said}");
 }
 
-/// A command that finds our library, and no other one.
+/// A command whose program finds Selvedge's library and no other one.
 pub(crate) fn with_selvedge(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("LD_LIBRARY_PATH", library());
     command
 }
 
-/// What a command has said, both ways, once it ends well.
+/// Runs a command, which must succeed, and returns its output and error output.
 pub(crate) fn output_of(command: &mut Command) -> String {
     let (ended_well, text) = run_to_end(command);
     assert!(ended_well, "{command:?}\n{text}");
     text
 }
 
-/// How a command ended, and what it has said.
+/// Runs a command, and returns whether it has succeeded, with its output and error output.
 pub(crate) fn run_to_end(command: &mut Command) -> (bool, String) {
     let child = command
         .stdout(Stdio::piped())
@@ -139,7 +138,7 @@ pub(crate) fn run_to_end(command: &mut Command) -> (bool, String) {
     finish(child.unwrap())
 }
 
-/// As [`ended`], of a child that runs already.
+/// As [`run_to_end`], for a child that runs already.
 pub(crate) fn finish(mut child: Child) -> (bool, String) {
     let out = collect(child.stdout.take());
     let err = collect(child.stderr.take());

@@ -1,4 +1,4 @@
-//! Programs of ours that use each interface.
+//! Programs of `tests/c`, one for each interface.
 
 use selvedge_testkit::long::part;
 
@@ -151,7 +151,7 @@ fn hooks_trace_programs_in_c() {
     command.env("FI_HOOK", "trace").env("FI_HOOK_FILE", &file);
     output_of(command.arg("shm"));
     let text = std::fs::read_to_string(&file).expect("there is a trace");
-    // If it stays, it is in a folder for what may go.
+    // A file that cannot be removed stays in the folder for temporary files.
     let _ = std::fs::remove_file(&file);
     for call in ["fabric", "tsendmsg", "trecvmsg", "cq_read", "ep_close"] {
         let call = format!("\"call\":\"{call}\"");
@@ -159,7 +159,7 @@ fn hooks_trace_programs_in_c() {
     }
 }
 
-/// What we have added to what 1.17 prints of a domain.
+/// Members of a domain that Selvedge prints and libfabric 1.17 does not.
 const NEWER: [&str; 4] = [
     "max_ep_auth_key",
     "max_group_id",

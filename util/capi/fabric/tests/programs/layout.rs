@@ -1,4 +1,4 @@
-//! Structures as C lays them out.
+//! Compares the layouts of structures with the system's headers.
 
 use std::fmt::Write;
 use std::fs;
@@ -8,7 +8,7 @@ use selvedge_abi as abi;
 
 use crate::harness::{Built, HEADERS, compile, has, once, output_of, with_selvedge};
 
-/// Members that the system's headers need not have yet.
+/// Members that the system's headers may lack.
 const NEWER: [&str; 15] = [
     "max_ep_auth_key",
     "max_group_id",
@@ -125,7 +125,7 @@ pub(crate) const STRUCTURES: &[Structure] = structures! {
     "fi_param" Param as ["param_type" = "type"];
 };
 
-/// The members that the headers have, as C calls them, with our places.
+/// The members that the headers have, by their names in C, with Selvedge's offsets.
 fn expected() -> Vec<(String, usize)> {
     let headers = fs::read_dir("/usr/include/rdma").unwrap();
     let paths = headers.map(|entry| entry.unwrap().path());

@@ -1,13 +1,13 @@
-//! Calls at random, most of them wrong: objects of other classes, NULL, sizes of nothing and of
-//! everything, objects that are closed. Whatever is answered, the process lives.
+//! Random calls, most of them wrong: objects of other classes, NULL, sizes of 0 and beyond memory,
+//! closed objects. Whatever they return, the process does not crash.
 //!
-//! The calls come from a seed. `FABRIC_MISUSE_CALLS` asks for more of them, and `FABRIC_MISUSE_SEED`
-//! for others.
+//! The calls derive from a seed. `FABRIC_MISUSE_CALLS` sets their number, and `FABRIC_MISUSE_SEED`
+//! the seed.
 
 #![expect(unsafe_code, reason = "calls of C")]
 #![expect(
     clippy::multiple_unsafe_ops_per_block,
-    reason = "a call is an object, its table and a slot of it"
+    reason = "each call reads the object, its table and a function of the table"
 )]
 
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ impl Library {
     }
 }
 
-/// Numbers from a seed.
+/// Random numbers from a seed.
 struct Dice(fastrand::Rng);
 
 impl Dice {
@@ -78,7 +78,7 @@ impl Dice {
         self.0.usize(..end)
     }
 
-    /// A size that nobody should believe, or a small one.
+    /// An impossible size, or a small one.
     fn size(&mut self) -> usize {
         match self.below(6) {
             0 => 0,
@@ -105,10 +105,10 @@ impl Dice {
     }
 }
 
-/// Everything that was opened, and is open or was closed a while ago.
+/// All objects that were opened in a round, open or closed.
 struct Objects<'a> {
     all: Vec<*mut Fid>,
-    /// How many there were of each class, in all rounds.
+    /// The number of objects of each class, in all rounds.
     opened: &'a mut BTreeMap<usize, usize>,
 }
 
@@ -123,14 +123,14 @@ impl Objects<'_> {
         }
     }
 
-    /// One of them, of whatever class; of ours in any case, because no library can tell a pointer to
-    /// something else from a handle.
+    /// Any of the objects. It always is a handle of this library, because no library can tell an
+    /// arbitrary pointer from a handle.
     fn any(&self, dice: &mut Dice) -> *mut Fid {
         self.all[dice.below(self.all.len())]
     }
 
     fn of(&self, dice: &mut Dice, class: usize) -> *mut Fid {
-        // SAFETY: handles stay readable for 256 closings, and fewer are made in a round.
+        // SAFETY: handles stay readable for 256 further closes, and a round opens fewer.
         let is = |fid: &&*mut Fid| unsafe { (***fid).fclass } == class;
         let fitting: Vec<_> = self.all.iter().filter(is).collect();
         match fitting.is_empty() {
@@ -140,7 +140,7 @@ impl Objects<'_> {
     }
 }
 
-/// Calls of one round; fewer objects than the library remembers closed ones.
+/// Calls of one round: fewer than the closed handles that the library keeps readable.
 const ROUND: usize = 200;
 
 fn round(library: &Library, dice: &mut Dice, info: *mut Info, opened: &mut BTreeMap<usize, usize>) {
@@ -158,7 +158,7 @@ fn round(library: &Library, dice: &mut Dice, info: *mut Info, opened: &mut BTree
     for _ in 0..ROUND {
         call(dice, &mut objects, info);
     }
-    // Children mostly first, as they were opened after their parents, until nothing is open.
+    // Closes objects in reverse order, so mostly children first, until none is open.
     loop {
         // SAFETY: as above.
         let statuses = objects.all.iter().rev().map(|&fid| unsafe { close(fid) });
@@ -174,7 +174,7 @@ fn round(library: &Library, dice: &mut Dice, info: *mut Info, opened: &mut BTree
 }
 
 /// # Safety
-/// It is a handle that the library has given out, at most 256 closings ago.
+/// It is a handle of the library that is open, or was closed at most 256 closes ago.
 unsafe fn close(fid: *mut Fid) -> c_int {
     // SAFETY: passed on from the caller.
     unsafe { (*(*fid).ops).close.unwrap()(fid) }
@@ -187,8 +187,8 @@ fn call(dice: &mut Dice, objects: &mut Objects<'_>, info: *mut Info) {
         info
     };
     let null: *mut c_void = ptr::null_mut();
-    // SAFETY: handles are the library's; what they are given is NULL or lives during the call. What
-    // is wrong about it is what the library has to notice.
+    // SAFETY: handles are the library's; arguments are NULL or valid during the call. The library
+    // has to detect every other error of the arguments.
     unsafe {
         match dice.below(12) {
             0 => {
@@ -382,7 +382,7 @@ fn random_calls_return_a_status() {
     for _ in 0..rounds {
         round(&library, &mut dice, first, &mut opened);
     }
-    // Calls that open nothing would find nothing.
+    // A run that opens no objects would test nothing.
     let classes = [
         fclass::DOMAIN,
         fclass::EP,

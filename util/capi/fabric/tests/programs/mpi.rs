@@ -1,8 +1,8 @@
-//! Open MPI, as the system has it, on our library.
+//! The system's Open MPI on Selvedge's library.
 
 use crate::harness::{Built, compile, has, library, output_of, with_selvedge};
 
-/// Runs ranks with these components, and sees that it was our library that carried them.
+/// Runs ranks with these components, and checks that Selvedge's library has carried them.
 fn run(ranks: usize, settings: &[&str], environment: &[(&str, &str)], arguments: &[&str]) {
     if !has(&["mpirun", "mpicc"]) {
         return;
@@ -43,7 +43,8 @@ fn two_sided(ranks: usize, provider: &str) {
     run(ranks, &settings, &[], &["pingpong", "collectives"]);
 }
 
-/// Open MPI with a context for each of some communicators; a trace says that it has opened them.
+/// Runs Open MPI with contexts of scalable endpoints, and checks by a trace that it has opened
+/// them.
 fn by_contexts(ranks: usize, provider: &str) {
     let name = format!("selvedge-contexts-{provider}-{}", std::process::id());
     let file = std::env::temp_dir().join(name);
@@ -60,7 +61,7 @@ fn by_contexts(ranks: usize, provider: &str) {
     ];
     run(ranks, &settings, &traced, &["pingpong", "collectives"]);
     if let Ok(text) = std::fs::read_to_string(&file) {
-        // If it stays, it is in a folder for what may go.
+        // A file that cannot be removed stays in the folder for temporary files.
         let _ = std::fs::remove_file(&file);
         assert!(
             text.contains("\"call\":\"scalable_ep\""),

@@ -1,5 +1,5 @@
-//! Our numbers and structures beside those of libfabric's 2.x headers, which `libfabric-2.7.txt`
-//! lists: machines have older headers, or none.
+//! Compares Selvedge's numbers and structures with those of libfabric's 2.x headers, which
+//! `libfabric-2.7.txt` lists: machines have older headers, or none.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -19,13 +19,13 @@ use crate::layout::STRUCTURES;
 
 static LIST: &str = include_str!("../libfabric-2.7.txt");
 
-/// The lines of one kind, as words behind it.
+/// The lines of one kind, as the words behind the kind.
 fn lines(kind: &str) -> impl Iterator<Item = Vec<&'static str>> {
     let lines = LIST.lines().map(|line| line.split(' '));
     lines.filter_map(move |mut words| (words.next() == Some(kind)).then(|| words.collect()))
 }
 
-/// A number, of 64 bits where it is below zero.
+/// A number; a negative one in two's complement of 64 bits.
 fn number(text: &str) -> u64 {
     match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).unwrap(),
@@ -40,7 +40,7 @@ fn numbers() -> HashMap<&'static str, u64> {
     enumerators.chain(macros).collect()
 }
 
-/// What is held against the list, and what differs.
+/// The list, the names that were compared with it, and the differences.
 struct Comparison {
     header: HashMap<&'static str, u64>,
     compared: HashSet<String>,
@@ -63,14 +63,14 @@ impl Comparison {
         }
     }
 
-    /// Numbers whose names are those of variants.
+    /// Compares numbers whose names are those of variants.
     fn variants<T: Debug>(&mut self, prefix: &str, all: impl IntoIterator<Item = (T, u64)>) {
         for (variant, number) in all {
             self.check(format!("{prefix}{}", in_capitals(&variant)), number);
         }
     }
 
-    /// The constants of a module that is written down in `source`.
+    /// Compares the constants of a module in `source`.
     fn constants(&mut self, source: &str, module: &str, prefix: &str) {
         let begin = format!("pub mod {module} {{\n");
         let body = source.split_once(&begin).unwrap().1;
@@ -131,7 +131,7 @@ fn compare_flags(comparison: &mut Comparison) {
     comparison.flags("FI_", bits!(InfoFlags));
     comparison.flags("FI_MR_", bits!(MrMode));
     comparison.flags("FI_ORDER_", bits!(MsgOrder));
-    // Bits of our own, which C never sees.
+    // Internal bits, which C does not use.
     let own = OpFlags::DEFAULT | OpFlags::DEFERRED;
     let flags = OpFlags::all() - own;
     comparison.flags(
@@ -166,7 +166,7 @@ fn compare_enumerations(comparison: &mut Comparison) {
     comparison.variants("FI_AV_", types);
     let events = raw![cntr::Events::Comp, cntr::Events::Bytes];
     comparison.variants("FI_CNTR_EVENTS_", events);
-    // That of our own is among the numbers for providers.
+    // `EagerSize` is Selvedge's own, among the numbers for providers.
     let options = EpOptionName::ALL.iter().map(|name| (name, *name as u64));
     comparison.variants(
         "FI_OPT_",
@@ -194,7 +194,7 @@ fn compare_modules(comparison: &mut Comparison) {
     }
     comparison.constants(&fid, "fclass", "FI_CLASS_");
     let begins: Vec<_> = numbers.matches("pub mod ").collect();
-    // `av` and `atomic`, whose names are no headers', are compared here.
+    // `av` and `atomic`, whose names differ from the headers', are compared below.
     assert_eq!(begins.len(), modules.len() + 2, "modules of numbers");
     use selvedge_abi::number::{TRIGGER_THRESHOLD, atomic, av};
     let sets = (0..9).map(|at| 1 << (40 + at)).sum::<u64>();
@@ -220,7 +220,7 @@ fn compare_modules(comparison: &mut Comparison) {
     }
 }
 
-/// Errors of the fabric's own that one side does not have; the others are the system's.
+/// Fabric errors that either the headers or Selvedge lacks; numbers below 256 are the system's.
 fn wrong_errors(header: &HashMap<&str, u64>) -> Vec<String> {
     let selvedge = Errno::ALL.iter().map(|errno| errno.as_raw() as u64);
     let selvedge: HashSet<_> = selvedge.filter(|errno| *errno >= 256).collect();
@@ -257,7 +257,7 @@ const IN_UNIONS: [(&str, &str); 5] = [
     ("fi_triggered_context", "internal"),
 ];
 
-/// Structures that nothing here has to read or write: those of the program's side of entries, and of
+/// Structures that the library does not read or write: entries of programs, and structures of
 /// accelerators and providers.
 const NOT_DECLARED: [&str; 19] = [
     "fi_context",
@@ -304,7 +304,7 @@ fn every_structure_is_laid_out_as_in_libfabric_s_newest_headers() {
         for (member, offset) in &header {
             let base = |name: &str| name.split('.').next() == Some(member);
             let is_there = selvedge.iter().any(|(own, at)| base(own) && at == offset);
-            // Room without a length, behind the last member.
+            // An array without a length, behind the last member.
             let is_there = is_there || (*structure, *member) == ("fi_eq_cm_entry", "data");
             if !is_there {
                 wrong.push(format!("{structure}: {member} is not at {offset}"));
@@ -327,8 +327,8 @@ fn every_structure_is_laid_out_as_in_libfabric_s_newest_headers() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Kinds of `fi_tostr` with their enumerations: one that the list has by its name, or one without,
-/// by what its names begin with.
+/// Kinds of `fi_tostr` with their enumerations: the name of an enumeration, or the prefix of the
+/// enumerators of one without a name.
 const PRINTED: [(&str, &str); 15] = [
     ("FI_TYPE_EP_TYPE", "FI_EP_"),
     ("FI_TYPE_ADDR_FORMAT", "FI_SOCKADDR"),
@@ -347,7 +347,7 @@ const PRINTED: [(&str, &str); 15] = [
     ("FI_TYPE_WAIT_OBJ", "fi_wait_obj"),
 ];
 
-/// Which kind prints an enumerator.
+/// The kind that prints an enumerator.
 fn kind_of(enumeration: &str, name: &str) -> Option<&'static str> {
     let is_its = |(_, prefix): &&(&str, &str)| match prefix.starts_with("FI_") {
         true => enumeration != "fi_op" && name.starts_with(prefix),

@@ -1,11 +1,11 @@
-//! What the library exports.
+//! The symbols that the library exports.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
 use crate::harness::{has, library, output_of};
 
-/// Every name with the versions that it has.
+/// Every exported name with its versions.
 const NAMES: [(&str, &[u32]); 17] = [
     ("fi_getinfo", &[0, 1, 2, 3, 7, 8, 9, 10]),
     ("fi_freeinfo", &[0, 1, 2, 3, 7, 8, 9, 10]),

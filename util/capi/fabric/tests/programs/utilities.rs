@@ -1,4 +1,4 @@
-//! libfabric's own programs, as the system has them.
+//! libfabric's own programs, as installed in the system: fi_info, fi_strerror, fi_pingpong.
 
 use std::net::TcpListener;
 use std::process::Stdio;
@@ -82,7 +82,7 @@ fn fi_strerror_prints_libfabric_s_texts() {
     }
 }
 
-/// A port that nobody has at this moment.
+/// A port that is free at the time of the call.
 fn port() -> String {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     free.local_addr().unwrap().port().to_string()
@@ -101,7 +101,8 @@ fn pingpong(provider: &str, kind: &str) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It says nothing when it is ready, and its client gives up at once where nobody listens.
+    // The server prints nothing when it is ready, and a client fails at once while no server
+    // listens.
     let mut text = String::new();
     for _ in 0..100 {
         thread::sleep(Duration::from_millis(100));
