@@ -398,7 +398,7 @@ fn the_sockets_of_a_parent_are_not_inherited() {
         reap(fork(|| {
             let after = sockets("socket:");
             let kept = before.iter().filter(|link| after.contains(link)).count();
-            // One socket is kept: the one by which the child is detected.
+            // At most one socket is kept: the one that is held in order to be closed.
             assert!(kept <= 1, "{before:?} {after:?}");
         }));
         drop(side);
