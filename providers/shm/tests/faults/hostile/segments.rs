@@ -124,8 +124,8 @@ fn offers_whose_bytes_never_come_hold_their_receives_alone_and_end_with_their_pe
         let (mut scene, nonce) = (Scene::new(), Box::new(9_u64));
         let mut intruder = Intruder::enter(&mut scene.victim, &unique("empty"), 5, &nonce);
         let (any, len) = (FiAddr::UNSPEC, 100_000);
-        let private_after_trim: Vec<_> = (1000..1000 + 20).collect();
-        for (&number, msg_id) in private_after_trim.iter().zip(0..) {
+        let matched_receives: Vec<_> = (1000..1000 + 20).collect();
+        for (&number, msg_id) in matched_receives.iter().zip(0..) {
             scene.victim.recv(Kind::Msg, any, len, number).unwrap();
             // Some of their segments are said to come without being asked for.
             offer(&mut intruder.tx, len as u64, msg_id, msg_id % 3);
@@ -133,7 +133,7 @@ fn offers_whose_bytes_never_come_hold_their_receives_alone_and_end_with_their_pe
         let free = 2000;
         scene.victim.recv(Kind::Msg, any, len, free).unwrap();
         let mut asked = intruder.theirs.resp_receiver();
-        let mut left = private_after_trim.len();
+        let mut left = matched_receives.len();
         scene.victim.until(|_| {
             left -= std::iter::from_fn(|| asked.pop()).count();
             left == 0
@@ -142,12 +142,12 @@ fn offers_whose_bytes_never_come_hold_their_receives_alone_and_end_with_their_pe
         // Those that no offer has met are the application's.
         let cancel = |number| scene.victim.ep.cancel(Context(number));
         assert_eq!(cancel(free), Ok(()));
-        assert_eq!(cancel(private_after_trim[0]), Err(Errno::NoEnt));
+        assert_eq!(cancel(matched_receives[0]), Err(Errno::NoEnt));
         assert_eq!(scene.victim.next().errno(), Errno::Canceled);
         scene.goes_on();
         assert!(scene.victim.poll().is_none());
         drop(intruder);
-        let mut failed = private_after_trim.clone();
+        let mut failed = matched_receives.clone();
         while !failed.is_empty() {
             let event = scene.victim.next();
             assert_eq!(event.errno(), Errno::ConnReset);
